@@ -1,0 +1,204 @@
+"""What the API answers when it says no.
+
+- ApiError                     any answer of status 4xx or 5xx
+    - BadRequest          400
+    - Unauthorized        401
+    - Forbidden           403
+    - NotFound            404
+    - MethodNotAllowed    405
+    - NotAcceptable       406
+    - AlreadyExists       409  reason AlreadyExists
+    - Conflict            409  reason Conflict: re-read and try again
+    - Gone                410  reason Expired: the watch or list is too old, list again
+    - TooLarge            413
+    - UnsupportedMedia    415
+    - Invalid             422  carries one cause per wrong field
+    - TooManyRequests     429
+    - InternalError       500
+    - Unavailable         503
+    - Timeout             504
+    - StorageFull         507
+
+The server raises these and turns them into a ``Status``; the client turns a ``Status`` back into
+the same class, so ``except NotFound`` means the same on both sides of the wire.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """One wrong field: ``reason`` is Kubernetes' CauseType, e.g. ``FieldValueInvalid``."""
+
+    field: str
+    message: str
+    reason: str = "FieldValueInvalid"
+
+
+@dataclass(slots=True)
+class Details:
+    """What the error is about (meta/v1 StatusDetails)."""
+
+    name: str = ""
+    group: str = ""
+    kind: str = ""
+    uid: str = ""
+    causes: Sequence[Cause] = ()
+    retry_after_seconds: int = 0
+
+    def document(self) -> dict[str, Any]:
+        causes = [
+            {"reason": cause.reason, "message": cause.message, "field": cause.field}
+            for cause in self.causes
+        ]
+        whole = {
+            "name": self.name,
+            "group": self.group,
+            "kind": self.kind,
+            "uid": self.uid,
+            "causes": causes,
+            "retryAfterSeconds": self.retry_after_seconds,
+        }
+        return {name: value for name, value in whole.items() if value}
+
+
+@dataclass(eq=False)
+class ApiError(Exception):
+    """A refusal, with everything that a Status says."""
+
+    message: str
+    details: Details | None = field(default=None, kw_only=True)
+
+    code: ClassVar[int] = 500
+    reason: ClassVar[str] = "InternalError"
+
+    def __str__(self) -> str:
+        return self.message
+
+    def status(self) -> dict[str, Any]:
+        """The ``Status`` document that tells this error to a client."""
+        document: dict[str, Any] = {
+            "kind": "Status",
+            "apiVersion": "v1",
+            "metadata": {},
+            "status": "Failure",
+            "message": self.message,
+            "reason": self.reason,
+        }
+        if self.details is not None:
+            document["details"] = self.details.document()
+        document["code"] = self.code
+        return document
+
+
+class BadRequest(ApiError):
+    code = 400
+    reason = "BadRequest"
+
+
+class Unauthorized(ApiError):
+    code = 401
+    reason = "Unauthorized"
+
+
+class Forbidden(ApiError):
+    code = 403
+    reason = "Forbidden"
+
+
+class NotFound(ApiError):
+    code = 404
+    reason = "NotFound"
+
+
+class MethodNotAllowed(ApiError):
+    code = 405
+    reason = "MethodNotAllowed"
+
+
+class NotAcceptable(ApiError):
+    code = 406
+    reason = "NotAcceptable"
+
+
+class AlreadyExists(ApiError):
+    code = 409
+    reason = "AlreadyExists"
+
+
+class Conflict(ApiError):
+    code = 409
+    reason = "Conflict"
+
+
+class Gone(ApiError):
+    code = 410
+    reason = "Expired"
+
+
+class TooLarge(ApiError):
+    code = 413
+    reason = "RequestEntityTooLarge"
+
+
+class UnsupportedMedia(ApiError):
+    code = 415
+    reason = "UnsupportedMediaType"
+
+
+class Invalid(ApiError):
+    code = 422
+    reason = "Invalid"
+
+
+class TooManyRequests(ApiError):
+    code = 429
+    reason = "TooManyRequests"
+
+
+class InternalError(ApiError):
+    code = 500
+    reason = "InternalError"
+
+
+class Unavailable(ApiError):
+    code = 503
+    reason = "ServiceUnavailable"
+
+
+class Timeout(ApiError):
+    code = 504
+    reason = "Timeout"
+
+
+class StorageFull(ApiError):
+    code = 507
+    reason = "InsufficientStorage"
+
+
+ERRORS: Mapping[tuple[int, str], type[ApiError]] = {
+    (error.code, error.reason): error for error in ApiError.__subclasses__()
+}
+
+
+def error_from_status(status: Mapping[str, Any], code: int) -> ApiError:
+    """The error that a Status document tells; ``code`` is the HTTP status it came with."""
+    said = status.get("details") or {}
+    details = Details(
+        name=said.get("name", ""),
+        group=said.get("group", ""),
+        kind=said.get("kind", ""),
+        uid=said.get("uid", ""),
+        causes=tuple(
+            Cause(cause.get("field", ""), cause.get("message", ""), cause.get("reason", ""))
+            for cause in said.get("causes") or ()
+        ),
+        retry_after_seconds=said.get("retryAfterSeconds", 0),
+    )
+    code = status.get("code") or code
+    kind = ERRORS.get((code, status.get("reason", ""))) or next(
+        (error for error in ERRORS.values() if error.code == code), ApiError
+    )
+    return kind(status.get("message") or f"the server answered {code}", details=details)

@@ -1,0 +1,139 @@
+"""What the server must know of a kind: one row of the table ``corral.api.kinds.KINDS``.
+
+Discovery, routing, validation, defaulting, printing and OpenAPI are all driven by these rows; the
+verbs are implemented once, for every kind.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import msgspec
+
+from corral.api.errors import Cause
+from corral.api.object import Document
+
+
+class GroupVersion(NamedTuple):
+    """An API group and one of its versions; the core group is the empty string."""
+
+    group: str
+    version: str
+
+    def __str__(self) -> str:
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Version:
+    """One served version of a kind.
+
+    ``read`` turns a document of this version, as a client sent it, into the stored version's form;
+    it may be lossy only where the field is meaningless today.  Reading in another version changes
+    ``apiVersion`` only, as a CRD with conversion ``None`` does.
+    """
+
+    name: str
+    deprecated: bool = False
+    read: Callable[[Document], None] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Column:
+    """One column of the server-side Table.
+
+    ``cell`` gets the document and answers a string, an integer or None (printed blank).
+    A priority above 0 is shown with ``-o wide`` only.
+    """
+
+    name: str
+    cell: Callable[[Document], str | int | None]
+    type: str = "string"
+    format: str = ""
+    description: str = ""
+    priority: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scale:
+    """Paths that the ``/scale`` subresource reads and writes (autoscaling/v1 Scale)."""
+
+    spec_replicas: tuple[str, ...] = ("spec", "replicas")
+    status_replicas: tuple[str, ...] = ("status", "replicas")
+    label_selector: tuple[str, ...] = ("status", "labelSelector")
+
+
+@dataclass(slots=True)
+class Verdict:
+    """What admission says of a document: causes refuse it (422), warnings are told."""
+
+    causes: list[Cause] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+
+
+def _nothing(_document: Document) -> None:
+    """Default nothing."""
+
+
+def _accept(_document: Document, _old: Document | None, _user: str) -> Verdict:
+    return Verdict()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kind:
+    """How one type of object is served.
+
+    ``versions[0]`` is the stored one.  ``view`` is the Struct that loops read, and the source of
+    the schema.  ``default`` completes a document in place before it is validated, on create and
+    update; ``default_create`` runs on create only (identities, finalizers).  ``validate`` gets the
+    completed document, the stored one on update (else None) and the user's name; it adds what the
+    schema cannot say.  ``native`` kinds are Kubernetes' own: strategic merge patches are read,
+    unlike for kinds that a CRD brings.  ``selectable`` maps field selectors to the value in a
+    document, beside ``metadata.name`` and ``metadata.namespace``, which always work.
+    """
+
+    group: str
+    name: str
+    plural: str
+    versions: tuple[Version, ...]
+    view: type[msgspec.Struct]
+    singular: str = ""
+    short: tuple[str, ...] = ()
+    categories: tuple[str, ...] = ()
+    namespaced: bool = True
+    status: bool = True
+    scale: Scale | None = None
+    native: bool = False
+    columns: tuple[Column, ...] = ()
+    selectable: Mapping[str, Callable[[Document], str]] = field(default_factory=dict)
+    default: Callable[[Document], None] = _nothing
+    default_create: Callable[[Document], None] = _nothing
+    validate: Callable[[Document, Document | None, str], Verdict] = _accept
+    default_grace_seconds: Callable[[Document], int] | None = None
+    """Set for kinds that are deleted gracefully (pods): seconds for a deletion that names none."""
+
+    @property
+    def version(self) -> str:
+        return self.versions[0].name
+
+    @property
+    def api_version(self) -> str:
+        return str(GroupVersion(self.group, self.version))
+
+    @property
+    def resource(self) -> str:
+        """The plural with its group, as messages name it: ``leases.coordination.k8s.io``."""
+        return f"{self.plural}.{self.group}" if self.group else self.plural
+
+    def __repr__(self) -> str:
+        return f"Kind({self.resource})"
+
+
+def at(document: Mapping[str, Any] | None, *path: str) -> Any:
+    """The value at a path of a document, or None where any step is missing."""
+    value: Any = document
+    for step in path:
+        if not isinstance(value, dict):
+            return None
+        value = value.get(step)
+    return value

@@ -1,0 +1,40 @@
+"""A request to the API and its answer, free of any HTTP library.
+
+The server handles these; the ASGI adapter makes them of sockets, and a client in the same process
+makes them directly, so both meet the same authorization, admission and watch semantics.
+"""
+
+from collections.abc import AsyncGenerator, Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class User:
+    """Who asks (authentication.k8s.io UserInfo)."""
+
+    name: str
+    groups: tuple[str, ...] = ()
+    uid: str = ""
+    extra: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+
+@dataclass(slots=True, kw_only=True)
+class Request:
+    """One HTTP request: header names are lower case, the query is the raw string."""
+
+    method: str
+    path: str
+    query: str = ""
+    headers: Mapping[str, str] = field(default_factory=dict)
+    body: bytes = b""
+    user: User | None = None
+    """Who asks, where that is known already: a client in this process."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Response:
+    """One HTTP answer.  A streamed body yields whole lines; closing it ends the request."""
+
+    status: int = 200
+    headers: list[tuple[str, str]] = field(default_factory=list)
+    body: bytes | AsyncGenerator[bytes, None] = b""

@@ -1,0 +1,97 @@
+"""Who pulls: the pull secrets of Kubernetes, matched to registries as a kubelet matches them."""
+
+import base64
+import binascii
+import fnmatch
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+import msgspec
+
+from corral.node.images.error import ImageError, pull_failed
+from corral.node.images.reference import Reference
+
+DOCKER_CONFIG_JSON = ".dockerconfigjson"
+DOCKER_CFG = ".dockercfg"
+
+
+@dataclass(frozen=True, slots=True)
+class Credential:
+    """A name and password for the registries that ``registry`` matches.
+
+    registry: a host with an optional port and path prefix; ``*`` stands for part of a host label.
+    """
+
+    registry: str
+    username: str
+    password: str = field(repr=False)
+
+
+class _Entry(msgspec.Struct):
+    auth: str = ""
+    username: str = ""
+    password: str = ""
+
+
+class _Config(msgspec.Struct):
+    auths: dict[str, _Entry] = {}
+
+
+def from_secret(name: str, data: Mapping[str, bytes]) -> tuple[Credential, ...]:
+    """Read a secret of type kubernetes.io/dockerconfigjson or kubernetes.io/dockercfg.
+
+    Raises ImageError when it holds neither, naming the secret and never its content.
+    """
+    try:
+        if DOCKER_CONFIG_JSON in data:
+            entries = msgspec.json.decode(data[DOCKER_CONFIG_JSON], type=_Config).auths
+        elif DOCKER_CFG in data:
+            entries = msgspec.json.decode(data[DOCKER_CFG], type=dict[str, _Entry])
+        else:
+            raise _unreadable(name)
+        return tuple(_credential(registry, entry) for registry, entry in entries.items())
+    except (msgspec.DecodeError, binascii.Error, UnicodeDecodeError):
+        # Not chained: what the decoder quotes may be a password.
+        raise _unreadable(name) from None
+
+
+def _unreadable(name: str) -> ImageError:
+    return pull_failed(
+        f"pull secret {name!r} holds no registry credentials",
+        f"make it with: kubectl create secret docker-registry {name} --docker-server=… "
+        "--docker-username=… --docker-password=…",
+    )
+
+
+def _credential(registry: str, entry: _Entry) -> Credential:
+    username, password = entry.username, entry.password
+    if entry.auth:
+        username, _, password = base64.b64decode(entry.auth).decode().partition(":")
+    return Credential(_normal(registry), username, password)
+
+
+def _normal(registry: str) -> str:
+    """``https://index.docker.io/v1/`` and the like: the scheme and API version say nothing."""
+    bare = registry.split("://", 1)[-1].rstrip("/")
+    for version in ("/v1", "/v2"):
+        bare = bare.removesuffix(version)
+    host, slash, path = bare.partition("/")
+    if host in {"index.docker.io", "registry-1.docker.io"}:
+        host = "docker.io"
+    return host + slash + path
+
+
+def matching(credentials: Iterable[Credential], reference: Reference) -> tuple[Credential, ...]:
+    """Those that are meant for an image, the most specific first."""
+    fitting = [each for each in credentials if _matches(_normal(each.registry), reference)]
+    return tuple(sorted(fitting, key=lambda each: len(each.registry), reverse=True))
+
+
+def _matches(pattern: str, reference: Reference) -> bool:
+    host, _, path = pattern.partition("/")
+    labels, wanted = reference.registry.split("."), host.split(".")
+    return (
+        len(labels) == len(wanted)
+        and all(fnmatch.fnmatchcase(label, part) for label, part in zip(labels, wanted, strict=True))
+        and (not path or f"{reference.repository}/".startswith(f"{path}/"))
+    )

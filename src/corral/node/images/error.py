@@ -1,0 +1,34 @@
+"""What goes wrong with an image, in the words that a kubelet uses."""
+
+ERR_IMAGE_PULL = "ErrImagePull"
+ERR_IMAGE_NEVER_PULL = "ErrImageNeverPull"
+INVALID_IMAGE_NAME = "InvalidImageName"
+INVALID_DISK = "InvalidDisk"
+NO_SUCH_IMAGE = "ImageNotFound"
+
+
+class ImageError(Exception):
+    """An image cannot be had or used; ``str()`` is the message.
+
+    reason: one CamelCase word.  ``ErrImagePull``, ``ErrImageNeverPull`` and ``InvalidImageName``
+    are a kubelet's; ``InvalidDisk`` and ``ImageNotFound`` are met by commands only, as a disk that
+    came out of a registry and is no disk is an ``ErrImagePull``.
+    message: what is wrong, naming the image or the file.
+    hint: what to do about it; may be empty.
+    """
+
+    def __init__(self, reason: str, message: str, hint: str = "") -> None:
+        super().__init__(message)
+        self.reason = reason
+        self.message = message
+        self.hint = hint
+
+
+def invalid_disk(message: str, hint: str = "") -> ImageError:
+    """The file is not a disk that a machine may be given."""
+    return ImageError(INVALID_DISK, message, hint)
+
+
+def pull_failed(message: str, hint: str = "") -> ImageError:
+    """The registry's image did not arrive."""
+    return ImageError(ERR_IMAGE_PULL, message, hint)

@@ -1,0 +1,244 @@
+"""Finds the one disk in the layers of a container image, without unpacking them.
+
+A layer is a tar file; the last layer wins, and files named ``.wh.…`` remove what lies below (OCI
+image specification, layer.md).  KubeVirt wants exactly one file in ``/disk``, or the file that
+``containerDisk.path`` names.  The tar reader is our own because tarfile reads headers of any
+declared size into memory; this one's memory does not depend on what the layer says.
+
+Everything here blocks: call it through ``progress.in_thread``.
+"""
+
+import tarfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+
+from corral.node.images.error import ImageError, invalid_disk
+from corral.node.images.limits import Limits
+from corral.node.images.progress import Meter
+from corral.node.images.streams import BLOCK, Stream, Written, write_sparse
+
+DISK_FOLDER = "disk"
+_RECORD = 512
+_LONGEST_HEADER = 1 << 20
+_MOST_NAMES = 10_000
+_WHITEOUT = ".wh."
+_OPAQUE = ".wh..wh..opq"
+_REGULAR = (tarfile.REGTYPE, tarfile.AREGTYPE, tarfile.CONTTYPE)
+
+
+class Entry:
+    """One file of a layer; ``pieces`` reads its content once, before the next entry is asked for."""
+
+    def __init__(self, stream: Stream, header: tarfile.TarInfo, name: str, size: int) -> None:
+        self._stream = stream
+        self._header = header
+        self._left = size
+        self._padding = -size % _RECORD
+        self.name = _clean(name)
+        self.sparse = header.type == tarfile.GNUTYPE_SPARSE
+        self.regular = header.type in _REGULAR
+        self.directory = header.type == tarfile.DIRTYPE
+
+    def pieces(self) -> Iterator[bytes]:
+        while self._left:
+            piece = self._stream.read(min(BLOCK, self._left))
+            if not piece:
+                raise invalid_disk(f"a layer ends in the middle of {self.name!r}")
+            self._left -= len(piece)
+            yield piece
+
+    def skip(self) -> None:
+        for _ in self.pieces():
+            pass
+        self._stream.read(self._padding)
+
+
+def _clean(name: str) -> str:
+    """A path relative to the image's root; ``..`` has no business in a layer."""
+    parts = PurePosixPath(name.lstrip("/")).parts
+    if ".." in parts:
+        raise invalid_disk(f"a layer names a path outside of the image: {name!r}")
+    return "/".join(parts)
+
+
+def entries(stream: Stream) -> Iterator[Entry]:
+    """The files of a layer in order (POSIX ustar and pax, and GNU's long names)."""
+    extended: dict[str, str] = {}
+    while record := stream.read(_RECORD):
+        if record == bytes(_RECORD):
+            return  # the end-of-archive mark; what follows it is padding
+        try:
+            header = tarfile.TarInfo.frombuf(record, "utf-8", "surrogateescape")
+        except tarfile.HeaderError as error:
+            raise invalid_disk(f"a layer is not a tar file: {error}") from error
+        if header.type in {tarfile.XHDTYPE, tarfile.SOLARIS_XHDTYPE}:
+            extended |= _pax(_body(stream, header))
+        elif header.type == tarfile.GNUTYPE_LONGNAME:
+            extended["path"] = _text(_body(stream, header))
+        elif header.type in {tarfile.XGLTYPE, tarfile.GNUTYPE_LONGLINK}:
+            _body(stream, header)
+        else:
+            entry = _entry(stream, header, extended)
+            yield entry
+            entry.skip()
+            extended = {}
+
+
+def _entry(stream: Stream, header: tarfile.TarInfo, extended: dict[str, str]) -> Entry:
+    try:
+        size = int(extended.get("size", header.size))
+    except ValueError:
+        size = -1
+    if size < 0:
+        raise invalid_disk(f"a layer gives {header.name!r} an impossible size")
+    has_content = header.type in _REGULAR or header.type == tarfile.GNUTYPE_SPARSE
+    entry = Entry(stream, header, extended.get("path", header.name), size if has_content else 0)
+    entry.sparse = entry.sparse or any(key.startswith("GNU.sparse.") for key in extended)
+    if header.type == tarfile.GNUTYPE_SPARSE:
+        raise _sparse(entry)
+    return entry
+
+
+def _sparse(entry: Entry) -> ImageError:
+    return invalid_disk(
+        f"{entry.name!r} is stored as a sparse tar member, which no container runtime reads"
+    )
+
+
+def _body(stream: Stream, header: tarfile.TarInfo) -> bytes:
+    if not 0 <= header.size <= _LONGEST_HEADER:
+        raise invalid_disk(f"a layer has a header of {header.size} bytes")
+    body = stream.read(header.size)
+    stream.read(-header.size % _RECORD)
+    return body
+
+
+def _text(body: bytes) -> str:
+    return body.split(b"\0", 1)[0].decode("utf-8", "surrogateescape")
+
+
+def _pax(body: bytes) -> dict[str, str]:
+    """Records ``LENGTH KEY=VALUE\\n``, of which only the keys that matter here are kept."""
+    kept: dict[str, str] = {}
+    while body:
+        digits, space, _ = body.partition(b" ")
+        if not (space and digits.isdigit() and len(digits) < len(str(_LONGEST_HEADER)) + 1):
+            raise invalid_disk("a layer has a malformed extended header")
+        length = int(digits)
+        if not len(digits) + 1 < length <= len(body):
+            raise invalid_disk("a layer has a malformed extended header")
+        key, _, value = body[len(digits) + 1 : length - 1].partition(b"=")
+        if key in {b"path", b"size"} or key.startswith(b"GNU.sparse.ma"):
+            kept[_text(key)] = _text(value)
+        body = body[length:]
+    return kept
+
+
+@dataclass(slots=True)
+class _Search:
+    """What the layers read so far, from the last to the first, have decided."""
+
+    folder: str
+    leaf: str  # the one name wanted in the folder; empty: any, but only one
+    ancestors: frozenset[str]
+    decided: set[str] = field(default_factory=set)
+    sealed: bool = False
+    found: str = ""
+    written: Written | None = None
+
+    @property
+    def wanted(self) -> str:
+        return f"/{self.folder}/{self.leaf}".rstrip("/").replace("//", "/")
+
+
+def _search(path: str) -> _Search:
+    clean = _clean(path) or DISK_FOLDER
+    folder, _, leaf = clean.rpartition("/") if path else (DISK_FOLDER, "", "")
+    parts = folder.split("/") if folder else []
+    chain = ["/".join(parts[:count]) for count in range(len(parts) + 1)]
+    return _Search(folder, leaf, frozenset(chain))
+
+
+def find_disk(
+    meter: Meter, layers: Sequence[Path], path: str, target: Path, limits: Limits
+) -> Written:
+    """Write the image's disk to ``target``; ``layers`` are tar files, the lowest first.
+
+    Raises ImageError ``InvalidDisk`` when there is none, or more than one, or no plain file.
+    """
+    search = _search(path)
+    for number, layer in reversed(list(enumerate(layers, start=1))):
+        with layer.open("rb") as file:
+            name = f"layer {number} of {len(layers)}"
+            stream = Stream(file, name=name, limits=limits, meter=meter)
+            _read_layer(search, stream, target, limits)
+        if search.sealed or (search.leaf and search.found):
+            break
+    if search.written is None:
+        raise _missing(search)
+    return search.written
+
+
+def _missing(search: _Search) -> ImageError:
+    if search.leaf:
+        return invalid_disk(
+            f"no file {search.wanted} in the image, no disk present",
+            "correct containerDisk.path, or leave it out when the disk is alone in /disk",
+        )
+    return invalid_disk(
+        f"no file found in folder /{search.folder}, no disk present",
+        "is this a containerDisk? its disk belongs into /disk",
+    )
+
+
+def _read_layer(search: _Search, stream: Stream, target: Path, limits: Limits) -> None:
+    """Look through one layer; its whiteouts concern the layers below it only."""
+    decided: set[str] = set()
+    sealed = False
+    for entry in entries(stream):
+        parent, _, name = entry.name.rpartition("/")
+        if name == _OPAQUE:
+            sealed = sealed or parent in search.ancestors
+        elif name.startswith(_WHITEOUT):
+            gone = f"{parent}/{name.removeprefix(_WHITEOUT)}".lstrip("/")
+            sealed = sealed or gone in search.ancestors
+            decided |= _children(search, gone)
+        elif entry.name in search.ancestors:
+            _check_folder(entry)
+        elif visible := _children(search, entry.name) - search.decided:
+            decided |= visible
+            _take(search, entry, visible.pop(), target, limits)
+        if len(decided) > _MOST_NAMES:
+            raise invalid_disk(f"more than {_MOST_NAMES} names in folder /{search.folder}")
+    search.decided |= decided
+    search.sealed = sealed
+
+
+def _children(search: _Search, path: str) -> set[str]:
+    """The name in the searched folder that a path is, or lies below; empty when elsewhere."""
+    prefix = f"{search.folder}/" if search.folder else ""
+    if not path.startswith(prefix):
+        return set()
+    name = path[len(prefix) :].partition("/")[0]
+    return {name} if name and name == (search.leaf or name) else set()
+
+
+def _check_folder(entry: Entry) -> None:
+    if not entry.directory:
+        raise invalid_disk(f"/{entry.name} in the image is a link or a file, not a folder")
+
+
+def _take(search: _Search, entry: Entry, name: str, target: Path, limits: Limits) -> None:
+    if search.found and search.found != name:
+        raise invalid_disk(
+            f"more than one file found in folder /{search.folder}, only one disk is allowed",
+            "name the one to use in containerDisk.path",
+        )
+    shown = f"/{search.folder}/{name}"
+    if entry.sparse:
+        raise _sparse(entry)
+    if not entry.regular or entry.name.rpartition("/")[2] != name:
+        raise invalid_disk(f"{shown} in the image is not a plain file")
+    search.found = name
+    search.written = write_sparse(target, entry.pieces(), limits, shown)

@@ -1,0 +1,76 @@
+"""How far a pull or an import has come, told from threads and coroutines alike."""
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Concatenate, ParamSpec, TypeVar
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+_INTERVAL_SECONDS = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """stage: ``download``, ``unpack``, ``convert`` or ``store``; total is 0 when unknown."""
+
+    stage: str
+    done_bytes: int
+    total_bytes: int
+
+
+Report = Callable[[Progress], None]
+
+
+def silent(_: Progress) -> None:
+    """Report nothing."""
+
+
+class Stopped(Exception):  # noqa: N818 (an order, not a fault)
+    """The waiter has gone: the thread's work is not wanted any more."""
+
+
+class Meter:
+    """Counts the bytes of one stage, tells the loop at most ten times a second, and stops on demand.
+
+    ``advance`` may be called from a thread; the report always runs on the loop that made the meter.
+    """
+
+    def __init__(self, report: Report, stage: str, total_bytes: int = 0) -> None:
+        self._report = report
+        self._stage = stage
+        self._total = total_bytes
+        self._done = 0
+        self._told = 0.0
+        self._loop = asyncio.get_running_loop()
+        self._stop = threading.Event()
+
+    def advance(self, count: int) -> None:
+        """Count bytes that are done; raises Stopped when nobody wants them."""
+        if self._stop.is_set():
+            raise Stopped
+        self._done += count
+        now = time.monotonic()
+        finished = self._total and self._done >= self._total
+        if finished or now - self._told >= _INTERVAL_SECONDS:
+            self._told = now
+            progress = Progress(self._stage, self._done, self._total)
+            self._loop.call_soon_threadsafe(self._report, progress)
+
+    def stop(self) -> None:
+        """Make the next ``advance`` raise Stopped."""
+        self._stop.set()
+
+
+async def in_thread(
+    work: Callable[Concatenate[Meter, P], T], meter: Meter, *args: P.args, **kwargs: P.kwargs
+) -> T:
+    """Run blocking work off the loop; when the caller is cancelled, the work stops soon after."""
+    try:
+        return await asyncio.to_thread(work, meter, *args, **kwargs)
+    except asyncio.CancelledError:
+        meter.stop()
+        raise
