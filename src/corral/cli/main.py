@@ -1,1 +1,82 @@
-"""Entry point.  Imports a command only when it is run: a listing must not load the hypervisor."""
+"""Entry point.  Imports a command only when it is run: ``corral --help`` loads no hypervisor."""
+
+import importlib
+import sys
+from collections.abc import Sequence
+from typing import Final, NoReturn
+
+import click
+
+from corral import __version__
+from corral.cli.problem import Problem
+
+# Command → module that holds it; the function has the command's name, with _ for -.
+COMMANDS: Final[dict[str, str]] = {
+    "up": "corral.cli.up",
+    "stop": "corral.cli.stop",
+    "down": "corral.cli.stop",
+    "status": "corral.cli.status",
+    "kubeconfig": "corral.cli.kubeconfig",
+    "console": "corral.cli.console",
+    "image": "corral.cli.image",
+    "version": "corral.cli.version",
+}
+
+
+class _Commands(click.Group):
+    """A group whose commands are imported when they are needed."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+        if cmd_name not in COMMANDS:
+            return None
+        module = importlib.import_module(COMMANDS[cmd_name])
+        command = getattr(module, cmd_name.replace("-", "_"))
+        assert isinstance(command, click.Command)
+        return command
+
+
+EPILOG = """\b
+Example:
+  corral up --detach
+  export KUBECONFIG=$(corral kubeconfig)
+  kubectl create -f examples/testreplicaset.yaml
+  kubectl get vmi
+"""
+
+
+@click.command(cls=_Commands, epilog=EPILOG, context_settings={"auto_envvar_prefix": "CORRAL"})
+@click.version_option(__version__, prog_name="corral")
+def corral() -> None:
+    """KubeVirt's replica sets of virtual machines, on one machine.
+
+    What kubectl does is done with kubectl; what virtctl does is done with corral, in virtctl's
+    grammar.
+    """
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run one command and answer its exit code; what goes wrong is told in a line or three."""
+    try:
+        corral.main(list(arguments), prog_name="corral", standalone_mode=False)
+    except click.exceptions.Exit as exit_:
+        return exit_.exit_code
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except Problem as problem:
+        click.echo(f"error: {problem.message}", err=True)
+        if problem.hint:
+            click.echo(f"       {problem.hint}", err=True)
+        return problem.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        return 130
+    except BrokenPipeError:
+        return 141
+    return 0
+
+
+def main() -> NoReturn:
+    sys.exit(run(sys.argv[1:]))

@@ -1,0 +1,83 @@
+"""Raw byte streams to a machine through the API server: KubeVirt's websocket protocol.
+
+The subprotocol is ``plain.kubevirt.io``: binary messages are the bytes, message borders mean
+nothing, a normal close is the end (KubeVirt client-go, websocket.go).
+"""
+
+import ssl
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Self
+
+import msgspec
+from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import ConnectionClosed, InvalidStatus
+from websockets.typing import Subprotocol
+
+from corral.api.errors import ApiError, error_from_status
+
+PROTOCOL = Subprotocol("plain.kubevirt.io")
+LONGEST_MESSAGE = 1 << 20
+
+
+class Stream:
+    """An open stream; iterate over it for what comes in."""
+
+    def __init__(self, connection: ClientConnection) -> None:
+        self._connection = connection
+
+    @classmethod
+    @asynccontextmanager
+    async def open(
+        cls, url: str, *, headers: Mapping[str, str], tls: ssl.SSLContext, seconds: float = 30
+    ) -> AsyncIterator[Self]:
+        """Connect to a ``wss://`` address; raises the ApiError that the server answers instead."""
+        try:
+            connection = await connect(
+                url,
+                subprotocols=[PROTOCOL],
+                additional_headers=dict(headers),
+                ssl=tls,
+                compression=None,
+                open_timeout=seconds,
+                max_size=LONGEST_MESSAGE,
+                proxy=None,
+            )
+        except InvalidStatus as refusal:
+            raise _error(refusal) from refusal
+        try:
+            yield cls(connection)
+        finally:
+            await connection.close()
+
+    async def send(self, data: bytes) -> None:
+        await self._connection.send(data)
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        try:
+            async for message in self._connection:
+                if isinstance(message, bytes):
+                    yield message
+        except ConnectionClosed as closed:
+            raise StreamLost(closed.reason) from closed
+
+    @property
+    def close_reason(self) -> str:
+        """Why the other side closed, where it said so."""
+        return self._connection.close_reason or ""
+
+
+class StreamLost(Exception):
+    """The connection broke without a goodbye."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason or "the connection was lost")
+
+
+def _error(refusal: InvalidStatus) -> ApiError:
+    code = refusal.response.status_code
+    try:
+        status = msgspec.json.decode(refusal.response.body or b"", type=dict)
+    except msgspec.DecodeError:
+        status = {"message": f"the server answered {code}"}
+    return error_from_status(status, code)
