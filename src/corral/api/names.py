@@ -1,0 +1,87 @@
+"""What names, label keys and label values may look like (apimachinery's validation package).
+
+Each function answers what is wrong, in the real server's words; an empty list means all is well.
+"""
+
+import re
+
+_LABEL_NAME = re.compile(r"([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]", re.ASCII)
+_SUBDOMAIN = re.compile(
+    r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*", re.ASCII
+)
+_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?", re.ASCII)
+
+
+def label_key_faults(key: str) -> list[str]:
+    """Label and annotation keys: an optional DNS prefix with a slash, then a name of 63."""
+    *prefixes, name = key.split("/")
+    if len(prefixes) > 1:
+        return [
+            "a qualified name "
+            + _must_match(_LABEL_NAME, "MyName", "my.name", "123-abc")
+            + " with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"
+        ]
+    faults = []
+    if prefixes:
+        if not prefixes[0]:
+            faults.append("prefix part must be non-empty")
+        else:
+            faults += [f"prefix part {fault}" for fault in subdomain_faults(prefixes[0])]
+    if not name:
+        faults.append("name part must be non-empty")
+    elif len(name) > 63:
+        faults.append("name part must be no more than 63 bytes")
+    if not _LABEL_NAME.fullmatch(name):
+        faults.append("name part " + _must_match(_LABEL_NAME, "MyName", "my.name", "123-abc"))
+    return faults
+
+
+def label_value_faults(value: str) -> list[str]:
+    """Label values: empty, or at most 63 of letters, digits, ``-``, ``_`` and ``.``."""
+    faults = []
+    if len(value.encode(errors="surrogatepass")) > 63:
+        faults.append("must be no more than 63 bytes")
+    if value and not _LABEL_NAME.fullmatch(value):
+        faults.append(
+            "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' "
+            "or '.', and must start and end with an alphanumeric character (e.g. 'MyValue',  or "
+            "'my_value',  or '12345', regex used for validation is "
+            "'(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')"
+        )
+    return faults
+
+
+def subdomain_faults(name: str) -> list[str]:
+    """DNS-1123 subdomains, what most objects are named by: at most 253, dots allowed."""
+    faults = []
+    if len(name) > 253:
+        faults.append("must be no more than 253 bytes")
+    if not _SUBDOMAIN.fullmatch(name):
+        faults.append(
+            "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, "
+            "'-' or '.', and must start and end with an alphanumeric character (e.g. "
+            f"'example.com', regex used for validation is '{_SUBDOMAIN.pattern}')"
+        )
+    return faults
+
+
+def label_faults(name: str) -> list[str]:
+    """DNS-1123 labels, what namespaces, disks and containers are named by: at most 63, no dots."""
+    faults = []
+    if len(name) > 63:
+        faults.append("must be no more than 63 bytes")
+    if not _LABEL.fullmatch(name):
+        faults.append(
+            "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', "
+            "and must start and end with an alphanumeric character (e.g. 'my-name',  or "
+            f"'123-abc', regex used for validation is '{_LABEL.pattern}')"
+        )
+    return faults
+
+
+def _must_match(pattern: re.Pattern[str], *examples: str) -> str:
+    shown = "',  or '".join(examples)
+    return (
+        "must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an "
+        f"alphanumeric character (e.g. '{shown}', regex used for validation is '{pattern.pattern}')"
+    )

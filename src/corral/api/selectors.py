@@ -1,0 +1,331 @@
+"""Label selectors and field selectors: parsed once, then matched against many objects.
+
+Texts and meanings are those of Kubernetes (apimachinery's labels and fields packages), so a
+selector that is refused is refused in the words that users know.
+"""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+from corral.api.errors import BadRequest
+from corral.api.names import label_key_faults, label_value_faults
+
+Labels = Mapping[str, str]
+
+_JOINED = {
+    "=": "=",
+    "==": "==",
+    "!=": "!=",
+    "in": " in ",
+    "notin": " notin ",
+    "gt": ">",
+    "lt": "<",
+}
+_OPERATORS = {"in", "notin", "=", "==", "!=", ">", "<"}
+_SYMBOLS = {">": "gt", "<": "lt"}
+_INTEGER = re.compile(r"[+-]?[0-9]+", re.ASCII)
+_TOKEN = re.compile(r"\s*(?:(==|!=|[()!,=<>])|([^\s()!,=<>]+))", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class Requirement:
+    """One condition on one label.
+
+    ``operator`` is one of ``= == != in notin exists ! gt lt``, ``!`` being "is absent".
+    """
+
+    key: str
+    operator: str
+    values: tuple[str, ...] = ()
+
+    def matches(self, labels: Labels) -> bool:
+        value = labels.get(self.key)
+        match self.operator:
+            case "=" | "==" | "in":
+                return value is not None and value in self.values
+            case "!=" | "notin":
+                return value is None or value not in self.values
+            case "exists":
+                return value is not None
+            case "!":
+                return value is None
+            case _:
+                return self._compares(value)
+
+    def _compares(self, value: str | None) -> bool:
+        if value is None or not _INTEGER.fullmatch(value):
+            return False
+        bound = int(self.values[0])
+        return int(value) > bound if self.operator == "gt" else int(value) < bound
+
+    def __str__(self) -> str:
+        if self.operator == "exists":
+            return self.key
+        if self.operator == "!":
+            return f"!{self.key}"
+        values = ",".join(sorted(self.values))
+        if self.operator in ("in", "notin"):
+            values = f"({values})"
+        return f"{self.key}{_JOINED[self.operator]}{values}"
+
+
+@dataclass(frozen=True, slots=True)
+class LabelSelector:
+    """Requirements that must all be met; ``str`` gives the canonical text that status fields hold.
+
+    ``nothing`` matches no object at all: what a missing selector means in a spec.
+    """
+
+    requirements: tuple[Requirement, ...] = ()
+    nothing: bool = False
+
+    def matches(self, labels: Labels | None) -> bool:
+        if self.nothing:
+            return False
+        labels = labels or {}
+        return all(requirement.matches(labels) for requirement in self.requirements)
+
+    def __bool__(self) -> bool:
+        """False where every object matches, so that matching can be left out."""
+        return self.nothing or bool(self.requirements)
+
+    def __str__(self) -> str:
+        return ",".join(map(str, self.requirements))
+
+
+EVERYTHING = LabelSelector()
+NOTHING = LabelSelector(nothing=True)
+
+
+def parse_labels(text: str) -> LabelSelector:
+    """Reads ``labelSelector=`` of a query: ``app=web,tier in (a,b),!old``.  Raises BadRequest."""
+    return _LabelParser(text).parse()
+
+
+def label_selector(document: Mapping[str, Any] | None) -> LabelSelector:
+    """Reads meta/v1 LabelSelector: ``{matchLabels, matchExpressions}``.
+
+    None matches nothing, an empty one everything.  Raises BadRequest with the parser's words.
+    """
+    if document is None:
+        return NOTHING
+    requirements = [
+        _requirement(key, "=", (value,))
+        for key, value in (document.get("matchLabels") or {}).items()
+    ]
+    operators = {"In": "in", "NotIn": "notin", "Exists": "exists", "DoesNotExist": "!"}
+    for expression in document.get("matchExpressions") or ():
+        name = expression.get("operator", "")
+        if name not in operators:
+            raise BadRequest(f'"{name}" is not a valid label selector operator')
+        values = tuple(expression.get("values") or ())
+        requirements.append(_requirement(expression.get("key", ""), operators[name], values))
+    return _sorted(requirements)
+
+
+def _sorted(requirements: Sequence[Requirement]) -> LabelSelector:
+    return LabelSelector(tuple(sorted(requirements, key=lambda each: each.key)))
+
+
+def _requirement(key: str, operator: str, values: tuple[str, ...]) -> Requirement:
+    faults = [_invalid("key", key, fault) for fault in _joined(label_key_faults(key))]
+    if (fault := _count_fault(operator, values)) is not None:
+        faults.append(_invalid("values", list(values), fault))
+    for index, value in enumerate(values):
+        if operator in ("gt", "lt") and not _INTEGER.fullmatch(value):
+            text = "for 'Gt', 'Lt' operators, the value must be an integer"
+            faults.append(_invalid(f"values[{index}]", value, text))
+        path = f"values[{index}][{key}]"
+        faults += [_invalid(path, value, text) for text in _joined(label_value_faults(value))]
+    if faults:
+        raise BadRequest(faults[0] if len(faults) == 1 else f"[{', '.join(faults)}]")
+    return Requirement(key, operator, values)
+
+
+def _count_fault(operator: str, values: tuple[str, ...]) -> str | None:
+    if operator in ("in", "notin"):
+        return None if values else "for 'in', 'notin' operators, values set can't be empty"
+    if operator in ("exists", "!"):
+        return "values set must be empty for exists and does not exist" if values else None
+    if len(values) == 1:
+        return None
+    if operator in ("gt", "lt"):
+        return "for 'Gt', 'Lt' operators, exactly one value is required"
+    return "exact-match compatibility requires one single value"
+
+
+def _joined(faults: list[str]) -> list[str]:
+    return ["; ".join(faults)] if faults else []
+
+
+def _invalid(path: str, value: str | list[str], fault: str) -> str:
+    shown = f'"{value}"' if isinstance(value, str) else f"[{','.join(value)}]"
+    return f"{path}: Invalid value: {shown}: {fault}"
+
+
+class _LabelParser:
+    """Recursive descent over tokens; ``""`` stands for the end of the text."""
+
+    def __init__(self, text: str) -> None:
+        self.tokens = [match[1] or match[2] for match in _TOKEN.finditer(text)]
+        self.at = 0
+
+    def peek(self) -> str:
+        return self.tokens[self.at] if self.at < len(self.tokens) else ""
+
+    def take(self) -> str:
+        found = self.peek()
+        self.at += 1
+        return found
+
+    def parse(self) -> LabelSelector:
+        requirements: list[Requirement] = []
+        while found := self.peek():
+            if found != "!" and not _is_word(found):
+                self.refuse(found, "!, identifier, or 'end of string'")
+            try:
+                requirements.append(self.requirement())
+            except BadRequest as error:
+                raise BadRequest(f"unable to parse requirement: {error.message}") from None
+            if (found := self.take()) and found != ",":
+                self.refuse(found, "',' or 'end of string'")
+            if found and not _is_word(self.peek()) and self.peek() != "!":
+                self.refuse(self.peek(), "identifier after ','")
+        return _sorted(requirements)
+
+    def requirement(self) -> Requirement:
+        absent = self.peek() == "!"
+        if absent:
+            self.take()
+        key = self.take()
+        if not _is_word(key):
+            self.refuse(key, "identifier")
+        if faults := label_key_faults(key):
+            raise BadRequest(_invalid("<nil>", key, "; ".join(faults)))
+        if absent:
+            return _requirement(key, "!", ())
+        if self.peek() in ("", ","):
+            return _requirement(key, "exists", ())
+        operator = self.take()
+        if operator not in _OPERATORS:
+            self.refuse(operator, "in, notin, =, ==, !=, gt, lt")
+        values = self.values() if operator in ("in", "notin") else (self.value(),)
+        return _requirement(key, _SYMBOLS.get(operator, operator), values)
+
+    def value(self) -> str:
+        if self.peek() in ("", ","):
+            return ""
+        value = self.take()
+        if not _is_word(value):
+            self.refuse(value, "identifier")
+        return value
+
+    def values(self) -> tuple[str, ...]:
+        if (found := self.take()) != "(":
+            raise BadRequest(f"found '{found}' expected: '('")
+        if self.peek() == ")":
+            self.take()
+            return ()
+        values = {self.listed()}
+        while (found := self.take()) == ",":
+            values.add(self.listed())
+        if found != ")":
+            self.refuse(found, "',' or ')'")
+        return tuple(sorted(values))
+
+    def listed(self) -> str:
+        """A value of a list; nothing between two commas is the empty value."""
+        if self.peek() in (",", ")"):
+            return ""
+        if not _is_word(self.peek()):
+            self.refuse(self.peek(), "',', ')' or identifier")
+        return self.take()
+
+    def refuse(self, found: str, expected: str) -> NoReturn:
+        raise BadRequest(f"found '{found}', expected: {expected}")
+
+
+def _is_word(found: str) -> bool:
+    return bool(found) and found[0] not in "()!,=<>"
+
+
+@dataclass(frozen=True, slots=True)
+class FieldTerm:
+    """A field is, or is not, exactly a value."""
+
+    field: str
+    value: str
+    equal: bool = True
+
+    def __str__(self) -> str:
+        value = re.sub(r"([\\,=])", r"\\\1", self.value)
+        return f"{self.field}{'=' if self.equal else '!='}{value}"
+
+
+@dataclass(frozen=True, slots=True)
+class FieldSelector:
+    """Terms that must all hold."""
+
+    terms: tuple[FieldTerm, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.terms)
+
+    def __str__(self) -> str:
+        return ",".join(map(str, self.terms))
+
+    def exact(self, field: str) -> str | None:
+        """The only value that the field may have, where a term says so."""
+        return next((term.value for term in self.terms if term.equal and term.field == field), None)
+
+    def compile(
+        self, fields: Mapping[str, Callable[[dict[str, Any]], str]]
+    ) -> Callable[[dict[str, Any]], bool]:
+        """A predicate on documents, given how to read each field that a kind supports.
+
+        Raises BadRequest for a field that is not supported.
+        """
+        unknown = next((term.field for term in self.terms if term.field not in fields), None)
+        if unknown is not None:
+            raise BadRequest(f"field label not supported: {unknown}")
+        checks = [(fields[term.field], term.value, term.equal) for term in self.terms]
+        return lambda document: all(
+            (read(document) == value) is equal for read, value, equal in checks
+        )
+
+
+def parse_fields(text: str) -> FieldSelector:
+    r"""Reads ``fieldSelector=`` of a query: ``metadata.name=a,status.phase!=Running``.
+
+    In values ``\\``, ``\,`` and ``\=`` stand for the character itself.  Raises BadRequest.
+    """
+    return FieldSelector(tuple(_term(text, part) for part in _split_terms(text) if part))
+
+
+def _split_terms(text: str) -> list[str]:
+    return re.findall(r"((?:\\.|[^\\,]|\\$)*)(?:,|$)", text, re.DOTALL)
+
+
+def _term(text: str, part: str) -> FieldTerm:
+    match = re.fullmatch(r"((?:\\.|[^\\=!]|!(?!=))*)(!=|==|=)(.*)", part, re.DOTALL)
+    if match is None:
+        raise BadRequest(f"invalid selector: '{text}'; can't understand '{part}'")
+    field, operator, value = match.groups()
+    return FieldTerm(field, _unescape(value), operator != "!=")
+
+
+def _unescape(value: str) -> str:
+    if "\\" not in value and "=" not in value:
+        return value
+    plain = []
+    for escaped, character in re.findall(r"(\\.?)|([^\\])", value, re.DOTALL):
+        if escaped and escaped not in ("\\\\", "\\,", "\\="):
+            raise BadRequest(f"invalid field selector: invalid escape sequence: {escaped}")
+        if character and character in ",=":
+            raise BadRequest(
+                f"invalid field selector: unescaped character in value: {ord(character)}"
+            )
+        plain.append(character or escaped[1])
+    return "".join(plain)

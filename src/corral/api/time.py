@@ -1,0 +1,78 @@
+"""Moments and spans of time in the words of the API.
+
+Nothing here reads the clock: who needs the present moment has a clock, and passes what it says.
+"""
+
+import re
+from datetime import UTC, datetime
+
+MINUTE = 60
+HOUR = 60 * MINUTE
+DAY = 24 * HOUR
+YEAR = 365 * DAY
+
+_UNITS = {"s": 1, "m": MINUTE, "h": HOUR, "d": DAY, "y": YEAR}
+
+_SPANS = (
+    # shorter than, told in, and what remains told in
+    (2 * MINUTE, "s", ""),
+    (10 * MINUTE, "m", "s"),
+    (3 * HOUR, "m", ""),
+    (8 * HOUR, "h", "m"),
+    (48 * HOUR, "h", ""),
+    (8 * DAY, "d", "h"),
+    (2 * YEAR, "d", ""),
+    (8 * YEAR, "y", "d"),
+)
+
+_RFC3339 = re.compile(
+    r"(\d{4}-\d\d-\d\d)T(\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?(Z|[+-]\d\d:\d\d)", re.ASCII
+)
+
+
+def rfc3339(moment: datetime | float) -> str:
+    """A moment as meta/v1 Time writes it: UTC, whole seconds.  Numbers are seconds since 1970."""
+    return _utc(moment).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def rfc3339_micro(moment: datetime | float) -> str:
+    """A moment as meta/v1 MicroTime writes it (leases, events): UTC, six digits of a second."""
+    return _utc(moment).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+def parse_rfc3339(text: str) -> datetime:
+    """The moment that a Time or MicroTime tells; finer than a microsecond is cut off.
+
+    Raises ValueError.
+    """
+    match = _RFC3339.fullmatch(text)
+    if match is None:
+        raise ValueError(f'"{text}" is not a time such as 2006-01-02T15:04:05Z')
+    day, clock, fraction, zone = match.groups()
+    moment = datetime.fromisoformat(f"{day}T{clock}{'+00:00' if zone == 'Z' else zone}")
+    return moment.replace(microsecond=int((fraction or "").ljust(6, "0")[:6])).astimezone(UTC)
+
+
+def human_duration(seconds: float) -> str:
+    """A span as kubectl prints ages: two units while the span is short, then one: ``2m3s``, ``8d``.
+
+    Clocks of two machines may differ by a second; a span further below zero is ``<invalid>``.
+    """
+    whole = int(seconds)
+    if whole < -1:
+        return "<invalid>"
+    whole = max(whole, 0)
+    unit, rest_unit = next(
+        ((unit, rest) for limit, unit, rest in _SPANS if whole < limit), ("y", "")
+    )
+    count, rest = divmod(whole, _UNITS[unit])
+    text = f"{count}{unit}"
+    if rest_unit and (remaining := rest // _UNITS[rest_unit]):
+        text += f"{remaining}{rest_unit}"
+    return text
+
+
+def _utc(moment: datetime | float) -> datetime:
+    if isinstance(moment, datetime):
+        return moment.astimezone(UTC)
+    return datetime.fromtimestamp(moment, UTC)

@@ -1,0 +1,205 @@
+import string
+
+import pytest
+from hypothesis import given, strategies as st
+
+from corral.api.errors import BadRequest
+from corral.api.selectors import (
+    EVERYTHING,
+    NOTHING,
+    FieldSelector,
+    FieldTerm,
+    label_selector,
+    parse_fields,
+    parse_labels,
+)
+
+WORDS = st.text(alphabet=string.ascii_lowercase + string.digits, min_size=1, max_size=4)
+LABELS = st.dictionaries(WORDS, WORDS, max_size=3)
+
+
+@pytest.mark.parametrize(
+    ("text", "canonical", "matching", "other"),
+    [
+        ("app=web", "app=web", {"app": "web"}, {"app": "db"}),
+        ("app==web", "app==web", {"app": "web"}, {}),
+        ("app!=web", "app!=web", {}, {"app": "web"}),
+        ("tier in (b, a)", "tier in (a,b)", {"tier": "a"}, {"tier": "c"}),
+        ("tier notin (a,b)", "tier notin (a,b)", {}, {"tier": "b"}),
+        ("tier", "tier", {"tier": ""}, {}),
+        ("!tier", "!tier", {}, {"tier": ""}),
+        ("n>3", "n>3", {"n": "4"}, {"n": "3"}),
+        ("n < 3", "n<3", {"n": "-2"}, {"n": "x"}),
+        ("app=", "app=", {"app": ""}, {}),
+        ("app in (,)", "app in ()", {"app": ""}, {}),
+        ("a in (x,,y)", "a in (,x,y)", {"a": ""}, {"a": "z"}),
+        (" b = 1 ,a=2,", None, None, None),
+        ("b=1,a=2", "a=2,b=1", {"a": "2", "b": "1"}, {"a": "2"}),
+        (
+            "myvmi=myvmi,tier in (b,a)",
+            "myvmi=myvmi,tier in (a,b)",
+            {"myvmi": "myvmi", "tier": "b"},
+            {"myvmi": "myvmi"},
+        ),
+        ("kubevirt.io/domain=x", "kubevirt.io/domain=x", {"kubevirt.io/domain": "x"}, {}),
+        ("in in (in)", "in in (in)", {"in": "in"}, {}),
+    ],
+)
+def test_label_selectors(text, canonical, matching, other):
+    if canonical is None:
+        with pytest.raises(BadRequest):
+            parse_labels(text)
+        return
+    selector = parse_labels(text)
+    assert str(selector) == canonical
+    assert selector.matches(matching)
+    assert not selector.matches(other)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a,", "found '', expected: identifier after ','"),
+        ("=x", "found '=', expected: !, identifier, or 'end of string'"),
+        ("a b", "unable to parse requirement: found 'b', expected: in, notin, =, ==, !=, gt, lt"),
+        ("a=b c", "found 'c', expected: ',' or 'end of string'"),
+        ("a in b", "unable to parse requirement: found 'b' expected: '('"),
+        ("a in (b", "unable to parse requirement: found '', expected: ',' or ')'"),
+        (
+            "a in ()",
+            (
+                "unable to parse requirement: values: Invalid value: []: "
+                "for 'in', 'notin' operators, values set can't be empty"
+            ),
+        ),
+        (
+            "n>x",
+            (
+                'unable to parse requirement: values[0]: Invalid value: "x": '
+                "for 'Gt', 'Lt' operators, the value must be an integer"
+            ),
+        ),
+        (
+            "a=-",
+            (
+                'unable to parse requirement: values[0][a]: Invalid value: "-": a valid label must be '
+                "an empty string or consist of alphanumeric characters, '-', '_' or '.', and must "
+                "start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or "
+                "'12345', regex used for validation is "
+                "'(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')"
+            ),
+        ),
+        (
+            "-a",
+            (
+                'unable to parse requirement: <nil>: Invalid value: "-a": name part must consist of '
+                "alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric "
+                "character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is "
+                "'([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')"
+            ),
+        ),
+    ],
+)
+def test_label_selectors_are_refused_in_the_known_words(text, message):
+    with pytest.raises(BadRequest) as refusal:
+        parse_labels(text)
+    assert refusal.value.message == message
+
+
+def test_selectors_in_objects():
+    selector = label_selector(
+        {
+            "matchLabels": {"z": "1", "app": "web"},
+            "matchExpressions": [
+                {"key": "tier", "operator": "In", "values": ["b", "a"]},
+                {"key": "old", "operator": "DoesNotExist"},
+                {"key": "new", "operator": "Exists"},
+                {"key": "x", "operator": "NotIn", "values": ["y"]},
+            ],
+        }
+    )
+    assert str(selector) == "app=web,new,!old,tier in (a,b),x notin (y),z=1"
+    assert selector.matches({"app": "web", "z": "1", "tier": "a", "new": ""})
+    assert not selector.matches({"app": "web", "z": "1", "tier": "a"})
+
+
+def test_no_selector_matches_nothing_and_an_empty_one_everything():
+    assert label_selector(None) is NOTHING
+    assert not NOTHING.matches({})
+    assert NOTHING
+    assert label_selector({}) == EVERYTHING
+    assert EVERYTHING.matches(None)
+    assert not EVERYTHING
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        {"matchExpressions": [{"key": "a", "operator": "Near"}]},
+        {"matchExpressions": [{"key": "a", "operator": "In"}]},
+        {"matchExpressions": [{"key": "a", "operator": "Exists", "values": ["b"]}]},
+        {"matchLabels": {"a/b/c": "d"}},
+        {"matchLabels": {"a": "b c"}},
+    ],
+)
+def test_wrong_selectors_in_objects_are_refused(document):
+    with pytest.raises(BadRequest):
+        label_selector(document)
+
+
+@given(LABELS, LABELS)
+def test_equality_selects_supersets(wanted, labels):
+    matches = all(labels.get(key) == value for key, value in wanted.items())
+    assert label_selector({"matchLabels": wanted}).matches(labels) == matches
+
+
+@given(st.text(alphabet="ab1=!,()<> \\in", max_size=12))
+def test_any_text_is_a_label_selector_or_a_bad_request(text):
+    try:
+        selector = parse_labels(text)
+    except BadRequest:
+        return
+    assert parse_labels(str(selector)) == selector
+
+
+def test_field_selectors():
+    fields = {
+        "metadata.name": lambda document: document["name"],
+        "status.phase": lambda document: document["phase"],
+    }
+    matches = parse_fields("metadata.name==a,status.phase!=Running").compile(fields)
+    assert matches({"name": "a", "phase": "Pending"})
+    assert not matches({"name": "a", "phase": "Running"})
+    assert not matches({"name": "b", "phase": "Pending"})
+
+
+def test_a_field_that_a_kind_does_not_offer_is_refused():
+    with pytest.raises(BadRequest, match=r"^field label not supported: spec\.replicas$"):
+        parse_fields("spec.replicas=3").compile({})
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("metadata.name", "invalid selector: 'metadata.name'; can't understand 'metadata.name'"),
+        (r"a=b\n", r"invalid field selector: invalid escape sequence: \n"),
+        ("a=b\\", "invalid field selector: invalid escape sequence: \\"),
+        ("a=b=c", "invalid field selector: unescaped character in value: 61"),
+    ],
+)
+def test_field_selectors_are_refused_in_the_known_words(text, message):
+    with pytest.raises(BadRequest) as refusal:
+        parse_fields(text)
+    assert refusal.value.message == message
+
+
+@given(st.lists(st.builds(FieldTerm, WORDS, st.text(max_size=8), st.booleans()), max_size=3))
+def test_field_selectors_print_what_they_read(terms):
+    selector = FieldSelector(tuple(terms))
+    assert parse_fields(str(selector)) == selector
+
+
+def test_the_exact_value_of_a_field_is_known():
+    selector = parse_fields("metadata.name=a,metadata.namespace!=b")
+    assert selector.exact("metadata.name") == "a"
+    assert selector.exact("metadata.namespace") is None

@@ -1,0 +1,64 @@
+from datetime import UTC, datetime, timedelta, timezone
+
+import pytest
+from hypothesis import given, strategies as st
+
+from corral.api.time import human_duration, parse_rfc3339, rfc3339, rfc3339_micro
+
+MINUTE, HOUR, DAY = 60, 3600, 86400
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (-2, "<invalid>"),
+        (-1.5, "0s"),
+        (-1, "0s"),
+        (0, "0s"),
+        (5.9, "5s"),
+        (119, "119s"),
+        (120, "2m"),
+        (123, "2m3s"),
+        (9 * MINUTE + 59, "9m59s"),
+        (10 * MINUTE + 59, "10m"),
+        (3 * HOUR - 1, "179m"),
+        (3 * HOUR, "3h"),
+        (3 * HOUR + 5 * MINUTE, "3h5m"),
+        (8 * HOUR + 59 * MINUTE, "8h"),
+        (48 * HOUR - 1, "47h"),
+        (48 * HOUR, "2d"),
+        (2 * DAY + 3 * HOUR, "2d3h"),
+        (8 * DAY + 5 * HOUR, "8d"),
+        (730 * DAY - 1, "729d"),
+        (730 * DAY, "2y"),
+        (750 * DAY, "2y20d"),
+        (8 * 365 * DAY + DAY, "8y"),
+    ],
+)
+def test_ages_read_as_kubectl_prints_them(seconds, text):
+    assert human_duration(seconds) == text
+
+
+def test_times_are_utc_in_whole_seconds():
+    moment = datetime(2024, 1, 31, 14, 0, 0, 999999, timezone(timedelta(hours=2)))
+    assert rfc3339(moment) == "2024-01-31T12:00:00Z"
+    assert rfc3339_micro(moment) == "2024-01-31T12:00:00.999999Z"
+    assert rfc3339(moment.timestamp()) == "2024-01-31T12:00:00Z"
+
+
+@given(st.floats(0, 4e9).map(lambda seconds: datetime.fromtimestamp(seconds, UTC)))
+def test_what_is_written_is_read_again(moment):
+    assert parse_rfc3339(rfc3339_micro(moment)) == moment
+    assert parse_rfc3339(rfc3339(moment)) == moment.replace(microsecond=0)
+
+
+def test_other_zones_and_nanoseconds_are_read():
+    assert rfc3339(parse_rfc3339("2024-01-31T14:00:00.123456789+02:00")) == "2024-01-31T12:00:00Z"
+
+
+@pytest.mark.parametrize(
+    "text", ["", "2024-01-31", "2024-13-31T00:00:00Z", "now", "2024-01-31T12:00:00"]
+)
+def test_what_is_no_time_is_refused(text):
+    with pytest.raises(ValueError, match=r"."):
+        parse_rfc3339(text)
