@@ -1,0 +1,61 @@
+"""One version of one object, and the step from one version to the next."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import msgspec
+
+from corral.api.object import Document, Key
+
+_decode = msgspec.json.Decoder(Document).decode
+
+
+class _Labels(msgspec.Struct):
+    labels: dict[str, str] | None = None
+
+
+class _Labelled(msgspec.Struct):
+    metadata: _Labels = msgspec.field(default_factory=_Labels)
+
+
+_decode_labels = msgspec.json.Decoder(_Labelled).decode
+_NO_LABELS: Mapping[str, str] = {}
+
+
+@dataclass(slots=True, eq=False)
+class Record:
+    """An object as it was at one revision.
+
+    ``kind`` is the kind's resource name, ``data`` the encoded document: every answer and every
+    watcher shares these bytes.  ``written`` is seconds since 1970.
+    """
+
+    kind: str
+    key: Key
+    revision: int
+    written: int
+    data: bytes
+    labels: Mapping[str, str]
+    fields: Mapping[str, str] | None = field(default=None, repr=False)
+    """What field selectors look at, once somebody asked: readers may keep their findings here."""
+
+    def document(self) -> Document:
+        """A copy of the object that the caller may change."""
+        return _decode(self.data)
+
+
+def labels_of(data: bytes) -> Mapping[str, str]:
+    return _decode_labels(data).metadata.labels or _NO_LABELS
+
+
+@dataclass(slots=True, eq=False, frozen=True)
+class Event:
+    """A change: ``record`` is the new version, or the last words of an object that was deleted."""
+
+    record: Record
+    previous: Record | None
+    deleted: bool = False
+
+    @property
+    def revision(self) -> int:
+        return self.record.revision

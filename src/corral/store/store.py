@@ -1,0 +1,319 @@
+"""The store: staged writes, group commits, and reads of what is committed."""
+
+import asyncio
+import time
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Self
+
+import msgspec
+
+from corral.api.errors import ApiError, Gone, InternalError, Unavailable
+from corral.api.object import Document, Key
+from corral.store.memory import Memory, obsolete, superseded_bytes
+from corral.store.record import Event, Record, labels_of
+from corral.store.sqlite import Log, Row
+from corral.store.watch import Watch
+
+_encode = msgspec.json.Encoder().encode
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Retention:
+    """How long superseded versions are kept for watches and lists at an older revision.
+
+    Whichever bound is met first counts.  Each commit forgets at most ``step`` changes, so that
+    compaction is never felt.
+    """
+
+    seconds: int = 300
+    changes: int = 100_000
+    bytes: int = 48 << 20
+    step: int = 1000
+
+
+@dataclass(slots=True, eq=False)
+class _Write:
+    record: Record
+    deleted: bool
+    done: asyncio.Future[Record] = field(repr=False)
+
+    def row(self) -> Row:
+        record = self.record
+        return Row(
+            record.revision,
+            record.kind,
+            record.key.namespace,
+            record.key.name,
+            self.deleted,
+            record.written,
+            record.data,
+        )
+
+
+class Store:
+    """Objects by kind and key, with one revision counter over all of them.
+
+    Everything is called from one event loop.  A write is checked against ``latest`` and staged
+    without an ``await`` between: that is the transaction.  Those that are staged while a commit is
+    on its way to the disk share the next one.  ``lifetimes`` names kinds whose objects vanish that
+    many seconds after they were last written.
+    """
+
+    def __init__(
+        self,
+        log: Log,
+        *,
+        threaded: bool = True,
+        retention: Retention | None = None,
+        lifetimes: Mapping[str, int] | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._log = log
+        self._executor = ThreadPoolExecutor(1, "corral-store") if threaded else None
+        self._retention = retention or Retention()
+        self._lifetimes = lifetimes or {}
+        self._clock = clock
+        self._memory = Memory(log.compacted)
+        for row in log.rows():
+            self._load(row)
+        self._last_revision = self._memory.revision
+        self._latest: dict[tuple[str, Key], _Write] = {}
+        self._staged: list[_Write] = []
+        self._busy = False
+        self._closed = False
+        self._idle: asyncio.Future[None] | None = None
+        self._watches: defaultdict[str, set[Watch]] = defaultdict(set)
+
+    @classmethod
+    def open(cls, path: Path, *, lifetimes: Mapping[str, int] | None = None) -> Self:
+        """The store in a file, made when missing.  Raises LogError when it cannot be used."""
+        return cls(Log(path), lifetimes=lifetimes)
+
+    @classmethod
+    def in_memory(cls, *, clock: Callable[[], float] = time.time) -> Self:
+        """A store that forgets when it is closed and commits without a thread."""
+        return cls(Log(None), threaded=False, clock=clock)
+
+    def _load(self, row: Row) -> None:
+        key = Key(row.namespace, row.name)
+        record = Record(row.kind, key, row.revision, row.written, row.data, labels_of(row.data))
+        self._memory.apply(record, deleted=bool(row.deleted))
+
+    # ------------------------------------------------------------------ reads
+
+    @property
+    def revision(self) -> int:
+        """The newest revision that is on disk."""
+        return self._memory.revision
+
+    @property
+    def compacted(self) -> int:
+        """Watches and lists can go back to this revision."""
+        return self._memory.compacted
+
+    def get(self, kind: str, key: Key) -> Record | None:
+        return self._memory.table(kind).records.get(key)
+
+    def count(self, kind: str) -> int:
+        return len(self._memory.table(kind).records)
+
+    def objects(self, kind: str, namespace: str = "", *, revision: int = 0) -> list[Record]:
+        """The objects of a kind in key order, now or as they were at a revision.
+
+        Raises Gone when that revision is not kept any more.
+        """
+        table = self._memory.table(kind)
+        if not revision or revision >= self._memory.revision:
+            return table.within(namespace)
+        self._require(revision)
+        return table.rewound(namespace, revision)
+
+    def watch(self, kind: str, since: int, namespace: str = "") -> Watch:
+        """The changes after a revision, which may lie in the future.
+
+        Raises Gone when that revision is not kept any more.
+        """
+        self._require(since)
+        watches = self._watches[kind]
+        watch = Watch(
+            self._memory.table(kind).since(since), namespace=namespace, on_close=watches.discard
+        )
+        watches.add(watch)
+        if self._closed:
+            watch.close()
+        return watch
+
+    def _require(self, revision: int) -> None:
+        if revision < self._memory.compacted:
+            raise Gone(f"too old resource version: {revision} ({self._memory.compacted})")
+
+    # ----------------------------------------------------------------- writes
+
+    def latest(self, kind: str, key: Key) -> Record | None:
+        """The newest version, whether on disk or on its way: what the next write is based on."""
+        write = self._latest.get((kind, key))
+        if write is None:
+            return self._memory.table(kind).records.get(key)
+        return None if write.deleted else write.record
+
+    async def durable(self, record: Record) -> Record:
+        """Wait until a version that ``latest`` answered is on disk."""
+        write = self._latest.get((record.kind, record.key))
+        if write is not None:
+            await asyncio.shield(write.done)
+        return record
+
+    def write(self, kind: str, key: Key, document: Document) -> "asyncio.Future[Record]":
+        """Stage a new version; the future is done when it is on disk.
+
+        The document's ``metadata.resourceVersion`` is set here.
+        """
+        return self._stage(kind, key, document, deleted=False)
+
+    def delete(self, kind: str, key: Key, document: Document) -> "asyncio.Future[Record]":
+        """Stage the end of an object, with the last words that its watchers get."""
+        return self._stage(kind, key, document, deleted=True)
+
+    def _stage(
+        self, kind: str, key: Key, document: Document, *, deleted: bool
+    ) -> "asyncio.Future[Record]":
+        if self._closed:
+            raise Unavailable("the server is shutting down; try again in a moment")
+        self._last_revision += 1
+        metadata = document["metadata"]
+        metadata["resourceVersion"] = str(self._last_revision)
+        record = Record(
+            kind,
+            key,
+            self._last_revision,
+            int(self._clock()),
+            _encode(document),
+            metadata.get("labels") or {},
+        )
+        loop = asyncio.get_running_loop()
+        write = _Write(record, deleted, loop.create_future())
+        self._latest[kind, key] = write
+        self._staged.append(write)
+        if not self._busy:  # not at once: whoever is ready in this turn of the loop comes along
+            self._busy = True
+            loop.call_soon(self._commit)
+        return write.done
+
+    def _commit(self) -> None:
+        batch, self._staged = self._staged, []
+        past = self._overdue()
+        rows = [write.row() for write in batch]
+        forget = [revision for event in past for revision in obsolete(event)]
+        compacted = past[-1].revision if past else self._memory.compacted
+        job = partial(self._log.append, rows, forget, compacted)
+        if self._executor is None:
+            try:
+                job()
+            except ApiError as refusal:
+                self._settle(batch, len(past), refusal)
+            else:
+                self._settle(batch, len(past), None)
+            return
+        done = asyncio.get_running_loop().run_in_executor(self._executor, job)
+        done.add_done_callback(
+            lambda done: self._settle(batch, len(past), done.exception()),
+        )
+
+    def _settle(self, batch: list[_Write], past: int, error: BaseException | None) -> None:
+        """A commit has ended: show it to readers, or take back all that was built on it."""
+        if error is not None:
+            self._fail(batch, error)
+        else:
+            self._memory.forget(past)
+            self._show(batch)
+        if self._staged:
+            self._commit()
+            return
+        self._busy = False
+        if self._idle is not None and not self._idle.done():
+            self._idle.set_result(None)
+
+    def _show(self, batch: list[_Write]) -> None:
+        events: defaultdict[str, list[Event]] = defaultdict(list)
+        for write in batch:
+            record = write.record
+            address = (record.kind, record.key)
+            if self._latest.get(address) is write:
+                del self._latest[address]
+            events[record.kind].append(self._memory.apply(record, deleted=write.deleted))
+            if not write.done.done():  # whoever waited may have gone away
+                write.done.set_result(record)
+        for kind, changes in events.items():
+            for watch in tuple(self._watches[kind]):
+                watch.tell(changes)
+
+    def _fail(self, batch: list[_Write], error: BaseException) -> None:
+        failed, self._staged = batch + self._staged, []
+        self._latest.clear()
+        kind = type(error) if isinstance(error, ApiError) else InternalError
+        for write in failed:
+            if not write.done.done():
+                write.done.set_exception(kind(str(error)))
+
+    # ------------------------------------------------------------ maintenance
+
+    def _overdue(self) -> list[Event]:
+        """The changes that this commit may forget."""
+        keep, memory = self._retention, self._memory
+        excess = memory.superseded_bytes - keep.bytes
+        limit = self._clock() - keep.seconds
+        past: list[Event] = []
+        for event in memory.oldest(keep.step):
+            recent = event.record.written > limit
+            if recent and excess <= 0 and len(memory) - len(past) <= keep.changes:
+                break
+            past.append(event)
+            excess -= superseded_bytes(event)
+        return past
+
+    def _expire(self) -> None:
+        """Stage the end of objects that have outlived their kind's lifetime."""
+        for kind, seconds in self._lifetimes.items():
+            limit = self._clock() - seconds
+            for record in self.objects(kind):
+                if record.written < limit and self.latest(kind, record.key) is record:
+                    # nobody waits for it: when the disk is full, the next round tries again
+                    self.delete(kind, record.key, record.document()).add_done_callback(
+                        asyncio.Future.exception
+                    )
+
+    async def tidy(self) -> None:
+        """Drop what has outlived its lifetime or left the window."""
+        self._expire()
+        await self._quiet()
+        while not self._busy and self._overdue():
+            self._busy = True
+            self._commit()
+            await self._quiet()
+
+    async def run(self, *, interval_seconds: float = 30) -> None:
+        """Keep the window and the file small while nobody writes; runs until cancelled."""
+        while True:
+            await asyncio.sleep(interval_seconds)
+            await self.tidy()
+
+    async def _quiet(self) -> None:
+        while self._busy:
+            self._idle = asyncio.get_running_loop().create_future()
+            await self._idle
+
+    async def close(self) -> None:
+        """Commit what is staged, end every watch, close the file."""
+        self._closed = True
+        await self._quiet()
+        for watches in self._watches.values():
+            for watch in tuple(watches):
+                watch.close()
+        if self._executor is not None:
+            self._executor.shutdown()
+        self._log.close()

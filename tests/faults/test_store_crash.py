@@ -1,0 +1,141 @@
+"""What the store promised is found again: after kill -9, a torn log, and on a full disk."""
+
+import os
+import random
+import resource
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from corral.api.errors import ApiError, StorageFull
+from corral.api.object import Key
+from corral.store import Store
+
+pytestmark = [pytest.mark.faults, pytest.mark.timeout(60)]
+
+KIND = "things.example.com"
+
+WRITER = """
+import asyncio, pathlib, sys
+from corral.api.object import Key
+from corral.store import Store
+from corral.store.store import Retention
+from corral.store.sqlite import Log
+
+async def write(store, writer):
+    number = 0
+    while True:
+        name = f"{writer}-{number % 20}"
+        document = {"metadata": {"name": name}, "spec": number, "pad": "x" * 500}
+        record = await store.write("things.example.com", Key("n", name), document)
+        print(name, number, record.revision, flush=True)
+        number += 1
+
+async def main():
+    store = Store(Log(pathlib.Path(sys.argv[1])), retention=Retention(changes=50))
+    async with asyncio.TaskGroup() as group:
+        for writer in range(8):
+            group.create_task(write(store, writer))
+
+asyncio.run(main())
+"""
+
+
+def run_and_kill(path, seconds):
+    """Acknowledged writes of a writer that is killed after a while: name → (number, revision)."""
+    writer = subprocess.Popen([sys.executable, "-c", WRITER, path], stdout=subprocess.PIPE)
+    try:
+        assert writer.stdout.readline(), "the writer never began"
+        time.sleep(seconds)
+    finally:
+        writer.send_signal(signal.SIGKILL)
+    told = writer.stdout.read().decode().splitlines(keepends=True)
+    writer.stdout.close()
+    writer.wait()
+    acknowledged = {}
+    for line in told:
+        if line.endswith("\n"):  # the last one may be cut short
+            name, number, revision = line.split()
+            acknowledged[name] = (int(number), int(revision))
+    return acknowledged
+
+
+async def test_every_acknowledged_write_survives_kill_9(tmp_path):
+    path = tmp_path / "store.db"
+    chance = random.Random(7)
+    for _round in range(6):
+        acknowledged = run_and_kill(path, chance.uniform(0.02, 0.3))
+        assert acknowledged
+        store = Store.open(path)
+        for name, (number, revision) in acknowledged.items():
+            record = store.get(KIND, Key("n", name))
+            assert record is not None
+            assert record.revision >= revision
+            assert record.document()["spec"] >= number or record.revision > revision
+        await store.close()
+
+
+async def test_a_torn_write_ahead_log_loses_only_what_was_torn(tmp_path):
+    path = tmp_path / "store.db"
+    run_and_kill(path, 0.2)
+    wal = tmp_path / "store.db-wal"
+    size = wal.stat().st_size
+    os.truncate(wal, size - 1500)
+    store = Store.open(path)
+    assert store.count(KIND) > 0
+    await store.write(KIND, Key("n", "after"), {"metadata": {"name": "after"}})
+    await store.close()
+
+
+async def fill(store, stored):
+    """Write until the store refuses; ``stored`` gets the names of what it took."""
+    for number in range(1000):
+        name = f"n{number}"
+        document = {"metadata": {"name": name}, "pad": "x" * 5000}
+        await store.write(KIND, Key("n", name), document)
+        stored.append(name)
+
+
+async def test_a_full_disk_refuses_writes_and_recovers_when_there_is_room(tmp_path):
+    """The file size limit of this process stands for the disk."""
+    path = tmp_path / "store.db"
+    store = Store.open(path)
+    stored = []
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, hard))
+    try:
+        with pytest.raises(ApiError, match="nothing was stored"):
+            await fill(store, stored)
+        assert store.count(KIND) == len(stored) > 0
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        signal.signal(signal.SIGXFSZ, ignored)
+    await store.write(KIND, Key("n", "after"), {"metadata": {"name": "after"}})
+    await store.close()
+    again = Store.open(path)
+    assert {record.key.name for record in again.objects(KIND)} == {*stored, "after"}
+    await again.close()
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", "size=600k", "tmpfs", disk]
+    if subprocess.run(command, capture_output=True, check=False).returncode:
+        pytest.skip("this user may not mount a small disk")
+    yield disk
+    subprocess.run(["umount", "-l", disk], check=True)
+
+
+async def test_a_file_system_without_room_is_called_so(small_disk):
+    store = Store.open(small_disk / "store.db")
+    stored = []
+    with pytest.raises(StorageFull, match="no space left"):
+        await fill(store, stored)
+    assert store.count(KIND) == len(stored) > 0
+    await store.close()

@@ -1,0 +1,272 @@
+"""Tests of the store against a plain model, and of its promises one by one."""
+
+import sqlite3
+import time
+
+import pytest
+
+from corral.api.errors import Gone, StorageFull, Unavailable
+from corral.api.object import Key
+from corral.store import Log, LogError, Store
+from corral.store.store import Retention
+
+KIND = "things.example.com"
+
+
+def thing(name, namespace="default", **fields):
+    metadata = {"namespace": namespace, "name": name, **fields.pop("metadata", {})}
+    return {"apiVersion": "example.com/v1", "kind": "Thing", "metadata": metadata, **fields}
+
+
+def key(name, namespace="default"):
+    return Key(namespace, name)
+
+
+async def write(store, name, **fields):
+    return await store.write(KIND, key(name), thing(name, **fields))
+
+
+@pytest.fixture
+async def store():
+    store = Store.in_memory()
+    yield store
+    await store.close()
+
+
+async def test_a_write_is_seen_by_readers_only_once_it_is_committed(store):
+    done = store.write(KIND, key("a"), thing("a"))
+    assert store.get(KIND, key("a")) is None
+    assert store.latest(KIND, key("a")) is not None
+    record = await done
+    assert store.get(KIND, key("a")) is record
+    assert record.document()["metadata"]["resourceVersion"] == str(store.revision) == "1"
+
+
+async def test_one_counter_numbers_all_kinds(store):
+    first = await write(store, "a")
+    second = await store.write("others", Key("", "b"), thing("b", ""))
+    assert second.revision == first.revision + 1
+
+
+async def test_objects_come_in_key_order_by_namespace(store):
+    for namespace, name in (("b", "x"), ("a", "y"), ("a-b", "z"), ("a", "x")):
+        await store.write(KIND, Key(namespace, name), thing(name, namespace))
+    assert [record.key for record in store.objects(KIND, "a")] == [Key("a", "x"), Key("a", "y")]
+    assert len(store.objects(KIND)) == 4
+
+
+async def test_a_list_can_go_back_to_an_older_revision(store):
+    old = await write(store, "a", spec=1)
+    await write(store, "b")
+    past = store.revision
+    await write(store, "a", spec=2)
+    await store.delete(KIND, key("b"), thing("b"))
+    await write(store, "c")
+    assert [record.key.name for record in store.objects(KIND)] == ["a", "c"]
+    then = store.objects(KIND, revision=past)
+    assert [record.key.name for record in then] == ["a", "b"]
+    assert then[0] is old
+
+
+async def test_a_watch_from_the_past_tells_everything_since_in_order(store):
+    await write(store, "a")
+    since = store.revision
+    await write(store, "a", spec=2)
+    await store.delete(KIND, key("a"), thing("a"))
+    watch = store.watch(KIND, since)
+    told = await watch.take(1)
+    assert [(event.revision, event.deleted) for event in told] == [(2, False), (3, True)]
+    assert told[0].previous is not None
+    watch.close()
+
+
+async def test_a_watch_waits_no_longer_than_asked_and_tells_what_comes(store):
+    watch = store.watch(KIND, 0, "default")
+    assert await watch.take(0.01) == []
+    await store.write(KIND, key("a", "other"), thing("a", "other"))
+    await write(store, "a")
+    assert [event.record.key for event in await watch.take(1)] == [key("a")]
+    watch.close()
+
+
+async def test_a_watcher_that_does_not_listen_is_cut_off_and_others_are_not(store):
+    slow, quick = store.watch(KIND, 0), store.watch(KIND, 0)
+    slow._limit = 3
+    for number in range(5):
+        await write(store, f"n{number}")
+        await quick.take(1)
+    assert slow.ended
+    assert not quick.ended
+    assert len(await slow.take(1)) == 3
+    quick.close()
+
+
+async def test_what_is_forgotten_is_gone_for_watches_and_lists_but_not_the_state():
+    store = Store(Log(None), threaded=False, retention=Retention(changes=2))
+    for number in range(10):
+        await write(store, "a", spec=number)
+    assert 0 < store.compacted < store.revision
+    with pytest.raises(Gone, match=r"too old resource version: 1 \("):
+        store.watch(KIND, 1)
+    with pytest.raises(Gone):
+        store.objects(KIND, revision=1)
+    assert store.get(KIND, key("a")).document()["spec"] == 9
+    await store.close()
+
+
+async def test_a_large_window_is_bounded_by_its_bytes():
+    store = Store(Log(None), threaded=False, retention=Retention(bytes=20_000))
+    for number in range(50):
+        await write(store, "a", spec="x" * 1000 + str(number))
+    assert store.revision - store.compacted < 20
+    await store.close()
+
+
+async def test_everything_is_found_again_after_a_restart(tmp_path):
+    store = Store.open(tmp_path / "store.db")
+    await write(store, "a", metadata={"labels": {"app": "web"}})
+    await write(store, "b")
+    await store.delete(KIND, key("b"), thing("b"))
+    revision = store.revision
+    await store.close()
+    again = Store.open(tmp_path / "store.db")
+    assert again.revision == revision
+    assert [record.labels for record in again.objects(KIND)] == [{"app": "web"}]
+    assert len(await again.watch(KIND, 0).take(0)) == 3
+    assert (await write(again, "c")).revision == revision + 1
+    await again.close()
+
+
+async def test_the_counter_never_goes_back_even_when_the_newest_row_is_forgotten(tmp_path):
+    log = Log(tmp_path / "store.db")
+    store = Store(log, retention=Retention(changes=0))
+    await write(store, "a")
+    await store.delete(KIND, key("a"), thing("a"))
+    await store.tidy()
+    await store.close()
+    with sqlite3.connect(tmp_path / "store.db") as connection:
+        assert connection.execute("SELECT count(*) FROM log").fetchone() == (0,)
+    connection.close()
+    again = Store.open(tmp_path / "store.db")
+    assert again.revision == 2
+    await again.close()
+
+
+async def test_objects_with_a_lifetime_vanish():
+    now = 1000.0
+    store = Store(Log(None), threaded=False, lifetimes={KIND: 60}, clock=lambda: now)
+    await write(store, "old")
+    now = 1050.0
+    await write(store, "young")
+    now = 1061.0
+    watch = store.watch(KIND, store.revision)
+    await store.tidy()
+    told = await watch.take(1)
+    assert [(event.record.key.name, event.deleted) for event in told] == [("old", True)]
+    assert [record.key.name for record in store.objects(KIND)] == ["young"]
+    await store.close()
+
+
+async def test_a_failed_commit_fails_all_that_was_staged_and_the_store_goes_on(store, monkeypatch):
+    await write(store, "a", spec=1)
+
+    def full(rows, forget, compacted):
+        raise StorageFull("no space left")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(store._log, "append", full)
+        first = store.write(KIND, key("a"), thing("a", spec=2))
+        second = store.write(KIND, key("b"), thing("b"))
+        for done in (first, second):
+            with pytest.raises(StorageFull):
+                await done
+    assert store.latest(KIND, key("b")) is None
+    assert store.latest(KIND, key("a")).document()["spec"] == 1
+    assert (await write(store, "c")).revision > 1
+    assert [record.key.name for record in store.objects(KIND)] == ["a", "c"]
+
+
+async def test_writers_that_wait_together_share_a_commit(tmp_path, monkeypatch):
+    store = Store.open(tmp_path / "store.db")
+    commits = []
+    append = store._log.append
+    monkeypatch.setattr(
+        store._log, "append", lambda rows, *rest: (commits.append(len(rows)), append(rows, *rest))
+    )
+    for done in [store.write(KIND, key(f"n{n}"), thing(f"n{n}")) for n in range(50)]:
+        await done
+    assert commits == [50]
+    await store.close()
+
+
+async def test_a_cancelled_writer_does_not_disturb_the_others(store):
+    gone = store.write(KIND, key("a"), thing("a"))
+    kept = store.write(KIND, key("b"), thing("b"))
+    gone.cancel()
+    await kept
+    assert store.get(KIND, key("a")) is not None
+
+
+async def test_durable_waits_for_what_is_on_its_way(store):
+    store.write(KIND, key("a"), thing("a"))
+    record = store.latest(KIND, key("a"))
+    assert await store.durable(record) is record
+    assert store.get(KIND, key("a")) is record
+
+
+async def test_a_closed_store_takes_no_writes_and_ends_watches():
+    store = Store.in_memory()
+    watch = store.watch(KIND, 0)
+    pending = store.write(KIND, key("a"), thing("a"))
+    await store.close()
+    assert pending.done()
+    assert len(await watch.take(1)) == 1
+    assert watch.ended
+    with pytest.raises(Unavailable):
+        store.write(KIND, key("b"), thing("b"))
+
+
+async def test_ten_thousand_objects_load_within_a_second(tmp_path):
+    store = Store.open(tmp_path / "store.db")
+    pad = "x" * 1800
+    for done in [store.write(KIND, key(f"n{n}"), thing(f"n{n}", spec=pad)) for n in range(10_000)]:
+        await done
+    await store.close()
+    begin = time.process_time()
+    again = Store.open(tmp_path / "store.db")
+    assert time.process_time() - begin < 1
+    assert again.count(KIND) == 10_000
+    await again.close()
+
+
+def test_a_file_that_is_no_database_is_named(tmp_path):
+    path = tmp_path / "store.db"
+    path.write_bytes(b"no database at all" * 100)
+    with pytest.raises(LogError, match=r"store\.db: cannot be opened"):
+        Log(path)
+
+
+def test_a_newer_schema_is_refused_by_name(tmp_path):
+    path = tmp_path / "store.db"
+    Log(path).close()
+    connection = sqlite3.connect(path)
+    connection.execute("PRAGMA user_version = 99")
+    connection.close()
+    with pytest.raises(LogError, match="its schema is 99"):
+        Log(path)
+
+
+def test_a_strangers_database_is_left_alone(tmp_path):
+    path = tmp_path / "store.db"
+    connection = sqlite3.connect(path)
+    connection.execute("CREATE TABLE theirs (x)")
+    connection.close()
+    with pytest.raises(LogError, match="not corral's"):
+        Log(path)
+
+
+def test_nobody_else_can_read_the_file(tmp_path):
+    log = Log(tmp_path / "store.db")
+    for path in tmp_path.iterdir():
+        assert path.stat().st_mode & 0o777 == 0o600, path
+    log.close()
