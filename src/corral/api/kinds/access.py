@@ -1,0 +1,93 @@
+"""Credentials that are put into the guest: public keys and passwords."""
+
+from corral.api.object import Struct
+
+
+class SecretSource(Struct, kw_only=True):
+    """Names a Secret of the same namespace.
+
+    secret_name: the Secret.
+    """
+
+    secret_name: str
+
+
+class CredentialSource(Struct, kw_only=True):
+    """Where credentials come from.
+
+    secret: a Secret that holds them.
+    """
+
+    secret: SecretSource | None = None
+
+
+class ThroughCloudInit(Struct, kw_only=True):
+    """Cloud-init puts them in place at first boot."""
+
+
+class KeysThroughAgent(Struct, kw_only=True):
+    """The guest agent puts them in place while the machine runs.
+
+    users: users that get the keys.
+    """
+
+    users: list[str]
+
+
+class PasswordsThroughAgent(Struct, kw_only=True):
+    """The guest agent sets them while the machine runs."""
+
+
+class KeyPropagation(Struct, kw_only=True):
+    """How keys come into the guest: exactly one way.
+
+    no_cloud: through a cloudInitNoCloud volume.
+    config_drive: through a cloudInitConfigDrive volume.
+    qemu_guest_agent: through the guest agent.
+    """
+
+    no_cloud: ThroughCloudInit | None = None
+    config_drive: ThroughCloudInit | None = None
+    qemu_guest_agent: KeysThroughAgent | None = None
+
+
+class PasswordPropagation(Struct, kw_only=True):
+    """How passwords come into the guest.
+
+    qemu_guest_agent: through the guest agent.
+    """
+
+    qemu_guest_agent: PasswordsThroughAgent | None = None
+
+
+class SshPublicKey(Struct, kw_only=True):
+    """SSH public keys.
+
+    source: where they come from.
+    propagation_method: how they come into the guest.
+    """
+
+    source: CredentialSource
+    propagation_method: KeyPropagation
+
+
+class UserPassword(Struct, kw_only=True):
+    """Passwords of users.
+
+    source: where they come from.
+    propagation_method: how they come into the guest.
+    """
+
+    source: CredentialSource
+    propagation_method: PasswordPropagation
+
+
+class AccessCredential(Struct, kw_only=True):
+    """One set of credentials: exactly one of the two.
+
+    ssh_public_key: SSH public keys.
+    user_password: passwords of users.
+    """
+
+    ssh_public_key: SshPublicKey | None = None
+    user_password: UserPassword | None = None

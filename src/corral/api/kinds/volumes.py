@@ -1,0 +1,261 @@
+"""Where the bytes of a machine's disks come from: a Volume has one optional field a source."""
+
+import msgspec
+from lightkube.models.core_v1 import DownwardAPIVolumeFile
+
+from corral.api.object import Quantity, Struct
+
+
+class ObjectName(Struct, kw_only=True):
+    """Names an object of the same namespace (core/v1 LocalObjectReference)."""
+
+    name: str = ""
+
+
+class ContainerDisk(Struct, kw_only=True):
+    """A disk image that is shipped in a container image; what the guest writes is not kept.
+
+    image: the container image, e.g. quay.io/kubevirt/cirros-container-disk-demo.
+    image_pull_secret: name of a Secret with the registry's credentials.
+    path: the disk's file inside the image; without it the only file below /disk.
+    image_pull_policy: Always, IfNotPresent or Never; Always when the tag is latest or absent.
+    """
+
+    image: str
+    image_pull_secret: str = ""
+    path: str = ""
+    image_pull_policy: str = ""
+
+
+class CloudInitNoCloud(Struct, kw_only=True):
+    """A small disk with the first-boot settings that cloud-init reads (datasource NoCloud).
+
+    secret_ref: a Secret whose key userdata holds the user data.
+    user_data_base64: the user data, base64, 2048 bytes at most.
+    user_data: the user data as text, 2048 bytes at most.
+    network_data_secret_ref: a Secret whose key networkdata holds the network settings.
+    network_data_base64: the network settings, base64.
+    network_data: the network settings as text.
+    """
+
+    secret_ref: ObjectName | None = None
+    user_data_base64: str = ""
+    user_data: str = ""
+    network_data_secret_ref: ObjectName | None = None
+    network_data_base64: str = ""
+    network_data: str = ""
+
+
+class CloudInitConfigDrive(Struct, kw_only=True):
+    """A small disk with first-boot settings in OpenStack's form (datasource ConfigDrive).
+
+    secret_ref: a Secret whose key userdata holds the user data.
+    user_data_base64: the user data, base64, 2048 bytes at most.
+    user_data: the user data as text, 2048 bytes at most.
+    network_data_secret_ref: a Secret whose key networkdata holds the network settings.
+    network_data_base64: the network settings, base64.
+    network_data: the network settings as text.
+    """
+
+    secret_ref: ObjectName | None = None
+    user_data_base64: str = ""
+    user_data: str = ""
+    network_data_secret_ref: ObjectName | None = None
+    network_data_base64: str = ""
+    network_data: str = ""
+
+
+class EmptyDisk(Struct, kw_only=True):
+    """A blank disk that lives as long as the machine.
+
+    capacity: size of the disk, e.g. 2Gi.
+    """
+
+    capacity: Quantity
+
+
+class HostDisk(Struct, kw_only=True):
+    """A disk image in the node's own file system.
+
+    path: the file on the node.
+    type: Disk when the file must exist, DiskOrCreate when it may be made.
+    capacity: size of a file that is made.
+    shared: true when the path is the same file on every node.
+    """
+
+    path: str
+    type: str
+    capacity: Quantity | None = None
+    shared: bool | None = None
+
+
+class ClaimSource(Struct, kw_only=True):
+    """Names a PersistentVolumeClaim of the same namespace.
+
+    claim_name: the claim.
+    read_only: whether it is mounted read-only.
+    """
+
+    claim_name: str
+    read_only: bool = False
+
+
+class PersistentVolumeClaimVolume(ClaimSource, kw_only=True):
+    """A disk that is kept in a PersistentVolumeClaim.
+
+    claim_name: the claim.
+    read_only: whether it is mounted read-only.
+    hotpluggable: whether it may be added and removed while the machine runs.
+    """
+
+    hotpluggable: bool = False
+
+
+class DataVolumeVolume(Struct, kw_only=True):
+    """A disk that a DataVolume fills.
+
+    name: the DataVolume, and its claim.
+    hotpluggable: whether it may be added and removed while the machine runs.
+    """
+
+    name: str
+    hotpluggable: bool = False
+
+
+class EphemeralVolume(Struct, kw_only=True):
+    """A throw-away overlay over a claim that is only read.
+
+    persistent_volume_claim: the claim below the overlay.
+    """
+
+    persistent_volume_claim: ClaimSource | None = None
+
+
+class ConfigMapVolume(Struct, kw_only=True):
+    """A disk with one file a key of a ConfigMap.
+
+    name: the ConfigMap.
+    optional: whether the machine may start without it.
+    volume_label: label of the file system on the disk.
+    """
+
+    name: str = ""
+    optional: bool | None = None
+    volume_label: str = ""
+
+
+class SecretVolume(Struct, kw_only=True):
+    """A disk with one file a key of a Secret.
+
+    secret_name: the Secret.
+    optional: whether the machine may start without it.
+    volume_label: label of the file system on the disk.
+    """
+
+    secret_name: str = ""
+    optional: bool | None = None
+    volume_label: str = ""
+
+
+class DownwardApiVolume(Struct, kw_only=True):
+    """A disk with facts about the machine's own object.
+
+    fields: which fact goes to which file.
+    volume_label: label of the file system on the disk.
+    """
+
+    fields: list[DownwardAPIVolumeFile] = []
+    volume_label: str = ""
+
+
+class ServiceAccountVolume(Struct, kw_only=True):
+    """A disk with the token of a ServiceAccount; at most one a machine.
+
+    service_account_name: the ServiceAccount.
+    """
+
+    service_account_name: str = ""
+
+
+class DownwardMetricsVolume(Struct, kw_only=True):
+    """A tiny disk with figures about the host, in vhostmd's form."""
+
+
+class SysprepVolume(Struct, kw_only=True):
+    """A disk with the answer file of an unattended Windows installation.
+
+    secret: a Secret that holds the file.
+    config_map: a ConfigMap that holds the file.
+    """
+
+    secret: ObjectName | None = None
+    config_map: ObjectName | None = None
+
+
+class MemoryDumpVolume(PersistentVolumeClaimVolume, kw_only=True):
+    """A claim that receives a dump of the machine's memory."""
+
+
+class ContainerPathVolume(Struct, kw_only=True):
+    """A path of the launcher's container, shared with the guest.
+
+    path: the path in the container.
+    read_only: whether the guest may only read it.
+    """
+
+    path: str
+    read_only: bool | None = None
+
+
+class Volume(Struct, kw_only=True):
+    """What a disk or a shared file system of the machine holds: a name and exactly one source.
+
+    name: unique in the machine; the disk of the same name shows it to the guest.
+    container_disk: a disk image out of a container image.
+    cloud_init_no_cloud: first-boot settings, datasource NoCloud.
+    cloud_init_config_drive: first-boot settings, datasource ConfigDrive.
+    empty_disk: a blank disk that lives as long as the machine.
+    ephemeral: a throw-away overlay over a claim.
+    persistent_volume_claim: a disk that is kept in a claim.
+    data_volume: a disk that a DataVolume fills.
+    host_disk: a disk image in the node's file system.
+    config_map: a disk with the keys of a ConfigMap.
+    secret: a disk with the keys of a Secret.
+    downward_api: a disk with facts about the machine's object.
+    service_account: a disk with a ServiceAccount's token.
+    downward_metrics: a tiny disk with figures about the host.
+    sysprep: a disk with a Windows answer file.
+    memory_dump: a claim that receives a memory dump.
+    container_path: a path of the launcher's container.
+    """
+
+    name: str
+    container_disk: ContainerDisk | None = None
+    cloud_init_no_cloud: CloudInitNoCloud | None = None
+    cloud_init_config_drive: CloudInitConfigDrive | None = None
+    empty_disk: EmptyDisk | None = None
+    ephemeral: EphemeralVolume | None = None
+    persistent_volume_claim: PersistentVolumeClaimVolume | None = None
+    data_volume: DataVolumeVolume | None = None
+    host_disk: HostDisk | None = None
+    config_map: ConfigMapVolume | None = None
+    secret: SecretVolume | None = None
+    downward_api: DownwardApiVolume | None = msgspec.field(default=None, name="downwardAPI")
+    service_account: ServiceAccountVolume | None = None
+    downward_metrics: DownwardMetricsVolume | None = None
+    sysprep: SysprepVolume | None = None
+    memory_dump: MemoryDumpVolume | None = None
+    container_path: ContainerPathVolume | None = None
+
+
+class UtilityVolume(ClaimSource, kw_only=True):
+    """A claim that is given to the launcher without a disk in the machine.
+
+    name: unique among all volumes of the machine.
+    claim_name: the claim.
+    read_only: whether it is mounted read-only.
+    type: MemoryDump or Backup.
+    """
+
+    name: str
+    type: str | None = None
