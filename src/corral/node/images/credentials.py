@@ -92,6 +92,8 @@ def _matches(pattern: str, reference: Reference) -> bool:
     labels, wanted = reference.registry.split("."), host.split(".")
     return (
         len(labels) == len(wanted)
-        and all(fnmatch.fnmatchcase(label, part) for label, part in zip(labels, wanted, strict=True))
+        and all(
+            fnmatch.fnmatchcase(label, part) for label, part in zip(labels, wanted, strict=True)
+        )
         and (not path or f"{reference.repository}/".startswith(f"{path}/"))
     )

@@ -24,11 +24,12 @@ _LONGEST_HEADER = 1 << 20
 _MOST_NAMES = 10_000
 _WHITEOUT = ".wh."
 _OPAQUE = ".wh..wh..opq"
+_SPARSE = "GNU.sparse."
 _REGULAR = (tarfile.REGTYPE, tarfile.AREGTYPE, tarfile.CONTTYPE)
 
 
 class Entry:
-    """One file of a layer; ``pieces`` reads its content once, before the next entry is asked for."""
+    """One file of a layer; ``pieces`` reads its content once, and before the next entry."""
 
     def __init__(self, stream: Stream, header: tarfile.TarInfo, name: str, size: int) -> None:
         self._stream = stream
@@ -36,7 +37,7 @@ class Entry:
         self._left = size
         self._padding = -size % _RECORD
         self.name = _clean(name)
-        self.sparse = header.type == tarfile.GNUTYPE_SPARSE
+        self.sparse = False
         self.regular = header.type in _REGULAR
         self.directory = header.type == tarfile.DIRTYPE
 
@@ -92,10 +93,10 @@ def _entry(stream: Stream, header: tarfile.TarInfo, extended: dict[str, str]) ->
         size = -1
     if size < 0:
         raise invalid_disk(f"a layer gives {header.name!r} an impossible size")
-    has_content = header.type in _REGULAR or header.type == tarfile.GNUTYPE_SPARSE
-    entry = Entry(stream, header, extended.get("path", header.name), size if has_content else 0)
-    entry.sparse = entry.sparse or any(key.startswith("GNU.sparse.") for key in extended)
-    if header.type == tarfile.GNUTYPE_SPARSE:
+    content = size if header.type in _REGULAR else 0
+    entry = Entry(stream, header, extended.get("path", header.name), content)
+    entry.sparse = _SPARSE in extended
+    if header.type == tarfile.GNUTYPE_SPARSE:  # its content cannot even be skipped by its size
         raise _sparse(entry)
     return entry
 
@@ -119,7 +120,7 @@ def _text(body: bytes) -> str:
 
 
 def _pax(body: bytes) -> dict[str, str]:
-    """Records ``LENGTH KEY=VALUE\\n``, of which only the keys that matter here are kept."""
+    """Records of length, blank, key, ``=``, value, newline: keep the keys that matter here."""
     kept: dict[str, str] = {}
     while body:
         digits, space, _ = body.partition(b" ")
@@ -129,8 +130,10 @@ def _pax(body: bytes) -> dict[str, str]:
         if not len(digits) + 1 < length <= len(body):
             raise invalid_disk("a layer has a malformed extended header")
         key, _, value = body[len(digits) + 1 : length - 1].partition(b"=")
-        if key in {b"path", b"size"} or key.startswith(b"GNU.sparse.ma"):
+        if key in {b"path", b"size"}:
             kept[_text(key)] = _text(value)
+        elif key.startswith(_SPARSE.encode()):
+            kept[_SPARSE] = ""
         body = body[length:]
     return kept
 
@@ -196,7 +199,9 @@ def _read_layer(search: _Search, stream: Stream, target: Path, limits: Limits) -
     """Look through one layer; its whiteouts concern the layers below it only."""
     decided: set[str] = set()
     sealed = False
-    for entry in entries(stream):
+    for number, entry in enumerate(entries(stream)):
+        if number >= limits.files:
+            raise invalid_disk(f"a layer has more than {limits.files} files")
         parent, _, name = entry.name.rpartition("/")
         if name == _OPAQUE:
             sealed = sealed or parent in search.ancestors

@@ -12,6 +12,7 @@ class Limits:
     download_bytes: all layers of one image, as the registry sends them.
     unpacked_bytes: what any one layer, or an imported file, may expand to.
     ratio: how many times its packed size a stream may expand, once it is past ``ratio_from_bytes``.
+    files: how many files one layer may have.
     disk_bytes: what one disk may occupy in the store, holes not counted.
     virtual_bytes: the size of a disk as its guest sees it.
     pull_seconds, convert_seconds: deadlines of a whole pull and of one conversion.
@@ -24,6 +25,7 @@ class Limits:
     unpacked_bytes: int = 256 * GiB
     ratio: int = 1000
     ratio_from_bytes: int = 1 * GiB
+    files: int = 1_000_000
     disk_bytes: int = 64 * GiB
     virtual_bytes: int = 8192 * GiB
     pull_seconds: float = 3600

@@ -29,12 +29,12 @@ def silent(_: Progress) -> None:
     """Report nothing."""
 
 
-class Stopped(Exception):  # noqa: N818 (an order, not a fault)
+class Stopped(Exception):
     """The waiter has gone: the thread's work is not wanted any more."""
 
 
 class Meter:
-    """Counts the bytes of one stage, tells the loop at most ten times a second, and stops on demand.
+    """Counts the bytes of one stage, tells the loop at most ten times a second, stops on demand.
 
     ``advance`` may be called from a thread; the report always runs on the loop that made the meter.
     """

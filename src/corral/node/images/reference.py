@@ -23,7 +23,7 @@ _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """A complete image name: ``registry/repository:tag`` or ``registry/repository[:tag]@digest``."""
+    """A complete image name: registry, repository, and a tag or a digest or both."""
 
     registry: str
     repository: str

@@ -6,17 +6,21 @@ Everything here blocks: call it through ``progress.in_thread``.
 import bz2
 import hashlib
 import lzma
+import sys
 import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
-from backports import zstd
-
 from corral.node.images.error import ImageError, invalid_disk
 from corral.node.images.limits import Limits
 from corral.node.images.progress import Meter
+
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
 
 BLOCK = 1 << 16
 _ZEROS = bytes(BLOCK)

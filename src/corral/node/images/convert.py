@@ -1,0 +1,70 @@
+"""Rewrites a foreign qcow2 disk with qemu-img, in a process that can neither hang nor grow.
+
+What the store keeps as qcow2 was thus written by this machine's own QEMU: without compressed
+clusters (they cost a guest most of a second of its boot), snapshots, or a stranger's header.
+"""
+
+import asyncio
+import contextlib
+import math
+import signal
+from pathlib import Path
+
+from corral.node.images.error import ImageError, invalid_disk
+from corral.node.images.limits import Limits
+
+_MEMORY_BYTES = 4 << 30  # of address space, of which little is ever touched
+
+
+async def to_plain_qcow2(source: Path, target: Path, name: str, limits: Limits) -> None:
+    """Convert; ``source`` must have passed ``qcow.inspect``.
+
+    Raises ImageError ``InvalidDisk`` when QEMU finds it damaged, or the result exceeds the limits.
+    """
+    # The format is named: QEMU must not guess it from content that a stranger wrote.
+    command = (
+        "prlimit", f"--as={_MEMORY_BYTES}", f"--fsize={limits.disk_bytes}",
+        f"--cpu={math.ceil(limits.convert_seconds)}", "--core=0", "--",
+        "qemu-img", "convert", "-f", "qcow2", "-O", "qcow2", source, target,
+    )  # fmt: skip
+    try:
+        process = await asyncio.create_subprocess_exec(
+            *command,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.DEVNULL,
+            stderr=asyncio.subprocess.PIPE,
+        )
+    except FileNotFoundError as error:
+        raise _no_qemu() from error
+    try:
+        async with asyncio.timeout(limits.convert_seconds):
+            _, complaint = await process.communicate()
+    except TimeoutError as error:
+        raise invalid_disk(
+            f"{name} was not converted within {limits.convert_seconds} seconds"
+        ) from error
+    finally:
+        if process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                process.kill()
+            await process.wait()
+    if process.returncode:
+        raise _failure(process.returncode, complaint.decode(errors="replace"), name, limits)
+
+
+def _failure(code: int, complaint: str, name: str, limits: Limits) -> ImageError:
+    if code == 127:
+        return _no_qemu()
+    if code == -signal.SIGXFSZ or "File too large" in complaint:
+        return invalid_disk(f"{name} occupies more than {limits.disk_bytes} bytes")
+    lines = complaint.strip().splitlines()
+    detail = lines[-1].removeprefix("qemu-img: ") if lines else f"qemu-img ended with {code}"
+    if "No space left" in complaint:
+        return invalid_disk(
+            f"{name}: {detail}", "free some space: corral image ls, corral image rm"
+        )
+    return invalid_disk(f"{name} is a damaged qcow2 file: {detail}")
+
+
+def _no_qemu() -> ImageError:
+    return invalid_disk("qemu-img is not installed", "apt install qemu-utils")

@@ -1,0 +1,103 @@
+"""Pulls one disk: manifest, layers, and the file in them."""
+
+import asyncio
+import contextlib
+import shutil
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from corral.node.images import credentials as secrets, manifest as manifests
+from corral.node.images.blob import Blob
+from corral.node.images.credentials import Credential
+from corral.node.images.error import pull_failed
+from corral.node.images.layers import find_disk
+from corral.node.images.limits import Limits
+from corral.node.images.manifest import Descriptor, Manifest
+from corral.node.images.progress import Meter, Report, in_thread
+from corral.node.images.reference import Reference
+from corral.node.images.registry import Denied, Registry
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pull:
+    """What to pull, and where to.
+
+    path: a containerDisk's ``path``.
+    blobs: the directory of layers on their way in.
+    target: the file that becomes the disk.
+    known: the manifest's digest of what is here already.
+    """
+
+    reference: Reference
+    path: str
+    credentials: Sequence[Credential]
+    blobs: Path
+    target: Path
+    known: str
+    limits: Limits
+
+    async def run(self, report: Report) -> str:
+        """Fetch the disk; answer the manifest's digest.
+
+        When that is ``known``, nothing was fetched and there is no target.
+        """
+        fitting = secrets.matching(self.credentials, self.reference) or (None,)
+        try:
+            async with asyncio.timeout(self.limits.pull_seconds):
+                for credential in fitting[:-1]:
+                    with contextlib.suppress(Denied):
+                        return await self._as(credential, report)
+                return await self._as(fitting[-1], report)
+        except TimeoutError as error:
+            raise pull_failed(
+                f"failed to pull image {str(self.reference)!r}: it took longer than "
+                f"{self.limits.pull_seconds} seconds",
+                "what has arrived is kept: the next attempt goes on from there",
+            ) from error
+
+    async def _as(self, credential: Credential | None, report: Report) -> str:
+        async with Registry(self.reference, credential, limits=self.limits) as registry:
+            digest, manifest = await registry.manifest()
+            if digest != self.known:
+                await self._fetch(registry, manifest, report)
+            return digest
+
+    async def _fetch(self, registry: Registry, manifest: Manifest, report: Report) -> None:
+        layers = manifests.check_layers(manifest, str(self.reference), self.limits)
+        unique = {layer.digest: layer for layer in layers}
+        self._check_space(unique.values())
+        paths = {digest: self.blobs / digest.replace(":", "-") for digest in unique}
+        meter = Meter(report, "download", sum(layer.size for layer in unique.values()))
+        with contextlib.ExitStack() as stack:
+            for digest, layer in unique.items():
+                blob = stack.enter_context(Blob(paths[digest], layer.size))
+                meter.advance(blob.received)
+                await registry.layer(layer, blob, meter)
+            try:
+                await self._unpack([paths[layer.digest] for layer in layers], report)
+            except asyncio.CancelledError:
+                raise  # the layers are whole: whoever takes over has them
+            except BaseException:
+                _discard(paths.values())
+                raise
+            _discard(paths.values())
+
+    async def _unpack(self, layers: Sequence[Path], report: Report) -> None:
+        meter = Meter(report, "unpack", sum(layer.stat().st_size for layer in layers))
+        await in_thread(find_disk, meter, layers, self.path, self.target, self.limits)
+
+    def _check_space(self, layers: Iterable[Descriptor]) -> None:
+        total = sum(layer.size for layer in layers)
+        free = shutil.disk_usage(self.blobs).free
+        if total > free:
+            raise pull_failed(
+                f"failed to pull image {str(self.reference)!r}: its layers have {total} bytes, "
+                f"and {free} are free in {self.blobs}",
+                "free some space: corral image ls, corral image rm",
+            )
+
+
+def _discard(paths: Iterable[Path]) -> None:
+    for path in paths:
+        path.unlink(missing_ok=True)

@@ -1,0 +1,334 @@
+"""Keeps disks by their content and finds them by image name.
+
+    disks/sha256-HEX.qcow2 (or .raw)   read-only, shared by all machines, named after their content
+    references/HEX.json                one record an image name: which disk it means
+    blobs/                             layers on their way in; interrupted pulls go on from them
+    work/                              disks on their way in
+
+Records and disks are written aside and renamed, the disk first, so a kill at any moment leaves a
+store that is whole.  Several processes may use one store: the manager and ``corral image``.
+"""
+
+import asyncio
+import errno
+import fcntl
+import hashlib
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from corral.node.images import blob, convert, qcow
+from corral.node.images.credentials import Credential
+from corral.node.images.error import (
+    ERR_IMAGE_NEVER_PULL,
+    NO_SUCH_IMAGE,
+    ImageError,
+    invalid_disk,
+    pull_failed,
+)
+from corral.node.images.flights import Flights
+from corral.node.images.limits import Limits
+from corral.node.images.progress import Meter, Report, in_thread, silent
+from corral.node.images.pull import Pull
+from corral.node.images.reference import parse
+from corral.node.images.streams import Stream, pieces_of, write_sparse
+from corral.node.images.workplace import workplace
+
+Source = Literal["import", "pull"]
+Policy = Literal["Always", "IfNotPresent", "Never"]
+
+
+class Record(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
+    """What is written down of an image name.
+
+    file: which file of the container image the disk is; empty for the only one in ``/disk``.
+    disk: the disk's file name.
+    manifest: the digest by which the registry knows the image; empty when imported.
+    """
+
+    reference: str
+    file: str = ""
+    disk: str = ""
+    format: str = ""
+    virtual_size: int = 0
+    source: Source
+    manifest: str = ""
+
+
+class Image(msgspec.Struct, frozen=True, kw_only=True):
+    """A disk under one of its names.
+
+    digest: of the disk as it is stored, ``sha256:…``.
+    size: what the disk occupies in the store, in bytes; virtual_size: what a guest sees of it.
+    file, source, manifest: see Record.
+    """
+
+    reference: str
+    digest: str
+    path: Path
+    format: str
+    size: int
+    virtual_size: int
+    source: Source
+    file: str = ""
+    manifest: str = ""
+
+
+class ImageStore:
+    """The images of this machine, in a directory of their own."""
+
+    def __init__(self, directory: Path, *, limits: Limits | None = None) -> None:
+        self._disks = directory / "disks"
+        self._references = directory / "references"
+        self._blobs = directory / "blobs"
+        self._work = directory / "work"
+        self._limits = limits or Limits()
+        self._flights: Flights[Image] = Flights()
+        for each in (self._disks, self._references, self._blobs, self._work):
+            each.mkdir(parents=True, exist_ok=True)
+
+    # ------------------------------------------------------------------ asking
+
+    def find(self, reference: str, *, file: str = "") -> Image | None:
+        """The local image of that name; raises ImageError ``InvalidImageName``.
+
+        ``file`` is a containerDisk's ``path``; an imported disk is found whatever it says, as it
+        stands for the whole container image.
+        """
+        name = str(parse(reference))
+        for wanted in dict.fromkeys(("", file)):
+            image = self._read(self._record_path(name, wanted))
+            if image and (image.source == "import" or wanted == file):
+                return image
+        return None
+
+    def images(self) -> list[Image]:
+        """All images, by name."""
+        found = (self._read(path) for path in self._references.glob("*.json"))
+        return sorted((each for each in found if each), key=lambda each: each.reference)
+
+    def _read(self, path: Path) -> Image | None:
+        try:
+            record = msgspec.json.decode(path.read_bytes(), type=Record)
+            disk = self._disks / record.disk
+            size = disk.stat().st_blocks * 512
+        except (FileNotFoundError, msgspec.DecodeError):
+            return None  # removed meanwhile, or spoilt by other hands: as good as absent
+        return Image(
+            reference=record.reference,
+            digest=disk.stem.replace("-", ":"),
+            path=disk,
+            format=record.format,
+            size=size,
+            virtual_size=record.virtual_size,
+            source=record.source,
+            file=record.file,
+            manifest=record.manifest,
+        )
+
+    # ----------------------------------------------------------------- getting
+
+    async def ensure(
+        self,
+        reference: str,
+        *,
+        policy: Policy,
+        path: str = "",
+        credentials: Sequence[Credential] = (),
+        progress: Report = silent,
+    ) -> Image:
+        """The image, pulled if the policy and its absence ask for it; raises ImageError.
+
+        ``policy`` is a container's imagePullPolicy and ``path`` a containerDisk's.  What was
+        imported is served under every policy without asking a registry.  Callers that want the
+        same at the same time share one pull, which ends when the last of them is cancelled.
+        """
+        local = self.find(reference, file=path)
+        if local and (local.source == "import" or policy != "Always"):
+            return local
+        if policy == "Never":
+            raise ImageError(
+                ERR_IMAGE_NEVER_PULL,
+                f"Container image {reference!r} is not present with pull policy of Never",
+                f"import a disk under that name: corral image import FILE {reference}",
+            )
+
+        async def work(report: Report) -> Image:
+            return await self._pull(reference, path, credentials, report)
+
+        # Whoever has other credentials may see another answer.
+        return await self._flights.join((reference, path, tuple(credentials)), work, progress)
+
+    async def _pull(
+        self, reference: str, path: str, credentials: Sequence[Credential], report: Report
+    ) -> Image:
+        name = parse(reference)
+        known = self.find(reference, file=path)
+        try:
+            with workplace(self._work, self._blobs) as work:
+                pull = Pull(
+                    reference=name,
+                    path=path,
+                    credentials=credentials,
+                    blobs=self._blobs,
+                    target=work / "pulled",
+                    known=known.manifest if known else "",
+                    limits=self._limits,
+                )
+                manifest = await pull.run(report)
+                if known and manifest == known.manifest:
+                    return known
+                record = Record(reference=str(name), file=path, source="pull", manifest=manifest)
+                return await self._keep(pull.target, f"the disk of {name}", record, [], report)
+        except ImageError as error:
+            raise _as_pull(str(name), error) from error
+        except OSError as error:
+            raise _storage(f"failed to pull image {str(name)!r}", error, pull_failed) from error
+
+    async def import_disk(
+        self, source: Path, references: Sequence[str], *, progress: Report = silent
+    ) -> Image:
+        """Take a raw or qcow2 file in, gzip, xz, zstd or bzip2 compressed or not, under some names.
+
+        Answers the image of the first name.  Raises ImageError ``InvalidDisk`` or
+        ``InvalidImageName``.  A name that meant something else means this disk from now on.
+        """
+        names = [str(parse(each)) for each in references]
+        if not names:
+            raise ValueError("an imported disk needs a name")
+        try:
+            with workplace(self._work, self._blobs) as work:
+                target = work / "imported"
+                packed = await asyncio.to_thread(source.stat)
+                meter = Meter(progress, "unpack", packed.st_size)
+                await in_thread(_copy, meter, source, target, self._limits)
+                record = Record(reference=names[0], source="import")
+                return await self._keep(target, str(source), record, names[1:], progress)
+        except OSError as error:
+            raise _storage(f"cannot import {source}", error, invalid_disk) from error
+
+    async def _keep(
+        self, disk: Path, shown: str, record: Record, aliases: Sequence[str], report: Report
+    ) -> Image:
+        """Check a foreign disk, make it plain, and record it under its names."""
+        kind = await asyncio.to_thread(qcow.inspect, disk, shown, self._limits)
+        if kind.format == "qcow2":
+            meter = Meter(report, "convert")
+            plain = disk.with_name("plain")
+            await convert.to_plain_qcow2(disk, plain, shown, self._limits)
+            meter.advance(plain.stat().st_size)
+            disk = plain
+        digest = await asyncio.to_thread(_seal, disk)
+        record = msgspec.structs.replace(
+            record,
+            disk=f"sha256-{digest}.{kind.format}",
+            format=kind.format,
+            virtual_size=kind.virtual_size,
+        )
+        await asyncio.to_thread(self._commit, disk, record, aliases)
+        image = self._read(self._record_path(record.reference, record.file))
+        if image is None:
+            raise invalid_disk(f"{record.reference} was removed as it came in", "try again")
+        return image
+
+    # ---------------------------------------------------------------- changing
+
+    def _commit(self, disk: Path, record: Record, aliases: Sequence[str]) -> None:
+        """The disk first, then the names: a record never means a disk that is not there."""
+        with self._locked():
+            if not (self._disks / record.disk).exists():
+                disk.rename(self._disks / record.disk)
+            _sync_directory(self._disks)
+            for name in (record.reference, *aliases):
+                named = msgspec.structs.replace(record, reference=name)
+                self._write(self._record_path(name, record.file), msgspec.json.encode(named))
+            _sync_directory(self._references)
+            self._collect()
+
+    def _write(self, path: Path, content: bytes) -> None:
+        partial = path.with_suffix(".partial")
+        with partial.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        partial.rename(path)
+
+    async def remove(self, reference: str) -> None:
+        """Forget a name, and the disk when it was its last; raises ImageError ``ImageNotFound``.
+
+        Machines that run from the disk are not touched: each holds a link of its own to it, so
+        the space is free when the last of them has gone.
+        """
+        await asyncio.to_thread(self._remove, str(parse(reference)))
+
+    def _remove(self, name: str) -> None:
+        with self._locked():
+            mine = [each for each in self.images() if each.reference == name]
+            if not mine:
+                raise ImageError(NO_SUCH_IMAGE, f"no image {name}", "see: corral image ls")
+            for image in mine:
+                self._record_path(name, image.file).unlink(missing_ok=True)
+            _sync_directory(self._references)
+            self._collect()
+
+    def _collect(self) -> None:
+        """Delete disks that no name means; the lock is held."""
+        meant = {image.path for image in self.images()}
+        for disk in self._disks.iterdir():
+            if disk not in meant:
+                disk.unlink()
+
+    # ------------------------------------------------------------------- parts
+
+    def _record_path(self, name: str, file: str) -> Path:
+        """Names have slashes and any length, so a record's file is called by their hash."""
+        key = hashlib.sha256(f"{name}\n{file}".encode()).hexdigest()
+        return self._references / f"{key[:32]}.json"
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        """Alone among the processes that use this store; held for moments only."""
+        with (self._references / ".lock").open("w") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            yield
+
+
+def _copy(meter: Meter, source: Path, target: Path, limits: Limits) -> None:
+    with source.open("rb") as file:
+        stream = Stream(file, name=str(source), limits=limits, meter=meter)
+        write_sparse(target, pieces_of(stream), limits, str(source))
+
+
+def _seal(disk: Path) -> str:
+    """Make a disk durable and read-only; answer its digest."""
+    digest = blob.file_sha256(disk)
+    disk.chmod(0o444)
+    with disk.open("rb") as file:
+        os.fsync(file.fileno())
+    return digest
+
+
+def _sync_directory(directory: Path) -> None:
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _as_pull(name: str, error: ImageError) -> ImageError:
+    """Whatever is wrong with what came from a registry, a kubelet calls it one thing."""
+    prefix = f"failed to pull image {name!r}: "
+    message = error.message if error.message.startswith(prefix) else prefix + error.message
+    return pull_failed(message, error.hint)
+
+
+def _storage(what: str, error: OSError, make: Callable[[str, str], ImageError]) -> ImageError:
+    hint = (
+        "free some space: corral image ls, corral image rm" if error.errno == errno.ENOSPC else ""
+    )
+    return make(f"{what}: {error.strerror or error}", hint)

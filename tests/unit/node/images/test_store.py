@@ -1,0 +1,267 @@
+"""The store as its users see it: pulls against a registry on this machine, imports, removal."""
+
+import asyncio
+import gzip
+import lzma
+import subprocess
+
+import pytest
+from backports import zstd
+
+from corral.node.images.credentials import Credential
+from corral.node.images.error import ImageError
+from corral.node.images.limits import Limits
+from corral.node.images.store import ImageStore
+
+
+@pytest.fixture
+def store(tmp_path, limits):
+    return ImageStore(tmp_path / "images", limits=limits)
+
+
+def leftovers(store):
+    return [
+        each
+        for folder in (store._work, store._blobs)
+        for each in folder.iterdir()
+        if each.name != ".lock"
+    ]
+
+
+@pytest.mark.parametrize("pack", [bytes, gzip.compress, zstd.compress], ids=["plain", "gz", "zst"])
+async def test_a_disk_is_pulled_out_of_its_layer(store, registry, shapes, pack):
+    content = shapes.disk()
+    name = registry.add("demo/disk", shapes.tar({"disk": None, "disk/a.img": content}), pack=pack)
+    image = await store.ensure(name, policy="IfNotPresent")
+    assert image.path.read_bytes() == content
+    assert (image.format, image.virtual_size, image.source) == ("raw", len(content), "pull")
+    assert image.digest == shapes.digest_of(content)
+    assert image.path.stat().st_mode & 0o777 == 0o444
+    assert store.find(name) == image
+    assert leftovers(store) == []
+
+
+async def test_progress_ends_with_all_bytes(store, registry, shapes):
+    name = registry.add("demo/disk", shapes.tar({"disk/a.img": shapes.disk()}))
+    seen = []
+    await store.ensure(name, policy="Always", progress=seen.append)
+    await asyncio.sleep(0)
+    last = {each.stage: each for each in seen}
+    assert {"download", "unpack"} <= last.keys()
+    assert last["download"].done_bytes == last["download"].total_bytes > 0
+
+
+async def test_always_asks_the_registry_but_fetches_what_changed_only(store, registry, shapes):
+    name = registry.add("demo/disk", shapes.tar({"disk/a.img": shapes.disk()}))
+    first = await store.ensure(name, policy="Always")
+    assert await store.ensure(name, policy="Always") == first
+    assert (registry.count("/manifests/"), registry.count("/blobs/")) == (2, 1)
+    registry.add("demo/disk", shapes.tar({"disk/a.img": shapes.disk(fill=b"e")}))
+    assert (await store.ensure(name, policy="Always")).digest != first.digest
+    assert not first.path.exists(), "a disk that no name means is deleted"
+
+
+async def test_if_not_present_does_not_ask_again(store, registry, shapes):
+    name = registry.add("demo/disk", shapes.tar({"disk/a.img": shapes.disk()}))
+    await store.ensure(name, policy="IfNotPresent")
+    await store.ensure(name, policy="IfNotPresent")
+    assert registry.count("/manifests/") == 1
+
+
+async def test_never_says_so(store):
+    with pytest.raises(ImageError, match="is not present with pull policy of Never") as caught:
+        await store.ensure("cirros", policy="Never")
+    assert caught.value.reason == "ErrImageNeverPull"
+
+
+async def test_an_imported_disk_stands_for_its_image_under_every_policy(store, tmp_path, shapes):
+    source = tmp_path / "disk.raw"
+    source.write_bytes(shapes.disk())
+    names = ["kubevirt/cirros-container-disk-demo", "registry.example/cirros:1"]
+    image = await store.import_disk(source, names)
+    assert image.reference == "docker.io/kubevirt/cirros-container-disk-demo:latest"
+    for policy in ("Always", "IfNotPresent", "Never"):
+        found = await store.ensure(names[1], policy=policy, path="/disk/other.img")
+        assert (found.path, found.source) == (image.path, "import")
+    assert [each.reference for each in store.images()] == sorted(
+        [image.reference, "registry.example/cirros:1"]
+    )
+
+
+async def test_many_waiters_share_one_pull(store, registry, shapes):
+    name = registry.add("demo/disk", shapes.tar({"disk/a.img": shapes.disk()}))
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(store.ensure(name, policy="Always")) for _ in range(20)]
+    assert len({task.result() for task in tasks}) == 1
+    assert (registry.count("/manifests/"), registry.count("/blobs/")) == (1, 1)
+
+
+async def test_many_waiters_share_one_failure(store, registry):
+    name = f"{registry.address}/missing"
+    waiters = [asyncio.create_task(store.ensure(name, policy="Always")) for _ in range(5)]
+    done, _ = await asyncio.wait(waiters)
+    assert all(isinstance(task.exception(), ImageError) for task in done)
+    assert registry.count("/manifests/") == 1
+
+
+async def test_the_pull_goes_on_when_one_waiter_leaves(store, registry, shapes):
+    name = registry.add("demo/disk", shapes.tar({"disk/a.img": shapes.disk()}))
+    registry.fault.gate = asyncio.Event()
+    first = asyncio.create_task(store.ensure(name, policy="Always"))
+    await registry.waiting.wait()
+    second = asyncio.create_task(store.ensure(name, policy="Always"))
+    await asyncio.sleep(0)
+    first.cancel()
+    registry.fault.gate.set()
+    assert (await second).source == "pull"
+    assert first.cancelled()
+
+
+async def test_the_pull_ends_with_its_last_waiter(store, registry, shapes):
+    name = registry.add("demo/disk", shapes.tar({"disk/a.img": shapes.disk()}))
+    registry.fault.gate = asyncio.Event()
+    only = asyncio.create_task(store.ensure(name, policy="Always"))
+    await registry.waiting.wait()
+    only.cancel()
+    await asyncio.wait([only])
+    registry.fault.gate.set()
+    assert store.find(name) is None
+    assert not store._flights._flights
+
+
+async def test_a_later_pull_goes_on_where_the_last_one_broke(store, registry, shapes):
+    name = registry.add("demo/disk", shapes.tar({"disk/a.img": shapes.disk()}), pack=bytes)
+    registry.fault.cut_after = [1000]
+    registry.fault.gate = asyncio.Event()
+    task = asyncio.create_task(store.ensure(name, policy="Always"))
+    await registry.waiting.wait()
+    registry.waiting.clear()
+    registry.fault.gate.set()
+    await registry.waiting.wait()  # asks for the rest
+    task.cancel()
+    await asyncio.wait([task])
+    registry.authorizations.clear()
+    seen = []
+    await store.ensure(name, policy="Always", progress=seen.append)
+    await asyncio.sleep(0)
+    assert seen[0].stage == "download"
+    assert seen[0].done_bytes >= 1000
+
+
+async def test_a_pull_secret_opens_the_registry(store, registry, shapes):
+    name = registry.add("demo/disk", shapes.tar({"disk/a.img": shapes.disk()}))
+    right = Credential(registry.address, "user", "secret")
+    wrong = Credential(f"{registry.address}/demo", "user", "wrong")
+    for scheme in ("basic", "bearer"):
+        registry.scheme = scheme
+        with pytest.raises(ImageError, match="needs credentials"):
+            await store.ensure(name, policy="Always")
+        assert await store.ensure(name, policy="Always", credentials=[wrong, right])
+
+
+@pytest.mark.parametrize(
+    ("layers", "path", "message"),
+    [
+        ([{"etc/passwd": b""}], "", "no file found in folder /disk, no disk present"),
+        ([{"disk/a": b"", "disk/b": b""}], "", "more than one file found in folder /disk"),
+        ([{"disk/a": bytes(512)}], "/disk/b", "no file /disk/b in the image"),
+        ([{"disk/readme.txt": b"hello"}], "", "is not a disk"),
+        ([{"disk/a": b"KDMV" + bytes(508)}], "", "VMDK"),
+    ],
+)
+async def test_an_image_without_a_usable_disk(store, registry, shapes, layers, path, message):
+    name = registry.add("demo/disk", *[shapes.tar(layer) for layer in layers])
+    with pytest.raises(ImageError, match=message) as caught:
+        await store.ensure(name, policy="Always", path=path)
+    assert caught.value.reason == "ErrImagePull"
+    assert name in str(caught.value)
+    assert leftovers(store) == []
+
+
+async def test_a_layer_that_is_no_archive(store, registry):
+    name = registry.add("demo/disk", b"not a tar file" * 100)
+    with pytest.raises(ImageError, match="layer is not a tar file"):
+        await store.ensure(name, policy="Always")
+
+
+async def test_a_bomb_is_refused_and_cleared_away(tmp_path, registry, shapes):
+    store = ImageStore(tmp_path / "images", limits=Limits(unpacked_bytes=1 << 20))
+    name = registry.add("demo/disk", shapes.tar({"disk/a.img": bytes(4 << 20)}))
+    with pytest.raises(ImageError, match="expands to more than 1048576 bytes"):
+        await store.ensure(name, policy="Always")
+    assert leftovers(store) == []
+    assert list(store._disks.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "pack", [bytes, gzip.compress, lzma.compress, zstd.compress], ids=["raw", "gz", "xz", "zst"]
+)
+async def test_compressed_files_are_imported(store, tmp_path, shapes, pack):
+    source = tmp_path / "disk"
+    source.write_bytes(pack(shapes.disk()))
+    image = await store.import_disk(source, ["demo"])
+    assert image.path.read_bytes() == shapes.disk()
+
+
+async def test_holes_stay_holes(store, tmp_path):
+    source = tmp_path / "disk"
+    with source.open("wb") as file:
+        file.truncate(64 << 20)
+    image = await store.import_disk(source, ["demo"])
+    assert image.virtual_size == 64 << 20
+    assert image.size < 1 << 20
+
+
+def qemu_img(*arguments):
+    subprocess.run(["qemu-img", *arguments], check=True, capture_output=True)
+
+
+async def test_a_compressed_qcow2_is_stored_plain(store, tmp_path):
+    raw, packed = tmp_path / "raw", tmp_path / "packed.qcow2"
+    raw.write_bytes(b"hello, guest" * 100_000 + bytes(208 + 512 * 1000))
+    qemu_img("convert", "-c", "-f", "raw", "-O", "qcow2", raw, packed)
+    image = await store.import_disk(packed, ["demo"])
+    assert image.format == "qcow2"
+    assert image.path.stat().st_size > packed.stat().st_size
+    assert b"hello, guest" in image.path.read_bytes()
+    qemu_img("compare", raw, image.path)
+
+
+async def test_importing_what_is_not_there(store, tmp_path):
+    with pytest.raises(ImageError, match=r"cannot import .*nothing: No such file"):
+        await store.import_disk(tmp_path / "nothing", ["demo"])
+    with pytest.raises(ImageError, match="cannot import"):
+        await store.import_disk(tmp_path, ["demo"])
+
+
+async def test_removal_spares_disks_with_another_name_and_machines(store, tmp_path, shapes):
+    source = tmp_path / "disk"
+    source.write_bytes(shapes.disk())
+    image = await store.import_disk(source, ["one", "two"])
+    machine = tmp_path / "link"
+    machine.hardlink_to(image.path)
+    await store.remove("one")
+    assert store.find("one") is None
+    assert image.path.exists()
+    await store.remove("two")
+    assert not image.path.exists()
+    assert machine.read_bytes() == shapes.disk()
+    with pytest.raises(ImageError, match=r"no image docker\.io/library/two:latest"):
+        await store.remove("two")
+
+
+async def test_a_spoilt_record_is_as_good_as_none(store, tmp_path, shapes):
+    source = tmp_path / "disk"
+    source.write_bytes(shapes.disk())
+    await store.import_disk(source, ["demo"])
+    next(store._references.glob("*.json")).write_text("{")
+    assert store.find("demo") is None
+    assert store.images() == []
+
+
+async def test_another_process_sees_what_was_imported(store, tmp_path, shapes, limits):
+    source = tmp_path / "disk"
+    source.write_bytes(shapes.disk())
+    other = ImageStore(tmp_path / "images", limits=limits)
+    image = await store.import_disk(source, ["demo"])
+    assert other.find("demo") == image
