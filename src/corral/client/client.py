@@ -1,0 +1,318 @@
+"""Typed requests to an API server: get, list, watch, create, replace, patch, delete.
+
+A *view* is the Struct type that the answer is decoded into; it also says which kind is meant,
+unless ``kind`` names another one (a view of the metadata alone fits every kind).  What the server
+refuses is raised as ``corral.api.errors.ApiError``.
+"""
+
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Generic, TypeVar
+from urllib.parse import urlencode
+
+import msgspec
+import structlog
+
+from corral.api.errors import ApiError, Gone, InternalError, error_from_status
+from corral.api.kind import Kind
+from corral.api.kinds import kind_of
+from corral.api.object import Document, Key
+from corral.api.wire import Request, Response
+from corral.client.transport import Transport
+
+T = TypeVar("T", bound=msgspec.Struct)
+
+log = structlog.get_logger()
+
+_PAGE = 1000
+_JSON = {"content-type": "application/json", "accept": "application/json"}
+_MERGE_PATCH = {**_JSON, "content-type": "application/merge-patch+json"}
+_JSON_PATCH = {**_JSON, "content-type": "application/json-patch+json"}
+
+
+@dataclass(frozen=True, slots=True)
+class ListOf(Generic[T]):
+    """All objects that were asked for, as of one version of the store."""
+
+    items: list[T]
+    resource_version: str
+
+
+@dataclass(frozen=True, slots=True)
+class WatchEvent(Generic[T]):
+    """A change: ``type`` is ADDED, MODIFIED or DELETED; a deleted object is its last state."""
+
+    type: str
+    object: T
+
+
+@dataclass(frozen=True, slots=True)
+class Bookmark:
+    """Everything up to this version has been sent."""
+
+    resource_version: str
+
+
+class Client:
+    """An API server, through a transport."""
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+
+    async def get(
+        self, view: type[T], name: str, namespace: str = "", *, kind: Kind | None = None
+    ) -> T:
+        path = path_of(kind or kind_of(view), Key(namespace, name))
+        return self._decoded(view, await self._ask("GET", path))
+
+    async def list(
+        self,
+        view: type[T],
+        namespace: str = "",
+        *,
+        labels: str = "",
+        fields: str = "",
+        kind: Kind | None = None,
+    ) -> ListOf[T]:
+        """Every object of a kind, in one namespace or in all, page by page."""
+        kind = kind or kind_of(view)
+        path = path_of(kind, Key(namespace, ""))
+        query = _query(labelSelector=labels, fieldSelector=fields, limit=str(_PAGE))
+        items: list[T] = []
+        while True:
+            page = _PAGE_DECODER.decode(await self._ask("GET", path, query))
+            items += [item for raw in page.items if (item := _lenient(view, raw, kind)) is not None]
+            if not page.metadata.continue_:
+                return ListOf(items, page.metadata.resource_version)
+            query = _query(
+                labelSelector=labels,
+                fieldSelector=fields,
+                limit=str(_PAGE),
+                **{"continue": page.metadata.continue_},
+            )
+
+    async def watch(
+        self,
+        view: type[T],
+        namespace: str = "",
+        *,
+        resource_version: str,
+        labels: str = "",
+        fields: str = "",
+        timeout_seconds: int = 0,
+        kind: Kind | None = None,
+    ) -> AsyncGenerator[WatchEvent[T] | Bookmark, None]:
+        """The changes after a version, with bookmarks, until the server ends the stream.
+
+        Raises Gone when the version is too old: list again.
+        """
+        kind = kind or kind_of(view)
+        query = _query(
+            watch="true",
+            allowWatchBookmarks="true",
+            resourceVersion=resource_version,
+            labelSelector=labels,
+            fieldSelector=fields,
+            timeoutSeconds=str(timeout_seconds or ""),
+        )
+        path = path_of(kind, Key(namespace, ""))
+        response = await self._transport.send(
+            Request(method="GET", path=path, query=query, headers=_JSON)
+        )
+        if response.status >= 400 or isinstance(response.body, bytes):
+            raise await _refusal(response)
+        async with aclosing(response.body) as chunks, aclosing(_lines(chunks)) as lines:
+            async for line in lines:
+                if (event := _event(view, kind, line)) is not None:
+                    yield event
+
+    async def create(
+        self,
+        view: type[T],
+        document: Document | T,
+        namespace: str = "",
+        *,
+        kind: Kind | None = None,
+    ) -> T:
+        """Make an object; the namespace may stand in the document instead."""
+        kind = kind or kind_of(view)
+        document = _document(kind, document)
+        path = path_of(kind, Key(namespace or document["metadata"].get("namespace", ""), ""))
+        return self._decoded(view, await self._ask("POST", path, body=document))
+
+    async def replace(
+        self,
+        view: type[T],
+        document: Document | T,
+        *,
+        subresource: str = "",
+        kind: Kind | None = None,
+    ) -> T:
+        """Put a whole object in the place of its stored version."""
+        kind = kind or kind_of(view)
+        document = _document(kind, document)
+        metadata = document["metadata"]
+        path = path_of(kind, Key(metadata.get("namespace", ""), metadata["name"]), subresource)
+        return self._decoded(view, await self._ask("PUT", path, body=document))
+
+    async def patch(
+        self,
+        view: type[T],
+        key: Key,
+        patch: Mapping[str, Any] | Sequence[Mapping[str, Any]],
+        *,
+        subresource: str = "",
+        kind: Kind | None = None,
+    ) -> T:
+        """Change an object: a mapping is a merge patch, a sequence a JSON patch."""
+        headers = _MERGE_PATCH if isinstance(patch, Mapping) else _JSON_PATCH
+        path = path_of(kind or kind_of(view), key, subresource)
+        return self._decoded(view, await self._ask("PATCH", path, body=patch, headers=headers))
+
+    async def post(
+        self, view: type[msgspec.Struct], key: Key, subresource: str, document: Document
+    ) -> None:
+        """Create in a subresource that answers no object worth reading: ``pods/x/binding``."""
+        await self._ask("POST", path_of(kind_of(view), key, subresource), body=document)
+
+    async def delete(
+        self,
+        view: type[msgspec.Struct],
+        key: Key,
+        *,
+        uid: str = "",
+        grace_seconds: int | None = None,
+        propagation: str | None = None,
+        kind: Kind | None = None,
+    ) -> None:
+        """Ask for an object's deletion; with ``uid``, of no other object of that name."""
+        options: Document = {}
+        if uid:
+            options["preconditions"] = {"uid": uid}
+        if grace_seconds is not None:
+            options["gracePeriodSeconds"] = grace_seconds
+        if propagation is not None:
+            options["propagationPolicy"] = propagation
+        await self._ask("DELETE", path_of(kind or kind_of(view), key), body=options or None)
+
+    async def _ask(
+        self,
+        method: str,
+        path: str,
+        query: str = "",
+        *,
+        body: Any = None,
+        headers: Mapping[str, str] = _JSON,
+    ) -> bytes:
+        encoded = b"" if body is None else msgspec.json.encode(body)
+        request = Request(method=method, path=path, query=query, headers=headers, body=encoded)
+        response = await self._transport.send(request)
+        if response.status >= 400 or not isinstance(response.body, bytes):
+            raise await _refusal(response)
+        return response.body
+
+    @staticmethod
+    def _decoded(view: type[T], body: bytes) -> T:
+        try:
+            return decoder(view).decode(body)
+        except msgspec.DecodeError as error:
+            raise InternalError(f"the server's answer is no {view.__name__}: {error}") from error
+
+
+@cache
+def decoder(view: type[T]) -> "msgspec.json.Decoder[T]":
+    """The one decoder of a view: it is compiled when first asked for."""
+    return msgspec.json.Decoder(view)
+
+
+def path_of(kind: Kind, key: Key, subresource: str = "") -> str:
+    """Where an object of a kind, or with an empty name the collection, is served."""
+    parts = ["/apis" if kind.group else "/api", kind.api_version]
+    if key.namespace:
+        parts += ["namespaces", key.namespace]
+    parts.append(kind.plural)
+    if key.name:
+        parts.append(key.name)
+    if subresource:
+        parts.append(subresource)
+    return "/".join(parts)
+
+
+class _ListMeta(msgspec.Struct, rename={"continue_": "continue"}):
+    resource_version: str = msgspec.field(name="resourceVersion", default="")
+    continue_: str = ""
+
+
+class _Page(msgspec.Struct):
+    metadata: _ListMeta
+    items: list[msgspec.Raw] = []
+
+
+class _Line(msgspec.Struct):
+    type: str
+    object: msgspec.Raw
+
+
+class _Version(msgspec.Struct):
+    resource_version: str = msgspec.field(name="resourceVersion", default="")
+
+
+class _Marked(msgspec.Struct):
+    metadata: _Version
+
+
+_PAGE_DECODER = msgspec.json.Decoder(_Page)
+_LINE_DECODER = msgspec.json.Decoder(_Line)
+_MARK_DECODER = msgspec.json.Decoder(_Marked)
+
+
+def _query(**values: str) -> str:
+    return urlencode({name: value for name, value in values.items() if value})
+
+
+def _document(kind: Kind, source: Document | msgspec.Struct) -> Document:
+    built = msgspec.to_builtins(source) if isinstance(source, msgspec.Struct) else dict(source)
+    metadata = built.get("metadata") or {}
+    return {"apiVersion": kind.api_version, "kind": kind.name, **built, "metadata": metadata}
+
+
+def _event(view: type[T], kind: Kind, line: bytes) -> WatchEvent[T] | Bookmark | None:
+    read = _LINE_DECODER.decode(line)
+    if read.type == "BOOKMARK":
+        return Bookmark(_MARK_DECODER.decode(read.object).metadata.resource_version)
+    if read.type == "ERROR":
+        raise error_from_status(msgspec.json.decode(read.object), Gone.code)
+    item = _lenient(view, read.object, kind)
+    return None if item is None else WatchEvent(read.type, item)
+
+
+def _lenient(view: type[T], raw: msgspec.Raw, kind: Kind) -> T | None:
+    """One object, or None for one that the view cannot hold: it must not hide all the others."""
+    try:
+        return decoder(view).decode(raw)
+    except msgspec.DecodeError as error:
+        log.warning("object left out", kind=kind.resource, error=str(error))
+        return None
+
+
+async def _lines(chunks: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
+    rest = b""
+    async for chunk in chunks:
+        *lines, rest = (rest + chunk).split(b"\n") if rest else chunk.split(b"\n")
+        for line in lines:
+            if line:
+                yield line
+
+
+async def _refusal(response: Response) -> ApiError:
+    body = response.body
+    if not isinstance(body, bytes):
+        async with aclosing(body) as chunks:
+            body = b"".join([chunk async for chunk in chunks])
+    try:
+        status = msgspec.json.decode(body, type=dict[str, Any])
+    except msgspec.DecodeError:
+        status = {"message": body[:500].decode(errors="replace").strip()}
+    return error_from_status(status, response.status)

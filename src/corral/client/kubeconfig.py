@@ -1,0 +1,133 @@
+"""Which server, and who am I: reads kubeconfig files, ours and those of ordinary clusters.
+
+Bearer tokens and client certificates are understood, as data and as files; programs that are run
+to get credentials (``exec``, ``auth-provider``) are refused with a message, never run.
+"""
+
+import base64
+import binascii
+import ssl
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from corral.api import yaml
+
+
+class KubeconfigError(Exception):
+    """A kubeconfig that cannot be used: says which file, which field, and what to do."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kubeconfig:
+    """One context of a kubeconfig, resolved: certificates and keys are PEM."""
+
+    server: str
+    namespace: str = "default"
+    token: str = field(default="", repr=False)
+    authority: str = ""
+    certificate: str = ""
+    key: str = field(default="", repr=False)
+    insecure: bool = False
+    server_name: str = ""
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """What every request carries to say who asks."""
+        return {"authorization": f"Bearer {self.token}"} if self.token else {}
+
+    def tls(self) -> ssl.SSLContext:
+        """Trusts the cluster's authority (else the system's), shows the client certificate."""
+        context = ssl.create_default_context(cadata=self.authority or None)
+        if self.insecure:
+            context.check_hostname = False
+            context.verify_mode = ssl.CERT_NONE
+        if self.certificate:
+            # ssl reads a client certificate from files only; this one is 0600 and gone at once.
+            with tempfile.NamedTemporaryFile("w", suffix=".pem") as pem:
+                pem.write(f"{self.certificate}\n{self.key}")
+                pem.flush()
+                context.load_cert_chain(pem.name)
+        return context
+
+
+def load(path: Path, context: str = "") -> Kubeconfig:
+    """Read a context of a kubeconfig file, the current one unless named.
+
+    Raises KubeconfigError.
+    """
+    try:
+        document = yaml.load(path.read_text())
+    except (OSError, UnicodeDecodeError, ValueError) as error:
+        raise KubeconfigError(f"{path} cannot be read as a kubeconfig: {error}") from error
+    if not isinstance(document, dict):
+        raise KubeconfigError(f"{path} is not a kubeconfig: it holds no mapping")
+    reader = _Reader(path, document)
+    chosen = reader.named(
+        "contexts", "context", context or reader.text(document, "current-context")
+    )
+    cluster = reader.named("clusters", "cluster", reader.text(chosen, "cluster"))
+    user = reader.named("users", "user", reader.text(chosen, "user"))
+    for program in ("exec", "auth-provider"):
+        if program in user:
+            raise KubeconfigError(
+                f'{path}: the user\'s "{program}" runs a program for credentials, which is not '
+                "supported; use a token or a client certificate"
+            )
+    server = reader.text(cluster, "server")
+    if not server:
+        raise KubeconfigError(f'{path}: clusters[].cluster.server of context "{context}" is empty')
+    return Kubeconfig(
+        server=server.rstrip("/"),
+        namespace=reader.text(chosen, "namespace") or "default",
+        token=reader.text(user, "token") or reader.file(user, "tokenFile").strip(),
+        authority=reader.pem(cluster, "certificate-authority"),
+        certificate=reader.pem(user, "client-certificate"),
+        key=reader.pem(user, "client-key"),
+        insecure=cluster.get("insecure-skip-tls-verify") is True,
+        server_name=reader.text(cluster, "tls-server-name"),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Reader:
+    """Picks values out of one kubeconfig; what is wrong is said with the file and the field."""
+
+    path: Path
+    document: Mapping[str, Any]
+
+    def named(self, collection: str, member: str, name: str) -> Mapping[str, Any]:
+        entries = self.document.get(collection)
+        for entry in entries if isinstance(entries, list) else ():
+            if isinstance(entry, dict) and entry.get("name") == name:
+                found = entry.get(member)
+                return found if isinstance(found, dict) else {}
+        raise KubeconfigError(f'{self.path}: {collection} has no entry named "{name}"')
+
+    def text(self, values: Mapping[str, Any], field_name: str) -> str:
+        value = values.get(field_name, "")
+        if not isinstance(value, str):
+            raise KubeconfigError(f'{self.path}: "{field_name}" must be text')
+        return value
+
+    def file(self, values: Mapping[str, Any], field_name: str) -> str:
+        name = self.text(values, field_name)
+        if not name:
+            return ""
+        try:
+            return (self.path.parent / name).read_text()
+        except (OSError, UnicodeDecodeError) as error:
+            raise KubeconfigError(f'{self.path}: "{field_name}": {error}') from error
+
+    def pem(self, values: Mapping[str, Any], field_name: str) -> str:
+        data = self.text(values, f"{field_name}-data")
+        if not data:
+            return self.file(values, field_name)
+        try:
+            return base64.b64decode(data, validate=True).decode("ascii")
+        except (binascii.Error, UnicodeDecodeError) as error:
+            raise KubeconfigError(
+                f'{self.path}: "{field_name}-data" is not PEM in base64: {error}'
+            ) from error

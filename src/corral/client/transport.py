@@ -1,0 +1,99 @@
+"""How a request reaches an API server: over HTTPS, or into a server of this process.
+
+The only module that imports httpx2.
+"""
+
+import ssl
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from dataclasses import dataclass, replace
+from types import TracebackType
+from typing import Protocol, Self
+
+import httpx2
+
+from corral.api.errors import Unavailable
+from corral.api.wire import Request, Response, User
+from corral.client.kubeconfig import Kubeconfig
+
+CONNECT_SECONDS = 10.0
+ANSWER_SECONDS = 60.0
+
+
+class Transport(Protocol):
+    """Carries a request to a server; raises Unavailable when none can be reached."""
+
+    async def send(self, request: Request) -> Response: ...
+
+
+@dataclass(frozen=True, slots=True)
+class InProcess:
+    """A server of this process, asked in the name of a component that needs no credentials."""
+
+    handle: Callable[[Request], Awaitable[Response]]
+    user: User
+
+    async def send(self, request: Request) -> Response:
+        return await self.handle(replace(request, user=self.user))
+
+
+class Https:
+    """The server that a kubeconfig names.  Use it as an async context manager."""
+
+    def __init__(self, kubeconfig: Kubeconfig) -> None:
+        self._server = kubeconfig.server
+        self._client = httpx2.AsyncClient(
+            base_url=kubeconfig.server,
+            headers=kubeconfig.headers,
+            verify=kubeconfig.tls(),
+            timeout=httpx2.Timeout(ANSWER_SECONDS, connect=CONNECT_SECONDS),
+            trust_env=False,
+        )
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self._client.aclose()
+
+    async def send(self, request: Request) -> Response:
+        streamed = "watch=" in request.query or "follow=" in request.query
+        # A stream may be silent for as long as nothing happens; whoever reads it has the deadline.
+        timeout = httpx2.Timeout(CONNECT_SECONDS, read=None) if streamed else self._client.timeout
+        prepared = self._client.build_request(
+            request.method,
+            f"{request.path}?{request.query}" if request.query else request.path,
+            headers=dict(request.headers),
+            content=request.body or None,
+            timeout=timeout,
+        )
+        try:
+            answer = await self._client.send(prepared, stream=True)
+            if streamed and answer.status_code < 400:
+                return self._response(answer, self._lines(answer))
+            return self._response(answer, await answer.aread())
+        except (httpx2.TransportError, ssl.SSLError) as error:
+            raise self._unreachable(error) from error
+
+    async def _lines(self, answer: httpx2.Response) -> AsyncGenerator[bytes, None]:
+        try:
+            async for chunk in answer.aiter_bytes():
+                yield chunk
+        except httpx2.TransportError as error:
+            raise self._unreachable(error) from error
+        finally:
+            await answer.aclose()
+
+    @staticmethod
+    def _response(answer: httpx2.Response, body: bytes | AsyncGenerator[bytes, None]) -> Response:
+        return Response(
+            status=answer.status_code, headers=list(answer.headers.multi_items()), body=body
+        )
+
+    def _unreachable(self, error: Exception) -> Unavailable:
+        what = str(error) or type(error).__name__
+        return Unavailable(f"the API server at {self._server} does not answer: {what}")

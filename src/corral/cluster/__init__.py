@@ -1,0 +1,1 @@
+"""Stand-ins for what Kubernetes brings: scheduler, garbage collector, namespaces, lost nodes."""

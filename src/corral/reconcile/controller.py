@@ -1,0 +1,109 @@
+"""Runs a loop: takes keys from a queue, reconciles them, backs off when that fails.
+
+A controller is level-triggered: events only say *which* object to look at; ``reconcile`` reads the
+present state and moves it towards what is wanted, so a lost or doubled event does no harm.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Hashable, Sequence
+from dataclasses import dataclass
+from typing import Generic, Protocol, TypeVar
+
+import structlog
+
+from corral.aio import Background
+from corral.api.errors import ApiError, Conflict, NotFound
+from corral.reconcile.queue import WorkQueue
+
+K = TypeVar("K", bound=Hashable)
+
+log = structlog.get_logger()
+
+SLOWEST_SECONDS = 300.0
+"""A reconcile that takes longer is broken off and retried: one stuck request holds no worker."""
+
+
+class Terminal(Exception):
+    """A failure that no retry can mend: it is logged, and the key waits for its next event."""
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What follows a reconcile that went well."""
+
+    requeue_after: float | None = None
+    """Look again in so many seconds, whether or not anything happens until then."""
+
+
+class Source(Protocol):
+    """Something whose present state has to be known before a loop may act: an informer."""
+
+    async def synced(self) -> None: ...
+
+
+class Controller(Generic[K]):
+    """A queue of keys and the workers that reconcile them.
+
+    ``sources`` are the informers that ``reconcile`` reads: no key is worked on before all of them
+    have seen the present state.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        reconcile: Callable[[K], Awaitable[Result | None]],
+        *,
+        queue: WorkQueue[K],
+        sources: Sequence[Source],
+        workers: int = 8,
+    ) -> None:
+        self.name = name
+        self.queue = queue
+        self._reconcile = reconcile
+        self._sources = sources
+        self._workers = workers
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        for source in self._sources:
+            await source.synced()
+        try:
+            async with Background() as tasks:
+                for number in range(self._workers):
+                    tasks.start(self._work(), name=f"{self.name}-{number}")
+                await asyncio.Event().wait()
+        finally:
+            self.queue.close()
+
+    async def _work(self) -> None:
+        while True:
+            async with self.queue.take() as key:
+                await self._attempt(key)
+
+    async def _attempt(self, key: K) -> None:
+        try:
+            async with asyncio.timeout(SLOWEST_SECONDS):
+                result = await self._reconcile(key)
+        except Terminal as error:
+            # A verdict on what somebody wrote, not a fault of ours: no traceback.
+            log.error("given up", controller=self.name, key=str(key), error=str(error))  # noqa: TRY400
+        except (Conflict, NotFound) as error:
+            # The cache lagged; the event that brings it up to date is on its way.
+            log.debug(
+                "looked at an old state", controller=self.name, key=str(key), error=str(error)
+            )
+            self.queue.retry(key)
+            return
+        except (ApiError, TimeoutError) as error:
+            log.warning("will retry", controller=self.name, key=str(key), error=str(error))
+            self.queue.retry(key)
+            return
+        except Exception:
+            # The one door: a fault over one object must not end the loops of all the others.
+            log.exception("reconcile failed", controller=self.name, key=str(key))
+            self.queue.retry(key)
+            return
+        else:
+            if result is not None and result.requeue_after is not None:
+                self.queue.add_after(key, result.requeue_after)
+        self.queue.forget(key)

@@ -1,0 +1,56 @@
+"""What a loop has done that its cache has not shown it yet.
+
+A loop that looks at a cache which lags would do the same thing twice: create again what was
+created, delete one more.  So it notes what it expects to see, counts what its informer brings, and
+acts again only when nothing is outstanding (client-go's UIDTrackingControllerExpectations).
+"""
+
+from collections.abc import Callable, Hashable, Iterable
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+K = TypeVar("K", bound=Hashable)
+
+EXPIRY_SECONDS = 300.0
+"""After this long an expectation is given up: the event that it waited for was lost."""
+
+
+@dataclass(slots=True)
+class _Outstanding:
+    since: float
+    creations: int = 0
+    deletions: set[str] = field(default_factory=set)
+
+
+class Expectations(Generic[K]):
+    """Outstanding creations (counted) and deletions (by uid) of each key."""
+
+    def __init__(self, monotonic: Callable[[], float]) -> None:
+        """``monotonic`` answers seconds that never run backwards, as the event loop's time."""
+        self._monotonic = monotonic
+        self._outstanding: dict[K, _Outstanding] = {}
+
+    def expect(self, key: K, *, creations: int = 0, deletions: Iterable[str] = ()) -> None:
+        """Wait for so many creations, and for the deletion of these uids."""
+        self._outstanding[key] = _Outstanding(self._monotonic(), creations, set(deletions))
+
+    def created(self, key: K, count: int = 1) -> None:
+        """The cache shows a creation; or it failed, and nothing will show."""
+        if (outstanding := self._outstanding.get(key)) is not None:
+            outstanding.creations -= count
+
+    def deleted(self, key: K, uid: str) -> None:
+        """The cache shows that an object goes; or its deletion failed."""
+        if (outstanding := self._outstanding.get(key)) is not None:
+            outstanding.deletions.discard(uid)
+
+    def unmet_seconds(self, key: K) -> float:
+        """0 when the cache shows all; else the seconds after which waiting is given up."""
+        outstanding = self._outstanding.get(key)
+        if outstanding is None or (outstanding.creations <= 0 and not outstanding.deletions):
+            return 0.0
+        return max(0.0, outstanding.since + EXPIRY_SECONDS - self._monotonic())
+
+    def forget(self, key: K) -> None:
+        """The object is gone, and with it what was expected."""
+        self._outstanding.pop(key, None)

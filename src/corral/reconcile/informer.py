@@ -1,0 +1,226 @@
+"""A cache that follows the API: list once, then watch, with indexes and handlers.
+
+One informer for all loops that read the same objects, so that each object is decoded and kept
+once.  What the cache holds is shared: nobody may change it.
+"""
+
+import asyncio
+import random
+from collections.abc import Callable, Iterable, ValuesView
+from contextlib import aclosing
+from typing import Any, Generic, TypeVar
+
+import msgspec
+import structlog
+
+from corral.aio import Background
+from corral.api.errors import ApiError, Gone
+from corral.api.kind import Kind
+from corral.api.kinds import kind_of
+from corral.api.object import Key
+from corral.client.client import Bookmark, Client, WatchEvent
+from corral.reconcile.objects import key_of, uid_of, version_of
+
+T = TypeVar("T", bound=msgspec.Struct)
+
+Handler = Callable[[T | None, T | None], None]
+"""Gets an object before and after a change: None before it is there, None after it is gone."""
+
+log = structlog.get_logger()
+
+WATCH_SECONDS = (300, 600)
+"""A watch is begun anew after a time between these, so that no server is stuck with us."""
+_LATE_SECONDS = 30.0
+"""How much longer than agreed a watch may last before it counts as dead."""
+LIST_SECONDS = 60.0
+FIRST_DELAY = 0.8
+LONGEST_DELAY = 30.0
+"""Seconds before listing or watching again after a failure: doubled each time, with jitter."""
+_LIVELY_SECONDS = 1.0
+"""A watch that lasted this long was a good one."""
+
+
+class Informer(Generic[T]):
+    """The objects of one kind, as they were a moment ago."""
+
+    def __init__(self, client: Client, view: type[T], kind: Kind, *, fields: str = "") -> None:
+        self._client = client
+        self._view = view
+        self._kind = kind
+        self._fields = fields
+        self._objects: dict[Key, T] = {}
+        self._indexers: dict[str, Callable[[T], Iterable[str]]] = {}
+        self._indexes: dict[str, dict[str, dict[Key, T]]] = {}
+        self._handlers: list[Handler[T]] = []
+        self._synced = asyncio.Event()
+        self._version = ""
+
+    def __repr__(self) -> str:
+        return f"Informer({self._kind.resource})"
+
+    @property
+    def has_synced(self) -> bool:
+        """Whether the cache has held the present state once."""
+        return self._synced.is_set()
+
+    async def synced(self) -> None:
+        """Wait until the cache has held the present state once."""
+        await self._synced.wait()
+
+    def get(self, key: Key) -> T | None:
+        return self._objects.get(key)
+
+    def items(self) -> ValuesView[T]:
+        """Every object, in no order."""
+        return self._objects.values()
+
+    def indexed(self, index: str, value: str) -> list[T]:
+        """The objects for which the index's function answered this value among others."""
+        return list(self._indexes[index].get(value, {}).values())
+
+    def index(self, name: str, values: Callable[[T], Iterable[str]]) -> None:
+        """Keep an index; asking again for one of the same name changes nothing."""
+        if name in self._indexers:
+            return
+        self._indexers[name] = values
+        table = self._indexes[name] = {}
+        for key, item in self._objects.items():
+            for value in values(item):
+                table.setdefault(value, {})[key] = item
+
+    def handle(self, handler: Handler[T]) -> None:
+        """Call ``handler`` for each change; what is there already counts as new.
+
+        Handlers are called in between two changes of the cache: they note what to look at, and
+        return.
+        """
+        self._handlers.append(handler)
+        for item in self._objects.values():
+            handler(None, item)
+
+    async def run(self) -> None:
+        """Follow the API until cancelled, whatever becomes of the server in the meantime."""
+        failures = 0
+        while True:
+            begun = asyncio.get_running_loop().time()
+            try:
+                if not self._version:
+                    await self._list()
+                await self._follow()
+            except Gone:
+                log.info("watch too old, listing again", kind=self._kind.resource)
+                self._version = ""
+            except (ApiError, TimeoutError) as error:
+                log.warning("cannot follow", kind=self._kind.resource, error=str(error))
+            lasted = asyncio.get_running_loop().time() - begun
+            failures = 0 if lasted >= _LIVELY_SECONDS else failures + 1
+            if failures:
+                await asyncio.sleep(_delay(failures))
+
+    async def _list(self) -> None:
+        async with asyncio.timeout(LIST_SECONDS):
+            listed = await self._client.list(self._view, fields=self._fields, kind=self._kind)
+        gone = set(self._objects) - {key_of(item) for item in listed.items}
+        for key in gone:
+            self._remove(key)
+        for item in listed.items:
+            self._put(item)
+        self._version = listed.resource_version
+        self._synced.set()
+
+    async def _follow(self) -> None:
+        seconds = random.randint(*WATCH_SECONDS)  # noqa: S311 - spreads load, guards no secret
+        watch = self._client.watch(
+            self._view,
+            resource_version=self._version,
+            fields=self._fields,
+            timeout_seconds=seconds,
+            kind=self._kind,
+        )
+        async with asyncio.timeout(seconds + _LATE_SECONDS), aclosing(watch) as events:
+            async for event in events:
+                self._apply(event)
+
+    def _apply(self, event: WatchEvent[T] | Bookmark) -> None:
+        if isinstance(event, Bookmark):
+            self._version = event.resource_version
+            return
+        if event.type == "DELETED":
+            self._remove(key_of(event.object), uid_of(event.object))
+        else:
+            self._put(event.object)
+        self._version = version_of(event.object)
+
+    def _put(self, item: T) -> None:
+        key = key_of(item)
+        old = self._objects.get(key)
+        if old is not None:
+            if version_of(old) == version_of(item):
+                return
+            if uid_of(old) != uid_of(item):
+                self._remove(key)
+                old = None
+        self._objects[key] = item
+        self._reindex(key, old, item)
+        for handler in self._handlers:
+            handler(old, item)
+
+    def _remove(self, key: Key, uid: str = "") -> None:
+        old = self._objects.get(key)
+        if old is None or (uid and uid_of(old) != uid):
+            return
+        del self._objects[key]
+        self._reindex(key, old, None)
+        for handler in self._handlers:
+            handler(old, None)
+
+    def _reindex(self, key: Key, old: T | None, new: T | None) -> None:
+        for name, values in self._indexers.items():
+            table = self._indexes[name]
+            for value in values(old) if old is not None else ():
+                members = table[value]
+                members.pop(key, None)
+                if not members:
+                    del table[value]
+            for value in values(new) if new is not None else ():
+                table.setdefault(value, {})[key] = new  # type: ignore[assignment]
+
+
+class Informers:
+    """The informers of a process: one for each view, kind and field selector that is asked for."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._known: dict[tuple[type[msgspec.Struct], str, str], Informer[Any]] = {}
+        self._running: Background | None = None
+
+    def of(self, view: type[T], *, fields: str = "", kind: Kind | None = None) -> Informer[T]:
+        """The shared informer of a view; it runs as long as ``run`` does."""
+        kind = kind or kind_of(view)
+        address = (view, kind.resource, fields)
+        informer = self._known.get(address)
+        if informer is None:
+            informer = self._known[address] = Informer(self._client, view, kind, fields=fields)
+            if self._running is not None:
+                self._start(self._running, informer)
+        return informer
+
+    async def run(self) -> None:
+        """Run every informer, also those that are asked for later, until cancelled."""
+        async with Background() as tasks:
+            self._running = tasks
+            try:
+                for informer in list(self._known.values()):
+                    self._start(tasks, informer)
+                await asyncio.Event().wait()
+            finally:
+                self._running = None
+
+    @staticmethod
+    def _start(tasks: Background, informer: Informer[Any]) -> None:
+        tasks.start(informer.run(), name=f"informer-{informer}")
+
+
+def _delay(failures: int) -> float:
+    longest = min(FIRST_DELAY * 2 ** min(failures - 1, 10), LONGEST_DELAY)
+    return longest * random.uniform(0.5, 1.0)  # noqa: S311 - spreads load, guards no secret

@@ -1,0 +1,162 @@
+"""What every view can be asked, whichever way its fields are spelled.
+
+KubeVirt's views are ours and read ``resource_version``; Kubernetes' own come from a library that
+spells ``resourceVersion`` and leaves everything optional.  Loops that serve both ask here.
+"""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any, NamedTuple
+
+import msgspec
+
+from corral.api.kinds import kind_of
+from corral.api.object import Document, Key, Object, ObjectMeta, Struct
+from corral.api.time import parse_rfc3339
+
+
+class Owner(NamedTuple):
+    """One owner of an object (meta/v1 OwnerReference)."""
+
+    api_version: str
+    kind: str
+    name: str
+    uid: str
+    controller: bool
+    blocks: bool
+    """Whether a foreground deletion of the owner waits for the object."""
+
+
+class PartialMeta(Struct, kw_only=True):
+    """The part of metadata that tells who owns an object and what holds it."""
+
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    deletion_timestamp: str | None = None
+    owner_references: tuple["PartialOwner", ...] = ()
+    finalizers: tuple[str, ...] = ()
+
+
+class PartialOwner(Struct, kw_only=True):
+    """An owner reference, as PartialMeta holds it."""
+
+    api_version: str
+    kind: str
+    name: str
+    uid: str
+    controller: bool = False
+    block_owner_deletion: bool = False
+
+
+class Partial(Struct, kw_only=True):
+    """A view that fits every kind: it knows a part of the metadata only."""
+
+    metadata: PartialMeta = msgspec.field(default_factory=PartialMeta)
+
+
+def key_of(view: msgspec.Struct) -> Key:
+    """Where an object stands among its kind."""
+    metadata: Any = view.metadata  # type: ignore[attr-defined]
+    return Key(metadata.namespace or "", metadata.name)
+
+
+def uid_of(view: msgspec.Struct) -> str:
+    uid: str = view.metadata.uid or ""  # type: ignore[attr-defined]
+    return uid
+
+
+def version_of(view: msgspec.Struct) -> str:
+    """The object's resourceVersion."""
+    metadata: Any = view.metadata  # type: ignore[attr-defined]
+    version: str | None = (
+        metadata.resource_version if _is_ours(metadata) else metadata.resourceVersion
+    )
+    return version or ""
+
+
+def labels_of(view: msgspec.Struct) -> Mapping[str, str]:
+    return view.metadata.labels or {}  # type: ignore[attr-defined]
+
+
+def annotations_of(view: msgspec.Struct) -> Mapping[str, str]:
+    return view.metadata.annotations or {}  # type: ignore[attr-defined]
+
+
+def is_going(view: msgspec.Struct) -> bool:
+    """Whether the object's deletion was asked for."""
+    metadata: Any = view.metadata  # type: ignore[attr-defined]
+    if _is_ours(metadata):
+        return metadata.deletion_timestamp is not None
+    return metadata.deletionTimestamp is not None
+
+
+def created_at(view: Object) -> datetime:
+    """When the object was made; raises ValueError for one that no server has stored yet."""
+    return parse_rfc3339(view.metadata.creation_timestamp or "")
+
+
+def owners_of(view: msgspec.Struct) -> Sequence[Owner]:
+    metadata: Any = view.metadata  # type: ignore[attr-defined]
+    if _is_ours(metadata):
+        return [
+            Owner(
+                owner.api_version,
+                owner.kind,
+                owner.name,
+                owner.uid,
+                owner.controller,
+                owner.block_owner_deletion,
+            )
+            for owner in metadata.owner_references
+        ]
+    return [
+        Owner(
+            owner.apiVersion,
+            owner.kind,
+            owner.name,
+            owner.uid,
+            bool(owner.controller),
+            bool(owner.blockOwnerDeletion),
+        )
+        for owner in metadata.ownerReferences or ()
+    ]
+
+
+def controller_uid(view: msgspec.Struct) -> str:
+    """The uid of the owner that manages the object, or ""."""
+    metadata: Any = view.metadata  # type: ignore[attr-defined]
+    owners = metadata.owner_references if _is_ours(metadata) else metadata.ownerReferences
+    return next((owner.uid for owner in owners or () if owner.controller), "")
+
+
+def owner_reference(owner: Object) -> Document:
+    """A reference that makes ``owner`` the manager of the object that carries it."""
+    return {
+        "apiVersion": owner.api_version,
+        "kind": owner.kind,
+        "name": owner.metadata.name,
+        "uid": owner.metadata.uid,
+        "controller": True,
+        "blockOwnerDeletion": True,
+    }
+
+
+def reference(view: msgspec.Struct) -> Document:
+    """Names an object in an event (core/v1 ObjectReference)."""
+    kind = kind_of(type(view))
+    key = key_of(view)
+    whole = {
+        "apiVersion": kind.api_version,
+        "kind": kind.name,
+        "namespace": key.namespace,
+        "name": key.name,
+        "uid": uid_of(view),
+        "resourceVersion": version_of(view),
+    }
+    return {field: value for field, value in whole.items() if value}
+
+
+def _is_ours(metadata: Any) -> bool:
+    return isinstance(metadata, ObjectMeta | PartialMeta)
