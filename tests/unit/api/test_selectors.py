@@ -15,6 +15,16 @@ from corral.api.selectors import (
 )
 
 WORDS = st.text(alphabet=string.ascii_lowercase + string.digits, min_size=1, max_size=4)
+NO_LABEL_KEY = (
+    "name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end "
+    "with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for "
+    "validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')"
+)
+NO_LABEL_VALUE = (
+    "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', "
+    "and must start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or "
+    "'12345', regex used for validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')"
+)
 LABELS = st.dictionaries(WORDS, WORDS, max_size=3)
 
 
@@ -79,25 +89,8 @@ def test_label_selectors(text, canonical, matching, other):
                 "for 'Gt', 'Lt' operators, the value must be an integer"
             ),
         ),
-        (
-            "a=-",
-            (
-                'unable to parse requirement: values[0][a]: Invalid value: "-": a valid label must be '
-                "an empty string or consist of alphanumeric characters, '-', '_' or '.', and must "
-                "start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or "
-                "'12345', regex used for validation is "
-                "'(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')"
-            ),
-        ),
-        (
-            "-a",
-            (
-                'unable to parse requirement: <nil>: Invalid value: "-a": name part must consist of '
-                "alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric "
-                "character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is "
-                "'([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')"
-            ),
-        ),
+        ("a=-", f'unable to parse requirement: values[0][a]: Invalid value: "-": {NO_LABEL_VALUE}'),
+        ("-a", f'unable to parse requirement: <nil>: Invalid value: "-a": {NO_LABEL_KEY}'),
     ],
 )
 def test_label_selectors_are_refused_in_the_known_words(text, message):

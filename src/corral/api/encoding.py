@@ -1,0 +1,140 @@
+"""Documents to bytes and back: the one door for JSON that comes from outside.
+
+What gets in is nested no deeper than ``DEEPEST``, so whoever walks it afterwards may recurse.
+"""
+
+import json
+from collections import Counter
+from typing import Any, Final
+
+import msgspec
+
+from corral.api.errors import BadRequest
+from corral.api.object import Document
+
+DEEPEST: Final = 200
+"""Levels of objects and lists in a document.  A VMI has fifteen."""
+
+_FIRST_KEYS = ("apiVersion", "kind", "metadata")
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder().decode
+
+
+def encode(document: Document) -> bytes:
+    """The bytes of a document: ``apiVersion``, ``kind`` and ``metadata`` first, then as it comes.
+
+    Every encoded object begins with ``{"apiVersion":"GROUP/VERSION",``, so an answer in another
+    version of its kind differs in that prefix alone.
+    """
+    if tuple(document)[:3] != _FIRST_KEYS:
+        first = {key: document[key] for key in _FIRST_KEYS if key in document}
+        document = first | document
+    return _encode(document)
+
+
+def decode_json(body: bytes, kind: str = "") -> Document:
+    """The JSON object in a request's body; ``kind`` says what it should be, for the message.
+
+    Raises BadRequest for what is not JSON, not an object, or nested too deeply.
+    """
+    try:
+        value = _value(body)
+    except ValueError as error:
+        fault = f"couldn't get version/kind; json parse error: {error}"
+    else:
+        if isinstance(value, dict):
+            return value
+        fault = "couldn't get version/kind; json parse error: the body must be a JSON object"
+    wanted = f" (must be of type {kind})" if kind else ""
+    raise BadRequest(f"the object provided is unrecognized{wanted}: {fault} ({_summary(body)})")
+
+
+def decode_patch(body: bytes) -> Any:
+    """The JSON value in a patch's body.  Raises BadRequest for what is not JSON or too deep."""
+    try:
+        return _value(body)
+    except ValueError as error:
+        raise BadRequest(f"error decoding patch: {error}") from None
+
+
+def duplicate_keys(body: bytes) -> list[str]:
+    """Paths of the keys that one object of a JSON text holds twice, which decoding cannot show.
+
+    For strict field validation.  The text is one that ``decode_json`` has taken.
+    """
+    found: list[str] = []
+
+    def walk(value: Any, path: str) -> None:
+        if isinstance(value, _Pairs):
+            found.extend(f"{path}.{key}".lstrip(".") for key in value.repeated)
+            for key, inner in value.items():
+                walk(inner, f"{path}.{key}")
+        elif isinstance(value, list):
+            for index, inner in enumerate(value):
+                walk(inner, f"{path}[{index}]")
+
+    walk(json.loads(body, object_pairs_hook=_Pairs), "")
+    return found
+
+
+def too_deep(value: Any) -> bool:
+    """Whether a JSON value has more levels of objects and lists than ``DEEPEST``."""
+    stack = [(value, 1)]
+    while stack:
+        value, depth = stack.pop()
+        if isinstance(value, dict):
+            value = value.values()
+        elif not isinstance(value, list):
+            continue
+        if depth > DEEPEST:
+            return True
+        stack.extend((inner, depth + 1) for inner in value if isinstance(inner, dict | list))
+    return False
+
+
+def copied(value: Any) -> Any:
+    """A copy of a JSON value that shares no object or list with it."""
+    if isinstance(value, dict):
+        return {key: copied(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [copied(inner) for inner in value]
+    return value
+
+
+def same(left: Any, right: Any) -> bool:
+    """Whether two JSON values are equal; true is not 1, but 1 is 1.0."""
+    if isinstance(left, dict) and isinstance(right, dict):
+        return left.keys() == right.keys() and all(same(left[key], right[key]) for key in left)
+    if isinstance(left, list) and isinstance(right, list):
+        return len(left) == len(right) and all(map(same, left, right))
+    return bool(left == right) and isinstance(left, bool) == isinstance(right, bool)
+
+
+class _Pairs(dict[str, Any]):
+    """A JSON object that remembers which of its keys came more than once."""
+
+    def __init__(self, pairs: list[tuple[str, Any]]) -> None:
+        super().__init__(pairs)
+        counts = Counter(key for key, _ in pairs)
+        self.repeated = [key for key, count in counts.items() if count > 1]
+
+
+def _value(body: bytes) -> Any:
+    """Raises ValueError, of which msgspec's errors are a kind."""
+    try:
+        value = _decode(body)
+    except RecursionError:
+        raise ValueError("exceeded max depth") from None
+    # Counting brackets is nearly free, and enough to clear all but the oddest documents.
+    if body.count(b"{") + body.count(b"[") > DEEPEST and too_deep(value):
+        raise ValueError(f"exceeded max depth of {DEEPEST}")
+    return value
+
+
+def _summary(body: bytes) -> str:
+    """The beginning of a body, readable where it looks like JSON, else in hexadecimal."""
+    if not body:
+        return "<empty>"
+    start = body[:30]
+    shown = start.decode(errors="replace") if body[:1] == b"{" else start.hex()
+    return f"{shown} ..." if len(body) > len(start) else shown

@@ -1,0 +1,190 @@
+"""Strategic merge patches: merge patches that know which lists are sets of things with a key.
+
+Only Kubernetes' own kinds read them.  Which lists merge, and by which key, are facts of those
+types (their ``patchStrategy`` and ``patchMergeKey`` tags), kept in the table below; a list that is
+not in it is replaced as a whole.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from corral.api.errors import BadRequest
+from corral.api.object import Document
+
+_ORDER = "$setElementOrder/"
+_DELETE = "$deleteFromPrimitiveList/"
+_RETAIN = "$retainKeys"
+_DIRECTIVE = "$patch"
+
+
+@dataclass(frozen=True, slots=True)
+class MergedList:
+    """A list that is merged: by the key of its objects, or as a set of plain values."""
+
+    key: str = ""
+
+
+_CONTAINER = {
+    "env": MergedList("name"),
+    "ports": MergedList("containerPort"),
+    "volumeMounts": MergedList("mountPath"),
+    "volumeDevices": MergedList("devicePath"),
+    "resizePolicy": MergedList("resourceName"),
+}
+_BY_PARENT: dict[str, dict[str, MergedList]] = {
+    # the field that holds the object, and the lists in that object that merge
+    "": {"secrets": MergedList("name"), "imagePullSecrets": MergedList("name")},
+    "metadata": {"ownerReferences": MergedList("uid"), "finalizers": MergedList()},
+    "containers": _CONTAINER,
+    "initContainers": _CONTAINER,
+    "ephemeralContainers": _CONTAINER,
+    "spec": {
+        "containers": MergedList("name"),
+        "initContainers": MergedList("name"),
+        "ephemeralContainers": MergedList("name"),
+        "volumes": MergedList("name"),
+        "imagePullSecrets": MergedList("name"),
+        "hostAliases": MergedList("ip"),
+        "topologySpreadConstraints": MergedList("topologyKey"),
+        "schedulingGates": MergedList("name"),
+        "resourceClaims": MergedList("name"),
+        "podCIDRs": MergedList(),
+        "ports": MergedList("port"),
+    },
+    "status": {
+        "conditions": MergedList("type"),
+        "addresses": MergedList("type"),
+        "podIPs": MergedList("ip"),
+        "hostIPs": MergedList("ip"),
+        "resourceClaimStatuses": MergedList("name"),
+    },
+}
+
+
+def strategic_merge(document: Document, patch: Any) -> Document:
+    """The document with a strategic merge patch applied.
+
+    Raises BadRequest where the patch is no object, or a directive in it makes no sense.
+    """
+    if not isinstance(patch, dict):
+        raise BadRequest("invalid JSON document: a strategic merge patch must be a JSON object")
+    return _merge_object(document, patch, "")
+
+
+def _merge_object(target: Any, patch: Document, field: str) -> Document:
+    """Merges into the object that ``field`` holds, or into each one of the list it holds."""
+    target = target if isinstance(target, dict) else {}
+    match patch.get(_DIRECTIVE):
+        case None | "merge":
+            pass
+        case "replace":
+            return {key: value for key, value in patch.items() if key != _DIRECTIVE}
+        case "delete":
+            return {}
+        case unknown:
+            raise BadRequest(f"unknown patch type found: {unknown}")
+    merged = _retained(target, patch)
+    lists = _BY_PARENT.get(field, {})
+    for key in _ordinary_keys(patch):
+        value, present = patch.get(key), key in patch
+        rule = lists.get(key)
+        if present and value is None:
+            merged.pop(key, None)
+        elif isinstance(value, dict):
+            merged[key] = _merge_object(merged.get(key), value, key)
+        elif rule is not None and (not present or isinstance(value, list)):
+            if (united := _merge_list(merged.get(key), patch, key, rule)) or present:
+                merged[key] = united
+        elif present:
+            merged[key] = value
+    return merged
+
+
+def _ordinary_keys(patch: Document) -> Iterable[str]:
+    """The fields that a patch speaks of, be it only through a directive; each once."""
+    names = (
+        key.removeprefix(_ORDER).removeprefix(_DELETE)
+        for key in patch
+        if key not in (_DIRECTIVE, _RETAIN)
+    )
+    return dict.fromkeys(names)
+
+
+def _retained(target: Document, patch: Document) -> Document:
+    """The target without the fields that ``$retainKeys`` does not list."""
+    if _RETAIN not in patch:
+        return dict(target)
+    keys = patch[_RETAIN]
+    if not isinstance(keys, list) or not set(_ordinary_keys(patch)) <= set(map(str, keys)):
+        raise BadRequest("invalid patch format of retainKeys")
+    return {key: value for key, value in target.items() if key in keys}
+
+
+def _merge_list(target: Any, patch: Document, field: str, rule: MergedList) -> list[Any]:
+    old = target if isinstance(target, list) else []
+    changes = patch.get(field, [])
+    order = patch.get(_ORDER + field)
+    if order is not None and not isinstance(order, list):
+        raise BadRequest("invalid patch format of setElementOrder list")
+    if not rule.key:
+        merged = _merge_plain(old, changes, patch.get(_DELETE + field))
+    elif any(change == {_DIRECTIVE: "replace"} for change in changes):
+        return [change for change in changes if _DIRECTIVE not in change]
+    else:
+        merged = _merge_keyed(old, changes, field, rule.key)
+    return merged if order is None else _ordered(merged, old, order, rule.key)
+
+
+def _merge_plain(old: list[Any], added: list[Any], removed: Any) -> list[Any]:
+    if not isinstance(removed or [], list):
+        raise BadRequest("invalid patch format of primitive list")
+    if any(isinstance(value, dict | list) for value in added):
+        raise BadRequest("invalid patch format of primitive list")
+    gone = {repr(value) for value in removed or ()}
+    united = {repr(value): value for value in [*old, *added] if repr(value) not in gone}
+    return list(united.values())
+
+
+def _merge_keyed(old: list[Any], changes: list[Any], field: str, key: str) -> list[Any]:
+    for change in changes:
+        if not isinstance(change, dict) or key not in change:
+            raise BadRequest(f"map: {change} does not contain declared merge key: {key}")
+    gone = {_identity(each, key) for each in changes if each.get(_DIRECTIVE) == "delete"}
+    merged = [value for value in old if _identity(value, key) not in gone]
+    places: dict[str, int] = {}
+    for place, value in enumerate(merged):
+        places.setdefault(_identity(value, key), place)
+    for change in changes:
+        if change.get(_DIRECTIVE) == "delete":
+            continue
+        place = places.setdefault(_identity(change, key), len(merged))
+        if place == len(merged):
+            merged.append({})
+        merged[place] = _merge_object(merged[place], change, field)
+    return merged
+
+
+def _ordered(merged: list[Any], old: list[Any], order: list[Any], key: str) -> list[Any]:
+    """The list with the elements that the client knows in the client's order.
+
+    Those that only the server knows stay behind what they stood behind, as far as that goes.
+    """
+    wanted = {_identity(value, key): place for place, value in enumerate(order)}
+    before = {_identity(value, key): place for place, value in enumerate(old)}
+    known = [value for value in merged if _identity(value, key) in wanted]
+    known.sort(key=lambda value: wanted[_identity(value, key)])
+    alone = [value for value in merged if _identity(value, key) not in wanted]
+    alone.reverse()  # taken from the end
+    result: list[Any] = []
+    for value in known:
+        place = before.get(_identity(value, key), -1)
+        while alone and before[_identity(alone[-1], key)] < place:
+            result.append(alone.pop())
+        result.append(value)
+    return result + alone[::-1]
+
+
+def _identity(value: Any, key: str) -> str:
+    """What tells elements of a list apart: the value under their key, or the plain value."""
+    return repr(value.get(key) if key and isinstance(value, dict) else value)

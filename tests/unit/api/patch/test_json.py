@@ -1,0 +1,150 @@
+import jsonpatch
+import jsonpointer
+import pytest
+from hypothesis import given, settings, strategies as st
+
+from corral.api.encoding import copied, same
+from corral.api.errors import ApiError, BadRequest, Invalid, TooLarge
+from corral.api.patch.json import MOST_OPERATIONS, json_patch
+
+KEYS = st.sampled_from(["a", "b", "~/"])
+VALUES = st.recursive(
+    st.integers(0, 3) | st.just("x"),
+    lambda inner: st.dictionaries(KEYS, inner, max_size=3) | st.lists(inner, max_size=3),
+    max_leaves=8,
+)
+PATHS = st.lists(st.sampled_from(["a", "b", "~0~1", "0", "1", "-"]), min_size=1, max_size=3).map(
+    lambda steps: "/" + "/".join(steps)
+)
+OPERATIONS = st.one_of(
+    st.builds(
+        lambda op, path, value: {"op": op, "path": path, "value": value},
+        st.sampled_from(["add", "replace", "test"]),
+        PATHS,
+        VALUES,
+    ),
+    st.builds(lambda path: {"op": "remove", "path": path}, PATHS),
+    st.builds(
+        lambda op, source, path: {"op": op, "from": source, "path": path},
+        st.sampled_from(["move", "copy"]),
+        PATHS,
+        PATHS,
+    ),
+)
+
+
+@pytest.mark.parametrize(
+    ("document", "operations", "patched"),
+    [
+        ({"a": 1}, [{"op": "add", "path": "/b", "value": None}], {"a": 1, "b": None}),
+        ({"a": [1, 3]}, [{"op": "add", "path": "/a/1", "value": 2}], {"a": [1, 2, 3]}),
+        ({"a": [1]}, [{"op": "add", "path": "/a/-", "value": 2}], {"a": [1, 2]}),
+        ({"a": [1]}, [{"op": "add", "path": "/a/1", "value": 2}], {"a": [1, 2]}),
+        ({"a": [1, 2]}, [{"op": "remove", "path": "/a/0"}], {"a": [2]}),
+        ({"a/b": 1, "m~n": 2}, [{"op": "remove", "path": "/a~1b"}], {"m~n": 2}),
+        ({"m~n": 2}, [{"op": "replace", "path": "/m~0n", "value": 3}], {"m~n": 3}),
+        ({"~1": 2}, [{"op": "test", "path": "/~01", "value": 2}], {"~1": 2}),
+        ({"": 1}, [{"op": "replace", "path": "/", "value": 2}], {"": 2}),
+        ({"a": 1}, [{"op": "replace", "path": "", "value": {"b": 2}}], {"b": 2}),
+        ({"a": {"b": 1}}, [{"op": "move", "from": "/a/b", "path": "/c"}], {"a": {}, "c": 1}),
+        ({"a": [1, 2]}, [{"op": "copy", "from": "/a/1", "path": "/a/0"}], {"a": [2, 1, 2]}),
+        ({"a": 1}, [{"op": "test", "path": "/b", "value": None}], {"a": 1}),
+        ({"a": 1}, [], {"a": 1}),
+    ],
+)
+def test_json_patches(document, operations, patched):
+    assert json_patch(document, operations) == patched
+
+
+@pytest.mark.parametrize(
+    "operation",
+    [
+        {"op": "remove", "path": "/b"},
+        {"op": "replace", "path": "/b", "value": 1},
+        {"op": "add", "path": "/b/c", "value": 1},
+        {"op": "add", "path": "/list/2", "value": 1},
+        {"op": "add", "path": "/list/01", "value": 1},
+        {"op": "add", "path": "/list/-1", "value": 1},
+        {"op": "remove", "path": "/list/-"},
+        {"op": "test", "path": "/a", "value": True},
+        {"op": "test", "path": "/b", "value": 2},
+        {"op": "copy", "from": "/b", "path": "/c"},
+        {"op": "move", "from": "/list", "path": "/list/0"},
+        {"op": "remove", "path": ""},
+        {"op": "replace", "path": "", "value": []},
+        {"op": "add", "path": "/a/b", "value": 1},
+    ],
+)
+def test_an_operation_that_cannot_be_done_is_invalid_and_names_its_path(operation):
+    with pytest.raises(Invalid) as refusal:
+        json_patch({"a": 1, "list": [0]}, [operation])
+    assert refusal.value.message == (
+        "the server rejected our request due to an error in our request"
+    )
+    assert [cause.field for cause in refusal.value.details.causes] in (
+        [operation["path"]],
+        [operation.get("from")],
+    )
+
+
+@pytest.mark.parametrize(
+    "operations",
+    [
+        {},
+        None,
+        "add",
+        [1],
+        [{}],
+        [{"op": "grow", "path": "/a"}],
+        [{"op": ["add"], "path": "/a"}],
+        [{"op": "add", "path": "/a"}],
+        [{"op": "add", "path": "a", "value": 1}],
+        [{"op": "add", "value": 1}],
+        [{"op": "move", "path": "/a"}],
+    ],
+)
+def test_what_is_no_json_patch_is_a_bad_request(operations):
+    with pytest.raises(BadRequest, match=r"^error decoding patch: "):
+        json_patch({"a": 1}, operations)
+
+
+def test_too_many_operations_are_refused():
+    operations = [{"op": "test", "path": "/a", "value": 1}] * (MOST_OPERATIONS + 1)
+    with pytest.raises(TooLarge, match=r"is 10000, got 10001$"):
+        json_patch({"a": 1}, operations)
+
+
+def test_copies_cannot_fill_the_memory():
+    double = {"op": "copy", "from": "/a", "path": "/a/-"}
+    with pytest.raises(Invalid) as refusal:
+        json_patch({"a": ["x" * 1000]}, [double] * 50)
+    assert "copies more than" in refusal.value.details.causes[0].message
+
+
+def test_a_patch_cannot_dig_too_deep():
+    dig = [{"op": "add", "path": "/a" * depth, "value": {}} for depth in range(1, 400)]
+    with pytest.raises(Invalid):
+        json_patch({}, dig)
+    swallow = [
+        {"op": "move", "from": "/a", "path": "/b"},
+        {"op": "add", "path": "/a", "value": {}},
+        {"op": "move", "from": "/b", "path": "/a/a"},
+    ]
+    with pytest.raises(Invalid):
+        json_patch({"a": {}}, swallow * 3000)
+
+
+@settings(max_examples=300)
+@given(st.dictionaries(KEYS, VALUES, max_size=3), st.lists(OPERATIONS, max_size=4))
+def test_patches_are_understood_as_the_public_library_understands_them(document, operations):
+    before = copied(document), copied(operations)
+    try:
+        patched = json_patch(document, operations)
+    except ApiError:
+        patched = None
+    assert same([document, operations], list(before))
+    try:
+        expected = jsonpatch.apply_patch(copied(document), copied(operations))
+    except (jsonpatch.JsonPatchException, jsonpointer.JsonPointerException, TypeError):
+        expected = None
+    assert same(patched, expected)

@@ -1,0 +1,164 @@
+import pytest
+from hypothesis import given, strategies as st
+
+from corral.api.encoding import copied
+from corral.api.errors import BadRequest
+from corral.api.patch.merge import merge_patch
+from corral.api.patch.strategic import strategic_merge
+
+
+def pod(*containers, **spec):
+    return {"spec": {"containers": list(containers), **spec}}
+
+
+A = {"name": "a", "image": "one", "env": [{"name": "X", "value": "1"}]}
+B = {"name": "b", "image": "two"}
+
+
+def test_containers_are_merged_by_name():
+    patched = strategic_merge(pod(A, B), pod({"name": "b", "image": "three"}, {"name": "c"}))
+    assert patched == pod(A, {"name": "b", "image": "three"}, {"name": "c"})
+
+
+def test_lists_within_lists_are_merged():
+    change = {"name": "a", "env": [{"name": "X", "value": "2"}, {"name": "Y", "value": "3"}]}
+    patched = strategic_merge(pod(A), pod(change))
+    assert patched["spec"]["containers"] == [{**A, "env": change["env"]}]
+
+
+def test_an_element_is_deleted_by_its_key():
+    assert strategic_merge(pod(A, B), pod({"name": "a", "$patch": "delete"})) == pod(B)
+
+
+def test_a_list_is_replaced_on_demand():
+    assert strategic_merge(pod(A, B), pod({"name": "c"}, {"$patch": "replace"})) == pod(
+        {"name": "c"}
+    )
+
+
+def test_an_object_is_replaced_or_emptied_on_demand():
+    document = {"metadata": {"labels": {"a": "1", "b": "2"}}}
+    replaced = strategic_merge(document, {"metadata": {"labels": {"$patch": "replace", "c": "3"}}})
+    assert replaced == {"metadata": {"labels": {"c": "3"}}}
+    emptied = strategic_merge(document, {"metadata": {"labels": {"$patch": "delete"}}})
+    assert emptied == {"metadata": {"labels": {}}}
+    merged = strategic_merge(document, {"metadata": {"labels": {"$patch": "merge", "c": "3"}}})
+    assert merged == {"metadata": {"labels": {"a": "1", "b": "2", "c": "3"}}}
+
+
+def test_keys_that_are_not_retained_go():
+    volume = {"name": "v", "emptyDir": {}}
+    change = {"name": "v", "hostPath": {"path": "/"}, "$retainKeys": ["name", "hostPath"]}
+    patched = strategic_merge(pod(volumes=[volume]), {"spec": {"volumes": [change]}})
+    assert patched["spec"]["volumes"] == [{"name": "v", "hostPath": {"path": "/"}}]
+
+
+def test_finalizers_are_a_set():
+    document = {"metadata": {"finalizers": ["a", "b"]}}
+    assert strategic_merge(document, {"metadata": {"finalizers": ["b", "c"]}}) == {
+        "metadata": {"finalizers": ["a", "b", "c"]}
+    }
+    assert strategic_merge(
+        document, {"metadata": {"$deleteFromPrimitiveList/finalizers": ["a"]}}
+    ) == {"metadata": {"finalizers": ["b"]}}
+
+
+def test_lists_without_a_key_are_replaced():
+    taint = {"key": "a", "effect": "NoSchedule"}
+    patched = strategic_merge({"spec": {"taints": [taint]}}, {"spec": {"taints": []}})
+    assert patched == {"spec": {"taints": []}}
+    namespace = {"spec": {"finalizers": ["kubernetes"]}}
+    assert strategic_merge(namespace, {"spec": {"finalizers": []}}) == {"spec": {"finalizers": []}}
+
+
+def test_conditions_and_addresses_are_merged_by_type():
+    document = {"status": {"conditions": [{"type": "Ready", "status": "True"}]}}
+    change = {"status": {"conditions": [{"type": "Ready", "status": "False"}, {"type": "New"}]}}
+    assert strategic_merge(document, change) == change
+
+
+def test_the_order_is_the_clients_and_what_only_the_server_knows_keeps_its_place():
+    server = [{"name": name} for name in "abxc"]
+    order = [{"name": name} for name in "cba"]
+    patch = {"spec": {"$setElementOrder/containers": order, "containers": [{"name": "b", "n": 1}]}}
+    names = [
+        container["name"]
+        for container in strategic_merge(pod(*server), patch)["spec"]["containers"]
+    ]
+    assert [name for name in names if name != "x"] == ["c", "b", "a"]
+    assert sorted(names) == ["a", "b", "c", "x"]
+
+
+def test_an_order_alone_makes_no_list():
+    patch = {"metadata": {"$setElementOrder/finalizers": ["a"]}}
+    assert strategic_merge({"metadata": {}}, patch) == {"metadata": {}}
+
+
+def test_null_removes():
+    assert strategic_merge(pod(A), {"spec": {"containers": None}}) == {"spec": {}}
+    assert strategic_merge({}, {"spec": {"a": {"b": None}}}) == {"spec": {"a": {}}}
+
+
+@pytest.mark.parametrize(
+    ("patch", "message"),
+    [
+        ([], "invalid JSON document"),
+        ({"$patch": "grow"}, "unknown patch type found: grow"),
+        (pod({"image": "x"}), "does not contain declared merge key: name"),
+        (pod("x"), "does not contain declared merge key: name"),
+        ({"metadata": {"finalizers": [{}]}}, "invalid patch format of primitive list"),
+        (
+            {"metadata": {"$deleteFromPrimitiveList/finalizers": "a"}},
+            "invalid patch format of primitive list",
+        ),
+        (
+            {"metadata": {"$setElementOrder/finalizers": "a"}},
+            "invalid patch format of setElementOrder list",
+        ),
+        ({"$retainKeys": "a"}, "invalid patch format of retainKeys"),
+        ({"$retainKeys": ["a"], "b": 1}, "invalid patch format of retainKeys"),
+    ],
+)
+def test_senseless_patches_are_bad_requests(patch, message):
+    with pytest.raises(BadRequest, match=message):
+        strategic_merge({}, patch)
+
+
+KEYS = st.sampled_from(["spec", "metadata", "containers", "finalizers", "name"])
+VALUES = st.recursive(
+    st.none() | st.integers(0, 3) | st.text(max_size=2),
+    lambda inner: (
+        st.dictionaries(
+            KEYS | st.sampled_from(["$patch", "$retainKeys", "$setElementOrder/finalizers"]),
+            inner,
+            max_size=3,
+        )
+        | st.lists(inner, max_size=2)
+    ),
+)
+OBJECTS = st.dictionaries(KEYS, VALUES, max_size=3)
+
+
+@given(OBJECTS, OBJECTS)
+def test_any_patch_gives_a_document_or_a_bad_request(document, patch):
+    before = copied(document), copied(patch)
+    try:
+        patched = strategic_merge(document, patch)
+    except BadRequest:
+        return
+    finally:
+        assert (document, patch) == before
+    assert isinstance(patched, dict)
+
+
+PLAIN = st.recursive(
+    st.none() | st.integers(0, 3),
+    lambda inner: st.dictionaries(st.sampled_from("abc"), inner, max_size=3),
+)
+
+
+@given(
+    st.dictionaries(st.sampled_from("abc"), PLAIN), st.dictionaries(st.sampled_from("abc"), PLAIN)
+)
+def test_without_lists_and_directives_it_is_a_merge_patch(document, patch):
+    assert strategic_merge(document, patch) == merge_patch(document, patch)

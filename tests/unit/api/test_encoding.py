@@ -1,0 +1,109 @@
+import json
+
+import pytest
+from hypothesis import given, strategies as st
+
+from corral.api.encoding import (
+    DEEPEST,
+    copied,
+    decode_json,
+    decode_patch,
+    duplicate_keys,
+    encode,
+    same,
+    too_deep,
+)
+from corral.api.errors import BadRequest
+
+PLAIN = st.none() | st.booleans() | st.integers(-(2**40), 2**40) | st.text(max_size=5)
+VALUES = st.recursive(
+    PLAIN, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner)
+)
+
+
+def test_what_is_encoded_begins_with_its_version():
+    document = {"spec": {}, "metadata": {"name": "a"}, "kind": "Pod", "apiVersion": "v1"}
+    assert encode(document).startswith(b'{"apiVersion":"v1","kind":"Pod","metadata":')
+    assert list(document) == ["spec", "metadata", "kind", "apiVersion"]
+    assert encode({"kind": "Pod", "apiVersion": "v1"}) == b'{"apiVersion":"v1","kind":"Pod"}'
+
+
+@given(st.dictionaries(st.text(max_size=3), VALUES))
+def test_documents_come_back_as_they_were(document):
+    assert same(decode_json(encode(document)), document)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"[]",
+        b"null",
+        b'"text"',
+        b"{",
+        b'{"a":NaN}',
+        b'{"a":1e999}',
+        b'{"a":"\xff"}',
+        b'{"a":1' + b"0" * 5000 + b"}",
+        b'{"a":' * 100_000,
+        b"[" * 100_000,
+        b'{"a":' * DEEPEST + b"[]" + b"}" * DEEPEST,
+        b"k8s\0\x0a",
+    ],
+)
+def test_what_is_no_document_is_a_bad_request(body):
+    with pytest.raises(BadRequest, match="the object provided is unrecognized"):
+        decode_json(body, "Pod")
+
+
+def test_the_message_says_what_was_expected_and_what_came():
+    with pytest.raises(BadRequest) as refusal:
+        decode_json(b'{"kind": "Pod", "metadata": {"name": oops}}', "Pod")
+    assert refusal.value.message.startswith(
+        "the object provided is unrecognized (must be of type Pod): "
+        "couldn't get version/kind; json parse error: "
+    )
+    assert refusal.value.message.endswith('({"kind": "Pod", "metadata": {" ...)')
+    with pytest.raises(BadRequest, match=r"\(<empty>\)$"):
+        decode_json(b"")
+
+
+def test_the_deepest_document_is_taken():
+    assert decode_json(b'{"a":' * (DEEPEST - 1) + b"[]" + b"}" * (DEEPEST - 1))
+
+
+def test_patches_that_are_no_json_are_bad_requests():
+    with pytest.raises(BadRequest, match=r"^error decoding patch: "):
+        decode_patch(b"[{")
+    assert decode_patch(b"[1]") == [1]
+
+
+def test_keys_that_come_twice_are_found_with_their_paths():
+    body = b"""{"spec": {"a": 1, "a": 2, "a": 3, "list": [{}, {"b": 1, "b": 1}]},
+               "kind": "x", "kind": "y", "other": {"a": 1}}"""
+    assert duplicate_keys(body) == ["kind", "spec.a", "spec.list[1].b"]
+
+
+@given(VALUES)
+def test_a_document_has_no_key_twice(value):
+    assert duplicate_keys(json.dumps(value).encode()) == []
+
+
+@given(VALUES)
+def test_a_copy_is_the_same_and_shares_nothing(value):
+    twin = copied(value)
+    assert same(twin, value)
+    assert twin is not value or not isinstance(value, dict | list)
+
+
+def test_true_is_not_one():
+    assert not same({"a": [True]}, {"a": [1]})
+    assert same(1, 1.0)
+
+
+@given(st.integers(1, 2 * DEEPEST))
+def test_depth_is_counted_in_levels(levels):
+    value = 1
+    for level in range(levels):
+        value = [value, 1] if level % 2 else {"a": value}
+    assert too_deep(value) == (levels > DEEPEST)
