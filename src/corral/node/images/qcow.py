@@ -5,7 +5,6 @@ QEMU or qemu-img before ``inspect`` has passed it.  The layout is QEMU's docs/in
 """
 
 import os
-import secrets
 import struct
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +14,7 @@ from corral.node.images.error import invalid_disk
 from corral.node.images.limits import Limits
 
 MAGIC = b"QFI\xfb"
+LARGEST = 1 << 50  # bytes; QEMU's own bound for our cluster size is twice that
 _SECTOR = 512
 _HEADER = struct.Struct(">4sIQIIQIIQQIIQ")
 _HEADER_3 = struct.Struct(">QQQII")
@@ -163,7 +163,8 @@ def _damaged(name: str, what: str, hint: str = "fetch or make it again") -> Exce
 def create(path: Path, size: int, *, backing: Path | None = None, backing_format: str = "") -> None:
     """Write an empty qcow2 disk of ``size`` bytes, or an overlay on ``backing``.
 
-    The file appears at once and complete.  It is written here because starting ``qemu-img create``
+    ``backing`` may be relative, to the directory of ``path``.  The file appears at once and
+    complete.  It is written here because starting ``qemu-img create``
     takes a hundred times as long, on the way of every machine's start.
     """
     cluster = 1 << 16
@@ -174,15 +175,16 @@ def create(path: Path, size: int, *, backing: Path | None = None, backing_format
     extensions = _extension(_BACKING_FORMAT, backing_format.encode()) if backing else b""
     extensions += _extension(0, b"")
     name_offset = _HEADER_LENGTH[3] + len(extensions)
-    if len(name) > 1023 or used_clusters > cluster // 2:
-        raise ValueError(f"{path}: backing file name or size out of qcow2's bounds")
+    if not 0 < size <= LARGEST or len(name) > 1023:
+        raise ValueError(f"{path}: size or backing file name out of qcow2's bounds")
     header = _HEADER.pack(
         MAGIC, 3, name_offset if backing else 0, len(name), 16, size, 0,
         l1_entries, 3 * cluster, cluster, 1, 0, 0,
     )  # fmt: skip
     header += _HEADER_3.pack(0, 0, 0, 4, _HEADER_LENGTH[3]) + extensions + name
-    partial = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
-    with partial.open("xb") as file:
+    partial = path.with_name(f".{path.name}.partial")
+    with partial.open("wb") as file:
+        partial.chmod(0o600)
         file.write(header)
         file.seek(cluster)
         file.write(struct.pack(">Q", 2 * cluster))

@@ -1,0 +1,91 @@
+"""What every volume source is given, and what it answers."""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from corral.api.errors import NotFound
+from corral.api.kinds.vmi import VirtualMachineInstance
+from corral.api.kinds.volumes import Volume
+from corral.node.images import Credential, Report
+from corral.node.images.progress import silent
+from corral.node.images.store import ImageStore
+
+FAILED_MOUNT = "FailedMount"
+
+
+class VolumeError(Exception):
+    """A volume cannot be had; ``str()`` is the message.
+
+    reason: one CamelCase word, a kubelet's ``FailedMount``.
+    message: what is wrong, naming the volume.
+    hint: what to do about it; may be empty.
+    """
+
+    def __init__(self, message: str, hint: str = "", reason: str = FAILED_MOUNT) -> None:
+        super().__init__(message)
+        self.reason = reason
+        self.message = message
+        self.hint = hint
+
+
+def failed(volume: Volume, why: str, hint: str = "") -> VolumeError:
+    """The error of one volume, in a kubelet's words."""
+    return VolumeError(f'MountVolume.SetUp failed for volume "{volume.name}" : {why}', hint)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Disk:
+    """A file that QEMU can open.
+
+    volume: whose it is.
+    format: ``raw`` or ``qcow2``, which QEMU must be told: a guest could fake a header.
+    read_only: whether QEMU must open it so, whatever the machine's spec says.
+    backing: the file below an overlay, of the format ``backing_format``; never written.
+    """
+
+    volume: str
+    path: Path
+    format: str
+    read_only: bool = False
+    backing: Path | None = None
+    backing_format: str = ""
+
+
+Values = Callable[[str], Awaitable[Mapping[str, bytes]]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VolumeContext:
+    """Where volumes are prepared, and for whom.
+
+    directory: the machine's own, removed with the machine; volumes lie in ``volumes/`` of it.
+    secret, config_map: the values of one by its name, in the machine's namespace; they raise
+    NotFound.
+    credentials: the content of a pull secret by its name; raises NotFound.
+    progress: is told of pulls.
+    """
+
+    vmi: VirtualMachineInstance
+    directory: Path
+    images: ImageStore
+    secret: Values
+    config_map: Values
+    credentials: Callable[[str], Awaitable[Sequence[Credential]]]
+    progress: Report = silent
+
+    def file(self, name: str) -> Path:
+        """The path of a volume's file."""
+        folder = self.directory / "volumes"
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        return folder / name
+
+    async def secret_of(self, volume: Volume, name: str) -> Mapping[str, bytes]:
+        """A secret that a volume cannot do without."""
+        try:
+            return await self.secret(name)
+        except NotFound as error:
+            namespace = self.vmi.metadata.namespace
+            raise failed(
+                volume, f'secret "{name}" not found', f"create it in the namespace {namespace}"
+            ) from error
