@@ -1,0 +1,173 @@
+"""A ``corral up`` of our own in a temporary directory, and a plain HTTPS client for it."""
+
+import contextlib
+import http.client
+import json
+import os
+import signal
+import socket
+import ssl
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import yaml
+
+
+@dataclass
+class Cluster:
+    directory: Path
+    port: int
+    process: subprocess.Popen[bytes]
+    ready_seconds: float
+
+    @property
+    def user(self) -> dict[str, str]:
+        return yaml.safe_load((self.directory / "kubeconfig").read_text())["users"][0]["user"]
+
+    @property
+    def headers(self) -> dict[str, str]:
+        return {"Authorization": f"Bearer {self.user['token']}", "Content-Type": "application/json"}
+
+    @property
+    def url(self) -> str:
+        return f"https://127.0.0.1:{self.port}"
+
+    def environment(self) -> dict[str, str]:
+        return {**os.environ, "KUBECONFIG": str(self.directory / "kubeconfig")}
+
+    def connect(self) -> http.client.HTTPSConnection:
+        context = ssl.create_default_context()
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+        return http.client.HTTPSConnection("127.0.0.1", self.port, context=context, timeout=120)
+
+    def call(
+        self, method: str, path: str, body: object = None, kind: str = "application/json"
+    ) -> dict:
+        with contextlib.closing(self.connect()) as connection:
+            data = json.dumps(body) if body is not None else None
+            connection.request(method, path, data, {**self.headers, "Content-Type": kind})
+            answer = connection.getresponse()
+            said = answer.read()
+            if answer.status >= 400:
+                raise RuntimeError(f"{method} {path}: {answer.status} {said[:500]!r}")
+            return json.loads(said)
+
+    def memory_mib(self) -> float:
+        """Resident set of the manager."""
+        for line in Path(f"/proc/{self.process.pid}/status").read_text().splitlines():
+            if line.startswith("VmRSS:"):
+                return int(line.split()[1]) / 1024
+        raise AssertionError
+
+    def cpu_seconds(self) -> float:
+        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rsplit(")", 1)[1].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]
+
+
+@contextlib.contextmanager
+def cluster(*arguments: str, directory: Path | None = None) -> Iterator[Cluster]:
+    """Run the manager until the block ends; machines it leaves are ended too."""
+    with contextlib.ExitStack() as stack:
+        if directory is None:
+            directory = Path(
+                stack.enter_context(tempfile.TemporaryDirectory(prefix="corral-bench."))
+            )
+        port = free_port()
+        command = [
+            sys.executable,
+            "-m",
+            "corral",
+            "up",
+            "--data-dir",
+            str(directory),
+            "--bind",
+            f"127.0.0.1:{port}",
+        ]
+        log = stack.enter_context((directory / "bench.log").open("ab"))
+        begun = time.perf_counter()
+        process = subprocess.Popen([*command, *arguments], stdout=log, stderr=log)
+        try:
+            wait_ready(process, port, directory)
+            yield Cluster(directory, port, process, time.perf_counter() - begun)
+        finally:
+            process.send_signal(signal.SIGTERM)
+            try:
+                process.wait(30)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+            subprocess.run(
+                [sys.executable, "-m", "corral", "down", "--data-dir", str(directory)],
+                stdout=log, stderr=log,
+            )  # fmt: skip
+
+
+def wait_ready(process: subprocess.Popen[bytes], port: int, directory: Path) -> None:
+    """Return as soon as ``/readyz`` says ok."""
+    context = ssl.create_default_context()
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    for _ in range(6000):
+        if process.poll() is not None:
+            raise RuntimeError(f"corral up ended: {(directory / 'bench.log').read_text()[-2000:]}")
+        connection = http.client.HTTPSConnection("127.0.0.1", port, context=context, timeout=5)
+        try:
+            connection.request("GET", "/readyz")
+            if connection.getresponse().status == 200:
+                return
+        except OSError:
+            pass
+        finally:
+            connection.close()
+        time.sleep(0.01)
+    raise RuntimeError("corral up did not become ready within a minute")
+
+
+def vmi(name: str = "", *, memory: str = "64M", labels: dict[str, str] | None = None) -> dict:
+    """A machine such as the user guide's; without a name the server gives one."""
+    return {
+        "apiVersion": "kubevirt.io/v1",
+        "kind": "VirtualMachineInstance",
+        "metadata": {
+            **({"name": name} if name else {"generateName": "vmi-"}),
+            "labels": labels or {},
+        },
+        "spec": {
+            "domain": {
+                "devices": {"disks": [{"name": "containerdisk", "disk": {"bus": "virtio"}}]},
+                "resources": {"requests": {"memory": memory}},
+            },
+            "volumes": [
+                {
+                    "name": "containerdisk",
+                    "containerDisk": {"image": "kubevirt/cirros-container-disk-demo:latest"},
+                }
+            ],
+        },
+    }
+
+
+def replica_set(name: str, replicas: int, *, memory: str = "64M") -> dict:
+    labels = {"bench": name}
+    return {
+        "apiVersion": "kubevirt.io/v1",
+        "kind": "VirtualMachineInstanceReplicaSet",
+        "metadata": {"name": name},
+        "spec": {
+            "replicas": replicas,
+            "selector": {"matchLabels": labels},
+            "template": {"metadata": {"labels": labels}, "spec": vmi(memory=memory)["spec"]},
+        },
+    }

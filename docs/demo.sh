@@ -1,0 +1,72 @@
+#!/bin/sh
+# The main job, narrated: a replica set keeps three real machines alive.  Every line that starts with $
+# is a command that a user could type; what follows is what came back.  Leaves nothing behind.
+set -eu
+data=$(mktemp -d "${TMPDIR:-/tmp}/corral-demo.XXXXXX")
+cache=${XDG_CACHE_HOME:-$HOME/.cache}/corral
+export CORRAL_DATA_DIR="$data"
+port=$(python -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
+if [ -t 1 ]; then bold=$(printf '\033[1m') plain=$(printf '\033[0m'); else bold='' plain=''; fi
+
+say() { printf '\n%s# %s%s\n' "$bold" "$*" "$plain"; }
+run() {
+    printf '%s$ %s%s\n' "$bold" "$*" "$plain"
+    "$@"
+}
+finish() {
+    code=$?
+    trap - EXIT
+    [ $code = 0 ] || { echo "the demo failed; the manager's last words:" >&2; tail -n 20 "$data/corral.log" >&2 || true; }
+    corral down >/dev/null 2>&1 || true
+    rm -rf "$data"
+    exit $code
+}
+trap finish EXIT
+trap 'exit 130' INT TERM
+
+say "A small Linux guest, built here from Debian packages (kept in $cache for the next time)"
+run corral image build-demo --cache "$cache"
+
+say "The manager: API server, controllers and node agent in one process"
+run corral up --detach --bind "127.0.0.1:$port"
+KUBECONFIG=$(corral kubeconfig)
+export KUBECONFIG
+printf '%s$ export KUBECONFIG=$(corral kubeconfig)%s\n' "$bold" "$plain"
+
+say "Three machines, from the manifest of KubeVirt's user guide"
+run kubectl create -f examples/testreplicaset.yaml
+run kubectl wait vmirs testreplicaset --for 'jsonpath={.status.readyReplicas}=3' --timeout 180s
+run kubectl get vmirs,vmi,pods
+run kubectl describe vmirs testreplicaset
+
+say "Each has booted: the console of one of them"
+vmi=$(kubectl get vmi -o 'jsonpath={.items[0].metadata.name}')
+run corral console "$vmi" --expect 'login:' --timeout 3
+
+say "Scale to five with kubectl"
+run kubectl scale vmirs testreplicaset --replicas 5
+run kubectl wait vmirs testreplicaset --for 'jsonpath={.status.readyReplicas}=5' --timeout 180s
+run kubectl get vmirs
+
+say "A machine that is deleted is replaced at once"
+run kubectl delete vmi "$vmi" --wait=false
+run kubectl wait vmi "$vmi" --for delete --timeout 120s
+run kubectl wait vmirs testreplicaset --for 'jsonpath={.status.readyReplicas}=5' --timeout 180s
+run kubectl get vmi
+
+say "The manager dies; the machines do not notice, and the next manager takes them over"
+before=$(kubectl get vmi -o 'jsonpath={range .items[*]}{.metadata.uid} {end}')
+printf '%s$ kill -9 %s%s\n' "$bold" '$(the manager)' "$plain"
+kill -9 "$(python -c 'import json, sys; print(json.load(open(sys.argv[1]))["pid"])' "$data/lock")"
+run corral up --detach --bind "127.0.0.1:$port"
+run kubectl get vmi
+after=$(kubectl get vmi -o 'jsonpath={range .items[*]}{.metadata.uid} {end}')
+[ "$before" = "$after" ] || { echo "the machines changed: $before → $after" >&2; exit 1; }
+echo "the same five machines as before"
+
+say "And it all goes again"
+run kubectl delete vmirs testreplicaset
+run kubectl wait vmi --all --for delete --timeout 120s
+run corral status
+run corral down
+say "Done"

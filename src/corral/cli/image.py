@@ -1,0 +1,159 @@
+"""``corral image``: disks that machines start from."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import TypeVar
+
+import click
+
+from corral.cli.options import data_directory
+from corral.cli.output import Line, size, table
+from corral.cli.problem import Problem
+from corral.config import Layout
+from corral.node.images.credentials import DOCKER_CONFIG_JSON, from_secret
+from corral.node.images.demo import DemoError, build_demo
+from corral.node.images.error import ImageError
+from corral.node.images.progress import Progress
+from corral.node.images.store import Image, ImageStore
+
+T = TypeVar("T")
+
+DEMO_REFERENCES = (
+    "kubevirt/cirros-container-disk-demo:latest",
+    "kubevirt/cirros-container-disk-demo:devel",
+    "kubevirt/cirros-registry-disk-demo:latest",
+    "kubevirt/cirros-registry-disk-demo:devel",
+)
+"""The names under which KubeVirt's user guide and its lab know the small guest."""
+
+
+@click.group()
+def image() -> None:
+    """Build, import, pull, list and remove the disks that machines start from.
+
+    An imported disk is found under its name without a registry, so manifests that name a container
+    image work where none can be reached.
+    """
+
+
+@image.command(
+    "build-demo",
+    epilog="\b\nExample:\n  corral image build-demo\n  corral image build-demo --as my/linux:1",
+)
+@data_directory
+@click.option(
+    "--cache",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Where downloads and the built disk are kept.  [default: cache in the data directory]",
+)
+@click.option(
+    "--as", "references", multiple=True, metavar="REFERENCE", default=DEMO_REFERENCES,
+    help="A name for the image, instead of those of KubeVirt's examples.",
+)  # fmt: skip
+def build_demo_(layout: Layout, cache: Path | None, references: tuple[str, ...]) -> None:
+    """Build a small Linux guest from Debian packages; no root is needed.
+
+    It boots in 64 MB, does DHCP and a good part of cloud-init, serves its host name on port 80,
+    and lets in user cirros, password gocubsgo.
+    """
+    directory = (cache or layout.cache).absolute()
+    line = Line()
+
+    async def build() -> Image:
+        disk = await build_demo(directory / "demo.img", cache=directory, progress=line.show)
+        return await _store(layout).import_disk(disk, references, progress=_shown(line))
+
+    found = _run(build, line)
+    click.echo(f"built {size(found.size)} in {line.seconds:.1f} s, for a guest under")
+    for reference in references:
+        click.echo(f"  {reference}")
+
+
+@image.command("import", epilog="\b\nExample:\n  corral image import debian-12.qcow2 lab/debian:12")
+@click.argument("file", type=click.Path(path_type=Path, exists=True, dir_okay=False))
+@click.argument("references", metavar="REFERENCE...", nargs=-1, required=True)
+@data_directory
+def import_(layout: Layout, file: Path, references: tuple[str, ...]) -> None:
+    """Take a disk FILE in under one or more names.
+
+    Raw and qcow2 are read, compressed with gzip, xz or zstd or not.
+    """
+    line = Line()
+    found = _run(lambda: _store(layout).import_disk(file, references, progress=_shown(line)), line)
+    click.echo(f"imported {found.reference}: {found.format}, {size(found.virtual_size)}")
+
+
+@image.command(epilog="\b\nExample:\n  corral image pull kubevirt/cirros-container-disk-demo")
+@click.argument("reference")
+@data_directory
+@click.option(
+    "--docker-config",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    help="Credentials for registries, as docker login writes them.",
+)
+def pull(layout: Layout, reference: str, docker_config: Path | None) -> None:
+    """Fetch a container disk from its registry, before a machine needs it."""
+    line = Line()
+    secret = {DOCKER_CONFIG_JSON: docker_config.read_bytes()} if docker_config else {}
+
+    async def fetch() -> Image:
+        credentials = from_secret(str(docker_config), secret) if secret else ()
+        return await _store(layout).ensure(
+            reference, policy="Always", credentials=credentials, progress=_shown(line)
+        )
+
+    found = _run(fetch, line)
+    click.echo(f"pulled {found.reference}: {found.format}, {size(found.virtual_size)}")
+
+
+@image.command("ls", epilog="\b\nExample:\n  corral image ls")
+@data_directory
+def list_(layout: Layout) -> None:
+    """List the images of this machine."""
+    rows = [
+        (each.reference, each.digest[7:19], each.format, size(each.size), size(each.virtual_size),
+         each.source)
+        for each in _store(layout).images()
+    ]  # fmt: skip
+    if not rows:
+        click.echo("No images yet: corral image build-demo makes one.", err=True)
+        return
+    click.echo(table(("IMAGE", "DISK", "FORMAT", "SIZE", "GUEST SEES", "SOURCE"), rows))
+
+
+@image.command("rm", epilog="\b\nExample:\n  corral image rm lab/debian:12")
+@click.argument("references", metavar="REFERENCE...", nargs=-1, required=True)
+@data_directory
+def remove(layout: Layout, references: tuple[str, ...]) -> None:
+    """Forget images; machines that run from them are not touched."""
+    store = _store(layout)
+    for reference in references:
+        _run(lambda name=reference: store.remove(name), Line())
+        click.echo(f"removed {reference}")
+
+
+def _store(layout: Layout) -> ImageStore:
+    layout.root.mkdir(parents=True, exist_ok=True, mode=0o700)
+    return ImageStore(layout.images)
+
+
+def _shown(line: Line) -> Callable[[Progress], None]:
+    def show(progress: Progress) -> None:
+        total = f" of {size(progress.total_bytes)}" if progress.total_bytes else ""
+        line.show(f"{progress.stage}: {size(progress.done_bytes)}{total}")
+
+    return show
+
+
+def _run(work: Callable[[], Awaitable[T]], line: Line) -> T:
+    async def run() -> T:
+        return await work()
+
+    try:
+        return asyncio.run(run())
+    except (ImageError, DemoError) as error:
+        line.clear()
+        raise Problem(error.message, error.hint) from error
+    finally:
+        line.clear()
