@@ -4,14 +4,17 @@ Discovery, routing, validation, defaulting, printing and OpenAPI are all driven 
 verbs are implemented once, for every kind.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import msgspec
 
-from corral.api.errors import Cause
+from corral.api.errors import Cause, Details, Invalid
 from corral.api.object import Document
+
+MOST_TOLD = 10
+"""Causes that a webhook's refusal names; of more it tells the number only (KubeVirt)."""
 
 
 class GroupVersion(NamedTuple):
@@ -29,13 +32,15 @@ class Version:
     """One served version of a kind.
 
     ``read`` turns a document of this version, as a client sent it, into the stored version's form;
-    it may be lossy only where the field is meaningless today.  Reading in another version changes
-    ``apiVersion`` only, as a CRD with conversion ``None`` does.
+    it may be lossy only where the field is meaningless today.  ``write`` turns a stored document
+    into this version's form; without it only ``apiVersion`` changes, as a CRD with conversion
+    ``None`` does.  Both change the document in place and leave ``apiVersion`` to the server.
     """
 
     name: str
     deprecated: bool = False
     read: Callable[[Document], None] | None = None
+    write: Callable[[Document], None] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +48,8 @@ class Column:
     """One column of the server-side Table.
 
     ``cell`` gets the document and answers a string, an integer or None (printed blank).
-    A priority above 0 is shown with ``-o wide`` only.
+    A priority above 0 is shown with ``-o wide`` only.  With type ``date`` the cell is a time in
+    RFC 3339, which the server turns into how long ago that is (``13s``, ``5d``) when it answers.
     """
 
     name: str
@@ -63,6 +69,13 @@ class Scale:
     label_selector: tuple[str, ...] = ("status", "labelSelector")
 
 
+class Webhook(NamedTuple):
+    """Names of the webhooks by which KubeVirt checks a kind when it is created and updated."""
+
+    create: str
+    update: str
+
+
 @dataclass(slots=True)
 class Verdict:
     """What admission says of a document: causes refuse it (422), warnings are told."""
@@ -75,6 +88,10 @@ def _nothing(_document: Document) -> None:
     """Default nothing."""
 
 
+def _keep_nothing(_document: Document, _old: Document, _user: str) -> None:
+    """Let an update change everything."""
+
+
 def _accept(_document: Document, _old: Document | None, _user: str) -> Verdict:
     return Verdict()
 
@@ -85,7 +102,10 @@ class Kind:
 
     ``versions[0]`` is the stored one.  ``view`` is the Struct that loops read, and the source of
     the schema.  ``default`` completes a document in place before it is validated, on create and
-    update; ``default_create`` runs on create only (identities, finalizers).  ``validate`` gets the
+    update; ``default_create`` runs on create only (identities, finalizers), when the server has set
+    the metadata that it owns; ``keep`` runs on update only, before ``default``: it gets the new
+    document, the stored one and the user's name, and puts back what that user's changes to are
+    silently undone.  ``validate`` gets the
     completed document, the stored one on update (else None) and the user's name; it adds what the
     schema cannot say.  ``native`` kinds are Kubernetes' own: strategic merge patches are read,
     unlike for kinds that a CRD brings.  ``selectable`` maps field selectors to the value in a
@@ -106,11 +126,22 @@ class Kind:
     native: bool = False
     columns: tuple[Column, ...] = ()
     selectable: Mapping[str, Callable[[Document], str]] = field(default_factory=dict)
+    keep: Callable[[Document, Document, str], None] = _keep_nothing
     default: Callable[[Document], None] = _nothing
     default_create: Callable[[Document], None] = _nothing
     validate: Callable[[Document, Document | None, str], Verdict] = _accept
     default_grace_seconds: Callable[[Document], int] | None = None
     """Set for kinds that are deleted gracefully (pods): seconds for a deletion that names none."""
+    webhook: Webhook | None = None
+    """Set for kinds that KubeVirt checks in webhooks: refusals by ``validate`` are worded as
+    theirs, and unknown fields are refused whatever ``fieldValidation`` says."""
+    status_on_create: bool = False
+    """Whether the status that is sent on create is kept: a kubelet registers its node with it."""
+    name_first: bool = True
+    """Whether tables begin with a column for the name; events name it last, in ``columns``."""
+    stored_as: tuple[str, str] | None = None
+    """Group and plural of the kind under which objects are stored, where this kind is only another
+    form of them (events.k8s.io): its version's ``read`` and ``write`` turn one into the other."""
 
     @property
     def version(self) -> str:
@@ -125,8 +156,31 @@ class Kind:
         """The plural with its group, as messages name it: ``leases.coordination.k8s.io``."""
         return f"{self.plural}.{self.group}" if self.group else self.plural
 
+    @property
+    def qualified(self) -> str:
+        """The name with its group, as messages about invalid objects name it."""
+        return f"{self.name}.{self.group}" if self.group else self.name
+
     def __repr__(self) -> str:
         return f"Kind({self.resource})"
+
+    def invalid(self, name: str, causes: Sequence[Cause]) -> Invalid:
+        """The refusal of a document whose schema, metadata or native rules are broken."""
+        told = [f"{cause.field}: {cause.message}" for cause in causes]
+        whole = told[0] if len(told) == 1 else f"[{', '.join(told)}]"
+        details = Details(name=name, group=self.group, kind=self.name, causes=tuple(causes))
+        return Invalid(f'{self.qualified} "{name}" is invalid: {whole}', details=details)
+
+    def denied(self, name: str, causes: Sequence[Cause], *, creating: bool) -> Invalid:
+        """The refusal by ``validate``: in the words of KubeVirt's webhook where there is one."""
+        if self.webhook is None:
+            return self.invalid(name, causes)
+        webhook = self.webhook.create if creating else self.webhook.update
+        told = ", ".join(cause.message for cause in causes[:MOST_TOLD])
+        if len(causes) > MOST_TOLD:
+            told += f", and {len(causes) - MOST_TOLD} more validation errors"
+        details = Details(causes=tuple(causes[:MOST_TOLD]))
+        return Invalid(f'admission webhook "{webhook}" denied the request: {told}', details=details)
 
 
 def at(document: Mapping[str, Any] | None, *path: str) -> Any:

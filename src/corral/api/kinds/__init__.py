@@ -1,1 +1,20 @@
-"""Every kind that is served.  To add one: write its file here, and name it in KINDS."""
+"""Every kind that is served.  To add one: write its file here, and name it in KINDS.
+
+``corral.api.kind.Kind`` says what a row holds.  The server looks rows up at each request, so that a
+kind can be added while it runs.
+"""
+
+import msgspec
+
+from corral.api.kind import Kind
+from corral.api.kinds import core, event, kubevirt, pod
+from corral.api.kinds.table import KindTable
+
+__all__ = ["KINDS", "KindTable", "kind_of"]
+
+KINDS = KindTable((*core.KINDS, *event.KINDS, *pod.KINDS, *kubevirt.KINDS))
+
+
+def kind_of(view: type[msgspec.Struct]) -> Kind:
+    """The row of the kind that a view reads.  Raises KeyError for a Struct that is no view."""
+    return KINDS.of_view(view)

@@ -55,7 +55,9 @@ class KindTable:
             versions = served.setdefault(kind.group, {})
             versions.update((version.name, None) for version in kind.versions)
         return tuple(
-            GroupVersion(group, version) for group, versions in served.items() for version in versions
+            GroupVersion(group, version)
+            for group, versions in served.items()
+            for version in versions
         )
 
     def served(self, group_version: GroupVersion) -> tuple[Kind, ...]:

@@ -1,0 +1,55 @@
+"""Columns that several kinds print."""
+
+from collections.abc import Callable
+
+from corral.api.kind import Column, at
+from corral.api.object import Document
+
+
+def age() -> Column:
+    """How long ago the object was made; the server turns the time into words."""
+    return Column(
+        name="Age",
+        type="date",
+        cell=value("metadata", "creationTimestamp"),
+        description="how long ago the object was created",
+    )
+
+
+def field(name: str, *path: str, description: str, priority: int = 0) -> Column:
+    """The text at a path, blank where there is none."""
+    return Column(name=name, cell=value(*path), description=description, priority=priority)
+
+
+def number(name: str, *path: str, description: str) -> Column:
+    """The number at a path, blank where there is none."""
+    return Column(name=name, type="integer", cell=value(*path), description=description)
+
+
+def condition(name: str, condition_type: str, *, description: str, priority: int = 0) -> Column:
+    """The status of one condition, blank where there is none."""
+    return Column(
+        name=name,
+        cell=lambda document: condition_status(document, condition_type),
+        description=description,
+        priority=priority,
+    )
+
+
+def value(*path: str) -> Callable[[Document], str | int | None]:
+    """Reads what is at a path of a document."""
+    return lambda document: at(document, *path)
+
+
+def text(*path: str) -> Callable[[Document], str]:
+    """Reads what is at a path of a document; the empty string where nothing is."""
+    return lambda document: at(document, *path) or ""
+
+
+def condition_status(document: Document, condition_type: str) -> str | None:
+    """``True``, ``False`` or ``Unknown``; None where the condition is not there."""
+    for one in at(document, "status", "conditions") or ():
+        if one.get("type") == condition_type:
+            status: str | None = one.get("status")
+            return status
+    return None

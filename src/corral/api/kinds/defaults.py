@@ -1,0 +1,178 @@
+"""What a machine gets when its maker did not say: KubeVirt's mutating webhook, field by field.
+
+Everything is settled when the machine is made, because its spec cannot change afterwards.  Steps
+build on each other: disks are added before they get a bus, processors are counted from requests
+that were copied from limits.
+"""
+
+import math
+import uuid
+from collections.abc import Callable
+from typing import Any
+
+from corral.api import quantity
+from corral.api.images import pull_policy
+from corral.api.kinds.vmi import FINALIZER
+from corral.api.object import Document
+
+ARCHITECTURE = "amd64"
+BUS = "sata"
+CPU_MODEL = "host-model"
+GRACE_SECONDS = 30
+MACHINE = "q35"
+RUNTIME_USER = 107
+"""The user id that KubeVirt's launcher runs as; shown in the status for its clients."""
+PCI_TOPOLOGY = "kubevirt.io/pci-topology-version"
+
+_DEVICES = ("disk", "cdrom", "lun")
+_PROBES = ("readinessProbe", "livenessProbe")
+
+
+def default_new_instance(document: Document) -> None:
+    """Complete a VirtualMachineInstance that is being made, in place."""
+    spec = document["spec"]
+    for complete in STEPS:
+        complete(spec)
+    _metadata(document["metadata"])
+    document["status"] = {
+        "phase": "Pending",
+        "phaseTransitionTimestamps": [
+            {
+                "phase": "Pending",
+                "phaseTransitionTimestamp": document["metadata"].get("creationTimestamp"),
+            }
+        ],
+        "runtimeUser": RUNTIME_USER,
+    }
+
+
+def _board(spec: Document) -> None:
+    spec.setdefault("architecture", ARCHITECTURE)
+    spec.setdefault("terminationGracePeriodSeconds", GRACE_SECONDS)
+    domain = spec["domain"]
+    machine = domain.setdefault("machine", {})
+    if not machine.get("type"):
+        machine["type"] = MACHINE
+    firmware = domain.setdefault("firmware", {})
+    if not firmware.get("uuid"):
+        firmware["uuid"] = str(uuid.uuid4())
+
+
+def _requests(spec: Document) -> None:
+    """What is limited is requested, and guest memory is requested when nothing else says."""
+    domain = spec["domain"]
+    resources = domain.setdefault("resources", {})
+    requests: dict[str, Any] = dict(resources.get("requests") or {})
+    for name in ("cpu", "memory"):
+        if limit := (resources.get("limits") or {}).get(name):
+            requests.setdefault(name, limit)
+    guest = (domain.get("memory") or {}).get("guest")
+    if guest:
+        requests.setdefault("memory", guest)
+    if requests:
+        resources["requests"] = requests
+
+
+def _memory(spec: Document) -> None:
+    domain = spec["domain"]
+    requested = domain["resources"].get("requests", {}).get("memory")
+    memory = domain.setdefault("memory", {})
+    if "guest" not in memory and requested:
+        memory["guest"] = requested
+
+
+def _processors(spec: Document) -> None:
+    """One, or as many sockets as the limit or request asks for, rounded up."""
+    domain = spec["domain"]
+    cpu = domain.setdefault("cpu", {})
+    if not any(cpu.get(part) for part in ("cores", "sockets", "threads")):
+        cpu["sockets"] = _sockets(domain["resources"])
+    for part in ("cores", "sockets", "threads"):
+        cpu[part] = cpu.get(part) or 1
+    if not cpu.get("model"):
+        cpu["model"] = CPU_MODEL
+
+
+def _sockets(resources: dict[str, Any]) -> int:
+    for part in ("limits", "requests"):
+        asked = (resources.get(part) or {}).get("cpu")
+        if asked is None:
+            continue
+        try:
+            return max(1, math.ceil(quantity.millis_of(asked) / 1000))
+        except ValueError:
+            return 1  # admission says what is wrong with it
+    return 1
+
+
+def _disks(spec: Document) -> None:
+    """Every volume has a disk, every disk a device, every device a bus."""
+    devices = spec["domain"]["devices"]
+    disks = devices.setdefault("disks", [])
+    shown = {one.get("name") for one in (*disks, *(devices.get("filesystems") or ()))}
+    disks += [
+        {"name": volume["name"]}
+        for volume in spec.get("volumes") or ()
+        if volume["name"] not in shown and "memoryDump" not in volume
+    ]
+    if not disks:
+        del devices["disks"]
+    for disk in disks:
+        kind = next((kind for kind in _DEVICES if kind in disk), "disk")
+        device = disk.setdefault(kind, {})
+        if not device.get("bus"):
+            device["bus"] = BUS
+        if kind == "cdrom":
+            device.setdefault("readonly", True)
+            if not device.get("tray"):
+                device["tray"] = "closed"
+
+
+def _networks(spec: Document) -> None:
+    """A machine that says nothing of networks gets the pod network."""
+    devices = spec["domain"]["devices"]
+    if devices.get("autoattachPodInterface") is False:
+        return
+    if not spec.get("networks") and not devices.get("interfaces"):
+        spec["networks"] = [{"name": "default", "pod": {}}]
+        devices["interfaces"] = [{"name": "default", "bridge": {}}]
+
+
+def _images(spec: Document) -> None:
+    images = [volume.get("containerDisk") for volume in spec.get("volumes") or ()]
+    firmware = spec["domain"].get("firmware") or {}
+    images.append((firmware.get("kernelBoot") or {}).get("container"))
+    for source in images:
+        if source and not source.get("imagePullPolicy"):
+            source["imagePullPolicy"] = pull_policy(source.get("image") or "")
+
+
+def _probes(spec: Document) -> None:
+    for name in _PROBES:
+        if probe := spec.get(name):
+            for field, seconds in (
+                ("timeoutSeconds", 1),
+                ("periodSeconds", 10),
+                ("successThreshold", 1),
+                ("failureThreshold", 3),
+            ):
+                probe[field] = probe.get(field) or seconds
+
+
+def _metadata(metadata: dict[str, Any]) -> None:
+    finalizers = metadata.setdefault("finalizers", [])
+    if FINALIZER not in finalizers:
+        finalizers.append(FINALIZER)
+    metadata.setdefault("annotations", {})[PCI_TOPOLOGY] = "v3"
+
+
+STEPS: tuple[Callable[[Document], None], ...] = (
+    _board,
+    _requests,
+    _memory,
+    _processors,
+    _disks,
+    _networks,
+    _images,
+    _probes,
+)

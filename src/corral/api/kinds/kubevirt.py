@@ -1,0 +1,83 @@
+"""KubeVirt's kinds as the server serves them: names, versions, columns, rules.
+
+Names, columns and versions are those of KubeVirt's CRDs; v1alpha2, which KubeVirt serves no
+more, is read for the oldest manifests of its user guide.
+"""
+
+from corral.api.kind import Column, Kind, Scale, Version, Webhook, at
+from corral.api.kinds import admission, defaults, legacy
+from corral.api.kinds.columns import age, condition, field, number
+from corral.api.kinds.replicaset import VirtualMachineInstanceReplicaSet
+from corral.api.kinds.vmi import GROUP, VirtualMachineInstance
+from corral.api.object import Document
+
+
+def _first_address(document: Document) -> str | None:
+    interfaces = at(document, "status", "interfaces")
+    return interfaces[0].get("ipAddress") if interfaces else None
+
+
+VIRTUAL_MACHINE_INSTANCE = Kind(
+    group=GROUP,
+    name="VirtualMachineInstance",
+    plural="virtualmachineinstances",
+    singular="virtualmachineinstance",
+    short=("vmi", "vmis"),
+    categories=("all",),
+    versions=(
+        Version(name="v1"),
+        Version(name="v1alpha3", deprecated=True),
+        Version(name="v1alpha2", deprecated=True, read=legacy.read_instance),
+    ),
+    view=VirtualMachineInstance,
+    status=False,
+    columns=(
+        age(),
+        field("Phase", "status", "phase", description="how far the machine has come"),
+        Column(name="IP", cell=_first_address, description="its first address"),
+        field("NodeName", "status", "nodeName", description="where it runs"),
+        condition("Ready", "Ready", description="whether it can serve"),
+        condition(
+            "Live-Migratable",
+            "LiveMigratable",
+            description="whether it can move while it runs",
+            priority=1,
+        ),
+        condition("Paused", "Paused", description="whether it is paused", priority=1),
+    ),
+    keep=admission.keep_status,
+    default_create=defaults.default_new_instance,
+    validate=admission.validate_instance,
+    webhook=Webhook(
+        create="virtualmachineinstances-create-validator.kubevirt.io",
+        update="virtualmachineinstances-update-validator.kubevirt.io",
+    ),
+)
+
+_REPLICA_SET_WEBHOOK = "virtualmachinereplicaset-validator.kubevirt.io"
+
+REPLICA_SET = Kind(
+    group=GROUP,
+    name="VirtualMachineInstanceReplicaSet",
+    plural="virtualmachineinstancereplicasets",
+    singular="virtualmachineinstancereplicaset",
+    short=("vmirs", "vmirss"),
+    categories=("all",),
+    versions=(
+        Version(name="v1"),
+        Version(name="v1alpha3", deprecated=True),
+        Version(name="v1alpha2", deprecated=True, read=legacy.read_replica_set),
+    ),
+    view=VirtualMachineInstanceReplicaSet,
+    scale=Scale(),
+    columns=(
+        number("Desired", "spec", "replicas", description="machines it shall keep"),
+        number("Current", "status", "replicas", description="machines it has"),
+        number("Ready", "status", "readyReplicas", description="those that can serve"),
+        age(),
+    ),
+    validate=admission.validate_replica_set,
+    webhook=Webhook(create=_REPLICA_SET_WEBHOOK, update=_REPLICA_SET_WEBHOOK),
+)
+
+KINDS = (VIRTUAL_MACHINE_INSTANCE, REPLICA_SET)

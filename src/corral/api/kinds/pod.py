@@ -1,0 +1,304 @@
+"""Pod: the place of a machine on its node.
+
+``kubectl get pods`` boils a pod's status down to one word; the rules are those of Kubernetes'
+printers, which people know by heart.
+"""
+
+from collections.abc import Iterable
+from typing import Any
+
+from lightkube.models.core_v1 import Pod
+
+from corral.api.errors import Cause
+from corral.api.images import pull_policy
+from corral.api.kind import Column, Kind, Verdict, Version, at
+from corral.api.kinds.columns import age, condition_status, text
+from corral.api.names import label_faults
+from corral.api.object import Document
+
+GRACE_SECONDS = 30
+NONE = "<none>"
+RESTARTS = ("Always", "OnFailure", "Never")
+DNS = ("ClusterFirstWithHostNet", "ClusterFirst", "Default", "None")
+
+
+def _statuses(document: Document, *kind: str) -> list[dict[str, Any]]:
+    return at(document, "status", *kind) or []
+
+
+def _always(document: Document) -> set[str]:
+    """Init containers that keep running beside the others: sidecars."""
+    containers = at(document, "spec", "initContainers") or ()
+    return {one["name"] for one in containers if one.get("restartPolicy") == "Always"}
+
+
+def _ended(state: dict[str, Any]) -> str:
+    """Why a container ended, in one word."""
+    if state.get("reason"):
+        return str(state["reason"])
+    if state.get("signal"):
+        return f"Signal:{state['signal']}"
+    return f"ExitCode:{state.get('exitCode', 0)}"
+
+
+def _initializing(document: Document) -> str | None:
+    """What holds the pod before its containers start, or None when nothing does."""
+    sidecars = _always(document)
+    total = len(at(document, "spec", "initContainers") or ())
+    for index, container in enumerate(_statuses(document, "initContainerStatuses")):
+        state = container.get("state") or {}
+        ended, waiting = state.get("terminated"), state.get("waiting") or {}
+        if ended is not None and not ended.get("exitCode"):
+            continue
+        if container["name"] in sidecars and container.get("started"):
+            continue
+        if ended is not None:
+            return f"Init:{_ended(ended)}"
+        if waiting.get("reason") not in (None, "", "PodInitializing"):
+            return f"Init:{waiting['reason']}"
+        return f"Init:{index}/{total}"
+    return None
+
+
+def _containers_word(document: Document, word: str) -> str:
+    running = False
+    for container in reversed(_statuses(document, "containerStatuses")):
+        state = container.get("state") or {}
+        waiting, ended = state.get("waiting") or {}, state.get("terminated")
+        if waiting.get("reason"):
+            word = waiting["reason"]
+        elif ended is not None:
+            word = _ended(ended)
+        elif container.get("ready") and "running" in state:
+            running = True
+    if word == "Completed" and running:
+        return "Running" if condition_status(document, "Ready") == "True" else "NotReady"
+    return word
+
+
+def word(document: Document) -> str:
+    """The pod's status in one word, as ``kubectl get pods`` prints it."""
+    phase = at(document, "status", "phase") or ""
+    whole = at(document, "status", "reason") or phase
+    for condition in _statuses(document, "conditions"):
+        if condition.get("type") == "PodScheduled" and condition.get("reason") == "SchedulingGated":
+            whole = condition["reason"]
+    held = _initializing(document)
+    if held is not None and condition_status(document, "Initialized") != "True":
+        whole = held
+    else:
+        whole = _containers_word(document, held or whole)
+    if at(document, "metadata", "deletionTimestamp"):
+        if at(document, "status", "reason") == "NodeLost":
+            return "Unknown"
+        if phase not in ("Succeeded", "Failed"):
+            return "Terminating"
+    return str(whole)
+
+
+def ready(document: Document) -> str:
+    """Containers that are ready, of all: ``1/2``.  Sidecars count, other init containers do not."""
+    sidecars = _always(document)
+    statuses = [
+        one
+        for one in _statuses(document, "initContainerStatuses")
+        if one["name"] in sidecars and one.get("started")
+    ] + [
+        one
+        for one in _statuses(document, "containerStatuses")
+        if "running" in (one.get("state") or {})
+    ]
+    total = len(at(document, "spec", "containers") or ()) + len(sidecars)
+    return f"{sum(1 for one in statuses if one.get('ready'))}/{total}"
+
+
+def restarts(document: Document) -> int:
+    """How often the pod's containers were started again."""
+    sidecars = _always(document)
+    init = _statuses(document, "initContainerStatuses")
+    counted = [one for one in init if one["name"] in sidecars]
+    counted += _statuses(document, "containerStatuses")
+    return sum(one.get("restartCount") or 0 for one in counted)
+
+
+def _gates(document: Document) -> str:
+    gates = at(document, "spec", "readinessGates") or ()
+    open_gates = sum(condition_status(document, gate["conditionType"]) == "True" for gate in gates)
+    return f"{open_gates}/{len(gates)}" if gates else NONE
+
+
+def _address(document: Document) -> str:
+    addresses = at(document, "status", "podIPs") or ()
+    return addresses[0].get("ip") or NONE if addresses else NONE
+
+
+def _container_default(container: dict[str, Any]) -> None:
+    container.setdefault("imagePullPolicy", pull_policy(container.get("image") or ""))
+    container.setdefault("terminationMessagePath", "/dev/termination-log")
+    container.setdefault("terminationMessagePolicy", "File")
+    resources = container.setdefault("resources", {})
+    if limits := resources.get("limits"):
+        resources["requests"] = limits | (resources.get("requests") or {})
+    for port in container.get("ports") or ():
+        port.setdefault("protocol", "TCP")
+
+
+def default(document: Document) -> None:
+    """What every pod has, whether its maker said so or not."""
+    spec = document.get("spec")
+    if not isinstance(spec, dict):
+        return
+    spec.setdefault("restartPolicy", "Always")
+    spec.setdefault("dnsPolicy", "ClusterFirst")
+    spec.setdefault("schedulerName", "default-scheduler")
+    spec.setdefault("terminationGracePeriodSeconds", GRACE_SECONDS)
+    spec.setdefault("enableServiceLinks", True)
+    spec.setdefault("securityContext", {})
+    for container in (*(spec.get("initContainers") or ()), *(spec.get("containers") or ())):
+        _container_default(container)
+
+
+def quality_of_service(document: Document) -> str:
+    """Guaranteed, Burstable or BestEffort, as the containers' requests and limits make it."""
+    containers = [
+        one.get("resources") or {}
+        for part in ("containers", "initContainers")
+        for one in at(document, "spec", part) or ()
+    ]
+    if not any(one.get(part) for one in containers for part in ("requests", "limits")):
+        return "BestEffort"
+    for resources in containers:
+        limits, requests = resources.get("limits") or {}, resources.get("requests") or {}
+        if any(limits.get(name) in (None, "0") for name in ("cpu", "memory")) or any(
+            requests.get(name, limits[name]) != limits[name] for name in ("cpu", "memory")
+        ):
+            return "Burstable"
+    return "Guaranteed"
+
+
+def default_create(document: Document) -> None:
+    """A new pod waits for its node."""
+    document["status"] = {"phase": "Pending", "qosClass": quality_of_service(document)}
+
+
+def _container_causes(path: str, containers: list[dict[str, Any]]) -> Iterable[Cause]:
+    names: set[str] = set()
+    for index, container in enumerate(containers):
+        name, here = container.get("name") or "", f"{path}[{index}]"
+        if not name:
+            yield Cause(f"{here}.name", "Required value", "FieldValueRequired")
+        for fault in label_faults(name) if name else ():
+            yield Cause(f"{here}.name", f'Invalid value: "{name}": {fault}')
+        if name in names:
+            yield Cause(f"{here}.name", f'Duplicate value: "{name}"', "FieldValueDuplicate")
+        names.add(name)
+        if not container.get("image"):
+            yield Cause(f"{here}.image", "Required value", "FieldValueRequired")
+
+
+def _one_of(path: str, value: str, allowed: tuple[str, ...]) -> Iterable[Cause]:
+    if value not in allowed:
+        listed = ", ".join(f'"{one}"' for one in sorted(allowed))
+        message = f'Unsupported value: "{value}": supported values: {listed}'
+        yield Cause(path, message, "FieldValueNotSupported")
+
+
+def _changeable(spec: dict[str, Any]) -> dict[str, Any]:
+    """The spec without what an update may change."""
+    free = ("activeDeadlineSeconds", "tolerations", "schedulingGates")
+    fixed = {name: value for name, value in spec.items() if name not in free}
+    for part in ("containers", "initContainers"):
+        fixed[part] = [
+            {name: value for name, value in one.items() if name != "image"}
+            for one in spec.get(part) or ()
+        ]
+    return fixed
+
+
+def validate(document: Document, old: Document | None, _user: str) -> Verdict:
+    """What the schema cannot say of pods."""
+    spec = document.get("spec") or {}
+    causes: list[Cause] = []
+    if not spec.get("containers"):
+        causes.append(Cause("spec.containers", "Required value", "FieldValueRequired"))
+    for part in ("containers", "initContainers"):
+        causes += _container_causes(f"spec.{part}", spec.get(part) or [])
+    causes += _one_of("spec.restartPolicy", spec.get("restartPolicy", ""), RESTARTS)
+    causes += _one_of("spec.dnsPolicy", spec.get("dnsPolicy", ""), DNS)
+    grace = spec.get("terminationGracePeriodSeconds")
+    if grace is not None and grace < 0:
+        message = f"Invalid value: {grace}: must be greater than or equal to 0"
+        causes.append(Cause("spec.terminationGracePeriodSeconds", message))
+    if old is not None and _changeable(spec) != _changeable(old.get("spec") or {}):
+        message = (
+            "Forbidden: pod updates may not change fields other than `spec.containers[*].image`,"
+            "`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` "
+            "(only additions to existing tolerations)"
+        )
+        causes.append(Cause("spec", message, "FieldValueForbidden"))
+    return Verdict(causes)
+
+
+def _grace_seconds(document: Document) -> int:
+    seconds = at(document, "spec", "terminationGracePeriodSeconds")
+    return GRACE_SECONDS if seconds is None else int(seconds)
+
+
+POD = Kind(
+    group="",
+    name="Pod",
+    plural="pods",
+    singular="pod",
+    short=("po",),
+    categories=("all",),
+    versions=(Version(name="v1"),),
+    view=Pod,
+    native=True,
+    columns=(
+        Column(name="Ready", cell=ready, description="containers that are ready, of all"),
+        Column(name="Status", cell=word, description="how the pod is, in one word"),
+        Column(
+            name="Restarts",
+            cell=lambda document: str(restarts(document)),
+            description="how often its containers were started again",
+        ),
+        age(),
+        Column(name="IP", cell=_address, priority=1, description="its address"),
+        Column(
+            name="Node",
+            cell=lambda document: at(document, "spec", "nodeName") or NONE,
+            priority=1,
+            description="where it runs",
+        ),
+        Column(
+            name="Nominated Node",
+            cell=lambda document: at(document, "status", "nominatedNodeName") or NONE,
+            priority=1,
+            description="where others are moved away for it",
+        ),
+        Column(
+            name="Readiness Gates",
+            cell=_gates,
+            priority=1,
+            description="conditions of others that it waits for",
+        ),
+    ),
+    selectable={
+        "spec.nodeName": text("spec", "nodeName"),
+        "spec.restartPolicy": text("spec", "restartPolicy"),
+        "spec.schedulerName": text("spec", "schedulerName"),
+        "spec.serviceAccountName": text("spec", "serviceAccountName"),
+        "spec.hostNetwork": lambda document: (
+            "true" if at(document, "spec", "hostNetwork") else "false"
+        ),
+        "status.phase": text("status", "phase"),
+        "status.podIP": text("status", "podIP"),
+        "status.nominatedNodeName": text("status", "nominatedNodeName"),
+    },
+    default=default,
+    default_create=default_create,
+    validate=validate,
+    default_grace_seconds=_grace_seconds,
+)
+
+KINDS = (POD,)
