@@ -1,0 +1,111 @@
+"""What an object's metadata may be: the rules of Kubernetes, which hold for every kind.
+
+Messages are those of apimachinery's ValidateObjectMeta, so that people find them again.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from corral.api.errors import Cause
+from corral.api.kind import Kind
+from corral.api.names import (
+    label_faults,
+    label_key_faults,
+    label_value_faults,
+    subdomain_faults,
+)
+from corral.api.object import Document
+
+LARGEST_ANNOTATIONS = 256 * 1024
+"""Bytes that the keys and values of all annotations may have together."""
+LONGEST_GENERATED_BASE = 58
+"""Characters of a generateName that are kept, so that five more fit (63 in all)."""
+
+_OWNER_FIELDS = ("apiVersion", "kind", "name", "uid")
+_LABEL_NAMED = frozenset({("", "Namespace")})
+"""Kinds whose names are DNS labels, without dots."""
+
+
+def check_metadata(kind: Kind, document: Document) -> list[Cause]:
+    """What is wrong with the metadata of a document that is about to be stored."""
+    metadata = document.get("metadata") or {}
+    return [
+        *_check_name(kind, metadata),
+        *_check_labels(metadata.get("labels") or {}, "metadata.labels"),
+        *_check_annotations(metadata.get("annotations") or {}),
+        *_check_owners(metadata.get("ownerReferences") or ()),
+        *_check_finalizers(metadata.get("finalizers") or ()),
+    ]
+
+
+def check_labels(labels: Mapping[str, str], path: str) -> list[Cause]:
+    """What is wrong with the labels at a path: also those of templates and selectors."""
+    return list(_check_labels(labels, path))
+
+
+def _invalid(path: str, value: object, faults: Iterable[str]) -> Iterable[Cause]:
+    for fault in faults:
+        yield Cause(path, f'Invalid value: "{value}": {fault}')
+
+
+def _check_name(kind: Kind, metadata: Mapping[str, Any]) -> Iterable[Cause]:
+    named = (kind.group, kind.name) in _LABEL_NAMED
+    faults: Callable[[str], list[str]] = label_faults if named else subdomain_faults
+    name, base = metadata.get("name") or "", metadata.get("generateName") or ""
+    if not name:
+        message = "Required value: name or generateName is required"
+        yield Cause("metadata.name", message, "FieldValueRequired")
+    else:
+        yield from _invalid("metadata.name", name, faults(name))
+    if base:
+        # What follows the base begins with a letter or digit, so a trailing dash is well.
+        yield from _invalid("metadata.generateName", base, faults(base.rstrip("-") or base))
+
+
+def _check_labels(labels: Mapping[str, str], path: str) -> Iterable[Cause]:
+    for key, value in labels.items():
+        yield from _invalid(path, key, label_key_faults(key))
+        yield from _invalid(path, value, label_value_faults(value))
+
+
+def _check_annotations(annotations: Mapping[str, str]) -> Iterable[Cause]:
+    size = 0
+    for key, value in annotations.items():
+        # Keys are compared without regard to case, as the real server does.
+        yield from _invalid("metadata.annotations", key, label_key_faults(key.lower()))
+        size += len(key.encode()) + len(value.encode())
+    if size > LARGEST_ANNOTATIONS:
+        message = f"Too long: may not be more than {LARGEST_ANNOTATIONS} bytes"
+        yield Cause("metadata.annotations", message, "FieldValueTooLong")
+
+
+def _check_owners(owners: Iterable[Mapping[str, Any]]) -> Iterable[Cause]:
+    controllers = []
+    for index, owner in enumerate(owners):
+        path = f"metadata.ownerReferences[{index}]"
+        for name in _OWNER_FIELDS:
+            if not owner.get(name):
+                message = f'Invalid value: "": {_owner_fault(name)}'
+                yield Cause(f"{path}.{name}", message)
+        if owner.get("controller"):
+            controllers.append(owner)
+    if len(controllers) > 1:
+        first, second = (f"{one.get('kind')}/{one.get('name')}" for one in controllers[:2])
+        message = (
+            "Invalid value: only one reference can have Controller set to true. "
+            f'Found "true" in references for {first} and {second}'
+        )
+        yield Cause("metadata.ownerReferences", message)
+
+
+def _owner_fault(name: str) -> str:
+    return "version must not be empty" if name == "apiVersion" else f"{name} must not be empty"
+
+
+def _check_finalizers(finalizers: Iterable[str]) -> Iterable[Cause]:
+    for finalizer in finalizers:
+        path = "metadata.finalizers"
+        yield from _invalid(path, finalizer, label_key_faults(finalizer))
+        if "/" not in finalizer and finalizer not in ("orphan", "foregroundDeletion", "kubernetes"):
+            fault = "name is neither a standard finalizer name nor is it fully qualified"
+            yield Cause(path, f'Invalid value: "{finalizer}": {fault}')
