@@ -17,7 +17,9 @@ RESULTS = Path(__file__).parent / "results"
 
 
 def machine() -> dict[str, object]:
-    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True)
+    commit = subprocess.run(
+        ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False
+    )
     return {
         "when": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "commit": commit.stdout.strip(),
@@ -35,7 +37,7 @@ def main(names: list[str]) -> int:
         print(f"\n== {name}", flush=True)
         try:
             figures: list[Figure] = importlib.import_module(f"bench.{name}").measure()
-        except Exception:
+        except Exception:  # noqa: BLE001  the other measurements go on
             traceback.print_exc()
             failed = True
             continue

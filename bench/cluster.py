@@ -110,7 +110,7 @@ def cluster(*arguments: str, directory: Path | None = None) -> Iterator[Cluster]
                 process.wait()
             subprocess.run(
                 [sys.executable, "-m", "corral", "down", "--data-dir", str(directory)],
-                stdout=log, stderr=log,
+                stdout=log, stderr=log, check=False,
             )  # fmt: skip
 
 

@@ -5,7 +5,8 @@ import re
 import shutil
 import subprocess
 import tempfile
-from pathlib import Path
+import threading
+from collections.abc import Callable
 
 from bench.cluster import Cluster
 
@@ -24,7 +25,8 @@ def wrk(one: Cluster, path: str, *, clients: int, body: object = None) -> dict[s
             script.write(f"wrk.method = 'POST'\nwrk.body = [==[{json.dumps(body)}]==]\n")
         script.flush()
         said = subprocess.run(
-            [program, "--latency", "-t1", f"-c{clients}", f"-d{SECONDS}s", "-s", script.name, one.url + path],
+            [program, "--latency", "-t1", f"-c{clients}", f"-d{SECONDS}s", "-s", script.name,
+             one.url + path],
             capture_output=True, text=True, check=True,
         ).stdout  # fmt: skip
     if "Non-2xx" in said:
@@ -44,9 +46,7 @@ def create_config_maps(one: Cluster, count: int) -> None:
     }, count)  # fmt: skip
 
 
-def fill(one: Cluster, path: str, document, count: int) -> None:
-    import threading
-
+def fill(one: Cluster, path: str, document: Callable[[int], object], count: int) -> None:
     def worker(first: int) -> None:
         connection = one.connect()
         for number in range(first, count, 8):
