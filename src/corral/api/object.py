@@ -13,12 +13,12 @@ Document = dict[str, Any]
 """A JSON object with ``apiVersion``, ``kind`` and ``metadata``."""
 
 _NUMBER = r"([0-9]+(\.[0-9]*)?)|(\.[0-9]+)"
-_QUANTITY = rf"^(\+|-)?({_NUMBER})(([KMGTPE]i)|[numkMGTPE]|([eE](\+|-)?({_NUMBER})))?$"
+QUANTITY_PATTERN = rf"^(\+|-)?({_NUMBER})(([KMGTPE]i)|[numkMGTPE]|([eE](\+|-)?({_NUMBER})))?$"
 
 Quantity = Annotated[
     str | int,
     msgspec.Meta(
-        extra_json_schema={"x-kubernetes-int-or-string": True, "pattern": _QUANTITY},
+        extra_json_schema={"x-kubernetes-int-or-string": True, "pattern": QUANTITY_PATTERN},
     ),
 ]
 """An amount such as ``64M``, ``1Gi``, ``500m`` or ``2``: see ``corral.api.quantity``."""

@@ -1,0 +1,167 @@
+"""From the types of a view to its structural schema, and from its docstrings to descriptions.
+
+Views come in two dialects.  Ours say everything in their types.  Those of lightkube are made from
+Kubernetes' OpenAPI, and what got lost on that way is known here: quantities are plain strings, and
+the values of maps are not told.
+"""
+
+import inspect
+import re
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from functools import cache
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
+
+import msgspec
+from msgspec.structs import FieldInfo
+
+from corral.api.object import QUANTITY_PATTERN, Object
+
+Schema = dict[str, Any]
+
+_QUANTITY: Schema = {
+    "x-kubernetes-int-or-string": True,
+    "format": "quantity",
+    "pattern": QUANTITY_PATTERN,
+}
+_ANYTHING: Schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+_TEXT: Schema = {"type": "string"}
+_PLAIN: Mapping[Any, Schema] = {
+    str: _TEXT,
+    bool: {"type": "boolean"},
+    int: {"type": "integer", "format": "int64"},
+    float: {"type": "number", "format": "double"},
+    datetime: {"type": "string", "format": "date-time"},
+    Any: {"x-kubernetes-preserve-unknown-fields": True},
+    dict: {"type": "object", "additionalProperties": _TEXT},
+}
+_QUANTITY_MAPS = frozenset(
+    [
+        "allocatable",
+        "allocatedResources",
+        "capacity",
+        "hard",
+        "limits",
+        "overhead",
+        "requests",
+        "used",
+    ]
+)
+_META_WORDS = {
+    "ge": "minimum",
+    "le": "maximum",
+    "pattern": "pattern",
+    "min_length": "minLength",
+    "max_length": "maxLength",
+}
+_DESCRIBED = re.compile(r"^ *(?:\* \*\*(\w+)\*\* ``.*?`` - |([a-z][a-z0-9_]*): )", re.MULTILINE)
+
+Nested = Callable[[type[msgspec.Struct]], Schema]
+"""How a Struct inside another is told: written out, or referred to."""
+
+
+@cache
+def schema_of(view: type[msgspec.Struct]) -> Schema:
+    """The structural schema of a Struct, without descriptions.
+
+    Everything is inlined.  A Struct that occurs in several places is the same dictionary in each,
+    so the schema is small in memory; it must not be changed.
+    """
+    return object_schema(view, schema_of)
+
+
+def object_schema(view: type[msgspec.Struct], nested: Nested) -> Schema:
+    """The schema of a Struct's own fields, those that are Structs being told by ``nested``."""
+    properties: dict[str, Schema] = {}
+    if issubclass(view, Object):
+        properties = {"apiVersion": _TEXT, "kind": _TEXT}
+    required = []
+    for field in msgspec.structs.fields(view):
+        name = field.encode_name
+        properties[name] = _field_schema(view, field, nested)
+        # A missing time is Kubernetes' zero time, which is written as null.
+        if field.required and field.type is not datetime:
+            required.append(name)
+    schema: Schema = {"type": "object", "properties": properties}
+    return schema | {"required": required} if required else schema
+
+
+def descriptions(view: type[msgspec.Struct]) -> tuple[str, dict[str, str]]:
+    """What the docstring of a Struct says of it, and of its fields by their names on the wire."""
+    text = inspect.cleandoc(view.__doc__ or "")
+    first, *rest = _DESCRIBED.split(text)[0:1], *_DESCRIBED.finditer(text)
+    names = {field.name: field.encode_name for field in msgspec.structs.fields(view)}
+    fields = {}
+    for found, following in zip(rest, [*rest[1:], None], strict=True):
+        name = names.get(found[1] or found[2])
+        if name is not None:
+            end = following.start() if following else len(text)
+            fields[name] = " ".join(text[found.end() : end].split())
+    return " ".join(first[0].replace("**parameters**", "").split()), fields
+
+
+def _field_schema(view: type[msgspec.Struct], field: FieldInfo, nested: Nested) -> Schema:
+    if field.type in (dict, dict | None) and field.encode_name in _QUANTITY_MAPS:
+        return {"type": "object", "additionalProperties": _QUANTITY}
+    if "resource.Quantity" in str(view.__annotations__.get(field.name, "")):
+        return _QUANTITY
+    return _type_schema(field.type, nested)
+
+
+def _type_schema(told: Any, nested: Nested) -> Schema:
+    if told in _PLAIN:
+        return _PLAIN[told]
+    if isinstance(told, type) and issubclass(told, msgspec.Struct):
+        return nested(told)
+    make = _GENERIC.get(get_origin(told))
+    if make is None:
+        raise TypeError(f"no schema for {told}")
+    return make(get_args(told), nested)
+
+
+def _list_schema(arguments: tuple[Any, ...], nested: Nested) -> Schema:
+    return {"type": "array", "items": _type_schema(arguments[0], nested)}
+
+
+def _dict_schema(arguments: tuple[Any, ...], nested: Nested) -> Schema:
+    if not arguments or arguments[1] is Any:  # FieldsV1 is the bare typing.Dict
+        return _ANYTHING
+    return {"type": "object", "additionalProperties": _type_schema(arguments[1], nested)}
+
+
+def _choice_schema(arguments: tuple[Any, ...], _nested: Nested) -> Schema:
+    return {"type": "string", "enum": list(arguments)}
+
+
+def _union_schema(arguments: tuple[Any, ...], nested: Nested) -> Schema:
+    present = [argument for argument in arguments if argument is not NoneType]
+    if len(present) == 1:
+        return _type_schema(present[0], nested)
+    if set(present) == {int, str}:
+        return {"x-kubernetes-int-or-string": True}
+    raise TypeError(f"no schema for a choice of {present}")
+
+
+def _bounded_schema(arguments: tuple[Any, ...], nested: Nested) -> Schema:
+    told, *metas = arguments
+    schema = dict(_type_schema(told, nested))
+    for meta in metas:
+        if isinstance(meta, msgspec.Meta):
+            bounds = ((key, getattr(meta, word)) for word, key in _META_WORDS.items())
+            schema |= {key: bound for key, bound in bounds if bound is not None}
+            schema |= meta.extra_json_schema or {}
+    if schema.get("type") == "array":
+        swapped = {"minLength": "minItems", "maxLength": "maxItems"}
+        schema = {swapped.get(key, key): value for key, value in schema.items()}
+    return schema
+
+
+_GENERIC: Mapping[Any, Callable[[tuple[Any, ...], Nested], Schema]] = {
+    Annotated: _bounded_schema,
+    Literal: _choice_schema,
+    Union: _union_schema,
+    UnionType: _union_schema,
+    dict: _dict_schema,
+    list: _list_schema,
+}

@@ -1,0 +1,312 @@
+from typing import Annotated, Literal
+
+import msgspec
+import pytest
+from hypothesis import given, strategies as st
+from lightkube.models.coordination_v1 import Lease
+from lightkube.models.core_v1 import Event, Node, Pod, Secret
+from lightkube.models.events_v1 import Event as EventsEvent
+
+from corral.api.encoding import copied
+from corral.api.errors import Cause
+from corral.api.object import AnyFields, IntOrString, Object, Quantity, Struct, Time
+from corral.api.schema import UNCHECKED, Schema, schema_of
+from corral.api.types import descriptions
+
+
+class Part(Struct, kw_only=True):
+    """A part.
+
+    name: what it is called,
+        by those who know it.
+    """
+
+    name: str
+    port: IntOrString | None = None
+
+
+class Spec(Struct, kw_only=True):
+    """What it shall be."""
+
+    selector: dict[str, str]
+    replicas: int = 1
+    limited: Annotated[int, msgspec.Meta(ge=0, le=9)] = 0
+    word: Annotated[str, msgspec.Meta(pattern="^[a-z]*$", max_length=3)] = ""
+    mode: Literal["On", "Off"] = "On"
+    memory: Quantity | None = None
+    ratio: float = 0.0
+    since: Time | None = None
+    parts: Annotated[list[Part], msgspec.Meta(max_length=2)] = []
+    any_fields: AnyFields = {}
+    by_name: dict[str, Part] = {}
+    flag: bool = False
+
+
+class Thing(Object, kw_only=True):
+    """A thing.
+
+    spec: what it shall be.
+    """
+
+    spec: Spec
+
+
+SCHEMA = Schema(schema_of(Thing))
+
+
+def causes_of(**spec):
+    document = {"spec": {"selector": {}, **spec}}
+    return [cause for cause in SCHEMA.check(document) if cause != UNCHECKED]
+
+
+def test_the_schema_follows_the_types():
+    schema = schema_of(Thing)
+    assert list(schema["properties"]) == ["apiVersion", "kind", "metadata", "spec"]
+    assert schema["required"] == ["spec"]
+    spec = schema["properties"]["spec"]
+    assert spec["required"] == ["selector"]
+    properties = spec["properties"]
+    assert properties["limited"] == {
+        "type": "integer",
+        "format": "int64",
+        "minimum": 0,
+        "maximum": 9,
+    }
+    assert properties["mode"] == {"type": "string", "enum": ["On", "Off"]}
+    assert properties["memory"]["x-kubernetes-int-or-string"]
+    assert properties["since"] == {"type": "string", "format": "date-time"}
+    assert properties["anyFields"]["x-kubernetes-preserve-unknown-fields"]
+    assert properties["parts"]["items"] is properties["byName"]["additionalProperties"]
+    assert properties["parts"]["maxItems"] == 2
+
+
+def test_unknown_fields_are_removed_and_told_with_their_paths():
+    document = {
+        "apiVersion": "v1",
+        "extra": 1,
+        "metadata": {"name": "a", "nme": 1},
+        "spec": {
+            "selector": {"any": "key"},
+            "foo": {"bar": 1},
+            "parts": [{"name": "a"}, {"name": "b", "bar": 1}],
+            "byName": {"x": {"name": "a", "baz": 1}},
+            "anyFields": {"what": {"ever": None}},
+        },
+    }
+    assert sorted(SCHEMA.prune(document)) == [
+        "extra",
+        "metadata.nme",
+        "spec.byName.x.baz",
+        "spec.foo",
+        "spec.parts[1].bar",
+    ]
+    assert document == {
+        "apiVersion": "v1",
+        "metadata": {"name": "a"},
+        "spec": {
+            "selector": {"any": "key"},
+            "parts": [{"name": "a"}, {"name": "b"}],
+            "byName": {"x": {"name": "a"}},
+            "anyFields": {"what": {"ever": None}},
+        },
+    }
+
+
+def test_nulls_go_without_a_word():
+    document = {
+        "metadata": {"creationTimestamp": None},
+        "spec": {"replicas": None, "selector": {"a": None}},
+    }
+    assert SCHEMA.prune(document) == []
+    assert document == {"metadata": {}, "spec": {"selector": {}}}
+
+
+@pytest.mark.parametrize(
+    ("spec", "cause"),
+    [
+        (
+            {"replicas": "string"},
+            Cause(
+                "spec.replicas",
+                'Invalid value: "string": spec.replicas in body must be of type integer: "string"',
+                "FieldValueTypeInvalid",
+            ),
+        ),
+        (
+            {"replicas": 1.5},
+            Cause(
+                "spec.replicas",
+                'Invalid value: "number": spec.replicas in body must be of type integer: "number"',
+                "FieldValueTypeInvalid",
+            ),
+        ),
+        (
+            {"parts": [{"name": "a"}, None]},
+            Cause(
+                "spec.parts[1]",
+                'Invalid value: "null": spec.parts[1] in body must be of type object: "null"',
+                "FieldValueTypeInvalid",
+            ),
+        ),
+        (
+            {"parts": {}},
+            Cause(
+                "spec.parts",
+                'Invalid value: "object": spec.parts in body must be of type array: "object"',
+                "FieldValueTypeInvalid",
+            ),
+        ),
+        (
+            {"memory": True},
+            Cause(
+                "spec.memory",
+                'Invalid value: "boolean": spec.memory in body must be of type integer,string: '
+                '"boolean"',
+                "FieldValueTypeInvalid",
+            ),
+        ),
+        (
+            {"selector": {"a": 1}},
+            Cause(
+                "spec.selector.a",
+                'Invalid value: "integer": spec.selector.a in body must be of type string: '
+                '"integer"',
+                "FieldValueTypeInvalid",
+            ),
+        ),
+        (
+            {"flag": 1},
+            Cause(
+                "spec.flag",
+                'Invalid value: "integer": spec.flag in body must be of type boolean: "integer"',
+                "FieldValueTypeInvalid",
+            ),
+        ),
+        (
+            {"mode": "Maybe"},
+            Cause(
+                "spec.mode",
+                'Unsupported value: "Maybe": supported values: "On", "Off"',
+                "FieldValueNotSupported",
+            ),
+        ),
+        (
+            {"limited": -1},
+            Cause(
+                "spec.limited",
+                "Invalid value: -1: spec.limited in body should be greater than or equal to 0",
+            ),
+        ),
+        (
+            {"word": "A"},
+            Cause("spec.word", "Invalid value: \"A\": spec.word in body should match '^[a-z]*$'"),
+        ),
+        (
+            {"word": "abcd"},
+            Cause(
+                "spec.word",
+                'Invalid value: "abcd": spec.word in body should be at most 3 chars long',
+            ),
+        ),
+        (
+            {"since": "yesterday"},
+            Cause(
+                "spec.since",
+                'Invalid value: "yesterday": spec.since in body must be of type date-time: '
+                '"yesterday"',
+                "FieldValueTypeInvalid",
+            ),
+        ),
+        ({"parts": [{}]}, Cause("spec.parts[0].name", "Required value", "FieldValueRequired")),
+        (
+            {"parts": [{"name": "a"}] * 3},
+            Cause("spec.parts", "Invalid value: 3: spec.parts in body should have at most 2 items"),
+        ),
+    ],
+)
+def test_refusals_are_worded_as_the_real_servers(spec, cause):
+    assert causes_of(**spec) == [cause]
+
+
+def test_a_quantity_must_look_like_one():
+    assert causes_of(memory="64MiB")[0].field == "spec.memory"
+    assert causes_of(memory="64Mi") == causes_of(memory=64) == causes_of(memory="1e3") == []
+
+
+def test_whole_numbers_may_be_written_as_fractions_and_must_fit():
+    assert causes_of(replicas=2.0, ratio=1) == []
+    assert causes_of(replicas=2**63)[0].field == "spec.replicas"
+
+
+def test_what_is_missing_is_told_once_and_that_more_may_be_wrong():
+    assert SCHEMA.check({"metadata": {}}) == [
+        Cause("spec", "Required value", "FieldValueRequired"),
+        UNCHECKED,
+    ]
+
+
+def test_quantities_of_native_kinds_become_text():
+    schema = Schema(schema_of(Pod), native=True)
+    pod = {
+        "spec": {
+            "containers": [
+                {"name": "a", "resources": {"requests": {"cpu": 0.5, "memory": "1Gi", "x": 2}}}
+            ],
+            "volumes": [{"name": "v", "emptyDir": {"sizeLimit": 1024}}],
+        }
+    }
+    assert schema.prune(pod) == []
+    assert schema.check(pod) == []
+    assert pod["spec"]["containers"][0]["resources"]["requests"] == {
+        "cpu": "500m",
+        "memory": "1Gi",
+        "x": "2",
+    }
+    assert pod["spec"]["volumes"][0]["emptyDir"]["sizeLimit"] == "1024"
+
+
+def test_kubernetes_own_kinds_have_schemas():
+    for view in (Pod, Node, Secret, Lease, Event, EventsEvent):
+        assert schema_of(view)["type"] == "object"
+    events_event = Schema(schema_of(EventsEvent), native=True)
+    event = {"metadata": {"name": "a"}, "eventTime": None, "regarding": {"kind": "Pod"}}
+    assert events_event.prune(event) == []
+    assert events_event.check(event) == []
+    managed = {"metadata": {"managedFields": [{"fieldsV1": {"f:spec": {".": {}}}}]}}
+    kept = copied(managed)
+    assert Schema(schema_of(Node), native=True).prune(managed) == []
+    assert managed == kept
+
+
+def test_descriptions_come_from_docstrings():
+    assert descriptions(Part) == (
+        "A part.",
+        {"name": "what it is called, by those who know it."},
+    )
+    about, fields = descriptions(Secret)
+    assert about.startswith("Secret holds secret data of a certain type.")
+    assert fields["type"].startswith("Used to facilitate programmatic handling of secret data.")
+    assert fields["stringData"].startswith("stringData allows specifying non-binary secret data")
+
+
+JUNK = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(["spec", "metadata", "selector", "parts", "name", "memory", "x"]),
+            inner,
+            max_size=4,
+        )
+    ),
+)
+
+
+@given(st.dictionaries(st.sampled_from(["spec", "metadata", "x"]), JUNK))
+def test_any_document_is_pruned_once_and_checked(document):
+    SCHEMA.prune(document)
+    causes = SCHEMA.check(document)
+    pruned = copied(document)
+    assert SCHEMA.prune(document) == []
+    assert document == pruned
+    assert all(cause.message for cause in causes)
