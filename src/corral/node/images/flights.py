@@ -14,9 +14,11 @@ class _Flight(Generic[T]):
     def __init__(self) -> None:
         self.turn = asyncio.Lock()
         self.reports: list[Report] = []
+        self.latest: Progress | None = None
         self.outcome: T | ImageError | None = None
 
     def tell(self, progress: Progress) -> None:
+        self.latest = progress
         for report in self.reports:
             report(progress)
 
@@ -38,6 +40,8 @@ class Flights(Generic[T]):
         """The outcome of the work of that key, an ImageError included, for all that wait now."""
         flight = self._flights.setdefault(key, _Flight())
         flight.reports.append(report)
+        if flight.latest:
+            report(flight.latest)
         try:
             async with flight.turn:
                 if flight.outcome is None:

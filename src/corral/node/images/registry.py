@@ -108,13 +108,13 @@ class Registry:
     async def layer(self, layer: Descriptor, sink: Sink, meter: Meter) -> None:
         """Fetch a layer into a sink, from where an interrupted fetch has left it."""
         attempt = 0
-        while sink.received < layer.size or attempt == 0:
+        while True:
             before = sink.received
             try:
                 await self._layer_part(layer, sink, meter)
                 break
             except _Interrupted as error:
-                attempt = 1 if sink.received > before else attempt + 1
+                attempt = 0 if sink.received > before else attempt + 1
                 await self._pause(error, attempt)
         digest = f"sha256:{await asyncio.to_thread(sink.sha256)}"
         if digest != layer.digest:

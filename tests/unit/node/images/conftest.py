@@ -145,6 +145,8 @@ class FakeRegistry:
         if path in self.manifests:
             kind, body = self.manifests[path]
             return await send(writer, 200, body, {"Content-Type": kind})
+        if self.fault.redirect and "/blobs/" in path:
+            return await send(writer, 307, b"", {"Location": self.fault.redirect})
         blob = self.blobs.get(path.rpartition("/")[2])
         if blob is None:
             return await send(writer, 404, b"{}")
@@ -154,8 +156,6 @@ class FakeRegistry:
         self, writer: asyncio.StreamWriter, blob: bytes, headers: dict[str, str]
     ) -> None:
         fault = self.fault
-        if fault.redirect:
-            return await send(writer, 307, b"", {"Location": fault.redirect})
         self.waiting.set()
         if fault.gate:
             await fault.gate.wait()

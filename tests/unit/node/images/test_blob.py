@@ -1,0 +1,49 @@
+"""What has arrived of a layer stays, for the one who asks next and for nobody else meanwhile."""
+
+import hashlib
+
+import pytest
+
+from corral.node.images.blob import Blob
+from corral.node.images.error import ImageError
+
+
+def test_what_has_arrived_is_found_again(tmp_path):
+    with Blob(tmp_path / "b", 10) as blob:
+        blob.write(b"12345")
+    with Blob(tmp_path / "b", 10) as blob:
+        assert blob.received == 5
+        blob.write(b"67890")
+        assert blob.sha256() == hashlib.sha256(b"1234567890").hexdigest()
+
+
+def test_too_much_is_as_good_as_nothing(tmp_path):
+    (tmp_path / "b").write_bytes(b"x" * 11)
+    with Blob(tmp_path / "b", 10) as blob:
+        assert blob.received == 0
+
+
+def test_starting_again(tmp_path):
+    with Blob(tmp_path / "b", 10) as blob:
+        blob.write(b"wrong")
+        blob.restart()
+        blob.write(b"right")
+    assert (tmp_path / "b").read_bytes() == b"right"
+
+
+def test_one_at_a_time(tmp_path):
+    with (
+        Blob(tmp_path / "b", 10),
+        pytest.raises(ImageError, match="being fetched by another process"),
+        Blob(tmp_path / "b", 10),
+    ):
+        pass
+    with Blob(tmp_path / "b", 10):
+        pass
+
+
+def test_a_late_write_of_a_thread_is_dropped(tmp_path):
+    with Blob(tmp_path / "b", 10) as blob:
+        pass
+    blob.write(b"late")
+    assert (tmp_path / "b").read_bytes() == b""

@@ -1,0 +1,215 @@
+"""Foreign headers are read before QEMU does; our own are what QEMU expects."""
+
+import json
+import os
+import struct
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from corral.node.images import convert, qcow
+from corral.node.images.error import ImageError
+from corral.node.images.limits import Limits
+
+
+def run(*command):
+    return subprocess.run(command, check=True, capture_output=True).stdout
+
+
+@pytest.fixture
+def inspect(tmp_path):
+    def look(content, limits=None):
+        path = tmp_path / "disk"
+        path.write_bytes(content)
+        return qcow.inspect(path, "the disk", limits or Limits())
+
+    return look
+
+
+@pytest.fixture
+def header(shapes):
+    """A header in a file as long as it says."""
+    return lambda tail=b"", **changes: (shapes.qcow2_header(**changes) + tail).ljust(5 << 16, b"\0")
+
+
+def test_what_is_not_qcow2_is_raw(inspect):
+    assert inspect(b"x" * 1024) == qcow.Disk("raw", 1024)
+
+
+@pytest.mark.parametrize(
+    "option",
+    ["compat=1.1", "compat=0.10", "cluster_size=2M", "cluster_size=512", "extended_l2=on",
+     "compression_type=zstd"],
+)  # fmt: skip
+def test_what_qemu_makes_is_accepted(tmp_path, option):
+    path = tmp_path / "disk"
+    run("qemu-img", "create", "-q", "-f", "qcow2", "-o", option, path, "10G")
+    assert qcow.inspect(path, "it", Limits()) == qcow.Disk("qcow2", 10 << 30)
+
+
+def test_snapshots_inside_are_accepted(tmp_path):
+    path = tmp_path / "disk"
+    run("qemu-img", "create", "-q", "-f", "qcow2", path, "10M")
+    run("qemu-img", "snapshot", "-c", "one", path)
+    assert qcow.inspect(path, "it", Limits()).virtual_size == 10 << 20
+
+
+@pytest.mark.parametrize("options", [("-F", "raw", "-b", "/etc/passwd"),
+                                     ("-o", "data_file=other")])  # fmt: skip
+def test_what_refers_to_other_files_is_refused(tmp_path, options):
+    path = tmp_path / "disk"
+    subprocess.run(
+        ["qemu-img", "create", "-q", "-f", "qcow2", *options, path, "10M"],
+        check=True, capture_output=True, cwd=tmp_path,
+    )  # fmt: skip
+    with pytest.raises(ImageError, match=r"has (a backing|an external data) file"):
+        qcow.inspect(path, "it", Limits())
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"backing": 512}, "has a backing file"),
+        ({"backing": 1 << 63}, "has a backing file"),
+        ({"incompatible": 4}, "external data file"),
+        ({"incompatible": 2}, "marked corrupt"),
+        ({"incompatible": 1 << 40}, "features that are unknown"),
+        ({"crypt": 1}, "is encrypted"),
+        ({"crypt": 2}, "is encrypted"),
+        ({"version": 1}, "qcow version 1"),
+        ({"version": 9}, "qcow version 9"),
+        ({"bits": 8}, "cluster bits 8"),
+        ({"bits": 63}, "cluster bits 63"),
+        ({"size": 0}, "claims a size of 0"),
+        ({"size": 1 << 62}, "claims a size of 4611686018427387904 bytes"),
+        ({"l1_entries": 1 << 30}, "L1 entries"),
+        ({"l1": 1 << 40}, "L1 table outside"),
+        ({"l1": 5}, "L1 table outside"),
+        ({"refcount_clusters": 1 << 20}, "refcount table outside"),
+        ({"refcounts": 1 << 62}, "refcount table outside"),
+        ({"snapshots": 1 << 31, "snapshot_table": 1 << 16}, "snapshot table outside"),
+        ({"refcount_order": 7}, "refcount order 7"),
+        ({"length": 1 << 31}, "header length"),
+        ({"length": 8}, "header length"),
+    ],
+)
+def test_headers_that_lie(inspect, header, changes, message):
+    with pytest.raises(ImageError, match=message) as caught:
+        inspect(header(**changes))
+    assert caught.value.reason == "InvalidDisk"
+
+
+@pytest.mark.parametrize(
+    ("kind", "message"), [(0x44415441, "external data file"), (0x0537BE77, "is encrypted")]
+)
+def test_header_extensions_that_lie(inspect, header, kind, message):
+    harmless = struct.pack(">II", 0x6803F857, 5) + bytes(8)
+    with pytest.raises(ImageError, match=message):
+        inspect(header(harmless + struct.pack(">II", kind, 8) + b"/etc/pas"))
+
+
+def test_extensions_without_end_are_read_to_the_first_cluster_only(inspect, header):
+    assert inspect(header(struct.pack(">II", 1, 0xFFFFFFF0)))
+    assert inspect(header(struct.pack(">II", 1, 0) * 8000))
+
+
+def test_a_header_that_ends_early(inspect, shapes):
+    for length in (4, 71, 80):
+        with pytest.raises(ImageError, match="ends in its header"):
+            inspect(shapes.qcow2_header()[:length])
+
+
+@pytest.mark.parametrize("content", [b"", b"hello", b"x" * 513])
+def test_other_files_are_no_disks(inspect, content):
+    with pytest.raises(ImageError, match="is not a disk: its"):
+        inspect(content)
+
+
+@pytest.mark.parametrize(
+    ("magic", "kind"), [(b"KDMV", "VMDK"), (b"vhdxfile", "VHDX"), (b"\x1f\x8b", "gzip")]
+)
+def test_other_formats_are_named(inspect, magic, kind):
+    with pytest.raises(ImageError, match=f"but {kind}") as caught:
+        inspect(magic.ljust(512, b"\0"))
+    assert "qemu-img convert" in caught.value.hint
+
+
+def test_a_raw_disk_has_a_bound_too(inspect):
+    with pytest.raises(ImageError, match="claims a size of 1024"):
+        inspect(bytes(1024), Limits(virtual_bytes=512))
+
+
+@pytest.mark.parametrize("size", [512, 1 << 20, (1 << 29) + 512, 5 << 30, 1 << 44, qcow.LARGEST])
+def test_what_we_write_qemu_accepts(tmp_path, size):
+    path = tmp_path / "disk"
+    qcow.create(path, size)
+    report = json.loads(run("qemu-img", "check", "--output=json", "-f", "qcow2", path))
+    assert (report["check-errors"], report.get("leaks", 0), report.get("corruptions", 0)) == (
+        0,
+        0,
+        0,
+    )
+    assert json.loads(run("qemu-img", "info", "--output=json", path))["virtual-size"] == size
+    assert qcow.inspect(path, "it", Limits(virtual_bytes=qcow.LARGEST)).virtual_size == size
+    assert [each.name for each in tmp_path.iterdir()] == ["disk"]
+
+
+def test_what_we_write_grows_as_it_should(tmp_path):
+    path = tmp_path / "disk"
+    qcow.create(path, 3 << 30)
+    run("qemu-io", "-f", "qcow2", "-c", "write -P 1 0 1M", "-c", "write -P 2 2900M 1M", path)
+    run("qemu-io", "-f", "qcow2", "-c", "read -P 1 0 1M", "-c", "read -P 2 2900M 1M", path)
+    run("qemu-img", "check", "-q", "-f", "qcow2", path)
+
+
+def test_an_overlay_finds_its_backing_beside_itself(tmp_path):
+    (tmp_path / "one").mkdir()
+    (tmp_path / "one" / "base").write_bytes(b"z" * (1 << 20))
+    qcow.create(tmp_path / "one" / "top", 1 << 20, backing=Path("base"), backing_format="raw")
+    (tmp_path / "one").rename(tmp_path / "two")
+    run("qemu-io", "-r", "-f", "qcow2", "-c", "read -P 122 0 1M", tmp_path / "two" / "top")
+
+
+def test_impossible_sizes_are_our_mistake(tmp_path):
+    for size in (0, -1, qcow.LARGEST + 1):
+        with pytest.raises(ValueError, match="out of qcow2's bounds"):
+            qcow.create(tmp_path / "disk", size)
+
+
+# ------------------------------------------------------------------ conversion
+
+
+async def test_a_damaged_qcow2_is_said_to_be(tmp_path, header):
+    source = tmp_path / "disk"
+    source.write_bytes(
+        header(l1=4 << 16)[: 4 << 16] + struct.pack(">Q", (1 << 63) | 0x200).ljust(1 << 16, b"\0")
+    )
+    qcow.inspect(source, "it", Limits())
+    with pytest.raises(ImageError, match="it is a damaged qcow2 file: "):
+        await convert.to_plain_qcow2(source, tmp_path / "out", "it", Limits())
+
+
+async def test_a_conversion_may_not_grow_beyond_its_bound(tmp_path):
+    raw, source = tmp_path / "raw", tmp_path / "disk"
+    raw.write_bytes(os.urandom(1 << 20) * 4)
+    run("qemu-img", "convert", "-c", "-f", "raw", "-O", "qcow2", raw, source)
+    with pytest.raises(ImageError, match="it occupies more than 1048576 bytes"):
+        await convert.to_plain_qcow2(source, tmp_path / "out", "it", Limits(disk_bytes=1 << 20))
+
+
+async def test_a_conversion_has_a_deadline(tmp_path):
+    source = tmp_path / "disk"
+    qcow.create(source, 1 << 30)
+    with pytest.raises(ImageError, match=r"not converted within 0\.0001 seconds"):
+        await convert.to_plain_qcow2(source, tmp_path / "out", "it", Limits(convert_seconds=0.0001))
+
+
+async def test_no_qemu_is_said_so(tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(ImageError, match="qemu-img is not installed") as caught:
+        await convert.to_plain_qcow2(tmp_path / "a", tmp_path / "b", "it", Limits())
+    assert "qemu-utils" in caught.value.hint
+    (tmp_path / "prlimit").symlink_to("/usr/bin/prlimit")
+    with pytest.raises(ImageError, match="qemu-img is not installed"):
+        await convert.to_plain_qcow2(tmp_path / "a", tmp_path / "b", "it", Limits())
