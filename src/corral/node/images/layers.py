@@ -16,7 +16,7 @@ from pathlib import Path, PurePosixPath
 from corral.node.images.error import ImageError, invalid_disk
 from corral.node.images.limits import Limits
 from corral.node.images.progress import Meter
-from corral.node.images.streams import BLOCK, Stream, Written, write_sparse
+from corral.node.images.streams import BLOCK, Stream, write_sparse
 
 DISK_FOLDER = "disk"
 _RECORD = 512
@@ -148,7 +148,6 @@ class _Search:
     decided: set[str] = field(default_factory=set)
     sealed: bool = False
     found: str = ""
-    written: Written | None = None
 
     @property
     def wanted(self) -> str:
@@ -165,7 +164,7 @@ def _search(path: str) -> _Search:
 
 def find_disk(
     meter: Meter, layers: Sequence[Path], path: str, target: Path, limits: Limits
-) -> Written:
+) -> None:
     """Write the image's disk to ``target``; ``layers`` are tar files, the lowest first.
 
     Raises ImageError ``InvalidDisk`` when there is none, or more than one, or no plain file.
@@ -178,9 +177,8 @@ def find_disk(
             _read_layer(search, stream, target, limits)
         if search.sealed or (search.leaf and search.found):
             break
-    if search.written is None:
+    if not search.found:
         raise _missing(search)
-    return search.written
 
 
 def _missing(search: _Search) -> ImageError:
@@ -246,4 +244,4 @@ def _take(search: _Search, entry: Entry, name: str, target: Path, limits: Limits
     if not entry.regular or entry.name.rpartition("/")[2] != name:
         raise invalid_disk(f"{shown} in the image is not a plain file")
     search.found = name
-    search.written = write_sparse(target, entry.pieces(), limits, shown)
+    write_sparse(target, entry.pieces(), limits, shown)

@@ -113,7 +113,7 @@ class ImageStore:
 
     def _read(self, path: Path) -> Image | None:
         try:
-            record = msgspec.json.decode(path.read_bytes(), type=Record)
+            record = _record(path)
             disk = self._disks / record.disk
             size = disk.stat().st_blocks * 512
         except (FileNotFoundError, msgspec.DecodeError):
@@ -277,9 +277,12 @@ class ImageStore:
 
     def _collect(self) -> None:
         """Delete disks that no name means; the lock is held."""
-        meant = {image.path for image in self.images()}
+        try:
+            meant = {_record(path).disk for path in self._references.glob("*.json")}
+        except msgspec.DecodeError:
+            return  # a record that cannot be read may mean any of them
         for disk in self._disks.iterdir():
-            if disk not in meant:
+            if disk.name not in meant:
                 disk.unlink()
 
     # ------------------------------------------------------------------- parts
@@ -295,6 +298,10 @@ class ImageStore:
         with (self._references / ".lock").open("w") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             yield
+
+
+def _record(path: Path) -> Record:
+    return msgspec.json.decode(path.read_bytes(), type=Record)
 
 
 def _copy(meter: Meter, source: Path, target: Path, limits: Limits) -> None:

@@ -4,12 +4,10 @@ Everything here blocks: call it through ``progress.in_thread``.
 """
 
 import bz2
-import hashlib
 import lzma
 import sys
 import zlib
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
@@ -166,21 +164,11 @@ def _bomb(message: str) -> ImageError:
     return invalid_disk(message, "it looks like a decompression bomb; pack the disk as qcow2")
 
 
-@dataclass(frozen=True, slots=True)
-class Written:
-    """A disk file that was written: its size, holes included, and the SHA-256 of its content."""
-
-    size: int
-    sha256: str
-
-
-def write_sparse(target: Path, pieces: Iterable[bytes], limits: Limits, name: str) -> Written:
+def write_sparse(target: Path, pieces: Iterable[bytes], limits: Limits, name: str) -> None:
     """Write pieces of up to 64 KiB to a new file, leaving holes for blocks of zeros."""
-    digest = hashlib.sha256()
     size = occupied = 0
     with target.open("wb") as file:
         for piece in pieces:
-            digest.update(piece)
             size += len(piece)
             if piece == _ZEROS[: len(piece)]:
                 file.seek(len(piece), 1)
@@ -190,7 +178,6 @@ def write_sparse(target: Path, pieces: Iterable[bytes], limits: Limits, name: st
                 raise invalid_disk(f"{name} occupies more than {limits.disk_bytes} bytes")
             file.write(piece)
         file.truncate(size)
-    return Written(size, digest.hexdigest())
 
 
 def pieces_of(stream: Stream) -> Iterable[bytes]:

@@ -257,6 +257,10 @@ async def test_a_spoilt_record_is_as_good_as_none(store, tmp_path, shapes):
     next(store._references.glob("*.json")).write_text("{")
     assert store.find("demo") is None
     assert store.images() == []
+    other = tmp_path / "other"
+    other.write_bytes(shapes.disk(fill=b"e"))
+    await store.import_disk(other, ["other"])
+    assert len(list(store._disks.iterdir())) == 2, "nobody knows what the record meant"
 
 
 async def test_another_process_sees_what_was_imported(store, tmp_path, shapes, limits):

@@ -123,9 +123,8 @@ def test_any_bytes_are_read_or_refused(magic, rest):
 
 def test_blocks_of_zeros_become_holes(tmp_path):
     pieces = [b"a" * 65536, bytes(65536), b"b" * 100]
-    written = write_sparse(tmp_path / "f", pieces, Limits(), "it")
+    write_sparse(tmp_path / "f", pieces, Limits(), "it")
     assert (tmp_path / "f").read_bytes() == b"".join(pieces)
-    assert written.size == 65536 * 2 + 100
     assert (tmp_path / "f").stat().st_blocks * 512 <= 65536 + 4096
 
 
