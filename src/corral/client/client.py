@@ -216,13 +216,14 @@ class Client:
     @staticmethod
     def _decoded(view: type[T], body: bytes) -> T:
         try:
-            return decoder(view).decode(body)
+            decoded: T = decoder(view).decode(body)
         except msgspec.DecodeError as error:
             raise InternalError(f"the server's answer is no {view.__name__}: {error}") from error
+        return decoded
 
 
 @cache
-def decoder(view: type[T]) -> "msgspec.json.Decoder[T]":
+def decoder(view: type[Any]) -> "msgspec.json.Decoder[Any]":
     """The one decoder of a view: it is compiled when first asked for."""
     return msgspec.json.Decoder(view)
 
@@ -291,10 +292,11 @@ def _event(view: type[T], kind: Kind, line: bytes) -> WatchEvent[T] | Bookmark |
 def _lenient(view: type[T], raw: msgspec.Raw, kind: Kind) -> T | None:
     """One object, or None for one that the view cannot hold: it must not hide all the others."""
     try:
-        return decoder(view).decode(raw)
+        item: T = decoder(view).decode(raw)
     except msgspec.DecodeError as error:
         log.warning("object left out", kind=kind.resource, error=str(error))
         return None
+    return item
 
 
 async def _lines(chunks: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:

@@ -1,1 +1,14 @@
 """The control loops that are corral's own.  To add one: write its file, name it in CONTROLLERS."""
+
+from collections.abc import Callable
+from typing import Any
+
+from corral.controllers import replicaset, vmi
+from corral.reconcile.controller import Controller
+from corral.reconcile.world import World
+
+CONTROLLERS: tuple[Callable[[World], Controller[Any]], ...] = (
+    replicaset.controller,
+    vmi.controller,
+)
+"""Each makes one loop; they run beside each other and meet only in the API's objects."""

@@ -70,7 +70,7 @@ class Controller(Generic[K]):
         try:
             async with Background() as tasks:
                 for number in range(self._workers):
-                    tasks.start(self._work(), name=f"{self.name}-{number}")
+                    _ = tasks.start(self._work(), name=f"{self.name}-{number}")
                 await asyncio.Event().wait()
         finally:
             self.queue.close()

@@ -218,9 +218,9 @@ class Informers:
 
     @staticmethod
     def _start(tasks: Background, informer: Informer[Any]) -> None:
-        tasks.start(informer.run(), name=f"informer-{informer}")
+        _ = tasks.start(informer.run(), name=f"informer-{informer}")
 
 
 def _delay(failures: int) -> float:
-    longest = min(FIRST_DELAY * 2 ** min(failures - 1, 10), LONGEST_DELAY)
-    return longest * random.uniform(0.5, 1.0)  # noqa: S311 - spreads load, guards no secret
+    longest = min(FIRST_DELAY * 2.0 ** min(failures - 1, 10), LONGEST_DELAY)
+    return longest * (0.5 + random.random() / 2)  # noqa: S311 - spreads load, guards no secret

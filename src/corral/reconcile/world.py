@@ -39,6 +39,6 @@ class World:
     async def run(self) -> None:
         """Follow the API and write events until cancelled."""
         async with Background() as tasks:
-            tasks.start(self.informers.run(), name="informers")
-            tasks.start(self._events.run(), name="events")
+            _ = tasks.start(self.informers.run(), name="informers")
+            _ = tasks.start(self._events.run(), name="events")
             await asyncio.Event().wait()

@@ -1,0 +1,5 @@
+"""Keeps as many machines of a kind as a VirtualMachineInstanceReplicaSet asks for."""
+
+from corral.controllers.replicaset.loop import controller
+
+__all__ = ["controller"]

@@ -1,0 +1,371 @@
+"""The loop of replica sets: watches, claims, acts on the plan, tells how far it is."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+import structlog
+
+from corral.api.errors import ApiError, BadRequest, Conflict, Invalid, NotFound
+from corral.api.kinds.replicaset import VirtualMachineInstanceReplicaSet
+from corral.api.kinds.vmi import GROUP, VirtualMachineInstance
+from corral.api.object import Document, Key
+from corral.api.selectors import LabelSelector, label_selector
+from corral.api.time import rfc3339
+from corral.controllers.replicaset.backoff import Backoff, Streak
+from corral.controllers.replicaset.plan import Plan, is_active, is_ready, new_machine, plan, wanted
+from corral.reconcile.batch import each, slow_start
+from corral.reconcile.controller import Controller, Result, Terminal
+from corral.reconcile.expectations import Expectations
+from corral.reconcile.objects import controller_uid, is_going, owner_reference
+from corral.reconcile.queue import WorkQueue
+from corral.reconcile.world import World
+
+ReplicaSet = VirtualMachineInstanceReplicaSet
+Machine = VirtualMachineInstance
+
+log = structlog.get_logger()
+
+COMPONENT = "virtualmachineinstancereplicaset-controller"
+BATCH_SECONDS = 0.05
+"""News that only changes the figures in the status waits so long for more of the kind."""
+OBSERVED_VERSIONS = {
+    "kubevirt.io/latest-observed-api-version": "v1",
+    "kubevirt.io/storage-observed-api-version": "v1",
+}
+"""Annotations that KubeVirt's controllers put on what they have taken notice of."""
+
+
+def controller(world: World) -> Controller[Key]:
+    """The controller of replica sets."""
+    loop = ReplicaSets(world)
+    return Controller(
+        "replicaset", loop.reconcile, queue=loop.queue, sources=(loop.sets, loop.machines)
+    )
+
+
+class ReplicaSets:
+    """The loop's caches and what it remembers between two looks at a set."""
+
+    def __init__(self, world: World) -> None:
+        self.queue = WorkQueue[Key]()
+        self.sets = world.informers.of(ReplicaSet)
+        self.machines = world.informers.of(Machine)
+        self._world = world
+        self._client = world.client
+        self._recorder = world.recorder(COMPONENT)
+        self._expectations = Expectations[Key](world.monotonic)
+        self._backoff = Backoff()
+        self._told: dict[Key, str] = {}
+        self.machines.index("claimed-by", _claimants)
+        self.sets.index("namespace", lambda one: (one.metadata.namespace,))
+        self.sets.handle(self._set_changed)
+        self.machines.handle(self._machine_changed)
+
+    async def reconcile(self, key: Key) -> Result | None:
+        """Bring one set nearer to what it asks for (KubeVirt's replicaset.go, execute)."""
+        replica_set = self.sets.get(key)
+        if replica_set is None:
+            self._expectations.forget(key)
+            self._backoff.forget(key)
+            self._told.pop(key, None)
+            return None
+        if OBSERVED_VERSIONS.items() - replica_set.metadata.annotations.items():
+            await self._client.patch(
+                ReplicaSet, key, {"metadata": {"annotations": OBSERVED_VERSIONS}}
+            )
+            return None
+        selector = selector_of(replica_set)
+        owned = await self._claim(replica_set, selector)
+        held, streak = self._hold(replica_set, owned)
+        unmet = self._expectations.unmet_seconds(key)
+        decided = plan(replica_set, owned, held=held > 0)
+        refused: list[ApiError] = []
+        if not unmet:
+            refused = await self._carry_out(replica_set, decided)
+        await self._tell(replica_set, selector, decided, refused, streak)
+        if refused:
+            raise refused[0]
+        waits = [seconds for seconds in (held, unmet) if seconds > 0]
+        return Result(min(waits)) if waits else None
+
+    # -- what belongs to the set ------------------------------------------------------------
+
+    async def _claim(self, replica_set: ReplicaSet, selector: LabelSelector) -> list[Machine]:
+        """The machines of the set, once it adopted what is its own and released what is not."""
+        owned = self.machines.indexed("claimed-by", replica_set.metadata.uid)
+        if is_going(replica_set):
+            return owned
+        strays = [one for one in owned if not selector.matches(one.metadata.labels)]
+        orphans = [
+            one
+            for one in self.machines.indexed("claimed-by", _orphans(replica_set.metadata.namespace))
+            if not is_going(one) and selector.matches(one.metadata.labels)
+        ]
+        if strays:
+            owned = [one for one in owned if selector.matches(one.metadata.labels)]
+            await self._release(strays)
+        if orphans:
+            owned += await self._adopt(replica_set, orphans)
+        return owned
+
+    async def _release(self, strays: list[Machine]) -> None:
+        for stray in strays:
+            change = {"metadata": {"uid": stray.metadata.uid, "ownerReferences": []}}
+            try:
+                await self._client.patch(Machine, stray.key, change)
+            except (NotFound, Invalid):
+                continue  # gone, or another one by now: nothing to release
+
+    async def _adopt(self, replica_set: ReplicaSet, orphans: list[Machine]) -> list[Machine]:
+        # The cache may not know yet that the set goes, or that it is another one of its name.
+        fresh = await self._client.get(ReplicaSet, *reversed(replica_set.key))
+        if fresh.metadata.uid != replica_set.metadata.uid or is_going(fresh):
+            raise Conflict(f"{replica_set.key} has been deleted or replaced: it adopts no machines")
+        adopted = []
+        for orphan in orphans:
+            owners = [owner_reference(replica_set)]
+            change = {"metadata": {"uid": orphan.metadata.uid, "ownerReferences": owners}}
+            try:
+                adopted.append(await self._client.patch(Machine, orphan.key, change))
+            except NotFound:
+                continue
+        return adopted
+
+    # -- acting -----------------------------------------------------------------------------
+
+    def _hold(self, replica_set: ReplicaSet, owned: list[Machine]) -> tuple[float, Streak | None]:
+        now, generation = self._world.clock(), replica_set.metadata.generation
+        for machine in owned:
+            if machine.is_final:
+                self._backoff.note(replica_set.key, generation, machine, now)
+        return self._backoff.hold(replica_set.key, generation, wanted(replica_set), now)
+
+    async def _carry_out(self, replica_set: ReplicaSet, decided: Plan) -> list[ApiError]:
+        going = [*decided.delete, *decided.clean]
+        if not decided.create and not going:
+            return []
+        self._expectations.expect(
+            replica_set.key,
+            creations=decided.create,
+            deletions=[machine.metadata.uid for machine in going],
+        )
+        refused = await self._create(replica_set, decided.create)
+        refused += await self._delete(
+            replica_set,
+            decided.delete,
+            done="Stopped the virtual machine by deleting the virtual machine instance {}",
+            failed="Error deleting virtual machine instance {}: {}",
+        )
+        if refused:
+            for machine in decided.clean:
+                self._expectations.deleted(replica_set.key, machine.metadata.uid)
+            return refused
+        return await self._delete(
+            replica_set,
+            decided.clean,
+            done="Deleted finished virtual machine: {}",
+            failed="Error deleting finished virtual machine {}: {}",
+        )
+
+    async def _create(self, replica_set: ReplicaSet, count: int) -> list[ApiError]:
+        document = new_machine(replica_set) if count else {}
+
+        async def create(_: int) -> None:
+            try:
+                made = await self._client.create(Machine, document)
+            except ApiError as error:
+                self._expectations.created(replica_set.key)
+                message = f"Error creating virtual machine instance: {error}"
+                self._recorder.event(replica_set, "Warning", "FailedCreate", message)
+                raise
+            message = f"Created virtual machine: {made.metadata.name}"
+            self._recorder.event(replica_set, "Normal", "SuccessfulCreate", message)
+
+        tried, refused = await slow_start(range(count), create)
+        self._expectations.created(replica_set.key, count - tried)
+        return refused
+
+    async def _delete(
+        self, replica_set: ReplicaSet, machines: Iterable[Machine], *, done: str, failed: str
+    ) -> list[ApiError]:
+        async def delete(machine: Machine) -> None:
+            uid = machine.metadata.uid
+            try:
+                await self._client.delete(Machine, machine.key, uid=uid)
+            except (NotFound, Conflict):
+                self._expectations.deleted(replica_set.key, uid)  # it went by itself
+                return
+            except ApiError as error:
+                self._expectations.deleted(replica_set.key, uid)
+                message = failed.format(machine.metadata.name, error)
+                self._recorder.event(replica_set, "Warning", "FailedDelete", message)
+                raise
+            self._recorder.event(replica_set, "Normal", "SuccessfulDelete", done.format(uid))
+
+        return await each(tuple(machines), delete)
+
+    # -- telling ----------------------------------------------------------------------------
+
+    async def _tell(
+        self,
+        replica_set: ReplicaSet,
+        selector: LabelSelector,
+        decided: Plan,
+        refused: list[ApiError],
+        streak: Streak | None,
+    ) -> None:
+        old = replica_set.status
+        paused = replica_set.spec.paused
+        failure = self._failure(replica_set, decided, refused, streak)
+        conditions = {condition.type: condition for condition in old.conditions}
+        was_paused = "ReplicaPaused" in conditions
+        wanted_conditions = {"ReplicaPaused": paused, "ReplicaFailure": failure is not None}
+        if (
+            (old.replicas, old.ready_replicas) == (decided.replicas, decided.ready_replicas)
+            and old.label_selector == str(selector)
+            and all((name in conditions) is there for name, there in wanted_conditions.items())
+        ):
+            return
+        kept = [
+            msgspec.to_builtins(condition)
+            for condition in old.conditions
+            if wanted_conditions.get(condition.type, True)
+        ]
+        if paused and not was_paused:
+            kept.append(self._condition("ReplicaPaused", "Paused", "Controller got paused"))
+        if failure is not None and "ReplicaFailure" not in conditions:
+            kept.append(self._condition("ReplicaFailure", *failure))
+        status = {
+            "replicas": decided.replicas,
+            "readyReplicas": decided.ready_replicas,
+            "labelSelector": str(selector),
+            "conditions": kept or None,
+        }
+        await self._client.patch(
+            ReplicaSet, replica_set.key, {"status": status}, subresource="status"
+        )
+        if paused is not was_paused:
+            reason = "SuccessfulPaused" if paused else "SuccessfulResumed"
+            text = "Paused" if paused else "Resumed"
+            self._recorder.event(replica_set, "Normal", reason, text)
+
+    def _failure(
+        self,
+        replica_set: ReplicaSet,
+        decided: Plan,
+        refused: list[ApiError],
+        streak: Streak | None,
+    ) -> tuple[str, str] | None:
+        """Reason and message of the condition ReplicaFailure; None while all is well."""
+        if refused:
+            return ("FailedCreate" if decided.difference < 0 else "FailedDelete", str(refused[0]))
+        if streak is None or decided.difference >= 0:
+            return None
+        message = (
+            f"{streak.count} virtual machine instances ended right after their start, the last was "
+            f"{streak.name}: waiting longer and longer before the next is made"
+        )
+        if self._told.get(replica_set.key) != streak.name:
+            self._told[replica_set.key] = streak.name
+            self._recorder.event(replica_set, "Warning", "BackOff", message)
+        return "BackOff", message
+
+    def _condition(self, name: str, reason: str, message: str) -> Document:
+        return {
+            "type": name,
+            "status": "True",
+            "lastProbeTime": None,
+            "lastTransitionTime": rfc3339(self._world.clock()),
+            "reason": reason,
+            "message": message,
+        }
+
+    # -- what changed -----------------------------------------------------------------------
+
+    def _set_changed(self, old: ReplicaSet | None, new: ReplicaSet | None) -> None:
+        changed = new or old
+        assert changed is not None
+        if old is not None and new is not None and old.spec == new.spec:
+            self.queue.add_after(changed.key, BATCH_SECONDS)  # most often our own status
+        else:
+            self.queue.add(changed.key)
+
+    def _machine_changed(self, old: Machine | None, new: Machine | None) -> None:
+        changed = new or old
+        assert changed is not None
+        if old is not None and new is not None and not _matters(old, new):
+            return
+        owners = {_set_key(machine) for machine in (old, new) if machine is not None} - {None}
+        for key in owners:
+            assert key is not None
+            if old is None:
+                self._expectations.created(key)
+            if new is None or is_going(new):
+                self._expectations.deleted(key, changed.metadata.uid)
+            if new is None or not is_active(new):
+                self._soon(key)
+            else:
+                self.queue.add_after(key, BATCH_SECONDS)
+        if new is not None and not controller_uid(new):
+            self._offer(new)
+
+    def _soon(self, key: Key) -> None:
+        """At once, unless the set waits for more of the same anyway."""
+        if self._expectations.unmet_seconds(key):
+            self.queue.add_after(key, BATCH_SECONDS)
+        else:
+            self.queue.add(key)
+
+    def _offer(self, orphan: Machine) -> None:
+        for candidate in self.sets.indexed("namespace", orphan.metadata.namespace):
+            try:
+                matches = selector_of(candidate).matches(orphan.metadata.labels)
+            except Terminal:
+                continue
+            if matches:
+                self.queue.add(candidate.key)
+
+
+def selector_of(replica_set: ReplicaSet) -> LabelSelector:
+    """The set's selector.
+
+    Raises Terminal for one that cannot be read or does not match the set's own template: such a
+    set, which admission refuses, would make machines for ever without owning any.
+    """
+    document: dict[str, Any] = msgspec.to_builtins(replica_set.spec.selector)
+    labels = replica_set.spec.template.metadata.labels
+    try:
+        selector = label_selector(document)
+    except BadRequest as error:
+        raise Terminal(f"spec.selector cannot be read: {error}") from error
+    if not labels or not selector.matches(labels):
+        raise Terminal("spec.selector does not match spec.template.metadata.labels")
+    return selector
+
+
+def _claimants(machine: Machine) -> tuple[str]:
+    return (controller_uid(machine) or _orphans(machine.metadata.namespace),)
+
+
+def _orphans(namespace: str) -> str:
+    return f"orphans of {namespace}"
+
+
+def _set_key(machine: Machine) -> Key | None:
+    for owner in machine.metadata.owner_references:
+        group = owner.api_version.partition("/")[0]
+        if owner.controller and (group, owner.kind) == (GROUP, ReplicaSet.kind):
+            return Key(machine.metadata.namespace, owner.name)
+    return None
+
+
+def _matters(old: Machine, new: Machine) -> bool:
+    """Whether a change of a machine is one that its set acts upon or counts."""
+    return (
+        is_active(old) is not is_active(new)
+        or is_ready(old) is not is_ready(new)
+        or is_going(old) is not is_going(new)
+        or old.metadata.labels != new.metadata.labels
+        or old.metadata.owner_references != new.metadata.owner_references
+    )

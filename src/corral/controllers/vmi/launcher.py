@@ -1,0 +1,210 @@
+"""The pod of a machine: where it runs, and what it takes from its node.  Pure.
+
+Labels, annotations and names are KubeVirt's, since services, autoscalers and people select by
+them.  What is asked of the node differs: KubeVirt's pod holds libvirt and three more daemons
+beside QEMU, a pod of corral holds QEMU alone.
+"""
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import msgspec
+
+from corral import __version__
+from corral.api.images import pull_policy
+from corral.api.kinds.domain import Cpu, Resources
+from corral.api.kinds.vmi import VirtualMachineInstance
+from corral.api.kinds.volumes import ContainerDisk
+from corral.api.object import Document, Quantity
+from corral.api.quantity import Amount, Form, bytes_of, parse
+from corral.reconcile.objects import owner_reference
+
+CREATED_BY = "kubevirt.io/created-by"
+NODE_NAME = "kubevirt.io/nodeName"
+COMPUTE = "compute"
+IMAGE = f"corral/launcher:{__version__}"
+"""What the container of a machine is called; the node runs QEMU instead of pulling it."""
+
+DEFAULT_GRACE_SECONDS = 30
+_LAUNCHER_GRACE_SECONDS = 30
+"""How much longer than its guest a pod may take to end."""
+
+CPU_RATIO = 100
+"""Virtual processors that share a real one, where a machine names no cpu request.
+
+KubeVirt's cpuAllocationRatio is 10 (100m a processor), with which a machine of two cores is full
+at twenty guests.  An idle guest takes 1m or 2m, memory is what runs out first, and whoever needs a
+share of the processors, or scales by their use, names a request.  With 100 (10m) two cores take
+what 16 GiB of memory can hold.
+"""
+
+_MEBIBYTE = 2**20
+_QEMU_BYTES = 64 * _MEBIBYTE
+"""QEMU's own code, heap, devices and translated code: 35 to 50 MiB measured beside the guest's
+memory of slim machines (KubeVirt's launcher: 240 MiB)."""
+_VCPU_BYTES = 8 * _MEBIBYTE
+"""Stack and translation state of each processor after the first (KubeVirt: the same for each)."""
+_PAGE_TABLE_SHARE = 512
+"""Page tables take this fraction of the guest's memory (KubeVirt: the same)."""
+
+_DISK_REQUESTS = {"cpu": "1m", "memory": "1M"}
+_DISK_LIMITS = {"cpu": "10m", "memory": "40M"}
+
+_LONGEST_LABEL = 63
+_OBSERVED = frozenset(
+    {
+        "kubevirt.io/latest-observed-api-version",
+        "kubevirt.io/storage-observed-api-version",
+    }
+)
+
+
+def pod_for(vmi: VirtualMachineInstance, *, cpu_ratio: int = CPU_RATIO) -> Document:
+    """The pod that holds a machine's place (KubeVirt's template.go)."""
+    spec = vmi.spec
+    grace = spec.termination_grace_period_seconds
+    disks = list(_container_disks(vmi))
+    pod_spec = {
+        "restartPolicy": "Never",
+        "terminationGracePeriodSeconds": (
+            (DEFAULT_GRACE_SECONDS if grace is None else grace) + _LAUNCHER_GRACE_SECONDS
+        ),
+        "enableServiceLinks": False,
+        "automountServiceAccountToken": False,
+        "hostname": hostname(vmi),
+        "subdomain": spec.subdomain,
+        "nodeSelector": spec.node_selector,
+        "affinity": _plain(spec.affinity),
+        "tolerations": _plain(spec.tolerations),
+        "topologySpreadConstraints": _plain(spec.topology_spread_constraints),
+        "schedulerName": spec.scheduler_name,
+        "priorityClassName": spec.priority_class_name,
+        "dnsPolicy": spec.dns_policy,
+        "dnsConfig": _plain(spec.dns_config),
+        "serviceAccountName": spec.service_account_name,
+        "imagePullSecrets": _pull_secrets(disks),
+        "containers": [
+            {
+                "name": COMPUTE,
+                "image": IMAGE,
+                "imagePullPolicy": "IfNotPresent",
+                "resources": compute_resources(vmi, cpu_ratio=cpu_ratio),
+            },
+            *(_disk_container(name, disk) for name, disk in disks),
+        ],
+    }
+    return {
+        "metadata": {
+            "generateName": f"virt-launcher-{vmi.metadata.name}-",
+            "namespace": vmi.metadata.namespace,
+            "labels": _labels(vmi),
+            "annotations": _annotations(vmi),
+            "ownerReferences": [owner_reference(vmi)],
+        },
+        "spec": {
+            field: value for field, value in pod_spec.items() if value not in (None, "", [], {})
+        },
+    }
+
+
+def compute_resources(
+    vmi: VirtualMachineInstance, *, cpu_ratio: int = CPU_RATIO
+) -> dict[str, dict[str, Quantity]]:
+    """What the machine takes from its node (KubeVirt's renderresources.go, other constants)."""
+    resources = vmi.spec.domain.resources or Resources()
+    requests, limits = dict(resources.requests), dict(resources.limits)
+    if "cpu" not in requests:
+        share = -(-vcpus(vmi) * 1000 // max(cpu_ratio, 1))
+        requests["cpu"] = limits.get("cpu", f"{share}m")
+    own = overhead(vmi)
+    if resources.overcommit_guest_overhead:
+        requests["memory"] = str(requested_memory(vmi))
+    else:
+        requests["memory"] = str(requested_memory(vmi) + own)
+    if "memory" in limits:
+        limits["memory"] = str(parse(limits["memory"]) + own)
+    return {"requests": requests, "limits": limits} if limits else {"requests": requests}
+
+
+def requested_memory(vmi: VirtualMachineInstance) -> Amount:
+    """Memory for the guest: what is requested, else the limit, else what the guest sees."""
+    resources, memory = vmi.spec.domain.resources or Resources(), vmi.spec.domain.memory
+    guest = memory.guest if memory is not None else None
+    return parse(resources.requests.get("memory") or resources.limits.get("memory") or guest or 0)
+
+
+def overhead(vmi: VirtualMachineInstance) -> Amount:
+    """Memory that QEMU takes beside the guest's."""
+    guest_bytes = bytes_of(str(requested_memory(vmi)))
+    share = guest_bytes // _PAGE_TABLE_SHARE
+    whole = _QEMU_BYTES + share + (vcpus(vmi) - 1) * _VCPU_BYTES
+    return parse(whole - whole % 1024) + Amount(0, Form.BINARY)
+
+
+def vcpus(vmi: VirtualMachineInstance) -> int:
+    """Virtual processors: by the topology, else as many as the cpu limit or request needs."""
+    cpu = vmi.spec.domain.cpu or Cpu()
+    topology = (cpu.sockets, cpu.cores, cpu.threads)
+    if any(topology):
+        sockets, cores, threads = (count or 1 for count in topology)
+        return sockets * cores * threads
+    resources = vmi.spec.domain.resources or Resources()
+    return max(1, bytes_of(resources.limits.get("cpu") or resources.requests.get("cpu") or 1))
+
+
+def hostname(vmi: VirtualMachineInstance) -> str:
+    """The guest's name: as specified, else the first part of the object's name."""
+    return (vmi.spec.hostname or vmi.metadata.name.partition(".")[0])[:_LONGEST_LABEL].rstrip("-")
+
+
+def _labels(vmi: VirtualMachineInstance) -> Mapping[str, str]:
+    name = vmi.metadata.name
+    if len(name) > _LONGEST_LABEL:
+        digest = hashlib.sha1(name.encode(), usedforsecurity=False).hexdigest()[:8]
+        name = f"{name[:54]}-{digest}"
+    return {
+        **vmi.metadata.labels,
+        "kubevirt.io": "virt-launcher",
+        CREATED_BY: vmi.metadata.uid,
+        "vm.kubevirt.io/name": hostname(vmi),
+        "vmi.kubevirt.io/id": name,
+    }
+
+
+def _annotations(vmi: VirtualMachineInstance) -> Mapping[str, str]:
+    inherited = {
+        name: value
+        for name, value in vmi.metadata.annotations.items()
+        if not name.startswith("kubectl.kubernetes.io") and name not in _OBSERVED
+    }
+    return {
+        **inherited,
+        "kubevirt.io/domain": vmi.metadata.name,
+        "kubevirt.io/migrationTransportUnix": "true",
+        "kubectl.kubernetes.io/default-container": COMPUTE,
+    }
+
+
+def _container_disks(vmi: VirtualMachineInstance) -> Iterator[tuple[str, ContainerDisk]]:
+    for volume in vmi.spec.volumes:
+        if volume.container_disk is not None:
+            yield volume.name, volume.container_disk
+
+
+def _disk_container(name: str, disk: ContainerDisk) -> Document:
+    return {
+        "name": f"volume{name}",
+        "image": disk.image,
+        "imagePullPolicy": disk.image_pull_policy or pull_policy(disk.image),
+        "resources": {"requests": _DISK_REQUESTS, "limits": _DISK_LIMITS},
+    }
+
+
+def _pull_secrets(disks: list[tuple[str, ContainerDisk]]) -> list[Document]:
+    names = dict.fromkeys(disk.image_pull_secret for _, disk in disks if disk.image_pull_secret)
+    return [{"name": name} for name in names]
+
+
+def _plain(value: Any) -> Any:
+    return msgspec.to_builtins(value)

@@ -1,0 +1,252 @@
+"""How far a machine is, judged by its pod, and what follows.  Pure.
+
+Phases until Scheduled, the conditions Ready, PodScheduled and part of Synchronized, and the
+finalizer belong to this loop; Running and how a machine ended are told by the node that runs it.
+The rules are KubeVirt's (virt-controller, lifecycle.go).
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+import msgspec
+from lightkube.models.core_v1 import Pod, PodCondition
+
+from corral.api.conditions import remove_condition, set_condition
+from corral.api.kinds.vmi import FINAL_PHASES, FINALIZER, VirtualMachineInstance
+from corral.api.object import Condition, Document
+from corral.api.time import rfc3339
+from corral.controllers.vmi.launcher import COMPUTE, NODE_NAME
+from corral.reconcile.objects import is_going, uid_of
+
+IMAGE_REASONS = frozenset(
+    {"ErrImagePull", "ImagePullBackOff", "ErrImageNeverPull", "InvalidImageName"}
+)
+"""Why a container waits that the machine's condition Synchronized repeats."""
+FAILED_CREATE = "FailedCreate"
+_OUR_SYNCHRONIZED = IMAGE_REASONS | {FAILED_CREATE}
+_UNPLACED = frozenset({"", "Pending"})
+_PLACED = frozenset({"Scheduled", "Running"})
+_POD_ENDED = frozenset({"Succeeded", "Failed"})
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What to do about a machine."""
+
+    create_pod: bool = False
+    delete_pods: tuple[Pod, ...] = ()
+    force: bool = False
+    """The machine is over: its pods need no time to end."""
+    patch: Document | None = None
+    """A merge patch of the machine, valid for the version that was looked at."""
+
+
+def plan(
+    vmi: VirtualMachineInstance,
+    pods: Sequence[Pod],
+    now: datetime,
+    *,
+    create_error: str = "",
+) -> Plan:
+    """What follows from a machine and the pods that it owns.
+
+    ``create_error`` says why its pod could not be made a moment ago.
+    """
+    pod = current(pods)
+    if pod is None and vmi.status.phase in _UNPLACED and not is_going(vmi) and not create_error:
+        return Plan(create_pod=True)
+    phase = next_phase(vmi, pod)
+    final = phase in FINAL_PHASES
+    doomed: tuple[Pod, ...] = ()
+    if is_going(vmi) and (final or vmi.status.phase not in _PLACED):
+        # A pod that is going already has a node that ends it in its own time.
+        doomed = tuple(each for each in pods if not is_going(each))
+    return Plan(
+        delete_pods=doomed,
+        force=final,
+        patch=patch(vmi, pod, phase, now, create_error=create_error),
+    )
+
+
+def current(pods: Sequence[Pod]) -> Pod | None:
+    """The pod that counts: one that stays rather than one that goes, then the newest."""
+    return max(
+        pods,
+        key=lambda pod: (not is_going(pod), str(pod.metadata and pod.metadata.creationTimestamp)),
+        default=None,
+    )
+
+
+def next_phase(vmi: VirtualMachineInstance, pod: Pod | None) -> str:
+    """The phase that the pod's state leads to."""
+    phase = vmi.status.phase
+    if phase in FINAL_PHASES:
+        return phase
+    if pod is None:
+        return "Pending" if phase in _UNPLACED and not is_going(vmi) else "Failed"
+    ended = _pod_phase(pod)
+    if phase in _PLACED:
+        return ended if ended in _POD_ENDED else phase
+    if ended in _POD_ENDED or (is_going(pod) and not is_going(vmi)):
+        return "Failed"
+    return "Scheduled" if is_placed(pod) and not is_going(pod) else "Scheduling"
+
+
+def is_placed(pod: Pod) -> bool:
+    """Whether a node has taken the pod on: the machine's container runs there."""
+    if not node_of(pod) or pod.status is None:
+        return False
+    return any(
+        container.name == COMPUTE and container.state is not None and container.state.running
+        for container in pod.status.containerStatuses or ()
+    )
+
+
+def node_of(pod: Pod) -> str:
+    return (pod.spec and pod.spec.nodeName) or ""
+
+
+def patch(
+    vmi: VirtualMachineInstance,
+    pod: Pod | None,
+    phase: str,
+    now: datetime,
+    *,
+    create_error: str = "",
+) -> Document | None:
+    """The merge patch that says all this on the machine, or None when all is said already."""
+    status: Document = {}
+    metadata: Document = {}
+    old = vmi.status
+    if phase != old.phase:
+        status["phase"] = phase
+        status["phaseTransitionTimestamps"] = [
+            *msgspec.to_builtins(old.phase_transition_timestamps),
+            {"phase": phase, "phaseTransitionTimestamp": rfc3339(now)},
+        ]
+    told = conditions(vmi, pod, phase, create_error=create_error)
+    if (changed := merged(old.conditions, told, now)) is not None:
+        status["conditions"] = changed
+    if pod is not None and phase in _PLACED:
+        status |= _placement(vmi, pod)
+        if vmi.metadata.labels.get(NODE_NAME) != node_of(pod):
+            metadata["labels"] = {NODE_NAME: node_of(pod)}
+    if pod is None and phase in FINAL_PHASES and FINALIZER in vmi.metadata.finalizers:
+        kept = [each for each in vmi.metadata.finalizers if each != FINALIZER]
+        metadata["finalizers"] = kept or None
+    if not status and not metadata:
+        return None
+    # The list of conditions is shared with the node: never write over what was not seen.
+    metadata["resourceVersion"] = vmi.metadata.resource_version
+    return {"metadata": metadata, **({"status": status} if status else {})}
+
+
+def _placement(vmi: VirtualMachineInstance, pod: Pod) -> Document:
+    """Where the machine is; only what is not said already."""
+    assert pod.status is not None
+    said: Document = {}
+    active = {uid_of(pod): node_of(pod)}
+    if vmi.status.node_name != node_of(pod):
+        said["nodeName"] = node_of(pod)
+    if vmi.status.active_pods != active:
+        said["activePods"] = {**dict.fromkeys(vmi.status.active_pods), **active}
+    if pod.status.qosClass and vmi.status.qos_class != pod.status.qosClass:
+        said["qosClass"] = pod.status.qosClass
+    return said
+
+
+def conditions(
+    vmi: VirtualMachineInstance, pod: Pod | None, phase: str, *, create_error: str = ""
+) -> Mapping[str, Condition | None]:
+    """The conditions that this loop tells; None for one that is to be absent."""
+    told: dict[str, Condition | None] = {"Ready": ready(pod, phase)}
+    unscheduled = _pod_condition(pod, "PodScheduled")
+    if unscheduled is not None and unscheduled.status == "False":
+        told["PodScheduled"] = _copy(unscheduled)
+    else:
+        told["PodScheduled"] = None
+    if create_error:
+        told["Synchronized"] = _false("Synchronized", FAILED_CREATE, create_error)
+    elif (image := _image_problem(pod)) is not None:
+        told["Synchronized"] = image
+    elif any(
+        each.type == "Synchronized" and each.reason in _OUR_SYNCHRONIZED
+        for each in vmi.status.conditions
+    ):
+        told["Synchronized"] = None
+    return told
+
+
+def ready(pod: Pod | None, phase: str) -> Condition:
+    """Whether the machine can serve, as far as its pod tells; evaluated in KubeVirt's order."""
+    if pod is None:
+        text = "virt-launcher pod has not yet been scheduled"
+        return _false("Ready", "PodNotExists", text)
+    if is_going(pod):
+        return _false("Ready", "PodTerminating", "virt-launcher pod is terminating")
+    if phase != "Running":
+        return _false("Ready", "GuestNotRunning", "Guest VM is not reported as running")
+    copied = _pod_condition(pod, "Ready")
+    if copied is None:
+        text = "virt-launcher pod is missing the Ready condition"
+        return _false("Ready", "PodConditionMissing", text)
+    return _copy(copied)
+
+
+def merged(
+    old: Iterable[Condition], told: Mapping[str, Condition | None], now: datetime
+) -> list[Document] | None:
+    """The conditions with what is told in its place, or None when nothing changes.
+
+    A condition keeps its transition time for as long as it keeps its status.
+    """
+    before = msgspec.to_builtins(list(old))
+    after = before
+    for name, condition in told.items():
+        if condition is None:
+            after = remove_condition(after, name)
+        else:
+            after = set_condition(
+                after,
+                name,
+                condition.status,
+                reason=condition.reason,
+                message=condition.message,
+                now=rfc3339(now),
+            )
+    return None if after == before else [{"lastProbeTime": None, **each} for each in after]
+
+
+def _false(name: str, reason: str, message: str) -> Condition:
+    return Condition(type=name, status="False", reason=reason, message=message)
+
+
+def _copy(condition: PodCondition) -> Condition:
+    return Condition(
+        type=condition.type,
+        status=condition.status,
+        reason=condition.reason or "",
+        message=condition.message or "",
+    )
+
+
+def _pod_phase(pod: Pod) -> str:
+    return (pod.status and pod.status.phase) or ""
+
+
+def _pod_condition(pod: Pod | None, name: str) -> PodCondition | None:
+    if pod is None or pod.status is None:
+        return None
+    return next((each for each in pod.status.conditions or () if each.type == name), None)
+
+
+def _image_problem(pod: Pod | None) -> Condition | None:
+    if pod is None or pod.status is None:
+        return None
+    statuses = (*(pod.status.initContainerStatuses or ()), *(pod.status.containerStatuses or ()))
+    for container in statuses:
+        waiting = container.state.waiting if container.state is not None else None
+        if waiting is not None and waiting.reason in IMAGE_REASONS:
+            return _false("Synchronized", waiting.reason or "", waiting.message or "")
+    return None

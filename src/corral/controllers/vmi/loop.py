@@ -1,0 +1,146 @@
+"""The loop of machines: makes their pods, says how far they are, lets them go."""
+
+from functools import partial
+
+from lightkube.models.core_v1 import Pod
+
+from corral.api.errors import ApiError, NotFound
+from corral.api.kinds.vmi import FINALIZER, GROUP, VirtualMachineInstance
+from corral.api.object import Key
+from corral.controllers.vmi import lifecycle
+from corral.controllers.vmi.launcher import CPU_RATIO, pod_for
+from corral.reconcile.batch import each
+from corral.reconcile.controller import Controller, Result
+from corral.reconcile.expectations import Expectations
+from corral.reconcile.objects import controller_uid, is_going, key_of, owners_of, uid_of
+from corral.reconcile.queue import WorkQueue
+from corral.reconcile.world import World
+
+Machine = VirtualMachineInstance
+
+COMPONENT = "virtualmachine-controller"
+WORKERS = 64
+"""Machines that are worked on at once: most of that time is waiting for a write to be durable."""
+
+
+def controller(world: World, *, cpu_ratio: int = CPU_RATIO) -> Controller[Key]:
+    """The controller of machines; ``cpu_ratio`` as in ``launcher.CPU_RATIO``."""
+    loop = Machines(world, cpu_ratio)
+    return Controller(
+        "vmi",
+        loop.reconcile,
+        queue=loop.queue,
+        sources=(loop.machines, loop.pods),
+        workers=WORKERS,
+    )
+
+
+class Machines:
+    """The loop's caches and what it remembers between two looks at a machine."""
+
+    def __init__(self, world: World, cpu_ratio: int) -> None:
+        self.queue = WorkQueue[Key]()
+        self.machines = world.informers.of(Machine)
+        self.pods = world.informers.of(Pod)
+        self._world = world
+        self._client = world.client
+        self._recorder = world.recorder(COMPONENT)
+        self._expectations = Expectations[Key](world.monotonic)
+        self._cpu_ratio = cpu_ratio
+        self.pods.index("controller", lambda pod: (controller_uid(pod),))
+        self.machines.handle(self._machine_changed)
+        self.pods.handle(self._pod_changed)
+
+    async def reconcile(self, key: Key) -> Result | None:
+        """Bring one machine a step further (KubeVirt's lifecycle.go, execute)."""
+        vmi = self.machines.get(key)
+        if vmi is None:
+            self._expectations.forget(key)
+            return None
+        if unmet := self._expectations.unmet_seconds(key):
+            return Result(requeue_after=unmet)
+        pods = self.pods.indexed("controller", vmi.metadata.uid)
+        now = self._world.clock()
+        decided = lifecycle.plan(vmi, pods, now)
+        error: ApiError | None = None
+        if decided.create_pod:
+            try:
+                pods = [await self._create_pod(vmi)]
+            except ApiError as refusal:
+                error = refusal
+            decided = lifecycle.plan(
+                vmi, pods, now, create_error=f"Error creating pod: {error}" if error else ""
+            )
+        if decided.delete_pods:
+            await self._delete_pods(vmi, decided)
+        if decided.patch is not None:
+            await self._client.patch(Machine, key, decided.patch)
+        if error is not None:
+            raise error
+        return None
+
+    async def _create_pod(self, vmi: Machine) -> Pod:
+        self._expectations.expect(vmi.key, creations=1)
+        try:
+            pod = await self._client.create(Pod, pod_for(vmi, cpu_ratio=self._cpu_ratio))
+        except ApiError as error:
+            self._expectations.created(vmi.key)
+            text = f"Error creating pod: {error}"
+            self._recorder.event(vmi, "Warning", lifecycle.FAILED_CREATE, text)
+            raise
+        text = f"Created virtual machine pod {key_of(pod).name}"
+        self._recorder.event(vmi, "Normal", "SuccessfulCreate", text)
+        return pod
+
+    async def _delete_pods(self, vmi: Machine, decided: lifecycle.Plan) -> None:
+        grace_seconds = 0 if decided.force else None
+        refused = await each(
+            decided.delete_pods, partial(self._delete_pod, vmi, grace_seconds=grace_seconds)
+        )
+        if refused:
+            raise refused[0]
+
+    async def _delete_pod(self, vmi: Machine, pod: Pod, *, grace_seconds: int | None) -> None:
+        key = key_of(pod)
+        try:
+            await self._client.delete(Pod, key, uid=uid_of(pod), grace_seconds=grace_seconds)
+        except NotFound:
+            return
+        except ApiError as error:
+            text = f"Error deleting pod: {error}"
+            self._recorder.event(vmi, "Warning", "FailedDelete", text)
+            raise
+        text = f"Deleted virtual machine pod {key.name}"
+        self._recorder.event(vmi, "Normal", "SuccessfulDelete", text)
+
+    def _machine_changed(self, old: Machine | None, new: Machine | None) -> None:
+        if new is not None and (old is None or _matters(old, new)):
+            self.queue.add(new.key)
+        elif new is None and old is not None:
+            self._expectations.forget(old.key)
+
+    def _pod_changed(self, old: Pod | None, new: Pod | None) -> None:
+        key = next((found for pod in (new, old) if pod and (found := _machine_key(pod))), None)
+        if key is None:
+            return
+        if old is None:
+            self._expectations.created(key)
+        self.queue.add(key)
+
+
+def _machine_key(pod: Pod) -> Key | None:
+    for owner in owners_of(pod):
+        group = owner.api_version.partition("/")[0]
+        if owner.controller and (group, owner.kind) == (GROUP, Machine.kind):
+            return Key(key_of(pod).namespace, owner.name)
+    return None
+
+
+def _matters(old: Machine, new: Machine) -> bool:
+    """Whether a change is one that may call for a step."""
+    return (
+        old.status.phase != new.status.phase
+        or old.status.conditions != new.status.conditions
+        or is_going(old) is not is_going(new)
+        or (FINALIZER in old.metadata.finalizers) is not (FINALIZER in new.metadata.finalizers)
+    )
