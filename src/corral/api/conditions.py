@@ -35,12 +35,13 @@ def set_condition(
 ) -> list[ConditionDocument]:
     """The conditions with one set; its transition time moves only when its status turns.
 
-    ``status`` is ``True``, ``False`` or ``Unknown``; ``now`` is a time in RFC 3339.  What others noted in the
-    condition (``lastProbeTime``, ``observedGeneration``) is kept.
+    ``status`` is ``True``, ``False`` or ``Unknown``; ``now`` is a time in RFC 3339.  What
+    others noted in the condition (``lastProbeTime``, ``observedGeneration``) is kept.
     """
     old = get_condition(conditions, condition_type) or {}
-    turned = now if old.get("status") != status else old.get("lastTransitionTime") or now
-    new = old | {"type": condition_type, "status": status, "lastTransitionTime": turned}
+    since = old.get("lastTransitionTime") if old.get("status") == status else None
+    new = old | {"type": condition_type, "status": status}
+    new["lastTransitionTime"] = since or now
     for name, value in (("reason", reason), ("message", message)):
         if value:
             new[name] = value

@@ -1,46 +1,127 @@
-"""Which machines and sets of machines are refused: KubeVirt's validating webhooks."""
+"""Which machines and sets of machines are refused: KubeVirt's validating webhooks.
 
-from corral.api.errors import ApiError, Cause
+``rules`` holds what is wrong with a spec anywhere, ``effects`` what this version cannot do; here is
+what depends on the kind, on what was stored before, and on who asks.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from corral.api.errors import BadRequest, Cause
 from corral.api.kind import Verdict, at
+from corral.api.kinds.effects import effects
+from corral.api.kinds.rules import check_spec
+from corral.api.kinds.rules.capacity import NOTHING, amount
+from corral.api.kinds.vmi import Spec
 from corral.api.object import Document
 from corral.api.selectors import label_selector
 
 COMPONENTS = ("system:serviceaccount:kubevirt:", "system:node:")
 """How the names of our own components' users begin; they write what people may not."""
+RESERVED_LABELS = frozenset(
+    {
+        "kubevirt.io/created-by",
+        "kubevirt.io/migrationJobUID",
+        "kubevirt.io/nodeName",
+        "kubevirt.io/migrationTargetNodeName",
+        "kubevirt.io/schedulable",
+        "kubevirt.io/install-strategy",
+    }
+)
+"""Labels of machines by which components find each other; people may not set them."""
 
 
 def is_component(user: str) -> bool:
+    """Whether a user is one of our own components."""
     return user.startswith(COMPONENTS)
 
 
 def keep_status(document: Document, old: Document, user: str) -> None:
     """Undo what a person changes in a machine's status; KubeVirt does so in silence."""
-    if not is_component(user):
-        document.pop("status", None)
-        if "status" in old:
-            document["status"] = old["status"]
+    if is_component(user):
+        return
+    document.pop("status", None)
+    if "status" in old:
+        document["status"] = old["status"]
 
 
 def validate_instance(document: Document, old: Document | None, user: str) -> Verdict:
     """The rules for a VirtualMachineInstance."""
-    verdict = Verdict()
-    if old is not None and not is_component(user) and document["spec"] != old["spec"]:
-        verdict.causes.append(Cause("spec", "update of VMI object is restricted"))
+    trusted = is_component(user)
+    if old is not None:
+        return Verdict([] if trusted else list(_check_update(document, old)))
+    verdict = _judge(document["spec"], "spec", warn=not trusted)
+    verdict.causes += _check_memory_is_requested(document["spec"])
+    if not trusted and _reserved(document):
+        message = "creation of the following reserved kubevirt.io/ labels on a VMI object is "
+        verdict.causes.append(
+            Cause("metadata.labels", f"{message}prohibited", "FieldValueNotSupported")
+        )
     return verdict
 
 
-def validate_replica_set(document: Document, _old: Document | None, _user: str) -> Verdict:
+def validate_replica_set(document: Document, old: Document | None, user: str) -> Verdict:
     """The rules for a VirtualMachineInstanceReplicaSet, and for the machines it will make."""
-    verdict = Verdict()
-    template = at(document, "spec", "template")
+    spec = document.get("spec") or {}
+    template = spec.get("template")
     if template is None:
-        verdict.causes.append(Cause("spec.template", "missing virtual machine template."))
-        return verdict
-    labels = at(template, "metadata", "labels")
-    try:
-        if not label_selector(at(document, "spec", "selector")).matches(labels):
-            message = "selector does not match labels."
-            verdict.causes.append(Cause("spec.selector", message))
-    except ApiError as error:
-        verdict.causes.append(Cause("spec.selector", error.message))
+        message = "missing virtual machine template."
+        return Verdict([Cause("spec.template", message, "FieldValueRequired")])
+    changed = old is None or template != at(old, "spec", "template")
+    verdict = _judge(
+        template["spec"], "spec.template.spec", warn=changed and not is_component(user)
+    )
+    replicas = spec.get("replicas")
+    if replicas is not None and replicas < 0:
+        message = f"Invalid value: {replicas}: should be a non-negative integer"
+        verdict.causes.append(Cause("spec.replicas", f"spec.replicas: {message}"))
+    verdict.causes += _check_selector(spec.get("selector"), at(template, "metadata", "labels"))
     return verdict
+
+
+def _judge(document: dict[str, Any], path: str, *, warn: bool) -> Verdict:
+    """What holds for a machine's spec, wherever it stands."""
+    try:
+        causes = list(check_spec(msgspec.convert(document, Spec), path))
+    except msgspec.ValidationError as error:
+        return Verdict([Cause(path, f"{path}: {error}")])
+    refused, warnings = effects(document, path)
+    return Verdict(causes + refused, warnings if warn else [])
+
+
+def _check_update(document: Document, old: Document) -> Iterator[Cause]:
+    if document.get("spec") != old.get("spec"):
+        yield Cause("spec", "update of VMI object is restricted", "FieldValueNotSupported")
+    if _reserved(document) != _reserved(old):
+        message = "modification of the following reserved kubevirt.io/ labels on a VMI object is "
+        yield Cause("metadata.labels", f"{message}prohibited", "FieldValueNotSupported")
+
+
+def _reserved(document: Document) -> dict[str, str]:
+    labels = at(document, "metadata", "labels") or {}
+    return {name: value for name, value in labels.items() if name in RESERVED_LABELS}
+
+
+def _check_memory_is_requested(spec: dict[str, Any]) -> Iterator[Cause]:
+    memory = at(spec, "domain", "memory") or {}
+    requested = at(spec, "domain", "resources", "requests", "memory")
+    if "guest" in memory or "hugepages" in memory or amount(requested) > NOTHING:
+        return
+    fields = (
+        "'spec.domain.memory.guest', 'spec.domain.memory.hugepages.size' "
+        "or 'spec.domain.resources.requests.memory'"
+    )
+    message = f"no memory requested, at least one of {fields} must be set"
+    yield Cause("", message, "FieldValueRequired")
+
+
+def _check_selector(
+    selector: dict[str, Any] | None, labels: dict[str, str] | None
+) -> Iterator[Cause]:
+    try:
+        if not label_selector(selector).matches(labels):
+            yield Cause("spec.selector", "selector does not match labels.")
+    except BadRequest as error:
+        yield Cause("spec.selector", error.message)

@@ -1,0 +1,181 @@
+"""Which fields of a machine's spec have an effect here, and what is said of the others.
+
+KubeVirt's fields are all known, so that manifests travel both ways, but not all are acted upon.  A
+field is refused where the guest would come up without its data, its network, its protection or a
+device that it cannot do without; every other field without effect is accepted with a warning that
+names it.  Nothing is ignored in silence: what no table names is warned of.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from corral.api.errors import Cause
+
+Tree = Mapping[str, Any]
+"""Fields of an object: True (acted upon), a frozenset (values that are acted upon), a Tree of the
+fields below, or text: why it is refused."""
+
+SWITCHED_ON: Tree = {"enabled": frozenset({True})}
+"""A feature that every machine has: saying so changes nothing, switching it off does."""
+_LACKS = "the guest would start without "
+UNSET: tuple[Any, ...] = (None, False, "", [])
+"""Values that ask for nothing.  An empty object is not among them: ``watchdog: {}`` asks."""
+
+DISK: Tree = {
+    "name": True,
+    "disk": {"bus": True, "readonly": True},
+    "cdrom": {"bus": True, "readonly": frozenset({True}), "tray": frozenset({"closed"})},
+    "lun": {"bus": True, "readonly": True, "reservation": "no other host would respect it"},
+    "bootOrder": True,
+    "serial": True,
+    "dedicatedIOThread": frozenset({False}),
+    "errorPolicy": frozenset({"stop"}),
+    "changedBlockTracking": frozenset({False}),
+}
+INTERFACE: Tree = {
+    "name": True,
+    "model": True,
+    "bridge": True,
+    "masquerade": True,
+    "macAddress": True,
+    "bootOrder": True,
+    "state": frozenset({"up"}),
+    "sriov": _LACKS + "its network device",
+    "slirp": "KubeVirt dropped it in 1.3; use masquerade",
+    "macvtap": "KubeVirt dropped it in 1.3; use masquerade",
+    "passt": "KubeVirt dropped it in 1.3; use masquerade",
+    "passtBinding": "use masquerade",
+    "binding": "there are no binding plugins; use masquerade",
+}
+DEVICES: Tree = {
+    "disks": DISK,
+    "interfaces": INTERFACE,
+    "rng": True,
+    "autoattachPodInterface": True,
+    "autoattachGraphicsDevice": True,
+    "autoattachSerialConsole": True,
+    "autoattachInputDevice": frozenset({False}),
+    "autoattachVSOCK": frozenset({False}),
+    "logSerialConsole": frozenset({True}),
+    "blockMultiQueue": frozenset({False}),
+    "networkInterfaceMultiqueue": frozenset({False}),
+    "useVirtioTransitional": frozenset({False}),
+    "disableHotplug": True,
+    "filesystems": _LACKS + "the files that it shares",
+    "gpus": _LACKS + "its device",
+    "hostDevices": _LACKS + "its device",
+    "tpm": _LACKS + "the secrets that it keeps",
+}
+DOMAIN: Tree = {
+    "devices": DEVICES,
+    "resources": {
+        "requests": True,
+        "limits": True,
+        "overcommitGuestOverhead": frozenset({False}),
+    },
+    "cpu": {
+        "cores": True,
+        "sockets": True,
+        "threads": True,
+        "model": frozenset({"host-model", "host-passthrough"}),
+        "dedicatedCpuPlacement": frozenset({False}),
+        "isolateEmulatorThread": frozenset({False}),
+    },
+    "memory": {"guest": True},
+    "machine": {"type": True},
+    "firmware": {
+        "uuid": True,
+        "serial": True,
+        "bootloader": {
+            "bios": {"useSerial": frozenset({False})},
+            "efi": "a guest that needs UEFI firmware would not start",
+        },
+        "kernelBoot": "the guest would start another kernel, or none",
+    },
+    "clock": {"utc": {}},
+    "features": {
+        "acpi": SWITCHED_ON,
+        "apic": {**SWITCHED_ON, "endOfInterrupt": frozenset({False})},
+    },
+    "launchSecurity": "the guest's memory would not be protected from its host",
+    "rebootPolicy": frozenset({"Reboot"}),
+}
+_NO_SOURCE = _LACKS + "its data"
+VOLUME: Tree = {
+    "name": True,
+    "containerDisk": True,
+    "cloudInitNoCloud": True,
+    "emptyDisk": True,
+    "cloudInitConfigDrive": "use cloudInitNoCloud",
+    **dict.fromkeys(
+        (
+            "ephemeral",
+            "persistentVolumeClaim",
+            "dataVolume",
+            "hostDisk",
+            "configMap",
+            "secret",
+            "downwardAPI",
+            "serviceAccount",
+            "downwardMetrics",
+            "sysprep",
+            "memoryDump",
+            "containerPath",
+        ),
+        _NO_SOURCE,
+    ),
+}
+_NO_NETWORK = "the guest would be on another network than the one it asks for"
+NETWORK: Tree = {
+    "name": True,
+    "pod": {},
+    "multus": _NO_NETWORK,
+    "resourceClaim": _NO_NETWORK,
+}
+SPEC: Tree = {
+    "domain": DOMAIN,
+    "volumes": VOLUME,
+    "networks": NETWORK,
+    "architecture": True,
+    "terminationGracePeriodSeconds": True,
+    "hostname": True,
+    "nodeSelector": True,
+    "affinity": {"nodeAffinity": True},
+    "tolerations": True,
+    "schedulerName": frozenset({"default-scheduler"}),
+    "evictionStrategy": frozenset({"None"}),
+    "startStrategy": "the guest would run at once instead of waiting",
+    "resourceClaims": _LACKS + "its devices",
+    "utilityVolumes": "there are no claims",
+}
+
+
+def effects(spec: dict[str, Any], path: str) -> tuple[list[Cause], list[str]]:
+    """What is refused of a spec's document, and the warnings about the rest without effect."""
+    causes: list[Cause] = []
+    warnings: list[str] = []
+    for field, reason in _without_effect(spec, SPEC, path):
+        if reason:
+            message = f"{field} is not supported by this version: {reason}"
+            causes.append(Cause(field, message, "FieldValueNotSupported"))
+        else:
+            warnings.append(f"{field} has no effect in this version")
+    return causes, warnings
+
+
+def _without_effect(document: Tree, tree: Tree, path: str) -> Iterator[tuple[str, str]]:
+    """Fields without effect: where, and why that is refused (empty: it is not)."""
+    for name, value in document.items():
+        known, here = tree.get(name), f"{path}.{name}"
+        if isinstance(known, frozenset):
+            if value not in known:
+                yield here, ""
+        elif known is True or value in UNSET:
+            continue
+        elif known is None or isinstance(known, str):
+            yield here, known or ""
+        elif isinstance(value, list):
+            for index, item in enumerate(value):
+                yield from _without_effect(item, known, f"{here}[{index}]")
+        else:
+            yield from _without_effect(value, known, here)

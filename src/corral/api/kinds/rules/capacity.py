@@ -1,0 +1,132 @@
+"""Rules for processors, memory, board and firmware."""
+
+import re
+import uuid
+from collections.abc import Iterator
+from fnmatch import fnmatchcase
+
+from corral.api.errors import Cause
+from corral.api.kinds.domain import Resources
+from corral.api.kinds.vmi import Spec
+from corral.api.object import Quantity
+from corral.api.quantity import Amount, parse
+
+ARCHITECTURES = ("amd64",)
+MACHINES = ("q35", "pc", "pc-q35-*", "pc-i440fx-*")
+LEAST_MEMORY = parse("1M")
+LONGEST_SERIAL = 256
+NOTHING = Amount(0)
+
+_SERIAL = re.compile(r"[A-Za-z0-9_.+-]+", re.ASCII)
+
+
+def amount(quantity: Quantity | None) -> Amount:
+    """What a quantity is worth; nothing where there is none, or where it cannot be read."""
+    try:
+        return NOTHING if quantity is None else parse(quantity)
+    except ValueError:
+        return NOTHING  # the schema refuses it
+
+
+def check_resources(spec: Spec, path: str) -> Iterator[Cause]:
+    """What is asked for is not negative, and not above its limit."""
+    resources, here = spec.domain.resources or Resources(), f"{path}.domain.resources"
+    for name in ("memory", "cpu"):
+        for part, values in (("requests", resources.requests), ("limits", resources.limits)):
+            if amount(values.get(name)) < NOTHING:
+                field = f"{here}.{part}.{name}"
+                message = f"{field} '{values[name]}': must be greater than or equal to 0."
+                yield Cause(field, message)
+        request, limit = resources.requests.get(name), resources.limits.get(name)
+        if NOTHING < amount(limit) < amount(request):
+            field, other = f"{here}.requests.{name}", f"{here}.limits.{name}"
+            yield Cause(field, f"{field} '{request}' is greater than {other} '{limit}'")
+    memory = resources.requests.get("memory")
+    if NOTHING < amount(memory) < LEAST_MEMORY:
+        field = f"{here}.requests.memory"
+        yield Cause(field, f"{field} '{memory}': must be greater than or equal to 1M.")
+
+
+def check_memory(spec: Spec, path: str) -> Iterator[Cause]:
+    """The guest's memory is more than nothing, and not above the limit."""
+    if spec.domain.memory is None or spec.domain.memory.guest is None:
+        return
+    field, guest = f"{path}.domain.memory.guest", spec.domain.memory.guest
+    if amount(guest) <= NOTHING:
+        yield Cause(field, f"{field} '{guest}': must be greater than 0.")
+    limit = (spec.domain.resources or Resources()).limits.get("memory")
+    if NOTHING < amount(limit) < amount(guest):
+        other = f"{path}.domain.resources.limits.memory"
+        message = f"{field} '{guest}' must be equal to or less than the memory limit {other}"
+        yield Cause(field, f"{message} '{limit}'")
+
+
+def check_processors(spec: Spec, path: str) -> Iterator[Cause]:
+    """Relations between the fields of ``cpu``."""
+    cpu, here = spec.domain.cpu, f"{path}.domain.cpu"
+    if cpu is None:
+        return
+    for index, feature in enumerate(cpu.features):
+        if feature.policy not in ("", "force", "require", "optional", "disable", "forbid"):
+            message = f"CPU feature {feature.name} uses policy {feature.policy}"
+            field = f"{here}.features[{index}].policy"
+            yield Cause(field, f"{message} that is not supported.", "FieldValueNotSupported")
+    if cpu.max_sockets and cpu.sockets > cpu.max_sockets:
+        message = "Number of sockets in CPU topology is greater than the maximum sockets allowed"
+        yield Cause(f"{here}.sockets", message)
+    if cpu.isolate_emulator_thread and not cpu.dedicated_cpu_placement:
+        message = (
+            "IsolateEmulatorThread should be only set in combination with DedicatedCPUPlacement"
+        )
+        yield Cause(f"{here}.isolateEmulatorThread", message)
+    if cpu.realtime is not None and not cpu.dedicated_cpu_placement:
+        field = f"{here}.dedicatedCpuPlacement"
+        message = f"{field} must be set to true when {here}.realtime is used"
+        yield Cause(field, message, "FieldValueRequired")
+
+
+def check_board(spec: Spec, path: str) -> Iterator[Cause]:
+    """The architecture and the board are ones that can be emulated."""
+    if spec.architecture and spec.architecture not in ARCHITECTURES:
+        message = f"unsupported architecture: {spec.architecture}"
+        yield Cause(f"{path}.architecture", message)
+    machine = spec.domain.machine.type if spec.domain.machine else ""
+    if machine and not any(fnmatchcase(machine, pattern) for pattern in MACHINES):
+        field, allowed = f"{path}.domain.machine.type", " ".join(MACHINES)
+        yield Cause(field, f"{field} is not supported: {machine} (allowed values: [{allowed}])")
+
+
+def check_firmware(spec: Spec, path: str) -> Iterator[Cause]:
+    """Identities that firmware tells are well-formed, and one firmware is chosen."""
+    firmware, here = spec.domain.firmware, f"{path}.domain.firmware"
+    if firmware is None:
+        return
+    if firmware.uuid and not _is_uuid(firmware.uuid):
+        yield Cause(f"{here}.uuid", f"{here}.uuid '{firmware.uuid}' is not a valid UUID.")
+    if firmware.serial:
+        yield from check_serial(firmware.serial, f"{here}.serial", f"{here}.serial")
+    bootloader = firmware.bootloader
+    if bootloader is not None and bootloader.efi is not None and bootloader.bios is not None:
+        field = f"{here}.bootloader"
+        message = "has both EFI and BIOS configured, but they are mutually exclusive."
+        yield Cause(field, f"{field} {message}")
+
+
+def check_serial(serial: str, field: str, named: str) -> Iterator[Cause]:
+    """A serial number that firmware or a disk tells; ``named`` is how the message calls it."""
+    if len(serial) > LONGEST_SERIAL:
+        limit = f"must be less than or equal to {LONGEST_SERIAL} in length, if specified"
+        yield Cause(field, f"{named} {limit}")
+    if not _SERIAL.fullmatch(serial):
+        limit = "must be made up of the following characters [A-Za-z0-9_.+-], if specified"
+        yield Cause(field, f"{named} {limit}")
+
+
+def _is_uuid(text: str) -> bool:
+    try:
+        return len(text) in (32, 36) and bool(uuid.UUID(text))
+    except ValueError:
+        return False
+
+
+RULES = (check_resources, check_memory, check_processors, check_board, check_firmware)

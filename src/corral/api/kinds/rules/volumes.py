@@ -1,0 +1,115 @@
+"""Rules for volumes: what disks hold."""
+
+import base64
+import binascii
+import posixpath
+from collections.abc import Iterator
+
+import msgspec
+
+from corral.api.errors import Cause
+from corral.api.kinds.rules.capacity import NOTHING, amount
+from corral.api.kinds.vmi import Spec
+from corral.api.kinds.volumes import CloudInitConfigDrive, CloudInitNoCloud, ObjectName, Volume
+from corral.api.names import label_faults
+
+LONGEST_CLOUD_INIT = 2048
+"""Bytes of user data, or of network data, that may stand in the spec itself."""
+PULL_POLICIES = ("", "Always", "IfNotPresent", "Never")
+
+_SOURCES = tuple(
+    field.name for field in msgspec.structs.fields(Volume) if field.name not in ("name",)
+)
+_CLOUD_INIT = (
+    # source, field of the spec
+    ("cloud_init_no_cloud", "cloudInitNoCloud"),
+    ("cloud_init_config_drive", "cloudInitConfigDrive"),
+)
+
+
+def check_volumes(spec: Spec, path: str) -> Iterator[Cause]:
+    """Names are unique, and each volume has one source."""
+    first: dict[str, int] = {}
+    for index, volume in enumerate(spec.volumes):
+        here = f"{path}.volumes[{index}]"
+        if volume.name in first:
+            other = f"{path}.volumes[{first[volume.name]}]"
+            message = f"{here} and {other} must not have the same Name."
+            yield Cause(f"{here}.name", message)
+        first.setdefault(volume.name, index)
+        for fault in label_faults(volume.name):
+            yield Cause(f"{here}.name", fault)
+        if sum(getattr(volume, source) is not None for source in _SOURCES) != 1:
+            yield Cause(here, f"{here} must have exactly one source type set")
+
+
+def check_container_disks(spec: Spec, path: str) -> Iterator[Cause]:
+    """The image is named, and the path in it is an absolute one."""
+    for index, volume in enumerate(spec.volumes):
+        disk, here = volume.container_disk, f"{path}.volumes[{index}].containerDisk"
+        if disk is None:
+            continue
+        if not disk.image.strip():
+            message = f"{here}.image is a required field"
+            yield Cause(f"{here}.image", message, "FieldValueRequired")
+        if disk.image_pull_policy not in PULL_POLICIES:
+            allowed = ", ".join(f'"{policy}"' for policy in PULL_POLICIES[1:])
+            message = f'Unsupported value: "{disk.image_pull_policy}": supported values: {allowed}'
+            field = f"{here}.imagePullPolicy"
+            yield Cause(field, f"{field}: {message}", "FieldValueNotSupported")
+        if disk.path == "/":
+            yield Cause(here, f"{here} must not point to root")
+        elif disk.path and posixpath.normpath(f"/{disk.path}") != disk.path.removesuffix("/"):
+            message = "must be an absolute path to a file without relative components"
+            yield Cause(here, f"{here} {message}")
+
+
+def check_empty_disks(spec: Spec, path: str) -> Iterator[Cause]:
+    """A blank disk has a size."""
+    for index, volume in enumerate(spec.volumes):
+        if volume.empty_disk is not None and amount(volume.empty_disk.capacity) <= NOTHING:
+            field = f"{path}.volumes[{index}].emptyDisk.capacity"
+            message = f"{field} '{volume.empty_disk.capacity}': must be greater than 0."
+            yield Cause(field, message)
+
+
+def check_cloud_init(spec: Spec, path: str) -> Iterator[Cause]:
+    """First-boot settings come from one place each, and are short where they stand in the spec."""
+    for index, volume in enumerate(spec.volumes):
+        for source_name, field in _CLOUD_INIT:
+            source = getattr(volume, source_name)
+            if source is not None:
+                yield from _check_settings(source, f"{path}.volumes[{index}].{field}")
+
+
+def _check_settings(source: CloudInitNoCloud | CloudInitConfigDrive, here: str) -> Iterator[Cause]:
+    users = _sources(source.secret_ref, source.user_data_base64, source.user_data)
+    networks = _sources(
+        source.network_data_secret_ref, source.network_data_base64, source.network_data
+    )
+    if users > 1:
+        yield Cause(here, f"{here} must have only one userdatasource set.")
+    if networks > 1:
+        yield Cause(here, f"{here} must have only one networkdata source set.")
+    if not users and not networks:
+        message = "must have at least one userdatasource or one networkdatasource set."
+        yield Cause(here, f"{here} {message}")
+    for name, encoded, plain, secret in (
+        ("userData", source.user_data_base64, source.user_data, "UserDataSecretRef"),
+        ("networkData", source.network_data_base64, source.network_data, "NetworkDataSecretRef"),
+    ):
+        try:
+            size = len(base64.b64decode(encoded, validate=True)) if encoded else 0
+        except (binascii.Error, ValueError):
+            field, size = f"{here}.{name}Base64", 0
+            yield Cause(field, f"{field} is not a valid base64 value.")
+        if max(size, len(plain.encode(errors="surrogatepass"))) > LONGEST_CLOUD_INIT:
+            message = f"{name.lower()} exceeds {LONGEST_CLOUD_INIT} byte limit."
+            yield Cause(here, f"{here} {message} Should use {secret} for larger data.")
+
+
+def _sources(secret: ObjectName | None, encoded: str, plain: str) -> int:
+    return sum((secret is not None and bool(secret.name), bool(encoded), bool(plain)))
+
+
+RULES = (check_volumes, check_container_disks, check_empty_disks, check_cloud_init)
