@@ -10,16 +10,13 @@ from functools import partial
 from pathlib import Path
 from typing import Self
 
-import msgspec
-
+from corral.api.encoding import encode
 from corral.api.errors import ApiError, Gone, InternalError, Unavailable
 from corral.api.object import Document, Key
 from corral.store.memory import Memory, obsolete, superseded_bytes
 from corral.store.record import Event, Record, labels_of
 from corral.store.sqlite import Log, Row
 from corral.store.watch import Watch
-
-_encode = msgspec.json.Encoder().encode
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,6 +84,7 @@ class Store:
         self._busy = False
         self._closed = False
         self._idle: asyncio.Future[None] | None = None
+        self._reached: asyncio.Future[None] | None = None
         self._watches: defaultdict[str, set[Watch]] = defaultdict(set)
 
     @classmethod
@@ -152,6 +150,12 @@ class Store:
         if revision < self._memory.compacted:
             raise Gone(f"too old resource version: {revision} ({self._memory.compacted})")
 
+    async def reach(self, revision: int) -> None:
+        """Wait until a revision is on disk; who calls sets the deadline."""
+        while self.revision < revision:
+            self._reached = self._reached or asyncio.get_running_loop().create_future()
+            await asyncio.shield(self._reached)
+
     # ----------------------------------------------------------------- writes
 
     def latest(self, kind: str, key: Key) -> Record | None:
@@ -192,7 +196,7 @@ class Store:
             key,
             self._last_revision,
             int(self._clock()),
-            _encode(document),
+            encode(document),
             metadata.get("labels") or {},
         )
         loop = asyncio.get_running_loop()
@@ -248,6 +252,9 @@ class Store:
             events[record.kind].append(self._memory.apply(record, deleted=write.deleted))
             if not write.done.done():  # whoever waited may have gone away
                 write.done.set_result(record)
+        if self._reached is not None:
+            self._reached.set_result(None)
+            self._reached = None
         for kind, changes in events.items():
             for watch in tuple(self._watches[kind]):
                 watch.tell(changes)

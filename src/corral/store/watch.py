@@ -55,6 +55,11 @@ class Watch:
         if self._wake is not None and not self._wake.done():
             self._wake.set_result(None)
 
+    @property
+    def finished(self) -> bool:
+        """Whether it has ended and all of it was taken."""
+        return self.ended and not self._waiting
+
     async def take(self, seconds: float) -> list[Event]:
         """All changes that are ready; waits at most ``seconds`` for the first, then answers []."""
         if not self._waiting and not self.ended:

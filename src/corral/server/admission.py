@@ -1,0 +1,132 @@
+"""What a document goes through before it is stored: version, schema, defaults, rules.
+
+Create, update and patch differ in where the document comes from; from then on they share these
+steps.  Nothing here touches the store but to ask for the namespace.
+"""
+
+from corral.api.errors import BadRequest, Cause, Details, Forbidden, NotFound
+from corral.api.kind import Kind, at
+from corral.api.metadata import check_metadata
+from corral.api.object import Document, Key
+from corral.api.schema import schema_for
+from corral.server import body
+from corral.server.call import Call
+from corral.store import Store
+
+
+def incoming(call: Call, document: Document) -> Document:
+    """A document as a client sent it, in the stored version and with a metadata object."""
+    kind = call.kind
+    said = document.get("apiVersion"), document.get("kind")
+    if said[1] not in (None, "", kind.name):
+        raise BadRequest(
+            f'{said[1]} in version "{call.version.name}" cannot be handled as a {kind.name}: '
+            f"the object provided is a {said[1]}"
+        )
+    if said[0] not in (None, "", call.api_version):
+        raise BadRequest(
+            f"the API version in the data ({said[0]}) does not match the expected API version "
+            f"({call.api_version})"
+        )
+    if not isinstance(document.get("metadata") or {}, dict):
+        raise BadRequest(f'{kind.name} in version "{call.version.name}": metadata is not an object')
+    if call.kind.stored_as is not None:  # the schema is that of what was sent
+        schema_for(call.kind).prune(document)
+        if causes := schema_for(call.kind).check(document):
+            raise call.kind.invalid(call.name, causes)
+    if call.version.read is not None:
+        call.version.read(document)
+    document["apiVersion"] = stored_api_version(kind)
+    document["kind"] = kind.name
+    metadata = document["metadata"] = document.get("metadata") or {}
+    for name in [name for name, value in metadata.items() if value is None]:
+        del metadata[name]
+    namespace = metadata.get("namespace") or call.namespace
+    if namespace != call.namespace:
+        raise BadRequest(
+            "the namespace of the provided object does not match the namespace sent on the request"
+        )
+    if kind.namespaced:
+        metadata["namespace"] = call.namespace
+    else:
+        metadata.pop("namespace", None)
+    return document
+
+
+def stored_api_version(kind: Kind) -> str:
+    """The ``apiVersion`` under which documents of a kind lie in the store."""
+    if kind.stored_as is None:
+        return kind.api_version
+    group, version = kind.stored_as[0], "v1"
+    return f"{group}/{version}" if group else version
+
+
+def prune(call: Call, document: Document, *, creating: bool) -> None:
+    """Drop what the schema does not know, or refuse it: as ``fieldValidation`` asks.
+
+    KubeVirt's own kinds refuse it always, as its webhooks do.
+    """
+    mode = call.query.get("fieldValidation") or "Warn"
+    if mode not in ("Strict", "Warn", "Ignore"):
+        raise BadRequest(
+            f'fieldValidation: Unsupported value: "{mode}": '
+            'supported values: "Ignore", "Strict", "Warn"'
+        )
+    unknown = schema_for(call.kind).prune(document) if call.kind.stored_as is None else []
+    told = [f'unknown field "{path}"' for path in unknown]
+    if mode == "Strict":
+        told = body.faults(call) + told
+        if told:
+            version = call.version.name
+            raise BadRequest(
+                f'{call.kind.name} in version "{version}" cannot be handled as a {call.kind.name}: '
+                f"strict decoding error: {', '.join(told)}"
+            )
+    if unknown and call.kind.webhook is not None:
+        causes = [Cause(path, f"{path} in body is a forbidden property") for path in unknown]
+        raise call.kind.denied(document["metadata"].get("name", ""), causes, creating=creating)
+    if mode == "Warn":
+        call.warnings += told
+
+
+def check(call: Call, document: Document, old: Document | None) -> None:
+    """Default and validate a document whose identity is settled.  Raises Invalid."""
+    kind = call.kind
+    name = document["metadata"].get("name", "")
+    if old is not None:
+        kind.keep(document, old, call.user.name)
+    kind.default(document)
+    causes = check_metadata(kind, document)
+    if kind.stored_as is None:
+        causes = [*schema_for(kind).check(document), *causes]
+    if causes:
+        raise kind.invalid(name, causes)
+    verdict = kind.validate(document, old, call.user.name)
+    if verdict.causes:
+        raise kind.denied(name, verdict.causes, creating=old is None)
+    call.warnings += verdict.warnings
+
+
+def require_namespace(store: Store, call: Call, name: str) -> None:
+    """Objects need their namespace to exist and not to be going away."""
+    if not call.kind.namespaced:
+        return
+    namespace = store.latest("namespaces", Key("", call.namespace))
+    if namespace is None:
+        raise _missing_namespace(call.namespace)
+    if b'"deletionTimestamp"' not in namespace.data:
+        return
+    if at(namespace.document(), "metadata", "deletionTimestamp"):
+        gone = f"namespace {call.namespace} is being terminated"
+        cause = Cause("metadata.namespace", gone, "NamespaceTerminating")
+        raise Forbidden(
+            f'{call.kind.resource} "{name}" is forbidden: unable to create new content in '
+            f"namespace {call.namespace} because it is being terminated",
+            details=Details(
+                name=name, group=call.kind.group, kind=call.kind.plural, causes=[cause]
+            ),
+        )
+
+
+def _missing_namespace(name: str) -> NotFound:
+    return NotFound(f'namespaces "{name}" not found', details=Details(name=name, kind="namespaces"))

@@ -1,0 +1,188 @@
+"""The way of every request: who asks, what for, may they, then the verb.
+
+``ApiServer.handle`` knows no HTTP library: sockets come in through ``asgi``, components of this
+process call it directly, and both meet the same rules.
+"""
+
+import time
+from collections.abc import Awaitable, Callable
+
+import structlog
+
+from corral.api.encoding import encode
+from corral.api.errors import (
+    ApiError,
+    BadRequest,
+    InternalError,
+    MethodNotAllowed,
+    TooLarge,
+    Unauthorized,
+)
+from corral.api.kind import Kind
+from corral.api.kinds import KINDS
+from corral.api.kinds.table import KindTable
+from corral.api.wire import Request, Response, User
+from corral.server import authz, lists, query, route, streams, subresources, watch
+from corral.server.authn import ANONYMOUS, Authenticator
+from corral.server.call import JSON_HEADERS, Call
+from corral.server.delete import delete, delete_collection
+from corral.server.documents import Documents
+from corral.server.rest import Rest
+from corral.server.route import Route
+from corral.server.streams import Nodes
+from corral.store import Store
+
+LARGEST_BODY_BYTES = 3 << 20
+
+log = structlog.get_logger()
+
+_Verb = Callable[["ApiServer", Call], Awaitable[Response]]
+
+
+def _no_nodes(_name: str) -> None:
+    return None
+
+
+class ApiServer:
+    """A Kubernetes API over a store.
+
+    ``kinds`` is looked at for each request, so kinds may be added while it runs.  ``nodes`` finds
+    the ASGI app of a node's agent, to which logs and consoles are forwarded.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        kinds: KindTable = KINDS,
+        *,
+        authenticator: Authenticator | None = None,
+        nodes: Nodes = _no_nodes,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        self.store = store
+        self.kinds = kinds
+        self.rest = Rest(store, now)
+        self.nodes = nodes
+        self.authenticator = authenticator or Authenticator()
+        self.documents = Documents(kinds, store)
+
+    async def handle(self, request: Request) -> Response:
+        """Answer a request; refusals are answers, too."""
+        warnings: list[str] = []
+        try:
+            response = await self._answer(request, warnings)
+        except ApiError as error:
+            response = refusal(error)
+        except Exception:
+            log.exception("request failed", method=request.method, path=request.path)
+            response = refusal(InternalError("the server failed at this request; its log says why"))
+        for text in warnings:
+            response.headers.append(("warning", f"299 - {_quoted(text)}"))
+        return response
+
+    async def _answer(self, request: Request, warnings: list[str]) -> Response:
+        user = self.authenticator.user(request)
+        named = route.parse(request.path)
+        if named is None:
+            return await self.documents.answer(request, user)
+        call = self.call(request, user, named, warnings)
+        if call is None:
+            if user is ANONYMOUS:
+                raise Unauthorized("Unauthorized")
+            return await self.documents.answer(request, user)
+        if len(request.body) > LARGEST_BODY_BYTES:
+            raise TooLarge(f"Request entity too large: limit is {LARGEST_BODY_BYTES}")
+        authz.authorize(call)
+        if call.version.deprecated:
+            warnings.append(
+                f"{call.api_version} is now deprecated and will be removed in a future release."
+            )
+        return await self._dispatch(call)
+
+    def call(self, request: Request, user: User, named: Route, warnings: list[str]) -> Call | None:
+        """What a request to a resource means; None when there is no such resource.
+
+        Raises Unauthorized, MethodNotAllowed, and BadRequest for a query that cannot be read.
+        """
+        kind = self._kind(named)
+        if kind is None:
+            return None
+        if user is ANONYMOUS:
+            raise Unauthorized("Unauthorized")
+        asked = query.parse(request.query)
+        watched = named.watch or ("watch" in asked and query.flag(asked, "watch"))
+        verb = route.verb(request.method, named, watch=watched)
+        if not verb:
+            raise MethodNotAllowed(
+                f'{request.method.lower()} is not supported on resources of kind "{kind.name}"'
+            )
+        return Call(
+            request=request,
+            user=user,
+            verb=verb,
+            kind=kind,
+            version=next(
+                (version for version in kind.versions if version.name == named.version),
+                kind.versions[0],
+            ),
+            namespace=named.namespace,
+            name=named.name,
+            subresource=named.subresource,
+            query=asked,
+            warnings=warnings,
+        )
+
+    def _kind(self, named: Route) -> Kind | None:
+        """The kind that a path is about, where it is served with that version and subresource."""
+        if named.group == streams.MACHINE_GROUP:
+            kind = self.kinds.find("kubevirt.io", "v1", named.plural)
+            known = named.version in ("v1", "v1alpha3")
+            streamed = kind is not None and streams.serves(kind, named.subresource)
+            return kind if known and streamed else None
+        kind = self.kinds.find(named.group, named.version, named.plural)
+        if kind is None or not named.subresource:
+            return kind
+        served = subresources.serves(kind, named.subresource)
+        logs = kind.native and streams.serves(kind, named.subresource)
+        return kind if served or logs else None
+
+    async def _dispatch(self, call: Call) -> Response:
+        if call.kind.namespaced and not call.namespace and (call.name or call.verb == "create"):
+            raise BadRequest("an empty namespace may not be set during creation or on one object")
+        if call.subresource:
+            if streams.serves(call.kind, call.subresource):
+                return await streams.answer(self.store, self.nodes, call)
+            return await subresources.answer(self.rest, call)
+        act = _VERBS[call.verb]
+        if call.name and call.verb == "create":
+            raise MethodNotAllowed(f'create is not supported on one "{call.kind.plural}" by name')
+        if not call.name and call.verb in ("update", "patch"):
+            raise BadRequest("name must be provided")
+        return await act(self, call)
+
+
+_VERBS: dict[str, _Verb] = {
+    "get": lambda server, call: server.rest.get(call),
+    "list": lambda server, call: lists.list_objects(server.rest, call),
+    "watch": lambda server, call: watch.watch(server.rest, call),
+    "create": lambda server, call: server.rest.create(call),
+    "update": lambda server, call: server.rest.update(call),
+    "patch": lambda server, call: server.rest.patch(call),
+    "delete": lambda server, call: delete(server.rest, call),
+    "deletecollection": lambda server, call: delete_collection(server.rest, call),
+}
+
+
+def refusal(error: ApiError) -> Response:
+    """The Status that tells an error."""
+    headers = [*JSON_HEADERS, ("x-content-type-options", "nosniff")]
+    if error.details is not None and error.details.retry_after_seconds:
+        headers.append(("retry-after", str(error.details.retry_after_seconds)))
+    return Response(status=error.code, headers=headers, body=encode(error.status()))
+
+
+def _quoted(text: str) -> str:
+    """A header's quoted string; what cannot stand in a header is left out."""
+    plain = "".join(letter for letter in text if letter.isprintable())
+    escaped = plain.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'

@@ -1,0 +1,81 @@
+"""Who may do what.
+
+Administrators may do everything, so may the loops that stand in for Kubernetes' own.  KubeVirt's
+components and nodes may do what their work needs.  Everybody else may look at what is served, not
+at objects.
+"""
+
+from dataclasses import dataclass
+
+from corral.api.errors import Details, Forbidden
+from corral.server.authn import ADMINISTRATORS
+from corral.server.call import Call
+
+_READ = frozenset({"get", "list", "watch"})
+_WRITE = _READ | {"create", "update", "patch", "delete", "deletecollection"}
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """What users whose name begins with ``user`` may do with some resources of some group.
+
+    A group or resource ``*`` is any.  A resource includes its subresources.
+    """
+
+    user: str
+    group: str
+    resources: frozenset[str]
+    verbs: frozenset[str]
+
+    def allows(self, call: Call) -> bool:
+        return (
+            call.verb in self.verbs
+            and self.group in ("*", call.kind.group)
+            and ("*" in self.resources or call.kind.plural in self.resources)
+        )
+
+
+def _rule(user: str, group: str, resources: str, verbs: frozenset[str]) -> Rule:
+    return Rule(user, group, frozenset(resources.split()), verbs)
+
+
+_KUBEVIRT = "system:serviceaccount:kubevirt:"
+_NODE = "system:node:"
+RULES = (
+    _rule("system:serviceaccount:kube-system:", "*", "*", _WRITE),
+    _rule("system:kube-scheduler", "", "pods nodes namespaces events", _WRITE),
+    _rule("system:kube-scheduler", "events.k8s.io", "events", _WRITE),
+    _rule("system:kube-controller-manager", "*", "*", _WRITE),
+    _rule(_KUBEVIRT, "kubevirt.io", "*", _WRITE),
+    _rule(_KUBEVIRT, "", "pods events configmaps", _WRITE),
+    _rule(_KUBEVIRT, "", "nodes namespaces secrets serviceaccounts", _READ | {"patch"}),
+    _rule(_KUBEVIRT, "events.k8s.io", "events", _WRITE),
+    _rule(_KUBEVIRT, "coordination.k8s.io", "leases", _WRITE),
+    _rule(_NODE, "", "nodes pods events", _WRITE),
+    _rule(_NODE, "", "secrets configmaps namespaces serviceaccounts", _READ),
+    _rule(_NODE, "events.k8s.io", "events", _WRITE),
+    _rule(_NODE, "coordination.k8s.io", "leases", _WRITE),
+    _rule(_NODE, "kubevirt.io", "virtualmachineinstances", _READ | {"update", "patch"}),
+)
+
+
+def authorize(call: Call) -> None:
+    """Raises Forbidden."""
+    if ADMINISTRATORS in call.user.groups:
+        return
+    if any(call.user.name.startswith(rule.user) and rule.allows(call) for rule in RULES):
+        return
+    raise _forbidden(call)
+
+
+def _forbidden(call: Call) -> Forbidden:
+    """The refusal in the words of Kubernetes' RBAC."""
+    kind = call.kind
+    target = f"{kind.plural}/{call.subresource}" if call.subresource else kind.plural
+    scope = f'in the namespace "{call.namespace}"' if call.namespace else "at the cluster scope"
+    named = f' "{call.name}"' if call.name else ""
+    return Forbidden(
+        f'{kind.resource}{named} is forbidden: User "{call.user.name}" cannot {call.verb} resource '
+        f'"{target}" in API group "{kind.group}" {scope}',
+        details=Details(name=call.name, group=kind.group, kind=kind.plural),
+    )

@@ -1,0 +1,63 @@
+"""One request to a resource, understood: what every verb gets."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from corral.api.errors import Details, NotFound
+from corral.api.kind import Kind, Version
+from corral.api.object import Key
+from corral.api.wire import Request, Response, User
+from corral.server import accept
+from corral.server.accept import Form
+
+JSON_HEADERS = (("content-type", "application/json"), ("cache-control", "no-cache, private"))
+
+
+@dataclass(slots=True, kw_only=True)
+class Call:
+    """Who wants which verb on which objects, and in what form.
+
+    ``warnings`` become ``Warning:`` headers of the answer, whatever it is.
+    """
+
+    request: Request
+    user: User
+    verb: str
+    kind: Kind
+    version: Version
+    namespace: str
+    name: str
+    subresource: str
+    query: Mapping[str, str]
+    warnings: list[str] = field(default_factory=list)
+
+    @property
+    def key(self) -> Key:
+        return Key(self.namespace, self.name)
+
+    @property
+    def api_version(self) -> str:
+        """What this request's version of the kind calls itself."""
+        group = self.kind.group
+        return f"{group}/{self.version.name}" if group else self.version.name
+
+    @property
+    def form(self) -> Form:
+        return accept.form(self.request.headers.get("accept", ""))
+
+
+def storage(kind: Kind) -> str:
+    """The name under which the objects of a kind are stored."""
+    if kind.stored_as is None:
+        return kind.resource
+    group, plural = kind.stored_as
+    return f"{plural}.{group}" if group else plural
+
+
+def not_found(kind: Kind, name: str) -> NotFound:
+    details = Details(name=name, group=kind.group, kind=kind.plural)
+    return NotFound(f'{kind.resource} "{name}" not found', details=details)
+
+
+def json_response(body: bytes, *, status: int = 200) -> Response:
+    return Response(status=status, headers=list(JSON_HEADERS), body=body)

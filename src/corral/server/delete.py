@@ -1,0 +1,218 @@
+"""Deletion: at once, after a grace period, or once the last finalizer is gone."""
+
+from dataclasses import dataclass
+
+import msgspec
+
+from corral.api.encoding import encode
+from corral.api.errors import ApiError, BadRequest, Conflict, Invalid
+from corral.api.kind import Kind, at
+from corral.api.object import Document
+from corral.api.time import rfc3339
+from corral.api.wire import Response
+from corral.server import body, identity, query
+from corral.server.call import Call, json_response, storage
+from corral.server.lists import Selector
+from corral.server.rest import Rest, is_released
+from corral.store import Record
+
+ORPHAN = "orphan"
+FOREGROUND = "foregroundDeletion"
+_POLICIES = {"Background": None, "Foreground": FOREGROUND, "Orphan": ORPHAN}
+_ANSWERED_AS_OBJECTS = ("pods", "services", "namespaces")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """meta/v1 DeleteOptions, from the body and the query."""
+
+    grace_seconds: int | None = None
+    policy: str = ""
+    uid: str = ""
+    revision: str = ""
+    dry: bool = False
+
+
+class _Preconditions(msgspec.Struct, rename="camel"):
+    uid: str | None = None
+    resource_version: str | None = None
+
+
+class _Sent(msgspec.Struct, rename="camel"):
+    grace_period_seconds: int | None = None
+    propagation_policy: str | None = None
+    orphan_dependents: bool | None = None
+    preconditions: _Preconditions | None = None
+    dry_run: list[str] | None = None
+
+
+def options(call: Call) -> Options:
+    """How to delete.  Raises BadRequest and Invalid."""
+    sent = _Sent()
+    if call.request.body.strip():
+        try:
+            sent = msgspec.convert(body.read(call), _Sent)
+        except msgspec.ValidationError as error:
+            raise BadRequest(f"DeleteOptions cannot be read: {error}") from None
+    asked = call.query
+    grace = query.number(asked, "gracePeriodSeconds")
+    policy = sent.propagation_policy or asked.get("propagationPolicy", "")
+    if not policy and (sent.orphan_dependents or query.flag(asked, "orphanDependents")):
+        policy = "Orphan"
+    if policy and policy not in _POLICIES:
+        raise _unknown_policy(policy)
+    before = sent.preconditions or _Preconditions()
+    return Options(
+        grace_seconds=grace if sent.grace_period_seconds is None else sent.grace_period_seconds,
+        policy=policy,
+        uid=before.uid or "",
+        revision=before.resource_version or "",
+        dry=query.dry_run([asked.get("dryRun", ""), *(sent.dry_run or [])], "DeleteOptions"),
+    )
+
+
+def _unknown_policy(policy: str) -> Invalid:
+    known = ", ".join(f'"{each}"' for each in (*_POLICIES, "nil"))
+    return query.bad_option(
+        "DeleteOptions",
+        "propagationPolicy",
+        f'Unsupported value: "{policy}": supported values: {known}',
+    )
+
+
+async def delete(rest: Rest, call: Call) -> Response:
+    """Raises NotFound, Conflict and what ``options`` raises."""
+    presenter = rest.presenter(call)
+    how = options(call)
+    record = identity.existing(rest.store, call.kind, storage(call.kind), call.key)
+    held = end(rest, call, record, how)
+    if held is None:
+        gone = record.document()
+        if not how.dry:
+            record = await rest.store.delete(storage(call.kind), call.key, gone)
+        if call.kind.native and call.kind.plural in _ANSWERED_AS_OBJECTS:
+            return json_response(presenter.one(record))
+        return json_response(encode(_success(call.kind, gone)))
+    if how.dry:
+        return json_response(presenter.shown(held))
+    if held["metadata"]["resourceVersion"] == str(record.revision) and held == record.document():
+        return json_response(presenter.one(await rest.store.durable(record)))
+    return json_response(presenter.one(await rest.put(call, held)))
+
+
+def end(rest: Rest, call: Call, record: Record, how: Options) -> Document | None:
+    """What an object becomes that shall be deleted; None when nothing holds it back."""
+    document = record.document()
+    metadata = document["metadata"]
+    _require(call.kind, record, metadata, how)
+    if document["kind"] == "Namespace" and metadata.get("deletionTimestamp"):
+        raise _still_emptying(call)
+    _apply_policy(metadata, how.policy)
+    grace = _grace(call.kind, document, how)
+    if metadata.get("deletionTimestamp"):
+        if grace < (metadata.get("deletionGracePeriodSeconds") or 0):
+            _mark(document, rest.now(), grace)
+    elif grace or metadata.get("finalizers") or _is_namespace_in_use(document):
+        _mark(document, rest.now(), grace)
+        if "generation" in metadata:
+            metadata["generation"] += 1
+    else:
+        return None
+    return None if is_released(document) else document
+
+
+def _require(kind: Kind, record: Record, metadata: Document, how: Options) -> None:
+    if how.uid and how.uid != metadata["uid"]:
+        raise _changed(kind, record, "UID", how.uid, metadata["uid"])
+    if how.revision and how.revision != str(record.revision):
+        raise _changed(kind, record, "ResourceVersion", how.revision, str(record.revision))
+
+
+def _changed(kind: Kind, record: Record, what: str, asked: str, known: str) -> Conflict:
+    return identity.conflict(
+        kind,
+        record.key.name,
+        f"the {what} in the precondition ({asked}) does not match the {what} in record ({known}). "
+        "The object might have been modified",
+        label=kind.qualified,
+    )
+
+
+def _still_emptying(call: Call) -> ApiError:
+    return identity.conflict(
+        call.kind,
+        call.name,
+        "The system is ensuring all content is removed from this namespace.  Upon completion, this "
+        "namespace will automatically be purged by the system.",
+    )
+
+
+def _apply_policy(metadata: Document, policy: str) -> None:
+    """The garbage collector reads the policy from finalizers."""
+    if not policy:
+        return
+    kept = [each for each in metadata.get("finalizers") or [] if each not in (ORPHAN, FOREGROUND)]
+    wanted = _POLICIES[policy]
+    metadata["finalizers"] = kept + ([wanted] if wanted else [])
+    if not metadata["finalizers"]:
+        del metadata["finalizers"]
+
+
+def _grace(kind: Kind, document: Document, how: Options) -> int:
+    """Seconds that the object has to end by itself; 0 for kinds that do not do such things."""
+    if kind.default_grace_seconds is None:
+        return 0
+    final = at(document, "status", "phase") in ("Succeeded", "Failed")
+    if final or not at(document, "spec", "nodeName"):
+        return 0  # nothing runs that could end
+    if how.grace_seconds is None:
+        return kind.default_grace_seconds(document)
+    return max(how.grace_seconds, 0)
+
+
+def _is_namespace_in_use(document: Document) -> bool:
+    return document["kind"] == "Namespace" and bool(at(document, "spec", "finalizers"))
+
+
+def _mark(document: Document, now: float, grace: int) -> None:
+    metadata = document["metadata"]
+    metadata["deletionTimestamp"] = rfc3339(now + grace)
+    metadata["deletionGracePeriodSeconds"] = grace
+    if document["kind"] == "Namespace":
+        document["status"] = {**(document.get("status") or {}), "phase": "Terminating"}
+
+
+def _success(kind: Kind, gone: Document) -> Document:
+    metadata = gone["metadata"]
+    details = {"name": metadata["name"], "group": kind.group, "kind": kind.plural}
+    return {
+        "kind": "Status",
+        "apiVersion": "v1",
+        "metadata": {},
+        "status": "Success",
+        "details": {name: value for name, value in details.items() if value}
+        | {"uid": metadata["uid"]},
+    }
+
+
+async def delete_collection(rest: Rest, call: Call) -> Response:
+    """Delete everything that the selectors name; answers what was there."""
+    presenter = rest.presenter(call)
+    how = options(call)
+    selector = Selector(call.kind, call.query)
+    stored = storage(call.kind)
+    records = [
+        record for record in rest.store.objects(stored, call.namespace) if selector.matches(record)
+    ]
+    revision = rest.store.revision
+    pending = []
+    for record in records if not how.dry else ():
+        latest = rest.store.latest(stored, record.key)
+        if latest is None:
+            continue
+        held = end(rest, call, latest, how)
+        act = rest.store.delete if held is None else rest.store.write
+        pending.append(act(stored, latest.key, held or latest.document()))
+    for done in pending:
+        await done
+    return json_response(presenter.many(records, {"resourceVersion": str(revision)}))

@@ -1,0 +1,132 @@
+"""What is served beside objects: health, version, discovery, OpenAPI, metrics."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from corral import __version__
+from corral.api.discovery import AGGREGATED_VERSIONS, Discovery, Subresource, content_type, etag
+from corral.api.encoding import encode
+from corral.api.errors import MethodNotAllowed, Unauthorized
+from corral.api.kinds.table import KindTable
+from corral.api.wire import Request, Response, User
+from corral.server import accept, query
+from corral.server.authn import ANONYMOUS
+from corral.server.call import json_response
+from corral.server.streams import MACHINE_GROUP
+from corral.store import Store
+
+OPEN = frozenset({"/healthz", "/livez", "/readyz", "/version"})
+"""What anybody may ask, without credentials."""
+
+VERSION: Mapping[str, str] = {
+    "major": "1",
+    "minor": "37",
+    "gitVersion": f"v1.37.0+corral-{__version__}",
+    "gitCommit": "",
+    "gitTreeState": "clean",
+    "buildDate": "1970-01-01T00:00:00Z",
+    "goVersion": "",
+    "compiler": "cpython",
+    "platform": "linux/amd64",
+}
+"""The Kubernetes API that is spoken; clients warn of a version far from their own."""
+
+
+_CONSOLE = Subresource(
+    group=MACHINE_GROUP,
+    version="v1",
+    plural="virtualmachineinstances",
+    name="console",
+    responds=(MACHINE_GROUP, "v1", "VirtualMachineInstance"),
+)
+SUBRESOURCES = (
+    Subresource(
+        group="",
+        version="v1",
+        plural="namespaces",
+        name="finalize",
+        responds=("", "v1", "Namespace"),
+        verbs=("update",),
+        namespaced=False,
+    ),
+    Subresource(
+        group="",
+        version="v1",
+        plural="pods",
+        name="binding",
+        responds=("", "v1", "Binding"),
+        verbs=("create",),
+    ),
+    Subresource(group="", version="v1", plural="pods", name="log", responds=("", "v1", "Pod")),
+    _CONSOLE,
+    replace(_CONSOLE, version="v1alpha3"),
+)
+
+
+class Documents:
+    """Answers paths that are not about objects."""
+
+    def __init__(self, kinds: KindTable, store: Store) -> None:
+        self._store = store
+        self._discovery = Discovery(kinds, SUBRESOURCES)
+
+    async def answer(self, request: Request, user: User) -> Response:
+        """Raises Unauthorized, MethodNotAllowed; what is not known is a plain 404."""
+        path = request.path.rstrip("/")
+        head = path.lstrip("/").partition("/")[0]
+        if f"/{head}" not in OPEN and user is ANONYMOUS:
+            raise Unauthorized("Unauthorized")
+        if request.method not in ("GET", "HEAD"):
+            raise MethodNotAllowed(f"{request.method} is not supported on {path}")
+        if head in ("healthz", "livez", "readyz"):
+            return self._health(head, request)
+        if path == "/version":
+            return json_response(encode(dict(VERSION)))
+        if (found := self._discovered(path, request)) is not None:
+            return found
+        return not_found()
+
+    def _discovered(self, path: str, request: Request) -> Response | None:
+        """Discovery, in the form that the client prefers among those it accepts."""
+        for media in accept.medias(request.headers.get("accept", "")):
+            version = media.get("v")
+            if media.get("as") == "APIGroupDiscoveryList" and version in AGGREGATED_VERSIONS:
+                found = self._discovery.aggregated(path, version)
+                if found is not None:
+                    return _cached(encode(found), content_type(version), request)
+        found = self._discovery.document(path, address=request.headers.get("host", ""))
+        return None if found is None else _cached(encode(found), "application/json", request)
+
+    def _health(self, check: str, request: Request) -> Response:
+        body = "ok"
+        if query.flag(query.parse(request.query), "verbose"):
+            body = f"[+]ping ok\n[+]store ok\n{check} check passed\n"
+        return text_response(body)
+
+
+def _cached(body: bytes, media_type: str, request: Request) -> Response:
+    """A document that a client may keep for as long as its ETag stays."""
+    tag = etag(body)
+    headers = [
+        ("content-type", media_type),
+        ("etag", tag),
+        ("vary", "Accept"),
+        ("cache-control", "public"),
+    ]
+    if request.headers.get("if-none-match") == tag:
+        return Response(status=304, headers=headers)
+    return Response(headers=headers, body=body)
+
+
+def text_response(body: str, *, status: int = 200) -> Response:
+    headers = [
+        ("content-type", "text/plain; charset=utf-8"),
+        ("cache-control", "no-cache, private"),
+        ("x-content-type-options", "nosniff"),
+    ]
+    return Response(status=status, headers=headers, body=body.encode())
+
+
+def not_found() -> Response:
+    """What the real server says of a path that leads nowhere: no Status."""
+    return text_response("404 page not found\n", status=404)

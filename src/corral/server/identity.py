@@ -1,0 +1,179 @@
+"""Who an object is: what of its metadata the server gives, keeps and counts."""
+
+import secrets
+import uuid
+
+from corral.api.encoding import same
+from corral.api.errors import AlreadyExists, ApiError, BadRequest, Cause, Conflict, Details, Invalid
+from corral.api.kind import Kind, at
+from corral.api.object import Document, Key
+from corral.server.call import Call, not_found, storage
+from corral.store import Record, Store
+
+_SUFFIX_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
+_SUFFIX_LENGTH = 5
+_LONGEST_BASE = 63 - _SUFFIX_LENGTH
+
+_OF_THE_SERVER = (
+    "uid",
+    "creationTimestamp",
+    "deletionTimestamp",
+    "deletionGracePeriodSeconds",
+    "generation",
+    "selfLink",
+    "managedFields",
+)
+"""Metadata that clients cannot set: what they send of it is dropped on create, kept on update."""
+
+_IDENTITY = ("namespace", "name", "generateName", *_OF_THE_SERVER)
+
+
+def identify(store: Store, call: Call, document: Document, now: str) -> None:
+    """Give a new object its name, uid, birth and first generation."""
+    metadata = document["metadata"]
+    if metadata.pop("resourceVersion", ""):
+        raise ApiError("resourceVersion should not be set on objects to be created")
+    for field in _OF_THE_SERVER:
+        metadata.pop(field, None)
+    base = metadata.get("generateName", "")
+    if not metadata.get("name"):
+        if not base:
+            required = Cause(
+                "metadata.name",
+                "Required value: name or generateName is required",
+                "FieldValueRequired",
+            )
+            raise call.kind.invalid("", [required])
+        metadata["name"] = _generated(store, call, str(base))
+    metadata["uid"] = str(uuid.uuid4())
+    metadata["creationTimestamp"] = now
+    if not call.kind.native or "spec" in document:
+        metadata["generation"] = 1
+
+
+def _generated(store: Store, call: Call, base: str) -> str:
+    """A free name that begins with ``base``."""
+    while True:
+        suffix = "".join(secrets.choice(_SUFFIX_ALPHABET) for _ in range(_SUFFIX_LENGTH))
+        name = base[:_LONGEST_BASE] + suffix
+        if store.latest(storage(call.kind), Key(call.namespace, name)) is None:
+            return name
+
+
+def require_match(call: Call, document: Document, old: Document) -> None:
+    """Refuse a document that speaks of another object or of an older version of it."""
+    metadata, known = document["metadata"], old["metadata"]
+    name = metadata.setdefault("name", call.name)
+    if name != call.name:
+        raise BadRequest(
+            f"the name of the object ({name}) does not match the name on the URL ({call.name})"
+        )
+    if metadata.get("resourceVersion", "") not in ("", known["resourceVersion"]):
+        raise conflict(
+            call.kind,
+            call.name,
+            "the object has been modified; please apply your changes to the latest version "
+            "and try again",
+        )
+    uid = metadata.get("uid")
+    if uid and uid != known["uid"]:
+        raise conflict(
+            call.kind,
+            call.name,
+            f"Precondition failed: UID in precondition: {uid}, UID in object meta: {known['uid']}",
+        )
+
+
+def needs_revision(call: Call) -> Invalid:
+    message = "Invalid value: 0: must be specified for an update"
+    return call.kind.invalid(call.name, [Cause("metadata.resourceVersion", message)])
+
+
+def already_exists(store: Store, call: Call) -> AlreadyExists:
+    message = f'{call.kind.resource} "{call.name}" already exists'
+    record = store.latest(storage(call.kind), call.key)
+    if record is not None and at(record.document(), "metadata", "deletionTimestamp"):
+        message = f"object is being deleted: {message}"
+    details = Details(name=call.name, group=call.kind.group, kind=call.kind.plural)
+    return AlreadyExists(message, details=details)
+
+
+def conflict(kind: Kind, name: str, why: str, *, label: str = "") -> Conflict:
+    return Conflict(
+        f'Operation cannot be fulfilled on {label or kind.resource} "{name}": {why}',
+        details=Details(name=name, group=kind.group, kind=kind.plural),
+    )
+
+
+def keep_identity(document: Document, old: Document) -> None:
+    """Metadata that no update changes."""
+    metadata, known = document["metadata"], old["metadata"]
+    for field in _IDENTITY:
+        if field in known:
+            metadata[field] = known[field]
+        else:
+            metadata.pop(field, None)
+    metadata["resourceVersion"] = known["resourceVersion"]
+
+
+def separate_status(call: Call, document: Document, old: Document) -> Document:
+    """An update of an object leaves its status alone; one of its status changes nothing else."""
+    if call.subresource == "status":
+        merged = dict(old)
+        metadata = merged["metadata"] = dict(old["metadata"])
+        if call.kind.native:  # status updates of Kubernetes' own kinds may label, too
+            for field in ("labels", "annotations"):
+                _take(metadata, document["metadata"], field)
+        _take(merged, document, "status")
+        return merged
+    if call.kind.status:
+        _take(document, old, "status")
+    return document
+
+
+def _take(target: Document, source: Document, field: str) -> None:
+    if field in source:
+        target[field] = source[field]
+    else:
+        target.pop(field, None)
+
+
+def check_finalizers(call: Call, document: Document, old: Document) -> None:
+    """An object that is being deleted takes no new finalizers."""
+    if not at(old, "metadata", "deletionTimestamp"):
+        return
+    known = old["metadata"].get("finalizers") or []
+    added = [each for each in document["metadata"].get("finalizers") or [] if each not in known]
+    if added:
+        shown = ", ".join(f'"{each}"' for each in added)
+        message = (
+            "Forbidden: no new finalizers can be added if the object is being deleted, "
+            f"found new finalizers []string{{{shown}}}"
+        )
+        cause = Cause("metadata.finalizers", message, "FieldValueForbidden")
+        raise call.kind.invalid(call.name, [cause])
+
+
+def count_generation(call: Call, document: Document, old: Document) -> None:
+    """The generation tells changes of what is wanted: of the spec, or of all but metadata.
+
+    The latter for kinds without a status subresource, where the server cannot tell which is which.
+    """
+    metadata = document["metadata"]
+    if "generation" not in metadata:
+        return
+    apart = {"metadata", "status"} if call.kind.status else {"metadata"}
+    if any(document.get(field) != old.get(field) for field in {*document, *old} - apart):
+        metadata["generation"] += 1
+
+
+def unchanged(document: Document, old: Document) -> bool:
+    return document == old and same(document, old)
+
+
+def existing(store: Store, kind: Kind, stored: str, key: Key) -> Record:
+    """The newest version of an object.  Raises NotFound."""
+    record = store.latest(stored, key)
+    if record is None:
+        raise not_found(kind, key.name)
+    return record

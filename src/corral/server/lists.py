@@ -1,0 +1,191 @@
+"""Lists: selected, cut into pages, at the revision that was asked for."""
+
+import asyncio
+import base64
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from corral.api.errors import BadRequest, Cause, Details, Gone, Timeout
+from corral.api.kind import Kind, at
+from corral.api.object import Document, Key
+from corral.api.selectors import FieldSelector, FieldTerm, LabelSelector, parse_fields, parse_labels
+from corral.api.wire import Response
+from corral.server import query
+from corral.server.call import Call, json_response, storage
+from corral.server.rest import Rest
+from corral.store import Record, Store
+
+WAIT_SECONDS = 3
+"""How long a read waits for a revision that is not there yet."""
+
+
+class Continue(msgspec.Struct, rename={"version": "v", "revision": "rv"}):
+    """A continue token: the list goes on after the key ``start``, at ``revision``."""
+
+    version: str
+    revision: int
+    start: str
+
+    def encode(self) -> str:
+        return base64.urlsafe_b64encode(msgspec.json.encode(self)).decode().rstrip("=")
+
+    @classmethod
+    def after(cls, key: Key, revision: int) -> "Continue":
+        return cls("meta.k8s.io/v1", revision, f"{key.namespace}/{key.name}\0")
+
+    @classmethod
+    def read(cls, token: str) -> "Continue":
+        """Raises BadRequest for what no server gave."""
+        try:
+            text = base64.urlsafe_b64decode(token + "=" * (-len(token) % 4))
+            found = msgspec.json.decode(text, type=cls)
+        except (ValueError, msgspec.MsgspecError) as error:
+            raise BadRequest(f"continue key is not valid: {error}") from None
+        if found.version != "meta.k8s.io/v1" or "/" not in found.start:
+            raise BadRequest("continue key is not valid: it was not given by this server")
+        return found
+
+    @property
+    def key(self) -> Key:
+        namespace, _, name = self.start.rstrip("\0").partition("/")
+        return Key(namespace, name)
+
+
+class Selector:
+    """Which objects of a kind a list or a watch is about."""
+
+    def __init__(self, kind: Kind, asked: Mapping[str, str]) -> None:
+        self.labels: LabelSelector = parse_labels(asked.get("labelSelector", ""))
+        self.fields: FieldSelector = parse_fields(asked.get("fieldSelector", ""))
+        self._readers: dict[str, Callable[[Document], str]] = {
+            "metadata.name": lambda document: str(at(document, "metadata", "name") or ""),
+            "metadata.namespace": lambda document: str(at(document, "metadata", "namespace") or ""),
+            **kind.selectable,
+        }
+        self.fields.compile(self._readers)  # refuses unknown fields
+        self.name = self.fields.exact("metadata.name")
+
+    def only(self, name: str) -> None:
+        """Narrow the selection to one object."""
+        self.fields = FieldSelector((*self.fields.terms, FieldTerm("metadata.name", name)))
+        self.name = name
+
+    def __bool__(self) -> bool:
+        return bool(self.labels) or bool(self.fields)
+
+    def matches(self, record: Record) -> bool:
+        if self.name is not None and record.key.name != self.name:
+            return False
+        if self.labels and not self.labels.matches(record.labels):
+            return False
+        return not self.fields or self._fields_match(record)
+
+    def _fields_match(self, record: Record) -> bool:
+        terms = self.fields.terms
+        known = record.fields
+        if known is None or any(term.field not in known for term in terms):
+            document = record.document()
+            found = {name: read(document) for name, read in self._readers.items()}
+            known = record.fields = {**(known or {}), **found}
+        return all((known[term.field] == term.value) is term.equal for term in terms)
+
+
+class Page(NamedTuple):
+    """One answer to a list, and where it ends."""
+
+    records: Sequence[Record]
+    revision: int
+    remaining: int
+
+
+async def list_objects(rest: Rest, call: Call) -> Response:
+    """Raises BadRequest, Gone and Timeout."""
+    presenter = rest.presenter(call)
+    selector = Selector(call.kind, call.query)
+    page = await _page(rest.store, call, selector)
+    metadata: dict[str, object] = {"resourceVersion": str(page.revision)}
+    if page.remaining:
+        metadata["continue"] = Continue.after(page.records[-1].key, page.revision).encode()
+        if not selector:
+            metadata["remainingItemCount"] = page.remaining
+    return json_response(presenter.many(page.records, metadata))
+
+
+async def _page(store: Store, call: Call, selector: Selector) -> Page:
+    limit = query.number(call.query, "limit") or 0
+    token = call.query.get("continue", "")
+    start = None
+    if token:
+        revision, start = _resume(call, token)
+    else:
+        revision = await _revision(store, call, limit)
+    try:
+        records = store.objects(storage(call.kind), call.namespace, revision=revision)
+    except Gone:
+        raise _expired(start) from None
+    shown = revision or store.revision
+    if start is not None:
+        records = [record for record in records if record.key > start]
+    if selector:
+        records = [record for record in records if selector.matches(record)]
+    if limit and len(records) > limit:
+        return Page(records[:limit], shown, len(records) - limit)
+    return Page(records, shown, 0)
+
+
+def _resume(call: Call, token: str) -> tuple[int, Key]:
+    if call.query.get("resourceVersion", "") not in ("", "0"):
+        raise BadRequest("specifying resource version is not allowed when using continue")
+    found = Continue.read(token)
+    return found.revision, found.key
+
+
+def _expired(start: Key | None) -> Gone:
+    if start is None:
+        return Gone("The resourceVersion for the provided list is too old.")
+    return Gone(
+        "The provided continue parameter is too old to display a consistent list result. "
+        "You must start a new list without the continue parameter."
+    )
+
+
+async def _revision(store: Store, call: Call, limit: int) -> int:
+    """The revision to list at; 0 for the newest."""
+    revision = query.revision(call.query)
+    match = call.query.get("resourceVersionMatch", "")
+    if match and match not in ("Exact", "NotOlderThan"):
+        raise query.bad_option(
+            "ListOptions",
+            "resourceVersionMatch",
+            f'Unsupported value: "{match}": supported values: "Exact", "NotOlderThan"',
+        )
+    if match and revision is None:
+        raise _forbidden("resourceVersionMatch is forbidden unless resourceVersion is provided")
+    if match == "Exact" and revision == 0:
+        raise _forbidden('resourceVersionMatch "exact" is forbidden for resourceVersion "0"')
+    if not revision:
+        return 0
+    await reach(store, revision)
+    exact = match == "Exact" or (not match and limit > 0)
+    return revision if exact else 0
+
+
+def _forbidden(message: str) -> Exception:
+    return query.bad_option(
+        "ListOptions", "resourceVersionMatch", f"Forbidden: {message}", "FieldValueForbidden"
+    )
+
+
+async def reach(store: Store, revision: int) -> None:
+    """Wait a little for a revision that may be on its way.  Raises Timeout."""
+    if revision <= store.revision:
+        return
+    try:
+        async with asyncio.timeout(WAIT_SECONDS):
+            await store.reach(revision)
+    except TimeoutError:
+        message = f"Too large resource version: {revision}, current: {store.revision}"
+        cause = Cause("", "Too large resource version", "ResourceVersionTooLarge")
+        raise Timeout(message, details=Details(causes=[cause], retry_after_seconds=1)) from None

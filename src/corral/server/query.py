@@ -1,0 +1,68 @@
+"""Query parameters: read once, refused in Kubernetes' words."""
+
+from collections.abc import Mapping
+from functools import lru_cache
+from types import MappingProxyType
+from urllib.parse import parse_qsl
+
+from corral.api.errors import BadRequest, Cause, Details, Invalid
+
+_NONE: Mapping[str, str] = MappingProxyType({})
+_TRUE = ("1", "t", "true", "")
+
+
+@lru_cache(maxsize=1024)
+def parse(query: str) -> Mapping[str, str]:
+    """The first value of each parameter."""
+    if not query:
+        return _NONE
+    found: dict[str, str] = {}
+    try:
+        for name, value in parse_qsl(query, keep_blank_values=True, errors="strict"):
+            found.setdefault(name, value)
+    except ValueError as error:
+        raise BadRequest(f"the query is not readable: {error}") from None
+    return MappingProxyType(found)
+
+
+def flag(query: Mapping[str, str], name: str) -> bool:
+    return name in query and query[name].lower() in _TRUE
+
+
+def number(query: Mapping[str, str], name: str) -> int | None:
+    """A whole number that is not negative; None where it is absent.  Raises BadRequest."""
+    text = query.get(name, "")
+    if not text:
+        return None
+    if not (text.isascii() and text.isdigit() and len(text) < 19):
+        raise BadRequest(f'{name}: Invalid value: "{text}": must be a whole number, 0 or more')
+    return int(text)
+
+
+def revision(query: Mapping[str, str]) -> int | None:
+    """``resourceVersion``; None where it is absent.  Raises Invalid."""
+    text = query.get("resourceVersion", "")
+    if not text:
+        return None
+    if not (text.isascii() and text.isdigit() and len(text) < 19):
+        raise BadRequest(f'resourceVersion: Invalid value: "{text}": must be a decimal number')
+    return int(text)
+
+
+def dry_run(values: list[str], options: str) -> bool:
+    """Whether nothing shall be stored; ``options`` names the kind of options for the message."""
+    wrong = [value for value in values if value not in ("", "All")]
+    if wrong:
+        shown = ",".join(f'"{value}"' for value in wrong)
+        raise bad_option(
+            options, "dryRun", f'Unsupported value: [{shown}]: supported values: "All"'
+        )
+    return "All" in values
+
+
+def bad_option(
+    options: str, field: str, message: str, reason: str = "FieldValueNotSupported"
+) -> Invalid:
+    """The refusal of a parameter's value."""
+    details = Details(group="meta.k8s.io", kind=options, causes=[Cause(field, message, reason)])
+    return Invalid(f'{options}.meta.k8s.io "" is invalid: {field}: {message}', details=details)

@@ -1,0 +1,144 @@
+"""The verbs on single objects, once for every kind.
+
+Each reads the newest version, decides and stages without an ``await`` between, so that nobody comes
+in between; then it waits until what it answers is on disk.
+"""
+
+import time
+from collections.abc import Callable
+
+from corral.api.encoding import decode_any
+from corral.api.errors import BadRequest, UnsupportedMedia
+from corral.api.kind import at
+from corral.api.object import Document
+from corral.api.patch.json import json_patch
+from corral.api.patch.merge import merge_patch
+from corral.api.patch.strategic import strategic_merge
+from corral.api.time import rfc3339
+from corral.api.wire import Response
+from corral.server import admission, body, identity, query
+from corral.server.call import Call, json_response, not_found, storage
+from corral.server.present import Presenter, as_version
+from corral.store import Record, Store
+
+JSON_PATCH = "application/json-patch+json"
+MERGE_PATCH = "application/merge-patch+json"
+STRATEGIC_PATCH = "application/strategic-merge-patch+json"
+
+Change = Callable[[Document], Document]
+"""From the newest version to the wanted one; the argument may be changed."""
+
+
+class Rest:
+    """Get, create, update and patch; ``now`` is seconds since 1970."""
+
+    def __init__(self, store: Store, now: Callable[[], float] = time.time) -> None:
+        self.store = store
+        self.now = now
+
+    def presenter(self, call: Call) -> Presenter:
+        return Presenter(call, self.now)
+
+    async def get(self, call: Call) -> Response:
+        presenter = self.presenter(call)
+        record = self.store.get(storage(call.kind), call.key)
+        if record is None:
+            raise not_found(call.kind, call.name)
+        return json_response(presenter.one(record))
+
+    async def create(self, call: Call) -> Response:
+        """Raises AlreadyExists, Invalid, Forbidden and whatever ``body.read`` raises."""
+        presenter = self.presenter(call)
+        dry = query.dry_run([call.query.get("dryRun", "")], "CreateOptions")
+        document = admission.incoming(call, body.read(call))
+        admission.prune(call, document, creating=True)
+        name = document["metadata"].get("name", "")
+        admission.require_namespace(self.store, call, name)
+        identity.identify(self.store, call, document, rfc3339(self.now()))
+        call.name = document["metadata"]["name"]
+        if call.kind.status and not call.kind.status_on_create:
+            document.pop("status", None)
+        call.kind.default_create(document)
+        admission.check(call, document, None)
+        if self.store.latest(storage(call.kind), call.key) is not None:
+            raise identity.already_exists(self.store, call)
+        if dry:
+            return json_response(presenter.shown(document), status=201)
+        record = await self.store.write(storage(call.kind), call.key, document)
+        return json_response(presenter.one(record), status=201)
+
+    async def update(self, call: Call) -> Response:
+        sent = admission.incoming(call, body.read(call))
+        record = identity.existing(self.store, call.kind, storage(call.kind), call.key)
+        if not call.kind.native and not sent["metadata"].get("resourceVersion"):
+            raise identity.needs_revision(call)
+        return await self.change(call, record, sent)
+
+    async def patch(self, call: Call) -> Response:
+        change = read_patch(call)
+        record = identity.existing(self.store, call.kind, storage(call.kind), call.key)
+        base = as_version(record.document(), call.version, call.api_version)
+        wanted = change(base)
+        return await self.change(call, record, admission.incoming(call, wanted))
+
+    async def change(self, call: Call, record: Record, wanted: Document) -> Response:
+        """Put a wanted document in the place of a record, with all that belongs to an update."""
+        presenter = self.presenter(call)
+        dry = query.dry_run([call.query.get("dryRun", "")], "UpdateOptions")
+        document = self.updated(call, record, wanted)
+        if document is None:
+            return json_response(presenter.one(await self.store.durable(record)))
+        if dry:
+            return json_response(presenter.shown(document))
+        return json_response(presenter.one(await self.put(call, document)))
+
+    def updated(self, call: Call, record: Record, wanted: Document) -> Document | None:
+        """What an update makes of a record; None where it changes nothing."""
+        old = record.document()
+        identity.require_match(call, wanted, old)
+        admission.prune(call, wanted, creating=False)
+        identity.keep_identity(wanted, old)
+        document = identity.separate_status(call, wanted, old)
+        identity.check_finalizers(call, document, old)
+        admission.check(call, document, old)
+        if identity.unchanged(document, old):
+            return None
+        identity.count_generation(call, document, old)
+        return document
+
+    async def put(self, call: Call, document: Document) -> Record:
+        """Store a changed object; one whose deletion waited for its last finalizer is gone."""
+        stored = storage(call.kind)
+        if is_released(document):
+            return await self.store.delete(stored, call.key, document)
+        return await self.store.write(stored, call.key, document)
+
+
+def is_released(document: Document) -> bool:
+    """Whether nothing holds an object back that is to be deleted."""
+    metadata = document["metadata"]
+    return bool(
+        metadata.get("deletionTimestamp")
+        and not metadata.get("finalizers")
+        and not metadata.get("deletionGracePeriodSeconds")
+        and not (document["kind"] == "Namespace" and at(document, "spec", "finalizers"))
+    )
+
+
+def read_patch(call: Call) -> Change:
+    """The change that a PATCH body says.  Raises BadRequest, UnsupportedMedia."""
+    media = body.media_type(call)
+    accepted = [JSON_PATCH, MERGE_PATCH] + ([STRATEGIC_PATCH] if call.kind.native else [])
+    if media not in accepted:
+        raise UnsupportedMedia(
+            "the body of the request was in an unknown format - accepted media types include: "
+            + ", ".join(accepted)
+        )
+    patch = decode_any(call.request.body)
+    if media == JSON_PATCH:
+        return lambda document: json_patch(document, patch)
+    if not isinstance(patch, dict):
+        raise BadRequest("error decoding patch: it must be a JSON object")
+    if media == MERGE_PATCH:
+        return lambda document: merge_patch(document, patch)
+    return lambda document: strategic_merge(document, patch)

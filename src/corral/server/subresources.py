@@ -1,0 +1,175 @@
+"""Subresources that are answered here: scale, binding, finalize.
+
+``status`` is an ordinary update; what streams from a machine is in ``corral.server.streams``.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from corral.api.encoding import encode
+from corral.api.errors import BadRequest, Cause, MethodNotAllowed
+from corral.api.kind import Kind, Scale, at
+from corral.api.object import Document
+from corral.api.time import rfc3339
+from corral.api.wire import Response
+from corral.server import body, identity
+from corral.server.call import Call, json_response, storage
+from corral.server.rest import Rest, read_patch
+
+_SCALE_LIMIT = 2**31 - 1
+
+
+def serves(kind: Kind, subresource: str) -> bool:
+    """Whether a kind has a subresource."""
+    if subresource == "status":
+        return kind.status
+    if subresource == "scale":
+        return kind.scale is not None
+    return (kind.resource, subresource) in _OTHERS
+
+
+async def answer(rest: Rest, call: Call) -> Response:
+    """Serve a subresource that ``serves`` said yes to.  Raises MethodNotAllowed."""
+    if call.subresource == "status":
+        acts: Mapping[str, Callable[[Call], Awaitable[Response]]] = {
+            "get": rest.get,
+            "update": rest.update,
+            "patch": rest.patch,
+        }
+        act = acts.get(call.verb)
+        if act is not None:
+            return await act(call)
+    elif call.subresource == "scale" and call.kind.scale is not None:
+        if call.verb in ("get", "update", "patch"):
+            return await _scale(rest, call, call.kind.scale)
+    else:
+        verb, other = _OTHERS[call.kind.resource, call.subresource]
+        if call.verb == verb:
+            return await other(rest, call)
+    raise MethodNotAllowed(
+        f"{call.verb} is not supported on {call.subresource} of resources of kind "
+        f'"{call.kind.name}"'
+    )
+
+
+# ---------------------------------------------------------------------- scale
+
+
+async def _scale(rest: Rest, call: Call, paths: Scale) -> Response:
+    """autoscaling/v1 Scale: how many are wanted, seen through one form for every kind."""
+    record = identity.existing(rest.store, call.kind, storage(call.kind), call.key)
+    old = record.document()
+    shown = scale_of(old, paths)
+    if call.verb == "get":
+        return json_response(encode(shown))
+    wanted = body.read(call) if call.verb == "update" else read_patch(call)(shown)
+    if not isinstance(wanted.get("metadata") or {}, dict):
+        raise BadRequest("Scale: metadata is not an object")
+    document = record.document()
+    replicas = _replicas(call, wanted)
+    _put(document, paths.spec_replicas, replicas)
+    revision = at(wanted, "metadata", "resourceVersion")
+    document["metadata"]["resourceVersion"] = revision or old["metadata"]["resourceVersion"]
+    changed = rest.updated(call, record, document)
+    if changed is None:
+        await rest.store.durable(record)
+    elif not call.query.get("dryRun"):
+        changed = (await rest.put(call, changed)).document()
+    return json_response(encode(scale_of(changed or old, paths)))
+
+
+def scale_of(document: Document, paths: Scale) -> Document:
+    metadata = document["metadata"]
+    shown = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
+    replicas = at(document, *paths.spec_replicas)
+    status: Document = {"replicas": at(document, *paths.status_replicas) or 0}
+    if selector := at(document, *paths.label_selector):
+        status["selector"] = selector
+    return {
+        "kind": "Scale",
+        "apiVersion": "autoscaling/v1",
+        "metadata": {name: metadata[name] for name in shown if name in metadata},
+        "spec": {"replicas": replicas} if replicas else {},
+        "status": status,
+    }
+
+
+def _replicas(call: Call, wanted: Document) -> int:
+    replicas: Any = at(wanted, "spec", "replicas") or 0
+    if type(replicas) is not int:
+        raise BadRequest(f"Scale: spec.replicas is not a whole number: {replicas!r}")
+    if replicas < 0 or replicas > _SCALE_LIMIT:
+        message = f"Invalid value: {replicas}: should be a non-negative integer"
+        raise call.kind.invalid(call.name, [Cause(".spec.replicas", message)])
+    return replicas
+
+
+def _put(document: Document, path: tuple[str, ...], value: int) -> None:
+    *above, last = path
+    for step in above:
+        document = document.setdefault(step, {})
+    document[last] = value
+
+
+# -------------------------------------------------------------------- binding
+
+
+async def _bind(rest: Rest, call: Call) -> Response:
+    """Put a pod on a node (core/v1 Binding): what a scheduler does, once."""
+    binding = body.read(call)
+    node = at(binding, "target", "name")
+    if not node or not isinstance(node, str):
+        raise call.kind.invalid(
+            call.name, [Cause("target.name", "Required value", "FieldValueRequired")]
+        )
+    record = identity.existing(rest.store, call.kind, storage(call.kind), call.key)
+    document = record.document()
+    uid = at(binding, "metadata", "uid")
+    if uid and uid != document["metadata"]["uid"]:
+        raise identity.conflict(call.kind, call.name, "the UID in the binding is another pod's")
+    if document["metadata"].get("deletionTimestamp"):
+        raise identity.conflict(
+            call.kind, call.name, f"pod {call.name} is being deleted, cannot be assigned to a host"
+        )
+    placed = at(document, "spec", "nodeName")
+    if placed:
+        raise identity.conflict(
+            call.kind, call.name, f'pod {call.name} is already assigned to node "{placed}"'
+        )
+    document["spec"]["nodeName"] = node
+    _scheduled(document, rfc3339(rest.now()))
+    await rest.store.write(storage(call.kind), call.key, document)
+    status = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}
+    return json_response(encode({**status, "code": 201}), status=201)
+
+
+def _scheduled(document: Document, now: str) -> None:
+    status = document.setdefault("status", {})
+    conditions = [each for each in status.get("conditions") or [] if each["type"] != "PodScheduled"]
+    conditions.append({"type": "PodScheduled", "status": "True", "lastTransitionTime": now})
+    status["conditions"] = conditions
+
+
+# ------------------------------------------------------------------- finalize
+
+
+async def _finalize(rest: Rest, call: Call) -> Response:
+    """Replace a namespace's ``spec.finalizers``: it is empty now, and may go."""
+    sent = body.read(call)
+    record = identity.existing(rest.store, call.kind, storage(call.kind), call.key)
+    document = record.document()
+    sent.setdefault("metadata", {}).setdefault("name", call.name)
+    identity.require_match(call, sent, document)
+    document["spec"] = {
+        **(document.get("spec") or {}),
+        "finalizers": at(sent, "spec", "finalizers"),
+    }
+    if not document["spec"]["finalizers"]:
+        del document["spec"]["finalizers"]
+    return json_response(rest.presenter(call).one(await rest.put(call, document)))
+
+
+_OTHERS: Mapping[tuple[str, str], tuple[str, Callable[[Rest, Call], Awaitable[Response]]]] = {
+    ("pods", "binding"): ("create", _bind),
+    ("namespaces", "finalize"): ("update", _finalize),
+}
