@@ -49,7 +49,7 @@ def decode_json(body: bytes, kind: str = "") -> Document:
     raise BadRequest(f"the object provided is unrecognized{wanted}: {fault} ({_summary(body)})")
 
 
-def decode_patch(body: bytes) -> Any:
+def decode_any(body: bytes) -> Any:
     """The JSON value in a patch's body.  Raises BadRequest for what is not JSON or too deep."""
     try:
         return _value(body)

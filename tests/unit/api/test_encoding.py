@@ -7,7 +7,7 @@ from corral.api.encoding import (
     DEEPEST,
     copied,
     decode_json,
-    decode_patch,
+    decode_any,
     duplicate_keys,
     encode,
     same,
@@ -74,8 +74,8 @@ def test_the_deepest_document_is_taken():
 
 def test_patches_that_are_no_json_are_bad_requests():
     with pytest.raises(BadRequest, match=r"^error decoding patch: "):
-        decode_patch(b"[{")
-    assert decode_patch(b"[1]") == [1]
+        decode_any(b"[{")
+    assert decode_any(b"[1]") == [1]
 
 
 def test_keys_that_come_twice_are_found_with_their_paths():

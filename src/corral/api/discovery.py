@@ -1,0 +1,234 @@
+"""Discovery: the documents that tell clients which kinds are served, in which groups and versions.
+
+There are two forms of the same facts: the old one, a document for each group and version, and the
+aggregated one, everything in two documents (apidiscovery.k8s.io).
+"""
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from corral.api.kind import GroupVersion, Kind
+from corral.api.kinds.table import KindTable
+from corral.api.object import Document
+
+AGGREGATED_VERSIONS: Final = ("v2", "v2beta1")
+VERBS: Final = (
+    *("create", "delete", "deletecollection", "get"),
+    *("list", "patch", "update", "watch"),
+)
+CHANGE_VERBS: Final = ("get", "patch", "update")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subresource:
+    """Something below the objects of a kind: ``pods/log``.
+
+    ``group`` may be one that has no kinds of its own (subresources.kubevirt.io).  ``responds`` is
+    the group, version and kind of what is sent and answered.
+    """
+
+    group: str
+    version: str
+    plural: str
+    name: str
+    responds: tuple[str, str, str]
+    verbs: tuple[str, ...] = ("get",)
+    namespaced: bool = True
+
+    @property
+    def path(self) -> str:
+        return f"{self.plural}/{self.name}"
+
+
+def content_type(version: str) -> str:
+    """The media type of an aggregated document; clients go by its parameters."""
+    return f"application/json;g=apidiscovery.k8s.io;v={version};as=APIGroupDiscoveryList"
+
+
+def etag(body: bytes) -> str:
+    """The ETag of a document: changes when the document does."""
+    return f'"{hashlib.sha512(body).hexdigest().upper()}"'
+
+
+class Discovery:
+    """Discovery of a table of kinds, and of subresources beside ``status`` and ``scale``.
+
+    Nothing is kept: rows may be added to the table at any time.
+    """
+
+    def __init__(self, kinds: KindTable, subresources: Sequence[Subresource] = ()) -> None:
+        self._kinds = kinds
+        self._subresources = tuple(subresources)
+
+    def document(self, path: str, *, address: str = "") -> Document | None:
+        """The document of the old form at a path; None where there is none.
+
+        ``address`` is the server's ``host:port``, which ``/api`` tells.
+        """
+        match path.strip("/").split("/"):
+            case ["api"]:
+                return _api_versions(address)
+            case ["apis"]:
+                groups = [self._group(group) for group in self._groups() if group]
+                return {"kind": "APIGroupList", "apiVersion": "v1", "groups": groups}
+            case ["api", "v1"]:
+                return self._resources(GroupVersion("", "v1"))
+            case ["apis", group] if group in self._groups():
+                return {"kind": "APIGroup", "apiVersion": "v1"} | self._group(group)
+            case ["apis", group, version] if version in self._groups().get(group, ()):
+                return self._resources(GroupVersion(group, version))
+            case _:
+                return None
+
+    def aggregated(self, path: str, version: str = "v2") -> Document | None:
+        """The aggregated document of ``/api`` (the core group) or ``/apis`` (all others)."""
+        if path not in ("/api", "/apis"):
+            return None
+        items = []
+        for group, versions in self._groups().items():
+            if (group == "") == (path == "/api"):
+                items.append(
+                    {
+                        "metadata": {"name": group} if group else {},
+                        "versions": [self._version(GroupVersion(group, name)) for name in versions],
+                    }
+                )
+        return {
+            "kind": "APIGroupDiscoveryList",
+            "apiVersion": f"apidiscovery.k8s.io/{version}",
+            "metadata": {},
+            "items": items,
+        }
+
+    def _groups(self) -> dict[str, list[str]]:
+        """Versions of each group, the preferred one first."""
+        groups: dict[str, dict[str, None]] = {}
+        for group, version in self._kinds.group_versions():
+            groups.setdefault(group, {})[version] = None
+        for each in self._subresources:
+            groups.setdefault(each.group, {})[each.version] = None
+        return {group: list(versions) for group, versions in groups.items()}
+
+    def _group(self, group: str) -> Document:
+        versions = [
+            {"groupVersion": f"{group}/{version}", "version": version}
+            for version in self._groups()[group]
+        ]
+        return {"name": group, "versions": versions, "preferredVersion": versions[0]}
+
+    def _below(self, group_version: GroupVersion, plural: str) -> Iterator[Subresource]:
+        """The subresources of one kind, those that its row implies first."""
+        kind = self._kinds.find(*group_version, plural)
+        if kind is not None and kind.status:
+            yield _implied(kind, group_version, "status", (*group_version, kind.name))
+        if kind is not None and kind.scale is not None:
+            yield _implied(kind, group_version, "scale", ("autoscaling", "v1", "Scale"))
+        for each in self._subresources:
+            if (each.group, each.version, each.plural) == (*group_version, plural):
+                yield each
+
+    def _orphans(self, group_version: GroupVersion) -> dict[str, Subresource]:
+        """Subresources by the plural of a kind that their own group does not serve."""
+        return {
+            each.plural: each
+            for each in self._subresources
+            if (each.group, each.version) == group_version
+            and self._kinds.find(*group_version, each.plural) is None
+        }
+
+    def _resources(self, group_version: GroupVersion) -> Document:
+        resources: list[Document] = []
+        for kind in self._kinds.served(group_version):
+            resources.append(_resource(kind))
+            resources += map(_legacy_below, self._below(group_version, kind.plural))
+        for plural in self._orphans(group_version):
+            resources += map(_legacy_below, self._below(group_version, plural))
+        return {
+            "kind": "APIResourceList",
+            "apiVersion": "v1",
+            "groupVersion": str(group_version),
+            "resources": resources,
+        }
+
+    def _version(self, group_version: GroupVersion) -> Document:
+        resources = []
+        for kind in self._kinds.served(group_version):
+            resource: Document = {
+                "resource": kind.plural,
+                "responseKind": _gvk((*group_version, kind.name)),
+                "scope": "Namespaced" if kind.namespaced else "Cluster",
+                "singularResource": kind.singular or kind.name.lower(),
+                "verbs": list(VERBS),
+            }
+            resources.append(
+                resource | _names(kind) | self._subresources_of(group_version, kind.plural)
+            )
+        for plural, each in self._orphans(group_version).items():
+            resource = {
+                "resource": plural,
+                "scope": "Namespaced" if each.namespaced else "Cluster",
+                "singularResource": "",
+                "verbs": [],
+            }
+            resources.append(resource | self._subresources_of(group_version, plural))
+        return {"version": group_version.version, "resources": resources, "freshness": "Current"}
+
+    def _subresources_of(self, group_version: GroupVersion, plural: str) -> Document:
+        below = [
+            {
+                "subresource": each.name,
+                "responseKind": _gvk(each.responds),
+                "verbs": list(each.verbs),
+            }
+            for each in self._below(group_version, plural)
+        ]
+        return {"subresources": below} if below else {}
+
+
+def _implied(
+    kind: Kind, group_version: GroupVersion, name: str, responds: tuple[str, str, str]
+) -> Subresource:
+    return Subresource(
+        group=group_version.group,
+        version=group_version.version,
+        plural=kind.plural,
+        name=name,
+        responds=responds,
+        verbs=CHANGE_VERBS,
+        namespaced=kind.namespaced,
+    )
+
+
+def _api_versions(address: str) -> Document:
+    addresses = [{"clientCIDR": "0.0.0.0/0", "serverAddress": address}] if address else []
+    return {"kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": addresses}
+
+
+def _resource(kind: Kind) -> Document:
+    resource: Document = {
+        "name": kind.plural,
+        "singularName": kind.singular or kind.name.lower(),
+        "namespaced": kind.namespaced,
+        "kind": kind.name,
+        "verbs": list(VERBS),
+    }
+    return resource | _names(kind)
+
+
+def _names(kind: Kind) -> Document:
+    names = {"shortNames": list(kind.short), "categories": list(kind.categories)}
+    return {key: value for key, value in names.items() if value}
+
+
+def _legacy_below(each: Subresource) -> Document:
+    group, version, kind = each.responds
+    document: Document = {"name": each.path, "singularName": "", "namespaced": each.namespaced}
+    if (group, version) != (each.group, each.version):
+        document |= {"group": group, "version": version}
+    return document | {"kind": kind, "verbs": list(each.verbs)}
+
+
+def _gvk(names: tuple[str, str, str]) -> Document:
+    return dict(zip(("group", "version", "kind"), names, strict=True))
