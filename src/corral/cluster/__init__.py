@@ -1,1 +1,20 @@
-"""Stand-ins for what Kubernetes brings: scheduler, garbage collector, namespaces, lost nodes."""
+"""Stand-ins for what Kubernetes brings: scheduler, garbage collector, namespaces, lost nodes.
+
+Where corral runs on a cluster these stay away.  To add one: write its file, name it in STAND_INS.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from corral.cluster import garbage, namespace, nodes, podgc, scheduler
+from corral.reconcile.controller import Controller
+from corral.reconcile.world import World
+
+STAND_INS: tuple[Callable[[World], Controller[Any]], ...] = (
+    scheduler.controller,
+    garbage.controller,
+    namespace.controller,
+    podgc.controller,
+    nodes.controller,
+)
+"""Each makes one loop; they run beside each other and meet only in the API's objects."""

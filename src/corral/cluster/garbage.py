@@ -1,0 +1,238 @@
+"""Owners gone, dependents go: Kubernetes' garbage collector, for every kind there is.
+
+- An object none of whose owners exists any more is deleted (background deletion).
+- An owner that is deleted in the foreground goes after the dependents that block it.
+- An owner that is deleted as an orphan-maker has its dependents' references to it removed first.
+
+The server marks the two latter with finalizers; this loop does what they stand for, and takes
+them off.
+"""
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from enum import Enum
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+
+from corral.api.errors import Conflict, NotFound
+from corral.api.kind import Kind
+from corral.api.kinds import KINDS
+from corral.api.object import Document, Key
+from corral.reconcile.batch import each
+from corral.reconcile.controller import Controller
+from corral.reconcile.objects import Partial, PartialOwner, is_going, key_of, uid_of
+from corral.reconcile.queue import WorkQueue
+from corral.reconcile.world import World
+
+if TYPE_CHECKING:
+    from corral.reconcile.informer import Informer
+
+ORPHAN = "orphan"
+FOREGROUND = "foregroundDeletion"
+WORKERS = 20
+UNOWNED = frozenset({"events", "leases"})
+"""Kinds that are many, or change often, and end by other means."""
+_REMEMBERED = 1000
+
+
+class State(Enum):
+    """What is known of an owner."""
+
+    SOLID = "there"
+    WAITING = "deleted in the foreground: waits for its dependents"
+    ABSENT = "gone"
+
+
+class Item(NamedTuple):
+    """An object, as far as the collector looks at it."""
+
+    kind: Kind
+    view: Partial
+
+    @property
+    def key(self) -> Key:
+        return key_of(self.view)
+
+    @property
+    def owners(self) -> Sequence[PartialOwner]:
+        return self.view.metadata.owner_references
+
+    @property
+    def finalizers(self) -> Sequence[str]:
+        return self.view.metadata.finalizers
+
+    @property
+    def is_waiting(self) -> bool:
+        return is_going(self.view) and FOREGROUND in self.finalizers
+
+
+def controller(world: World) -> Controller[str]:
+    """The controller that collects garbage."""
+    loop = Garbage(world)
+    return Controller(
+        "garbage", loop.reconcile, queue=loop.queue, sources=loop.sources, workers=WORKERS
+    )
+
+
+class Garbage:
+    """Who exists, and who depends on whom, by uid."""
+
+    def __init__(self, world: World) -> None:
+        self.queue = WorkQueue[str]()
+        self._client = world.client
+        self._items: dict[str, Item] = {}
+        self._dependents: dict[str, set[str]] = {}
+        self._absent: OrderedDict[str, None] = OrderedDict()
+        self.sources: list[Informer[Partial]] = []
+        for kind in KINDS:
+            if kind.stored_as is None and kind.plural not in UNOWNED:
+                informer = world.informers.of(Partial, kind=kind)
+                informer.handle(partial(self._changed, kind))
+                self.sources.append(informer)
+
+    async def reconcile(self, uid: str) -> None:
+        """Delete, release or wait for one object, as its owners and its finalizers ask."""
+        item = self._items.get(uid)
+        if item is None:
+            return
+        if not is_going(item.view):
+            await self._judge(item)
+        elif ORPHAN in item.finalizers:
+            await self._orphan(item)
+        elif FOREGROUND in item.finalizers:
+            await self._await_dependents(item)
+
+    async def _judge(self, item: Item) -> None:
+        states = {owner.uid: await self._state(item, owner) for owner in item.owners}
+        gone = [uid for uid, state in states.items() if state is not State.SOLID]
+        if not gone:
+            return
+        if len(gone) < len(states):
+            await self._strip(item, gone)
+            return
+        awaited = any(state is State.WAITING for state in states.values())
+        await self._delete(item, foreground=awaited and bool(self._blocking(item)))
+
+    async def _state(self, item: Item, owner: PartialOwner) -> State:
+        known = self._items.get(owner.uid)
+        if known is not None and known.key.namespace in ("", item.key.namespace):
+            return State.WAITING if known.is_waiting else State.SOLID
+        if owner.uid in self._absent:
+            return State.ABSENT
+        kind = KINDS.by_kind(owner.api_version.rpartition("/")[0], owner.kind)
+        if kind is None:
+            return State.SOLID  # of an owner that cannot be looked up, nothing is known
+        namespace = item.key.namespace if kind.namespaced else ""
+        try:
+            found = Item(kind, await self._client.get(Partial, owner.name, namespace, kind=kind))
+        except NotFound:
+            found = None
+        if found is None or uid_of(found.view) != owner.uid:
+            self._absent[owner.uid] = None  # a uid never comes back
+            if len(self._absent) > _REMEMBERED:
+                self._absent.popitem(last=False)
+            return State.ABSENT
+        return State.WAITING if found.is_waiting else State.SOLID
+
+    async def _delete(self, item: Item, *, foreground: bool) -> None:
+        if ORPHAN in item.finalizers:
+            policy = "Orphan"
+        elif foreground or FOREGROUND in item.finalizers:
+            policy = "Foreground"
+        else:
+            policy = "Background"
+        try:
+            await self._client.delete(
+                Partial, item.key, uid=uid_of(item.view), propagation=policy, kind=item.kind
+            )
+        except (NotFound, Conflict):
+            return  # gone, or another one of its name by now
+
+    async def _orphan(self, item: Item) -> None:
+        dependents = self._dependents_of(item)
+        refused = await each(dependents, partial(self._strip, gone=[uid_of(item.view)]))
+        if refused:
+            raise refused[0]
+        await self._release(item, ORPHAN)
+
+    async def _await_dependents(self, item: Item) -> None:
+        if not self._blocking(item):
+            await self._release(item, FOREGROUND)
+            return
+        for dependent in self._dependents_of(item):
+            self.queue.add(uid_of(dependent.view))
+
+    async def _strip(self, item: Item, gone: Sequence[str]) -> None:
+        """Remove an object's references to owners that are gone or going."""
+        kept = [msgspec.to_builtins(owner) for owner in item.owners if owner.uid not in gone]
+        await self._patch(item, {"ownerReferences": kept or None})
+
+    async def _release(self, item: Item, finalizer: str) -> None:
+        kept = [each for each in item.finalizers if each != finalizer]
+        await self._patch(item, {"finalizers": kept or None})
+
+    async def _patch(self, item: Item, metadata: Document) -> None:
+        seen = item.view.metadata
+        guard = {"uid": seen.uid, "resourceVersion": seen.resource_version}
+        try:
+            await self._client.patch(
+                Partial, item.key, {"metadata": {**metadata, **guard}}, kind=item.kind
+            )
+        except NotFound:
+            return
+
+    def _dependents_of(self, item: Item) -> list[Item]:
+        uids = self._dependents.get(uid_of(item.view), ())
+        return [found for uid in uids if (found := self._items.get(uid)) is not None]
+
+    def _blocking(self, item: Item) -> list[Item]:
+        uid = uid_of(item.view)
+        return [
+            dependent
+            for dependent in self._dependents_of(item)
+            if any(owner.uid == uid and owner.block_owner_deletion for owner in dependent.owners)
+        ]
+
+    def _changed(self, kind: Kind, old: Partial | None, new: Partial | None) -> None:
+        self._relate(kind, old, new)
+        if new is None:
+            assert old is not None
+            self._gone(Item(kind, old))
+            return
+        item = Item(kind, new)
+        if is_going(new):
+            if ORPHAN in item.finalizers or FOREGROUND in item.finalizers:
+                self.queue.add(uid_of(new))
+        elif old is None:
+            if any(owner.uid not in self._items for owner in item.owners):
+                self.queue.add(uid_of(new))
+        elif old.metadata.owner_references != new.metadata.owner_references:
+            self.queue.add(uid_of(new))
+
+    def _relate(self, kind: Kind, old: Partial | None, new: Partial | None) -> None:
+        before = old.metadata.owner_references if old is not None else ()
+        after = new.metadata.owner_references if new is not None else ()
+        if new is not None:
+            self._items[uid_of(new)] = Item(kind, new)
+        elif old is not None:
+            self._items.pop(uid_of(old), None)
+        if before == after:
+            return
+        uid = uid_of(new or old or Partial())
+        for owner in before:
+            members = self._dependents.get(owner.uid, set())
+            members.discard(uid)
+            if not members:
+                self._dependents.pop(owner.uid, None)
+        for owner in after:
+            self._dependents.setdefault(owner.uid, set()).add(uid)
+
+    def _gone(self, item: Item) -> None:
+        for uid in self._dependents.get(uid_of(item.view), ()):
+            self.queue.add(uid)
+        for owner in item.owners:
+            known = self._items.get(owner.uid)
+            if known is not None and known.is_waiting:
+                self.queue.add(owner.uid)

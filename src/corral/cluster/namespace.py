@@ -1,0 +1,107 @@
+"""Empties a namespace that is being deleted, then lets it go."""
+
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+from lightkube.models.core_v1 import Namespace
+
+from corral.api.errors import Conflict, NotFound
+from corral.api.kind import Kind
+from corral.api.kinds import KINDS
+from corral.api.object import Key
+from corral.reconcile.batch import each
+from corral.reconcile.controller import Controller, Result
+from corral.reconcile.objects import Partial, is_going, key_of, uid_of
+from corral.reconcile.queue import WorkQueue
+from corral.reconcile.world import World
+
+if TYPE_CHECKING:
+    from corral.reconcile.informer import Informer
+
+BATCH_SECONDS = 0.1
+"""How long news of what went from a namespace waits for more of the kind."""
+PATIENCE_SECONDS = 15.0
+"""What still holds the namespace is looked at again after this time in any case."""
+UNWATCHED = frozenset({"events", "leases"})
+"""Kinds that go at once when they are deleted: there is nothing to wait for."""
+
+
+def controller(world: World) -> Controller[Key]:
+    """The controller that empties namespaces."""
+    loop = Namespaces(world)
+    return Controller(
+        "namespace", loop.reconcile, queue=loop.queue, sources=(loop.namespaces, *loop.contents)
+    )
+
+
+class Namespaces:
+    """The namespaces, and watches over what may hold them."""
+
+    def __init__(self, world: World) -> None:
+        self.queue = WorkQueue[Key]()
+        self._client = world.client
+        self.namespaces = world.informers.of(Namespace)
+        self.namespaces.handle(self._namespace_changed)
+        self.contents: list[Informer[Partial]] = []
+        for kind in namespaced_kinds():
+            if kind.plural not in UNWATCHED:
+                informer = world.informers.of(Partial, kind=kind)
+                informer.handle(self._content_changed)
+                self.contents.append(informer)
+
+    async def reconcile(self, key: Key) -> Result | None:
+        """Delete what is left in a namespace; when nothing is, the namespace."""
+        namespace = self.namespaces.get(key)
+        if namespace is None or not is_going(namespace):
+            return None
+        left = [await self._empty(kind, key.name) for kind in namespaced_kinds()]
+        if any(left):
+            return Result(requeue_after=PATIENCE_SECONDS)
+        await self._client.replace(
+            Namespace,
+            {
+                "metadata": {"name": key.name, "uid": uid_of(namespace)},
+                "spec": {"finalizers": []},
+            },
+            subresource="finalize",
+        )
+        return None
+
+    async def _empty(self, kind: Kind, namespace: str) -> bool:
+        """Whether anything of a kind is left, once all of it was asked to go."""
+        # Asked of the server, not of the cache: no more objects can come, none may be missed.
+        found = (await self._client.list(Partial, namespace, kind=kind)).items
+        staying = [item for item in found if not is_going(item)]
+        refused = await each(staying, partial(self._delete, kind))
+        if refused:
+            raise refused[0]
+        return bool(await self._remaining(kind, namespace) if found else found)
+
+    async def _remaining(self, kind: Kind, namespace: str) -> Sequence[Partial]:
+        return (await self._client.list(Partial, namespace, kind=kind)).items
+
+    async def _delete(self, kind: Kind, item: Partial) -> None:
+        try:
+            await self._client.delete(
+                Partial, key_of(item), uid=uid_of(item), propagation="Background", kind=kind
+            )
+        except (NotFound, Conflict):
+            return  # gone, or another one of its name by now
+
+    def _namespace_changed(self, _old: Namespace | None, new: Namespace | None) -> None:
+        if new is not None and is_going(new):
+            self.queue.add(key_of(new))
+
+    def _content_changed(self, old: Partial | None, new: Partial | None) -> None:
+        if new is not None or old is None:
+            return
+        key = Key("", key_of(old).namespace)
+        namespace = self.namespaces.get(key)
+        if namespace is not None and is_going(namespace):
+            self.queue.add_after(key, BATCH_SECONDS)
+
+
+def namespaced_kinds() -> list[Kind]:
+    """The kinds whose objects live in namespaces, each storage once; as of now."""
+    return [kind for kind in KINDS if kind.namespaced and kind.stored_as is None]
