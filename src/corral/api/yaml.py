@@ -1,0 +1,218 @@
+"""YAML as kubectl reads it: YAML 1.1's words for true and false, no dates, keys made text.
+
+The only door to PyYAML.  Its parser gives events, and values are made of them here, so that
+nothing is made of a tag, nesting is bounded, and aliases cannot multiply a small text.
+"""
+
+import re
+from collections.abc import Iterable, Iterator
+from typing import Any, Final
+
+import yaml
+
+from corral.api.encoding import DEEPEST
+from corral.api.errors import BadRequest, TooLarge
+from corral.api.object import Document
+
+LARGEST_BYTES: Final = 3 * 1024 * 1024
+"""What an API server takes in one body."""
+
+_ALIASED_VALUES: Final = 10_000  # what aliases may add beside what the text itself holds
+
+_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_DUMPER: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
+
+_TAG = "tag:yaml.org,2002:"
+_TRUE = frozenset(["y", "Y", "yes", "Yes", "YES", "true", "True", "TRUE", "on", "On", "ON"])
+_FALSE = frozenset(["n", "N", "no", "No", "NO", "false", "False", "FALSE", "off", "Off", "OFF"])
+_NULL = frozenset(("", "~", "null", "Null", "NULL"))
+_INTEGER = re.compile(
+    r"(?P<sign>[-+]?)(?:0[xX](?P<hex>[0-9a-fA-F_]+)|0[bB](?P<binary>[01_]+)"
+    r"|0[oO]?(?P<octal>[0-7_]+)|(?P<decimal>[0-9][0-9_]*))",
+    re.ASCII,
+)
+_BASES = {"hex": 16, "binary": 2, "octal": 8, "decimal": 10}
+_FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?", re.ASCII)
+_WHOLE_BELOW = 1e21  # smaller whole numbers are written without an exponent in JSON
+
+
+def load(text: bytes | str) -> Document:
+    """The one object in a YAML text.  Raises BadRequest, and TooLarge past ``LARGEST_BYTES``."""
+    found = list(load_all(text))
+    if len(found) != 1:
+        raise BadRequest(f"error converting YAML to JSON: {len(found)} objects where one must be")
+    return found[0]
+
+
+def load_all(text: bytes | str) -> Iterator[Document]:
+    """The objects of a YAML text of several documents; empty ones are passed over.
+
+    Raises BadRequest that names the line, and TooLarge past ``LARGEST_BYTES``.
+    """
+    if len(text) > LARGEST_BYTES:
+        raise TooLarge(f"the YAML text is larger than {LARGEST_BYTES} bytes")
+    try:
+        for value in _Reader(text).documents():
+            if isinstance(value, dict):
+                yield value
+            elif value is not None:
+                raise BadRequest("error converting YAML to JSON: a document must be an object")
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        problem = getattr(error, "problem", None) or str(error)
+        raise _fault(mark, problem) from None
+
+
+def dump(document: Any) -> str:
+    """A value as YAML with sorted keys, quoted where kubectl or YAML 1.1 would read no text."""
+    text: str = yaml.dump(
+        document, Dumper=_Dumper, sort_keys=True, allow_unicode=True, default_flow_style=False
+    )
+    return text
+
+
+def dump_all(documents: Iterable[Any]) -> str:
+    """Several values as one text, with ``---`` between them."""
+    return "---\n".join(dump(document) for document in documents)
+
+
+class _Reader:
+    """Makes values of the parser's events."""
+
+    def __init__(self, text: bytes | str) -> None:
+        self.events = yaml.parse(text, Loader=_LOADER)
+        self.anchors: dict[str, Any] = {}
+        self.values_left = len(text) + _ALIASED_VALUES
+
+    def documents(self) -> Iterator[Any]:
+        for event in self.events:
+            if isinstance(event, yaml.DocumentStartEvent):
+                self.anchors.clear()
+                yield self.value(next(self.events), 1)
+
+    def value(self, event: Any, depth: int) -> Any:
+        if isinstance(event, yaml.AliasEvent):
+            if event.anchor not in self.anchors:
+                raise _fault(event.start_mark, f'unknown anchor "{event.anchor}" referenced')
+            return self.again(self.anchors[event.anchor], event, depth)
+        self.count(event, depth)
+        if isinstance(event, yaml.ScalarEvent):
+            value = _scalar(event)
+        elif isinstance(event, yaml.SequenceStartEvent):
+            value = self.sequence(event, depth)
+        else:
+            value = self.mapping(event, depth)
+        if event.anchor is not None:
+            self.anchors[event.anchor] = value
+        return value
+
+    def sequence(self, start: Any, depth: int) -> list[Any]:
+        _check_tag(start, "seq")
+        items = []
+        while not isinstance(event := next(self.events), yaml.SequenceEndEvent):
+            items.append(self.value(event, depth + 1))
+        return items
+
+    def mapping(self, start: Any, depth: int) -> Document:
+        _check_tag(start, "map")
+        pairs: Document = {}
+        merged: list[Any] = []
+        while not isinstance(event := next(self.events), yaml.MappingEndEvent):
+            merging = isinstance(event, yaml.ScalarEvent) and _is_plain(event, "<<")
+            key = _key(self.value(event, depth + 1), event)
+            value = self.value(next(self.events), depth + 1)
+            if merging:
+                merged += value if isinstance(value, list) else [value]
+            elif key in pairs:
+                raise _fault(event.start_mark, f'key "{key}" already set in map')
+            else:
+                pairs[key] = value
+        for other in merged:
+            if not isinstance(other, dict):
+                raise _fault(start.start_mark, "map merge requires map or sequence of maps")
+            pairs = other | pairs
+        return pairs
+
+    def again(self, value: Any, event: Any, depth: int) -> Any:
+        """A copy of an anchored value, which counts like any other."""
+        self.count(event, depth)
+        if isinstance(value, dict):
+            return {key: self.again(inner, event, depth + 1) for key, inner in value.items()}
+        if isinstance(value, list):
+            return [self.again(inner, event, depth + 1) for inner in value]
+        return value
+
+    def count(self, event: Any, depth: int) -> None:
+        if depth > DEEPEST:
+            raise _fault(event.start_mark, f"exceeded max depth of {DEEPEST}")
+        self.values_left -= 1
+        if self.values_left < 0:
+            raise _fault(event.start_mark, "document contains excessive aliasing")
+
+
+def _scalar(event: Any) -> Any:
+    tag = (event.tag or "").removeprefix(_TAG)
+    if tag == "str" or (not event.implicit[0] and not tag) or (event.style and not tag):
+        return event.value
+    if tag not in ("", "!", "int", "float", "bool", "null"):
+        raise _fault(event.start_mark, f"tag {event.tag} is not supported")
+    return event.value if tag == "!" else _resolved(event.value)
+
+
+def _resolved(text: str) -> Any:
+    """What a plain scalar stands for."""
+    if text in _NULL:
+        return None
+    if text in _TRUE or text in _FALSE:
+        return text in _TRUE
+    if match := _INTEGER.fullmatch(text):
+        base = str(match.lastgroup)
+        digits = match[base].replace("_", "")
+        if digits and len(digits) <= 64:
+            return int(match["sign"] + digits, _BASES[base])
+    if _FLOAT.fullmatch(text):
+        number = float(text)
+        if abs(number) == float("inf"):
+            return text
+        return int(number) if number.is_integer() and abs(number) < _WHOLE_BELOW else number
+    return text
+
+
+def _key(value: Any, event: Any) -> str:
+    """A key of a JSON object; numbers and truth values become their text."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, int | float):
+        return str(value)
+    raise _fault(event.start_mark, "a key of a map must be text, a number or a truth value")
+
+
+def _is_plain(event: Any, text: str) -> bool:
+    return event.value == text and not event.style and event.tag is None
+
+
+def _check_tag(event: Any, expected: str) -> None:
+    if event.tag not in (None, "!", f"{_TAG}{expected}"):
+        raise _fault(event.start_mark, f"tag {event.tag} is not supported")
+
+
+def _fault(mark: Any, problem: str) -> BadRequest:
+    where = f"line {mark.line + 1}: " if mark is not None else ""
+    return BadRequest(f"error converting YAML to JSON: yaml: {where}{problem}")
+
+
+class _Dumper(_DUMPER):  # type: ignore[misc]  # chosen at run time
+    """Quotes, beyond what YAML 1.1 takes for something else than text, what kubectl does."""
+
+    def ignore_aliases(self, _data: Any) -> bool:
+        return True
+
+
+for _word, _pattern, _first in (
+    ("bool", re.compile(r"[yYnN]$"), "yYnN"),
+    ("int", re.compile(rf"(?:{_INTEGER.pattern})$", re.ASCII), "-+0123456789"),
+    ("float", re.compile(rf"(?:{_FLOAT.pattern})$", re.ASCII), "-+.0123456789"),
+):
+    _Dumper.add_implicit_resolver(_TAG + _word, _pattern, list(_first))

@@ -1,0 +1,155 @@
+import pytest
+from hypothesis import given, strategies as st
+
+from corral.api import yaml
+from corral.api.encoding import DEEPEST, same
+from corral.api.errors import ApiError, BadRequest, TooLarge
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("on", True),
+        ("y", True),
+        ("NO", False),
+        ("~", None),
+        ("", None),
+        ("0644", 420),
+        ("0o644", 420),
+        ("0x1F", 31),
+        ("-0b11", -3),
+        ("1_000", 1000),
+        ("-7", -7),
+        ("08", 8),
+        ("1e3", 1000),
+        ("1.50", 1.5),
+        ("2.0", 2),
+        (".5", 0.5),
+        ("1e999", "1e999"),
+        ("2024-01-01", "2024-01-01"),
+        ("12:30:45", "12:30:45"),
+        ("64M", "64M"),
+        ('"on"', "on"),
+        ("'1'", "1"),
+        ("!!str 1", "1"),
+        ("!!int 1", 1),
+        ("! 1", "1"),
+        ("|\n  text\n  more\n", "text\nmore\n"),
+        ("[1, [], {}]", [1, [], {}]),
+        ("=", "="),
+        ("0x", "0x"),
+        ("_1", "_1"),
+    ],
+)
+def test_values_are_what_kubectl_reads(text, value):
+    read = yaml.load(f"a: {text}\n")["a"]
+    assert read == value
+    assert type(read) is type(value)
+
+
+def test_keys_are_text():
+    assert yaml.load("1: a\non: b\n1.5: c\n'x': d") == {"1": "a", "true": "b", "1.5": "c", "x": "d"}
+
+
+def test_maps_are_merged_and_aliases_copied():
+    text = """
+base: &base {a: 1, b: 2}
+one:
+  <<: *base
+  b: 3
+two:
+  <<: [*base, {c: 4}]
+three: *base
+"""
+    read = yaml.load(text)
+    assert read["one"] == {"a": 1, "b": 3}
+    assert read["two"] == {"a": 1, "b": 2, "c": 4}
+    assert read["three"] == read["base"]
+    assert read["three"] is not read["base"]
+
+
+def test_several_documents():
+    assert list(yaml.load_all("a: 1\n---\n# nothing\n---\nb: 2\n...\n")) == [{"a": 1}, {"b": 2}]
+    assert list(yaml.load_all("")) == []
+    assert yaml.load(b'{"a": 1}') == {"a": 1}
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a: b: c", "yaml: line 1: mapping values are not allowed in this context"),
+        ("a: 1\nb: 2\na: 3", 'yaml: line 3: key "a" already set in map'),
+        ("a: *b", 'yaml: line 1: unknown anchor "b" referenced'),
+        ("a: &b [*b]", 'unknown anchor "b" referenced'),
+        ("a: !!python/object:os.system ls", "is not supported"),
+        ("a: !!python/tuple [1]", "is not supported"),
+        ("a: !secret x", "tag !secret is not supported"),
+        ("a: !!set {b}", "is not supported"),
+        ("? [a]\n: b", "a key of a map must be text"),
+        ("<<: 1", "map merge requires map"),
+        ("[a]", "a document must be an object"),
+        ("a: 1\n---\nb: 2", "2 objects where one must be"),
+        ("", "0 objects where one must be"),
+        ("a: \x07", "control characters are not allowed"),
+        ("a:\n\t- b", "cannot start any token"),
+        ("a: " + "[" * (DEEPEST + 1), "exceeded max depth"),
+        ("a: " + "[" * 100_000, "exceeded max depth"),
+        ("{" * 100_000, "exceeded max depth"),
+    ],
+)
+def test_what_cannot_be_read_is_refused_with_its_line(text, message):
+    with pytest.raises(BadRequest) as refusal:
+        yaml.load(text)
+    assert refusal.value.message.startswith("error converting YAML to JSON: ")
+    assert message in refusal.value.message
+
+
+def test_aliases_cannot_multiply_a_small_text():
+    lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x]"]
+    lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]" for n in range(1, 12)]
+    with pytest.raises(BadRequest, match="excessive aliasing"):
+        yaml.load("\n".join(lines))
+
+
+def test_a_large_text_is_refused():
+    with pytest.raises(TooLarge):
+        yaml.load("a: " + "x" * yaml.LARGEST_BYTES)
+
+
+def test_what_is_written_has_sorted_keys_and_quotes():
+    document = {
+        "b": ["y", "on", "0o644", "1e3", "1_0", 1, True, None, 1.5],
+        "a": {"z": "", "y": "2024-01-01"},
+    }
+    assert yaml.dump(document) == (
+        "a:\n  'y': '2024-01-01'\n  z: ''\nb:\n- 'y'\n- 'on'\n- '0o644'\n- '1e3'\n- '1_0'\n- 1\n- true\n"
+        "- null\n- 1.5\n"
+    )
+    assert yaml.dump_all([{"a": 1}, {"b": 2}]) == "a: 1\n---\nb: 2\n"
+
+
+VALUES = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**60), 2**60)
+    | st.floats(-1e9, 1e9)
+    | st.text(max_size=8)
+    | st.sampled_from(["y", "no", "0644", "1e3", "<<", "=", "~", "1:30", "-", "? a", "# b"]),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3)
+    ),
+)
+
+
+@given(st.dictionaries(st.text(max_size=4), VALUES, max_size=3))
+def test_what_is_written_is_read_again(document):
+    assert same(yaml.load(yaml.dump(document)), document)
+
+
+@given(st.text(alphabet="ab1:{}[]&*!<-?#|'\"\n ,~", max_size=30) | st.binary(max_size=30))
+def test_any_text_is_read_or_refused(text):
+    try:
+        found = list(yaml.load_all(text))
+    except ApiError:
+        return
+    assert all(isinstance(document, dict) for document in found)
