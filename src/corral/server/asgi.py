@@ -1,0 +1,153 @@
+"""The API server as an ASGI app: requests, watches that stream, and websockets to machines."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from urllib.parse import unquote
+
+from starlette.types import Receive, Scope, Send
+
+from corral.api.errors import BadRequest, TooLarge
+from corral.api.wire import Request, Response
+from corral.server.app import LARGEST_BODY_BYTES, ApiServer, refusal
+from corral.server.streams import Forward
+
+_PIECE_BYTES = 1 << 20
+"""Large answers are sent in pieces of this size, so that other requests get their turn between."""
+
+
+class App:
+    """An ASGI app around a server; its requests are authenticated by what they carry."""
+
+    def __init__(self, server: ApiServer) -> None:
+        self._server = server
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            await self._http(scope, receive, send)
+        elif scope["type"] == "websocket":
+            await self._websocket(scope, receive, send)
+
+    async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request = _request(scope, scope["method"])
+        try:
+            if request.method not in ("GET", "HEAD"):
+                request.body = await _body(request, receive)
+        except TooLarge as error:
+            response = refusal(error)
+            response.headers.append(("connection", "close"))  # what follows is not read
+        else:
+            response = await self._server.handle(request)
+        if isinstance(response, Forward):
+            await response.app(_forwarded(scope, response), receive, send)
+        elif isinstance(response.body, bytes):
+            await _send(response, response.body, send)
+        else:
+            await _stream(response, response.body, receive, send)
+
+    async def _websocket(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Refusals are ordinary answers, sent before the upgrade."""
+        response = await self._server.handle(_request(scope, "GET"))
+        if isinstance(response, Forward):
+            await response.app(_forwarded(scope, response), receive, send)
+            return
+        if isinstance(response.body, AsyncGenerator):
+            await response.body.aclose()
+            response.body = b""
+        if response.status < 400:
+            response = refusal(BadRequest("this path is not a websocket"))
+        await send(
+            {
+                "type": "websocket.http.response.start",
+                "status": response.status,
+                "headers": _headers(response),
+            }
+        )
+        await send({"type": "websocket.http.response.body", "body": response.body})
+
+
+def _request(scope: Scope, method: str) -> Request:
+    headers: dict[str, str] = {}
+    for raw_name, raw_value in scope["headers"]:
+        name, value = raw_name.decode("latin-1"), raw_value.decode("latin-1")
+        headers[name] = f"{headers[name]},{value}" if name in headers else value
+    return Request(
+        method=method,
+        path=scope["path"],
+        query=scope["query_string"].decode("latin-1"),
+        headers=headers,
+    )
+
+
+async def _body(request: Request, receive: Receive) -> bytes:
+    """Raises TooLarge, before reading where the length is told."""
+    length = request.headers.get("content-length", "")
+    too_large = TooLarge(f"Request entity too large: limit is {LARGEST_BODY_BYTES}")
+    if length.isdigit() and int(length) > LARGEST_BODY_BYTES:
+        raise too_large
+    pieces = []
+    size = 0
+    while True:
+        message = await receive()
+        if message["type"] != "http.request":
+            break
+        pieces.append(message["body"])
+        size += len(message["body"])
+        if size > LARGEST_BODY_BYTES:
+            raise too_large
+        if not message["more_body"]:
+            break
+    return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+
+def _headers(response: Response) -> list[tuple[bytes, bytes]]:
+    return [(name.encode(), value.encode("latin-1", "replace")) for name, value in response.headers]
+
+
+async def _send(response: Response, body: bytes, send: Send) -> None:
+    headers = _headers(response)
+    headers.append((b"content-length", str(len(body)).encode()))
+    await send({"type": "http.response.start", "status": response.status, "headers": headers})
+    view = memoryview(body)
+    while len(view) > _PIECE_BYTES:
+        piece, view = bytes(view[:_PIECE_BYTES]), view[_PIECE_BYTES:]
+        await send({"type": "http.response.body", "body": piece, "more_body": True})
+        await asyncio.sleep(0)
+    await send({"type": "http.response.body", "body": bytes(view)})
+
+
+async def _stream(
+    response: Response, body: AsyncGenerator[bytes, None], receive: Receive, send: Send
+) -> None:
+    """Send what the body yields until it ends or the client leaves; then close it."""
+    async with aclosing(body), asyncio.TaskGroup() as group:
+        pump = group.create_task(_pump(response, body, send))
+        while (await receive())["type"] != "http.disconnect":
+            pass  # the rest of a body that nobody asked for
+        pump.cancel()
+
+
+async def _pump(response: Response, body: AsyncGenerator[bytes, None], send: Send) -> None:
+    start = {
+        "type": "http.response.start",
+        "status": response.status,
+        "headers": _headers(response),
+    }
+    await send(start)
+    # an empty piece sends the head at once: a client learns that its watch has begun
+    await send({"type": "http.response.body", "body": b"", "more_body": True})
+    async for piece in body:
+        await send({"type": "http.response.body", "body": piece, "more_body": True})
+    await send({"type": "http.response.body", "body": b""})
+
+
+def _forwarded(scope: Scope, forward: Forward) -> Scope:
+    """The request as the next app gets it: its path, and none of the client's credentials."""
+    headers = [(name, value) for name, value in scope["headers"] if name != b"authorization"]
+    return {
+        **scope,
+        "path": unquote(forward.path),
+        "raw_path": forward.path.encode(),
+        "root_path": "",
+        "headers": headers,
+    }

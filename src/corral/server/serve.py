@@ -1,0 +1,159 @@
+"""Sockets: an ASGI app over HTTPS, inside the loop that is already running.
+
+uvicorn's protocols do the work.  Its own ``Server`` is not used: it takes the process's signals,
+and ends the process when a port is taken.
+"""
+
+import asyncio
+import errno
+import ssl
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from starlette.types import ASGIApp
+from uvicorn.config import Config
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.server import ServerState
+
+REQUEST_SECONDS = 30.0
+"""How long a client may take to send a request, so that slow ones do not hold connections."""
+KEEP_ALIVE_SECONDS = 90
+"""How long a connection may wait for its next request: longer than client-go keeps one idle."""
+HANDSHAKE_SECONDS = 10.0
+SHUTDOWN_SECONDS = 5.0
+LARGEST_HEAD_BYTES = 64 << 10
+
+
+class ServeError(Exception):
+    """The server cannot listen; the message says where, why, and what to do."""
+
+
+class _Protocol(HttpToolsProtocol):
+    """uvicorn's HTTP/1.1 with bounds on the time and size of a request's head and body."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._head_bytes = 0
+        self._timer: asyncio.TimerHandle | None = None
+        self._expect()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._received()
+        super().connection_lost(exc)
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self._head_bytes = 0
+        self._expect()
+
+    def on_url(self, url: bytes) -> None:
+        self._count(len(url))
+        super().on_url(url)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self._count(len(name) + len(value))
+        super().on_header(name, value)
+
+    def on_message_complete(self) -> None:
+        self._received()
+        super().on_message_complete()
+
+    def _count(self, size: int) -> None:
+        self._head_bytes += size
+        if self._head_bytes > LARGEST_HEAD_BYTES:
+            raise ValueError("the request's head is too large")  # the parser makes it a 400
+
+    def _expect(self) -> None:
+        if self._timer is None:
+            self._timer = self.loop.call_later(REQUEST_SECONDS, self._give_up)
+
+    def _received(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _give_up(self) -> None:
+        self._timer = None
+        self.transport.close()
+
+
+def tls_context(certificate: Path, key: Path) -> ssl.SSLContext:
+    """TLS as the server speaks it.  Raises ServeError for files that cannot be used."""
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.set_alpn_protocols(["http/1.1"])
+    try:
+        context.load_cert_chain(certificate, key)
+    except (OSError, ssl.SSLError) as error:
+        raise ServeError(f"{certificate} and {key} cannot be used: {error}") from error
+    return context
+
+
+@asynccontextmanager
+async def listening(
+    app: ASGIApp, host: str, port: int, tls: ssl.SSLContext | None
+) -> AsyncGenerator[tuple[str, int], None]:
+    """Serve an app while the block lasts; the value is the address, with port 0 resolved.
+
+    At the end requests that are being answered get a moment to finish.  Whoever streams without
+    end must be told before: the store's watches end when the store is closed.
+    """
+    state = ServerState()
+    config: Any = Config(
+        app,
+        interface="asgi3",
+        lifespan="off",
+        http=_Protocol,
+        ws="websockets-sansio",
+        ws_per_message_deflate=False,
+        ws_max_size=1 << 20,
+        log_config=None,
+        access_log=False,
+        proxy_headers=False,
+        server_header=False,
+        date_header=False,
+        timeout_keep_alive=KEEP_ALIVE_SECONDS,
+    )
+    config.load()
+    try:
+        server = await asyncio.get_running_loop().create_server(
+            lambda: _Protocol(config=config, server_state=state, app_state={}),
+            host,
+            port,
+            ssl=tls,
+            backlog=1024,
+            ssl_handshake_timeout=None if tls is None else HANDSHAKE_SECONDS,
+        )
+    except OSError as error:
+        raise ServeError(_cannot_listen(host, port, error)) from error
+    try:
+        address = server.sockets[0].getsockname()
+        yield address[0], address[1]
+    finally:
+        server.close()
+        await _end(state)
+
+
+def _cannot_listen(host: str, port: int, error: OSError) -> str:
+    if error.errno == errno.EADDRINUSE:
+        return f"{host}:{port} is taken by another program; stop it, or choose another with --bind"
+    if error.errno == errno.EACCES:
+        return f"{host}:{port} may not be used by this user; choose a port above 1023 with --bind"
+    return f"{host}:{port} cannot be listened on: {error.strerror or error}"
+
+
+async def _end(state: ServerState) -> None:
+    for connection in tuple(state.connections):
+        connection.shutdown()
+    if state.tasks:
+        await asyncio.wait(tuple(state.tasks), timeout=SHUTDOWN_SECONDS)
+    unfinished = tuple(state.tasks)
+    for task in unfinished:
+        task.cancel()
+    if unfinished:
+        await asyncio.wait(unfinished, timeout=SHUTDOWN_SECONDS)
+    for connection in tuple(state.connections):
+        with suppress(AttributeError):  # a connection that was never made has no transport
+            connection.transport.close()
