@@ -1,0 +1,139 @@
+"""Fetches the guest's Debian packages by apt, from the host's own sources, without root.
+
+apt is given a state of its own, and told that the machine is an i386 one: the host's package lists,
+architectures and cache stay as they are. A list of what was fetched makes the next build
+independent of the network.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from corral.node.images.demo.errors import DemoError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+KERNEL = "linux-image-686"  # an empty package that depends on the current kernel
+NAMES = (
+    "busybox-static", "dropbear-bin", "isolinux", "libc6", "libcrypt1", "libglib2.0-0", "libgmp10",
+    "libnuma1", "libpcre2-8-0", "libtomcrypt1", "libtommath1", "libudev1", "liburing2",
+    "qemu-guest-agent", "syslinux-common", "zlib1g",
+)  # fmt: skip
+APT_SECONDS = 600
+_INDEX = "packages.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Apt:
+    """apt with a state of its own under `directory`."""
+
+    directory: Path
+
+    async def run(self, program: str, *arguments: str, cwd: Path | None = None) -> tuple[int, str]:
+        """Runs `program` and returns its exit status and what it printed."""
+        command = [program, *self._options(), *arguments]
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *command, cwd=cwd,
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.STDOUT,
+            )  # fmt: skip
+        except FileNotFoundError as error:
+            raise DemoError(
+                f"{program} is not on this machine",
+                "the demo guest is made of Debian packages: build it on Debian or Ubuntu, "
+                "and import the disk here",
+            ) from error
+        try:
+            async with asyncio.timeout(APT_SECONDS):
+                output, _ = await process.communicate()
+        except TimeoutError as error:
+            raise DemoError(
+                f"{program} did not end within {APT_SECONDS} s", "check the machine's network"
+            ) from error
+        finally:
+            if process.returncode is None:
+                process.kill()
+                await process.wait()
+        return process.returncode or 0, output.decode(errors="replace")
+
+    def _options(self) -> list[str]:
+        for part in ("state/lists/partial", "cache/archives/partial"):
+            (self.directory / part).mkdir(parents=True, exist_ok=True)
+        status = self.directory / "status"
+        status.touch()
+        settings = {
+            "APT::Architecture": "i386",
+            "APT::Architectures": "i386",
+            "APT::Sandbox::User": "",  # the packages go where apt's own user may not write
+            "Dir::State": self.directory / "state",
+            "Dir::State::status": status,
+            "Dir::Cache": self.directory / "cache",
+        }
+        return [f"-o{name}={value}" for name, value in settings.items()]
+
+
+async def fetch(cache: Path, progress: Callable[[str], None]) -> list[Path]:
+    """The guest's packages: those fetched earlier, if all are there, else fetched now.
+
+    Raises DemoError if a package cannot be had.
+    """
+    if known := fetched(cache):
+        return known
+    directory = cache / "packages"
+    directory.mkdir(parents=True, exist_ok=True)
+    apt = Apt(cache / "apt")
+    progress("reading Debian's package lists (i386)")
+    # A source that fails matters only if a package is then not found.
+    _, lists_said = await apt.run("apt-get", "-q", "update")
+    names = [await _kernel_package(apt, lists_said), *NAMES]
+    progress(f"fetching {len(names)} packages (60 MB)")
+    status, said = await apt.run("apt-get", "-q", "download", *names, cwd=directory)
+    if status != 0:
+        raise DemoError(
+            f"apt could not fetch the guest's packages: {_complaint(said, lists_said)}",
+            "check the machine's network and /etc/apt/sources.list",
+        )
+    packages = [max(directory.glob(f"{name}_*.deb"), key=_written) for name in names]
+    temporary = cache / f"{_INDEX}.tmp"
+    temporary.write_text(json.dumps([package.name for package in packages], indent=1))
+    temporary.replace(cache / _INDEX)
+    return packages
+
+
+def fetched(cache: Path) -> list[Path]:
+    """The packages of an earlier `fetch`; none unless all of them are there."""
+    try:
+        names = json.loads((cache / _INDEX).read_text())
+    except (OSError, ValueError):
+        return []
+    packages = [cache / "packages" / name for name in names]
+    return packages if all(package.is_file() for package in packages) else []
+
+
+async def _kernel_package(apt: Apt, lists_said: str) -> str:
+    _, said = await apt.run("apt-cache", "depends", KERNEL)
+    found = re.search(r"Depends: (linux-image-[0-9]\S*)", said)
+    if not found:
+        raise DemoError(
+            f"apt knows no package {KERNEL} for i386: {_complaint(lists_said, said)}",
+            "check that /etc/apt/sources.list names Debian's main archive and the network works",
+        )
+    return found.group(1)
+
+
+def _complaint(*said: str) -> str:
+    """The first line that apt marked as an error."""
+    lines: Sequence[str] = [line for text in said for line in text.splitlines()]
+    return next((line for line in lines if line.startswith("E: ")), "it did not say why")
+
+
+def _written(package: Path) -> int:
+    return package.stat().st_mtime_ns
