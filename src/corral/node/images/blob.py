@@ -2,18 +2,22 @@
 
 import fcntl
 import hashlib
+import os
 import threading
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from corral.node.images.error import pull_failed
+
+class Busy(Exception):
+    """Another pull, perhaps of another process, has the layer open."""
 
 
 class Blob:
-    """A partly fetched layer in ``path``; one process at a time may have it open.
+    """A partly fetched layer in ``path``; one pull at a time may have it open.
 
-    Use as a context manager.  Methods block; ``write`` may run in a thread while the block is left.
+    Use as a context manager; entering raises Busy.  Methods block; ``write`` may run in a thread
+    while the block is left.
     """
 
     def __init__(self, path: Path, size: int) -> None:
@@ -26,12 +30,15 @@ class Blob:
         self._file = self._path.open("ab")
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            removed = os.fstat(self._file.fileno()).st_nlink == 0
+            if not removed:
+                os.utime(self._file.fileno())  # it is not abandoned
         except BlockingIOError as error:
             self._file.close()
-            raise pull_failed(
-                f"the layer {self._path.name} is being fetched by another process",
-                "wait for it to end",
-            ) from error
+            raise Busy from error
+        if removed:  # by the pull that had it, between our opening and locking it
+            self._file.close()
+            raise Busy
         self.received = self._file.seek(0, 2)
         if self.received > self._size:
             self.restart()

@@ -6,6 +6,8 @@ INVALID_IMAGE_NAME = "InvalidImageName"
 INVALID_DISK = "InvalidDisk"
 NO_SUCH_IMAGE = "ImageNotFound"
 
+_LONGEST_MESSAGE = 1000
+
 
 class ImageError(Exception):
     """An image cannot be had or used; ``str()`` is the message.
@@ -18,10 +20,16 @@ class ImageError(Exception):
     """
 
     def __init__(self, reason: str, message: str, hint: str = "") -> None:
-        super().__init__(message)
         self.reason = reason
-        self.message = message
+        self.message = _showable(message)
         self.hint = hint
+        super().__init__(self.message)
+
+
+def _showable(text: str) -> str:
+    """Messages quote registries and archives, and end in terminals and in objects' status."""
+    shown = "".join(each if each.isprintable() else "\N{REPLACEMENT CHARACTER}" for each in text)
+    return shown if len(shown) <= _LONGEST_MESSAGE else shown[:_LONGEST_MESSAGE] + "…"
 
 
 def invalid_disk(message: str, hint: str = "") -> ImageError:

@@ -31,5 +31,5 @@ class Limits:
     pull_seconds: float = 3600
     convert_seconds: float = 900
     stall_seconds: float = 30
-    attempts: int = 5
+    attempts: int = 3
     retry_seconds: float = 0.5

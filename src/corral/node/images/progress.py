@@ -1,6 +1,7 @@
 """How far a pull or an import has come, told from threads and coroutines alike."""
 
 import asyncio
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -49,10 +50,13 @@ class Meter:
         self._stop = threading.Event()
 
     def advance(self, count: int) -> None:
-        """Count bytes that are done; raises Stopped when nobody wants them."""
+        """Count bytes that are done; raises Stopped when nobody wants them.
+
+        What had to be fetched twice does not count beyond the total.
+        """
         if self._stop.is_set():
             raise Stopped
-        self._done += count
+        self._done = min(self._done + count, self._total or sys.maxsize)
         now = time.monotonic()
         finished = self._total and self._done >= self._total
         if finished or now - self._told >= _INTERVAL_SECONDS:

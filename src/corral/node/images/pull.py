@@ -3,12 +3,12 @@
 import asyncio
 import contextlib
 import shutil
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from corral.node.images import credentials as secrets, manifest as manifests
-from corral.node.images.blob import Blob
+from corral.node.images.blob import Blob, Busy
 from corral.node.images.credentials import Credential
 from corral.node.images.error import pull_failed
 from corral.node.images.layers import find_disk
@@ -18,6 +18,8 @@ from corral.node.images.progress import Meter, Report, in_thread
 from corral.node.images.reference import Reference
 from corral.node.images.registry import Denied, Registry
 
+_BUSY_SECONDS = 0.2
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pull:
@@ -26,7 +28,7 @@ class Pull:
     path: a containerDisk's ``path``.
     blobs: the directory of layers on their way in.
     target: the file that becomes the disk.
-    known: the manifest's digest of what is here already.
+    known: the manifests of disks that are here already.
     """
 
     reference: Reference
@@ -34,13 +36,13 @@ class Pull:
     credentials: Sequence[Credential]
     blobs: Path
     target: Path
-    known: str
+    known: Collection[str]
     limits: Limits
 
     async def run(self, report: Report) -> str:
         """Fetch the disk; answer the manifest's digest.
 
-        When that is ``known``, nothing was fetched and there is no target.
+        When that is among the known, nothing was fetched and there is no target.
         """
         fitting = secrets.matching(self.credentials, self.reference) or (None,)
         try:
@@ -59,7 +61,7 @@ class Pull:
     async def _as(self, credential: Credential | None, report: Report) -> str:
         async with Registry(self.reference, credential, limits=self.limits) as registry:
             digest, manifest = await registry.manifest()
-            if digest != self.known:
+            if digest not in self.known:
                 await self._fetch(registry, manifest, report)
             return digest
 
@@ -70,8 +72,8 @@ class Pull:
         paths = {digest: self.blobs / digest.replace(":", "-") for digest in unique}
         meter = Meter(report, "download", sum(layer.size for layer in unique.values()))
         with contextlib.ExitStack() as stack:
-            for digest, layer in unique.items():
-                blob = stack.enter_context(Blob(paths[digest], layer.size))
+            for digest, layer in sorted(unique.items()):  # pulls that share some cannot deadlock
+                blob = await _open(stack, paths[digest], layer.size)
                 meter.advance(blob.received)
                 await registry.layer(layer, blob, meter)
             try:
@@ -96,6 +98,16 @@ class Pull:
                 f"and {free} are free in {self.blobs}",
                 "free some space: corral image ls, corral image rm",
             )
+
+
+async def _open(stack: contextlib.ExitStack, path: Path, size: int) -> Blob:
+    """The layer's file, when whoever else fetches it has ended; the pull's deadline holds."""
+    while True:
+        try:
+            return stack.enter_context(Blob(path, size))
+        except Busy:
+            # There is no event for a lock that another process gives back.
+            await asyncio.sleep(_BUSY_SECONDS)
 
 
 def _discard(paths: Iterable[Path]) -> None:

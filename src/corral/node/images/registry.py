@@ -166,7 +166,11 @@ class Registry:
 
     async def _pause(self, error: _Interrupted, attempt: int) -> None:
         if attempt >= self._limits.attempts:
-            raise self._failed(str(error), "is the registry up, and the network?") from error
+            raise self._failed(
+                str(error),
+                "is the registry up, and the network? without one: "
+                f"corral image import FILE {self._reference}",
+            ) from error
         doubled = self._limits.retry_seconds * 2 ** (attempt - 1)
         await asyncio.sleep(min(max(doubled, error.pause_seconds), _LONGEST_PAUSE_SECONDS))
 

@@ -39,7 +39,6 @@ from corral.node.images.streams import Stream, pieces_of, write_sparse
 from corral.node.images.workplace import workplace
 
 Source = Literal["import", "pull"]
-Policy = Literal["Always", "IfNotPresent", "Never"]
 
 
 class Record(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
@@ -136,14 +135,15 @@ class ImageStore:
         self,
         reference: str,
         *,
-        policy: Policy,
+        policy: str,
         path: str = "",
         credentials: Sequence[Credential] = (),
         progress: Report = silent,
     ) -> Image:
         """The image, pulled if the policy and its absence ask for it; raises ImageError.
 
-        ``policy`` is a container's imagePullPolicy and ``path`` a containerDisk's.  What was
+        ``policy`` is a container's imagePullPolicy (Always, IfNotPresent or Never), and ``path`` a
+        containerDisk's.  What was
         imported is served under every policy without asking a registry.  Callers that want the
         same at the same time share one pull, which ends when the last of them is cancelled.
         """
@@ -167,7 +167,9 @@ class ImageStore:
         self, reference: str, path: str, credentials: Sequence[Credential], report: Report
     ) -> Image:
         name = parse(reference)
-        known = self.find(reference, file=path)
+        known = {
+            each.manifest: each for each in self.images() if each.manifest and each.file == path
+        }
         try:
             with workplace(self._work, self._blobs) as work:
                 pull = Pull(
@@ -176,12 +178,12 @@ class ImageStore:
                     credentials=credentials,
                     blobs=self._blobs,
                     target=work / "pulled",
-                    known=known.manifest if known else "",
+                    known=known.keys(),
                     limits=self._limits,
                 )
                 manifest = await pull.run(report)
-                if known and manifest == known.manifest:
-                    return known
+                if same := known.get(manifest):
+                    return await asyncio.to_thread(self._alias, same, str(name))
                 record = Record(reference=str(name), file=path, source="pull", manifest=manifest)
                 return await self._keep(pull.target, f"the disk of {name}", record, [], report)
         except ImageError as error:
@@ -248,6 +250,16 @@ class ImageStore:
                 self._write(self._record_path(name, record.file), msgspec.json.encode(named))
             _sync_directory(self._references)
             self._collect()
+
+    def _alias(self, image: Image, name: str) -> Image:
+        """Let a name mean a disk that is here already."""
+        path = self._record_path(name, image.file)
+        with self._locked():
+            record = _record(self._record_path(image.reference, image.file))
+            self._write(path, msgspec.json.encode(msgspec.structs.replace(record, reference=name)))
+            _sync_directory(self._references)
+            self._collect()
+        return msgspec.structs.replace(image, reference=name)
 
     def _write(self, path: Path, content: bytes) -> None:
         partial = path.with_suffix(".partial")

@@ -217,7 +217,7 @@ def limits() -> Limits:
     return Limits(attempts=3, retry_seconds=0.001, stall_seconds=2, pull_seconds=8)
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def shapes() -> "type[Shapes]":
     return Shapes
 

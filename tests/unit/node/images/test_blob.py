@@ -4,8 +4,7 @@ import hashlib
 
 import pytest
 
-from corral.node.images.blob import Blob
-from corral.node.images.error import ImageError
+from corral.node.images.blob import Blob, Busy
 
 
 def test_what_has_arrived_is_found_again(tmp_path):
@@ -34,11 +33,24 @@ def test_starting_again(tmp_path):
 def test_one_at_a_time(tmp_path):
     with (
         Blob(tmp_path / "b", 10),
-        pytest.raises(ImageError, match="being fetched by another process"),
+        pytest.raises(Busy),
         Blob(tmp_path / "b", 10),
     ):
         pass
     with Blob(tmp_path / "b", 10):
+        pass
+
+
+def test_a_layer_that_was_removed_meanwhile_is_not_taken(tmp_path):
+    class Slow(type(tmp_path)):
+        """Another pull ends between our opening of the file and our locking it."""
+
+        def open(self, mode):
+            file = super().open(mode)
+            self.unlink()
+            return file
+
+    with pytest.raises(Busy), Blob(Slow(tmp_path / "b"), 10):
         pass
 
 

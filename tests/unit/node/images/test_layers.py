@@ -4,6 +4,7 @@ import io
 import tarfile
 
 import pytest
+from hypothesis import given, settings, strategies as st
 
 from corral.node.images.error import ImageError
 from corral.node.images.layers import find_disk
@@ -166,3 +167,34 @@ async def test_bounds_of_a_layer(find):
 async def test_zeros_become_holes(find, tmp_path):
     assert await find({"disk/x": bytes(8 << 20) + A}) == bytes(8 << 20) + A
     assert (tmp_path / "target").stat().st_blocks * 512 < 1 << 20
+
+
+class Quiet:
+    def advance(self, count):
+        pass
+
+
+@settings(max_examples=300, deadline=None)
+@given(changes=st.lists(st.tuples(st.integers(0, 4095), st.integers(0, 255)), max_size=12))
+def test_any_archive_is_read_or_refused(tmp_path_factory, changes):
+    """Bytes of headers changed, with the checksum mended so that the change is believed."""
+    layer = bytearray(header(tarfile.XHDTYPE, 10) + padded(b"10 path=x\n") + header(size=5))
+    layer += padded(b"12345") + header(name="disk/y", size=3) + padded(b"123") + bytes(1024)
+    for position, value in changes:
+        if position < len(layer):
+            layer[position] = value
+    for start in range(0, len(layer) - 512, 512):
+        if layer[start + 257 : start + 262] == b"ustar":
+            layer[start + 148 : start + 156] = b" " * 8
+            total = sum(layer[start : start + 512])
+            layer[start + 148 : start + 156] = b"%06o\0 " % total
+    folder = tmp_path_factory.mktemp("fuzz")
+    (folder / "layer").write_bytes(layer)
+    try:
+        find_disk(Quiet(), [folder / "layer"], "", folder / "target", Limits())
+    except ImageError as error:
+        complaint = str(error)
+    else:
+        complaint = ""
+    assert len(complaint) < 1200
+    assert complaint.isprintable()

@@ -7,6 +7,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings, strategies as st
 
 from corral.node.images import convert, qcow
 from corral.node.images.error import ImageError
@@ -213,3 +214,20 @@ async def test_no_qemu_is_said_so(tmp_path, monkeypatch):
     (tmp_path / "prlimit").symlink_to("/usr/bin/prlimit")
     with pytest.raises(ImageError, match="qemu-img is not installed"):
         await convert.to_plain_qcow2(tmp_path / "a", tmp_path / "b", "it", Limits())
+
+
+@settings(max_examples=300, deadline=None)
+@given(changes=st.lists(st.tuples(st.integers(4, 199), st.integers(0, 255)), max_size=10))
+def test_any_header_is_accepted_or_refused(tmp_path_factory, shapes, changes):
+    content = bytearray(shapes.qcow2_header().ljust(5 << 16, b"\0"))
+    for position, value in changes:
+        content[position] = value
+    path = tmp_path_factory.mktemp("fuzz") / "disk"
+    path.write_bytes(content)
+    try:
+        disk = qcow.inspect(path, "it", Limits())
+    except ImageError:
+        return
+    assert disk.format == "qcow2"
+    assert content[8:16] == bytes(8), "no backing file"
+    assert not content[79] & 4, "no external data file"

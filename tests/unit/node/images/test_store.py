@@ -61,6 +61,34 @@ async def test_always_asks_the_registry_but_fetches_what_changed_only(store, reg
     assert not first.path.exists(), "a disk that no name means is deleted"
 
 
+async def test_another_name_of_the_same_image_costs_a_question_only(store, registry, shapes):
+    name = registry.add("demo/disk", shapes.tar({"disk/a.img": shapes.disk()}))
+    first = await store.ensure(name, policy="Always")
+    other = await store.ensure(f"{registry.address}/demo/disk@{first.manifest}", policy="Always")
+    assert (other.path, registry.count("/blobs/")) == (first.path, 1)
+    await store.remove(name)
+    assert store.find(other.reference) == other
+    assert other.path.exists()
+
+
+async def test_pulls_that_share_a_layer_wait_for_each_other(store, registry, shapes):
+    base = shapes.tar({"etc/motd": b"hello"})
+    layers = [shapes.tar({"disk/a.img": shapes.disk(fill=fill)}) for fill in (b"1", b"2")]
+    names = [registry.add(f"demo/{number}", base, layer) for number, layer in enumerate(layers)]
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(store.ensure(name, policy="Always")) for name in names]
+    assert [task.result().path.read_bytes()[:1] for task in tasks] == [b"1", b"2"]
+
+
+async def test_a_pull_has_a_deadline(tmp_path, registry, shapes):
+    store = ImageStore(tmp_path / "images", limits=Limits(pull_seconds=0.2))
+    name = registry.add("demo/disk", shapes.tar({"disk/a.img": shapes.disk()}))
+    registry.fault.gate = asyncio.Event()
+    with pytest.raises(ImageError, match=r"it took longer than 0\.2 seconds"):
+        await store.ensure(name, policy="Always")
+    registry.fault.gate.set()
+
+
 async def test_if_not_present_does_not_ask_again(store, registry, shapes):
     name = registry.add("demo/disk", shapes.tar({"disk/a.img": shapes.disk()}))
     await store.ensure(name, policy="IfNotPresent")
