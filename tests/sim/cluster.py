@@ -1,0 +1,193 @@
+"""A whole cluster in one event loop: the real server and loops, virtual time, seeded faults."""
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+
+from lightkube.models.core_v1 import Event, Namespace, Pod
+
+from corral.aio import Background
+from corral.api.errors import Unavailable
+from corral.api.kinds.replicaset import VirtualMachineInstanceReplicaSet as ReplicaSet
+from corral.api.kinds.vmi import VirtualMachineInstance as Machine
+from corral.api.object import Key
+from corral.api.wire import Request, Response, User
+from corral.client.client import Client
+from corral.client.transport import InProcess
+from corral.cluster import STAND_INS
+from corral.controllers import CONTROLLERS
+from corral.reconcile.world import World
+from corral.server.app import ApiServer
+from corral.store import Store
+from tests.sim.kubelet import Kubelet
+
+EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
+ADMIN = User(name="kubernetes-admin", groups=("system:masters", "system:authenticated"))
+CONTROLLER = User(
+    name="system:serviceaccount:kubevirt:kubevirt-controller", groups=("system:masters",)
+)
+
+
+@dataclass
+class Faults:
+    """What goes wrong between the loops and the server, by the dice of a seed."""
+
+    seed: int = 0
+    fail: float = 0.0
+    """Share of requests that are refused before the server sees them."""
+    lose_answer: float = 0.0
+    """Share of writes that are done, but whose answer is lost."""
+    delay: float = 0.0
+    """Longest delay of a request, seconds."""
+    cut: float = 0.0
+    """Share of a watch's lines after which it breaks."""
+    double: float = 0.0
+    """Share of a watch's lines that come twice."""
+    until: float = 30.0
+    """All goes well from this moment on."""
+    dice: random.Random = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.dice = random.Random(self.seed)
+
+    def strike(self, share: float) -> bool:
+        now = asyncio.get_running_loop().time()
+        return now < self.until and self.dice.random() < share
+
+
+class Faulty:
+    """A transport with faults."""
+
+    def __init__(self, inner: InProcess, faults: Faults) -> None:
+        self.inner = inner
+        self.faults = faults
+
+    async def send(self, request: Request) -> Response:
+        faults = self.faults
+        if faults.delay and faults.strike(1):
+            await asyncio.sleep(faults.dice.uniform(0, faults.delay))
+        if faults.strike(faults.fail):
+            raise Unavailable("a fault of the test: refused")
+        response = await self.inner.send(request)
+        if isinstance(response.body, bytes):
+            if request.method != "GET" and faults.strike(faults.lose_answer):
+                raise Unavailable("a fault of the test: answer lost")
+            return response
+        response.body = self._lines(response.body)
+        return response
+
+    async def _lines(self, lines):
+        try:
+            async for line in lines:
+                if self.faults.strike(self.faults.cut):
+                    raise Unavailable("a fault of the test: watch broken")
+                yield line
+                if self.faults.strike(self.faults.double):
+                    yield line
+        finally:
+            await lines.aclose()
+
+
+class Cluster:
+    """What a test sees and does."""
+
+    def __init__(self, server: ApiServer, clock: Callable[[], datetime]) -> None:
+        self.server = server
+        self.clock = clock
+        self.client = Client(InProcess(server.handle, ADMIN))
+        self.kubelets: list[Kubelet] = []
+        self.loops: list[asyncio.Task[None]] = []
+
+    async def until(self, condition, seconds: float = 120.0, every: float = 0.05) -> None:
+        """Wait, in virtual time, for an awaitable condition to come true."""
+        async with asyncio.timeout(seconds):
+            while not await condition():
+                await asyncio.sleep(every)
+
+    async def machines(self, namespace: str = "") -> list[Machine]:
+        return (await self.client.list(Machine, namespace)).items
+
+    async def pods(self, namespace: str = "") -> list[Pod]:
+        return (await self.client.list(Pod, namespace)).items
+
+    async def replica_set(self, name: str, namespace: str = "default") -> ReplicaSet:
+        return await self.client.get(ReplicaSet, name, namespace)
+
+    async def events(self, name: str) -> list[Event]:
+        found = await self.client.list(Event, fields=f"involvedObject.name={name}")
+        return found.items
+
+    async def scale(self, name: str, replicas: int) -> None:
+        await self.client.patch(ReplicaSet, Key("default", name), {"spec": {"replicas": replicas}})
+
+    async def settled(self, name: str, replicas: int, seconds: float = 120.0) -> None:
+        """Wait until a set has so many machines, all ready, and no others exist."""
+
+        async def is_settled() -> bool:
+            status = (await self.replica_set(name)).status
+            machines = await self.machines("default")
+            return (
+                status.replicas == status.ready_replicas == len(machines) == replicas
+                and len(await self.pods("default")) == replicas
+            )
+
+        await self.until(is_settled, seconds)
+
+
+@asynccontextmanager
+async def cluster(
+    *, nodes: int = 1, faults: Faults | None = None, **capacity: str
+) -> AsyncIterator[Cluster]:
+    """Run a cluster for the length of a block."""
+    loop = asyncio.get_running_loop()
+
+    def clock() -> datetime:
+        return EPOCH + timedelta(seconds=loop.time())
+
+    random.seed(faults.seed if faults else 0)
+    store = Store.in_memory(clock=lambda: clock().timestamp())
+    server = ApiServer(store, now=lambda: clock().timestamp())
+    whole = Cluster(server, clock)
+    for namespace in ("default", "kube-node-lease"):
+        await whole.client.create(Namespace, {"metadata": {"name": namespace}})
+    transport = InProcess(server.handle, CONTROLLER)
+    client = Client(Faulty(transport, faults) if faults else transport)
+    world = World(client, clock=clock)
+    controllers = [make(world) for make in (*CONTROLLERS, *STAND_INS)]
+    node_world = World(Client(transport), clock=clock)
+    whole.kubelets = [Kubelet(node_world, f"node{number}", **capacity) for number in range(nodes)]
+    async with Background() as tasks:
+        tasks.start(world.run(), name="world")
+        tasks.start(node_world.run(), name="nodes")
+        for kubelet in whole.kubelets:
+            tasks.start(kubelet.run(), name=kubelet.name)
+        for controller in controllers:
+            whole.loops.append(tasks.start(controller.run(), name=controller.name))
+        yield whole
+    await store.close()
+
+
+def replica_set(name: str = "test", replicas: int = 3, **spec) -> dict:
+    labels = {"app": name}
+    return {
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {
+            "replicas": replicas,
+            "selector": {"matchLabels": labels},
+            "template": {
+                "metadata": {"labels": labels},
+                "spec": {
+                    "terminationGracePeriodSeconds": 0,
+                    "domain": {
+                        "resources": {"requests": {"memory": "64M"}},
+                        "devices": {"disks": [{"name": "root", "disk": {"bus": "virtio"}}]},
+                    },
+                    "volumes": [{"name": "root", "containerDisk": {"image": "cirros:1"}}],
+                },
+            },
+            **spec,
+        },
+    }
