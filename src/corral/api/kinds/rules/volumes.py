@@ -59,9 +59,14 @@ def check_container_disks(spec: Spec, path: str) -> Iterator[Cause]:
             yield Cause(field, f"{field}: {message}", "FieldValueNotSupported")
         if disk.path == "/":
             yield Cause(here, f"{here} must not point to root")
-        elif disk.path and posixpath.normpath(f"/{disk.path}") != disk.path.removesuffix("/"):
+        elif disk.path and not _is_plain_path(disk.path):
             message = "must be an absolute path to a file without relative components"
             yield Cause(here, f"{here} {message}")
+
+
+def _is_plain_path(path: str) -> bool:
+    """Whether a path is absolute, without ``.``, ``..`` and doubled slashes."""
+    return posixpath.normpath(f"/{path.lstrip('/')}") == path.removesuffix("/")
 
 
 def check_empty_disks(spec: Spec, path: str) -> Iterator[Cause]:
