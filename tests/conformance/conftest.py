@@ -1,0 +1,80 @@
+"""One manager with simulated machines for the whole suite, and a fresh namespace for each test."""
+
+import itertools
+import json
+import os
+import shlex
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.cluster import EXAMPLES, KUBECTL, Outside, outside
+from tests.conformance.api import Api
+
+_numbers = itertools.count(1)
+
+
+def kubectl_version(program: str) -> str:
+    said = subprocess.check_output([program, "version", "--client", "-o", "json"], text=True)
+    version = json.loads(said)["clientVersion"]
+    return f"{version['major']}.{version['minor']}".rstrip("+")
+
+
+def kubectl_programs() -> dict[str, str]:
+    """Ours, and any other that this machine has, by version."""
+    folders = os.environ["PATH"].split(os.pathsep)
+    found = [shutil.which("kubectl", path=folder) for folder in folders]
+    others = {str(Path(program).resolve()): program for program in found if program}
+    return {kubectl_version(program): program for program in [*others.values(), KUBECTL]}
+
+
+KUBECTL_PROGRAMS = kubectl_programs()
+
+
+@pytest.fixture(scope="session")
+def user(tmp_path_factory) -> Iterator[Outside]:
+    with outside("--machine", "hollow", directory=tmp_path_factory.mktemp("corral")) as user:
+        yield user
+
+
+@pytest.fixture(scope="session")
+def api(user) -> Iterator[Api]:
+    with Api(user.one.directory / "kubeconfig") as api:
+        yield api
+
+
+@pytest.fixture
+def namespace(api) -> Iterator[str]:
+    """A namespace of the test's own, emptied when the test is over."""
+    name = f"test-{next(_numbers)}"
+    api.create("/api/v1/namespaces", {"metadata": {"name": name}})
+    yield name
+    api.delete(f"/api/v1/namespaces/{name}")
+
+
+@pytest.fixture(params=sorted(KUBECTL_PROGRAMS), ids="kubectl-{}".format)
+def shell(request, user, namespace, tmp_path, tmp_path_factory) -> dict[str, str]:
+    """The environment of a user who has this kubectl, and is at home in the test's namespace."""
+    home = tmp_path / "home"
+    (home / "bin").mkdir(parents=True)
+    wrapper = home / "bin" / "kubectl"
+    wrapper.write_text(f'#!/bin/sh\nexec {shlex.quote(KUBECTL_PROGRAMS[request.param])} "$@"\n')
+    wrapper.chmod(0o755)
+    config = home / "kubeconfig"
+    config.write_text((user.one.directory / "kubeconfig").read_text())
+    environment = {
+        "PATH": f"{home / 'bin'}:/usr/local/bin:/usr/bin:/bin",
+        "HOME": str(home),
+        "KUBECONFIG": str(config),
+        "KUBECACHEDIR": str(tmp_path_factory.getbasetemp() / f"cache-{request.param}"),
+        "LC_ALL": "C.UTF-8",
+        "NAMESPACE": namespace,
+        "EXAMPLES": str(EXAMPLES),
+    }
+    subprocess.run(
+        ["kubectl", "config", "set-context", "--current", "--namespace", namespace],
+        env=environment, check=True, stdout=subprocess.DEVNULL,
+    )  # fmt: skip
+    return environment

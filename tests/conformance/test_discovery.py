@@ -1,0 +1,136 @@
+"""What the server says of itself: groups, resources and their schemas."""
+
+import re
+
+import pytest
+from tests.conformance.api import KUBEVIRT
+
+pytestmark = [pytest.mark.conformance, pytest.mark.timeout(60)]
+
+AGGREGATED = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
+PLURALS = {
+    "api/v1": {
+        "configmaps", "events", "namespaces", "nodes", "pods", "secrets", "serviceaccounts",
+    },
+    "apis/coordination.k8s.io/v1": {"leases"},
+    "apis/events.k8s.io/v1": {"events"},
+    "apis/kubevirt.io/v1": {"virtualmachineinstances", "virtualmachineinstancereplicasets"},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("path", ["/api", "/apis"])
+def test_aggregated_discovery_is_cached_by_its_tag(api, path):
+    headers = {"Accept": f"{AGGREGATED},application/json"}
+    answer = api.get(path, headers=headers)
+    assert answer.headers["content-type"] == AGGREGATED
+    assert answer.headers["vary"] == "Accept"
+    tag = answer.headers["etag"]
+    assert re.fullmatch('"[0-9A-Fa-f]+"', tag)
+    again = api.get(path, headers=headers | {"If-None-Match": tag})
+    assert (again.status_code, again.content) == (304, b"")
+    assert api.get(path, headers=headers | {"If-None-Match": '"0"'}).status_code == 200
+    assert answer.json()["kind"] == "APIGroupDiscoveryList"
+
+
+def test_aggregated_discovery_names_everything(api):
+    groups = api.get("/apis", headers={"Accept": AGGREGATED}).json()["items"]
+    kubevirt = next(one for one in groups if one["metadata"]["name"] == "kubevirt.io")
+    assert [one["version"] for one in kubevirt["versions"]] == ["v1", "v1alpha3", "v1alpha2"]
+    resources = {one["resource"]: one for one in kubevirt["versions"][0]["resources"]}
+    replica_sets = resources["virtualmachineinstancereplicasets"]
+    assert replica_sets["responseKind"] == {
+        "group": "kubevirt.io", "version": "v1", "kind": "VirtualMachineInstanceReplicaSet",
+    }  # fmt: skip
+    assert replica_sets["scope"] == "Namespaced"
+    assert replica_sets["singularResource"] == "virtualmachineinstancereplicaset"
+    assert replica_sets["shortNames"] == ["vmirs", "vmirss"]
+    assert replica_sets["categories"] == ["all"]
+    below = {one["subresource"]: one for one in replica_sets["subresources"]}
+    assert below["scale"]["responseKind"] == {
+        "group": "autoscaling", "version": "v1", "kind": "Scale",
+    }  # fmt: skip
+    assert set(below["scale"]["verbs"]) == {"get", "patch", "update"}
+    assert "status" in below
+    assert "subresources" not in resources["virtualmachineinstances"] or "status" not in {
+        one["subresource"] for one in resources["virtualmachineinstances"]["subresources"]
+    }
+
+
+def test_plain_discovery(api):
+    assert api.get_document("/api")["versions"] == ["v1"]
+    groups = api.get_document("/apis")
+    assert groups["kind"] == "APIGroupList"
+    kubevirt = next(one for one in groups["groups"] if one["name"] == "kubevirt.io")
+    assert kubevirt["preferredVersion"] == {"groupVersion": "kubevirt.io/v1", "version": "v1"}
+    group = api.get_document("/apis/kubevirt.io")
+    assert (group["kind"], group["name"]) == ("APIGroup", "kubevirt.io")
+
+
+@pytest.mark.parametrize("group_version", PLURALS)
+def test_plain_resources(api, group_version):
+    resources = api.get_document(f"/{group_version}")
+    assert resources["kind"] == "APIResourceList"
+    assert resources["groupVersion"] == group_version.split("/", 1)[1]
+    named = {one["name"] for one in resources["resources"] if "/" not in one["name"]}
+    assert named == PLURALS[group_version]
+    for one in resources["resources"]:
+        assert one["kind"]
+        assert one["verbs"]
+        assert isinstance(one["namespaced"], bool)
+
+
+@pytest.mark.parametrize("group_version", PLURALS)
+def test_every_resource_is_served(api, group_version):
+    for plural in PLURALS[group_version]:
+        assert api.get_document(f"/{group_version}/{plural}")["kind"].endswith("List")
+
+
+def test_schemas_are_found_by_their_hash(api):
+    paths = api.get_document("/openapi/v3")["paths"]
+    assert set(PLURALS) <= set(paths)
+    url = paths["apis/kubevirt.io/v1"]["serverRelativeURL"]
+    assert re.fullmatch(r"/openapi/v3/apis/kubevirt.io/v1\?hash=[0-9A-F]+", url)
+    answer = api.get(url)
+    assert "immutable" in answer.headers["cache-control"]
+    tag = answer.headers["etag"]
+    assert api.get(url, headers={"If-None-Match": tag}).status_code == 304
+    wrong = api.get("/openapi/v3/apis/kubevirt.io/v1?hash=00")
+    assert (wrong.status_code, wrong.headers["location"]) == (301, url)
+    assert api.get("/openapi/v3/apis/kubevirt.io/v1").json() == answer.json()
+
+
+@pytest.mark.parametrize("group_version", [*PLURALS, "apis/kubevirt.io/v1alpha3"])
+def test_schemas_say_what_clients_look_for(api, group_version):
+    document = api.get_document(f"/openapi/v3/{group_version}")
+    assert document["openapi"].startswith("3.0")
+    schemas = document["components"]["schemas"]
+    kinds = {
+        of["kind"]
+        for schema in schemas.values()
+        for of in schema.get("x-kubernetes-group-version-kind", ())
+    }
+    patches = [item["patch"] for item in document["paths"].values() if "patch" in item]
+    assert {patch["x-kubernetes-group-version-kind"]["kind"] for patch in patches} <= kinds
+    for patch in patches:
+        parameters = {one["name"] for one in patch["parameters"]}
+        assert {"fieldValidation", "dryRun"} <= parameters
+
+
+def test_schemas_refer_to_nothing_that_is_missing(api):
+    for path in api.get_document("/openapi/v3")["paths"]:
+        document = api.get_document(f"/openapi/v3/{path}")
+        schemas = document["components"]["schemas"]
+        referred = set(re.findall(r"#/components/schemas/([^\"']+)", str(document)))
+        assert referred <= set(schemas), path
+
+
+def test_the_schema_of_machines_names_their_parts(api):
+    document = api.get_document(f"/openapi/v3{KUBEVIRT}")
+    whole = str(document)
+    for name in (
+        "containerDisk",
+        "cloudInitNoCloud",
+        "terminationGracePeriodSeconds",
+        "masquerade",
+    ):
+        assert f"'{name}'" in whole

@@ -1,0 +1,364 @@
+"""Requests that are wrong in form: each gets the answer that the real server gives."""
+
+import http.client
+import json
+import ssl
+
+import pytest
+from tests.conformance.api import KUBEVIRT, MERGE, refused
+from tests.conformance.manifests import config_map, core, replica_set, sets
+
+pytestmark = [pytest.mark.conformance, pytest.mark.timeout(60)]
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/nosuch",
+        "/apis/nosuch.io/v1/things",
+        "/api/v1/nosuchthings",
+        "/api/v1/namespaces/default/nosuchthings/x",
+        "/apis/kubevirt.io/v7/virtualmachineinstances",
+        f"{KUBEVIRT}/namespaces/default/virtualmachineinstances/x/nosuch",
+        "/api/v2",
+        "/openapi/v3/apis/nosuch.io/v1",
+    ],
+)
+def test_a_path_that_means_nothing_is_no_page(api, path):
+    answer = api.get(path)
+    assert (answer.status_code, answer.text) == (404, "404 page not found\n")
+    assert answer.headers["content-type"].startswith("text/plain")
+
+
+def test_an_object_that_is_not_there(api, namespace):
+    status = refused(api.get(sets(namespace, "nosuch")), 404, "NotFound")
+    assert status["message"] == ('virtualmachineinstancereplicasets.kubevirt.io "nosuch" not found')
+    assert status["details"] == {
+        "name": "nosuch",
+        "group": "kubevirt.io",
+        "kind": "virtualmachineinstancereplicasets",
+    }
+    status = refused(api.get(core("secrets", namespace, "nosuch")), 404, "NotFound")
+    assert status["details"] == {"name": "nosuch", "kind": "secrets"}
+
+
+@pytest.mark.parametrize(
+    "authorization", [None, "Bearer", "Bearer bad", "Basic YTpi", "Bearer " + "x" * 4000]
+)
+def test_a_stranger_is_not_let_in(api, authorization):
+    request = api.build_request("GET", core("namespaces"))
+    del request.headers["Authorization"]
+    if authorization:
+        request.headers["Authorization"] = authorization
+    status = refused(api.send(request), 401, "Unauthorized")
+    assert status["message"] == "Unauthorized"
+    assert "details" not in status
+
+
+@pytest.mark.parametrize("path", ["/healthz", "/livez", "/readyz"])
+def test_health_is_told_to_everybody(api, path):
+    request = api.build_request("GET", path)
+    del request.headers["Authorization"]
+    answer = api.send(request)
+    assert (answer.status_code, answer.text) == (200, "ok")
+    assert answer.headers["content-type"].startswith("text/plain")
+
+
+def test_the_version_is_one_that_clients_can_compare(api):
+    version = api.get_document("/version")
+    assert version["major"].isdigit()
+    assert version["minor"].isdigit()
+    assert version["gitVersion"].startswith(f"v{version['major']}.{version['minor']}.")
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("POST", core("configmaps", "default", "x")),
+        ("PATCH", core("configmaps", "default")),
+        ("PURGE", core("configmaps", "default")),
+        ("POST", sets("default", "x", "scale")),
+        ("DELETE", sets("default", "x", "status")),
+    ],
+)
+def test_a_method_that_the_path_has_not(api, method, path):
+    refused(api.request(method, path, json={}), 405, "MethodNotAllowed")
+
+
+def test_a_put_must_name_its_object(api):
+    status = refused(api.put(core("configmaps", "default"), json={}), 405, "MethodNotAllowed")
+    assert status["message"]
+
+
+@pytest.mark.parametrize("accept", ["application/xml", "application/vnd.kubernetes.protobuf"])
+def test_an_answer_in_a_form_that_is_not_spoken(api, accept):
+    answer = api.get(core("namespaces"), headers={"Accept": accept})
+    status = refused(answer, 406, "NotAcceptable")
+    assert status["message"].startswith("only the following media types are accepted: ")
+
+
+@pytest.mark.parametrize(
+    "accept", ["*/*", "application/*", "application/vnd.kubernetes.protobuf,application/json", ""]
+)
+def test_json_is_the_answer_to_all_who_take_it(api, accept):
+    answer = api.get(core("namespaces"), headers={"Accept": accept})
+    assert answer.status_code == 200
+    assert answer.headers["content-type"] == "application/json"
+
+
+def test_yaml_is_read(api, namespace):
+    body = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: from-yaml}\ndata: {yes: 'on'}\n"
+    headers = {"Content-Type": "application/yaml"}
+    answer = api.post(core("configmaps", namespace), content=body, headers=headers)
+    assert answer.status_code == 201, answer.text
+    assert answer.json()["data"] == {"yes": "on"}
+
+
+@pytest.mark.parametrize("media", ["text/plain", "application/xml", "multipart/form-data"])
+def test_a_body_in_a_form_that_is_not_read(api, namespace, media):
+    body = json.dumps(config_map("x"))
+    answer = api.post(core("configmaps", namespace), content=body, headers={"Content-Type": media})
+    refused(answer, 415, "UnsupportedMediaType")
+
+
+@pytest.mark.parametrize("media", ["application/json", "text/plain", ""])
+def test_a_patch_must_say_its_kind(api, namespace, media):
+    api.create(core("configmaps", namespace), config_map("x"))
+    path = core("configmaps", namespace, "x")
+    refused(api.patch(path, content="{}", headers={"Content-Type": media}), 415,
+            "UnsupportedMediaType")  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"{",
+        b"[]",
+        b"null",
+        b'"text"',
+        b"7",
+        b"NaN",
+        b"{} {}",
+        b'{"apiVersion":"v1","kind":"ConfigMap","metadata":[]}',
+        b'{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"x"},"data":{"a":"\xff"}}',
+        b'{"apiVersion":"v1","kind":"ConfigMap"' + b" " * 100 + b',"data":',
+        b'{"a":' * 100_000,
+        b"[" * 1_000_000,
+        b"\x1f\x8b\x08\x00garbage",
+    ],
+    ids=lambda body: body[:24].decode("latin-1"),
+)
+def test_a_malformed_body(api, namespace, body):
+    headers = {"Content-Type": "application/json"}
+    refused(api.post(core("configmaps", namespace), content=body, headers=headers), 400,
+            "BadRequest")  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "body", ["a: [", "a: &a [*a]", "\t", "!!python/object:os.system x", "- 1", "a: b\n---\nc: d"]
+)
+def test_a_malformed_yaml_body(api, namespace, body):
+    headers = {"Content-Type": "application/yaml"}
+    refused(api.post(core("configmaps", namespace), content=body, headers=headers), 400,
+            "BadRequest")  # fmt: skip
+
+
+def test_yaml_that_would_grow_without_bound(api, namespace):
+    lines = ["a0: &a0 [x,x,x,x,x,x,x,x,x,x]"]
+    lines += [f"a{n}: &a{n} [{','.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 12)]
+    headers = {"Content-Type": "application/yaml"}
+    answer = api.post(core("configmaps", namespace), content="\n".join(lines), headers=headers)
+    refused(answer, 400, "BadRequest")
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"k8s\0",
+        b"k8s\0garbage",
+        b"garbage",
+        b"k8s\0\x0a\x0f\x0a\x02v1\x12\x09ConfigMap\x12\xff\xff\xff\xff\x0f",
+        b"k8s\0\x0a\x0f\x0a\x02v1\x12\x09ConfigMap\x12\x04\x0a\xff\xff\x0f",
+    ],
+)
+def test_a_malformed_protobuf_body(api, namespace, body):
+    headers = {"Content-Type": "application/vnd.kubernetes.protobuf"}
+    refused(api.post(core("configmaps", namespace), content=body, headers=headers), 400,
+            "BadRequest")  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("change", "part"),
+    [
+        ({"kind": "Secret"}, "Secret"),
+        ({"apiVersion": "v2"}, "v2"),
+        ({"kind": ""}, ""),
+        ({"apiVersion": ""}, ""),
+        ({"metadata": {"name": "x", "namespace": "other"}}, "the namespace of the provided object"),
+    ],
+)
+def test_a_body_that_is_about_something_else(api, namespace, change, part):
+    answer = api.post(core("configmaps", namespace), json=config_map("x") | change)
+    assert part in refused(answer, 400, "BadRequest")["message"]
+
+
+def test_the_name_in_the_body_is_that_of_the_path(api, namespace):
+    made = api.create(core("configmaps", namespace), config_map("x"))
+    answer = api.put(core("configmaps", namespace, "y"), json=made)
+    message = refused(answer, 400, "BadRequest")["message"]
+    assert message == ("the name of the object (x) does not match the name on the URL (y)")
+
+
+def test_a_body_may_have_three_mebibytes_and_no_more(api, namespace):
+    large = config_map("large", a="a" * 1_000_000) | {"metadata": {"name": "large"}}
+    api.create(core("configmaps", namespace), large)
+    too_large = json.dumps(config_map("x", a="a" * 3 * 1024 * 1024))
+    headers = {"Content-Type": "application/json"}
+    answer = api.post(core("configmaps", namespace), content=too_large, headers=headers)
+    refused(answer, 413, "RequestEntityTooLarge")
+    answer = api.post(
+        core("configmaps", namespace), content=iter([too_large.encode()]), headers=headers
+    )
+    refused(answer, 413, "RequestEntityTooLarge")
+    api.get_document(core("configmaps", namespace, "large"))
+
+
+def test_a_body_in_pieces_is_read(api, namespace):
+    body = json.dumps(config_map("pieces")).encode()
+    headers = {"Content-Type": "application/json"}
+    pieces = (body[index : index + 7] for index in range(0, len(body), 7))
+    answer = api.post(core("configmaps", namespace), content=pieces, headers=headers)
+    assert answer.status_code == 201
+
+
+@pytest.mark.parametrize(
+    ("query", "code", "reason", "part"),
+    [
+        ("limit=x", 400, "BadRequest", ""),
+        ("limit=-1", 400, "BadRequest", ""),
+        ("continue=x", 400, "BadRequest", "continue key is not valid"),
+        ("continue=eyJ2IjoiIn0", 400, "BadRequest", "continue key is not valid"),
+        ("labelSelector=a%3D(", 400, "BadRequest", ""),
+        ("fieldSelector=metadata.name", 400, "BadRequest", ""),
+        ("fieldSelector=data.a%3Db", 400, "BadRequest", "field label not supported: data.a"),
+        ("resourceVersion=x", 400, None, "x"),
+        ("resourceVersionMatch=Exact", 422, "Invalid", "resourceVersionMatch"),
+        ("resourceVersion=1&resourceVersionMatch=Some", 422, "Invalid", "resourceVersionMatch"),
+        ("watch=true&sendInitialEvents=true", 422, "Invalid", "resourceVersionMatch"),
+        ("timeoutSeconds=x", 400, "BadRequest", ""),
+    ],
+)
+def test_a_list_that_is_asked_for_wrongly(api, namespace, query, code, reason, part):
+    answer = api.get(f"{core('configmaps', namespace)}?{query}")
+    assert answer.status_code == code, answer.text
+    status = answer.json()
+    assert status["kind"] == "Status"
+    assert reason in (None, status["reason"])
+    assert part in status["message"]
+
+
+@pytest.mark.parametrize(
+    ("query", "field"),
+    [("dryRun=Some", "dryRun"), ("fieldValidation=Some", "fieldValidation")],
+)
+def test_a_write_with_wrong_options(api, namespace, query, field):
+    answer = api.post(f"{core('configmaps', namespace)}?{query}", json=config_map("x"))
+    status = refused(answer, 422, "Invalid")
+    assert status["details"]["causes"][0]["field"] == field
+    assert "supported values" in status["message"]
+    assert 'CreateOptions.meta.k8s.io "" is invalid' in status["message"]
+
+
+@pytest.mark.parametrize(
+    "name", ["UPPER", "under_score", "-x", "x-", "x" * 254, "a b", "a%00b", "..", "%2e%2e", "a%2Fb"]
+)
+def test_a_name_that_no_object_can_have(api, namespace, name):
+    answer = api.get(f"{core('configmaps', namespace)}/{name}")
+    assert answer.status_code == 404
+    answer = api.post(core("configmaps", namespace), json=config_map(name))
+    status = refused(answer, 422, "Invalid")
+    assert status["details"]["causes"][0]["field"] == "metadata.name"
+
+
+def test_field_validation_says_what_is_unknown_or_twice(api, namespace):
+    body = '{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"x","nme":"y"},"a":1,"a":2}'
+    headers = {"Content-Type": "application/json"}
+    path = core("configmaps", namespace)
+
+    def post(validation: str) -> object:
+        query = (
+            {"fieldValidation": validation, "dryRun": "All"} if validation else {"dryRun": "All"}
+        )
+        return api.post(path, content=body, headers=headers, params=query)
+
+    status = refused(post("Strict"), 400, "BadRequest")
+    assert status["message"].startswith(
+        'ConfigMap in version "v1" cannot be handled as a ConfigMap: strict decoding error: '
+    )
+    for part in ('unknown field "metadata.nme"', 'unknown field "a"', 'duplicate field "a"'):
+        assert part in status["message"]
+    for validation in ("Warn", ""):  # which is the default
+        answer = post(validation)
+        assert answer.status_code == 201
+        warnings = answer.headers.get_list("warning")
+        assert r'299 - "unknown field \"metadata.nme\""' in warnings
+        assert r'299 - "unknown field \"a\""' in warnings
+        assert r'299 - "duplicate field \"a\""' in warnings
+        assert "nme" not in answer.json()["metadata"]
+    assert "warning" not in post("Ignore").headers
+
+
+def test_wrong_types_are_told_with_their_path(api, namespace):
+    document = replica_set("x", 1)
+    document["spec"]["replicas"] = "three"
+    document["spec"]["template"]["spec"]["domain"]["cpu"] = {"cores": "one"}
+    status = refused(api.post(sets(namespace), json=document), 422, "Invalid")
+    details = status["details"]
+    assert (details["kind"], details["name"]) == ("VirtualMachineInstanceReplicaSet", "x")
+    causes = {cause["field"]: cause for cause in details["causes"]}
+    assert causes["spec.replicas"] == {
+        "reason": "FieldValueTypeInvalid",
+        "field": "spec.replicas",
+        "message": 'Invalid value: "string": spec.replicas in body must be of type integer: '
+        '"string"',
+    }
+    assert "spec.template.spec.domain.cpu.cores" in causes
+
+
+def test_wrong_types_of_native_kinds(api, namespace):
+    answer = api.post(core("configmaps", namespace), json=config_map("x") | {"data": {"a": 1}})
+    assert answer.status_code in (400, 422)
+    assert "data" in answer.json()["message"]
+
+
+def test_a_connection_serves_again_after_a_refusal(api, user):
+    """One connection, wrong and right requests in turn: nothing of one is left for the next."""
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    connection = http.client.HTTPSConnection("127.0.0.1", user.one.port, context=context)
+    try:
+        for body in ("{", "x" * 100_000, json.dumps(config_map())):
+            headers = user.one.headers
+            connection.request("POST", core("configmaps", "default"), body, headers)
+            code = connection.getresponse()
+            code.read()
+        assert code.status == 201
+    finally:
+        connection.close()
+
+
+def test_a_large_answer_may_come_compressed(api, namespace):
+    api.create(core("configmaps", namespace), config_map("large", a="a" * 400_000))
+    path = core("configmaps", namespace)
+    packed = api.get(path, headers={"Accept-Encoding": "gzip"})
+    plain = api.get(path, headers={"Accept-Encoding": "identity"})
+    assert "content-encoding" not in plain.headers
+    assert packed.json()["items"] == plain.json()["items"]
+
+
+def test_merge_patches_must_be_objects(api, namespace):
+    api.create(core("configmaps", namespace), config_map("x"))
+    path = core("configmaps", namespace, "x")
+    for patch in ([], "x", 7, None):
+        refused(api.send_patch(path, patch, MERGE), 400, "BadRequest")
