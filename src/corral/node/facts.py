@@ -1,0 +1,106 @@
+"""What is known of a machine, and what a change makes of it.  Pure."""
+
+from dataclasses import dataclass, replace
+from enum import Enum
+
+from corral.node.hypervisor import Change, Introduction
+from corral.node.record import Outcome
+
+
+class State(Enum):
+    """What a machine is doing."""
+
+    PREPARING = "preparing"
+    PULLING = "pulling"
+    QUEUED = "queued"
+    STARTING = "starting"
+    RUNNING = "running"
+    ENDED = "ended"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trouble:
+    """Why a machine does not start: a word, a sentence, and the volume that it is about."""
+
+    reason: str
+    message: str
+    volume: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """A machine as it is now."""
+
+    state: State = State.PREPARING
+    trouble: Trouble | None = None
+    paused: str = ""
+    """The reason of KubeVirt's Paused condition; empty while the guest runs."""
+    agent_connected: bool = False
+    introduction: Introduction | None = None
+    outcome: Outcome | None = None
+    message: str = ""
+    """Why it ended as it did."""
+
+    @property
+    def ended(self) -> bool:
+        return self.state is State.ENDED
+
+
+PAUSED_BY_USER = "PausedByUser"
+PAUSED_BY_IO_ERROR = "PausedIOError"
+
+CRASHED = "The VirtualMachineInstance crashed."
+SHUT_DOWN = "The VirtualMachineInstance was shut down."
+
+
+def fold(facts: Facts, change: Change) -> Facts:  # noqa: PLR0911 - one row a change
+    """What is known after a change."""
+    match change:
+        case Change.AGENT_CONNECTED:
+            return replace(facts, agent_connected=True)
+        case Change.AGENT_DISCONNECTED | Change.REBOOTED:
+            return replace(facts, agent_connected=False)
+        case Change.PAUSED if not facts.paused and facts.outcome is None:
+            return replace(facts, paused=PAUSED_BY_USER)
+        case Change.PAUSED_BY_IO_ERROR:
+            return replace(facts, paused=PAUSED_BY_IO_ERROR)
+        case Change.RESUMED:
+            return replace(facts, state=State.RUNNING, paused="", trouble=None)
+        case Change.POWERED_OFF:
+            return _decided(facts, Outcome.SUCCEEDED, SHUT_DOWN)
+        case Change.PANICKED:
+            return _decided(facts, Outcome.FAILED, CRASHED)
+        case Change.GONE:
+            decided = _decided(facts, Outcome.FAILED, CRASHED)
+            return replace(decided, state=State.ENDED, agent_connected=False, paused="")
+        case _:
+            return facts
+
+
+def _decided(facts: Facts, outcome: Outcome, message: str) -> Facts:
+    """The first verdict counts: that QEMU ends after the guest did is no crash."""
+    if facts.outcome is not None:
+        return facts
+    return replace(facts, outcome=outcome, message=message)
+
+
+def never_started(facts: Facts) -> Facts:
+    """What is known of a machine that was to stop before its guest ran."""
+    return _decided(
+        facts, Outcome.FAILED, "The VirtualMachineInstance was stopped before it was started."
+    )
+
+
+def doomed(facts: Facts, *, in_order: bool) -> Facts:
+    """What is known when the machine is about to be destroyed.
+
+    To be destroyed is ``in_order`` where nobody could expect the guest to shut down: it has no
+    ACPI, or no time was granted (KubeVirt).
+    """
+    if in_order:
+        return _decided(facts, Outcome.SUCCEEDED, SHUT_DOWN)
+    return _decided(
+        facts,
+        Outcome.FAILED,
+        "The VirtualMachineInstance was destroyed: its guest did not shut down in time.",
+    )

@@ -1,0 +1,239 @@
+"""Keeps the Node that this agent serves in the API, and its Lease fresh.
+
+Others take a node whose Lease is old for lost (Kubernetes' node lifecycle, KubeVirt's
+``kubevirt.io/heartbeat``).
+"""
+
+import asyncio
+import os
+import platform
+import shutil
+import socket
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import structlog
+from lightkube.models.coordination_v1 import Lease
+from lightkube.models.core_v1 import Namespace, Node
+
+from corral import __version__
+from corral.api.errors import AlreadyExists, ApiError, NotFound
+from corral.api.object import Document, Key
+from corral.api.time import rfc3339, rfc3339_micro
+from corral.client.client import Client
+from corral.reconcile.events import Clock
+
+LEASE_NAMESPACE = "kube-node-lease"
+LEASE_SECONDS = 40
+RENEW_SECONDS = 10.0
+STATUS_EVERY = 30
+"""Renewals after which the node's conditions and annotation are written again: 5 minutes."""
+
+_REQUEST_SECONDS = 10.0
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class Capacity:
+    """What a node has to give."""
+
+    cpu: int
+    memory_bytes: int
+    storage_bytes: int
+    pods: int = 1000
+
+    def document(self) -> Document:
+        return {
+            "cpu": str(self.cpu),
+            "memory": f"{self.memory_bytes // 1024}Ki",
+            "ephemeral-storage": f"{self.storage_bytes // 1024}Ki",
+            "pods": str(self.pods),
+        }
+
+
+def measure(directory: Path) -> Capacity:
+    """What this host has: the processors that we may use, its memory, the disk of a directory."""
+    pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return Capacity(
+        cpu=len(os.sched_getaffinity(0)),
+        memory_bytes=pages,
+        storage_bytes=shutil.disk_usage(directory).total,
+    )
+
+
+def host_address() -> str:
+    """The address by which this host reaches others; the loopback's where it reaches nobody."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("192.0.2.1", 9))  # sends nothing
+        except OSError:
+            return "127.0.0.1"
+        return str(probe.getsockname()[0])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Host:
+    """A node, as its agent knows it."""
+
+    name: str
+    address: str
+    capacity: Capacity
+    version: str = __version__
+    labels: dict[str, str] = field(default_factory=dict)
+
+    def node(self, now: datetime) -> Document:
+        """The Node document, without its status."""
+        return {
+            "metadata": {
+                "name": self.name,
+                "labels": {
+                    "kubernetes.io/hostname": self.name,
+                    "kubernetes.io/os": "linux",
+                    "kubernetes.io/arch": _architecture(),
+                    "kubevirt.io/schedulable": "true",
+                    **self.labels,
+                },
+                "annotations": {"kubevirt.io/heartbeat": rfc3339(now)},
+            }
+        }
+
+    def status(self, now: datetime, old: list[Document]) -> Document:
+        """The Node's status; ``old`` are the conditions that it has had."""
+        return {
+            "capacity": self.capacity.document(),
+            "allocatable": self.capacity.document(),
+            "addresses": [
+                {"type": "InternalIP", "address": self.address},
+                {"type": "Hostname", "address": self.name},
+            ],
+            "nodeInfo": _node_info(self.version),
+            "conditions": _conditions(now, old),
+        }
+
+
+_CONDITIONS = (
+    ("MemoryPressure", "False", "KubeletHasSufficientMemory", "has sufficient memory available"),
+    ("DiskPressure", "False", "KubeletHasNoDiskPressure", "has no disk pressure"),
+    ("PIDPressure", "False", "KubeletHasSufficientPID", "has sufficient PID available"),
+    ("Ready", "True", "KubeletReady", "is posting ready status"),
+)
+
+
+def _conditions(now: datetime, old: list[Document]) -> list[Document]:
+    since = {one["type"]: one.get("lastTransitionTime") for one in old if one.get("type")}
+    held = {one["type"]: one.get("status") for one in old if one.get("type")}
+    return [
+        {
+            "type": name,
+            "status": status,
+            "reason": reason,
+            "message": f"corral {words}",
+            "lastHeartbeatTime": rfc3339(now),
+            "lastTransitionTime": (held.get(name) == status and since.get(name)) or rfc3339(now),
+        }
+        for name, status, reason, words in _CONDITIONS
+    ]
+
+
+def _architecture() -> str:
+    return {"x86_64": "amd64", "aarch64": "arm64"}.get(platform.machine(), platform.machine())
+
+
+def _node_info(version: str) -> Document:
+    return {
+        "machineID": _read("/etc/machine-id"),
+        "systemUUID": "",
+        "bootID": _read("/proc/sys/kernel/random/boot_id"),
+        "kernelVersion": platform.release(),
+        "osImage": platform.freedesktop_os_release().get("PRETTY_NAME", "Linux"),
+        "containerRuntimeVersion": f"corral://{version}",
+        "kubeletVersion": f"v{version}",
+        "kubeProxyVersion": "",
+        "operatingSystem": "linux",
+        "architecture": _architecture(),
+    }
+
+
+def _read(path: str) -> str:
+    try:
+        return Path(path).read_text(encoding="ascii").strip()
+    except OSError:
+        return ""
+
+
+class Heartbeat:
+    """Registers a node and keeps it alive until cancelled."""
+
+    def __init__(self, client: Client, host: Host, clock: Clock) -> None:
+        self._client = client
+        self._host = host
+        self._clock = clock
+
+    async def run(self) -> None:
+        """Renew for ever; a server that is away is tried again at the next beat."""
+        beat = 0
+        registered = False
+        while True:
+            try:
+                async with asyncio.timeout(_REQUEST_SECONDS):
+                    if not registered or beat % STATUS_EVERY == 0:
+                        await self._register()
+                        registered = True
+                    await self._renew()
+            except (ApiError, TimeoutError) as error:
+                registered = False
+                log.warning("heartbeat failed", node=self._host.name, error=str(error))
+            beat += 1
+            await asyncio.sleep(RENEW_SECONDS if registered else 1.0)
+
+    async def _register(self) -> None:
+        now = self._clock()
+        document = self._host.node(now)
+        key = Key("", self._host.name)
+        try:
+            node = await self._client.patch(Node, key, document)
+        except NotFound:
+            node = await self._client.create(Node, document)
+        conditions = (node.status and node.status.conditions) or []
+        old: list[Any] = [
+            {
+                "type": one.type,
+                "status": one.status,
+                "lastTransitionTime": _time(one.lastTransitionTime),
+            }
+            for one in conditions
+        ]
+        status = {"status": self._host.status(now, old)}
+        await self._client.patch(Node, key, status, subresource="status")
+
+    async def _renew(self) -> None:
+        key = Key(LEASE_NAMESPACE, self._host.name)
+        renewed = {"renewTime": rfc3339_micro(self._clock())}
+        try:
+            await self._client.patch(Lease, key, {"spec": renewed})
+        except NotFound:
+            await self._make_lease(renewed)
+
+    async def _make_lease(self, renewed: Document) -> None:
+        lease = {
+            "metadata": {"name": self._host.name, "namespace": LEASE_NAMESPACE},
+            "spec": {
+                "holderIdentity": self._host.name,
+                "leaseDurationSeconds": LEASE_SECONDS,
+                **renewed,
+            },
+        }
+        try:
+            await self._client.create(Lease, lease)
+        except NotFound:  # the namespace
+            with suppress(AlreadyExists):
+                await self._client.create(Namespace, {"metadata": {"name": LEASE_NAMESPACE}})
+            await self._client.create(Lease, lease)
+
+
+def _time(moment: datetime | None) -> str | None:
+    return rfc3339(moment) if moment is not None else None

@@ -1,0 +1,198 @@
+"""Machines that are not there: the same agent, with guests that only keep time.
+
+For tests of scale and of the control plane.  A hollow guest boots after a set time, may fail with a
+set probability, uses no memory to speak of, and obeys the power button at once.  It is written down
+in its machine's directory, so it outlives the manager as a real one does.
+"""
+
+import asyncio
+import random
+import time
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from corral.node.heartbeat import Capacity
+from corral.node.hypervisor import Change, Definition, Introduction, StartError
+
+CAPACITY = Capacity(cpu=100_000, memory_bytes=1 << 50, storage_bytes=1 << 50, pods=1_000_000)
+"""What a node of hollow machines says that it has."""
+
+_RECORD = "hollow.json"
+_LOG = "console.log"
+
+
+class _Written(msgspec.Struct):
+    """A hollow guest on disk: when it will be up, and when it will fail, in seconds since 1970."""
+
+    up_at: float
+    fails_at: float | None = None
+    halted: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Behaviour:
+    """What hollow guests are like.
+
+    ``start_failures`` and ``crashes`` are probabilities; a guest that crashes does so within
+    ``crash_seconds`` after it is up.  ``cpu_share`` is what each reports to use of a processor.
+    """
+
+    boot_seconds: float = 0.0
+    shutdown_seconds: float = 0.0
+    start_failures: float = 0.0
+    crashes: float = 0.0
+    crash_seconds: float = 10.0
+    cpu_share: float = 0.0
+    seed: int = 0
+
+
+class Hollow:
+    """The hypervisor of hollow machines."""
+
+    name = "hollow"
+
+    def __init__(self, behaviour: Behaviour | None = None, *, at_once: int = 1_000_000) -> None:
+        self.behaviour = behaviour or Behaviour()
+        self._random = random.Random(self.behaviour.seed)  # noqa: S311 - repeatable, guards nothing
+        self._at_once = at_once
+        self.guests: dict[Path, HollowGuest] = {}
+        """What runs at present, by directory: tests and benchmarks act on it."""
+
+    async def prepare(self) -> None:
+        """Nothing to get ready."""
+
+    async def boots_at_once(self) -> int:
+        return self._at_once
+
+    def facts(self) -> Mapping[str, Any]:
+        return {"hypervisor": self.name, "accelerator": "none", "reason": "machines are simulated"}
+
+    async def start(self, definition: Definition) -> "HollowGuest":
+        """Raises StartError as often as the behaviour says."""
+        behaviour = self.behaviour
+        if self._random.random() < behaviour.start_failures:
+            raise StartError("StartFailed", "the hollow machine was told to fail")
+        up_at = time.time() + behaviour.boot_seconds
+        written = _Written(up_at=up_at)
+        if self._random.random() < behaviour.crashes:
+            written.fails_at = up_at + self._random.uniform(0, behaviour.crash_seconds)
+        guest = self.guests[definition.directory] = HollowGuest(self, definition.directory, written)
+        guest.write()
+        return guest
+
+    async def find(self, directory: Path) -> "HollowGuest | None":
+        if (present := self.guests.get(directory)) is not None:
+            return present
+        try:
+            written = msgspec.json.decode((directory / _RECORD).read_bytes(), type=_Written)
+        except (FileNotFoundError, msgspec.DecodeError):
+            return None
+        guest = self.guests[directory] = HollowGuest(self, directory, written)
+        return guest
+
+
+class HollowGuest:
+    """One hollow guest."""
+
+    def __init__(self, hypervisor: Hollow, directory: Path, written: _Written) -> None:
+        self._hypervisor = hypervisor
+        self._directory = directory
+        self._written = written
+        self._changes: asyncio.Queue[Change] = asyncio.Queue()
+        self._up = asyncio.Event()
+        self._timers: list[asyncio.TimerHandle] = []
+        if not written.halted:
+            self._begin()
+
+    @property
+    def halted(self) -> bool:
+        return self._written.halted
+
+    def write(self) -> None:
+        temporary = self._directory / f"{_RECORD}.new"
+        temporary.write_bytes(msgspec.json.encode(self._written))
+        temporary.replace(self._directory / _RECORD)
+
+    def _begin(self) -> None:
+        self._changes.put_nowait(Change.RESUMED)
+        self._later(self._written.up_at, self._come_up)
+        if self._written.fails_at is not None:
+            self._later(self._written.fails_at, self.crash)
+
+    def _later(self, moment: float, act: Any) -> None:
+        delay = max(0.0, moment - time.time())
+        self._timers.append(asyncio.get_running_loop().call_later(delay, act))
+
+    def _come_up(self) -> None:
+        self._up.set()
+        self.happen(Change.AGENT_CONNECTED)
+
+    def happen(self, change: Change) -> None:
+        """Let something happen to the guest."""
+        self._changes.put_nowait(change)
+
+    def crash(self) -> None:
+        """End it as ``kill -9`` ends a real one."""
+        self._vanish()
+
+    def cpu_share(self) -> float:
+        """How much of a processor it uses."""
+        return self._hypervisor.behaviour.cpu_share if self._up.is_set() else 1.0
+
+    async def changes(self) -> AsyncIterator[Change]:
+        while (change := await self._changes.get()) is not Change.GONE:
+            yield change
+        yield Change.GONE
+
+    async def resume(self) -> None:
+        if self._written.halted:
+            self._written.halted = False
+            self.write()
+            self._begin()
+
+    async def booted(self) -> None:
+        await self._up.wait()
+
+    async def power_down(self) -> None:
+        seconds = self._hypervisor.behaviour.shutdown_seconds
+        self._later(time.time() + seconds, lambda: self.happen(Change.POWERED_OFF))
+
+    async def destroy(self) -> None:
+        self._vanish()
+
+    async def introduce(self) -> Introduction | None:
+        return Introduction(os={"name": "hollow"}, hostname=self._directory.name)
+
+    async def console(self) -> "HollowConsole":
+        return HollowConsole()
+
+    async def release(self) -> None:
+        for timer in self._timers:
+            timer.cancel()
+        self._hypervisor.guests.pop(self._directory, None)
+
+    def _vanish(self) -> None:
+        (self._directory / _RECORD).unlink(missing_ok=True)
+        self._up.set()
+        self.happen(Change.GONE)
+
+
+class HollowConsole:
+    """Echoes what is typed."""
+
+    def __init__(self) -> None:
+        self._printed: asyncio.Queue[bytes] = asyncio.Queue()
+        self._printed.put_nowait(b"\r\nhollow login: ")
+
+    async def read(self) -> bytes:
+        return await self._printed.get()
+
+    async def write(self, typed: bytes) -> None:
+        self._printed.put_nowait(typed)
+
+    def close(self) -> None:
+        self._printed.put_nowait(b"")

@@ -1,0 +1,153 @@
+"""The seam between a machine's life and what runs it: QEMU, or a simulation of it.
+
+``corral.node.machine`` drives a VM through these few verbs and never learns which of the two it
+has.  A guest tells what happens to it as a stream of ``Change``; nothing is polled.
+"""
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from pathlib import Path
+from typing import Any, Protocol
+
+from corral.api.kinds.vmi import VirtualMachineInstance
+
+
+class Change(Enum):
+    """Something that happened to a guest."""
+
+    AGENT_CONNECTED = "agent-connected"
+    AGENT_DISCONNECTED = "agent-disconnected"
+    PAUSED = "paused"
+    PAUSED_BY_IO_ERROR = "paused-by-io-error"
+    RESUMED = "resumed"
+    REBOOTED = "rebooted"
+    POWERED_OFF = "powered-off"  # the guest shut itself down, or obeyed the power button
+    PANICKED = "panicked"
+    GONE = "gone"  # the last one: nothing of it runs any more
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drive:
+    """The file behind one disk of a VM.
+
+    ``read_only`` ones (the drive of a CD-ROM is one) are opened such that not even a guest that
+    broke out of its QEMU can write them.  The content of an ``ephemeral`` one may be lost with the
+    host, so nothing is flushed.
+    """
+
+    volume: str
+    path: Path
+    format: str = "qcow2"
+    read_only: bool = False
+    backing: Path | None = None
+    backing_format: str = "raw"
+    ephemeral: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Definition:
+    """What is to run: an instance, the files of its volumes, and the directory that is its own."""
+
+    vmi: VirtualMachineInstance
+    directory: Path
+    drives: Mapping[str, Drive] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GuestInterface:
+    """A network interface as the guest itself sees it."""
+
+    name: str
+    mac: str
+    addresses: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Introduction:
+    """What a guest says of itself through its agent; ``os`` is KubeVirt's guestOSInfo."""
+
+    os: Mapping[str, str] = field(default_factory=dict)
+    hostname: str = ""
+    interfaces: Sequence[GuestInterface] = ()
+
+
+class StartError(Exception):
+    """A VM could not be started: a reason for conditions, what happened, and what helps."""
+
+    def __init__(self, reason: str, message: str, hint: str = "") -> None:
+        super().__init__(message)
+        self.reason = reason
+        self.message = message
+        self.hint = hint
+
+    def __str__(self) -> str:
+        return f"{self.message} ({self.hint})" if self.hint else self.message
+
+
+class GuestError(Exception):
+    """A guest cannot be told what to do, or what it runs on does not answer."""
+
+
+class Console(Protocol):
+    """One open line to a serial console."""
+
+    async def read(self) -> bytes:
+        """What the guest printed next; empty when the line is closed."""
+
+    async def write(self, typed: bytes) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class Guest(Protocol):
+    """A VM that runs, or ran.  Its verbs raise GuestError where it does not do as it is told."""
+
+    @property
+    def halted(self) -> bool:
+        """Whether its processors have never run: it waits for the first ``resume``."""
+
+    def changes(self) -> AsyncIterator[Change]:
+        """What happens from now on, beginning with what is so already; GONE is the last one."""
+
+    async def resume(self) -> None:
+        """Let the virtual CPUs run: the first time, this starts the guest."""
+
+    async def booted(self) -> None:
+        """Until it is up as far as can be told from outside, or has ended."""
+
+    async def power_down(self) -> None:
+        """Press the power button.  The guest may take its time, or ignore it."""
+
+    async def destroy(self) -> None:
+        """End it now; GONE follows."""
+
+    async def introduce(self) -> Introduction | None:
+        """Ask the guest's agent who it is; None where it does not answer properly."""
+
+    async def console(self) -> Console:
+        """Open the serial console.  One line at a time: the next waits until this one is closed."""
+
+    async def release(self) -> None:
+        """Let go of it without ending it: the manager stops, the VM runs on."""
+
+
+class Hypervisor(Protocol):
+    """Starts guests, and finds the ones that a manager before this one has started."""
+
+    name: str
+
+    async def prepare(self) -> None:
+        """Get ready: run once, beside everything else; whoever needs its result waits for it."""
+
+    async def boots_at_once(self) -> int:
+        """How many guests may boot at the same time without being in each other's way."""
+
+    async def start(self, definition: Definition) -> Guest:
+        """Start it with halted CPUs.  Raises StartError."""
+
+    async def find(self, directory: Path) -> Guest | None:
+        """The guest that runs for this directory, whoever started it."""
+
+    def facts(self) -> Mapping[str, Any]:
+        """What ``corral status`` tells of it: version, accelerator, why."""

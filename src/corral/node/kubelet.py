@@ -1,0 +1,133 @@
+"""The doors of a node that the API server leads clients to: logs and consoles.
+
+Paths are a kubelet's where it has them; the API server has authorised who comes here.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping
+from datetime import UTC, datetime
+
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
+from starlette.routing import Route, WebSocketRoute
+from starlette.websockets import WebSocket
+
+from corral.api.errors import ApiError, BadRequest, NotFound
+from corral.api.object import Key
+from corral.node.console import Consoles
+from corral.node.hypervisor import GuestError
+from corral.node.logs import Logs, grown, tail
+from corral.node.machine import Machine
+
+
+class Kubelet:
+    """The ASGI app of a node."""
+
+    def __init__(
+        self,
+        of_pod: Callable[[Key], Machine | None],
+        of_instance: Callable[[Key, str], Machine | None],
+        logs: Logs,
+    ) -> None:
+        self._of_pod = of_pod
+        self._of_instance = of_instance
+        self._logs = logs
+        self._consoles = Consoles()
+        self.asgi = Starlette(
+            routes=[
+                Route("/containerLogs/{namespace}/{pod}/{container}", self._container_logs),
+                WebSocketRoute("/console/{namespace}/{name}/{uid}", self._console),
+            ],
+            exception_handlers={ApiError: _refuse},
+        )
+
+    async def _container_logs(self, request: Request) -> Response:
+        key = Key(request.path_params["namespace"], request.path_params["pod"])
+        container = request.path_params["container"]
+        machine = self._of_pod(key)
+        if machine is None:
+            raise NotFound(f'the machine of pod "{key.name}" is not on this node')
+        if container != "compute":
+            return PlainTextResponse("")  # the others have nothing to say
+        wish = _Wish(request.query_params)
+        if wish.previous:
+            raise BadRequest(
+                f'previous terminated container "{container}" in pod "{key.name}" not found'
+            )
+        return StreamingResponse(wish.shaped(self._read(machine, wish)), media_type="text/plain")
+
+    async def _read(self, machine: Machine, wish: "_Wish") -> AsyncIterator[bytes]:
+        directory = machine.directory
+        self._logs.follow(directory)
+        with self._logs.changes(directory) as changed:
+            yield await asyncio.to_thread(tail, directory, wish.tail_lines)
+            if not wish.follow or machine.facts.ended:
+                return
+            async for chunk in grown(directory, changed):
+                yield chunk
+
+    async def _console(self, websocket: WebSocket) -> None:
+        parameters = websocket.path_params
+        key = Key(parameters["namespace"], parameters["name"])
+        machine = self._of_instance(key, parameters["uid"])
+        if machine is None or machine.facts.ended:
+            await _deny(websocket, BadRequest("VMI is not running"))
+            return
+        try:
+            await self._consoles.join(machine.record.uid, websocket, machine.console)
+        except (GuestError, TimeoutError) as error:
+            await _deny(websocket, BadRequest(f"VMI is not running: {error}"))
+
+
+class _Wish:
+    """The query of a log request (core/v1 PodLogOptions)."""
+
+    def __init__(self, query: Mapping[str, str]) -> None:
+        self.follow = query.get("follow") == "true"
+        self.previous = query.get("previous") == "true"
+        self.timestamps = query.get("timestamps") == "true"
+        self.tail_lines = _count(query, "tailLines")
+        self.limit_bytes = _count(query, "limitBytes")
+
+    async def shaped(self, chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+        """The chunks, cut and stamped as asked for."""
+        left = self.limit_bytes
+        at_start = True
+        async for chunk in chunks:
+            shaped = chunk
+            if self.timestamps:
+                shaped, at_start = _stamped(chunk, at_start=at_start)
+            if left is not None:
+                shaped = shaped[:left]
+                left -= len(shaped)
+            yield shaped
+            if left == 0:
+                return
+
+
+def _stamped(chunk: bytes, *, at_start: bool) -> tuple[bytes, bool]:
+    """Lines with the time when they were read: a serial port does not tell an earlier one."""
+    stamp = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ ").encode()
+    lines = chunk.splitlines(keepends=True)
+    stamped = [(stamp if index or at_start else b"") + line for index, line in enumerate(lines)]
+    return b"".join(stamped), chunk.endswith(b"\n") if chunk else at_start
+
+
+def _count(query: Mapping[str, str], name: str) -> int | None:
+    text = query.get(name)
+    if text is None:
+        return None
+    if not text.isdecimal() or len(text) > 18:
+        raise BadRequest(f'{name}: "{text}" is not a number that counts something')
+    return int(text)
+
+
+async def _refuse(_request: Request, error: Exception) -> Response:
+    assert isinstance(error, ApiError)
+    return JSONResponse(error.status(), status_code=error.code)
+
+
+async def _deny(websocket: WebSocket, error: ApiError) -> None:
+    """Refuse before the upgrade, with a Status that clients can show."""
+    await websocket.send_denial_response(JSONResponse(error.status(), status_code=error.code))

@@ -1,0 +1,151 @@
+"""The console log of each machine: kept within bounds, and followed without polling.
+
+QEMU appends to ``console.log`` itself.  When that grows beyond its bound it is copied to
+``console.log.1`` and emptied in place: QEMU's descriptor is opened for appending, so it goes on at
+the beginning.  One inotify descriptor tells of all logs.
+"""
+
+import asyncio
+import ctypes
+import os
+import shutil
+import struct
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import structlog
+
+NAME = "console.log"
+OLDER = "console.log.1"
+LARGEST_BYTES = 1024 * 1024
+
+_CHUNK = 64 * 1024
+_EVENT = struct.Struct("iIII")
+_IN_MODIFY = 0x2
+_IN_NONBLOCK_CLOEXEC = os.O_NONBLOCK | os.O_CLOEXEC
+
+log = structlog.get_logger()
+
+
+class Logs:
+    """Watches the logs of all machines of a node."""
+
+    def __init__(self) -> None:
+        self._libc = ctypes.CDLL(None, use_errno=True)
+        self._inotify = -1
+        self._watches: dict[int, Path] = {}
+        self._followed: dict[Path, int] = {}
+        self._readers: dict[Path, set[asyncio.Event]] = {}
+
+    async def run(self) -> None:
+        """Watch until cancelled."""
+        self._inotify = self._libc.inotify_init1(_IN_NONBLOCK_CLOEXEC)
+        if self._inotify < 0:
+            raise OSError(ctypes.get_errno(), "inotify: raise fs.inotify.max_user_instances")
+        loop = asyncio.get_running_loop()
+        loop.add_reader(self._inotify, self._on_changes)
+        try:
+            for directory in list(self._followed):
+                self.follow(directory)
+            await asyncio.Event().wait()
+        finally:
+            loop.remove_reader(self._inotify)
+            os.close(self._inotify)
+            self._inotify = -1
+            self._watches.clear()
+
+    def follow(self, directory: Path) -> None:
+        """Keep the log of a machine within bounds, from when it is there.  Idempotent."""
+        self._followed.setdefault(directory, -1)
+        if self._inotify < 0 or self._followed[directory] in self._watches:
+            return
+        path = directory / NAME
+        watch = self._libc.inotify_add_watch(self._inotify, os.fsencode(path), _IN_MODIFY)
+        if watch >= 0:
+            self._watches[watch] = directory
+            self._followed[directory] = watch
+            _bound(directory)
+
+    def forget(self, directory: Path) -> None:
+        """The machine is no more; who reads its log is told."""
+        watch = self._followed.pop(directory, -1)
+        if self._watches.pop(watch, None) is not None:
+            self._libc.inotify_rm_watch(self._inotify, watch)
+        self.wake(directory)
+
+    def wake(self, directory: Path) -> None:
+        """Let the readers of a log look again: it has grown, or its machine has ended."""
+        for changed in self._readers.get(directory, ()):
+            changed.set()
+
+    @contextmanager
+    def changes(self, directory: Path) -> Iterator[asyncio.Event]:
+        """An event that is set whenever the log has changed."""
+        changed = asyncio.Event()
+        self._readers.setdefault(directory, set()).add(changed)
+        try:
+            yield changed
+        finally:
+            readers = self._readers[directory]
+            readers.discard(changed)
+            if not readers:
+                del self._readers[directory]
+
+    def _on_changes(self) -> None:
+        with suppress(BlockingIOError):
+            seen = os.read(self._inotify, _CHUNK)
+            at = 0
+            while at < len(seen):
+                watch, _, _, length = _EVENT.unpack_from(seen, at)
+                at += _EVENT.size + length
+                if (directory := self._watches.get(watch)) is not None:
+                    _bound(directory)
+                    self.wake(directory)
+
+
+def _bound(directory: Path) -> None:
+    path = directory / NAME
+    try:
+        if path.stat().st_size > LARGEST_BYTES:
+            shutil.copyfile(path, directory / OLDER)
+            os.truncate(path, 0)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        log.warning("console log cannot be kept within bounds", path=str(path), error=str(error))
+
+
+def tail(directory: Path, lines: int | None) -> bytes:
+    """What is kept of a log, or its last lines."""
+    kept = b"".join(
+        path.read_bytes() for path in (directory / OLDER, directory / NAME) if path.exists()
+    )
+    if lines is None:
+        return kept
+    if lines == 0:
+        return b""
+    at = len(kept.removesuffix(b"\n"))
+    for _ in range(lines):
+        at = kept.rfind(b"\n", 0, at)
+        if at < 0:
+            return kept
+    return kept[at + 1 :]
+
+
+async def grown(directory: Path, changed: asyncio.Event) -> AsyncIterator[bytes]:
+    """What is appended to a log from now on; the caller ends it."""
+    path = directory / NAME
+    at = path.stat().st_size if path.exists() else 0
+    while True:
+        await changed.wait()
+        changed.clear()
+        if not path.exists():
+            return
+        size = path.stat().st_size
+        at = min(at, size) if size >= at else 0  # it was emptied meanwhile
+        with path.open("rb") as file:
+            file.seek(at)
+            while chunk := file.read(_CHUNK):
+                at += len(chunk)
+                yield chunk

@@ -1,0 +1,161 @@
+"""A machine's facts as its pod shows them, in a kubelet's words.  Pure."""
+
+from collections.abc import Sequence
+
+import msgspec
+from lightkube.models.core_v1 import Container, Pod
+
+from corral.api.conditions import set_condition
+from corral.api.object import Document
+from corral.api.quantity import parse
+from corral.node.facts import Facts, State, Trouble
+from corral.node.record import Outcome
+
+COMPUTE = "compute"
+"""The container that stands for the machine; ``volume<name>`` stands for a containerDisk."""
+
+_UNPAUSED = "kubevirt.io/virtual-machine-unpaused"
+
+
+def pod_phase(facts: Facts) -> str:
+    """Running from the guest's first instruction until nothing of it runs any more."""
+    if facts.ended and facts.outcome is not None:
+        return facts.outcome.value
+    return "Running" if facts.state is State.RUNNING else "Pending"
+
+
+def pod_status(facts: Facts, pod: Pod, host_ip: str, now: str) -> Document:
+    """What the pod's status should be, less what is none of its node's business.
+
+    ``now`` is the time of what changes.
+    """
+    assert pod.spec is not None
+    old: Document = msgspec.to_builtins(pod.status) if pod.status is not None else {}
+    phase = pod_phase(facts)
+    status: Document = {
+        "phase": phase,
+        "hostIP": host_ip,
+        "hostIPs": [{"ip": host_ip}],
+        "startTime": old.get("startTime") or now,
+        "qosClass": old.get("qosClass") or qos_class(pod.spec.containers),
+        "conditions": _conditions(facts, pod, old.get("conditions") or [], now),
+        "containerStatuses": [
+            _container(facts, container, old, now) for container in pod.spec.containers
+        ],
+    }
+    if phase == "Running":
+        # A machine behind QEMU's user network is reached, if at all, where its host is.
+        status |= {"podIP": host_ip, "podIPs": [{"ip": host_ip}]}
+    return status
+
+
+def differs(status: Document, pod: Pod) -> bool:
+    """Whether any of this is not what the pod says already."""
+    old: Document = msgspec.to_builtins(pod.status) if pod.status is not None else {}
+    return any(_plain(old.get(name)) != _plain(value) for name, value in status.items())
+
+
+def _plain(value: object) -> object:
+    """Without what is empty: an absent field and an empty one are the same."""
+    if isinstance(value, dict):
+        kept = {name: _plain(one) for name, one in value.items()}
+        return {name: one for name, one in kept.items() if one not in (None, "", {})}
+    if isinstance(value, list):
+        return [_plain(one) for one in value]
+    return value
+
+
+def _conditions(facts: Facts, pod: Pod, old: Sequence[Document], now: str) -> list[Document]:
+    phase = pod_phase(facts)
+    over = phase in {"Succeeded", "Failed"}
+    ready, reason, message = _readiness(facts, pod)
+    wanted = [
+        ("PodReadyToStartContainers", phase == "Running", "", ""),
+        ("Initialized", True, "PodCompleted" if over else "", ""),
+        ("Ready", ready, reason, message),
+        _containers_ready(phase, reason, message),
+    ]
+    conditions = list(old)
+    for name, holds, why, words in wanted:
+        value = "True" if holds else "False"
+        conditions = set_condition(conditions, name, value, reason=why, message=words, now=now)
+    return conditions
+
+
+def _readiness(facts: Facts, pod: Pod) -> tuple[bool, str, str]:
+    phase = pod_phase(facts)
+    if phase in {"Succeeded", "Failed"}:
+        return False, "PodCompleted", ""
+    if phase != "Running":
+        names = " ".join(one.name for one in (pod.spec.containers if pod.spec else ()))
+        return False, "ContainersNotReady", f"containers with unready status: [{names}]"
+    if facts.paused:
+        gate = f'the status of pod readiness gate "{_UNPAUSED}" is not "True", but False'
+        return False, "ReadinessGatesNotReady", gate
+    return True, "", ""
+
+
+def _containers_ready(phase: str, reason: str, message: str) -> tuple[str, bool, str, str]:
+    if phase == "Running":
+        return "ContainersReady", True, "", ""
+    return "ContainersReady", False, reason, message
+
+
+def _container(facts: Facts, container: Container, old: Document, now: str) -> Document:
+    phase = pod_phase(facts)
+    named = (one for one in old.get("containerStatuses") or () if one["name"] == container.name)
+    known: Document = next(named, {})
+    before: Document = known.get("state") or {}
+    state: Document
+    if phase == "Running":
+        state = {"running": before.get("running") or {"startedAt": now}}
+    elif phase == "Pending":
+        state = {"waiting": _waiting(facts.trouble, container)}
+    else:
+        state = {"terminated": before.get("terminated") or _terminated(facts, before, now)}
+    return {
+        "name": container.name,
+        "image": container.image or "",
+        "imageID": "",
+        "ready": phase == "Running",
+        "started": phase == "Running",
+        "restartCount": 0,
+        "state": state,
+    }
+
+
+def _waiting(trouble: Trouble | None, container: Container) -> Document:
+    """Trouble is shown at the container that stands for the volume, else at ``compute``."""
+    if trouble is not None and container.name in {COMPUTE, f"volume{trouble.volume}"}:
+        return {"reason": trouble.reason, "message": trouble.message}
+    return {"reason": "ContainerCreating"}
+
+
+def _terminated(facts: Facts, before: Document, now: str) -> Document:
+    succeeded = facts.outcome is Outcome.SUCCEEDED
+    return {
+        "exitCode": 0 if succeeded else 1,
+        "reason": "Completed" if succeeded else "Error",
+        "message": facts.message,
+        "startedAt": (before.get("running") or {}).get("startedAt") or now,
+        "finishedAt": now,
+    }
+
+
+def qos_class(containers: Sequence[Container]) -> str:
+    """Kubernetes' quality of service: Guaranteed, Burstable or BestEffort."""
+    amounts = [
+        (
+            (one.resources and one.resources.requests) or {},
+            (one.resources and one.resources.limits) or {},
+        )
+        for one in containers
+    ]
+    if not any(requests or limits for requests, limits in amounts):
+        return "BestEffort"
+    guaranteed = all(
+        name in limits and parse(requests.get(name, limits[name])) == parse(limits[name])
+        for requests, limits in amounts
+        for name in ("cpu", "memory")
+    )
+    return "Guaranteed" if guaranteed else "Burstable"

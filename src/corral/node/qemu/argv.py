@@ -1,0 +1,141 @@
+"""An instance as a QEMU command line.  Pure: no file is touched, so a test compares texts.
+
+The board is a bare q35: what an instance does not name is not there, which saves memory, start-up
+time and attack surface.  QEMU stays when the guest powers off or panics (``-action``), so that the
+manager finds out how it ended even if it was away at that moment.
+"""
+
+from corral.api.quantity import parse
+from corral.node.qemu.devices import DEVICES
+from corral.node.qemu.devices.disks import needs_usb as disks_need_usb
+from corral.node.qemu.devices.inputs import needs_usb as inputs_need_usb
+from corral.node.qemu.domain import Accelerator, Domain, quoted
+
+QEMU = "qemu-system-x86_64"
+
+# The translated code of a guest: the default of 1 GiB costs 30 to 60 MB more for each VM, and
+# below 32 MiB a guest boots slower.  Large guests run large programs.
+_TRANSLATION_MIB = 32
+_TRANSLATION_SHARE = 16
+_MIB = 1024 * 1024
+
+SANDBOX = "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny"
+
+
+def argv(domain: Domain, *, program: str = QEMU) -> list[str]:
+    """The command line; the guest stays halted (``-S``) until the monitor lets it run."""
+    vmi = domain.vmi
+    arguments = [
+        program,
+        "-name",
+        f"guest={quoted(f'{vmi.metadata.namespace}_{vmi.metadata.name}')}",
+        "-S",
+        "-nodefaults",
+        "-no-user-config",
+        "-display",
+        "none",
+        "-sandbox",
+        SANDBOX,
+        "-machine",
+        _machine(domain),
+        "-accel",
+        _accelerator(domain),
+        "-cpu",
+        _cpu(domain),
+        "-smp",
+        _topology(domain),
+        "-m",
+        f"{-(-memory_bytes(domain) // 1024)}K",
+        "-rtc",
+        "base=utc",
+        "-action",
+        f"shutdown=pause,panic=pause,reboot={_on_reboot(domain)}",
+    ]
+    arguments += _smbios(domain)
+    for descriptor in (domain.handles.serial_log, *domain.handles.files.values()):
+        arguments += ["-add-fd", f"fd={descriptor},set={descriptor}"]
+    arguments += [
+        "-chardev",
+        f"socket,id=monitor0,fd={domain.handles.monitor},server=on,wait=off",
+        "-mon",
+        "chardev=monitor0,mode=control",
+    ]
+    if _needs_usb(domain):
+        arguments += ["-device", "qemu-xhci,id=usb0"]
+    for build in DEVICES:
+        arguments += build(domain)
+    return arguments
+
+
+def memory_bytes(domain: Domain) -> int:
+    """The guest's memory: ``memory.guest``, else what the instance requests, else its limit."""
+    spec = domain.vmi.spec.domain
+    resources = spec.resources
+    amount = spec.memory.guest if spec.memory is not None else None
+    if amount is None and resources is not None:
+        amount = resources.requests.get("memory", resources.limits.get("memory"))
+    return parse(amount if amount is not None else "128Mi").rounded_up()
+
+
+def topology(domain: Domain) -> tuple[int, int, int]:
+    """Sockets, cores and threads, each at least 1."""
+    cpu = domain.vmi.spec.domain.cpu
+    if cpu is None:
+        return 1, 1, 1
+    return cpu.sockets or 1, cpu.cores or 1, cpu.threads or 1
+
+
+def _topology(domain: Domain) -> str:
+    sockets, cores, threads = topology(domain)
+    return f"{sockets * cores * threads},sockets={sockets},cores={cores},threads={threads}"
+
+
+def _machine(domain: Domain) -> str:
+    machine = domain.vmi.spec.domain.machine
+    features = domain.vmi.spec.domain.features
+    board = quoted(machine.type) if machine is not None and machine.type else "q35"
+    acpi = features is None or features.acpi is None or features.acpi.enabled is not False
+    slim = "sata=off,smbus=off,usb=off,vmport=off,hpet=off,dump-guest-core=off"
+    return f"{board},{slim},acpi={'on' if acpi else 'off'}"
+
+
+def _accelerator(domain: Domain) -> str:
+    if domain.accelerator is Accelerator.KVM:
+        return "kvm"
+    share = memory_bytes(domain) // _MIB // _TRANSLATION_SHARE
+    return f"tcg,tb-size={max(_TRANSLATION_MIB, share)}"
+
+
+def _cpu(domain: Domain) -> str:
+    cpu = domain.vmi.spec.domain.cpu
+    if domain.accelerator is Accelerator.TCG:
+        # Without RDRAND a guest's random numbers are not ready for many seconds.
+        return "qemu64,+rdrand"
+    if cpu is None or cpu.model in {"", "host-model", "host-passthrough"}:
+        return "host"
+    return quoted(cpu.model)
+
+
+def _on_reboot(domain: Domain) -> str:
+    return "shutdown" if domain.vmi.spec.domain.reboot_policy == "Terminate" else "reset"
+
+
+def _smbios(domain: Domain) -> list[str]:
+    spec = domain.vmi.spec.domain
+    firmware, chassis = spec.firmware, spec.chassis
+    uuid = (firmware.uuid if firmware is not None else "") or domain.vmi.metadata.uid
+    system = {"uuid": uuid, "serial": firmware.serial if firmware is not None else ""}
+    arguments = ["-uuid", uuid, *_smbios_table(1, {"manufacturer": "corral", **system})]
+    if chassis is not None:
+        names = ("manufacturer", "version", "serial", "asset", "sku")
+        arguments += _smbios_table(3, {name: getattr(chassis, name) for name in names})
+    return arguments
+
+
+def _smbios_table(number: int, fields: dict[str, str]) -> list[str]:
+    known = [f"{name}={quoted(value)}" for name, value in fields.items() if value]
+    return ["-smbios", ",".join((f"type={number}", *known))] if known else []
+
+
+def _needs_usb(domain: Domain) -> bool:
+    return disks_need_usb(domain) or inputs_need_usb(domain)

@@ -1,0 +1,28 @@
+"""A machine's devices: one module per family, each a pure function from domain to arguments.
+
+To add one: a module with such a function, and its place in ``DEVICES``, which is also the order in
+which the guest meets them.
+"""
+
+from collections.abc import Callable
+
+from corral.node.qemu.devices.agent import agent
+from corral.node.qemu.devices.disks import disks
+from corral.node.qemu.devices.inputs import inputs
+from corral.node.qemu.devices.interfaces import interfaces
+from corral.node.qemu.devices.panic import panic
+from corral.node.qemu.devices.rng import rng
+from corral.node.qemu.devices.serial import serial
+from corral.node.qemu.devices.watchdog import watchdog
+from corral.node.qemu.domain import Domain
+
+DEVICES: tuple[Callable[[Domain], list[str]], ...] = (
+    serial,
+    agent,
+    rng,
+    disks,
+    interfaces,
+    inputs,
+    watchdog,
+    panic,
+)

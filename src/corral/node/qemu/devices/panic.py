@@ -1,0 +1,7 @@
+"""Devices by which a crashing guest kernel says so, where the instance asks for one."""
+
+from corral.node.qemu.domain import Domain, device
+
+
+def panic(domain: Domain) -> list[str]:
+    return device("pvpanic") if domain.vmi.spec.domain.devices.panic_devices else []

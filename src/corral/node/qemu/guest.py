@@ -1,0 +1,129 @@
+"""A VM that QEMU runs, as the rest of the node sees it (``corral.node.hypervisor.Guest``)."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from pathlib import Path
+
+from corral.node.hypervisor import Change, Introduction
+from corral.node.qemu import guestagent
+from corral.node.qemu.devices.agent import CHARDEV
+from corral.node.qemu.line import Line
+from corral.node.qemu.monitor import Event, Monitor, MonitorError
+from corral.node.qemu.process import Process
+from corral.node.qemu.sockets import connect
+
+MONITOR = "monitor.sock"
+SERIAL = "serial.sock"
+AGENT = "agent.sock"
+
+_PLAIN = {
+    "RESUME": Change.RESUMED,
+    "RESET": Change.REBOOTED,
+    "GUEST_PANICKED": Change.PANICKED,
+    "SHUTDOWN": Change.POWERED_OFF,
+    "STOP": Change.PAUSED,
+}
+# What QEMU is found in, when a manager before this one has missed how it came about.
+_STATES = {
+    "running": Change.RESUMED,
+    "shutdown": Change.POWERED_OFF,
+    "guest-panicked": Change.PANICKED,
+    "paused": Change.PAUSED,
+    "io-error": Change.PAUSED_BY_IO_ERROR,
+}
+END: Event = {"event": "END"}  # not of QEMU: its process has ended
+_IDLE_SHARE = 0.25  # of one processor: below it a guest has done with booting
+_IDLE_SAMPLES = 3
+_SAMPLE_SECONDS = 0.25
+
+
+class QemuGuest:
+    """One QEMU process and the connection to its monitor."""
+
+    def __init__(self, directory: Path, process: Process, monitor: Monitor, state: str) -> None:
+        self._directory = directory
+        self._process = process
+        self._monitor = monitor
+        self._state = state
+        process.on_end(lambda: monitor.events.put_nowait(END))
+
+    @property
+    def halted(self) -> bool:
+        """Whether its processors have never run."""
+        return self._state in {"prelaunch", "preconfig"}
+
+    @property
+    def pid(self) -> int:
+        return self._process.identity.pid
+
+    async def changes(self) -> AsyncIterator[Change]:
+        """What happens, beginning with what is so already; GONE is the last one."""
+        if (change := _STATES.get(self._state)) is not None:
+            yield change
+        if await self._agent_is_open():
+            yield Change.AGENT_CONNECTED
+        while (event := await self._monitor.events.get()) is not END:
+            if (change := translate(event)) is not None:
+                yield change
+        await self._monitor.close()
+        yield Change.GONE
+
+    async def _agent_is_open(self) -> bool:
+        with suppress(MonitorError):
+            devices = await self._monitor.execute("query-chardev")
+            return any(one["label"] == CHARDEV and one["frontend-open"] for one in devices)
+        return False
+
+    async def resume(self) -> None:
+        """Let the guest run.  Raises MonitorError."""
+        await self._monitor.execute("cont")
+        self._state = "resumed"  # the event tells of it
+
+    async def booted(self) -> None:
+        """Until the guest has done with booting: its processors have become idle, or it ended.
+
+        Looked at from outside, since most guests say nothing; only while they boot.
+        """
+        idle = 0
+        with suppress(ProcessLookupError):
+            before = self._process.cpu_seconds()
+            while idle < _IDLE_SAMPLES and not self._process.ended:
+                await asyncio.sleep(_SAMPLE_SECONDS)
+                now = self._process.cpu_seconds()
+                idle = idle + 1 if now - before < _IDLE_SHARE * _SAMPLE_SECONDS else 0
+                before = now
+
+    async def power_down(self) -> None:
+        """Press the power button.  One that ends meanwhile has been asked well enough."""
+        with suppress(MonitorError):
+            await self._monitor.execute("system_powerdown")
+
+    async def destroy(self) -> None:
+        """End it at once, and wait until it is gone."""
+        self._process.kill()
+        await self._process.wait()
+
+    async def introduce(self) -> Introduction | None:
+        return await guestagent.introduce(self._directory / AGENT)
+
+    async def console(self) -> Line:
+        return await Line.open(connect(self._directory / SERIAL))
+
+    async def release(self) -> None:
+        await self._monitor.close()
+        self._process.release()
+
+
+def translate(event: Event) -> Change | None:
+    """What a QMP event means for the guest; None where it means nothing."""
+    data = event.get("data", {})
+    match event["event"]:
+        case "VSERPORT_CHANGE" if data.get("id") == CHARDEV:
+            return Change.AGENT_CONNECTED if data.get("open") else Change.AGENT_DISCONNECTED
+        case "BLOCK_IO_ERROR" if data.get("action") == "stop":
+            return Change.PAUSED_BY_IO_ERROR
+        case "SHUTDOWN" if not data.get("guest") or data.get("reason") == "guest-panic":
+            return None  # somebody ended QEMU: GONE follows; or GUEST_PANICKED has said so
+        case name:
+            return _PLAIN.get(name)

@@ -1,0 +1,184 @@
+"""QEMU as a hypervisor: starts VMs that outlive the manager, and finds them again."""
+
+import asyncio
+import ctypes
+import os
+import resource
+import shutil
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import structlog
+
+from corral.node.hypervisor import Definition, Drive, StartError
+from corral.node.qemu.argv import QEMU, argv
+from corral.node.qemu.domain import Accelerator, Domain, Handles
+from corral.node.qemu.guest import AGENT, MONITOR, SERIAL, QemuGuest
+from corral.node.qemu.monitor import Monitor, MonitorError
+from corral.node.qemu.probe import KVM, Finding, find_accelerator
+from corral.node.qemu.process import Process, account, hold, keep_to_ourselves, privileges, runs
+from corral.node.qemu.sockets import listen
+
+CONSOLE_LOG = "console.log"
+OUTPUT = "qemu.log"
+START_SECONDS = 20.0
+
+_PR_SET_THP_DISABLE = 41
+_LONGEST_COMPLAINT = 500
+
+log = structlog.get_logger()
+
+
+class Qemu:
+    """The hypervisor that runs real machines."""
+
+    name = "qemu"
+
+    def __init__(self, directory: Path, *, program: str = QEMU) -> None:
+        self._directory = directory
+        self._program = program
+        self._finding: Finding | None = None
+        self._probed = asyncio.Event()
+
+    async def prepare(self) -> None:
+        """Set what every VM shall inherit, and probe the accelerator."""
+        keep_to_ourselves()
+        # Huge pages would make a small guest's process a fifth larger.
+        ctypes.CDLL(None).prctl(_PR_SET_THP_DISABLE, 1, 0, 0, 0)
+        # A core file would hold a guest's memory, and could fill the disk.
+        resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
+        self._finding = await find_accelerator(self._directory, self._program)
+        self._probed.set()
+
+    async def finding(self) -> Finding:
+        """Which accelerator works here, and why; waits for the probe."""
+        async with asyncio.timeout(START_SECONDS):
+            await self._probed.wait()
+        assert self._finding is not None
+        return self._finding
+
+    async def boots_at_once(self) -> int:
+        """Emulated guests share the processors, and one more fills the gaps; others just wait."""
+        processors = len(os.sched_getaffinity(0))
+        finding = await self.finding()
+        return processors + 1 if finding.accelerator is Accelerator.TCG else 8 * processors
+
+    def facts(self) -> Mapping[str, Any]:
+        """For ``corral status``: the accelerator is unknown while it is being probed."""
+        finding = self._finding
+        if finding is None:
+            return {"hypervisor": self.name}
+        return {
+            "hypervisor": self.name,
+            "accelerator": finding.accelerator.value,
+            "reason": finding.reason,
+            "version": finding.version,
+        }
+
+    async def find(self, directory: Path) -> QemuGuest | None:
+        """Take over the QEMU that runs for a directory.
+
+        One whose monitor is silent cannot be managed, so it is ended: to be started twice would be
+        worse than to be lost.
+        """
+        if not runs(directory) or (process := Process.adopt(directory)) is None:
+            return None
+        try:
+            return await self._greet(directory, process)
+        except MonitorError as error:
+            log.warning("qemu does not answer", directory=str(directory), error=str(error))
+            process.kill()
+            await process.wait()
+            return None
+
+    async def start(self, definition: Definition) -> QemuGuest:
+        """Start QEMU with a halted guest.  Raises StartError."""
+        directory = definition.directory
+        if shutil.which(self._program) is None:
+            raise StartError(
+                "QemuNotFound",
+                f"the program {self._program} is not installed",
+                "install QEMU, on Debian: apt install qemu-system-x86 qemu-utils",
+            )
+        accelerator = (await self.finding()).accelerator
+        try:
+            with _opened(definition) as (handles, output, lock):
+                domain = Domain(
+                    vmi=definition.vmi,
+                    handles=handles,
+                    accelerator=accelerator,
+                    drives=definition.drives,
+                )
+                user = account(
+                    definition.vmi.metadata.uid,
+                    device=KVM if accelerator is Accelerator.KVM else None,
+                )
+                process = Process.spawn(
+                    [*privileges(user), *argv(domain, program=self._program)],
+                    directory,
+                    descriptors=[lock, *handles.all()],
+                    output=output,
+                )
+        except OSError as error:
+            raise StartError("StartFailed", f"QEMU cannot be started: {error}") from error
+        try:
+            return await self._greet(directory, process)
+        except MonitorError as error:
+            process.kill()
+            await process.wait()
+            raise StartError("StartFailed", complaint(directory) or str(error)) from error
+
+    async def _greet(self, directory: Path, process: Process) -> QemuGuest:
+        try:
+            monitor = await Monitor.connect(directory / MONITOR, seconds=START_SECONDS)
+            state = await monitor.execute("query-status")
+        except asyncio.CancelledError:
+            process.release()
+            raise
+        return QemuGuest(directory, process, monitor, state["status"])
+
+
+@contextmanager
+def _opened(definition: Definition) -> Iterator[tuple[Handles, int, int]]:
+    """Everything that QEMU inherits, closed again on our side: handles, output and lock."""
+    directory = definition.directory
+    with ExitStack() as stack:
+
+        def opened(path: Path, flags: int) -> int:
+            descriptor = os.open(path, flags | os.O_CLOEXEC, 0o600)
+            stack.callback(os.close, descriptor)
+            return descriptor
+
+        lock = hold(directory)
+        if lock is None:
+            raise StartError("StartFailed", "QEMU runs for this instance already")
+        stack.callback(os.close, lock)
+        append = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+        handles = Handles(
+            monitor=stack.enter_context(listen(directory / MONITOR)).fileno(),
+            serial=stack.enter_context(listen(directory / SERIAL)).fileno(),
+            agent=stack.enter_context(listen(directory / AGENT)).fileno(),
+            serial_log=opened(directory / CONSOLE_LOG, append),
+            files={path: opened(path, flags) for path, flags in _files(definition.drives.values())},
+        )
+        output = opened(directory / OUTPUT, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        yield handles, output, lock
+
+
+def _files(drives: Iterable[Drive]) -> Iterator[tuple[Path, int]]:
+    for drive in drives:
+        yield drive.path, os.O_RDONLY if drive.read_only else os.O_RDWR
+        if drive.backing is not None:
+            yield drive.backing, os.O_RDONLY
+
+
+def complaint(directory: Path) -> str:
+    """What QEMU printed before it gave up, without its own name, cut to be shown."""
+    try:
+        text = (directory / OUTPUT).read_text(encoding="utf-8", errors="replace")
+    except FileNotFoundError:
+        return ""
+    lines = [line.removeprefix(f"{QEMU}: ") for line in text.splitlines() if line.strip()]
+    return "; ".join(lines)[:_LONGEST_COMPLAINT]

@@ -1,0 +1,72 @@
+"""QEMU's monitor: commands with deadlines, and the stream of events.  The one door to qemu.qmp."""
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from qemu.qmp import QMPClient, QMPError
+
+from corral.node.hypervisor import GuestError
+from corral.node.qemu.sockets import connect
+
+SECONDS = 10.0  # QEMU answers within milliseconds, unless it hangs
+
+Event = Mapping[str, Any]
+
+# What it logs is told to our callers as exceptions already.
+logging.getLogger("qemu.qmp").setLevel(logging.CRITICAL)
+
+
+class MonitorError(GuestError):
+    """The monitor refused a command, or does not answer."""
+
+
+class Monitor:
+    """A connection to one QEMU, which talks to one client at a time.
+
+    ``events`` holds what QEMU told and nobody has taken yet.
+    """
+
+    def __init__(self, client: QMPClient) -> None:
+        self._client = client
+        self.events: asyncio.Queue[Event] = asyncio.Queue()
+        # The library keeps every event for ever in its own listener; its filter lets none through.
+        client.events.event_filter = self._note
+
+    def _note(self, event: Event) -> bool:
+        self.events.put_nowait(event)
+        return False
+
+    @classmethod
+    async def connect(cls, path: Path, *, seconds: float = SECONDS) -> "Monitor":
+        """Connect and negotiate.  Raises MonitorError, also where nobody answers in time."""
+        monitor = cls(QMPClient(path.parent.name))
+        try:
+            async with asyncio.timeout(seconds):
+                await monitor._client.connect(connect(path))
+        except (OSError, TimeoutError, QMPError, EOFError) as error:
+            raise MonitorError(f"no answer on {path.name}: {error!r}") from error
+        return monitor
+
+    async def execute(
+        self,
+        command: str,
+        arguments: Mapping[str, Any] | None = None,
+        *,
+        seconds: float = SECONDS,
+    ) -> Any:
+        """Run a command and answer what it returns.  Raises MonitorError."""
+        try:
+            async with asyncio.timeout(seconds):
+                return await self._client.execute(command, dict(arguments or {}) or None)
+        except (OSError, TimeoutError, QMPError, EOFError) as error:
+            raise MonitorError(f"{command}: {str(error) or type(error).__name__}") from error
+
+    async def close(self) -> None:
+        """Hang up; QEMU runs on."""
+        with suppress(OSError, TimeoutError, QMPError, EOFError):
+            async with asyncio.timeout(SECONDS):
+                await self._client.disconnect()

@@ -1,0 +1,159 @@
+"""Which accelerator runs guests here: proved by running one, under a deadline.
+
+That ``/dev/kvm`` exists proves nothing: in nested and sandboxed hosts it can be opened, and yet
+every guest hangs.  Nor does it help that a guest executes an instruction: there are hosts where it
+does, and never gets an interrupt.  So the firmware boots a floppy, which takes interrupts, and its
+boot sector waits for the timer, then writes a number to a port that makes QEMU exit with a status
+made of that number.  Only a guest that works can do that.
+"""
+
+import asyncio
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+import msgspec
+
+from corral.node.qemu.domain import Accelerator
+from corral.node.qemu.process import account, boot_id, privileges
+
+KVM = Path("/dev/kvm")
+SECONDS = 2.0
+CACHE = "accelerator.json"
+
+_PORT = 0x501  # of QEMU's isa-debug-exit device
+_SIGN = 0x2A
+_EXIT_STATUS = _SIGN << 1 | 1  # how that device makes a status of what was written
+_FLOPPY_BYTES = 1440 * 1024
+_BOOT_SECTOR = (
+    bytes(
+        [
+            *(0xFB, 0xF4),  # sti; hlt: until the next interrupt, 55 ms at most
+            *(0xBA, _PORT & 0xFF, _PORT >> 8),  # mov dx, port
+            *(0xB0, _SIGN),  # mov al, sign
+            0xEE,  # out dx, al
+            0xF4,  # hlt
+        ]
+    ).ljust(510, b"\0")
+    + b"\x55\xaa"
+)
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """What the probe found; ``reason`` is a sentence for people."""
+
+    accelerator: Accelerator
+    reason: str
+    version: str
+    subject: str = ""
+    """What was probed: this boot of this host with this QEMU."""
+
+
+async def find_accelerator(directory: Path, program: str) -> Finding:
+    """Probe, or recall what was found before with the same QEMU in the same boot."""
+    path = shutil.which(program)
+    if path is None:
+        return Finding(Accelerator.TCG, f"{program} is not installed", "")
+    subject = _subject(path)
+    cache = directory / CACHE
+    if (known := _recall(cache)) is not None and known.subject == subject:
+        return known
+    works, reason = await _kvm_works(path)
+    accelerator = Accelerator.KVM if works else Accelerator.TCG
+    finding = Finding(accelerator, reason, await _version(path), subject)
+    _remember(cache, finding)
+    return finding
+
+
+def _subject(path: str) -> str:
+    stat = Path(path).stat()
+    return f"{boot_id()} {path} {stat.st_size} {stat.st_mtime_ns} {_kvm_rights()}"
+
+
+def _remember(cache: Path, finding: Finding) -> None:
+    temporary = cache.with_suffix(".new")
+    temporary.write_bytes(msgspec.json.encode(finding))
+    temporary.replace(cache)
+
+
+def _kvm_rights() -> str:
+    """Who may open the device decides as well, and that can change without a boot."""
+    try:
+        stat = KVM.stat()
+    except OSError:
+        return "none"
+    return f"{stat.st_mode:o}:{stat.st_uid}:{stat.st_gid}"
+
+
+def _recall(cache: Path) -> Finding | None:
+    try:
+        return msgspec.json.decode(cache.read_bytes(), type=Finding)
+    except (OSError, msgspec.DecodeError):
+        return None
+
+
+async def _kvm_works(path: str) -> tuple[bool, str]:
+    if obstacle := _obstacle():
+        return False, obstacle
+    return await run_probe(path, "kvm")
+
+
+def _obstacle() -> str:
+    """Why KVM need not be tried."""
+    if not KVM.exists():
+        return "this host has no /dev/kvm"
+    if os.geteuid() == 0:
+        # VMs do not run as root, but in the device's group.
+        stat = KVM.stat()
+        if not (stat.st_gid and stat.st_mode & 0o060 == 0o060):
+            return "only root may open /dev/kvm: chgrp kvm /dev/kvm; chmod 660 /dev/kvm"
+    elif not os.access(KVM, os.R_OK | os.W_OK):
+        return "/dev/kvm may not be opened: add the user to the group kvm"
+    return ""
+
+
+async def run_probe(path: str, accelerator: str, *, seconds: float = SECONDS) -> tuple[bool, str]:
+    """Boot the smallest guest: whether it reached its end, and a sentence."""
+    command = [
+        *privileges(account("", device=KVM if accelerator == "kvm" else None)),
+        *(path, "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"),
+        *("-machine", "pc", "-m", "8M", "-accel", accelerator),
+        *("-device", f"isa-debug-exit,iobase={_PORT:#x},iosize=1"),
+        # A name of the descriptor, for a user who may not go where the file is.
+        *("-drive", "file=/proc/self/fd/0,format=raw,if=floppy,readonly=on"),
+    ]
+    with tempfile.TemporaryFile() as floppy:
+        floppy.write(_BOOT_SECTOR)
+        floppy.truncate(_FLOPPY_BYTES)
+        os.fchmod(floppy.fileno(), 0o444)
+        process = await asyncio.create_subprocess_exec(
+            *command,
+            stdin=floppy,
+            stdout=asyncio.subprocess.DEVNULL,
+            stderr=asyncio.subprocess.PIPE,
+            start_new_session=True,
+        )
+    try:
+        async with asyncio.timeout(seconds):
+            _, said = await process.communicate()
+    except TimeoutError:
+        process.kill()
+        await process.communicate()
+        return False, f"a guest under {accelerator} did not boot within {seconds:g} s"
+    except asyncio.CancelledError:
+        process.kill()
+        raise
+    if process.returncode == _EXIT_STATUS:
+        return True, f"a guest under {accelerator} booted"
+    words = said.decode(errors="replace").strip().replace("\n", "; ")
+    return False, words[:300] or f"QEMU with {accelerator} ended with status {process.returncode}"
+
+
+async def _version(path: str) -> str:
+    process = await asyncio.create_subprocess_exec(
+        path, "--version", stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL
+    )
+    async with asyncio.timeout(SECONDS):
+        said, _ = await process.communicate()
+    return said.decode(errors="replace").partition("\n")[0].removeprefix("QEMU emulator version ")

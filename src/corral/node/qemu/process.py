@@ -1,0 +1,271 @@
+"""A QEMU process: started so that it outlives the manager, recognised when the manager is back.
+
+Who runs is told by a lock, not by a number: QEMU inherits a descriptor with an flock on ``alive``
+in the VM's directory, and the kernel lets go of it when the last holder dies, however it dies.  So
+"does anything run for this directory?" has one answer at any moment, also between the fork and the
+line that records the pid.  The record (pid, start time, boot) names the process for signals; where
+the manager died too early to write it, the holder of the lock is looked up in /proc.
+
+The end of a process is told by its pidfd, which works for processes that are not our children.
+"""
+
+import asyncio
+import contextlib
+import fcntl
+import os
+import shutil
+import signal
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+LOCK = "alive"
+RECORD = "process.json"
+OOM_SCORE_ADJ = "500"  # when memory runs out, a VM goes before the manager does
+
+
+class Identity(msgspec.Struct, frozen=True):
+    """Names one process for good: a pid alone is used again."""
+
+    pid: int
+    started_ticks: int
+    boot_id: str
+
+
+def boot_id() -> str:
+    """Identifies the running boot of this host."""
+    return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+
+
+def identify(pid: int) -> Identity | None:
+    """The identity of a living process."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    state, *rest = stat.rpartition(")")[2].split()
+    return None if state == "Z" else Identity(pid, int(rest[18]), boot_id())
+
+
+def hold(directory: Path) -> int | None:
+    """Take the lock of a directory: a descriptor to pass on, or None while something runs."""
+    descriptor = os.open(directory / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        return None
+    return descriptor
+
+
+def runs(directory: Path) -> bool:
+    """Whether a process runs for this directory."""
+    if not (directory / LOCK).exists():
+        return False
+    descriptor = hold(directory)
+    if descriptor is None:
+        return True
+    os.close(descriptor)
+    return False
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """The user and group that a VM's process runs as."""
+
+    uid: int
+    gid: int
+
+
+# A range that no distribution and no container runtime hands out (systemd's UIDS-GIDS).
+_FIRST_UID = 0x70000000
+_UIDS = 1 << 24
+_NOBODY = 65534
+
+
+def account(seed: str, *, device: Path | None = None) -> Account | None:
+    """An account of its own for each VM, made from its uid; None unless we may change users.
+
+    VMs cannot touch each other then, and none can touch what a system account owns.  In a user
+    namespace without so many users it is ``nobody``.  ``device`` is one that the VM must open: its
+    group becomes the process's group.
+    """
+    if os.geteuid() != 0:
+        return None
+    uid = _FIRST_UID + int(seed.replace("-", "")[-6:] or "0", 16) % _UIDS
+    if not _mapped(uid):
+        uid = _NOBODY
+    return Account(uid, device.stat().st_gid if device is not None else uid)
+
+
+def _mapped(uid: int) -> bool:
+    for line in Path("/proc/self/uid_map").read_text(encoding="ascii").splitlines():
+        first, _, count = (int(field) for field in line.split())
+        if first <= uid < first + count:
+            return True
+    return False
+
+
+def privileges(user: Account | None) -> list[str]:
+    """The command that sheds privileges and then becomes the one that follows."""
+    if user is None:
+        return []
+    return [
+        "setpriv",
+        f"--reuid={user.uid}",
+        f"--regid={user.gid}",
+        "--clear-groups",
+        "--bounding-set=-all",
+        "--inh-caps=-all",
+        "--no-new-privs",
+        "--",
+    ]
+
+
+def keep_to_ourselves() -> None:
+    """Let no later child inherit what this process has inherited from its own parent."""
+    for entry in Path("/proc/self/fd").iterdir():
+        if (descriptor := int(entry.name)) > 2:
+            with contextlib.suppress(OSError):
+                os.set_inheritable(descriptor, False)  # noqa: FBT003
+
+
+class Process:
+    """A running QEMU, our child or not."""
+
+    def __init__(self, identity: Identity, pidfd: int) -> None:
+        self.identity = identity
+        self._pidfd = pidfd
+        self._ended = asyncio.Event()
+        self._told: list[Callable[[], None]] = []
+        asyncio.get_running_loop().add_reader(pidfd, self._on_end)
+
+    @classmethod
+    def spawn(
+        cls, command: list[str], directory: Path, *, descriptors: Sequence[int], output: int
+    ) -> "Process":
+        """Start a command in its own session; only ``descriptors`` are inherited.
+
+        ``posix_spawn`` does not copy the manager's page tables, so a start costs the same however
+        large the manager has grown.  Raises FileNotFoundError where the program is missing.
+        """
+        program = shutil.which(command[0]) or command[0]
+        null = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            pid = os.posix_spawn(
+                program,
+                command,
+                {"PATH": os.environ.get("PATH", os.defpath), "LC_ALL": "C.UTF-8"},
+                file_actions=[
+                    (os.POSIX_SPAWN_DUP2, null, 0),
+                    (os.POSIX_SPAWN_DUP2, output, 1),
+                    (os.POSIX_SPAWN_DUP2, output, 2),
+                    # dup2 onto itself is how a spawn file action clears close-on-exec
+                    *((os.POSIX_SPAWN_DUP2, one, one) for one in descriptors),
+                ],
+                setsid=True,
+                setsigmask=(),
+                setsigdef=(signal.SIGPIPE, signal.SIGINT, signal.SIGTERM),
+            )
+        finally:
+            os.close(null)
+        pidfd = os.pidfd_open(pid)
+        with contextlib.suppress(OSError):
+            Path(f"/proc/{pid}/oom_score_adj").write_text(OOM_SCORE_ADJ, encoding="ascii")
+        identity = identify(pid) or Identity(pid, 0, boot_id())
+        write_record(directory, identity)
+        return cls(identity, pidfd)
+
+    @classmethod
+    def adopt(cls, directory: Path) -> "Process | None":
+        """The process that runs for a directory, started by an earlier manager."""
+        identity = read_record(directory)
+        if identity is None or identify(identity.pid) != identity:
+            identity = _holder(directory / LOCK)
+        if identity is None:
+            return None
+        try:
+            pidfd = os.pidfd_open(identity.pid)
+        except ProcessLookupError:
+            return None
+        if identify(identity.pid) != identity:  # it ended, and its number was given away
+            os.close(pidfd)
+            return None
+        write_record(directory, identity)
+        return cls(identity, pidfd)
+
+    @property
+    def ended(self) -> bool:
+        return self._ended.is_set()
+
+    def on_end(self, tell: Callable[[], None]) -> None:
+        """Call something when the process has ended; at once if it has."""
+        if self.ended:
+            tell()
+        self._told.append(tell)
+
+    async def wait(self) -> None:
+        """Until the process has ended."""
+        await self._ended.wait()
+
+    def kill(self) -> None:
+        with contextlib.suppress(ProcessLookupError, OSError):
+            if self._pidfd >= 0:
+                signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
+
+    def cpu_seconds(self) -> float:
+        """Processor time used so far.  Raises ProcessLookupError when it has ended."""
+        return cpu_seconds(self.identity.pid)
+
+    def release(self) -> None:
+        """Stop watching it; it runs on."""
+        if self._pidfd >= 0:
+            asyncio.get_running_loop().remove_reader(self._pidfd)
+            os.close(self._pidfd)
+            self._pidfd = -1
+
+    def _on_end(self) -> None:
+        with contextlib.suppress(ChildProcessError):  # an adopted one is init's to reap
+            os.waitid(os.P_PIDFD, self._pidfd, os.WEXITED)
+        self.release()
+        self._ended.set()
+        for tell in self._told:
+            tell()
+
+
+def cpu_seconds(pid: int) -> float:
+    """Processor time of another process, without privileges: its CPU clock (Linux's pid clocks)."""
+    try:
+        return time.clock_gettime((~pid << 3) | 2)
+    except OSError:
+        raise ProcessLookupError(pid) from None
+
+
+def write_record(directory: Path, identity: Identity) -> None:
+    temporary = directory / f"{RECORD}.new"
+    temporary.write_bytes(msgspec.json.encode(identity))
+    temporary.replace(directory / RECORD)
+
+
+def read_record(directory: Path) -> Identity | None:
+    try:
+        return msgspec.json.decode((directory / RECORD).read_bytes(), type=Identity)
+    except (FileNotFoundError, msgspec.DecodeError):
+        return None
+
+
+def _holder(lock: Path) -> Identity | None:
+    """The process that has a file open: the one whose start was not recorded in time."""
+    wanted = lock.stat()
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit() or int(entry.name) == os.getpid():
+            continue
+        with contextlib.suppress(OSError):
+            for descriptor in (entry / "fd").iterdir():
+                with contextlib.suppress(OSError):
+                    if os.path.samestat(descriptor.stat(), wanted):
+                        return identify(int(entry.name))
+    return None

@@ -1,0 +1,49 @@
+"""Unix sockets in directories whose path is longer than a socket's address may be (108 bytes)."""
+
+import os
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+
+@contextmanager
+def _short(path: Path) -> Iterator[str]:
+    """A short name of the same file, through a descriptor of its directory."""
+    directory = os.open(path.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        yield f"/proc/self/fd/{directory}/{path.name}"
+    finally:
+        os.close(directory)
+
+
+def listen(path: Path) -> socket.socket:
+    """A listening socket at a path, in place of what an earlier process left there."""
+    path.unlink(missing_ok=True)
+    listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        with _short(path) as short:
+            listening.bind(short)
+        path.chmod(0o600)
+        listening.listen(1)
+    except BaseException:
+        listening.close()
+        raise
+    return listening
+
+
+def connect(path: Path) -> socket.socket:
+    """A connection to the socket at a path, non-blocking from then on.
+
+    A unix socket connects at once or not at all, so this does not wait.  Raises OSError
+    (ConnectionRefusedError where nobody listens, BlockingIOError where too many wait already).
+    """
+    connected = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    connected.setblocking(False)  # noqa: FBT003
+    try:
+        with _short(path) as short:
+            connected.connect(short)
+    except BaseException:
+        connected.close()
+        raise
+    return connected

@@ -1,0 +1,76 @@
+"""What is written down of a machine, so that the next manager knows what this one was doing.
+
+One small file in the machine's directory, replaced as a whole.  It need not survive the host: no
+machine does.
+"""
+
+import shutil
+from collections.abc import Iterator
+from enum import Enum
+from pathlib import Path
+
+import msgspec
+
+NAME = "machine.json"
+
+
+class Stage(Enum):
+    """How far a machine had come."""
+
+    DEFINED = "Defined"  # its directory is there; its guest has not executed anything
+    STARTED = "Started"  # its guest runs, or ran: if nothing runs now, it has crashed
+    ENDED = "Ended"
+
+
+class Outcome(Enum):
+    """How a machine ended: KubeVirt's final phases, which are also a pod's."""
+
+    SUCCEEDED = "Succeeded"
+    FAILED = "Failed"
+
+
+class Record(msgspec.Struct, frozen=True, kw_only=True):
+    """Whose machine it is, and how far it has come."""
+
+    namespace: str
+    instance: str
+    uid: str
+    pod: str
+    pod_uid: str
+    stage: Stage = Stage.DEFINED
+    outcome: Outcome | None = None
+    message: str = ""
+
+
+def write(directory: Path, record: Record) -> None:
+    """Raises OSError, for instance where the disk is full."""
+    temporary = directory / f"{NAME}.new"
+    temporary.write_bytes(msgspec.json.encode(record))
+    temporary.replace(directory / NAME)
+
+
+def read(directory: Path) -> Record | None:
+    """The record of a directory; None where there is none that can be read."""
+    try:
+        return msgspec.json.decode((directory / NAME).read_bytes(), type=Record)
+    except (FileNotFoundError, NotADirectoryError, msgspec.DecodeError):
+        return None
+
+
+def scan(directory: Path) -> Iterator[tuple[Path, Record | None]]:
+    """Every machine's directory with its record."""
+    for entry in sorted(directory.iterdir()):
+        if entry.is_dir():
+            yield entry, read(entry)
+
+
+def erase(directory: Path) -> None:
+    """Remove a machine's directory.  The record goes last, lest a rest of it have no owner."""
+    for entry in directory.iterdir():
+        if entry.name == NAME:
+            continue
+        if entry.is_dir() and not entry.is_symlink():
+            shutil.rmtree(entry, ignore_errors=True)
+        else:
+            entry.unlink(missing_ok=True)
+    shutil.rmtree(directory, ignore_errors=True)

@@ -1,0 +1,134 @@
+"""A machine's facts as its instance shows them: what of the status is its node's to say.  Pure.
+
+Phases up to Scheduled and the condition Ready belong to the VMI controller (KubeVirt's
+virt-controller); Running, how it ended, and what the guest is like belong here (virt-handler).
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from corral.api.conditions import get_condition, remove_condition, set_condition
+from corral.api.kinds.networks import Interface
+from corral.api.kinds.vmi import FINAL_PHASES, VirtualMachineInstance
+from corral.api.object import Document
+from corral.node.addresses import USER_NETWORK, guest_address, mac
+from corral.node.facts import PAUSED_BY_USER, Facts, State
+from corral.node.hypervisor import GuestInterface, Introduction
+
+IMAGE_REASONS = frozenset(
+    {"ErrImagePull", "ImagePullBackOff", "ErrImageNeverPull", "InvalidImageName"}
+)
+"""Troubles that the VMI controller reads from the pod and tells as Synchronized."""
+_CONTROLLERS = IMAGE_REASONS | {"FailedCreate"}
+
+
+def instance_status(facts: Facts, vmi: VirtualMachineInstance, now: str) -> Document:
+    """What the instance's status must say otherwise than it does; ``now`` is the time of that."""
+    changes: Document = {}
+    if (phase := _phase(facts, vmi.status.phase)) != vmi.status.phase:
+        changes |= {"phase": phase, **_phase_history(vmi, phase, now)}
+        if phase == "Running":
+            changes |= _running_facts(vmi)
+    old = msgspec.to_builtins(vmi.status.conditions)
+    if (conditions := _conditions(facts, old, now)) != old:
+        changes["conditions"] = conditions
+    if facts.state is State.RUNNING:
+        interfaces = _interfaces(vmi, facts.introduction)
+        if interfaces != msgspec.to_builtins(vmi.status.interfaces):
+            changes["interfaces"] = interfaces
+    system = facts.introduction.os if facts.introduction is not None else {}
+    if system and system != msgspec.to_builtins(vmi.status.guest_os_info):
+        changes["guestOSInfo"] = dict(system)
+    return changes
+
+
+def _phase(facts: Facts, phase: str) -> str:
+    """Running after Scheduled only: until then the instance belongs to the controller."""
+    if phase in FINAL_PHASES:
+        return phase
+    if facts.ended and facts.outcome is not None:
+        return facts.outcome.value
+    if facts.state is State.RUNNING and phase == "Scheduled":
+        return "Running"
+    return phase
+
+
+def _phase_history(vmi: VirtualMachineInstance, phase: str, now: str) -> Document:
+    history: list[Any] = msgspec.to_builtins(vmi.status.phase_transition_timestamps)
+    entry = {"phase": phase, "phaseTransitionTimestamp": now}
+    return {"phaseTransitionTimestamps": [*history, entry]}
+
+
+def _running_facts(vmi: VirtualMachineInstance) -> Document:
+    domain = vmi.spec.domain
+    cpu = domain.cpu
+    topology = {
+        "sockets": (cpu.sockets if cpu is not None else 0) or 1,
+        "cores": (cpu.cores if cpu is not None else 0) or 1,
+        "threads": (cpu.threads if cpu is not None else 0) or 1,
+    }
+    facts: Document = {"currentCPUTopology": topology}
+    if domain.machine is not None and domain.machine.type:
+        facts["machine"] = {"type": domain.machine.type}
+    if domain.memory is not None and domain.memory.guest is not None:
+        amounts = ("guestAtBoot", "guestCurrent", "guestRequested")
+        facts["memory"] = dict.fromkeys(amounts, domain.memory.guest)
+    return facts
+
+
+def _conditions(facts: Facts, conditions: Sequence[Document], now: str) -> list[Document]:
+    """The node's conditions, which are there only while they hold; others' stay as they are."""
+    by_user = facts.paused == PAUSED_BY_USER
+    message = "VMI was paused by user" if by_user else "VMI was paused, I/O error"
+    wanted = {
+        "AgentConnected": ("True", "", "") if facts.agent_connected else None,
+        "Paused": ("True", facts.paused, message) if facts.paused else None,
+    }
+    synchronized = get_condition(conditions, "Synchronized")
+    if facts.trouble is not None and facts.trouble.reason not in IMAGE_REASONS:
+        wanted["Synchronized"] = ("False", facts.trouble.reason, facts.trouble.message)
+    elif synchronized is not None and synchronized.get("reason") not in _CONTROLLERS:
+        wanted["Synchronized"] = None
+    answer = list(conditions)
+    for name, value in wanted.items():
+        if value is None:
+            answer = remove_condition(answer, name)
+        else:
+            status, reason, text = value
+            answer = set_condition(answer, name, status, reason=reason, message=text, now=now)
+    return [{"lastProbeTime": None, **one} for one in answer] if answer != conditions else answer
+
+
+def _interfaces(vmi: VirtualMachineInstance, introduction: Introduction | None) -> list[Document]:
+    """Every card of the instance: as the guest tells of it, else with the address it was given."""
+    told = {one.mac: one for one in introduction.interfaces} if introduction else {}
+    return [_interface(vmi, one, told) for one in vmi.spec.domain.devices.interfaces]
+
+
+def _interface(
+    vmi: VirtualMachineInstance, interface: Interface, told: Mapping[str, GuestInterface]
+) -> Document:
+    address = (interface.mac_address or mac(vmi.metadata.uid, interface.name)).lower()
+    known = told.get(address)
+    addresses = list(known.addresses) if known is not None else []
+    status: Document = {
+        "name": interface.name,
+        "mac": address,
+        "ipAddress": addresses[0] if addresses else guest_address(_range(vmi, interface.name)),
+        "ipAddresses": addresses or [guest_address(_range(vmi, interface.name))],
+        "infoSource": "domain, guest-agent" if known is not None else "domain",
+        "queueCount": 1,
+    }
+    if known is not None:
+        status["interfaceName"] = known.name
+    return status
+
+
+def _range(vmi: VirtualMachineInstance, name: str) -> str:
+    """The private range of a network."""
+    for network in vmi.spec.networks:
+        if network.name == name and network.pod is not None and network.pod.vm_network_cidr:
+            return network.pod.vm_network_cidr
+    return USER_NETWORK
