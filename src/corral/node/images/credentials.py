@@ -40,7 +40,8 @@ class _Config(msgspec.Struct):
 def from_secret(name: str, data: Mapping[str, bytes]) -> tuple[Credential, ...]:
     """Read a secret of type kubernetes.io/dockerconfigjson or kubernetes.io/dockercfg.
 
-    Raises ImageError when it holds neither, naming the secret and never its content.
+    Entries without a user name (an identity token, a credential helper) are of no use here and left
+    out.  Raises ImageError when it holds neither form, naming the secret and never its content.
     """
     try:
         if DOCKER_CONFIG_JSON in data:
@@ -49,7 +50,8 @@ def from_secret(name: str, data: Mapping[str, bytes]) -> tuple[Credential, ...]:
             entries = msgspec.json.decode(data[DOCKER_CFG], type=dict[str, _Entry])
         else:
             raise _unreadable(name)
-        return tuple(_credential(registry, entry) for registry, entry in entries.items())
+        read = (_credential(registry, entry) for registry, entry in entries.items())
+        return tuple(each for each in read if each.username)
     except (msgspec.DecodeError, binascii.Error, UnicodeDecodeError):
         # Not chained: what the decoder quotes may be a password.
         raise _unreadable(name) from None

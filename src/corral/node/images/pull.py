@@ -14,7 +14,7 @@ from corral.node.images.error import pull_failed
 from corral.node.images.layers import find_disk
 from corral.node.images.limits import Limits
 from corral.node.images.manifest import Descriptor, Manifest
-from corral.node.images.progress import Meter, Report, in_thread
+from corral.node.images.progress import Meter, Progress, Report, in_thread
 from corral.node.images.reference import Reference
 from corral.node.images.registry import Denied, Registry
 
@@ -44,6 +44,7 @@ class Pull:
 
         When that is among the known, nothing was fetched and there is no target.
         """
+        report(Progress("download", 0, 0))
         fitting = secrets.matching(self.credentials, self.reference) or (None,)
         try:
             async with asyncio.timeout(self.limits.pull_seconds):

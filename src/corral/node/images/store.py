@@ -85,7 +85,7 @@ class ImageStore:
         self._references = directory / "references"
         self._blobs = directory / "blobs"
         self._work = directory / "work"
-        self._limits = limits or Limits()
+        self.limits = limits or Limits()
         self._flights: Flights[Image] = Flights()
         for each in (self._disks, self._references, self._blobs, self._work):
             each.mkdir(parents=True, exist_ok=True)
@@ -143,8 +143,8 @@ class ImageStore:
         """The image, pulled if the policy and its absence ask for it; raises ImageError.
 
         ``policy`` is a container's imagePullPolicy (Always, IfNotPresent or Never), and ``path`` a
-        containerDisk's.  What was
-        imported is served under every policy without asking a registry.  Callers that want the
+        containerDisk's.  What was imported is served under every policy without asking a registry.
+        ``progress`` hears of a pull, and of nothing when none is needed.  Callers that want the
         same at the same time share one pull, which ends when the last of them is cancelled.
         """
         local = self.find(reference, file=path)
@@ -179,7 +179,7 @@ class ImageStore:
                     blobs=self._blobs,
                     target=work / "pulled",
                     known=known.keys(),
-                    limits=self._limits,
+                    limits=self.limits,
                 )
                 manifest = await pull.run(report)
                 if same := known.get(manifest):
@@ -207,7 +207,7 @@ class ImageStore:
                 target = work / "imported"
                 packed = await asyncio.to_thread(source.stat)
                 meter = Meter(progress, "unpack", packed.st_size)
-                await in_thread(_copy, meter, source, target, self._limits)
+                await in_thread(_copy, meter, source, target, self.limits)
                 record = Record(reference=names[0], source="import")
                 return await self._keep(target, str(source), record, names[1:], progress)
         except OSError as error:
@@ -217,11 +217,11 @@ class ImageStore:
         self, disk: Path, shown: str, record: Record, aliases: Sequence[str], report: Report
     ) -> Image:
         """Check a foreign disk, make it plain, and record it under its names."""
-        kind = await asyncio.to_thread(qcow.inspect, disk, shown, self._limits)
+        kind = await asyncio.to_thread(qcow.inspect, disk, shown, self.limits)
         if kind.format == "qcow2":
             meter = Meter(report, "convert")
             plain = disk.with_name("plain")
-            await convert.to_plain_qcow2(disk, plain, shown, self._limits)
+            await convert.to_plain_qcow2(disk, plain, shown, self.limits)
             meter.advance(plain.stat().st_size)
             disk = plain
         digest = await asyncio.to_thread(_seal, disk)

@@ -30,6 +30,11 @@ def test_passwords_may_hold_colons_and_stay_out_of_logs():
     assert "a:b" not in repr(found)
 
 
+def test_entries_without_a_name_are_left_out():
+    auths = config(**{"r.io": {}, "s.io": {"identitytoken": "x"}, "t.io": {"auth": auth("u:p")}})
+    assert from_secret("s", {".dockerconfigjson": auths}) == (Credential("t.io", "u", "p"),)
+
+
 def test_the_older_form():
     data = {".dockercfg": json.dumps({"r.io": {"username": "u", "password": "p"}}).encode()}
     assert from_secret("s", data) == (Credential("r.io", "u", "p"),)
