@@ -90,15 +90,16 @@ def object_schema(view: type[msgspec.Struct], nested: Nested) -> Schema:
 def descriptions(view: type[msgspec.Struct]) -> tuple[str, dict[str, str]]:
     """What the docstring of a Struct says of it, and of its fields by their names on the wire."""
     text = inspect.cleandoc(view.__doc__ or "")
-    first, *rest = _DESCRIBED.split(text)[0:1], *_DESCRIBED.finditer(text)
+    found = list(_DESCRIBED.finditer(text))
+    starts = [*(match.start() for match in found), len(text)]
     names = {field.name: field.encode_name for field in msgspec.structs.fields(view)}
     fields = {}
-    for found, following in zip(rest, [*rest[1:], None], strict=True):
-        name = names.get(found[1] or found[2])
+    for match, end in zip(found, starts[1:], strict=True):
+        name = names.get(match[1] or match[2])
         if name is not None:
-            end = following.start() if following else len(text)
-            fields[name] = " ".join(text[found.end() : end].split())
-    return " ".join(first[0].replace("**parameters**", "").split()), fields
+            fields[name] = " ".join(text[match.end() : end].split())
+    about = text[: starts[0]].replace("**parameters**", "")
+    return " ".join(about.split()), fields
 
 
 def _field_schema(view: type[msgspec.Struct], field: FieldInfo, nested: Nested) -> Schema:

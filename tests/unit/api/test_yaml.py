@@ -117,14 +117,19 @@ def test_a_large_text_is_refused():
 
 
 def test_what_is_written_has_sorted_keys_and_quotes():
-    document = {
-        "b": ["y", "on", "0o644", "1e3", "1_0", 1, True, None, 1.5],
-        "a": {"z": "", "y": "2024-01-01"},
-    }
-    assert yaml.dump(document) == (
-        "a:\n  'y': '2024-01-01'\n  z: ''\nb:\n- 'y'\n- 'on'\n- '0o644'\n- '1e3'\n- '1_0'\n- 1\n- true\n"
-        "- null\n- 1.5\n"
-    )
+    texts = ["y", "on", "0o644", "1e3", "1_0", "2024-01-01", ""]
+    assert yaml.dump({"b": texts, "a": {"z": 1.5, "y": [1, True, None, "plain"]}}).split("\n") == [
+        "a:",
+        "  'y':",
+        "  - 1",
+        "  - true",
+        "  - null",
+        "  - plain",
+        "  z: 1.5",
+        "b:",
+        *(f"- '{text}'" for text in texts),
+        "",
+    ]
     assert yaml.dump_all([{"a": 1}, {"b": 2}]) == "a: 1\n---\nb: 2\n"
 
 

@@ -5,7 +5,7 @@ types (their ``patchStrategy`` and ``patchMergeKey`` tags), kept in the table be
 not in it is replaced as a whole.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,9 +20,19 @@ _DIRECTIVE = "$patch"
 
 @dataclass(frozen=True, slots=True)
 class MergedList:
-    """A list that is merged: by the key of its objects, or as a set of plain values."""
+    """A list that is merged: by the key of its objects, or as a set of plain values.
+
+    Clients are told to send ``$retainKeys`` with the objects of some lists: those of which only
+    one of several fields may be set.
+    """
 
     key: str = ""
+    retains_keys: bool = False
+
+    @property
+    def strategy(self) -> str:
+        """How OpenAPI names the way of merging."""
+        return "merge,retainKeys" if self.retains_keys else "merge"
 
 
 _CONTAINER = {
@@ -32,7 +42,7 @@ _CONTAINER = {
     "volumeDevices": MergedList("devicePath"),
     "resizePolicy": MergedList("resourceName"),
 }
-_BY_PARENT: dict[str, dict[str, MergedList]] = {
+MERGED_LISTS: Mapping[str, Mapping[str, MergedList]] = {
     # the field that holds the object, and the lists in that object that merge
     "": {"secrets": MergedList("name"), "imagePullSecrets": MergedList("name")},
     "metadata": {"ownerReferences": MergedList("uid"), "finalizers": MergedList()},
@@ -43,12 +53,12 @@ _BY_PARENT: dict[str, dict[str, MergedList]] = {
         "containers": MergedList("name"),
         "initContainers": MergedList("name"),
         "ephemeralContainers": MergedList("name"),
-        "volumes": MergedList("name"),
+        "volumes": MergedList("name", retains_keys=True),
         "imagePullSecrets": MergedList("name"),
         "hostAliases": MergedList("ip"),
         "topologySpreadConstraints": MergedList("topologyKey"),
         "schedulingGates": MergedList("name"),
-        "resourceClaims": MergedList("name"),
+        "resourceClaims": MergedList("name", retains_keys=True),
         "podCIDRs": MergedList(),
         "ports": MergedList("port"),
     },
@@ -57,7 +67,7 @@ _BY_PARENT: dict[str, dict[str, MergedList]] = {
         "addresses": MergedList("type"),
         "podIPs": MergedList("ip"),
         "hostIPs": MergedList("ip"),
-        "resourceClaimStatuses": MergedList("name"),
+        "resourceClaimStatuses": MergedList("name", retains_keys=True),
     },
 }
 
@@ -85,7 +95,7 @@ def _merge_object(target: Any, patch: Document, field: str) -> Document:
         case unknown:
             raise BadRequest(f"unknown patch type found: {unknown}")
     merged = _retained(target, patch)
-    lists = _BY_PARENT.get(field, {})
+    lists = MERGED_LISTS.get(field, {})
     for key in _ordinary_keys(patch):
         value, present = patch.get(key), key in patch
         rule = lists.get(key)

@@ -1,0 +1,153 @@
+import json
+import re
+
+import pytest
+from lightkube.models.core_v1 import Namespace, Pod
+
+from corral.api.kind import GroupVersion, Kind, Version
+from corral.api.kinds.table import KindTable
+from corral.api.object import IntOrString, Object, Quantity, Struct
+from corral.api.openapi import OpenAPI
+
+V1 = (Version(name="v1"),)
+
+
+class Spec(Struct, kw_only=True):
+    """What it shall be.
+
+    memory: how much.
+    port: where.
+    """
+
+    memory: Quantity
+    port: IntOrString | None = None
+
+
+class Thing(Object, kw_only=True):
+    """A thing.
+
+    spec: what it shall be.
+    """
+
+    spec: Spec
+
+
+THING = Kind(
+    group="example.io",
+    name="Thing",
+    plural="things",
+    versions=(Version(name="v1"), Version(name="v1alpha1")),
+    view=Thing,
+    status=False,
+)
+KINDS = KindTable(
+    (
+        Kind(group="", name="Pod", plural="pods", versions=V1, view=Pod, native=True),
+        Kind(
+            group="",
+            name="Namespace",
+            plural="namespaces",
+            versions=V1,
+            view=Namespace,
+            namespaced=False,
+            native=True,
+        ),
+        THING,
+    )
+)
+OPENAPI = OpenAPI(KINDS)
+CORE = GroupVersion("", "v1")
+EXAMPLE = GroupVersion("example.io", "v1alpha1")
+
+
+def document(group_version):
+    return json.loads(OPENAPI.document(group_version).body)
+
+
+def test_the_index_has_every_document_with_its_hash():
+    paths = OPENAPI.index()["paths"]
+    assert list(paths) == ["api/v1", "apis/example.io/v1", "apis/example.io/v1alpha1"]
+    assert re.fullmatch(
+        r"/openapi/v3/apis/example\.io/v1\?hash=[0-9A-F]{128}",
+        paths["apis/example.io/v1"]["serverRelativeURL"],
+    )
+    assert OPENAPI.find("apis/example.io/v1alpha1") == EXAMPLE
+    assert OPENAPI.find("api/v1") == CORE
+    assert OPENAPI.find("apis/nosuch/v1") is None
+
+
+@pytest.mark.parametrize("group_version", [CORE, EXAMPLE])
+def test_every_reference_leads_somewhere(group_version):
+    body = OPENAPI.document(group_version).body.decode()
+    schemas = json.loads(body)["components"]["schemas"]
+    references = set(re.findall(r'"\$ref":"#/components/schemas/([^"]+)"', body))
+    assert references <= schemas.keys()
+    assert "$struct" not in body
+    assert all(schemas.values())
+
+
+def test_a_kind_is_found_by_its_group_version_and_kind():
+    schemas = document(EXAMPLE)["components"]["schemas"]
+    thing = schemas["io.example.v1alpha1.Thing"]
+    assert thing["x-kubernetes-group-version-kind"] == [
+        {"group": "example.io", "version": "v1alpha1", "kind": "Thing"}
+    ]
+    assert thing["description"] == "A thing."
+    assert thing["required"] == ["spec"]
+    assert thing["properties"]["spec"]["description"] == "what it shall be."
+    assert thing["properties"]["metadata"] == {
+        "$ref": "#/components/schemas/io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"
+    }
+    (spec,) = (schema for name, schema in schemas.items() if name.endswith(".Spec"))
+    assert spec["properties"]["memory"] == {
+        "description": "how much.",
+        "allOf": [{"$ref": "#/components/schemas/io.k8s.apimachinery.pkg.api.resource.Quantity"}],
+    }
+    assert "io.example.v1alpha1.ThingList" in schemas
+
+
+def test_kubernetes_own_kinds_have_their_known_names_and_patch_keys():
+    schemas = document(CORE)["components"]["schemas"]
+    assert "io.k8s.api.core.v1.Pod" in schemas
+    spec = schemas["io.k8s.api.core.v1.PodSpec"]["properties"]
+    assert spec["containers"]["x-kubernetes-patch-merge-key"] == "name"
+    assert spec["containers"]["x-kubernetes-patch-strategy"] == "merge"
+    assert spec["volumes"]["x-kubernetes-patch-strategy"] == "merge,retainKeys"
+    assert "x-kubernetes-patch-strategy" not in spec["tolerations"]
+    container = schemas["io.k8s.api.core.v1.Container"]["properties"]
+    assert container["ports"]["x-kubernetes-patch-merge-key"] == "containerPort"
+    meta = schemas["io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"]["properties"]
+    assert meta["finalizers"]["x-kubernetes-patch-strategy"] == "merge"
+    assert "x-kubernetes-patch-merge-key" not in meta["finalizers"]
+
+
+def test_operations_say_what_they_take():
+    paths = document(EXAMPLE)["paths"]
+    home = "/apis/example.io/v1alpha1/namespaces/{namespace}/things"
+    assert set(paths) == {home, f"{home}/{{name}}", "/apis/example.io/v1alpha1/things"}
+    patch = paths[f"{home}/{{name}}"]["patch"]
+    assert {"dryRun", "fieldManager", "fieldValidation", "force"} == {
+        parameter["name"] for parameter in patch["parameters"]
+    }
+    assert "application/strategic-merge-patch+json" not in patch["requestBody"]["content"]
+    for path in paths.values():
+        for method, operation in path.items():
+            if method != "parameters":
+                assert operation["x-kubernetes-group-version-kind"]["kind"] == "Thing"
+    core = document(CORE)["paths"]
+    assert "/api/v1/namespaces/{name}/status" in core
+    strategic = core["/api/v1/namespaces/{name}"]["patch"]["requestBody"]["content"]
+    assert "application/strategic-merge-patch+json" in strategic
+
+
+def test_documents_are_kept_until_their_kinds_change():
+    kinds = KindTable((THING,))
+    openapi = OpenAPI(kinds)
+    first = openapi.document(EXAMPLE)
+    assert openapi.document(EXAMPLE) is first
+    kinds.add(
+        Kind(group="example.io", name="More", plural="mores", versions=THING.versions, view=Thing)
+    )
+    second = openapi.document(EXAMPLE)
+    assert second.hash != first.hash
+    assert b"io.example.v1alpha1.More" in second.body
