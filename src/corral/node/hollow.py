@@ -54,6 +54,7 @@ class Hollow:
     """The hypervisor of hollow machines."""
 
     name = "hollow"
+    needs_drives = False
 
     def __init__(self, behaviour: Behaviour | None = None, *, at_once: int = 1_000_000) -> None:
         self.behaviour = behaviour or Behaviour()

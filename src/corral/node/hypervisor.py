@@ -136,6 +136,8 @@ class Hypervisor(Protocol):
     """Starts guests, and finds the ones that a manager before this one has started."""
 
     name: str
+    needs_drives: bool
+    """Whether it opens the files behind the disks: a simulation does not."""
 
     async def prepare(self) -> None:
         """Get ready: run once, beside everything else; whoever needs its result waits for it."""

@@ -21,11 +21,17 @@ IMAGE_REASONS = frozenset(
     {"ErrImagePull", "ImagePullBackOff", "ErrImageNeverPull", "InvalidImageName"}
 )
 """Troubles that the VMI controller reads from the pod and tells as Synchronized."""
+_OURS = frozenset({"Scheduled", "Running"})
 _CONTROLLERS = IMAGE_REASONS | {"FailedCreate"}
 
 
 def instance_status(facts: Facts, vmi: VirtualMachineInstance, now: str) -> Document:
-    """What the instance's status must say otherwise than it does; ``now`` is the time of that."""
+    """What the instance's status must say otherwise than it does; ``now`` is the time of that.
+
+    Nothing until it is Scheduled, but trouble and its end: it is the controller's until then.
+    """
+    if not (vmi.status.phase in _OURS or facts.ended or facts.trouble is not None):
+        return {}
     changes: Document = {}
     if (phase := _phase(facts, vmi.status.phase)) != vmi.status.phase:
         changes |= {"phase": phase, **_phase_history(vmi, phase, now)}

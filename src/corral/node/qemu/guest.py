@@ -34,7 +34,7 @@ _STATES = {
 }
 END: Event = {"event": "END"}  # not of QEMU: its process has ended
 _IDLE_SHARE = 0.25  # of one processor: below it a guest has done with booting
-_IDLE_SAMPLES = 3
+_IDLE_SAMPLES = 6
 _SAMPLE_SECONDS = 0.25
 
 

@@ -35,6 +35,7 @@ class Qemu:
     """The hypervisor that runs real machines."""
 
     name = "qemu"
+    needs_drives = True
 
     def __init__(self, directory: Path, *, program: str = QEMU) -> None:
         self._directory = directory
