@@ -1,5 +1,6 @@
 """Request bodies to documents, whatever their encoding."""
 
+from corral.api import yaml
 from corral.api.encoding import decode_json, duplicate_keys
 from corral.api.errors import BadRequest, UnsupportedMedia
 from corral.api.object import Document
@@ -23,6 +24,8 @@ def read(call: Call) -> Document:
         raise BadRequest(f"the request has no body: it must hold a {call.kind.name}")
     if kind == JSON:
         return decode_json(body, call.kind.name)
+    if kind == YAML:
+        return yaml.load(body)
     accepted = [JSON, YAML] + ([PROTOBUF] if call.kind.native else [])
     raise UnsupportedMedia(
         "the body of the request was in an unknown format - accepted media types include: "

@@ -6,8 +6,9 @@ from dataclasses import replace
 from corral import __version__
 from corral.api.discovery import AGGREGATED_VERSIONS, Discovery, Subresource, content_type, etag
 from corral.api.encoding import encode
-from corral.api.errors import MethodNotAllowed, Unauthorized
+from corral.api.errors import Unauthorized
 from corral.api.kinds.table import KindTable
+from corral.api.openapi import OpenAPI
 from corral.api.wire import Request, Response, User
 from corral.server import accept, query
 from corral.server.authn import ANONYMOUS
@@ -15,6 +16,7 @@ from corral.server.call import json_response
 from corral.server.streams import MACHINE_GROUP
 from corral.store import Store
 
+JSON = "application/json"
 OPEN = frozenset({"/healthz", "/livez", "/readyz", "/version"})
 """What anybody may ask, without credentials."""
 
@@ -69,22 +71,40 @@ class Documents:
     def __init__(self, kinds: KindTable, store: Store) -> None:
         self._store = store
         self._discovery = Discovery(kinds, SUBRESOURCES)
+        self._openapi = OpenAPI(kinds)
 
     async def answer(self, request: Request, user: User) -> Response:
-        """Raises Unauthorized, MethodNotAllowed; what is not known is a plain 404."""
+        """Raises Unauthorized; what is not known is a plain 404."""
         path = request.path.rstrip("/")
         head = path.lstrip("/").partition("/")[0]
         if f"/{head}" not in OPEN and user is ANONYMOUS:
             raise Unauthorized("Unauthorized")
         if request.method not in ("GET", "HEAD"):
-            raise MethodNotAllowed(f"{request.method} is not supported on {path}")
+            return not_found()
         if head in ("healthz", "livez", "readyz"):
             return self._health(head, request)
         if path == "/version":
             return json_response(encode(dict(VERSION)))
-        if (found := self._discovered(path, request)) is not None:
-            return found
-        return not_found()
+        if path.startswith("/openapi/v3"):
+            return self._schemas(path.removeprefix("/openapi/v3"), request)
+        return self._discovered(path, request) or not_found()
+
+    def _schemas(self, path: str, request: Request) -> Response:
+        """OpenAPI; an address with the right hash is good for ever, one with a wrong hash moves."""
+        if not path:
+            return _cached(encode(self._openapi.index()), JSON, request)
+        group_version = self._openapi.find(path)
+        if group_version is None:
+            return not_found()
+        asked = query.parse(request.query).get("hash", "")
+        known = self._openapi.hash(group_version)
+        if asked and asked != known:
+            moved = ("location", f"/openapi/v3{path}?hash={known}")
+            return Response(status=301, headers=[moved])
+        response = _cached(self._openapi.document(group_version), JSON, request)
+        if asked:
+            response.headers.append(("cache-control", "public, immutable, max-age=31536000"))
+        return response
 
     def _discovered(self, path: str, request: Request) -> Response | None:
         """Discovery, in the form that the client prefers among those it accepts."""
@@ -95,7 +115,7 @@ class Documents:
                 if found is not None:
                     return _cached(encode(found), content_type(version), request)
         found = self._discovery.document(path, address=request.headers.get("host", ""))
-        return None if found is None else _cached(encode(found), "application/json", request)
+        return None if found is None else _cached(encode(found), JSON, request)
 
     def _health(self, check: str, request: Request) -> Response:
         body = "ok"
@@ -111,7 +131,6 @@ def _cached(body: bytes, media_type: str, request: Request) -> Response:
         ("content-type", media_type),
         ("etag", tag),
         ("vary", "Accept"),
-        ("cache-control", "public"),
     ]
     if request.headers.get("if-none-match") == tag:
         return Response(status=304, headers=headers)
