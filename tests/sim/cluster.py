@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
+import msgspec
 from lightkube.models.core_v1 import Event, Namespace, Pod
 
 from corral.aio import Background
@@ -14,6 +15,7 @@ from corral.api.errors import Unavailable
 from corral.api.kinds.replicaset import VirtualMachineInstanceReplicaSet as ReplicaSet
 from corral.api.kinds.vmi import VirtualMachineInstance as Machine
 from corral.api.object import Key
+from corral.api.time import rfc3339
 from corral.api.wire import Request, Response, User
 from corral.client.client import Client
 from corral.client.transport import InProcess
@@ -94,12 +96,63 @@ class Faulty:
 class Cluster:
     """What a test sees and does."""
 
-    def __init__(self, server: ApiServer, clock: Callable[[], datetime]) -> None:
+    def __init__(self, server: ApiServer, clock: Callable[[], datetime], faults: Faults) -> None:
         self.server = server
         self.clock = clock
+        self.faults = faults
         self.client = Client(InProcess(server.handle, ADMIN))
-        self.kubelets: list[Kubelet] = []
-        self.loops: list[asyncio.Task[None]] = []
+        self.component = Client(InProcess(server.handle, CONTROLLER))
+        self._nodes: dict[str, asyncio.Task[None]] = {}
+        self._tasks = Background()
+        self._loops: asyncio.Task[None] | None = None
+
+    def start_loops(self) -> None:
+        """Start the controllers, with caches of their own, as a new process would."""
+        transport = Faulty(InProcess(self.server.handle, CONTROLLER), self.faults)
+        world = World(Client(transport), clock=self.clock)
+        controllers = [make(world) for make in (*CONTROLLERS, *STAND_INS)]
+
+        async def run() -> None:
+            async with Background() as tasks:
+                tasks.start(world.run(), name="world")
+                for controller in controllers:
+                    tasks.start(controller.run(), name=controller.name)
+                await asyncio.Event().wait()
+
+        self._loops = self._tasks.start(run(), name="loops")
+
+    async def crash_loops(self) -> None:
+        """End the controllers wherever they are: what they remembered is lost."""
+        assert self._loops is not None
+        self._loops.cancel()
+        await asyncio.wait([self._loops])
+
+    def silence(self, name: str) -> None:
+        """Cut a node's power."""
+        self._nodes.pop(name).cancel()
+
+    def start_node(self, name: str, **capacity: str) -> None:
+        """Switch a node on."""
+        world = World(self.component, clock=self.clock)
+        kubelet = Kubelet(world, name, **capacity)
+
+        async def run() -> None:
+            async with Background() as tasks:
+                tasks.start(world.run(), name="world")
+                tasks.start(kubelet.run(), name=name)
+                await asyncio.Event().wait()
+
+        self._nodes[name] = self._tasks.start(run(), name=name)
+
+    async def end(self, machine: Machine, phase: str) -> None:
+        """Let a guest end by itself."""
+        now = rfc3339(self.clock())
+        transitions = [
+            *msgspec.to_builtins(machine.status.phase_transition_timestamps),
+            {"phase": phase, "phaseTransitionTimestamp": now},
+        ]
+        status = {"phase": phase, "phaseTransitionTimestamps": transitions}
+        await self.component.patch(Machine, machine.key, {"status": status})
 
     async def until(self, condition, seconds: float = 120.0, every: float = 0.05) -> None:
         """Wait, in virtual time, for an awaitable condition to come true."""
@@ -147,25 +200,17 @@ async def cluster(
     def clock() -> datetime:
         return EPOCH + timedelta(seconds=loop.time())
 
-    random.seed(faults.seed if faults else 0)
+    faults = faults or Faults()
+    random.seed(faults.seed)
     store = Store.in_memory(clock=lambda: clock().timestamp())
     server = ApiServer(store, now=lambda: clock().timestamp())
-    whole = Cluster(server, clock)
+    whole = Cluster(server, clock, faults)
     for namespace in ("default", "kube-node-lease"):
         await whole.client.create(Namespace, {"metadata": {"name": namespace}})
-    transport = InProcess(server.handle, CONTROLLER)
-    client = Client(Faulty(transport, faults) if faults else transport)
-    world = World(client, clock=clock)
-    controllers = [make(world) for make in (*CONTROLLERS, *STAND_INS)]
-    node_world = World(Client(transport), clock=clock)
-    whole.kubelets = [Kubelet(node_world, f"node{number}", **capacity) for number in range(nodes)]
-    async with Background() as tasks:
-        tasks.start(world.run(), name="world")
-        tasks.start(node_world.run(), name="nodes")
-        for kubelet in whole.kubelets:
-            tasks.start(kubelet.run(), name=kubelet.name)
-        for controller in controllers:
-            whole.loops.append(tasks.start(controller.run(), name=controller.name))
+    async with whole._tasks:
+        for number in range(nodes):
+            whole.start_node(f"node{number}", **capacity)
+        whole.start_loops()
         yield whole
     await store.close()
 

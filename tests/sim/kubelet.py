@@ -5,7 +5,7 @@ import asyncio
 from lightkube.models.coordination_v1 import Lease
 from lightkube.models.core_v1 import Node, Pod
 
-from corral.api.errors import ApiError, Conflict, NotFound
+from corral.api.errors import AlreadyExists, NotFound
 from corral.api.kinds.vmi import VirtualMachineInstance
 from corral.api.object import Key
 from corral.api.time import rfc3339, rfc3339_micro
@@ -61,8 +61,10 @@ class Kubelet:
         document = {"metadata": {"name": self.name}, "status": status}
         try:
             await self.client.create(Node, document)
-        except ApiError:
-            await self.client.patch(Node, Key("", self.name), {"status": status}, subresource="status")
+        except AlreadyExists:
+            await self.client.patch(
+                Node, Key("", self.name), {"status": status}, subresource="status"
+            )
 
     async def _renew(self) -> None:
         key = Key("kube-node-lease", self.name)
@@ -76,10 +78,9 @@ class Kubelet:
                 await self.client.patch(Lease, key, {"spec": spec})
             except NotFound:
                 await self.client.create(
-                    Lease, {"metadata": {"name": key.name, "namespace": key.namespace}, "spec": spec}
+                    Lease,
+                    {"metadata": {"name": key.name, "namespace": key.namespace}, "spec": spec},
                 )
-            except ApiError:
-                pass
             await asyncio.sleep(RENEW_SECONDS)
 
     async def reconcile(self, key: Key) -> None:

@@ -1,7 +1,16 @@
+"""Replica sets, as their users see them."""
+
 import pytest
-from tests.sim.cluster import ReplicaSet, cluster, replica_set
+from lightkube.models.core_v1 import Pod
+
+from corral.api.kinds.replicaset import VirtualMachineInstanceReplicaSet as ReplicaSet
+from corral.api.kinds.vmi import VirtualMachineInstance as Machine
+from corral.api.object import Key
+from tests.sim.cluster import cluster, replica_set
 
 pytestmark = pytest.mark.looptime
+
+COMPONENT = "virtualmachineinstancereplicaset-controller"
 
 
 async def test_a_set_of_three_comes_up_and_goes():
@@ -10,6 +19,207 @@ async def test_a_set_of_three_comes_up_and_goes():
         await c.settled("test", 3)
         machines = await c.machines()
         assert {machine.status.phase for machine in machines} == {"Running"}
-        assert all(machine.metadata.name.startswith("test") for machine in machines)
+        assert {machine.status.node_name for machine in machines} == {"node0"}
+        assert all(len(machine.metadata.name) == len("test") + 5 for machine in machines)
+        pods = await c.pods()
+        assert all(pod.metadata.name.startswith("virt-launcher-test") for pod in pods)
+        status = (await c.replica_set("test")).status
+        assert status.label_selector == "app=test"
         await c.scale("test", 0)
         await c.settled("test", 0)
+
+
+async def test_events_tell_each_creation_in_the_guides_words():
+    async with cluster() as c:
+        await c.client.create(ReplicaSet, replica_set("test", 3))
+        await c.settled("test", 3)
+        names = {machine.metadata.name for machine in await c.machines()}
+        told = [e for e in await c.events("test") if e.reason == "SuccessfulCreate"]
+        assert {event.message for event in told} == {
+            f"Created virtual machine: {name}" for name in names
+        }
+        assert {(event.type, event.source.component) for event in told} == {("Normal", COMPONENT)}
+
+
+async def test_a_machine_that_is_deleted_is_replaced():
+    async with cluster() as c:
+        await c.client.create(ReplicaSet, replica_set("test", 3))
+        await c.settled("test", 3)
+        before = {machine.metadata.uid for machine in await c.machines()}
+        victim = (await c.machines())[0]
+        await c.client.delete(Machine, victim.key)
+        await c.until(lambda: _has_new(c, before))
+        await c.settled("test", 3)
+        after = {machine.metadata.uid for machine in await c.machines()}
+        assert before - after == {victim.metadata.uid}
+
+
+async def _has_new(c, before):
+    return bool({machine.metadata.uid for machine in await c.machines()} - before)
+
+
+async def test_a_machine_whose_pod_is_deleted_is_replaced():
+    async with cluster() as c:
+        await c.client.create(ReplicaSet, replica_set("test", 2))
+        await c.settled("test", 2)
+        before = {machine.metadata.uid for machine in await c.machines()}
+        pod = (await c.pods())[0]
+        await c.client.delete(Pod, Key("default", pod.metadata.name))
+        await c.until(lambda: _has_new(c, before))
+        await c.settled("test", 2)
+        after = {machine.metadata.uid for machine in await c.machines()}
+        assert before - after == {pod.metadata.ownerReferences[0].uid}
+
+
+@pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
+async def test_a_machine_that_ends_by_itself_is_replaced(phase):
+    async with cluster() as c:
+        await c.client.create(ReplicaSet, replica_set("test", 2))
+        await c.settled("test", 2)
+        ended = (await c.machines())[0]
+        before = {machine.metadata.uid for machine in await c.machines()}
+        await c.end(ended, phase)
+        await c.until(lambda: _has_new(c, before))
+        await c.settled("test", 2)
+        assert ended.metadata.uid not in {m.metadata.uid for m in await c.machines()}
+        told = [e.message for e in await c.events("test") if e.reason == "SuccessfulDelete"]
+        assert told == [f"Deleted finished virtual machine: {ended.metadata.uid}"]
+
+
+async def test_a_paused_set_only_counts():
+    async with cluster() as c:
+        await c.client.create(ReplicaSet, replica_set("test", 2, paused=True))
+
+        async def says_paused():
+            conditions = (await c.replica_set("test")).status.conditions
+            return [(one.type, one.status, one.reason, one.message) for one in conditions] == [
+                ("ReplicaPaused", "True", "Paused", "Controller got paused")
+            ]
+
+        await c.until(says_paused)
+        assert await c.machines() == []
+        await c.client.patch(ReplicaSet, Key("default", "test"), {"spec": {"paused": False}})
+        await c.settled("test", 2)
+        assert (await c.replica_set("test")).status.conditions == []
+        reasons = {event.reason for event in await c.events("test")}
+        assert {"SuccessfulPaused", "SuccessfulResumed"} <= reasons
+
+
+async def test_a_machine_that_is_relabelled_is_released_and_replaced():
+    async with cluster() as c:
+        await c.client.create(ReplicaSet, replica_set("test", 2))
+        await c.settled("test", 2)
+        freed = (await c.machines())[0]
+        await c.client.patch(Machine, freed.key, {"metadata": {"labels": {"app": "debug"}}})
+
+        async def is_free():
+            found = await c.client.get(Machine, freed.metadata.name, "default")
+            return found.metadata.owner_references == [] and len(await c.machines()) == 3
+
+        await c.until(is_free)
+        found = await c.client.get(Machine, freed.metadata.name, "default")
+        assert found.status.phase == "Running"
+
+
+async def test_orphans_that_match_are_adopted_and_counted():
+    async with cluster() as c:
+        await c.client.create(ReplicaSet, replica_set("test", 3))
+        await c.settled("test", 3)
+        before = {machine.metadata.uid for machine in await c.machines()}
+        await c.client.delete(ReplicaSet, Key("default", "test"), propagation="Orphan")
+
+        async def are_orphans():
+            machines = await c.machines()
+            return len(machines) == 3 and not any(m.metadata.owner_references for m in machines)
+
+        await c.until(are_orphans)
+        await c.client.create(ReplicaSet, replica_set("test", 2))
+        await c.settled("test", 2)
+        after = {machine.metadata.uid for machine in await c.machines()}
+        assert after < before
+
+
+async def test_a_machine_of_somebody_else_is_never_touched():
+    async with cluster() as c:
+        await c.client.create(ReplicaSet, replica_set("one", 1))
+        await c.settled("one", 1)
+        rival = replica_set("two", 1)
+        rival["spec"]["selector"] = {"matchLabels": {"app": "one"}}
+        rival["spec"]["template"]["metadata"]["labels"] = {"app": "one"}
+        mine = (await c.machines())[0]
+        await c.client.create(ReplicaSet, rival)
+
+        async def both():
+            return len(await c.machines()) == 2
+
+        await c.until(both)
+        found = await c.client.get(Machine, mine.metadata.name, "default")
+        assert found.metadata.owner_references[0].name == "one"
+
+
+async def test_scaling_in_spares_what_is_ready_and_what_is_dear():
+    async with cluster() as c:
+        await c.client.create(ReplicaSet, replica_set("test", 4))
+        await c.settled("test", 4)
+        machines = sorted(await c.machines(), key=lambda machine: machine.metadata.name)
+        cost = {"controller.kubernetes.io/pod-deletion-cost": "-5"}
+        for cheap in machines[1:3]:
+            await c.client.patch(Machine, cheap.key, {"metadata": {"annotations": cost}})
+        await c.scale("test", 2)
+        await c.settled("test", 2)
+        left = {machine.metadata.name for machine in await c.machines()}
+        assert left == {machines[0].metadata.name, machines[3].metadata.name}
+
+
+async def test_guests_that_end_at_once_are_started_less_and_less_often(looptime):
+    async with cluster() as c:
+        await c.client.create(ReplicaSet, replica_set("test", 1))
+        made = set()
+
+        async def kill_what_runs():
+            for machine in await c.machines():
+                made.add(machine.metadata.uid)
+                if machine.status.phase == "Running":
+                    await c.end(machine, "Failed")
+            return looptime > 120
+
+        await c.until(kill_what_runs, 300)
+        assert 5 <= len(made) <= 12
+        condition = (await c.replica_set("test")).status.conditions[0]
+        assert (condition.type, condition.reason) == ("ReplicaFailure", "BackOff")
+        assert any(event.reason == "BackOff" for event in await c.events("test"))
+
+
+async def test_a_refused_creation_is_told_and_not_repeated_for_every_replica():
+    broken = replica_set("test", 100)
+    broken["spec"]["template"]["spec"]["domain"]["resources"] = {}
+    async with cluster() as c:
+        await c.client.create(ReplicaSet, broken)
+
+        async def says_failure():
+            conditions = (await c.replica_set("test")).status.conditions
+            return [(one.type, one.reason) for one in conditions] == [
+                ("ReplicaFailure", "FailedCreate")
+            ]
+
+        await c.until(says_failure)
+        told = [e for e in await c.events("test") if e.reason == "FailedCreate"]
+        assert told
+        assert told[0].message.startswith("Error creating virtual machine instance: ")
+
+
+@pytest.mark.parametrize("policy", ["Background", "Foreground"])
+async def test_a_set_that_is_deleted_takes_its_machines_along(policy):
+    async with cluster() as c:
+        await c.client.create(ReplicaSet, replica_set("test", 5))
+        await c.settled("test", 5)
+        await c.client.delete(ReplicaSet, Key("default", "test"), propagation=policy)
+
+        async def nothing_left():
+            sets = (await c.client.list(ReplicaSet)).items
+            machines = await c.machines()
+            if policy == "Foreground":
+                assert sets or not machines
+            return not (sets or machines or await c.pods())
+
+        await c.until(nothing_left)

@@ -52,6 +52,9 @@ _DISK_REQUESTS = {"cpu": "1m", "memory": "1M"}
 _DISK_LIMITS = {"cpu": "10m", "memory": "40M"}
 
 _LONGEST_LABEL = 63
+_SUFFIX_LENGTH = 5
+_LETTERS = "bcdfghjklmnpqrstvwxz2456789"
+"""What generated names end in: no vowels, so no words (Kubernetes' rand.String)."""
 _OBSERVED = frozenset(
     {
         "kubevirt.io/latest-observed-api-version",
@@ -96,7 +99,7 @@ def pod_for(vmi: VirtualMachineInstance, *, cpu_ratio: int = CPU_RATIO) -> Docum
     }
     return {
         "metadata": {
-            "generateName": f"virt-launcher-{vmi.metadata.name}-",
+            "name": pod_name(vmi),
             "namespace": vmi.metadata.namespace,
             "labels": _labels(vmi),
             "annotations": _annotations(vmi),
@@ -106,6 +109,20 @@ def pod_for(vmi: VirtualMachineInstance, *, cpu_ratio: int = CPU_RATIO) -> Docum
             field: value for field, value in pod_spec.items() if value not in (None, "", [], {})
         },
     }
+
+
+def pod_name(vmi: VirtualMachineInstance) -> str:
+    """``virt-launcher-<name>-xxxxx``, as the server would make it of KubeVirt's generateName.
+
+    The suffix follows from the machine's uid: a creation that is repeated because its answer was
+    lost finds the pod that is there, and never makes a second one of the same machine.
+    """
+    number = int.from_bytes(hashlib.sha256(vmi.metadata.uid.encode()).digest()[:8])
+    suffix = ""
+    for _ in range(_SUFFIX_LENGTH):
+        number, letter = divmod(number, len(_LETTERS))
+        suffix += _LETTERS[letter]
+    return f"virt-launcher-{vmi.metadata.name}-"[: _LONGEST_LABEL - _SUFFIX_LENGTH] + suffix
 
 
 def compute_resources(

@@ -4,7 +4,7 @@ from functools import partial
 
 from lightkube.models.core_v1 import Pod
 
-from corral.api.errors import ApiError, NotFound
+from corral.api.errors import AlreadyExists, ApiError, NotFound
 from corral.api.kinds.vmi import FINALIZER, GROUP, VirtualMachineInstance
 from corral.api.object import Key
 from corral.controllers.vmi import lifecycle
@@ -81,8 +81,15 @@ class Machines:
 
     async def _create_pod(self, vmi: Machine) -> Pod:
         self._expectations.expect(vmi.key, creations=1)
+        document = pod_for(vmi, cpu_ratio=self._cpu_ratio)
         try:
-            pod = await self._client.create(Pod, pod_for(vmi, cpu_ratio=self._cpu_ratio))
+            pod = await self._client.create(Pod, document)
+        except AlreadyExists:
+            # Made before, but the answer was lost, or the last one of the name still goes.
+            self._expectations.created(vmi.key)
+            pod = await self._client.get(Pod, document["metadata"]["name"], vmi.key.namespace)
+            if controller_uid(pod) != vmi.metadata.uid or is_going(pod):
+                raise
         except ApiError as error:
             self._expectations.created(vmi.key)
             text = f"Error creating pod: {error}"

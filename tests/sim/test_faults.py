@@ -1,0 +1,55 @@
+"""Whatever goes wrong on the way: in the end there are as many machines as wanted, and no others."""
+
+import asyncio
+
+import pytest
+
+from corral.api.kinds.replicaset import VirtualMachineInstanceReplicaSet as ReplicaSet
+from tests.sim.cluster import Faults, cluster, replica_set
+
+pytestmark = [pytest.mark.looptime, pytest.mark.timeout(60)]
+
+
+@pytest.mark.parametrize("seed", range(12))
+async def test_sets_settle_in_spite_of_faults(seed):
+    faults = Faults(seed, fail=0.1, lose_answer=0.1, delay=0.2, cut=0.05, double=0.1, until=40)
+    async with cluster(nodes=2, faults=faults) as c:
+        await c.client.create(ReplicaSet, replica_set("test", 10))
+        for replicas in (4, 15, 7):
+            await asyncio.sleep(faults.dice.uniform(0, 8))
+            await c.scale("test", replicas)
+            for machine in (await c.machines())[: faults.dice.randrange(3)]:
+                await c.client.delete(type(machine), machine.key)
+        await asyncio.sleep(max(0.0, faults.until - asyncio.get_running_loop().time()))
+        await c.settled("test", 7, 400)
+
+
+@pytest.mark.parametrize("seed", range(8))
+async def test_sets_settle_in_spite_of_crashes(seed):
+    faults = Faults(seed, delay=0.1)
+    async with cluster(faults=faults) as c:
+        await c.client.create(ReplicaSet, replica_set("test", 12))
+        for replicas in (12, 3, 9):
+            await c.scale("test", replicas)
+            await asyncio.sleep(faults.dice.uniform(0, 0.5))
+            await c.crash_loops()
+            await asyncio.sleep(faults.dice.uniform(0, 5))
+            c.start_loops()
+        await c.settled("test", 9, 400)
+
+
+@pytest.mark.parametrize("seed", range(4))
+async def test_no_machine_is_made_in_excess(seed):
+    """A cache that lags never makes a set overshoot: creations are expected, then counted."""
+    faults = Faults(seed, delay=1.0, double=0.3)
+    async with cluster(faults=faults) as c:
+        await c.client.create(ReplicaSet, replica_set("test", 20))
+        most = 0
+
+        async def settled():
+            nonlocal most
+            most = max(most, len(await c.machines()))
+            return (await c.replica_set("test")).status.ready_replicas == 20
+
+        await c.until(settled, 300)
+        assert most == 20
