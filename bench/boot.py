@@ -31,8 +31,9 @@ def measure() -> list[Figure]:
         disk = demo_disk(one)
         raw_one = [raw(disk, 1)[0] for _ in range(5)]
         ours_one = [created(one, 1)[0] for _ in range(5)]
-        for stage in STAGES:
-            figures.append(Figure(f"created → {stage}", [run[stage] for run in ours_one], "s"))
+        figures += [
+            Figure(f"created → {stage}", [run[stage] for run in ours_one], "s") for stage in STAGES
+        ]
         figures.append(Figure("raw QEMU → userland", raw_one, "s"))
         extra = [
             (ours["userland"] - theirs) * 1e3
@@ -226,7 +227,7 @@ def machines(directory: Path) -> list[int]:
         try:
             if "qemu-system" not in (process / "comm").read_text():
                 continue
-            opened = [os.readlink(each) for each in (process / "fd").iterdir()]
+            opened = [str(each.readlink()) for each in (process / "fd").iterdir()]
         except OSError:
             continue
         if any(each.startswith(str(directory)) for each in opened):

@@ -1,1 +1,195 @@
-"""Composition root: the only module that knows every room."""
+"""Composition root: opens the rooms and joins them; the only module that knows every room."""
+
+import asyncio
+import signal
+import socket
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import structlog
+from lightkube.models.core_v1 import Namespace
+
+from corral import __version__, pki
+from corral.aio import Background
+from corral.api.errors import AlreadyExists
+from corral.api.wire import User
+from corral.client.client import Client
+from corral.client.transport import InProcess
+from corral.cluster import STAND_INS
+from corral.config import Settings
+from corral.controllers import CONTROLLERS
+from corral.node.agent import Agent
+from corral.node.hollow import CAPACITY, Behaviour, Hollow
+from corral.node.hypervisor import Hypervisor
+from corral.node.images.store import ImageStore
+from corral.node.qemu.hypervisor import Qemu
+from corral.reconcile.world import World
+from corral.server.app import ApiServer
+from corral.server.asgi import App
+from corral.server.authn import ADMINISTRATOR, Authenticator
+from corral.server.serve import ServeError, listening, tls_context
+from corral.store import LogError, Store
+
+EVENT_SECONDS = 3600
+"""How long events are kept, as in Kubernetes."""
+NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease", "kubevirt")
+"""Namespaces that are always there: Kubernetes', and the one that KubeVirt's components use."""
+
+CONTROLLER = User(
+    name="system:serviceaccount:kubevirt:kubevirt-controller",
+    groups=("system:serviceaccounts", "system:authenticated"),
+)
+
+log = structlog.get_logger()
+
+
+@dataclass(eq=False)
+class CannotStart(Exception):
+    """Why the manager cannot start, and what to do."""
+
+    message: str
+    hint: str = ""
+
+
+async def run(settings: Settings, announce: Callable[[dict[str, str]], None]) -> None:
+    """Run everything until SIGTERM or SIGINT; machines run on afterwards.
+
+    ``announce`` is called once when the API is ready, with lines for people.  Raises CannotStart.
+    """
+    begun = time.monotonic()
+    layout = settings.layout
+    try:
+        identity = pki.ensure(layout.pki, [settings.address])
+        store = Store.open(layout.store, lifetimes={"events": EVENT_SECONDS})
+    except (pki.PkiError, LogError) as error:
+        raise CannotStart(str(error)) from error
+    except OSError as error:
+        raise CannotStart(
+            f"the data directory {layout.root} cannot be used: {error.strerror or error}"
+        ) from error
+    agents: dict[str, Agent] = {}
+    server = ApiServer(
+        store,
+        authenticator=Authenticator({identity.token: ADMINISTRATOR}),
+        nodes=lambda name: agents[name].asgi if name in agents else None,
+    )
+    await _make_namespaces(server)
+    ended = _ended()
+    try:
+        tls = tls_context(identity.certificate, identity.key)
+        async with listening(App(server), settings.address, settings.port, tls) as (host, port):
+            url = f"{f'[{host}]' if ':' in host else host}:{port}"
+            pki.write_private(layout.kubeconfig, pki.kubeconfig(identity, url))
+            async with Background() as tasks:
+                hypervisors = {name: _hypervisor(settings, name) for name in node_names(settings)}
+                agents |= _start(settings, server, hypervisors, tasks)
+                announce(
+                    await _summary(settings, f"https://{url}", begun, list(hypervisors.values()))
+                )
+                await ended.wait()
+                log.info("stopping", machines="run on")
+            await store.close()
+    except ServeError as error:
+        raise CannotStart(str(error)) from error
+    finally:
+        await store.close()
+
+
+def _ended() -> asyncio.Event:
+    """Set when the process is asked to end."""
+    ended = asyncio.Event()
+    for each in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(each, ended.set)
+    return ended
+
+
+async def _make_namespaces(server: ApiServer) -> None:
+    client = Client(InProcess(server.handle, ADMINISTRATOR))
+    present = {each.metadata.name for each in (await client.list(Namespace)).items if each.metadata}
+    for name in NAMESPACES:
+        if name not in present:
+            try:
+                await client.create(Namespace, {"metadata": {"name": name}})
+            except AlreadyExists:
+                continue
+
+
+def _start(
+    settings: Settings,
+    server: ApiServer,
+    hypervisors: Mapping[str, Hypervisor],
+    tasks: Background,
+) -> dict[str, Agent]:
+    """Start the loops and the nodes; answers the nodes' agents by name."""
+    world = World(Client(InProcess(server.handle, CONTROLLER)))
+    loops = (*CONTROLLERS, *STAND_INS) if hypervisors else ()
+    controllers = [make(world) for make in loops]
+    images = ImageStore(settings.layout.images)
+    agents = {}
+    for name, hypervisor in hypervisors.items():
+        user = User(name=f"system:node:{name}", groups=("system:nodes", "system:authenticated"))
+        mine = World(Client(InProcess(server.handle, user)))
+        agents[name] = Agent(
+            mine,
+            name,
+            settings.layout.nodes / name,
+            images=images,
+            hypervisor=hypervisor,
+            capacity=CAPACITY if settings.hollow else None,
+        )
+        tasks.start(mine.run(), name=f"world of {name}")
+        tasks.start(agents[name].run(), name=name)
+    tasks.start(world.run(), name="world")
+    for controller in controllers:
+        tasks.start(controller.run(), name=controller.name)
+    return agents
+
+
+def node_names(settings: Settings) -> Sequence[str]:
+    """The host's name, with a number behind it where there are several nodes."""
+    host = socket.gethostname().lower()
+    if not settings.controllers:
+        return []
+    return [host] if settings.nodes == 1 else [f"{host}-{n}" for n in range(settings.nodes)]
+
+
+def _hypervisor(settings: Settings, name: str) -> Hypervisor:
+    if settings.hollow is None:
+        return Qemu(settings.layout.nodes / name)
+    hollow = settings.hollow
+    return Hollow(
+        Behaviour(
+            boot_seconds=hollow.boot_seconds,
+            start_failures=hollow.failure_rate,
+            seed=hollow.seed,
+        )
+    )
+
+
+async def _summary(
+    settings: Settings, url: str, begun: float, hypervisors: Sequence[Hypervisor]
+) -> dict[str, str]:
+    took = time.monotonic() - begun
+    layout = settings.layout
+    lines = {
+        "headline": f"corral {__version__} is ready after {took:.1f} s",
+        "API": url,
+        "kubeconfig": str(layout.kubeconfig),
+        "data": str(layout.root),
+    }
+    for hypervisor in hypervisors[:1]:
+        lines["machines"] = await _machines(hypervisor)
+    return lines
+
+
+async def _machines(hypervisor: Hypervisor) -> str:
+    """What runs machines here, and why."""
+    if isinstance(hypervisor, Qemu):
+        try:
+            await hypervisor.finding()
+        except TimeoutError:
+            return "QEMU; its accelerator is still being probed, see: corral status"
+    facts = hypervisor.facts()
+    version = f" {facts['version']}" if facts.get("version") else ""
+    return f"{facts['hypervisor']}{version}, {facts['accelerator']}: {facts['reason']}"

@@ -6,7 +6,6 @@ import signal
 from pathlib import Path
 
 import pytest
-
 from tests.cluster import EXAMPLES, Outside, outside, until
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
@@ -55,9 +54,8 @@ def qemu_of(uid: str) -> int:
             line = (process / "cmdline").read_bytes().decode(errors="replace")
         except OSError:
             continue
-        if line.startswith("qemu-system") or "/qemu-system" in line.split("\0")[0]:
-            if uid in line:
-                return int(process.name)
+        if "qemu-system" in line.split("\0")[0] and uid in line:
+            return int(process.name)
     raise AssertionError(f"no QEMU runs machine {uid}")
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -129,7 +130,7 @@ def remove(layout: Layout, references: tuple[str, ...]) -> None:
     """Forget images; machines that run from them are not touched."""
     store = _store(layout)
     for reference in references:
-        _run(lambda name=reference: store.remove(name), Line())
+        _run(partial(store.remove, reference), Line())
         click.echo(f"removed {reference}")
 
 

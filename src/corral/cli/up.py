@@ -1,0 +1,179 @@
+"""``corral up``: run the manager, here or in the background."""
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from corral import manager
+from corral.cli.options import data_directory
+from corral.cli.problem import Problem
+from corral.config import Hollow, Layout, Settings
+
+
+class _Bind(click.ParamType[tuple[str, int]]):
+    """``ADDRESS:PORT``, ``ADDRESS`` or ``:PORT``; an IPv6 address stands in brackets."""
+
+    name = "address:port"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, int]:
+        if isinstance(value, tuple):
+            return value
+        address, separator, port = str(value).rpartition(":")
+        if not separator or address.count("[") != address.count("]"):
+            address, port = str(value), "6443"
+        if not port.isdigit() or not 0 < int(port) < 65536:
+            self.fail(f"{value!r}: the port must be a number from 1 to 65535", param, ctx)
+        return address.strip("[]") or "127.0.0.1", int(port)
+
+
+@click.command(
+    epilog="\b\nExample:\n  corral up\n  corral up --detach --data-dir ~/lab --bind 127.0.0.1:7443"
+)
+@data_directory
+@click.option(
+    "--bind",
+    type=_Bind(),
+    default="127.0.0.1:6443",
+    show_default=True,
+    help="Where the API listens.",
+)
+@click.option(
+    "--nodes",
+    type=click.IntRange(1, 50),
+    default=1,
+    show_default=True,
+    help="How many nodes this process plays.",
+)
+@click.option(
+    "--detach/--no-detach", default=False, help="Run in the background; return when it is ready."
+)
+@click.option(
+    "--boots",
+    type=click.IntRange(1),
+    default=None,
+    help="How many guests may boot at once on a node.  [default: by its accelerator]",
+)
+@click.option("--verbose", is_flag=True, help="Log more.")
+@click.option(
+    "--machine",
+    type=click.Choice(["qemu", "hollow"]),
+    default="qemu",
+    hidden=True,
+    help="hollow: simulate machines, for tests of scale.",
+)
+@click.option("--hollow-boot-seconds", type=click.FloatRange(0), default=0.0, hidden=True)
+@click.option("--hollow-failure-rate", type=click.FloatRange(0, 1), default=0.0, hidden=True)
+@click.option("--hollow-seed", type=int, default=0, hidden=True)
+@click.option("--controllers/--no-controllers", default=True, hidden=True)
+@click.option("--ready-fd", type=int, default=None, hidden=True)
+def up(*, layout: Layout, detach: bool, ready_fd: int | None, verbose: bool, **chosen: Any) -> None:
+    """Run corral: the API server, the controllers, and the machines of this host.
+
+    Machines that still run from an earlier time are taken over.
+    """
+    _make(layout.root)
+    if detach:
+        _announced(_detach(layout))
+        return
+    settings = _settings(layout, chosen)
+    url = f"https://{_host(settings.address)}:{settings.port}"
+    try:
+        with manager.hold(layout.lock, url=url):
+            _run(settings, ready_fd, verbose=verbose)
+    except manager.AlreadyRunning as other:
+        who = f" (process {other.manager.pid}, {other.manager.url})" if other.manager else ""
+        raise Problem(
+            f"corral runs already on {layout.root}{who}",
+            "corral stop ends it; --data-dir chooses another place.",
+        ) from other
+
+
+def _settings(layout: Layout, chosen: dict[str, Any]) -> Settings:
+    address, port = chosen["bind"]
+    hollow = Hollow(
+        boot_seconds=chosen["hollow_boot_seconds"],
+        failure_rate=chosen["hollow_failure_rate"],
+        seed=chosen["hollow_seed"],
+    )
+    return Settings(
+        directory=layout.root,
+        address=address,
+        port=port,
+        nodes=chosen["nodes"],
+        hollow=hollow if chosen["machine"] == "hollow" else None,
+        boots=chosen["boots"],
+        controllers=chosen["controllers"],
+    )
+
+
+def _host(address: str) -> str:
+    return f"[{address}]" if ":" in address else address
+
+
+def _make(directory: Path) -> None:
+    try:
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise Problem(
+            f"the data directory {directory} cannot be made: {error.strerror}",
+            "--data-dir chooses another place.",
+        ) from error
+
+
+def _run(settings: Settings, ready_fd: int | None, *, verbose: bool) -> None:
+    from corral import daemon, logs  # noqa: PLC0415  a second of imports that --detach can spare
+
+    logs.configure(verbose=verbose)
+
+    def announce(summary: dict[str, str]) -> None:
+        if ready_fd is None:
+            _announced(summary)
+        else:
+            os.write(ready_fd, json.dumps(summary).encode() + b"\n")
+            os.close(ready_fd)
+
+    try:
+        asyncio.run(daemon.run(settings, announce))
+    except daemon.CannotStart as error:
+        raise Problem(error.message, error.hint) from error
+
+
+def _announced(summary: dict[str, str]) -> None:
+    click.echo(summary.pop("headline"))
+    for name, value in summary.items():
+        click.echo(f"  {name:<11} {value}")
+
+
+def _detach(layout: Layout) -> dict[str, str]:
+    """Start the same command in a session of its own; answer what it says when it is ready."""
+    reading, writing = os.pipe()
+    with layout.log.open("ab") as log:
+        begun = log.tell()
+        child = subprocess.Popen(
+            [sys.executable, "-m", "corral", *sys.argv[1:], "--no-detach",
+             "--ready-fd", str(writing)],
+            stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+            start_new_session=True, pass_fds=(writing,),
+        )  # fmt: skip
+    os.close(writing)
+    with os.fdopen(reading) as pipe:
+        said = pipe.readline()
+    if said:
+        summary: dict[str, str] = json.loads(said)
+        return summary
+    child.wait()
+    with layout.log.open("rb") as log:
+        log.seek(begun)
+        words = log.read().decode(errors="replace").strip()
+    raise Problem(
+        words.removeprefix("error: ") or f"corral up ended with exit code {child.returncode}",
+        f"Its log is {layout.log}.",
+    )
