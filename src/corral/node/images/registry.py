@@ -7,8 +7,10 @@ the registry and to its token server, never to where it redirects.
 
 import asyncio
 import hashlib
+import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import cache
 from types import TracebackType
 from typing import Protocol, Self
 
@@ -26,9 +28,16 @@ from corral.node.images.reference import Reference, is_loopback
 _DOCKER_HUB = "registry-1.docker.io"
 _LARGEST_DOCUMENT = 4 << 20
 _MOST_REDIRECTS = 5
+_CONNECT_SECONDS = 10.0
 _LONGEST_PAUSE_SECONDS = 30.0
 _PIECE = 1 << 20
 _ACCEPT = ", ".join(manifests.MANIFEST_TYPES + manifests.INDEX_TYPES)
+
+
+@cache
+def _trusted() -> ssl.SSLContext:
+    """The certificate authorities of this machine, read once: it takes tens of milliseconds."""
+    return httpx2.create_ssl_context()
 
 
 class Sink(Protocol):
@@ -53,6 +62,10 @@ class _Interrupted(Exception):
         self.pause_seconds = pause_seconds
 
 
+class _OutOfRange(_Interrupted):
+    """The registry has nothing to follow what has arrived: that cannot be of this layer."""
+
+
 class Registry:
     """A session for one image: connections, and what the registry let us in for.
 
@@ -69,13 +82,15 @@ class Registry:
         scheme = "http" if reference.loopback else "https"
         self._base = httpx2.URL(f"{scheme}://{host}/v2/{reference.repository}/")
         self._authorization = ""
-        self._http = httpx2.AsyncClient(
-            timeout=httpx2.Timeout(limits.stall_seconds, connect=min(10, limits.stall_seconds)),
-            # A proxy of the environment cannot reach a registry on this machine.
-            trust_env=not reference.loopback,
-        )
 
     async def __aenter__(self) -> Self:
+        stall = self._limits.stall_seconds
+        self._http = httpx2.AsyncClient(
+            verify=await asyncio.to_thread(_trusted),
+            timeout=httpx2.Timeout(stall, connect=min(_CONNECT_SECONDS, stall)),
+            # A proxy of the environment cannot reach a registry on this machine.
+            trust_env=not self._reference.loopback,
+        )
         await self._http.__aenter__()
         return self
 
@@ -114,6 +129,8 @@ class Registry:
                 await self._layer_part(layer, sink, meter)
                 break
             except _Interrupted as error:
+                if isinstance(error, _OutOfRange):
+                    sink.restart()
                 attempt = 0 if sink.received > before else attempt + 1
                 await self._pause(error, attempt)
         digest = f"sha256:{await asyncio.to_thread(sink.sha256)}"
@@ -222,6 +239,8 @@ class Registry:
             raise self._denied()
         if status == 404:
             raise self._failed("not found in the registry", "check the name and the tag")
+        if status == 416:
+            raise _OutOfRange("the registry refused to go on with a layer")
         if status == 429 or status >= 500:
             raise _Interrupted(f"the registry answered {status}", _retry_after(response))
         raise self._failed(f"the registry answered {status}")

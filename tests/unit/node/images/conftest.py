@@ -52,6 +52,7 @@ class Fault:
     statuses: list[int] = field(default_factory=list)  # instead of an answer
     corrupt: bool = False  # blobs
     ignore_range: bool = False
+    refuse_range: bool = False
     gate: asyncio.Event | None = None  # blobs wait for it
     redirect: str = ""  # where blobs are said to be
 
@@ -162,6 +163,8 @@ class FakeRegistry:
         body = bytes(len(blob)) if fault.corrupt else blob
         status, extra = 200, {}
         asked = headers.get("range", "")
+        if asked and fault.refuse_range:
+            return await send(writer, 416, b"")
         if asked and not fault.ignore_range:
             start = int(asked.removeprefix("bytes=").rstrip("-"))
             status, extra = 206, {"Content-Range": f"bytes {start}-{len(blob) - 1}/{len(blob)}"}

@@ -66,6 +66,13 @@ async def test_a_registry_that_ignores_range(registry, limits):
     assert (await fetch(name, limits))[1] == [CONTENT]
 
 
+async def test_a_registry_that_refuses_range(registry, limits):
+    name = registry.add("a", CONTENT, pack=bytes)
+    registry.fault.cut_after = [3_000_000]
+    registry.fault.refuse_range = True
+    assert (await fetch(name, limits))[1] == [CONTENT]
+
+
 async def test_a_registry_that_never_gets_on_is_given_up(registry, limits):
     name = registry.add("a", CONTENT, pack=bytes)
     registry.fault.cut_after = [0] * 10
