@@ -14,8 +14,8 @@ DISK = "spec.domain.devices.disks[0]"
 INTERFACE = "spec.domain.devices.interfaces[0]"
 NO_LABEL = (
     "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and "
-    "must start and end with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for "
-    "validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?')"
+    "must start and end with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used "
+    "for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?')"
 )
 
 
@@ -507,8 +507,8 @@ WRONG = [
         ),
         (
             "spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution"
-            ".nodeSelectorTerms[0].matchExpressions[0].values: Required value: must be specified when "
-            "`operator` is 'In' or 'NotIn'"
+            ".nodeSelectorTerms[0].matchExpressions[0].values: Required value: must be specified "
+            "when `operator` is 'In' or 'NotIn'"
         ),
     ),
 ]
