@@ -3,7 +3,7 @@
 Messages are those of apimachinery's ValidateObjectMeta, so that people find them again.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from corral.api.errors import Cause
@@ -102,10 +102,10 @@ def _owner_fault(name: str) -> str:
     return "version must not be empty" if name == "apiVersion" else f"{name} must not be empty"
 
 
-def _check_finalizers(finalizers: Iterable[str]) -> Iterable[Cause]:
+def _check_finalizers(finalizers: Sequence[str]) -> Iterable[Cause]:
+    path = "metadata.finalizers"
     for finalizer in finalizers:
-        path = "metadata.finalizers"
         yield from _invalid(path, finalizer, label_key_faults(finalizer))
-        if "/" not in finalizer and finalizer not in ("orphan", "foregroundDeletion", "kubernetes"):
-            fault = "name is neither a standard finalizer name nor is it fully qualified"
-            yield Cause(path, f'Invalid value: "{finalizer}": {fault}')
+    if "orphan" in finalizers and "foregroundDeletion" in finalizers:
+        fault = "finalizer orphan and foregroundDeletion cannot be both set"
+        yield Cause(path, f"Invalid value: [{', '.join(finalizers)}]: {fault}")

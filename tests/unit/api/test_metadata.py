@@ -1,0 +1,119 @@
+"""Kubernetes' rules for metadata, with the messages that the real server gives."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given, strategies as st
+
+from corral.api.kinds import KINDS
+from corral.api.metadata import check_labels, check_metadata
+
+SUBDOMAIN = "a lowercase RFC 1123 subdomain must consist of"
+LABEL = "a lowercase RFC 1123 label must consist of"
+
+
+def faults(metadata: dict[str, Any], kind: str = "ConfigMap") -> list[tuple[str, str]]:
+    row = KINDS.by_kind("", kind)
+    assert row is not None
+    causes = check_metadata(row, {"metadata": {"name": "x", **metadata}})
+    return [(cause.field, cause.message) for cause in causes]
+
+
+@pytest.mark.parametrize("name", ["a", "a.b", "0", "my-map.v1", "a" * 253])
+def test_names_are_dns_subdomains(name):
+    assert faults({"name": name}) == []
+
+
+@pytest.mark.parametrize("name", ["A", "-a", "a-", "a..b", "a_b", "a/b", "ü", "a" * 254, "a\n"])
+def test_other_names_are_refused(name):
+    [(field, message)] = faults({"name": name})
+    assert field == "metadata.name"
+    assert message.startswith(f'Invalid value: "{name}": ')
+
+
+def test_the_message_says_what_a_name_is():
+    [(_, message)] = faults({"name": "A"})
+    assert SUBDOMAIN in message
+    [(_, message)] = faults({"name": "a.b"}, "Namespace")
+    assert LABEL in message
+
+
+def test_an_object_has_a_name():
+    assert faults({"name": ""}) == [
+        ("metadata.name", "Required value: name or generateName is required")
+    ]
+
+
+@pytest.mark.parametrize("base", ["test", "virt-launcher-vm-", "a.b-"])
+def test_what_names_are_generated_from_may_end_in_a_dash(base):
+    assert faults({"generateName": base}) == []
+
+
+def test_what_names_are_generated_from_is_a_name_otherwise():
+    [(field, _)] = faults({"generateName": "Test-"})
+    assert field == "metadata.generateName"
+
+
+def test_labels_are_checked_key_and_value():
+    assert faults({"labels": {"kubevirt.io/domain": "lab05-cirros", "empty": ""}}) == []
+    [(field, message)] = faults({"labels": {"a b": "c"}})
+    assert (field, message[:24]) == ("metadata.labels", 'Invalid value: "a b": na')
+    [(field, message)] = faults({"labels": {"a": "c d"}})
+    assert (field, message[:24]) == ("metadata.labels", 'Invalid value: "c d": a ')
+    [cause] = check_labels({"a": "-"}, "spec.template.metadata.labels")
+    assert cause.field == "spec.template.metadata.labels"
+
+
+def test_annotations_hold_any_text_up_to_a_size():
+    assert faults({"annotations": {"Example.com/a": "any\ntext {}"}}) == []
+    assert faults({"annotations": {"a": "x" * (256 * 1024 - 1)}}) == []
+    assert faults({"annotations": {"a": "x" * (256 * 1024)}}) == [
+        ("metadata.annotations", "Too long: may not be more than 262144 bytes")
+    ]
+    [(field, _)] = faults({"annotations": {"a/b/c": ""}})
+    assert field == "metadata.annotations"
+
+
+def owner(**fields: Any) -> dict[str, Any]:
+    return {"apiVersion": "kubevirt.io/v1", "kind": "A", "name": "a", "uid": "1"} | fields
+
+
+def test_owners_are_named_in_full_and_one_controls():
+    assert faults({"ownerReferences": [owner(controller=True), owner(name="b")]}) == []
+    assert faults({"ownerReferences": [owner(uid="")]}) == [
+        ("metadata.ownerReferences[0].uid", 'Invalid value: "": uid must not be empty')
+    ]
+    assert faults({"ownerReferences": [owner(apiVersion="")]}) == [
+        ("metadata.ownerReferences[0].apiVersion", 'Invalid value: "": version must not be empty')
+    ]
+    [(field, message)] = faults(
+        {"ownerReferences": [owner(controller=True), owner(name="b", controller=True)]}
+    )
+    assert field == "metadata.ownerReferences"
+    assert message.endswith("in references for A/a and A/b")
+
+
+def test_finalizers_are_names_that_may_be_qualified():
+    held = ["kubevirt.io/foregroundDeleteVirtualMachine", "foregroundDeletion", "mine"]
+    assert faults({"finalizers": held}) == []
+    [(field, message)] = faults({"finalizers": ["not a name"]})
+    assert field == "metadata.finalizers"
+    assert message.startswith('Invalid value: "not a name": name part must consist of')
+
+
+def test_dependents_are_not_deleted_first_and_left_behind_at_once():
+    assert faults({"finalizers": ["orphan", "foregroundDeletion"]}) == [
+        (
+            "metadata.finalizers",
+            "Invalid value: [orphan, foregroundDeletion]: "
+            "finalizer orphan and foregroundDeletion cannot be both set",
+        )
+    ]
+
+
+@given(st.text(max_size=30))
+def test_no_text_is_a_name_unless_dns_would_take_it(name):
+    alphabet = set("abcdefghijklmnopqrstuvwxyz0123456789-.")
+    if not faults({"name": name}):
+        assert set(name) <= alphabet
+        assert all(part and part[0] != "-" and part[-1] != "-" for part in name.split("."))
