@@ -1,0 +1,71 @@
+"""``corral stop`` and ``corral down``: end the manager, and the machines too."""
+
+import asyncio
+
+import click
+
+from corral import manager
+from corral.cli.options import data_directory
+from corral.cli.problem import Problem
+from corral.config import Layout
+
+STOP_SECONDS = 30.0
+
+
+@click.command(epilog="\b\nExample:\n  corral stop")
+@data_directory
+def stop(layout: Layout) -> None:
+    """End the manager; machines run on, and the next corral up takes them over."""
+    if _stop(layout):
+        click.echo("The manager has ended; its machines run on.")
+    else:
+        click.echo(f"No manager runs on {layout.root}.")
+
+
+@click.command(epilog="\b\nExample:\n  corral down\n  corral down --grace-period 5")
+@data_directory
+@click.option(
+    "--grace-period", type=click.FloatRange(0), default=30.0, show_default=True,
+    help="Seconds that guests get to shut down.",
+)  # fmt: skip
+def down(layout: Layout, grace_period: float) -> None:
+    """End the manager, and shut all its machines down.
+
+    Objects stay: at the next corral up, replica sets make new machines.
+    """
+    _stop(layout)
+    try:
+        with manager.hold(layout.lock, url=""):
+            count = asyncio.run(_down(layout, grace_period))
+    except FileNotFoundError:
+        click.echo(f"Nothing has run in {layout.root} yet.")
+        return
+    except manager.AlreadyRunning as other:
+        raise Problem(f"another manager has just started on {layout.root}") from other
+    click.echo(f"The manager has ended; {count} machine{'s' * (count != 1)} shut down.")
+
+
+def _stop(layout: Layout) -> bool:
+    """End the manager if one runs; answers whether one did."""
+    running = manager.find(layout.lock)
+    if running is None:
+        return False
+    if not running.stop(STOP_SECONDS):
+        raise Problem(
+            f"the manager (process {running.pid}) did not end within {STOP_SECONDS:.0f} s",
+            f"kill -9 {running.pid} ends it; machines are not harmed by that.",
+        )
+    return True
+
+
+async def _down(layout: Layout, grace_seconds: float) -> int:
+    from corral.node.qemu.hypervisor import Qemu  # noqa: PLC0415  only where machines are
+    from corral.node.shutdown import end_machines  # noqa: PLC0415
+
+    ended: list[str] = []
+    nodes = layout.nodes.iterdir() if layout.nodes.exists() else ()
+    async with asyncio.TaskGroup() as group:
+        for node in nodes:
+            machines = end_machines(node, Qemu(node), seconds=grace_seconds, ended=ended.append)
+            group.create_task(machines)
+    return len(ended)

@@ -1,0 +1,71 @@
+"""Ends the machines of a host that no manager looks after: ``corral down``.
+
+Each is ended as its manager would end it, and what became of it is put on record, so the next
+manager tells the API.
+"""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from corral.aio import Background
+from corral.node import record as records
+from corral.node.boots import Boots
+from corral.node.hypervisor import Drive, Hypervisor
+from corral.node.machine import Machine
+from corral.node.record import Stage
+
+
+class _Silence:
+    """Nobody is there to be told."""
+
+    def changed(self) -> None: ...
+
+    def of_instance(self, event_type: str, reason: str, message: str) -> None: ...
+
+    def of_pod(self, event_type: str, reason: str, message: str) -> None: ...
+
+
+async def end_machines(
+    node: Path, hypervisor: Hypervisor, *, seconds: float, ended: Callable[[str], None]
+) -> None:
+    """Shut the guests of a node's directory down, within so many seconds; then end them.
+
+    ``ended`` is told the name of each instance whose machine has ended.
+    """
+    found = [
+        (directory, record)
+        for directory, record in records.scan(node / "machines")
+        if record is not None and record.stage is not Stage.ENDED
+    ]
+    async with Background() as tasks:
+        waiting = [
+            tasks.start(_end(directory, record, hypervisor, seconds, ended), name=record.instance)
+            for directory, record in found
+        ]
+        for each in waiting:
+            await each
+
+
+async def _end(
+    directory: Path,
+    record: records.Record,
+    hypervisor: Hypervisor,
+    seconds: float,
+    ended: Callable[[str], None],
+) -> None:
+    machine = Machine(
+        record,
+        directory,
+        hypervisor=hypervisor,
+        boots=Boots(hypervisor.boots_at_once),
+        voice=_Silence(),
+        steps=lambda _step: None,
+    )
+    machine.stop(seconds, in_order=True)
+    await machine.run(None, _nothing)
+    ended(record.instance)
+
+
+async def _nothing() -> Mapping[str, Drive]:
+    """A machine that is to end needs no drives."""
+    return {}
