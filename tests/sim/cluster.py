@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 
 import msgspec
 from lightkube.models.core_v1 import Event, Namespace, Pod
+from tests.sim.kubelet import Kubelet
 
 from corral.aio import Background
 from corral.api.errors import Unavailable
@@ -24,7 +25,6 @@ from corral.controllers import CONTROLLERS
 from corral.reconcile.world import World
 from corral.server.app import ApiServer
 from corral.store import Store
-from tests.sim.kubelet import Kubelet
 
 EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
 ADMIN = User(name="kubernetes-admin", groups=("system:masters", "system:authenticated"))

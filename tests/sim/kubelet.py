@@ -1,6 +1,7 @@
 """A node reduced to what the loops see of it: it runs every pod at once, and ends it when asked."""
 
 import asyncio
+from contextlib import suppress
 
 from lightkube.models.coordination_v1 import Lease
 from lightkube.models.core_v1 import Node, Pod
@@ -130,10 +131,8 @@ class Kubelet:
         if machine is not None and machine.status.phase in ("Scheduled", "Running"):
             await self._say(machine, "Succeeded")
         if is_going(pod):
-            try:
+            with suppress(NotFound):
                 await self.client.delete(Pod, key_of(pod), uid=uid_of(pod), grace_seconds=0)
-            except NotFound:
-                pass
 
     async def _say(self, machine, phase: str) -> None:
         transitions = [

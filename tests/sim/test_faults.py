@@ -1,11 +1,11 @@
-"""Whatever goes wrong on the way: in the end there are as many machines as wanted, and no others."""
+"""Whatever goes wrong on the way: in the end there are as many machines as wanted."""
 
 import asyncio
 
 import pytest
+from tests.sim.cluster import Faults, cluster, replica_set
 
 from corral.api.kinds.replicaset import VirtualMachineInstanceReplicaSet as ReplicaSet
-from tests.sim.cluster import Faults, cluster, replica_set
 
 pytestmark = [pytest.mark.looptime, pytest.mark.timeout(60)]
 

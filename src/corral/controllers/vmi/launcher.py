@@ -17,7 +17,7 @@ from corral.api.kinds.domain import Cpu, Resources
 from corral.api.kinds.vmi import VirtualMachineInstance
 from corral.api.kinds.volumes import ContainerDisk
 from corral.api.object import Document, Quantity
-from corral.api.quantity import Amount, Form, bytes_of, parse
+from corral.api.quantity import NANO, Amount, Form, bytes_of, parse
 from corral.reconcile.objects import owner_reference
 
 CREATED_BY = "kubevirt.io/created-by"
@@ -156,7 +156,7 @@ def overhead(vmi: VirtualMachineInstance) -> Amount:
     guest_bytes = bytes_of(str(requested_memory(vmi)))
     share = guest_bytes // _PAGE_TABLE_SHARE
     whole = _QEMU_BYTES + share + (vcpus(vmi) - 1) * _VCPU_BYTES
-    return parse(whole - whole % 1024) + Amount(0, Form.BINARY)
+    return Amount((whole - whole % 1024) * NANO, Form.BINARY)
 
 
 def vcpus(vmi: VirtualMachineInstance) -> int:

@@ -1,0 +1,57 @@
+from datetime import UTC, datetime, timedelta
+
+from tests.unit.controllers.make import machine
+
+from corral.api.object import Key
+from corral.controllers.replicaset.backoff import FREE, LONGEST_SECONDS, Backoff, ended_young
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+KEY = Key("default", "set")
+
+
+def young():
+    return machine(phase="Failed")
+
+
+def test_a_machine_that_ran_long_did_not_end_young():
+    transitions = [("Running", "2026-01-01T00:00:00Z"), ("Succeeded", "2026-01-01T00:00:31Z")]
+    assert not ended_young(machine(phase="Succeeded", transitions=transitions))
+    transitions[1] = ("Succeeded", "2026-01-01T00:00:29Z")
+    assert ended_young(machine(phase="Succeeded", transitions=transitions))
+    assert ended_young(machine(phase="Failed"))
+    assert not ended_young(machine(phase="Running"))
+
+
+def test_the_first_few_are_free_and_then_each_doubles_the_wait():
+    backoff = Backoff()
+    waits = []
+    for _ in range(FREE + 12):
+        backoff.note(KEY, 1, young(), NOW)
+        waits.append(backoff.hold(KEY, 1, 1, NOW)[0])
+    assert waits[: FREE + 4] == [0, 0, 0, 1, 2, 4, 8]
+    assert waits[-1] == LONGEST_SECONDS
+
+
+def test_a_machine_counts_once_however_often_it_is_seen():
+    backoff, seen = Backoff(), young()
+    for _ in range(20):
+        backoff.note(KEY, 1, seen, NOW)
+    assert backoff.hold(KEY, 1, 1, NOW) == (0.0, None)
+
+
+def test_a_change_of_the_set_and_time_forgive():
+    backoff = Backoff()
+    for _ in range(FREE + 3):
+        backoff.note(KEY, 1, young(), NOW)
+    assert backoff.hold(KEY, 1, 1, NOW)[0] == 4
+    assert backoff.hold(KEY, 1, 1, NOW + timedelta(seconds=3))[0] == 1
+    assert backoff.hold(KEY, 2, 1, NOW)[0] == 0
+    assert backoff.hold(KEY, 1, 1, NOW)[0] == 0
+
+
+def test_every_replica_may_end_young_once():
+    backoff = Backoff()
+    for _ in range(50):
+        backoff.note(KEY, 1, young(), NOW)
+    assert backoff.hold(KEY, 1, 50, NOW)[0] == 0
+    assert backoff.hold(KEY, 1, 49, NOW)[0] == 1

@@ -1,0 +1,145 @@
+import pytest
+from tests.unit.controllers.make import machine
+
+from corral.api.quantity import bytes_of, millis_of
+from corral.controllers.vmi.launcher import compute_resources, pod_for, pod_name, vcpus
+
+
+def of(domain, **spec):
+    return machine(name="testvmi", spec={"domain": {"devices": {}, **domain}, **spec})
+
+
+def test_the_pod_carries_the_machines_labels_and_kubevirts():
+    vmi = machine(name="test.one", labels={"app": "web"})
+    labels = pod_for(vmi)["metadata"]["labels"]
+    assert labels == {
+        "app": "web",
+        "kubevirt.io": "virt-launcher",
+        "kubevirt.io/created-by": vmi.metadata.uid,
+        "vm.kubevirt.io/name": "test",
+        "vmi.kubevirt.io/id": "test.one",
+    }
+
+
+def test_a_long_name_is_cut_and_told_apart_by_its_digest():
+    label = pod_for(machine(name="m" * 100))["metadata"]["labels"]["vmi.kubevirt.io/id"]
+    assert len(label) == 63
+    assert label.startswith("m" * 54 + "-")
+
+
+def test_the_pods_name_looks_generated_and_is_always_the_same():
+    vmi = machine(name="testh8998")
+    name = pod_name(vmi)
+    assert name.startswith("virt-launcher-testh8998-")
+    assert len(name) == len("virt-launcher-testh8998-") + 5
+    assert name == pod_name(vmi)
+    assert name != pod_name(machine(name="testh8998"))
+    assert len(pod_name(machine(name="m" * 253))) == 63
+
+
+def test_annotations_are_inherited_but_for_kubectls():
+    vmi = machine(name="vm")
+    vmi.metadata.annotations = {
+        "kubectl.kubernetes.io/last-applied-configuration": "{}",
+        "kubevirt.io/latest-observed-api-version": "v1",
+        "mine": "too",
+    }
+    assert pod_for(vmi)["metadata"]["annotations"] == {
+        "mine": "too",
+        "kubevirt.io/domain": "vm",
+        "kubevirt.io/migrationTransportUnix": "true",
+        "kubectl.kubernetes.io/default-container": "compute",
+    }
+
+
+def test_the_pod_outlasts_the_guests_grace():
+    assert pod_for(of({}))["spec"]["terminationGracePeriodSeconds"] == 60
+    quick = of({}, terminationGracePeriodSeconds=0)
+    assert pod_for(quick)["spec"]["terminationGracePeriodSeconds"] == 30
+
+
+def test_every_container_disk_is_a_container_beside_compute():
+    volumes = [
+        {"name": "root", "containerDisk": {"image": "cirros", "imagePullSecret": "key"}},
+        {"name": "data", "emptyDisk": {"capacity": "1Gi"}},
+        {"name": "tool", "containerDisk": {"image": "tool:1", "imagePullSecret": "key"}},
+    ]
+    spec = pod_for(of({}, volumes=volumes))["spec"]
+    containers = spec["containers"]
+    assert [each["name"] for each in containers] == ["compute", "volumeroot", "volumetool"]
+    assert [each["imagePullPolicy"] for each in containers[1:]] == ["Always", "IfNotPresent"]
+    assert spec["imagePullSecrets"] == [{"name": "key"}]
+
+
+def test_placement_is_copied():
+    spec = pod_for(
+        of(
+            {},
+            nodeSelector={"a": "b"},
+            tolerations=[{"key": "t", "operator": "Exists"}],
+            affinity={"nodeAffinity": {}},
+            schedulerName="mine",
+        )
+    )["spec"]
+    assert spec["nodeSelector"] == {"a": "b"}
+    assert spec["tolerations"] == [{"key": "t", "operator": "Exists"}]
+    assert spec["affinity"] == {"nodeAffinity": {}}
+    assert spec["schedulerName"] == "mine"
+    assert "topologySpreadConstraints" not in spec
+
+
+@pytest.mark.parametrize(
+    ("domain", "count"),
+    [
+        ({}, 1),
+        ({"cpu": {"cores": 2}}, 2),
+        ({"cpu": {"sockets": 2, "cores": 2, "threads": 2}}, 8),
+        ({"resources": {"limits": {"cpu": "2500m"}}}, 3),
+        ({"resources": {"requests": {"cpu": "100m"}}}, 1),
+    ],
+)
+def test_processors_follow_topology_then_limit_then_request(domain, count):
+    assert vcpus(of(domain)) == count
+
+
+def test_memory_is_the_guests_and_qemus():
+    resources = compute_resources(of({"resources": {"requests": {"memory": "64M"}}}))
+    assert 64_000_000 + 60 * 2**20 < bytes_of(resources["requests"]["memory"]) < 132 * 2**20
+    assert "limits" not in resources
+
+
+def test_a_node_of_two_cores_holds_what_its_memory_holds():
+    vmi = of(
+        {"resources": {"requests": {"memory": "64M"}}},
+        volumes=[{"name": "root", "containerDisk": {"image": "cirros"}}],
+    )
+    containers = pod_for(vmi)["spec"]["containers"]
+    cpu = sum(millis_of(each["resources"]["requests"]["cpu"]) for each in containers)
+    memory = sum(bytes_of(each["resources"]["requests"]["memory"]) for each in containers)
+    assert 2000 // cpu >= 150
+    assert 23 * 2**30 // memory >= 150
+
+
+@pytest.mark.parametrize(
+    ("resources", "memory", "expected"),
+    [
+        ({"requests": {"memory": "1Gi"}}, None, 2**30),
+        ({"limits": {"memory": "2Gi"}}, None, 2**31),
+        ({}, {"guest": "512Mi"}, 2**29),
+        ({"requests": {"memory": "256Mi"}}, {"guest": "512Mi"}, 2**28),
+    ],
+)
+def test_memory_is_requested_as_kubevirt_requests_it(resources, memory, expected):
+    vmi = of({"resources": {**resources, "overcommitGuestOverhead": True}, "memory": memory})
+    assert bytes_of(compute_resources(vmi)["requests"]["memory"]) == expected
+
+
+def test_cpu_is_verbatim_or_a_share():
+    assert compute_resources(of({"cpu": {"cores": 3}}), cpu_ratio=10)["requests"]["cpu"] == "300m"
+    given = of({"resources": {"requests": {"cpu": "0.5"}, "limits": {"cpu": "1"}}})
+    assert compute_resources(given) == {
+        "requests": {"cpu": "0.5", "memory": "64Mi"},
+        "limits": {"cpu": "1"},
+    }
+    limited = of({"resources": {"limits": {"cpu": "300m"}}})
+    assert compute_resources(limited)["requests"]["cpu"] == "300m"
