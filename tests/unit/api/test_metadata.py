@@ -105,8 +105,10 @@ def test_dependents_are_not_deleted_first_and_left_behind_at_once():
     assert faults({"finalizers": ["orphan", "foregroundDeletion"]}) == [
         (
             "metadata.finalizers",
-            "Invalid value: [orphan, foregroundDeletion]: "
-            "finalizer orphan and foregroundDeletion cannot be both set",
+            (
+                "Invalid value: [orphan, foregroundDeletion]: "
+                "finalizer orphan and foregroundDeletion cannot be both set"
+            ),
         )
     ]
 

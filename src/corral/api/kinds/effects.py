@@ -17,6 +17,8 @@ fields below, or text: why it is refused."""
 
 SWITCHED_ON: Tree = {"enabled": frozenset({True})}
 """A feature that every machine has: saying so changes nothing, switching it off does."""
+SWITCHED_OFF: Tree = {"enabled": frozenset({False})}
+"""A feature that no machine has."""
 _LACKS = "the guest would start without "
 UNSET: tuple[Any, ...] = (None, False, "", [])
 """Values that ask for nothing.  An empty object is not among them: ``watchdog: {}`` asks."""
@@ -28,9 +30,9 @@ DISK: Tree = {
     "lun": {"bus": True, "readonly": True, "reservation": "no other host would respect it"},
     "bootOrder": True,
     "serial": True,
-    "dedicatedIOThread": frozenset({False}),
-    "errorPolicy": frozenset({"stop"}),
-    "changedBlockTracking": frozenset({False}),
+    "cache": frozenset({"none", "writethrough", "writeback"}),
+    "errorPolicy": True,
+    "blockSize": {"custom": {"logical": True, "physical": True}, "matchVolume": SWITCHED_OFF},
 }
 INTERFACE: Tree = {
     "name": True,
@@ -39,7 +41,8 @@ INTERFACE: Tree = {
     "masquerade": True,
     "macAddress": True,
     "bootOrder": True,
-    "state": frozenset({"up"}),
+    "acpiIndex": True,
+    "state": frozenset({"up", "absent"}),
     "sriov": _LACKS + "its network device",
     "slirp": "KubeVirt dropped it in 1.3; use masquerade",
     "macvtap": "KubeVirt dropped it in 1.3; use masquerade",
@@ -52,14 +55,12 @@ DEVICES: Tree = {
     "interfaces": INTERFACE,
     "rng": True,
     "autoattachPodInterface": True,
-    "autoattachGraphicsDevice": True,
+    "autoattachGraphicsDevice": frozenset({False}),
     "autoattachSerialConsole": True,
-    "autoattachInputDevice": frozenset({False}),
-    "autoattachVSOCK": frozenset({False}),
-    "logSerialConsole": frozenset({True}),
-    "blockMultiQueue": frozenset({False}),
-    "networkInterfaceMultiqueue": frozenset({False}),
-    "useVirtioTransitional": frozenset({False}),
+    "logSerialConsole": True,
+    "inputs": True,
+    "watchdog": {"name": True, "i6300esb": True},
+    "panicDevices": {"model": frozenset({"isa", "pvpanic"})},
     "disableHotplug": True,
     "filesystems": _LACKS + "the files that it shares",
     "gpus": _LACKS + "its device",
@@ -68,18 +69,12 @@ DEVICES: Tree = {
 }
 DOMAIN: Tree = {
     "devices": DEVICES,
-    "resources": {
-        "requests": True,
-        "limits": True,
-        "overcommitGuestOverhead": frozenset({False}),
-    },
+    "resources": {"requests": True, "limits": True},
     "cpu": {
         "cores": True,
         "sockets": True,
         "threads": True,
         "model": frozenset({"host-model", "host-passthrough"}),
-        "dedicatedCpuPlacement": frozenset({False}),
-        "isolateEmulatorThread": frozenset({False}),
     },
     "memory": {"guest": True},
     "machine": {"type": True},
@@ -87,18 +82,16 @@ DOMAIN: Tree = {
         "uuid": True,
         "serial": True,
         "bootloader": {
-            "bios": {"useSerial": frozenset({False})},
+            "bios": {},
             "efi": "a guest that needs UEFI firmware would not start",
         },
         "kernelBoot": "the guest would start another kernel, or none",
     },
     "clock": {"utc": {}},
-    "features": {
-        "acpi": SWITCHED_ON,
-        "apic": {**SWITCHED_ON, "endOfInterrupt": frozenset({False})},
-    },
+    "features": {"acpi": True, "apic": SWITCHED_ON},
+    "chassis": True,
     "launchSecurity": "the guest's memory would not be protected from its host",
-    "rebootPolicy": frozenset({"Reboot"}),
+    "rebootPolicy": True,
 }
 _NO_SOURCE = _LACKS + "its data"
 VOLUME: Tree = {
@@ -128,7 +121,7 @@ VOLUME: Tree = {
 _NO_NETWORK = "the guest would be on another network than the one it asks for"
 NETWORK: Tree = {
     "name": True,
-    "pod": {},
+    "pod": {"vmNetworkCIDR": True},
     "multus": _NO_NETWORK,
     "resourceClaim": _NO_NETWORK,
 }
@@ -142,9 +135,9 @@ SPEC: Tree = {
     "nodeSelector": True,
     "affinity": {"nodeAffinity": True},
     "tolerations": True,
-    "schedulerName": frozenset({"default-scheduler"}),
+    "schedulerName": True,
     "evictionStrategy": frozenset({"None"}),
-    "startStrategy": "the guest would run at once instead of waiting",
+    "startStrategy": True,
     "resourceClaims": _LACKS + "its devices",
     "utilityVolumes": "there are no claims",
 }
@@ -167,10 +160,12 @@ def _without_effect(document: Tree, tree: Tree, path: str) -> Iterator[tuple[str
     """Fields without effect: where, and why that is refused (empty: it is not)."""
     for name, value in document.items():
         known, here = tree.get(name), f"{path}.{name}"
+        if known is True or value is None or value == "":
+            continue
         if isinstance(known, frozenset):
             if value not in known:
                 yield here, ""
-        elif known is True or value in UNSET:
+        elif value in UNSET:
             continue
         elif known is None or isinstance(known, str):
             yield here, known or ""
