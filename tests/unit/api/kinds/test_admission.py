@@ -13,7 +13,6 @@ from corral.api.kinds import KINDS
 from corral.api.kinds.effects import SPEC
 from corral.api.kinds.kubevirt import REPLICA_SET, VIRTUAL_MACHINE_INSTANCE
 from corral.api.kinds.vmi import Spec
-from corral.api.object import Struct
 
 PERSON = "kubernetes-admin"
 CONTROLLER = "system:serviceaccount:kubevirt:kubevirt-controller"
@@ -381,13 +380,13 @@ def test_what_is_done_or_is_so_anyhow_is_not_worth_a_warning(fields):
     assert (verdict.causes, verdict.warnings) == ([], [])
 
 
-def unknown_fields(tree: Any, view: type[Struct], path: str) -> Iterator[str]:
+def unknown_fields(tree: Any, view: type[msgspec.Struct], path: str) -> Iterator[str]:
     known = {field.encode_name: field.type for field in msgspec.structs.fields(view)}
     for name, below in tree.items():
         if name not in known:
             yield f"{path}.{name}"
         elif isinstance(below, dict):
-            inner = [one for one in parts(known[name]) if issubclass(one, Struct)]
+            inner = [one for one in parts(known[name]) if issubclass(one, msgspec.Struct)]
             yield from unknown_fields(below, inner[0], f"{path}.{name}")
 
 
