@@ -1,7 +1,6 @@
 """Writes small ISO 9660 disks: files that a guest reads at its first boot.  The door to pycdlib."""
 
 import io
-import os
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -26,7 +25,8 @@ def write(path: Path, label: str, files: Mapping[str, bytes]) -> None:
             file_mode=0o100444,
         )
     partial = path.with_name(f".{path.name}.partial")
-    with os.fdopen(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+    with partial.open("wb") as file:
+        partial.chmod(0o600)
         image.write_fp(file)
     image.close()
     partial.rename(path)
