@@ -61,10 +61,11 @@ def stored_api_version(kind: Kind) -> str:
     return f"{group}/{version}" if group else version
 
 
-def prune(call: Call, document: Document, *, creating: bool) -> None:
-    """Drop what the schema does not know, or refuse it: as ``fieldValidation`` asks.
+def conform(call: Call, document: Document, *, creating: bool) -> None:
+    """Make a document fit its kind's schema: what comes after may rely on the types of fields.
 
-    KubeVirt's own kinds refuse it always, as its webhooks do.
+    Fields that the schema does not know are dropped or refused, as ``fieldValidation`` asks;
+    KubeVirt's own kinds refuse them always, as its webhooks do.  Raises BadRequest and Invalid.
     """
     mode = call.query.get("fieldValidation") or "Warn"
     if mode not in ("Strict", "Warn", "Ignore"):
@@ -87,19 +88,18 @@ def prune(call: Call, document: Document, *, creating: bool) -> None:
         raise call.kind.denied(document["metadata"].get("name", ""), causes, creating=creating)
     if mode == "Warn":
         call.warnings += told
+    if call.kind.stored_as is None and (causes := schema_for(call.kind).check(document)):
+        raise call.kind.invalid(str(document["metadata"].get("name", call.name)), causes)
 
 
 def check(call: Call, document: Document, old: Document | None) -> None:
-    """Default and validate a document whose identity is settled.  Raises Invalid."""
+    """Default and validate a document that fits its schema and has its identity: Invalid."""
     kind = call.kind
     name = document["metadata"].get("name", "")
     if old is not None:
         kind.keep(document, old, call.user.name)
     kind.default(document)
-    causes = check_metadata(kind, document)
-    if kind.stored_as is None:
-        causes = [*schema_for(kind).check(document), *causes]
-    if causes:
+    if causes := check_metadata(kind, document):
         raise kind.invalid(name, causes)
     verdict = kind.validate(document, old, call.user.name)
     if verdict.causes:

@@ -97,11 +97,11 @@ class Documents:
         if group_version is None:
             return not_found()
         asked = query.parse(request.query).get("hash", "")
-        known = self._openapi.hash(group_version)
-        if asked and asked != known:
-            moved = ("location", f"/openapi/v3{path}?hash={known}")
+        made = self._openapi.document(group_version)
+        if asked and asked != made.hash:
+            moved = ("location", f"/openapi/v3{path}?hash={made.hash}")
             return Response(status=301, headers=[moved])
-        response = _cached(self._openapi.document(group_version), JSON, request)
+        response = _cached(made.body, JSON, request)
         if asked:
             response.headers.append(("cache-control", "public, immutable, max-age=31536000"))
         return response

@@ -51,7 +51,7 @@ class Rest:
         presenter = self.presenter(call)
         dry = query.dry_run([call.query.get("dryRun", "")], "CreateOptions")
         document = admission.incoming(call, body.read(call))
-        admission.prune(call, document, creating=True)
+        admission.conform(call, document, creating=True)
         name = document["metadata"].get("name", "")
         admission.require_namespace(self.store, call, name)
         identity.identify(self.store, call, document, rfc3339(self.now()))
@@ -96,7 +96,7 @@ class Rest:
         """What an update makes of a record; None where it changes nothing."""
         old = record.document()
         identity.require_match(call, wanted, old)
-        admission.prune(call, wanted, creating=False)
+        admission.conform(call, wanted, creating=False)
         identity.keep_identity(wanted, old)
         document = identity.separate_status(call, wanted, old)
         identity.check_finalizers(call, document, old)

@@ -1,0 +1,151 @@
+"""A server over a store in memory, and short ways to ask it."""
+
+import json
+from dataclasses import dataclass, field
+
+import pytest
+
+from corral.api.wire import Request, User
+from corral.server import ApiServer
+from corral.server.authn import ADMINISTRATOR
+from corral.store import Store
+
+MAPS = "/api/v1/namespaces/default/configmaps"
+PODS = "/api/v1/namespaces/default/pods"
+SETS = "/apis/kubevirt.io/v1/namespaces/default/virtualmachineinstancereplicasets"
+MACHINES = "/apis/kubevirt.io/v1/namespaces/default/virtualmachineinstances"
+MERGE = {"content-type": "application/merge-patch+json"}
+
+
+@dataclass
+class Answer:
+    """What came back, read."""
+
+    status: int
+    document: dict | None
+    text: str
+    headers: dict
+    warnings: list = field(default_factory=list)
+
+    def __getitem__(self, name):
+        return self.document[name]
+
+    @property
+    def metadata(self):
+        return self.document["metadata"]
+
+    @property
+    def names(self):
+        return [item["metadata"]["name"] for item in self.document["items"]]
+
+
+class Asker:
+    """Asks the server as one user."""
+
+    def __init__(self, server, user=ADMINISTRATOR):
+        self.server = server
+        self.user = user
+
+    def as_user(self, name, *groups):
+        return Asker(self.server, User(name=name, groups=(*groups, "system:authenticated")))
+
+    async def raw(self, method, path, body=None, headers=None):
+        path, _, query = path.partition("?")
+        if body is not None and not isinstance(body, bytes):
+            body = json.dumps(body).encode()
+        request = Request(
+            method=method,
+            path=path,
+            query=query,
+            headers=headers or {},
+            body=body or b"",
+            user=self.user,
+        )
+        return await self.server.handle(request)
+
+    async def __call__(self, method, path, body=None, headers=None):
+        response = await self.raw(method, path, body, headers)
+        assert isinstance(response.body, bytes), "a stream where an answer was expected"
+        kinds = dict(response.headers)
+        is_json = kinds.get("content-type", "").startswith("application/json")
+        return Answer(
+            response.status,
+            json.loads(response.body) if is_json and response.body else None,
+            response.body.decode(),
+            kinds,
+            [value for name, value in response.headers if name == "warning"],
+        )
+
+    async def patch(self, path, body, headers=MERGE):
+        return await self("PATCH", path, body, headers)
+
+    async def create(self, path, name, **fields):
+        labels = fields.pop("labels", None)
+        metadata = {"name": name, **({"labels": labels} if labels else {})}
+        answer = await self("POST", path, {"metadata": metadata, **fields})
+        assert answer.status == 201, answer.text
+        return answer.document
+
+    async def frames(self, path, headers=None):
+        """Everything that a watch tells until it ends."""
+        response = await self.raw("GET", path, headers=headers)
+        assert response.status == 200
+        text = b"".join([chunk async for chunk in response.body])
+        return [json.loads(line) for line in text.splitlines()]
+
+
+@pytest.fixture
+async def ask():
+    """An administrator's way to a server that has the namespace ``default``."""
+    store = Store.in_memory()
+    ask = Asker(ApiServer(store))
+    assert (
+        await ask("POST", "/api/v1/namespaces", {"metadata": {"name": "default"}})
+    ).status == 201
+    yield ask
+    await store.close()
+
+
+@pytest.fixture
+def replica_set():
+    """A replica set as users write it."""
+    return {
+        "apiVersion": "kubevirt.io/v1",
+        "kind": "VirtualMachineInstanceReplicaSet",
+        "metadata": {"name": "web"},
+        "spec": {
+            "replicas": 3,
+            "selector": {"matchLabels": {"app": "web"}},
+            "template": {"metadata": {"labels": {"app": "web"}}, "spec": machine_spec()},
+        },
+    }
+
+
+def machine_spec():
+    return {
+        "domain": {
+            "devices": {"disks": [{"name": "root", "disk": {"bus": "virtio"}}]},
+            "resources": {"requests": {"memory": "64M"}},
+        },
+        "volumes": [{"name": "root", "containerDisk": {"image": "demo"}}],
+    }
+
+
+@pytest.fixture
+def machine():
+    """A machine as users write it."""
+    return {
+        "apiVersion": "kubevirt.io/v1",
+        "kind": "VirtualMachineInstance",
+        "metadata": {"name": "vm", "labels": {"app": "web"}},
+        "spec": machine_spec(),
+    }
+
+
+@pytest.fixture
+def pod():
+    """A pod that a node runs."""
+    return {
+        "metadata": {"name": "pod"},
+        "spec": {"nodeName": "one", "containers": [{"name": "compute", "image": "demo"}]},
+    }

@@ -1,0 +1,342 @@
+"""Tests of create, get, update and patch."""
+
+import asyncio
+import re
+
+import pytest
+
+MAPS = "/api/v1/namespaces/default/configmaps"
+SETS = "/apis/kubevirt.io/v1/namespaces/default/virtualmachineinstancereplicasets"
+MACHINES = "/apis/kubevirt.io/v1/namespaces/default/virtualmachineinstances"
+PODS = "/api/v1/namespaces/default/pods"
+
+
+async def test_a_created_object_has_an_identity_and_is_found(ask):
+    made = await ask("POST", MAPS, {"metadata": {"name": "a"}, "data": {"x": "1"}})
+    assert made.status == 201
+    assert made["apiVersion"] == "v1"
+    assert made["kind"] == "ConfigMap"
+    assert made.metadata["namespace"] == "default"
+    assert re.fullmatch(r"[0-9a-f-]{36}", made.metadata["uid"])
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", made.metadata["creationTimestamp"])
+    found = await ask("GET", f"{MAPS}/a")
+    assert found.document == made.document
+    assert found.metadata["resourceVersion"] == "2"
+
+
+async def test_clients_cannot_choose_what_the_server_gives(ask):
+    sent = {
+        "name": "a",
+        "uid": "mine",
+        "generation": 7,
+        "deletionTimestamp": "2020-01-01T00:00:00Z",
+    }
+    made = await ask("POST", MAPS, {"metadata": sent})
+    assert made.metadata["uid"] != "mine"
+    assert not {"generation", "deletionTimestamp"} & set(made.metadata)
+
+
+async def test_generated_names_end_in_five_readable_letters_and_are_new(ask):
+    names = {
+        (await ask("POST", MAPS, {"metadata": {"generateName": "a-"}})).metadata["name"]
+        for _ in range(20)
+    }
+    assert len(names) == 20
+    assert all(re.fullmatch(r"a-[bcdfghjklmnpqrstvwxz2456789]{5}", name) for name in names)
+    long = await ask("POST", MAPS, {"metadata": {"generateName": "a" * 80}})
+    assert len(long.metadata["name"]) == 63
+
+
+async def test_a_name_is_needed(ask):
+    refused = await ask("POST", MAPS, {"metadata": {}})
+    assert (refused.status, refused["reason"]) == (422, "Invalid")
+    assert "name or generateName is required" in refused["message"]
+
+
+async def test_a_second_object_of_a_name_is_refused(ask):
+    await ask.create(MAPS, "a")
+    refused = await ask("POST", MAPS, {"metadata": {"name": "a"}})
+    assert (refused.status, refused["reason"]) == (409, "AlreadyExists")
+    assert refused["message"] == 'configmaps "a" already exists'
+    assert refused["details"] == {"name": "a", "kind": "configmaps"}
+
+
+async def test_of_many_who_create_one_name_at_once_one_succeeds(ask):
+    async with asyncio.TaskGroup() as group:
+        tasks = [
+            group.create_task(ask("POST", MAPS, {"metadata": {"name": "a"}})) for _ in range(20)
+        ]
+    assert sorted(task.result().status for task in tasks) == [201] + [409] * 19
+
+
+async def test_a_resource_version_on_create_is_refused(ask):
+    refused = await ask("POST", MAPS, {"metadata": {"name": "a", "resourceVersion": "1"}})
+    assert refused.status == 500
+    assert refused["message"] == "resourceVersion should not be set on objects to be created"
+
+
+async def test_a_namespace_must_exist_and_stay(ask):
+    refused = await ask("POST", "/api/v1/namespaces/nons/configmaps", {"metadata": {"name": "a"}})
+    assert (refused.status, refused["message"]) == (404, 'namespaces "nons" not found')
+    await ask("DELETE", "/api/v1/namespaces/default")
+    refused = await ask("POST", MAPS, {"metadata": {"name": "a"}})
+    assert (refused.status, refused["reason"]) == (403, "Forbidden")
+    assert refused["message"] == (
+        'configmaps "a" is forbidden: unable to create new content in namespace default '
+        "because it is being terminated"
+    )
+    assert refused["details"]["causes"][0]["reason"] == "NamespaceTerminating"
+
+
+async def test_a_namespace_in_the_body_must_be_that_of_the_path(ask):
+    refused = await ask("POST", MAPS, {"metadata": {"name": "a", "namespace": "other"}})
+    assert refused.status == 400
+    assert "does not match the namespace sent on the request" in refused["message"]
+
+
+@pytest.mark.parametrize(
+    ("body", "text"),
+    [
+        (b"{", "json parse error"),
+        (b"[]", "must be a JSON object"),
+        (b"", "no body"),
+        (b'{"metadata": 3}', "metadata"),
+        (b'{"apiVersion":"v2","kind":"ConfigMap","metadata":{"name":"a"}}', "API version"),
+        (b'{"apiVersion":"v1","kind":"Secret","metadata":{"name":"a"}}', "Secret"),
+        (b'{"metadata":{"name":"a","labels":{"a":3}}}', "labels"),
+        (b'{"metadata":{"name":"No!"}}', "metadata.name"),
+        (b"[" * 100_000, "depth"),
+    ],
+)
+async def test_a_malformed_body_is_refused_with_a_reason(ask, body, text):
+    refused = await ask("POST", MAPS, body)
+    assert refused.status in (400, 422), refused.text
+    assert text in refused["message"]
+
+
+async def test_an_unknown_media_type_is_refused(ask):
+    refused = await ask("POST", MAPS, b"<a/>", {"content-type": "text/xml"})
+    assert (refused.status, refused["reason"]) == (415, "UnsupportedMediaType")
+
+
+async def test_yaml_is_read(ask):
+    body = b"metadata:\n  name: a\ndata: {x: 'yes'}\n"
+    made = await ask("POST", MAPS, body, {"content-type": "application/yaml"})
+    assert made.status == 201
+    assert made["data"] == {"x": "yes"}
+
+
+async def test_too_large_a_body_is_refused(ask):
+    refused = await ask("POST", MAPS, b" " * (3 << 20) + b"{}")
+    assert (refused.status, refused["reason"]) == (413, "RequestEntityTooLarge")
+
+
+async def test_unknown_fields_are_dropped_with_a_warning_or_refused(ask):
+    body = {"metadata": {"name": "a"}, "dada": {}}
+    warned = await ask("POST", MAPS, body)
+    assert warned.warnings == ['299 - "unknown field \\"dada\\""']
+    assert "dada" not in warned.document
+    body["metadata"]["name"] = "b"
+    assert (await ask("POST", f"{MAPS}?fieldValidation=Ignore", body)).warnings == []
+    body["metadata"]["name"] = "c"
+    refused = await ask("POST", f"{MAPS}?fieldValidation=Strict", body)
+    assert refused.status == 400
+    assert refused["message"] == (
+        'ConfigMap in version "v1" cannot be handled as a ConfigMap: '
+        'strict decoding error: unknown field "dada"'
+    )
+    assert (await ask("POST", f"{MAPS}?fieldValidation=Maybe", body)).status == 400
+
+
+async def test_keys_that_stand_twice_are_refused_when_strict(ask):
+    body = b'{"metadata":{"name":"a"},"data":{"x":"1","x":"2"}}'
+    refused = await ask("POST", f"{MAPS}?fieldValidation=Strict", body)
+    assert refused.status == 400
+    assert 'duplicate field "data.x"' in refused["message"]
+
+
+async def test_kubevirts_kinds_never_take_unknown_fields(ask, replica_set):
+    replica_set["spec"]["replicaz"] = 3
+    refused = await ask("POST", SETS, replica_set)
+    assert (refused.status, refused["reason"]) == (422, "Invalid")
+    assert "denied the request" in refused["message"]
+    assert refused["details"]["causes"][0]["field"] == "spec.replicaz"
+
+
+async def test_a_dry_run_stores_nothing(ask):
+    made = await ask("POST", f"{MAPS}?dryRun=All", {"metadata": {"name": "a"}})
+    assert made.status == 201
+    assert made.metadata["uid"]
+    assert (await ask("GET", f"{MAPS}/a")).status == 404
+    refused = await ask("POST", f"{MAPS}?dryRun=Some", {"metadata": {"name": "a"}})
+    assert refused.status == 422
+    assert 'dryRun: Unsupported value: ["Some"]: supported values: "All"' in refused["message"]
+
+
+async def test_an_update_needs_the_newest_version(ask):
+    old = await ask.create(MAPS, "a")
+    new = await ask("PUT", f"{MAPS}/a", {**old, "data": {"x": "1"}})
+    assert new.status == 200
+    assert new["data"] == {"x": "1"}
+    refused = await ask("PUT", f"{MAPS}/a", {**old, "data": {"x": "2"}})
+    assert (refused.status, refused["reason"]) == (409, "Conflict")
+    assert refused["message"] == (
+        'Operation cannot be fulfilled on configmaps "a": the object has been modified; '
+        "please apply your changes to the latest version and try again"
+    )
+
+
+async def test_an_update_without_a_version_is_for_native_kinds_only(ask, replica_set):
+    await ask.create(MAPS, "a")
+    assert (await ask("PUT", f"{MAPS}/a", {"metadata": {"name": "a"}})).status == 200
+    await ask("POST", SETS, replica_set)
+    refused = await ask("PUT", f"{SETS}/web", replica_set)
+    assert refused.status == 422
+    assert "metadata.resourceVersion: Invalid value: 0: must be specified" in refused["message"]
+
+
+async def test_an_update_of_another_name_or_uid_is_refused(ask):
+    old = await ask.create(MAPS, "a")
+    renamed = await ask("PUT", f"{MAPS}/a", {"metadata": {"name": "b"}})
+    assert renamed.status == 400
+    other = {"metadata": {**old["metadata"], "uid": "another"}}
+    refused = await ask("PUT", f"{MAPS}/a", other)
+    assert refused.status == 409
+    assert "UID in precondition: another" in refused["message"]
+
+
+async def test_an_update_of_nothing_is_not_found(ask):
+    refused = await ask("PUT", f"{MAPS}/a", {"metadata": {"name": "a"}})
+    assert (refused.status, refused["message"]) == (404, 'configmaps "a" not found')
+    assert refused["details"] == {"name": "a", "kind": "configmaps"}
+
+
+async def test_identity_survives_updates(ask):
+    old = await ask.create(MAPS, "a")
+    new = await ask("PUT", f"{MAPS}/a", {"metadata": {"name": "a", "generateName": "x"}})
+    for field in ("uid", "creationTimestamp", "namespace"):
+        assert new.metadata[field] == old["metadata"][field]
+    assert "generateName" not in new.metadata
+
+
+async def test_a_write_that_changes_nothing_keeps_the_version(ask):
+    old = await ask.create(MAPS, "a", data={"x": "1"})
+    same = await ask("PUT", f"{MAPS}/a", old)
+    assert same.document == old
+    patched = await ask.patch(f"{MAPS}/a", {"data": {"x": "1"}})
+    assert patched.document == old
+
+
+async def test_the_generation_counts_changes_of_the_spec(ask, replica_set):
+    made = await ask("POST", SETS, replica_set)
+    assert made.metadata["generation"] == 1
+    labelled = await ask.patch(f"{SETS}/web", {"metadata": {"labels": {"a": "b"}}})
+    assert labelled.metadata["generation"] == 1
+    scaled = await ask.patch(f"{SETS}/web", {"spec": {"replicas": 5}})
+    assert scaled.metadata["generation"] == 2
+
+
+async def test_status_and_spec_are_written_apart(ask, replica_set):
+    replica_set["status"] = {"replicas": 9}
+    made = await ask("POST", SETS, replica_set)
+    assert "replicas" not in made.document.get("status", {})
+    both = {"spec": {"replicas": 4}, "status": {"replicas": 4}}
+    spec = await ask.patch(f"{SETS}/web", both)
+    assert spec["spec"]["replicas"] == 4
+    assert "replicas" not in spec.document.get("status", {})
+    status = await ask.patch(f"{SETS}/web/status", {**both, "spec": {"replicas": 7}})
+    assert status["spec"]["replicas"] == 4
+    assert status["status"]["replicas"] == 4
+    assert status.metadata["generation"] == 2
+    shown = await ask("GET", f"{SETS}/web/status")
+    assert shown.document == status.document
+
+
+async def test_the_three_kinds_of_patches(ask, pod, replica_set):
+    await ask("POST", PODS, pod)
+    strategic = {"content-type": "application/strategic-merge-patch+json"}
+    json_patch = {"content-type": "application/json-patch+json"}
+    for kind in ("Ready", "Initialized"):
+        added = {"status": {"conditions": [{"type": kind, "status": "True"}]}}
+        both = await ask.patch(f"{PODS}/pod/status", added, strategic)
+        assert both.status == 200, both.text
+    kinds = {each["type"] for each in both["status"]["conditions"]}
+    assert kinds == {"Ready", "Initialized"}
+    operations = [{"op": "add", "path": "/metadata/labels", "value": {"a": "b"}}]
+    assert (await ask.patch(f"{PODS}/pod", operations, json_patch)).metadata["labels"] == {"a": "b"}
+    await ask("POST", SETS, replica_set)
+    refused = await ask.patch(f"{SETS}/web", added, strategic)
+    assert refused.status == 415
+    assert "accepted media types include: application/json-patch+json" in refused["message"]
+
+
+async def test_patches_that_cannot_be_carried_out_are_refused(ask):
+    await ask.create(MAPS, "a")
+    json_patch = {"content-type": "application/json-patch+json"}
+    tested = [{"op": "test", "path": "/data", "value": {"x": "1"}}]
+    assert (await ask.patch(f"{MAPS}/a", tested, json_patch)).status == 422
+    assert (await ask.patch(f"{MAPS}/a", b"{", json_patch)).status == 400
+    assert (await ask.patch(f"{MAPS}/a", [])).status == 400
+    stale = {"metadata": {"resourceVersion": "1"}, "data": {"x": "1"}}
+    assert (await ask.patch(f"{MAPS}/a", stale)).status == 409
+
+
+async def test_patches_at_once_all_take_effect(ask):
+    await ask.create(MAPS, "a")
+    async with asyncio.TaskGroup() as group:
+        for number in range(20):
+            group.create_task(ask.patch(f"{MAPS}/a", {"data": {f"k{number}": "1"}}))
+    assert len((await ask("GET", f"{MAPS}/a"))["data"]) == 20
+
+
+async def test_other_versions_of_a_kind_are_the_same_object_with_a_warning(ask, machine):
+    await ask("POST", MACHINES, machine)
+    old = await ask("GET", f"{MACHINES.replace('/v1/', '/v1alpha3/')}/vm")
+    new = await ask("GET", f"{MACHINES}/vm")
+    assert old["apiVersion"] == "kubevirt.io/v1alpha3"
+    assert {**old.document, "apiVersion": "kubevirt.io/v1"} == new.document
+    assert old.warnings == [
+        '299 - "kubevirt.io/v1alpha3 is now deprecated and will be removed in a future release."'
+    ]
+    listed = await ask("GET", MACHINES.replace("/v1/", "/v1alpha3/"))
+    assert listed["items"][0]["apiVersion"] == "kubevirt.io/v1alpha3"
+
+
+async def test_events_are_one_storage_in_two_groups(ask):
+    await ask(
+        "POST",
+        "/api/v1/namespaces/default/events",
+        {
+            "metadata": {"name": "e"},
+            "involvedObject": {"kind": "Pod", "name": "pod", "namespace": "default"},
+            "message": "hello",
+            "reason": "Greeting",
+            "type": "Normal",
+        },
+    )
+    other = await ask("GET", "/apis/events.k8s.io/v1/namespaces/default/events/e")
+    assert other["apiVersion"] == "events.k8s.io/v1"
+    assert other["note"] == "hello"
+    assert other["regarding"]["name"] == "pod"
+    found = await ask("GET", "/api/v1/events?fieldSelector=involvedObject.name=pod")
+    assert found.names == ["e"]
+    regarding = await ask("GET", "/apis/events.k8s.io/v1/events?fieldSelector=regarding.name=pod")
+    assert regarding.names == ["e"]
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status"),
+    [
+        ("POST", f"{MAPS}/a", 405),
+        ("PUT", MAPS, 400),
+        ("PATCH", MAPS, 400),
+        ("TRACE", MAPS, 405),
+        ("GET", "/api/v1/configmaps/a", 400),
+        ("POST", "/api/v1/configmaps", 400),
+        ("DELETE", f"{SETS}/web/scale", 405),
+    ],
+)
+async def test_what_cannot_be_done_is_said(ask, method, path, status):
+    refused = await ask(method, path, {"metadata": {"name": "a"}})
+    assert refused.status == status, refused.text
+    assert refused["kind"] == "Status"
