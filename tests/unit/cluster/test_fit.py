@@ -1,0 +1,130 @@
+import msgspec
+import pytest
+from hypothesis import given, strategies as st
+from lightkube.models.core_v1 import Node, Pod
+
+from corral.cluster.scheduler.fit import Room, add_all, choose, faults, requests
+
+
+def pod(cpu="100m", memory="64Mi", **spec):
+    resources = {"requests": {"cpu": cpu, "memory": memory}}
+    container = {"name": "a", "image": "a", "resources": resources}
+    return msgspec.convert(
+        {"metadata": {"name": "p"}, "spec": {"containers": [container], **spec}}, Pod
+    )
+
+
+def room(name="node0", cpu="2", memory="1Gi", pods="110", ready="True", labels=None, **spec):
+    document = {
+        "metadata": {"name": name, "labels": labels or {}},
+        "spec": spec,
+        "status": {
+            "allocatable": {"cpu": cpu, "memory": memory, "pods": pods},
+            "conditions": [{"type": "Ready", "status": ready}],
+        },
+    }
+    return Room(msgspec.convert(document, Node))
+
+
+TAINT = {"key": "gone", "value": "", "effect": "NoSchedule"}
+IN_ZONE = {
+    "requiredDuringSchedulingIgnoredDuringExecution": {
+        "nodeSelectorTerms": [
+            {"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a"]}]}
+        ]
+    }
+}
+
+
+@pytest.mark.parametrize(
+    ("asked", "offered", "reason"),
+    [
+        (pod(cpu="3"), room(), "Insufficient cpu"),
+        (pod(memory="2Gi"), room(), "Insufficient memory"),
+        (pod(), room(pods="0"), "Too many pods"),
+        (pod(), room(unschedulable=True), "node(s) were unschedulable"),
+        (pod(), room(ready="Unknown"), "node(s) were not ready"),
+        (pod(), room(taints=[TAINT]), "node(s) had untolerated taint {gone: }"),
+        (
+            pod(nodeSelector={"zone": "b"}),
+            room(labels={"zone": "a"}),
+            "node(s) didn't match Pod's node affinity/selector",
+        ),
+        (
+            pod(affinity={"nodeAffinity": IN_ZONE}),
+            room(labels={"zone": "b"}),
+            "node(s) didn't match Pod's node affinity/selector",
+        ),
+    ],
+)
+def test_a_node_that_cannot_take_a_pod_says_why(asked, offered, reason):
+    assert faults(asked, offered, requests(asked)) == [reason]
+    assert choose(asked, [offered]).message == f"0/1 nodes are available: 1 {reason}."
+
+
+@pytest.mark.parametrize(
+    ("asked", "offered"),
+    [
+        (pod(), room()),
+        (pod(cpu="2", memory="1Gi"), room()),
+        (pod(tolerations=[{"operator": "Exists"}]), room(taints=[TAINT])),
+        (pod(tolerations=[{"key": "gone", "effect": "NoSchedule"}]), room(taints=[TAINT])),
+        (pod(), room(taints=[{**TAINT, "effect": "PreferNoSchedule"}])),
+        (pod(affinity={"nodeAffinity": IN_ZONE}), room(labels={"zone": "a"})),
+    ],
+)
+def test_a_node_that_can_is_chosen(asked, offered):
+    assert choose(asked, [offered]).node == "node0"
+
+
+def test_reasons_are_counted():
+    rooms = [room("a", cpu="1m"), room("b", cpu="1m"), room("c", unschedulable=True)]
+    assert choose(pod(), rooms).message == (
+        "0/3 nodes are available: 1 node(s) were unschedulable, 2 Insufficient cpu."
+    )
+    assert choose(pod(), []).message == "no nodes available to schedule pods"
+
+
+def test_what_is_avoided_and_what_is_preferred_weighs_more_than_room():
+    avoided = room("empty", taints=[{**TAINT, "effect": "PreferNoSchedule"}])
+    used = room("used")
+    used.used.update({"cpu": 10**9, "memory": 2**29 * 10**9})
+    assert choose(pod(), [avoided, used]).node == "used"
+    liked = {
+        "nodeAffinity": {
+            "preferredDuringSchedulingIgnoredDuringExecution": [
+                {
+                    "weight": 100,
+                    "preference": {"matchExpressions": [{"key": "ssd", "operator": "Exists"}]},
+                }
+            ]
+        }
+    }
+    ssd = room("ssd", labels={"ssd": "yes"})
+    ssd.used.update(used.used)
+    assert choose(pod(affinity=liked), [room("other"), ssd]).node == "ssd"
+
+
+def test_init_containers_count_only_where_they_ask_for_more():
+    init = {
+        "name": "i",
+        "image": "i",
+        "resources": {"requests": {"cpu": "1", "memory": "1Mi"}},
+    }
+    asked = requests(pod(initContainers=[init]))
+    assert asked["cpu"] == 10**9
+    assert asked["memory"] == 64 * 2**20 * 10**9
+
+
+@given(st.lists(st.integers(1, 900), max_size=40), st.integers(1, 4))
+def test_no_node_is_ever_overfilled(millis, nodes):
+    rooms = [room(f"n{number}", cpu="2") for number in range(nodes)]
+    for each in millis:
+        asked = pod(cpu=f"{each}m")
+        verdict = choose(asked, rooms)
+        if verdict.node:
+            chosen = next(one for one in rooms if one.name == verdict.node)
+            add_all(chosen.used, requests(asked).items(), 1)
+        else:
+            assert all(one.used["cpu"] + each * 10**6 > 2 * 10**9 for one in rooms)
+    assert all(one.used["cpu"] <= 2 * 10**9 for one in rooms)

@@ -1,0 +1,45 @@
+import asyncio
+
+import pytest
+
+from corral.api.errors import Forbidden
+from corral.reconcile.batch import AT_ONCE, each, slow_start
+
+pytestmark = pytest.mark.looptime
+
+
+async def test_everything_is_done_several_at_a_time(looptime):
+    running = most = done = 0
+
+    async def act(_):
+        nonlocal running, most, done
+        running += 1
+        most = max(most, running)
+        await asyncio.sleep(1)
+        running -= 1
+        done += 1
+
+    assert await each(range(3 * AT_ONCE), act) == []
+    assert (done, most, looptime) == (3 * AT_ONCE, AT_ONCE, 3)
+
+
+async def test_refusals_are_collected_and_stop_nothing():
+    async def act(number):
+        if number % 2:
+            raise Forbidden(str(number))
+
+    assert sorted(map(str, await each(range(6), act))) == ["1", "3", "5"]
+
+
+async def test_a_slow_start_ends_at_the_first_refusal():
+    tried = []
+
+    async def act(number):
+        tried.append(number)
+        if number == 4:
+            raise Forbidden("no")
+
+    count, refused = await slow_start(range(100), act)
+    assert count == len(tried) == 7
+    assert len(refused) == 1
+    assert await slow_start(range(100, 200), act) == (100, [])

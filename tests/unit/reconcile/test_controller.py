@@ -1,0 +1,90 @@
+import asyncio
+
+import pytest
+
+from corral.aio import Background
+from corral.api.errors import Conflict, Unavailable
+from corral.reconcile.controller import Controller, Result, Terminal
+from corral.reconcile.queue import WorkQueue
+
+pytestmark = pytest.mark.looptime
+
+
+class Ready:
+    async def synced(self):
+        await asyncio.sleep(5)
+
+
+async def times(looptime, reconcile, seconds):
+    queue = WorkQueue[str]()
+    started = []
+
+    async def noted(key):
+        started.append(round(float(looptime), 3))
+        return await reconcile(len(started))
+
+    controller = Controller("test", noted, queue=queue, sources=[Ready()])
+    queue.add("a")
+    async with Background() as tasks:
+        tasks.start(controller.run(), name="controller")
+        await asyncio.sleep(seconds)
+    return started
+
+
+async def test_nothing_is_worked_on_before_the_caches_are_filled(looptime):
+    async def done(_):
+        return None
+
+    assert await times(looptime, done, 100) == [5]
+
+
+@pytest.mark.parametrize("error", [Unavailable("away"), Conflict("old"), KeyError("a fault")])
+async def test_a_failure_is_retried_until_it_is_none(looptime, error):
+    async def fails_twice(attempt):
+        if attempt < 3:
+            raise error
+
+    assert await times(looptime, fails_twice, 100) == [5, 5.005, 5.015]
+
+
+async def test_what_cannot_be_mended_is_not_retried(looptime):
+    async def hopeless(_):
+        raise Terminal("spec.selector does not match")
+
+    assert await times(looptime, hopeless, 5000) == [5]
+
+
+async def test_a_result_says_when_to_look_again(looptime):
+    async def twice(attempt):
+        return Result(requeue_after=10) if attempt == 1 else None
+
+    assert await times(looptime, twice, 100) == [5, 15]
+
+
+async def test_a_stuck_reconcile_is_broken_off(looptime):
+    async def stuck(attempt):
+        if attempt == 1:
+            await asyncio.Event().wait()
+
+    assert await times(looptime, stuck, 1000) == [5, 305.005]
+
+
+async def test_one_key_is_never_worked_on_twice_at_once():
+    queue = WorkQueue[str]()
+    running = 0
+    most = 0
+
+    async def slow(_):
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        await asyncio.sleep(1)
+        running -= 1
+
+    controller = Controller("test", slow, queue=queue, sources=[], workers=4)
+    async with Background() as tasks:
+        tasks.start(controller.run(), name="controller")
+        for _ in range(10):
+            queue.add("a")
+            await asyncio.sleep(0.3)
+    assert most == 1

@@ -1,0 +1,86 @@
+import asyncio
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from lightkube.models.core_v1 import ConfigMap, Event
+
+from corral.aio import Background
+from corral.api.object import Key
+from corral.reconcile.events import BURST, COMBINED, Correlator, Events, Said
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def said(message="hello", name="a", reason="Greeted"):
+    return Said("test", "", ("v1", "ConfigMap", "default", name, "uid"), "Normal", reason, message)
+
+
+def test_the_same_event_is_counted():
+    correlator = Correlator()
+    first = correlator.telling(said(), NOW)
+    assert (first.count, first.name) == (1, "")
+    first.name = "a.1"
+    again = correlator.telling(said(), NOW + timedelta(seconds=1))
+    assert (again.count, again.name, again.first) == (2, "a.1", NOW)
+
+
+def test_many_different_messages_for_one_reason_become_one_event():
+    correlator = Correlator()
+    told = [correlator.telling(said(f"message {number}"), NOW).message for number in range(12)]
+    assert told[:9] == [f"message {number}" for number in range(9)]
+    assert told[9:] == [f"{COMBINED}message {number}" for number in range(9, 12)]
+    assert correlator.telling(said("message 12"), NOW).count == 4
+    later = NOW + timedelta(seconds=601)
+    assert correlator.telling(said("calm again"), later).message == "calm again"
+
+
+def test_an_object_about_which_too_much_is_told_falls_silent_and_recovers():
+    correlator = Correlator()
+    told = [correlator.telling(said("x", reason=f"R{n}"), NOW) for n in range(BURST + 5)]
+    assert [each is None for each in told] == [False] * BURST + [True] * 5
+    assert correlator.telling(said("x", name="b"), NOW) is not None
+    later = NOW + timedelta(seconds=300)
+    assert correlator.telling(said("x", reason="R"), later) is not None
+    assert correlator.telling(said("x", reason="S"), later) is None
+
+
+@pytest.mark.looptime
+async def test_events_are_written_as_kubectl_shows_them(client):
+    made = await client.create(ConfigMap, {"metadata": {"name": "a", "namespace": "default"}})
+    moment = NOW
+    events = Events(client, lambda: moment)
+    recorder = events.recorder("tester", "node0")
+    async with Background() as tasks:
+        tasks.start(events.run(), name="events")
+        for _ in range(3):
+            recorder.event(made, "Warning", "Failed", "it broke")
+            moment += timedelta(seconds=10)
+        await asyncio.sleep(1)
+        [event] = (await client.list(Event)).items
+        assert (event.type, event.reason, event.message) == ("Warning", "Failed", "it broke")
+        assert event.count == 3
+        assert event.source.component == "tester"
+        assert event.source.host == "node0"
+        assert event.involvedObject.uid == made.metadata.uid
+        assert event.involvedObject.kind == "ConfigMap"
+        assert (event.lastTimestamp - event.firstTimestamp).total_seconds() == 20
+        assert event.metadata.name.startswith("a.")
+        await client.delete(Event, Key("default", event.metadata.name))
+        recorder.event(made, "Warning", "Failed", "it broke")
+        await asyncio.sleep(1)
+        [event] = (await client.list(Event)).items
+        assert event.count == 1
+
+
+@pytest.mark.looptime
+async def test_events_never_hold_up_who_tells_them(client):
+    events = Events(client, lambda: NOW)
+    about = {"apiVersion": "v1", "kind": "Node", "name": "n", "uid": "n"}
+    for number in range(10_000):
+        events.recorder("tester").event(about, "Normal", "Noise", f"{number}")
+    async with Background() as tasks:
+        tasks.start(events.run(), name="events")
+        await asyncio.sleep(10)
+    written = (await client.list(Event)).items
+    assert 1 <= len(written) <= BURST
+    assert {event.metadata.namespace for event in written} == {"default"}

@@ -1,0 +1,39 @@
+from corral.reconcile.expectations import EXPIRY_SECONDS, Expectations
+
+
+class Time:
+    now = 0.0
+
+    def __call__(self):
+        return self.now
+
+
+def test_creations_are_counted_and_deletions_told_apart():
+    expectations = Expectations[str](Time())
+    assert expectations.unmet_seconds("a") == 0
+    expectations.expect("a", creations=2, deletions=["x"])
+    expectations.created("a")
+    expectations.deleted("a", "other")
+    assert expectations.unmet_seconds("a") == EXPIRY_SECONDS
+    expectations.created("a")
+    assert expectations.unmet_seconds("a") > 0
+    expectations.deleted("a", "x")
+    assert expectations.unmet_seconds("a") == 0
+    assert expectations.unmet_seconds("b") == 0
+
+
+def test_a_lost_event_is_waited_for_no_longer_than_five_minutes():
+    time = Time()
+    expectations = Expectations[str](time)
+    expectations.expect("a", creations=1)
+    time.now = 299
+    assert expectations.unmet_seconds("a") == 1
+    time.now = 300
+    assert expectations.unmet_seconds("a") == 0
+
+
+def test_what_was_expected_of_a_gone_object_is_forgotten():
+    expectations = Expectations[str](Time())
+    expectations.expect("a", creations=1)
+    expectations.forget("a")
+    assert expectations.unmet_seconds("a") == 0

@@ -1,0 +1,148 @@
+import asyncio
+
+import pytest
+from lightkube.models.core_v1 import ConfigMap
+
+from corral.aio import Background
+from corral.api.errors import Gone, Unavailable
+from corral.api.object import Key
+from corral.client.client import Client
+from corral.reconcile.informer import Informers
+from corral.reconcile.objects import key_of
+
+pytestmark = pytest.mark.looptime
+
+
+def config(name, **labels):
+    return {"metadata": {"name": name, "namespace": "default", "labels": labels}}
+
+
+def names(items):
+    return sorted(key_of(item).name for item in items)
+
+
+async def settle():
+    await asyncio.sleep(60)
+
+
+async def test_a_cache_follows_what_happens(client):
+    await client.create(ConfigMap, config("a", color="red"))
+    informers = Informers(client)
+    informer = informers.of(ConfigMap)
+    informer.index("color", lambda one: [one.metadata.labels["color"]])
+    seen = []
+    informer.handle(lambda old, new: seen.append((old and key_of(old), new and key_of(new))))
+    async with Background() as tasks:
+        tasks.start(informers.run(), name="informers")
+        await informer.synced()
+        assert names(informer.items()) == ["a"]
+        await client.create(ConfigMap, config("b", color="red"))
+        await settle()
+        assert names(informer.indexed("color", "red")) == ["a", "b"]
+        change = {"metadata": {"labels": {"color": "blue"}}}
+        await client.patch(ConfigMap, Key("default", "b"), change)
+        await settle()
+        assert names(informer.indexed("color", "red")) == ["a"]
+        assert names(informer.indexed("color", "blue")) == ["b"]
+        await client.delete(ConfigMap, Key("default", "a"))
+        await settle()
+        assert informer.get(Key("default", "a")) is None
+        assert informer.indexed("color", "red") == []
+    a, b = Key("default", "a"), Key("default", "b")
+    assert seen == [(None, a), (None, b), (b, b), (a, None)]
+
+
+async def test_one_cache_serves_all_who_ask_for_the_same(client):
+    informers = Informers(client)
+    assert informers.of(ConfigMap) is informers.of(ConfigMap)
+    assert informers.of(ConfigMap) is not informers.of(ConfigMap, fields="metadata.name=a")
+
+
+async def test_who_comes_late_is_told_what_is_there_and_runs_at_once(client):
+    await client.create(ConfigMap, config("a"))
+    informers = Informers(client)
+    async with Background() as tasks:
+        tasks.start(informers.run(), name="informers")
+        await asyncio.sleep(1)
+        informer = informers.of(ConfigMap)
+        await informer.synced()
+        seen = []
+        informer.handle(lambda old, new: seen.append((old, key_of(new).name)))
+        assert seen == [(None, "a")]
+
+
+class Troubled:
+    """A transport whose watches end in trouble for as long as there is some left."""
+
+    def __init__(self, inner, *trouble):
+        self.inner = inner
+        self.trouble = list(trouble)
+        self.lists = 0
+
+    async def send(self, request):
+        if "watch=" in request.query and self.trouble:
+            raise self.trouble.pop(0)
+        self.lists += "watch=" not in request.query
+        return await self.inner.send(request)
+
+
+async def test_a_watch_that_is_too_old_lists_again_and_misses_nothing(client):
+    await client.create(ConfigMap, config("gone"))
+    troubled = Troubled(client._transport)
+    informers = Informers(Client(troubled))
+    informer = informers.of(ConfigMap)
+    seen = []
+    informer.handle(
+        lambda old, new: seen.append((old and key_of(old).name, new and key_of(new).name))
+    )
+    async with Background() as tasks:
+        tasks.start(informers.run(), name="informers")
+        await informer.synced()
+        troubled.trouble = [Gone("too old")] * 3
+        await asyncio.sleep(700)  # the watch has ended; its successors are refused
+        await client.delete(ConfigMap, Key("default", "gone"))
+        await client.create(ConfigMap, config("new"))
+        await settle()
+    assert names(informer.items()) == ["new"]
+    assert seen == [(None, "gone"), ("gone", None), (None, "new")]
+    assert troubled.lists == 4
+
+
+async def test_a_server_that_is_away_is_asked_less_and_less_often(client, looptime):
+    class Away:
+        asked = []
+
+        async def send(self, request):
+            self.asked.append(float(looptime))
+            raise Unavailable("away")
+
+    informers = Informers(Client(Away()))
+    informer = informers.of(ConfigMap)
+    async with Background() as tasks:
+        tasks.start(informers.run(), name="informers")
+        await asyncio.sleep(300)
+    assert not informer.has_synced
+    pauses = [later - sooner for sooner, later in zip(Away.asked, Away.asked[1:], strict=False)]
+    assert 10 <= len(pauses) <= 25
+    assert pauses[0] <= 0.8
+    assert max(pauses) <= 30
+    assert min(pauses[-3:]) >= 15
+
+
+async def test_an_object_of_the_same_name_but_another_uid_is_another_object(client):
+    await client.create(ConfigMap, config("a"))
+    troubled = Troubled(client._transport)
+    informers = Informers(Client(troubled))
+    informer = informers.of(ConfigMap)
+    seen = []
+    informer.handle(lambda old, new: seen.append((bool(old), bool(new))))
+    async with Background() as tasks:
+        tasks.start(informers.run(), name="informers")
+        await informer.synced()
+        troubled.trouble = [Gone("too old")]
+        await asyncio.sleep(598)
+        troubled.trouble = [Unavailable("away")] * 3 + [Gone("too old")]
+        await client.delete(ConfigMap, Key("default", "a"))
+        await client.create(ConfigMap, config("a"))
+        await settle()
+    assert seen == [(False, True), (True, False), (False, True)]
