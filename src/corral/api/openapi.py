@@ -191,6 +191,8 @@ class _Components:
     def property(self, name: str, schema: Schema, text: str, holder: str | None) -> Schema:
         schema = self.resolved(schema, name)
         if "$ref" in schema and text:
+            if self.says_as_much(schema["$ref"], text):
+                return schema
             schema = {"allOf": [schema]}  # what stands beside $ref is ignored
         if text:
             schema = {"description": text} | schema
@@ -199,6 +201,11 @@ class _Components:
             if merged.key:
                 schema["x-kubernetes-patch-merge-key"] = merged.key
         return schema
+
+    def says_as_much(self, reference: str, text: str) -> bool:
+        """Whether what is referred to describes itself in the same words."""
+        about: str = self.schemas[reference.removeprefix(_REFERENCE)].get("description", "")
+        return about.casefold() == text.casefold()
 
     def resolved(self, schema: Schema, field: str) -> Schema:
         """A schema with references in place of Structs and of Kubernetes' two odd scalars."""

@@ -1,0 +1,325 @@
+import base64
+import json
+
+import pytest
+from hypothesis import given, settings, strategies as st
+
+from corral.api.errors import BadRequest
+from corral.api.protobuf import decode
+from corral.api.protobuf.numbers import KINDS, NUMBERS
+from corral.api.protobuf.reader import _layout
+
+MAGIC = b"k8s\0"
+
+# What kubectl 1.37 sent.
+SENT = [
+    (
+        (
+            "6b3873000a0f0a02763112094e616d657370616365121b0a130a0372656312001a0022002a00320038004200"
+            "12001a020a001a002200"
+        ),
+        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "rec"}},
+    ),
+    (
+        (
+            "6b3873000a0f0a0276311209436f6e6669674d617012270a110a016312001a0022002a0032003800420012060a"
+            "01611201621a0a0a0362696e1203ff00011a002200"
+        ),
+        {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": {"name": "c"},
+            "data": {"a": "b"},
+            "binaryData": {"bin": "/wAB"},
+        },
+    ),
+    (
+        (
+            "6b3873000a0c0a027631120653656372657412210a110a017312001a0022002a0032003800420012070a017012"
+            "0270771a03782f791a002200"
+        ),
+        {
+            "apiVersion": "v1",
+            "kind": "Secret",
+            "metadata": {"name": "s"},
+            "data": {"p": "cHc="},
+            "type": "x/y",
+        },
+    ),
+    (
+        (
+            "6b3873000a280a1861757468656e7469636174696f6e2e6b38732e696f2f7631120c546f6b656e526571756573"
+            "74122e0a100a0012001a0022002a0032003800420012141a0f0a03506f64120276311a017022017520901c1a04"
+            "0a0012001a002200"
+        ),
+        {
+            "apiVersion": "authentication.k8s.io/v1",
+            "kind": "TokenRequest",
+            "metadata": {},
+            "spec": {
+                "boundObjectRef": {"kind": "Pod", "apiVersion": "v1", "name": "p", "uid": "u"},
+                "expirationSeconds": 3600,
+            },
+        },
+    ),
+    (
+        (
+            "6b3873000a320a17617574686f72697a6174696f6e2e6b38732e696f2f7631121753656c665375626a65637441"
+            "636365737352657669657712420a100a0012001a0022002a0032003800420012240a220a0764656661756c7412"
+            "066372656174651a0022002a04706f647332003a036c6f671a08080012001a0020001a002200"
+        ),
+        {
+            "apiVersion": "authorization.k8s.io/v1",
+            "kind": "SelfSubjectAccessReview",
+            "metadata": {},
+            "spec": {
+                "resourceAttributes": {
+                    "namespace": "default",
+                    "verb": "create",
+                    "resource": "pods",
+                    "name": "log",
+                }
+            },
+        },
+    ),
+]
+
+
+def number(value):
+    value &= 2**64 - 1
+    data = bytearray()
+    while value >= 0x80:
+        data.append(value & 0x7F | 0x80)
+        value >>= 7
+    return bytes([*data, value])
+
+
+def message(*fields):
+    """Encodes (number, value) pairs: ints as varints, text and bytes with their length."""
+    data = b""
+    for key, value in fields:
+        if isinstance(value, int):
+            data += number(key << 3) + number(value)
+        else:
+            raw = value.encode() if isinstance(value, str) else value
+            data += number(key << 3 | 2) + number(len(raw)) + raw
+    return data
+
+
+def body(api_version, kind, raw, *rest):
+    return MAGIC + message((1, message((1, api_version), (2, kind))), (2, raw), *rest)
+
+
+@pytest.mark.parametrize(("sent", "document"), SENT)
+def test_what_kubectl_sends_is_read(sent, document):
+    read = decode(bytes.fromhex(sent))
+    assert {key: read[key] for key in document} == document
+    assert set(read) - set(document) <= {"spec", "status"}
+
+
+def test_a_pod_is_read():
+    container = message(
+        (1, "c"),
+        (2, "image"),
+        (3, "sh"),
+        (3, "-c"),
+        (6, message((1, ""), (2, 0), (3, 80))),
+        (7, message((1, "A"), (2, ""))),
+        (
+            7,
+            message(
+                (1, "B"),
+                (3, message((4, message((1, message((1, "secret"))), (2, "key"), (3, 0))))),
+            ),
+        ),
+        (8, message((1, message((1, "cpu"), (2, message((1, "500m"))))))),
+        (
+            11,
+            message(
+                (1, message((2, message((1, "/"), (2, message((1, 0), (2, 80), (3, ""))))))), (2, 5)
+            ),
+        ),
+        (12, message((2, message((2, message((2, message((1, 1), (2, 0), (3, "web"))))))))),
+        (15, message((4, 0), (5, 0))),
+        (16, 0),
+        (18, 1),
+    )
+    spec = message(
+        (1, message((1, "v"), (2, message((2, message((1, ""), (2, message((1, "1Gi"))))))))),
+        (2, container),
+        (4, 0),
+        (7, message((1, "zone"), (2, "a"))),
+        (10, ""),
+        (11, 0),
+        (14, message((4, number(7) + number(8)))),
+        (21, 0),
+        (22, message((1, "k"), (5, -1))),
+    )
+    meta = message(
+        (1, "p"),
+        (8, b""),
+        (9, message((1, 1_700_000_000), (2, 5))),
+        (10, 0),
+        (13, message((1, "K"), (3, "o"), (4, "u"), (5, "v1"), (6, 1), (7, 0))),
+        (17, message((1, "me"), (7, message((1, '{"f:spec":{}}'))))),
+    )
+    assert decode(body("v1", "Pod", message((1, meta), (2, spec)))) == {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": "p",
+            "deletionTimestamp": "2023-11-14T22:13:20Z",
+            "deletionGracePeriodSeconds": 0,
+            "ownerReferences": [
+                {
+                    "apiVersion": "v1",
+                    "kind": "K",
+                    "name": "o",
+                    "uid": "u",
+                    "controller": True,
+                    "blockOwnerDeletion": False,
+                }
+            ],
+            "managedFields": [{"manager": "me", "fieldsV1": {"f:spec": {}}}],
+        },
+        "spec": {
+            "volumes": [{"name": "v", "emptyDir": {"sizeLimit": "1Gi"}}],
+            "containers": [
+                {
+                    "name": "c",
+                    "image": "image",
+                    "command": ["sh", "-c"],
+                    "ports": [{"containerPort": 80}],
+                    "env": [
+                        {"name": "A"},
+                        {
+                            "name": "B",
+                            "valueFrom": {
+                                "secretKeyRef": {"name": "secret", "key": "key", "optional": False}
+                            },
+                        },
+                    ],
+                    "resources": {"limits": {"cpu": "500m"}},
+                    "readinessProbe": {
+                        "httpGet": {"path": "/", "port": 80},
+                        "initialDelaySeconds": 5,
+                    },
+                    "lifecycle": {"preStop": {"httpGet": {"port": "web"}}},
+                    "securityContext": {"runAsUser": 0, "runAsNonRoot": False},
+                    "tty": True,
+                }
+            ],
+            "terminationGracePeriodSeconds": 0,
+            "nodeSelector": {"zone": "a"},
+            "securityContext": {"supplementalGroups": [7, 8]},
+            "automountServiceAccountToken": False,
+            "tolerations": [{"key": "k", "tolerationSeconds": -1}],
+        },
+    }
+
+
+def test_micro_times_and_delete_options():
+    lease = message(
+        (2, message((1, "me"), (2, 15), (4, message((1, 1_700_000_000), (2, 1_234_000)))))
+    )
+    assert decode(body("coordination.k8s.io/v1", "Lease", lease))["spec"] == {
+        "holderIdentity": "me",
+        "leaseDurationSeconds": 15,
+        "renewTime": "2023-11-14T22:13:20.001234Z",
+    }
+    options = message((1, 0), (2, message((1, "uid"))), (4, "Background"))
+    assert decode(body("v1", "DeleteOptions", options)) == {
+        "apiVersion": "v1",
+        "kind": "DeleteOptions",
+        "gracePeriodSeconds": 0,
+        "preconditions": {"uid": "uid"},
+        "propagationPolicy": "Background",
+    }
+
+
+@pytest.mark.parametrize(
+    ("sent", "fault"),
+    [
+        (b"", "magic"),
+        (b'{"kind":"Pod"}', "magic"),
+        (MAGIC, "read as JSON only"),
+        (MAGIC + b"\x0a\x7f", "longer than its message"),
+        (
+            body("apps/v1", "Deployment", b""),
+            "Deployment in version 'apps/v1' is read as JSON only",
+        ),
+        (body("v1", "Pod", b"\xff"), "does not end"),
+        (body("v1", "Pod", message((1, 5))), "a number stands where"),
+        (body("v1", "Pod", message((2, message((4, b"x"))))), "stands where a number must be"),
+        (body("v1", "Pod", message((2, message((99, "x"))))), "field 99 of core_v1.PodSpec"),
+        (body("v1", "Pod", message((1, message((1, b"\xff"))))), "can't decode"),
+        (body("v1", "Pod", message((1, message((8, message((1, -5))))))), "no time since 1970"),
+        (body("v1", "Pod", message((1, message((8, message((1, 2**62))))))), "no time since 1970"),
+        (body("v1", "Pod", b"", (3, "gzip")), "compressed"),
+        (body("v1", "Pod", b"", (4, "application/json")), "compressed"),
+    ],
+)
+def test_what_cannot_be_read_is_a_bad_request(sent, fault):
+    with pytest.raises(BadRequest, match=fault):
+        decode(sent)
+
+
+def test_a_new_field_that_says_nothing_is_passed_over():
+    pod = message((2, message((98, 0), (99, b""))))
+    assert decode(body("v1", "Pod", pod))["spec"] == {}
+
+
+def test_every_name_in_the_tables_is_a_field_of_its_type():
+    # _layout raises KeyError for a name that is no field, and for a type without numbers.
+    seen, todo = set(), list(KINDS.values())
+    while todo:
+        name = todo.pop()
+        if name in seen:
+            continue
+        seen.add(name)
+        waiting = [_layout(name)]
+        while waiting:
+            for field in waiting.pop().fields.values():
+                if field.inlined is not None:
+                    seen.add(field.inlined.name)
+                    waiting.append(field.inlined)
+                    continue
+                inner = field.schema.get("items", field.schema)
+                todo += [inner["$struct"]] if "$struct" in inner else []
+    assert seen == set(NUMBERS)
+
+
+@settings(max_examples=200)
+@given(
+    st.sampled_from(sorted(KINDS)),
+    st.recursive(
+        st.lists(
+            st.tuples(st.integers(1, 25), st.integers(0, 2**64 - 1) | st.binary(max_size=4)),
+            max_size=4,
+        ).map(lambda pairs: message(*pairs)),
+        lambda inner: st.lists(st.tuples(st.integers(1, 25), inner), max_size=4).map(
+            lambda pairs: message(*pairs)
+        ),
+    ),
+)
+def test_any_message_is_a_document_or_a_bad_request(kind, raw):
+    try:
+        document = decode(body(*kind, raw))
+    except BadRequest:
+        return
+    assert json.loads(json.dumps(document)) == document
+
+
+@given(st.sampled_from(SENT), st.data())
+def test_any_torn_or_flipped_body_is_a_document_or_a_bad_request(sent, data):
+    whole = bytearray.fromhex(sent[0])
+    place = data.draw(st.integers(0, len(whole) - 1))
+    whole[place] = data.draw(st.integers(0, 255))
+    torn = bytes(whole[: data.draw(st.integers(0, len(whole)))])
+    try:
+        document = decode(torn)
+    except BadRequest:
+        return
+    assert isinstance(document, dict)
+    for value in document.get("binaryData", {}).values():
+        base64.b64decode(value, validate=True)
