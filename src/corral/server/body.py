@@ -4,6 +4,7 @@ from corral.api import yaml
 from corral.api.encoding import decode_json, duplicate_keys
 from corral.api.errors import BadRequest, UnsupportedMedia
 from corral.api.object import Document
+from corral.api.protobuf import reader as protobuf
 from corral.server.call import Call
 
 JSON = "application/json"
@@ -26,6 +27,8 @@ def read(call: Call) -> Document:
         return decode_json(body, call.kind.name)
     if kind == YAML:
         return yaml.load(body)
+    if kind == PROTOBUF and call.kind.native:
+        return protobuf.decode(body)
     accepted = [JSON, YAML] + ([PROTOBUF] if call.kind.native else [])
     raise UnsupportedMedia(
         "the body of the request was in an unknown format - accepted media types include: "

@@ -71,10 +71,7 @@ def _refused(field: str, message: str) -> Invalid:
 
 
 async def watch(rest: Rest, call: Call) -> Response:
-    """A stream of frames, one JSON object a line.
-
-    The watch is open when this returns: nothing that happens from then on is missed.
-    """
+    """A stream of frames, one JSON object a line."""
     store, presenter = rest.store, rest.presenter(call)
     selector = Selector(call.kind, call.query)
     if call.name:
@@ -83,50 +80,46 @@ async def watch(rest: Rest, call: Call) -> Response:
     if asked.since is None:
         await lists.reach(store, asked.not_older_than)
     frames = Frames(call, presenter, selector)
-    present: list[Record] = []
-    since = asked.since
-    if since is None:
-        present = store.objects(storage(call.kind), call.namespace)
-        since = store.revision
-    try:
-        changes = store.watch(storage(call.kind), since, call.namespace)
-    except Gone as gone:
-        return Response(headers=list(JSON_HEADERS), body=_one(frames.error(gone)))
-    stream = _stream(store, changes, frames, asked, present)
-    return Response(headers=list(JSON_HEADERS), body=stream)
-
-
-async def _one(frame: bytes) -> AsyncGenerator[bytes, None]:
-    yield frame
+    return Response(headers=list(JSON_HEADERS), body=_stream(store, call, frames, asked))
 
 
 async def _stream(
-    store: Store,
-    changes: Watch,
-    frames: "Frames",
-    asked: Wanted,
-    present: list[Record],
+    store: Store, call: Call, frames: "Frames", asked: Wanted
 ) -> AsyncGenerator[bytes, None]:
-    reached = store.revision if asked.since is None else asked.since
+    kind, since = storage(call.kind), asked.since
     clock = asyncio.get_running_loop().time
     end = clock() + asked.seconds
+    present: list[Record] = []
+    if since is None:
+        present, since = store.objects(kind, call.namespace), store.revision
+    try:
+        changes = store.watch(kind, since, call.namespace)
+    except Gone as gone:
+        yield frames.error(gone)
+        return
     try:
         if first := frames.initial(present):
             yield first
         if asked.end_of_initial:
-            yield frames.bookmark(reached, end_of_initial=True)
-        while (left := end - clock()) > 0 and not changes.finished:
-            events = await changes.take(min(left, BOOKMARK_SECONDS))
-            if events:
-                reached = events[-1].revision
-                if chunk := frames.changes(events):
-                    yield chunk
-            elif asked.bookmarks and not changes.ended:
-                # all that was committed has been taken: nothing was ready
-                reached = max(reached, store.revision)
-                yield frames.bookmark(reached)
+            yield frames.bookmark(since, end_of_initial=True)
+        async for piece in _changes(store, changes, frames, asked, end):
+            yield piece
     finally:
         changes.close()
+
+
+async def _changes(
+    store: Store, changes: Watch, frames: "Frames", asked: Wanted, end: float
+) -> AsyncGenerator[bytes, None]:
+    clock = asyncio.get_running_loop().time
+    while (left := end - clock()) > 0 and not changes.finished:
+        events = await changes.take(min(left, BOOKMARK_SECONDS))
+        if events:
+            if chunk := frames.changes(events):
+                yield chunk
+        elif asked.bookmarks and not changes.ended:
+            # nothing waits, so all that is committed was told, or is of no concern here
+            yield frames.bookmark(max(store.revision, asked.since or 0))
 
 
 class Frames:

@@ -1,0 +1,145 @@
+"""Tests of deletion: at once, gracefully, with finalizers, of collections."""
+
+from corral.api.time import parse_rfc3339
+
+MAPS = "/api/v1/namespaces/default/configmaps"
+PODS = "/api/v1/namespaces/default/pods"
+SETS = "/apis/kubevirt.io/v1/namespaces/default/virtualmachineinstancereplicasets"
+SPACES = "/api/v1/namespaces"
+
+
+async def test_an_object_that_nothing_holds_is_gone_at_once(ask):
+    made = await ask.create(MAPS, "a")
+    answer = await ask("DELETE", f"{MAPS}/a", {"propagationPolicy": "Background"})
+    assert answer.status == 200
+    assert answer["status"] == "Success"
+    assert answer["details"] == {
+        "name": "a",
+        "kind": "configmaps",
+        "uid": made["metadata"]["uid"],
+    }
+    assert (await ask("GET", f"{MAPS}/a")).status == 404
+    assert (await ask("DELETE", f"{MAPS}/a")).status == 404
+
+
+async def test_preconditions_name_what_differs(ask, replica_set):
+    made = await ask("POST", SETS, replica_set)
+    wrong = {"preconditions": {"resourceVersion": "1"}}
+    refused = await ask("DELETE", f"{SETS}/web", wrong)
+    assert (refused.status, refused["reason"]) == (409, "Conflict")
+    revision = made.metadata["resourceVersion"]
+    assert refused["message"] == (
+        'Operation cannot be fulfilled on VirtualMachineInstanceReplicaSet.kubevirt.io "web": the '
+        f"ResourceVersion in the precondition (1) does not match the ResourceVersion in record "
+        f"({revision}). The object might have been modified"
+    )
+    other = await ask("DELETE", f"{SETS}/web", {"preconditions": {"uid": "other"}})
+    assert other.status == 409
+    right = {"preconditions": {"uid": made.metadata["uid"], "resourceVersion": revision}}
+    assert (await ask("DELETE", f"{SETS}/web", right)).status == 200
+
+
+async def test_finalizers_hold_an_object_until_the_last_is_gone(ask, replica_set):
+    replica_set["metadata"]["finalizers"] = ["example.com/a", "example.com/b"]
+    await ask("POST", SETS, replica_set)
+    held = await ask("DELETE", f"{SETS}/web")
+    assert held["kind"] == "VirtualMachineInstanceReplicaSet"
+    assert held.metadata["deletionTimestamp"]
+    assert held.metadata["deletionGracePeriodSeconds"] == 0
+    again = await ask("DELETE", f"{SETS}/web")
+    assert again.metadata["resourceVersion"] == held.metadata["resourceVersion"]
+    one = {"metadata": {"finalizers": ["example.com/b"]}}
+    assert (await ask.patch(f"{SETS}/web", one)).status == 200
+    more = {"metadata": {"finalizers": ["example.com/b", "example.com/c"]}}
+    refused = await ask.patch(f"{SETS}/web", more)
+    assert refused.status == 422
+    assert 'found new finalizers []string{"example.com/c"}' in refused["message"]
+    assert (await ask.patch(f"{SETS}/web", {"metadata": {"finalizers": None}})).status == 200
+    assert (await ask("GET", f"{SETS}/web")).status == 404
+
+
+async def test_the_policy_becomes_a_finalizer_for_the_collector(ask, replica_set):
+    for policy, finalizer in (("Foreground", "foregroundDeletion"), ("Orphan", "orphan")):
+        replica_set["metadata"]["name"] = policy.lower()
+        await ask("POST", SETS, replica_set)
+        held = await ask("DELETE", f"{SETS}/{policy.lower()}", {"propagationPolicy": policy})
+        assert held.metadata["finalizers"] == [finalizer]
+        assert held.metadata["generation"] == 2
+    gone = await ask("DELETE", f"{SETS}/orphan", {"propagationPolicy": "Background"})
+    assert gone["status"] == "Success"
+    refused = await ask("DELETE", f"{SETS}/foreground", {"propagationPolicy": "Sideways"})
+    assert refused.status == 422
+    assert 'propagationPolicy: Unsupported value: "Sideways"' in refused["message"]
+
+
+async def test_a_running_pod_gets_its_grace_period(ask, pod):
+    await ask("POST", PODS, pod)
+    held = await ask("DELETE", f"{PODS}/pod", {"gracePeriodSeconds": 30})
+    assert held["kind"] == "Pod"
+    assert held.metadata["deletionGracePeriodSeconds"] == 30
+    begun = parse_rfc3339(held.metadata["creationTimestamp"])
+    until = parse_rfc3339(held.metadata["deletionTimestamp"])
+    assert 29 <= (until - begun).total_seconds() <= 32
+    longer = await ask("DELETE", f"{PODS}/pod", {"gracePeriodSeconds": 60})
+    assert longer.metadata["deletionTimestamp"] == held.metadata["deletionTimestamp"]
+    shorter = await ask("DELETE", f"{PODS}/pod", {"gracePeriodSeconds": 1})
+    assert shorter.metadata["deletionGracePeriodSeconds"] == 1
+    gone = await ask("DELETE", f"{PODS}/pod?gracePeriodSeconds=0")
+    assert gone["kind"] == "Pod"
+    assert (await ask("GET", f"{PODS}/pod")).status == 404
+
+
+async def test_a_pod_with_a_grace_period_outlives_its_finalizers(ask, pod):
+    pod["metadata"]["finalizers"] = ["example.com/a"]
+    await ask("POST", PODS, pod)
+    await ask("DELETE", f"{PODS}/pod", {"gracePeriodSeconds": 30})
+    await ask.patch(f"{PODS}/pod", {"metadata": {"finalizers": []}})
+    assert (await ask("GET", f"{PODS}/pod")).status == 200
+    await ask("DELETE", f"{PODS}/pod", {"gracePeriodSeconds": 0})
+    assert (await ask("GET", f"{PODS}/pod")).status == 404
+
+
+async def test_a_pod_that_no_node_runs_is_gone_at_once(ask, pod):
+    del pod["spec"]["nodeName"]
+    await ask("POST", PODS, pod)
+    assert (await ask("DELETE", f"{PODS}/pod")).status == 200
+    assert (await ask("GET", f"{PODS}/pod")).status == 404
+
+
+async def test_a_namespace_waits_until_it_is_empty(ask):
+    held = await ask("DELETE", f"{SPACES}/default")
+    assert held["kind"] == "Namespace"
+    assert held["status"]["phase"] == "Terminating"
+    again = await ask("DELETE", f"{SPACES}/default")
+    assert again.status == 409
+    taken = await ask("POST", SPACES, {"metadata": {"name": "default"}})
+    assert taken["message"] == 'object is being deleted: namespaces "default" already exists'
+    empty = {"metadata": {"name": "default"}, "spec": {"finalizers": []}}
+    assert (await ask("PUT", f"{SPACES}/default/finalize", empty)).status == 200
+    assert (await ask("GET", f"{SPACES}/default")).status == 404
+
+
+async def test_a_dry_run_deletes_nothing(ask, replica_set):
+    await ask.create(MAPS, "a")
+    assert (await ask("DELETE", f"{MAPS}/a", {"dryRun": ["All"]}))["status"] == "Success"
+    await ask("POST", SETS, replica_set)
+    held = await ask("DELETE", f"{SETS}/web?dryRun=All", {"propagationPolicy": "Orphan"})
+    assert held.metadata["finalizers"] == ["orphan"]
+    assert (await ask("GET", f"{MAPS}/a")).status == 200
+    assert "finalizers" not in (await ask("GET", f"{SETS}/web")).metadata
+
+
+async def test_a_collection_goes_by_its_selector(ask):
+    for name, app in (("a", "web"), ("b", "web"), ("c", "db")):
+        await ask.create(MAPS, name, labels={"app": app})
+    gone = await ask("DELETE", f"{MAPS}?labelSelector=app%3Dweb")
+    assert gone.names == ["a", "b"]
+    assert (await ask("GET", MAPS)).names == ["c"]
+
+
+async def test_options_that_cannot_be_read_are_refused(ask):
+    await ask.create(MAPS, "a")
+    assert (await ask("DELETE", f"{MAPS}/a", b"{")).status == 400
+    assert (await ask("DELETE", f"{MAPS}/a", {"gracePeriodSeconds": "x"})).status == 400
+    assert (await ask("DELETE", f"{MAPS}/a?gracePeriodSeconds=-1")).status == 400
+    assert (await ask("GET", f"{MAPS}/a")).status == 200

@@ -1,0 +1,178 @@
+"""Tests of lists: selectors, pages, revisions, and the forms of answers."""
+
+import pytest
+from hypothesis import given, strategies as st
+
+from corral.api.errors import BadRequest
+from corral.api.object import Key
+from corral.server.lists import Continue
+
+MAPS = "/api/v1/namespaces/default/configmaps"
+SETS = "/apis/kubevirt.io/v1/namespaces/default/virtualmachineinstancereplicasets"
+PODS = "/api/v1/namespaces/default/pods"
+TABLE = {"accept": "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"}
+METADATA = {"accept": "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io"}
+
+
+async def fill(ask, count=5):
+    for number in range(count):
+        labels = {"even": str(number % 2 == 0).lower()}
+        await ask.create(MAPS, f"m{number}", labels=labels, data={"n": str(number)})
+
+
+async def test_a_list_tells_its_kind_and_revision(ask):
+    empty = await ask("GET", MAPS)
+    assert empty.document == {
+        "kind": "ConfigMapList",
+        "apiVersion": "v1",
+        "metadata": {"resourceVersion": "1"},
+        "items": [],
+    }
+    await fill(ask, 2)
+    listed = await ask("GET", MAPS)
+    assert listed.names == ["m0", "m1"]
+    assert listed.metadata["resourceVersion"] == "3"
+    assert listed["items"][0]["kind"] == "ConfigMap"
+
+
+async def test_a_list_in_a_namespace_that_does_not_exist_is_empty(ask):
+    assert (await ask("GET", "/api/v1/namespaces/nons/configmaps")).names == []
+
+
+async def test_selectors_choose(ask, pod):
+    await fill(ask)
+    assert (await ask("GET", f"{MAPS}?labelSelector=even%3Dtrue")).names == ["m0", "m2", "m4"]
+    assert (await ask("GET", f"{MAPS}?labelSelector=even+notin+(true)")).names == ["m1", "m3"]
+    assert (await ask("GET", f"{MAPS}?fieldSelector=metadata.name%3Dm2")).names == ["m2"]
+    assert len((await ask("GET", f"{MAPS}?fieldSelector=metadata.name%21%3Dm2")).names) == 4
+    await ask("POST", PODS, pod)
+    assert (await ask("GET", "/api/v1/pods?fieldSelector=spec.nodeName%3Done")).names == ["pod"]
+    assert (await ask("GET", "/api/v1/pods?fieldSelector=spec.nodeName%3Dtwo")).names == []
+
+
+@pytest.mark.parametrize(
+    ("query", "text"),
+    [
+        ("labelSelector=a+in", "unable to parse requirement"),
+        ("fieldSelector=data.n%3D1", "field label not supported: data.n"),
+        ("limit=x", "limit"),
+        ("limit=-1", "limit"),
+        ("resourceVersion=x", "resourceVersion"),
+        ("continue=x", "continue key is not valid"),
+        ("continue=e30&resourceVersion=5", "not allowed when using continue"),
+        ("resourceVersionMatch=Exact", "forbidden"),
+        ("resourceVersion=0&resourceVersionMatch=Exact", "forbidden"),
+        ("resourceVersion=1&resourceVersionMatch=Maybe", "Unsupported value"),
+    ],
+)
+async def test_queries_that_mean_nothing_are_refused(ask, query, text):
+    refused = await ask("GET", f"{MAPS}?{query}")
+    assert refused.status in (400, 422)
+    assert text in refused["message"]
+
+
+async def test_pages_are_one_consistent_list(ask):
+    await fill(ask)
+    first = await ask("GET", f"{MAPS}?limit=2")
+    assert first.names == ["m0", "m1"]
+    assert first.metadata["remainingItemCount"] == 3
+    await ask("DELETE", f"{MAPS}/m2")
+    await ask.create(MAPS, "m33")
+    second = await ask("GET", f"{MAPS}?limit=2&continue={first.metadata['continue']}")
+    assert second.names == ["m2", "m3"]
+    assert second.metadata["resourceVersion"] == first.metadata["resourceVersion"]
+    third = await ask("GET", f"{MAPS}?limit=2&continue={second.metadata['continue']}")
+    assert third.names == ["m4"]
+    assert "continue" not in third.metadata
+
+
+async def test_pages_of_a_selection_do_not_tell_how_many_remain(ask):
+    await fill(ask)
+    page = await ask("GET", f"{MAPS}?limit=1&labelSelector=even%3Dtrue")
+    assert page.metadata["continue"]
+    assert "remainingItemCount" not in page.metadata
+
+
+async def test_a_list_can_be_of_the_past_but_not_of_what_is_forgotten(ask):
+    await fill(ask, 2)
+    await ask("DELETE", f"{MAPS}/m0")
+    past = await ask("GET", f"{MAPS}?resourceVersion=3&resourceVersionMatch=Exact")
+    assert past.names == ["m0", "m1"]
+    assert past.metadata["resourceVersion"] == "3"
+    recent = await ask("GET", f"{MAPS}?resourceVersion=3&resourceVersionMatch=NotOlderThan")
+    assert recent.names == ["m1"]
+    ask.server.store._memory.forget(4)
+    gone = await ask("GET", f"{MAPS}?resourceVersion=3&resourceVersionMatch=Exact")
+    assert (gone.status, gone["reason"]) == (410, "Expired")
+    token = Continue.after(Key("default", "m0"), 3).encode()
+    gone = await ask("GET", f"{MAPS}?continue={token}")
+    assert gone.status == 410
+    assert "start a new list" in gone["message"]
+
+
+async def test_a_revision_of_the_future_is_waited_for_then_refused(ask, monkeypatch):
+    monkeypatch.setattr("corral.server.lists.WAIT_SECONDS", 0.02)
+    refused = await ask("GET", f"{MAPS}?resourceVersion=99")
+    assert (refused.status, refused["reason"]) == (504, "Timeout")
+    assert refused["details"]["causes"][0]["reason"] == "ResourceVersionTooLarge"
+    assert refused.headers["retry-after"] == "1"
+
+
+async def test_a_table_has_the_kinds_columns(ask, replica_set):
+    await ask("POST", SETS, replica_set)
+    table = await ask("GET", SETS, headers=TABLE)
+    assert table["kind"] == "Table"
+    names = [column["name"] for column in table["columnDefinitions"]]
+    assert names == ["Name", "Desired", "Current", "Ready", "Age"]
+    cells = table["rows"][0]["cells"]
+    assert cells[:4] == ["web", 3, None, None]
+    assert table["rows"][0]["object"]["kind"] == "PartialObjectMetadata"
+    one = await ask("GET", f"{SETS}/web", headers=TABLE)
+    assert len(one["rows"]) == 1
+    whole = await ask("GET", f"{SETS}?includeObject=Object", headers=TABLE)
+    assert whole["rows"][0]["object"]["spec"]["replicas"] == 3
+    missing = await ask("GET", f"{SETS}/nosuch", headers=TABLE)
+    assert missing["kind"] == "Status"
+
+
+async def test_metadata_alone(ask):
+    assert (await ask("GET", MAPS, headers=METADATA))["items"] is None
+    await fill(ask, 1)
+    listed = await ask("GET", MAPS, headers=METADATA)
+    assert listed["kind"] == "PartialObjectMetadataList"
+    assert listed["items"][0]["kind"] == "PartialObjectMetadata"
+    assert "data" not in listed["items"][0]
+
+
+@pytest.mark.parametrize(
+    ("accept", "status"),
+    [
+        ("", 200),
+        ("*/*", 200),
+        ("application/json", 200),
+        ("application/vnd.kubernetes.protobuf,application/json", 200),
+        ("application/json;as=Table;v=v9;g=meta.k8s.io,application/json", 200),
+        ("application/vnd.kubernetes.protobuf", 406),
+        ("text/html", 406),
+    ],
+)
+async def test_what_clients_accept(ask, accept, status):
+    answer = await ask("GET", MAPS, headers={"accept": accept})
+    assert answer.status == status
+    if status == 406:
+        assert "only the following media types are accepted" in answer["message"]
+
+
+@given(st.text(max_size=20), st.text("abc-", min_size=1, max_size=20), st.integers(1, 2**40))
+def test_a_continue_token_is_read_back(namespace, name, revision):
+    if "/" in namespace or "\0" in namespace:
+        return
+    token = Continue.after(Key(namespace, name), revision).encode()
+    assert Continue.read(token).key == Key(namespace, name)
+    assert Continue.read(token).revision == revision
+
+
+@given(st.text(max_size=40))
+def test_any_other_token_is_a_bad_request(token):
+    with pytest.raises(BadRequest):
+        Continue.read(token)
