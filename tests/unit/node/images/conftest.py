@@ -66,6 +66,7 @@ class FakeRegistry:
         self.fault = Fault()
         self.scheme = ""  # "basic" or "bearer": who asks must prove who he is
         self.user = "user:secret"
+        self.realm = ""  # of the token server, where it is not this one
         self.requests: list[str] = []
         self.authorizations: list[str] = []
         self.waiting = asyncio.Event()
@@ -140,8 +141,9 @@ class FakeRegistry:
         if path == "/token":
             return await self._token(writer, headers)
         if not self._allowed(headers):
-            realm = f'Bearer realm="http://{self.address}/token",service="fake",scope="pull"'
-            challenge = realm if self.scheme == "bearer" else 'Basic realm="fake"'
+            realm = self.realm or f"http://{self.address}/token"
+            bearer = f'Bearer realm="{realm}",service="fake",scope="pull"'
+            challenge = bearer if self.scheme == "bearer" else 'Basic realm="fake"'
             return await send(writer, 401, b"", {"WWW-Authenticate": challenge})
         if path in self.manifests:
             kind, body = self.manifests[path]

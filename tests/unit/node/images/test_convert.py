@@ -41,6 +41,17 @@ async def test_a_conversion_has_a_deadline(tmp_path):
         await convert.to_plain_qcow2(source, tmp_path / "out", "it", Limits(convert_seconds=0.0001))
 
 
+async def test_a_conversion_that_hangs_is_ended(tmp_path, monkeypatch):
+    hanging = tmp_path / "qemu-img"
+    hanging.write_text(f"#!/bin/sh\necho $$ > {tmp_path}/pid\nexec sleep 60\n")
+    hanging.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    with pytest.raises(ImageError, match=r"not converted within 0\.5 seconds"):
+        await convert.to_plain_qcow2(tmp_path, tmp_path, "it", Limits(convert_seconds=0.5))
+    with pytest.raises(ProcessLookupError):
+        os.kill(int((tmp_path / "pid").read_text()), 0)
+
+
 async def test_no_qemu_is_said_so(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(ImageError, match="qemu-img is not installed") as caught:

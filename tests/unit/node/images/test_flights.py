@@ -87,6 +87,19 @@ async def test_who_comes_later_asks_anew(flights):
     assert work.begun == 2
 
 
+async def test_who_comes_again_before_the_others_have_left_asks_anew(flights):
+    work = Work()
+
+    async def twice():
+        await flights.join("key", work, silent)
+        return await flights.join("key", work, silent)
+
+    tasks = [asyncio.create_task(twice()), *await begin(flights, work, 3)]
+    work.go.set()
+    await asyncio.gather(*tasks)
+    assert work.begun == 2
+
+
 async def test_nothing_is_left_when_all_have_gone(flights):
     work = Work()
     tasks = await begin(flights, work, 3)

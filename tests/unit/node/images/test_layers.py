@@ -164,6 +164,12 @@ async def test_bounds_of_a_layer(find):
         await find({"disk/x": A}, limits=Limits(disk_bytes=1000))
 
 
+async def test_whiteouts_without_end(find):
+    layer = {f"disk/.wh.{number}": b"" for number in range(10_001)}
+    with pytest.raises(ImageError, match="more than 10000 names in folder /disk"):
+        await find({"disk/x": A}, layer)
+
+
 async def test_zeros_become_holes(find, tmp_path):
     assert await find({"disk/x": bytes(8 << 20) + A}) == bytes(8 << 20) + A
     assert (tmp_path / "target").stat().st_blocks * 512 < 1 << 20

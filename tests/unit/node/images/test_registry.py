@@ -170,6 +170,14 @@ async def test_credentials(registry, limits, scheme):
         assert "wrong" not in str(caught.value)
 
 
+@pytest.mark.parametrize("realm", ["http://198.51.100.1/token", "ftp://x/", "", "token"])
+async def test_credentials_are_not_given_to_any_token_server(registry, limits, realm):
+    name = registry.add("a", b"x", pack=bytes)
+    registry.scheme, registry.realm = "bearer", realm or " "
+    with pytest.raises(ImageError, match="not to https"):
+        await fetch(name, limits, Credential("", "user", "secret"))
+
+
 async def test_credentials_do_not_follow_a_redirect(registry, limits):
     name = registry.add("a", b"x", pack=bytes)
     registry.scheme = "basic"

@@ -80,6 +80,18 @@ async def test_pulls_that_share_a_layer_wait_for_each_other(store, registry, sha
     assert [task.result().path.read_bytes()[:1] for task in tasks] == [b"1", b"2"]
 
 
+async def test_pulls_that_share_layers_in_another_order_do_not_wait_for_ever(
+    tmp_path, registry, shapes
+):
+    store = ImageStore(tmp_path / "images", limits=Limits(pull_seconds=5))
+    layers = [shapes.tar({f"etc/{number}": b""}) for number in range(5)]
+    layers.append(shapes.tar({"disk/a.img": shapes.disk()}))
+    names = [registry.add("demo/1", *layers), registry.add("demo/2", *reversed(layers))]
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(store.ensure(name, policy="Always")) for name in names]
+    assert len({task.result().digest for task in tasks}) == 1
+
+
 async def test_a_pull_has_a_deadline(tmp_path, registry, shapes):
     store = ImageStore(tmp_path / "images", limits=Limits(pull_seconds=0.2))
     name = registry.add("demo/disk", shapes.tar({"disk/a.img": shapes.disk()}))
