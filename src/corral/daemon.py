@@ -40,6 +40,8 @@ CONTROLLER = User(
     name="system:serviceaccount:kubevirt:kubevirt-controller",
     groups=("system:serviceaccounts", "system:authenticated"),
 )
+STAND_IN = User(name="system:kube-controller-manager", groups=("system:authenticated",))
+"""Who the stand-ins for Kubernetes' own loops are, and who reads for everybody in this process."""
 
 log = structlog.get_logger()
 
@@ -122,14 +124,15 @@ def _start(
     tasks: Background,
 ) -> dict[str, Agent]:
     """Start the loops and the nodes; answers the nodes' agents by name."""
-    world = World(Client(InProcess(server.handle, CONTROLLER)))
-    loops = (*CONTROLLERS, *STAND_INS) if hypervisors else ()
-    controllers = [make(world) for make in loops]
+    world = World(Client(InProcess(server.handle, STAND_IN)))
+    ours = world.acting(Client(InProcess(server.handle, CONTROLLER)))
+    controllers = [make(world) for make in STAND_INS] if hypervisors else []
+    controllers += [make(ours) for make in CONTROLLERS] if hypervisors else []
     images = ImageStore(settings.layout.images)
     agents = {}
     for name, hypervisor in hypervisors.items():
         user = User(name=f"system:node:{name}", groups=("system:nodes", "system:authenticated"))
-        mine = World(Client(InProcess(server.handle, user)))
+        mine = world.acting(Client(InProcess(server.handle, user)))
         agents[name] = Agent(
             mine,
             name,
@@ -138,7 +141,6 @@ def _start(
             hypervisor=hypervisor,
             capacity=CAPACITY if settings.hollow else None,
         )
-        tasks.start(mine.run(), name=f"world of {name}")
         tasks.start(agents[name].run(), name=name)
     tasks.start(world.run(), name="world")
     for controller in controllers:

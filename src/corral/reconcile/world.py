@@ -5,6 +5,7 @@ they use, against a cluster, and under the virtual time of a test.
 """
 
 import asyncio
+from copy import copy
 from datetime import UTC, datetime
 
 from corral.aio import Background
@@ -26,6 +27,16 @@ class World:
         self.clock = clock
         self.informers = Informers(client)
         self._events = Events(client, clock)
+
+    def acting(self, client: Client) -> "World":
+        """The same world for a loop that asks and writes in another name.
+
+        Caches and events are shared, so that each object is decoded and kept once a process; only
+        the original has to run.
+        """
+        other = copy(self)
+        other.client = client
+        return other
 
     def recorder(self, component: str, host: str = "") -> Recorder:
         """Tells events in the name of a component."""
