@@ -18,10 +18,10 @@ from corral.api.object import Document
 ARCHITECTURE = "amd64"
 BUS = "sata"
 CPU_MODEL = "host-model"
-GRACE_SECONDS = 30
 MACHINE = "q35"
 RUNTIME_USER = 107
 """The user id that KubeVirt's launcher runs as; shown in the status for its clients."""
+TOPOLOGY = ("sockets", "cores", "threads")
 PCI_TOPOLOGY = "kubevirt.io/pci-topology-version"
 
 _DEVICES = ("disk", "cdrom", "lun")
@@ -34,21 +34,24 @@ def default_new_instance(document: Document) -> None:
     for complete in STEPS:
         complete(spec)
     _metadata(document["metadata"])
-    document["status"] = {
+    document["status"] = _status(spec["domain"], document["metadata"].get("creationTimestamp"))
+
+
+def _status(domain: dict[str, Any], now: str | None) -> dict[str, Any]:
+    status: dict[str, Any] = {
         "phase": "Pending",
-        "phaseTransitionTimestamps": [
-            {
-                "phase": "Pending",
-                "phaseTransitionTimestamp": document["metadata"].get("creationTimestamp"),
-            }
-        ],
+        "phaseTransitionTimestamps": [{"phase": "Pending", "phaseTransitionTimestamp": now}],
         "runtimeUser": RUNTIME_USER,
+        "currentCPUTopology": {part: domain["cpu"].get(part) or 1 for part in TOPOLOGY},
     }
+    if guest := domain["memory"].get("guest"):
+        parts = ("guestAtBoot", "guestCurrent", "guestRequested")
+        status["memory"] = dict.fromkeys(parts, guest)
+    return status
 
 
 def _board(spec: Document) -> None:
     spec.setdefault("architecture", ARCHITECTURE)
-    spec.setdefault("terminationGracePeriodSeconds", GRACE_SECONDS)
     domain = spec["domain"]
     machine = domain.setdefault("machine", {})
     if not machine.get("type"):
@@ -56,39 +59,35 @@ def _board(spec: Document) -> None:
     firmware = domain.setdefault("firmware", {})
     if not firmware.get("uuid"):
         firmware["uuid"] = str(uuid.uuid4())
+    domain.setdefault("features", {}).setdefault("acpi", {}).setdefault("enabled", True)
 
 
 def _requests(spec: Document) -> None:
-    """What is limited is requested, and guest memory is requested when nothing else says."""
-    domain = spec["domain"]
-    resources = domain.setdefault("resources", {})
-    requests: dict[str, Any] = dict(resources.get("requests") or {})
-    for name in ("cpu", "memory"):
-        if limit := (resources.get("limits") or {}).get(name):
-            requests.setdefault(name, limit)
-    guest = (domain.get("memory") or {}).get("guest")
-    if guest:
-        requests.setdefault("memory", guest)
-    if requests:
-        resources["requests"] = requests
+    """Processors that are limited are requested; memory is left to the launcher's pod."""
+    resources = spec["domain"].get("resources") or {}
+    if limit := (resources.get("limits") or {}).get("cpu"):
+        resources.setdefault("requests", {}).setdefault("cpu", limit)
 
 
 def _memory(spec: Document) -> None:
+    """The guest sees what is requested, else what it is limited to, else one huge page."""
     domain = spec["domain"]
-    requested = domain["resources"].get("requests", {}).get("memory")
     memory = domain.setdefault("memory", {})
-    if "guest" not in memory and requested:
-        memory["guest"] = requested
+    if "guest" in memory:
+        return
+    resources = domain.get("resources") or {}
+    asked = [(resources.get(part) or {}).get("memory") for part in ("requests", "limits")]
+    asked.append((memory.get("hugepages") or {}).get("pageSize"))
+    if guest := next((amount for amount in asked if amount), None):
+        memory["guest"] = guest
 
 
 def _processors(spec: Document) -> None:
     """One, or as many sockets as the limit or request asks for, rounded up."""
     domain = spec["domain"]
     cpu = domain.setdefault("cpu", {})
-    if not any(cpu.get(part) for part in ("cores", "sockets", "threads")):
-        cpu["sockets"] = _sockets(domain["resources"])
-    for part in ("cores", "sockets", "threads"):
-        cpu[part] = cpu.get(part) or 1
+    if not any(cpu.get(part) for part in TOPOLOGY):
+        cpu.update(sockets=_sockets(domain.get("resources") or {}), cores=1, threads=1)
     if not cpu.get("model"):
         cpu["model"] = CPU_MODEL
 

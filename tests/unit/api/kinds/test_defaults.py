@@ -33,6 +33,7 @@ def test_a_machine_begins_pending():
         "phase": "Pending",
         "phaseTransitionTimestamps": [{"phase": "Pending", "phaseTransitionTimestamp": NOW}],
         "runtimeUser": 107,
+        "currentCPUTopology": {"sockets": 1, "cores": 1, "threads": 1},
     }
 
 
@@ -59,34 +60,43 @@ def test_every_machine_has_an_identity_of_its_own():
     assert domain(firmware={"uuid": "mine"})["firmware"]["uuid"] == "mine"
 
 
-def test_the_board_is_q35_on_amd64_and_guests_have_thirty_seconds():
+def test_the_board_is_q35_on_amd64_with_acpi():
     spec = made()["spec"]
-    assert spec["domain"]["machine"] == {"type": "q35"}
     assert spec["architecture"] == "amd64"
-    assert spec["terminationGracePeriodSeconds"] == 30
+    assert spec["domain"]["machine"] == {"type": "q35"}
+    assert spec["domain"]["features"] == {"acpi": {"enabled": True}}
     assert domain(machine={"type": "pc"})["machine"] == {"type": "pc"}
-    assert made(terminationGracePeriodSeconds=0)["spec"]["terminationGracePeriodSeconds"] == 0
+    off = {"acpi": {"enabled": False}}
+    assert domain(features=off)["features"] == off
 
 
 @pytest.mark.parametrize(
-    ("resources", "memory", "requests", "guest"),
+    ("resources", "memory", "guest"),
     [
-        ({"requests": {"memory": "64M"}}, {}, {"memory": "64M"}, "64M"),
-        ({"limits": {"memory": "1Gi"}}, {}, {"memory": "1Gi"}, "1Gi"),
-        ({}, {"guest": "128Mi"}, {"memory": "128Mi"}, "128Mi"),
-        ({"requests": {"memory": "1Gi"}}, {"guest": "2Gi"}, {"memory": "1Gi"}, "2Gi"),
-        (
-            {"requests": {"memory": "64M"}, "limits": {"cpu": "1", "memory": "1Gi"}},
-            {},
-            {"memory": "64M", "cpu": "1"},
-            "64M",
-        ),
+        ({"requests": {"memory": "64M"}}, {}, "64M"),
+        ({"limits": {"memory": "1Gi"}}, {}, "1Gi"),
+        ({"requests": {"memory": "64M"}, "limits": {"memory": "1Gi"}}, {}, "64M"),
+        ({}, {"guest": "128Mi"}, "128Mi"),
+        ({"requests": {"memory": "1Gi"}}, {"guest": "2Gi"}, "2Gi"),
+        ({}, {"hugepages": {"pageSize": "2Mi"}}, "2Mi"),
     ],
 )
-def test_requests_and_guest_memory_follow_from_each_other(resources, memory, requests, guest):
-    complete = domain(resources=resources, memory=memory)
-    assert complete["resources"]["requests"] == requests
-    assert complete["memory"]["guest"] == guest
+def test_the_guest_sees_the_memory_that_was_asked_for(resources, memory, guest):
+    document = made({"resources": dict(resources), "memory": memory})
+    assert document["spec"]["domain"]["memory"]["guest"] == guest
+    assert document["spec"]["domain"]["resources"] == resources
+    assert document["status"]["memory"] == {
+        "guestAtBoot": guest,
+        "guestCurrent": guest,
+        "guestRequested": guest,
+    }
+
+
+def test_processors_that_are_limited_are_requested():
+    complete = domain(resources={"limits": {"cpu": "1", "memory": "1Gi"}})
+    assert complete["resources"]["requests"] == {"cpu": "1"}
+    resources = {"requests": {"cpu": "100m"}, "limits": {"cpu": "300m"}}
+    assert domain(resources=resources)["resources"] == resources
 
 
 @pytest.mark.parametrize(
@@ -102,9 +112,12 @@ def test_requests_and_guest_memory_follow_from_each_other(resources, memory, req
     ],
 )
 def test_processors_are_counted(cpu, resources, topology):
-    complete = domain(cpu=cpu, resources=resources)["cpu"]
-    assert (complete["sockets"], complete["cores"], complete["threads"]) == topology
-    assert complete["model"] == "host-model"
+    document = made({"cpu": dict(cpu), "resources": resources})
+    shown = document["status"]["currentCPUTopology"]
+    assert (shown["sockets"], shown["cores"], shown["threads"]) == topology
+    complete = document["spec"]["domain"]["cpu"]
+    assert complete.pop("model") == "host-model"
+    assert complete == (cpu or {"sockets": topology[0], "cores": 1, "threads": 1})
 
 
 def test_every_volume_has_a_disk_every_disk_a_device_and_a_bus():
