@@ -51,7 +51,6 @@ _WRITES = (
     ("fieldManager", "string", "Who makes this change."),
     ("fieldValidation", "string", "Ignore, Warn or Strict: what to do about unknown fields."),
 )
-_FORCE = ("force", "boolean", "Take fields over from other managers (server-side apply).")
 _DELETES = (
     _DRY_RUN,
     ("gracePeriodSeconds", "integer", "Seconds that the object has to end."),
@@ -75,11 +74,7 @@ _LISTS = (
     ("watch", "boolean", "Tell changes as they come."),
 )
 _PRETTY = (("pretty", "string", "Ignored."),)
-_PATCHES = (
-    "application/json-patch+json",
-    "application/merge-patch+json",
-    "application/apply-patch+yaml",
-)
+_PATCHES = ("application/json-patch+json", "application/merge-patch+json")
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,7 +262,7 @@ class _Operations:
         document = {
             "get": self.operation("get", ()),
             "put": self.operation("put", _WRITES, takes=("application/json",)),
-            "patch": self.operation("patch", (*_WRITES, _FORCE), takes=patches),
+            "patch": self.operation("patch", _WRITES, takes=patches),
         }
         if deletes:
             document["delete"] = self.operation("delete", _DELETES)

@@ -126,7 +126,7 @@ def test_operations_say_what_they_take():
     home = "/apis/example.io/v1alpha1/namespaces/{namespace}/things"
     assert set(paths) == {home, f"{home}/{{name}}", "/apis/example.io/v1alpha1/things"}
     patch = paths[f"{home}/{{name}}"]["patch"]
-    assert {"dryRun", "fieldManager", "fieldValidation", "force"} == {
+    assert {"dryRun", "fieldManager", "fieldValidation"} == {
         parameter["name"] for parameter in patch["parameters"]
     }
     assert "application/strategic-merge-patch+json" not in patch["requestBody"]["content"]
