@@ -33,6 +33,15 @@ RESERVED_LABELS = frozenset(
 """Labels of machines by which components find each other; people may not set them."""
 
 
+REFUSED_ANNOTATIONS = {
+    "hooks.kubevirt.io/hookSidecars": "sidecar feature gate is not enabled in kubevirt-config",
+    "kubevirt.io/ignitiondata": (
+        "ExperimentalIgnitionSupport feature gate is not enabled in kubevirt-config"
+    ),
+}
+"""Annotations that would change the machine, and the words in which KubeVirt refuses them."""
+
+
 def is_component(user: str) -> bool:
     """Whether a user is one of our own components."""
     return user.startswith(COMPONENTS)
@@ -59,6 +68,10 @@ def validate_instance(document: Document, old: Document | None, user: str) -> Ve
         verdict.causes.append(
             Cause("metadata.labels", f"{message}prohibited", "FieldValueNotSupported")
         )
+    for name, reason in REFUSED_ANNOTATIONS.items():
+        if at(document, "metadata", "annotations", name):
+            message = f"invalid entry metadata.annotations.{name}"
+            verdict.causes.append(Cause("metadata.annotations", f"{reason}, {message}"))
     return verdict
 
 

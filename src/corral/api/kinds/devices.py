@@ -1,9 +1,12 @@
 """The devices of a machine, beside those that disks.py and networks.py describe."""
 
+from typing import Annotated
+
 import msgspec
 
 from corral.api.kinds.disks import Disk, Filesystem
 from corral.api.kinds.features import FeatureState
+from corral.api.kinds.limits import MOST
 from corral.api.kinds.networks import Interface
 from corral.api.object import Struct
 
@@ -176,8 +179,8 @@ class Devices(Struct, kw_only=True):
     disable_hotplug: whether no disk may be added at run time.
     """
 
-    disks: list[Disk] = []
-    interfaces: list[Interface] = []
+    disks: Annotated[list[Disk], MOST] = []
+    interfaces: Annotated[list[Interface], MOST] = []
     filesystems: list[Filesystem] = []
     inputs: list[Input] = []
     rng: Rng | None = None

@@ -1,7 +1,8 @@
 """The machine itself: processors, memory, firmware and the devices around them."""
 
 from corral.api.kinds.devices import Devices
-from corral.api.kinds.features import Clock, Features, LaunchSecurity, Uint32
+from corral.api.kinds.features import Clock, Features, LaunchSecurity
+from corral.api.kinds.limits import Uint32
 from corral.api.object import Quantity, Struct
 
 

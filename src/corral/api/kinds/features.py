@@ -1,9 +1,5 @@
 """What the hypervisor shows to the guest beside devices: clock, timers, CPU-visible features."""
 
-from typing import Annotated
-
-import msgspec
-
 from corral.api.object import Struct
 
 
@@ -245,7 +241,3 @@ class LaunchSecurity(Struct, kw_only=True):
     sev: Sev | None = None
     snp: SevSnp | None = None
     tdx: Tdx | None = None
-
-
-Uint32 = Annotated[int, msgspec.Meta(ge=0, le=4294967295)]
-"""KubeVirt's unsigned numbers."""

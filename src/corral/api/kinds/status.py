@@ -3,7 +3,7 @@
 import msgspec
 
 from corral.api.kinds.domain import Machine
-from corral.api.kinds.features import Uint32
+from corral.api.kinds.limits import Uint32
 from corral.api.object import AnyFields, Condition, Quantity, Struct, Time
 
 

@@ -1,12 +1,13 @@
 """VirtualMachineInstance: one machine, from its start to its end (KubeVirt's kubevirt.io/v1)."""
 
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import msgspec
 from lightkube.models.core_v1 import Affinity, PodDNSConfig, Toleration, TopologySpreadConstraint
 
 from corral.api.kinds.access import AccessCredential
 from corral.api.kinds.domain import Domain
+from corral.api.kinds.limits import MOST
 from corral.api.kinds.networks import Network
 from corral.api.kinds.probes import Probe
 from corral.api.kinds.status import Status
@@ -61,8 +62,8 @@ class Spec(Struct, kw_only=True):
     """
 
     domain: Domain
-    volumes: list[Volume] = []
-    networks: list[Network] = []
+    volumes: Annotated[list[Volume], MOST] = []
+    networks: Annotated[list[Network], MOST] = []
     termination_grace_period_seconds: int | None = None
     hostname: str = ""
     subdomain: str = ""
@@ -78,11 +79,11 @@ class Spec(Struct, kw_only=True):
     start_strategy: str | None = None
     dns_policy: str = ""
     dns_config: PodDNSConfig | None = None
-    access_credentials: list[AccessCredential] = []
+    access_credentials: Annotated[list[AccessCredential], MOST] = []
     architecture: str = ""
     service_account_name: str = ""
     resource_claims: list[ResourceClaim] = []
-    utility_volumes: list[UtilityVolume] = []
+    utility_volumes: Annotated[list[UtilityVolume], MOST] = []
 
 
 class VirtualMachineInstance(Object, kw_only=True):

@@ -101,6 +101,17 @@ def test_reserved_labels_are_for_components():
     assert judge(document, user=CONTROLLER).causes == []
 
 
+@pytest.mark.parametrize(
+    "annotation", ["hooks.kubevirt.io/hookSidecars", "kubevirt.io/ignitiondata"]
+)
+def test_annotations_that_would_change_the_machine_are_refused(annotation):
+    document = machine()
+    document["metadata"]["annotations"] = {annotation: "[]", "other": "text"}
+    [cause] = judge(document).causes
+    assert cause.field == "metadata.annotations"
+    assert cause.message.endswith(f"invalid entry metadata.annotations.{annotation}")
+
+
 def test_other_labels_of_kubevirt_are_free():
     document = machine()
     document["metadata"]["labels"] = {"kubevirt.io/domain": "lab", "kubevirt.io/size": "small"}

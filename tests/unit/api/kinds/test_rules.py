@@ -53,6 +53,11 @@ def resources(requests: dict[str, str], limits: dict[str, str] | None = None) ->
     return with_domain(resources={"requests": requests, "limits": limits or {}})
 
 
+def with_keys(way: dict[str, Any], source: dict[str, Any] | None = None) -> dict[str, Any]:
+    source = {"secret": {"secretName": "keys"}} if source is None else source
+    return {"accessCredentials": [{"sshPublicKey": {"source": source, "propagationMethod": way}}]}
+
+
 WRONG = [
     # capacity
     (
@@ -156,6 +161,101 @@ WRONG = [
             "spec.domain.firmware.bootloader has both EFI and BIOS configured, "
             "but they are mutually exclusive."
         ),
+    ),
+    (
+        with_domain(memory={"hugepages": {"pageSize": "huge"}}),
+        "spec.domain.hugepages.size",
+        (
+            "spec.domain.hugepages.size 'huge': quantities must match the regular expression "
+            "'^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
+        ),
+    ),
+    (
+        with_domain(
+            memory={"hugepages": {"pageSize": "2Mi"}}, resources={"requests": {"memory": "1Mi"}}
+        ),
+        "spec.domain.resources.requests.memory",
+        (
+            "spec.domain.resources.requests.memory '1Mi' must be equal to or larger than page size "
+            "spec.domain.hugepages.size '2Mi'"
+        ),
+    ),
+    (
+        with_domain(
+            memory={"hugepages": {"pageSize": "2Mi"}}, resources={"requests": {"memory": "3Mi"}}
+        ),
+        "spec.domain.resources.requests.memory",
+        (
+            "spec.domain.resources.requests.memory '3Mi' is not a multiple of the page size "
+            "spec.domain.hugepages.size '2Mi'"
+        ),
+    ),
+    # devices
+    (
+        with_domain(devices={"inputs": [{"name": "a", "type": "tablet", "bus": "ps2"}]}),
+        "spec.domain.devices.inputs[0].bus",
+        "Input device can have only virtio or usb bus.",
+    ),
+    (
+        with_domain(devices={"inputs": [{"name": "a", "type": "keyboard"}]}),
+        "spec.domain.devices.inputs[0].type",
+        "Input device can have only tablet type.",
+    ),
+    (
+        with_domain(devices={"panicDevices": [{"model": "scream"}]}),
+        "spec.domain.devices.panicDevices[0].model",
+        "invalid PanicDeviceModel(scream)",
+    ),
+    (
+        with_domain(devices={"sound": {"name": "a", "model": "adlib"}}),
+        "spec.domain.devices.sound",
+        "Sound device type is not supported. Options: 'ich9' or 'ac97'",
+    ),
+    (
+        with_domain(devices={"watchdog": {"name": "a", "i6300esb": {"action": "bark"}}}),
+        "spec.domain.devices.watchdog.i6300esb.action",
+        (
+            "spec.domain.devices.watchdog.i6300esb.action has invalid value bark, "
+            "must be one of: [poweroff reset shutdown]"
+        ),
+    ),
+    (
+        with_domain(ioThreadsPolicy="many"),
+        "spec.domain.ioThreadsPolicy",
+        "Invalid IOThreadsPolicy (many)",
+    ),
+    (
+        with_domain(ioThreadsPolicy="supplementalPool"),
+        "spec.domain.ioThreads.count",
+        "the number of iothreads needs to be set and positive for the dedicated policy",
+    ),
+    (
+        {"accessCredentials": [{}]},
+        "spec.accessCredentials[0]",
+        "spec.accessCredentials[0] must have exactly one access credential type set",
+    ),
+    (
+        with_keys({"noCloud": {}}),
+        "spec.accessCredentials[0].sshPublicKey.propagationMethod",
+        (
+            "spec.accessCredentials[0] requires a noCloud volume to exist when the noCloud "
+            "propagationMethod is in use."
+        ),
+    ),
+    (
+        with_keys({"qemuGuestAgent": {"users": []}}),
+        "spec.accessCredentials[0].sshPublicKey.propagationMethod.qemuGuestAgent.users",
+        "spec.accessCredentials[0] requires at least one user to be present in the users list",
+    ),
+    (
+        with_keys({}),
+        "spec.accessCredentials[0].sshPublicKey.propagationMethod",
+        "spec.accessCredentials[0] must have exactly one propagationMethod set",
+    ),
+    (
+        with_keys({"qemuGuestAgent": {"users": ["root"]}}, source={}),
+        "spec.accessCredentials[0].sshPublicKey.source",
+        "spec.accessCredentials[0] must have exactly one source set",
     ),
     # disks
     (

@@ -8,7 +8,7 @@ function in the file of its theme, and its name in RULES there.
 from collections.abc import Iterator
 
 from corral.api.errors import Cause
-from corral.api.kinds.rules import capacity, disks, networks, placement, volumes
+from corral.api.kinds.rules import capacity, devices, disks, networks, placement, volumes
 from corral.api.kinds.vmi import Spec
 
 RULES = (
@@ -16,6 +16,7 @@ RULES = (
     *capacity.RULES,
     *networks.RULES,
     *disks.RULES,
+    *devices.RULES,
     *volumes.RULES,
 )
 

@@ -16,6 +16,9 @@ MACHINES = ("q35", "pc", "pc-q35-*", "pc-i440fx-*")
 LEAST_MEMORY = parse("1M")
 LONGEST_SERIAL = 256
 NOTHING = Amount(0)
+NOT_A_QUANTITY = (
+    "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
+)
 
 _SERIAL = re.compile(r"[A-Za-z0-9_.+-]+", re.ASCII)
 
@@ -59,6 +62,27 @@ def check_memory(spec: Spec, path: str) -> Iterator[Cause]:
         other = f"{path}.domain.resources.limits.memory"
         message = f"{field} '{guest}' must be equal to or less than the memory limit {other}"
         yield Cause(field, f"{message} '{limit}'")
+
+
+def check_huge_pages(spec: Spec, path: str) -> Iterator[Cause]:
+    """Memory in large pages is a whole number of them."""
+    memory = spec.domain.memory
+    if memory is None or memory.hugepages is None:
+        return
+    size, field = memory.hugepages.page_size, f"{path}.domain.hugepages.size"
+    requested = (spec.domain.resources or Resources()).requests.get("memory")
+    page = amount(size or None)
+    if page <= NOTHING:
+        yield Cause(field, f"{field} '{size}': {NOT_A_QUANTITY}")
+    elif requested is not None and amount(requested) >= NOTHING:
+        here = f"{path}.domain.resources.requests.memory"
+        told = f"{field} '{size}'"
+        if amount(requested) < page:
+            message = f"{here} '{requested}' must be equal to or larger than page size {told}"
+            yield Cause(here, message)
+        elif amount(requested).nanos % page.nanos:
+            message = f"{here} '{requested}' is not a multiple of the page size {told}"
+            yield Cause(here, message)
 
 
 def check_processors(spec: Spec, path: str) -> Iterator[Cause]:
@@ -129,4 +153,11 @@ def _is_uuid(text: str) -> bool:
         return False
 
 
-RULES = (check_resources, check_memory, check_processors, check_board, check_firmware)
+RULES = (
+    check_resources,
+    check_memory,
+    check_huge_pages,
+    check_processors,
+    check_board,
+    check_firmware,
+)
