@@ -25,7 +25,7 @@ class Limits:
     unpacked_bytes: int = 256 * GiB
     ratio: int = 1000
     ratio_from_bytes: int = 1 * GiB
-    files: int = 1_000_000
+    files: int = 200_000
     disk_bytes: int = 64 * GiB
     virtual_bytes: int = 8192 * GiB
     pull_seconds: float = 3600
