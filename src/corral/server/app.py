@@ -27,6 +27,7 @@ from corral.server.authn import ANONYMOUS, Authenticator
 from corral.server.call import JSON_HEADERS, Call
 from corral.server.delete import delete, delete_collection
 from corral.server.documents import Documents
+from corral.server.metrics import Metrics
 from corral.server.rest import Rest
 from corral.server.route import Route
 from corral.server.streams import Nodes
@@ -64,7 +65,8 @@ class ApiServer:
         self.rest = Rest(store, now)
         self.nodes = nodes
         self.authenticator = authenticator or Authenticator()
-        self.documents = Documents(kinds, store)
+        self.metrics = Metrics(kinds, store)
+        self.documents = Documents(kinds, store, self.metrics)
 
     async def handle(self, request: Request) -> Response:
         """Answer a request; refusals are answers, too."""
@@ -97,7 +99,14 @@ class ApiServer:
             warnings.append(
                 f"{call.api_version} is now deprecated and will be removed in a future release."
             )
-        return await self._dispatch(call)
+        resource = call.kind.resource
+        try:
+            response = await self._dispatch(call)
+        except ApiError as error:
+            self.metrics.requests[call.verb, resource, error.code] += 1
+            raise
+        self.metrics.requests[call.verb, resource, response.status] += 1
+        return response
 
     def call(self, request: Request, user: User, named: Route, warnings: list[str]) -> Call | None:
         """What a request to a resource means; None when there is no such resource.

@@ -6,13 +6,14 @@ from dataclasses import replace
 from corral import __version__
 from corral.api.discovery import AGGREGATED_VERSIONS, Discovery, Subresource, content_type, etag
 from corral.api.encoding import encode
-from corral.api.errors import Unauthorized
+from corral.api.errors import Forbidden, Unauthorized
 from corral.api.kinds.table import KindTable
 from corral.api.openapi import OpenAPI
 from corral.api.wire import Request, Response, User
 from corral.server import accept, query
-from corral.server.authn import ANONYMOUS
+from corral.server.authn import ADMINISTRATORS, ANONYMOUS
 from corral.server.call import json_response
+from corral.server.metrics import CONTENT_TYPE, Metrics
 from corral.server.streams import MACHINE_GROUP
 from corral.store import Store
 
@@ -68,13 +69,14 @@ SUBRESOURCES = (
 class Documents:
     """Answers paths that are not about objects."""
 
-    def __init__(self, kinds: KindTable, store: Store) -> None:
+    def __init__(self, kinds: KindTable, store: Store, metrics: Metrics) -> None:
         self._store = store
+        self._metrics = metrics
         self._discovery = Discovery(kinds, SUBRESOURCES)
         self._openapi = OpenAPI(kinds)
 
     async def answer(self, request: Request, user: User) -> Response:
-        """Raises Unauthorized; what is not known is a plain 404."""
+        """Raises Unauthorized and Forbidden; what is not known is a plain 404."""
         path = request.path.rstrip("/")
         head = path.lstrip("/").partition("/")[0]
         if f"/{head}" not in OPEN and user is ANONYMOUS:
@@ -85,6 +87,8 @@ class Documents:
             return self._health(head, request)
         if path == "/version":
             return json_response(encode(dict(VERSION)))
+        if path == "/metrics":
+            return self._measured(user)
         if path.startswith("/openapi/v3"):
             return self._schemas(path.removeprefix("/openapi/v3"), request)
         return self._discovered(path, request) or not_found()
@@ -117,11 +121,20 @@ class Documents:
         found = self._discovery.document(path, address=request.headers.get("host", ""))
         return None if found is None else _cached(encode(found), JSON, request)
 
+    def _measured(self, user: User) -> Response:
+        if ADMINISTRATORS not in user.groups:
+            raise Forbidden(f'forbidden: User "{user.name}" cannot get path "/metrics"')
+        return Response(headers=[("content-type", CONTENT_TYPE)], body=self._metrics.text())
+
     def _health(self, check: str, request: Request) -> Response:
+        """Alive while it answers; ready while what it is sent reaches the disk."""
+        fault = self._store.fault if check == "readyz" else ""
+        store = f"[-]store failed: {fault}" if fault else "[+]store ok"
+        verdict = "failed" if fault else "passed"
         body = "ok"
-        if query.flag(query.parse(request.query), "verbose"):
-            body = f"[+]ping ok\n[+]store ok\n{check} check passed\n"
-        return text_response(body)
+        if fault or query.flag(query.parse(request.query), "verbose"):
+            body = f"[+]ping ok\n{store}\n{check} check {verdict}\n"
+        return text_response(body, status=500 if fault else 200)
 
 
 def _cached(body: bytes, media_type: str, request: Request) -> Response:

@@ -85,6 +85,7 @@ class Store:
         self._closed = False
         self._idle: asyncio.Future[None] | None = None
         self._reached: asyncio.Future[None] | None = None
+        self._fault = ""
         self._watches: defaultdict[str, set[Watch]] = defaultdict(set)
 
     @classmethod
@@ -116,6 +117,16 @@ class Store:
 
     def get(self, kind: str, key: Key) -> Record | None:
         return self._memory.table(kind).records.get(key)
+
+    @property
+    def fault(self) -> str:
+        """Why the last commit failed; empty when it did not."""
+        return self._fault
+
+    @property
+    def watches(self) -> int:
+        """How many watches are open."""
+        return sum(map(len, self._watches.values()))
 
     def count(self, kind: str) -> int:
         return len(self._memory.table(kind).records)
@@ -243,6 +254,7 @@ class Store:
             self._idle.set_result(None)
 
     def _show(self, batch: list[_Write]) -> None:
+        self._fault = ""
         events: defaultdict[str, list[Event]] = defaultdict(list)
         for write in batch:
             record = write.record
@@ -260,6 +272,7 @@ class Store:
                 watch.tell(changes)
 
     def _fail(self, batch: list[_Write], error: BaseException) -> None:
+        self._fault = str(error)
         failed, self._staged = batch + self._staged, []
         self._latest.clear()
         kind = type(error) if isinstance(error, ApiError) else InternalError

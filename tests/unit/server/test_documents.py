@@ -1,0 +1,110 @@
+"""Tests of what is served beside objects."""
+
+import json
+
+from corral.api.errors import StorageFull
+
+AGGREGATED = {
+    "accept": "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,"
+    "application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList,application/json"
+}
+
+
+async def test_health(ask):
+    for path in ("/healthz", "/livez", "/readyz"):
+        assert (await ask("GET", path)).text == "ok"
+    verbose = await ask("GET", "/readyz?verbose")
+    assert verbose.text == "[+]ping ok\n[+]store ok\nreadyz check passed\n"
+
+
+async def test_the_version_is_one_that_clients_know(ask):
+    version = await ask("GET", "/version?timeout=5s")
+    assert version["gitVersion"].startswith("v1.37.")
+    assert (version["major"], version["minor"]) == ("1", "37")
+
+
+async def test_discovery_in_both_forms(ask):
+    old = await ask("GET", "/apis")
+    assert old["kind"] == "APIGroupList"
+    new = await ask("GET", "/apis", headers=AGGREGATED)
+    assert new.headers["content-type"] == (
+        "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
+    )
+    groups = {item["metadata"]["name"]: item for item in new["items"]}
+    assert "kubevirt.io" in groups
+    names = [each["resource"] for each in groups["kubevirt.io"]["versions"][0]["resources"]]
+    assert "virtualmachineinstancereplicasets" in names
+    core = await ask("GET", "/api/v1")
+    assert {"pods/binding", "pods/log", "namespaces/finalize"} <= {
+        each["name"] for each in core["resources"]
+    }
+    machines = await ask("GET", "/apis/subresources.kubevirt.io/v1")
+    assert [each["name"] for each in machines["resources"]] == ["virtualmachineinstances/console"]
+
+
+async def test_discovery_is_sent_once(ask):
+    first = await ask("GET", "/apis", headers=AGGREGATED)
+    tag = first.headers["etag"]
+    again = await ask("GET", "/apis", headers={**AGGREGATED, "if-none-match": tag})
+    assert (again.status, again.text) == (304, "")
+    assert again.headers["etag"] == tag
+
+
+async def test_every_schema_of_the_index_is_served(ask):
+    index = (await ask("GET", "/openapi/v3?timeout=32s"))["paths"]
+    assert {"api/v1", "apis/kubevirt.io/v1"} <= set(index)
+    for place in index.values():
+        served = await ask("GET", place["serverRelativeURL"])
+        assert served.status == 200
+        assert "immutable" in served.headers["cache-control"]
+        assert served["openapi"].startswith("3.0")
+    moved = await ask("GET", "/openapi/v3/apis/kubevirt.io/v1?hash=old")
+    assert moved.status == 301
+    assert moved.headers["location"] == index["apis/kubevirt.io/v1"]["serverRelativeURL"]
+    assert (await ask("GET", "/openapi/v3/apis/nosuch/v1")).status == 404
+
+
+async def test_paths_that_lead_nowhere_are_a_plain_404(ask):
+    for path in ("/nonsense", "/api/v1/nonsense", "/apis/no.such/v1/things", "/openapi/v2"):
+        answer = await ask("GET", path)
+        assert answer.status == 404
+        assert answer.text == "404 page not found\n"
+        assert answer.headers["content-type"].startswith("text/plain")
+
+
+async def test_metrics_are_in_prometheus_form(ask):
+    metrics = await ask("GET", "/metrics")
+    assert metrics.headers["content-type"].startswith("text/plain")
+    assert 'apiserver_resource_objects{group="",resource="namespaces"} 1.0' in metrics.text
+    assert (
+        'apiserver_request_total{code="201",resource="namespaces",verb="create"} 1.0'
+        in metrics.text
+    )
+    assert "corral_store_revision 1.0" in metrics.text
+    assert (await ask.as_user("bob")("GET", "/metrics")).status == 403
+
+
+async def test_a_server_that_cannot_store_is_not_ready(ask, monkeypatch):
+    def full(*_args):
+        raise StorageFull("no space left")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ask.server.store._log, "append", full)
+        refused = await ask("POST", "/api/v1/namespaces", {"metadata": {"name": "a"}})
+        assert (refused.status, refused["reason"]) == (507, "InsufficientStorage")
+    ready = await ask("GET", "/readyz")
+    assert ready.status == 500
+    assert "[-]store failed: no space left" in ready.text
+    assert (await ask("GET", "/livez")).status == 200
+    assert (await ask("POST", "/api/v1/namespaces", {"metadata": {"name": "a"}})).status == 201
+    assert (await ask("GET", "/readyz")).status == 200
+
+
+async def test_a_fault_of_ours_is_an_answer(ask, monkeypatch):
+    def fail(*_args):
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(ask.server.store, "get", fail)
+    answer = await ask("GET", "/api/v1/nodes/one")
+    assert (answer.status, answer["reason"]) == (500, "InternalError")
+    assert "ZeroDivision" not in json.dumps(answer.document)

@@ -1,0 +1,128 @@
+"""Tests of scale, binding, finalize and the errors before a stream begins."""
+
+import pytest
+
+SETS = "/apis/kubevirt.io/v1/namespaces/default/virtualmachineinstancereplicasets"
+PODS = "/api/v1/namespaces/default/pods"
+MACHINES = "/apis/kubevirt.io/v1/namespaces/default/virtualmachineinstances"
+CONSOLE = "/apis/subresources.kubevirt.io/v1/namespaces/default/virtualmachineinstances/{}/console"
+UPGRADE = {"upgrade": "websocket", "connection": "Upgrade"}
+BIND = {"target": {"kind": "Node", "name": "one"}}
+
+
+async def test_scale_shows_and_changes_how_many_are_wanted(ask, replica_set):
+    made = await ask("POST", SETS, replica_set)
+    shown = await ask("GET", f"{SETS}/web/scale")
+    assert shown["kind"] == "Scale"
+    assert shown["apiVersion"] == "autoscaling/v1"
+    assert shown.metadata["uid"] == made.metadata["uid"]
+    assert shown["spec"] == {"replicas": 3}
+    assert shown["status"] == {"replicas": 0}
+    changed = await ask.patch(f"{SETS}/web/scale", {"spec": {"replicas": 5}})
+    assert changed["spec"] == {"replicas": 5}
+    whole = await ask("GET", f"{SETS}/web")
+    assert whole["spec"]["replicas"] == 5
+    assert whole.metadata["generation"] == 2
+    assert whole.metadata["resourceVersion"] == changed.metadata["resourceVersion"]
+
+
+async def test_scale_tells_the_selector_that_the_status_holds(ask, replica_set):
+    await ask("POST", SETS, replica_set)
+    status = {"status": {"replicas": 2, "labelSelector": "app=web"}}
+    await ask.patch(f"{SETS}/web/status", status)
+    shown = await ask("GET", f"{SETS}/web/scale")
+    assert shown["status"] == {"replicas": 2, "selector": "app=web"}
+
+
+async def test_scale_to_zero_leaves_the_spec_empty(ask, replica_set):
+    await ask("POST", SETS, replica_set)
+    zero = await ask("PUT", f"{SETS}/web/scale", {"metadata": {"name": "web"}, "spec": {}})
+    assert zero.status == 200
+    assert zero["spec"] == {}
+    assert (await ask("GET", f"{SETS}/web"))["spec"]["replicas"] == 0
+
+
+async def test_scale_with_a_version_is_conditional_without_it_is_not(ask, replica_set):
+    await ask("POST", SETS, replica_set)
+    old = (await ask("GET", f"{SETS}/web/scale")).document
+    body = {"metadata": {"name": "web"}, "spec": {"replicas": 4}}
+    assert (await ask("PUT", f"{SETS}/web/scale", body)).status == 200
+    stale = await ask("PUT", f"{SETS}/web/scale", {**old, "spec": {"replicas": 9}})
+    assert (stale.status, stale["reason"]) == (409, "Conflict")
+
+
+@pytest.mark.parametrize("replicas", [-1, 2**31])
+async def test_a_count_out_of_range_is_refused(ask, replica_set, replicas):
+    await ask("POST", SETS, replica_set)
+    refused = await ask.patch(f"{SETS}/web/scale", {"spec": {"replicas": replicas}})
+    assert (refused.status, refused["reason"]) == (422, "Invalid")
+    assert f".spec.replicas: Invalid value: {replicas}" in refused["message"]
+    wrong = await ask.patch(f"{SETS}/web/scale", {"spec": {"replicas": "many"}})
+    assert wrong.status == 400
+
+
+async def test_a_pod_is_bound_once(ask, pod):
+    del pod["spec"]["nodeName"]
+    await ask("POST", PODS, pod)
+    bound = await ask("POST", f"{PODS}/pod/binding", BIND)
+    assert (bound.status, bound["status"]) == (201, "Success")
+    found = await ask("GET", f"{PODS}/pod")
+    assert found["spec"]["nodeName"] == "one"
+    condition = found["status"]["conditions"][-1]
+    assert (condition["type"], condition["status"]) == ("PodScheduled", "True")
+    again = await ask("POST", f"{PODS}/pod/binding", {"target": {"name": "two"}})
+    assert again.status == 409
+    assert 'already assigned to node "one"' in again["message"]
+
+
+async def test_a_binding_is_checked(ask, pod):
+    del pod["spec"]["nodeName"]
+    pod["metadata"]["finalizers"] = ["example.com/a"]
+    await ask("POST", PODS, pod)
+    assert (await ask("POST", f"{PODS}/pod/binding", {"target": {}})).status == 422
+    assert (await ask("POST", f"{PODS}/none/binding", BIND)).status == 404
+    other = {**BIND, "metadata": {"uid": "other"}}
+    assert (await ask("POST", f"{PODS}/pod/binding", other)).status == 409
+    await ask("DELETE", f"{PODS}/pod")
+    refused = await ask("POST", f"{PODS}/pod/binding", BIND)
+    assert "is being deleted" in refused["message"]
+
+
+async def test_logs_of_a_pod_that_no_node_has_are_refused(ask, pod):
+    del pod["spec"]["nodeName"]
+    await ask("POST", PODS, pod)
+    refused = await ask("GET", f"{PODS}/pod/log")
+    assert refused.status == 400
+    assert 'container "compute" in pod "pod" is waiting to start' in refused["message"]
+    unknown = await ask("GET", f"{PODS}/pod/log?container=x")
+    assert unknown["message"] == "container x is not valid for pod pod"
+    assert (await ask("GET", f"{PODS}/none/log")).status == 404
+
+
+async def test_logs_of_a_node_that_cannot_be_reached_are_unavailable(ask, pod):
+    await ask("POST", PODS, pod)
+    refused = await ask("GET", f"{PODS}/pod/log")
+    assert refused.status == 503
+    assert 'node "one"' in refused["message"]
+
+
+async def test_the_console_is_refused_in_kubevirts_words(ask, machine):
+    missing = await ask("GET", CONSOLE.format("nosuch"), headers=UPGRADE)
+    assert missing.status == 404
+    assert missing["message"] == 'virtualmachineinstances.kubevirt.io "nosuch" not found'
+    await ask("POST", MACHINES, machine)
+    waiting = await ask("GET", CONSOLE.format("vm"), headers=UPGRADE)
+    assert (waiting.status, waiting["message"]) == (400, "VMI is not running")
+    component = ask.as_user("system:serviceaccount:kubevirt:kubevirt-controller")
+    changed = await component.patch(f"{MACHINES}/vm", {"status": {"phase": "Failed"}})
+    assert changed.status == 200, changed.text
+    failed = await ask("GET", CONSOLE.format("vm"), headers=UPGRADE)
+    assert failed.status == 409
+    assert "VMI is in failed status" in failed["message"]
+    plain = await ask("GET", CONSOLE.format("vm"))
+    assert plain.status == 400
+    silent = {**machine, "metadata": {"name": "silent"}}
+    silent["spec"]["domain"]["devices"]["autoattachSerialConsole"] = False
+    await ask("POST", MACHINES, silent)
+    none = await ask("GET", CONSOLE.format("silent"), headers=UPGRADE)
+    assert none["message"] == "No serial consoles are present."
