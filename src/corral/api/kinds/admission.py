@@ -76,8 +76,14 @@ def validate_instance(document: Document, old: Document | None, user: str) -> Ve
 
 
 def validate_replica_set(document: Document, old: Document | None, user: str) -> Verdict:
-    """The rules for a VirtualMachineInstanceReplicaSet, and for the machines it will make."""
+    """The rules for a VirtualMachineInstanceReplicaSet, and for the machines it will make.
+
+    A spec that stays as it is passes: rules that became stricter since must not keep anyone from
+    labelling, releasing or deleting a set.
+    """
     spec = document.get("spec") or {}
+    if old is not None and spec == old.get("spec"):
+        return Verdict()
     template = spec.get("template")
     if template is None:
         message = "missing virtual machine template."
@@ -127,7 +133,7 @@ def _check_memory_is_requested(spec: dict[str, Any]) -> Iterator[Cause]:
         "or 'spec.domain.resources.requests.memory'"
     )
     message = f"no memory requested, at least one of {fields} must be set"
-    yield Cause("", message, "FieldValueRequired")
+    yield Cause("spec.domain.memory.guest", message, "FieldValueRequired")
 
 
 def _check_selector(

@@ -82,6 +82,7 @@ def test_a_machine_without_memory_is_refused():
     document = machine()
     del document["spec"]["domain"]["resources"]
     [cause] = judge(document).causes
+    assert cause.field == "spec.domain.memory.guest"
     assert cause.message == (
         "no memory requested, at least one of 'spec.domain.memory.guest', "
         "'spec.domain.memory.hugepages.size' or 'spec.domain.resources.requests.memory' must be set"
@@ -221,6 +222,14 @@ def test_selector_and_template_of_a_set_may_change():
     new["spec"]["template"]["metadata"]["labels"] = {"a": "b"}
     new["spec"]["template"]["spec"]["hostname"] = "other"
     assert judge(new, replica_set()).causes == []
+
+
+def test_a_set_that_was_stored_may_be_labelled_whatever_the_rules_say_today():
+    old = replica_set(selector={"matchLabels": {"other": "label"}})
+    new = copy.deepcopy(old)
+    new["metadata"]["labels"] = {"a": "b"}
+    assert judge(old).causes
+    assert judge(new, old).causes == []
 
 
 def test_a_refusal_is_worded_as_the_webhook_words_it():
