@@ -31,13 +31,14 @@ _REGULAR = (tarfile.REGTYPE, tarfile.AREGTYPE, tarfile.CONTTYPE)
 class Entry:
     """One file of a layer; ``pieces`` reads its content once, and before the next entry."""
 
-    def __init__(self, stream: Stream, header: tarfile.TarInfo, name: str, size: int) -> None:
+    def __init__(
+        self, stream: Stream, header: tarfile.TarInfo, name: str, size: int, *, sparse: bool
+    ) -> None:
         self._stream = stream
-        self._header = header
         self._left = size
         self._padding = -size % _RECORD
         self.name = _clean(name)
-        self.sparse = False
+        self.sparse = sparse
         self.regular = header.type in _REGULAR
         self.directory = header.type == tarfile.DIRTYPE
 
@@ -94,8 +95,8 @@ def _entry(stream: Stream, header: tarfile.TarInfo, extended: dict[str, str]) ->
     if size < 0:
         raise invalid_disk(f"a layer gives {header.name!r} an impossible size")
     content = size if header.type in _REGULAR else 0
-    entry = Entry(stream, header, extended.get("path", header.name), content)
-    entry.sparse = _SPARSE in extended
+    name = extended.get("path", header.name)
+    entry = Entry(stream, header, name, content, sparse=_SPARSE in extended)
     if header.type == tarfile.GNUTYPE_SPARSE:  # its content cannot even be skipped by its size
         raise _sparse(entry)
     return entry
