@@ -6,8 +6,8 @@ from hypothesis import given, strategies as st
 from corral.api.encoding import (
     DEEPEST,
     copied,
-    decode_json,
     decode_any,
+    decode_json,
     duplicate_keys,
     encode,
     same,

@@ -104,7 +104,8 @@ def _merge_object(target: Any, patch: Document, field: str) -> Document:
         elif isinstance(value, dict):
             merged[key] = _merge_object(merged.get(key), value, key)
         elif rule is not None and (not present or isinstance(value, list)):
-            if (united := _merge_list(merged.get(key), patch, key, rule)) or present:
+            united = _merge_list(merged.get(key), patch, key, rule)
+            if united or present or key in merged:  # an order alone makes no list
                 merged[key] = united
         elif present:
             merged[key] = value

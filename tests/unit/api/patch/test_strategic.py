@@ -63,6 +63,12 @@ def test_finalizers_are_a_set():
     ) == {"metadata": {"finalizers": ["b"]}}
 
 
+def test_the_last_finalizer_can_be_taken_off():
+    document = {"metadata": {"finalizers": ["a"]}}
+    patch = {"metadata": {"$deleteFromPrimitiveList/finalizers": ["a"]}}
+    assert strategic_merge(document, patch) == {"metadata": {"finalizers": []}}
+
+
 def test_lists_without_a_key_are_replaced():
     taint = {"key": "a", "effect": "NoSchedule"}
     patched = strategic_merge({"spec": {"taints": [taint]}}, {"spec": {"taints": []}})
