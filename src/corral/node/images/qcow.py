@@ -33,7 +33,7 @@ _FOREIGN = {
     b"COWD": "VMDK",
     b"# Disk DescriptorFile": "VMDK",
     b"vhdxfile": "VHDX",
-    b"conectix": "VHD",
+    b"conectix": "VHD",  # codespell:ignore conectix
     b"QED\0": "QED",
     b"LUKS\xba\xbe": "LUKS",
     b"\x1f\x8b": "gzip",
