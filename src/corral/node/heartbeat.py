@@ -9,6 +9,7 @@ import os
 import platform
 import shutil
 import socket
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -26,6 +27,9 @@ from corral.api.time import rfc3339, rfc3339_micro
 from corral.client.client import Client
 from corral.reconcile.events import Clock
 
+ACCELERATOR = "corral.dev/accelerator"
+REASON = "corral.dev/accelerator-reason"
+"""Annotations of the Node: what runs its machines, and why that and nothing quicker."""
 LEASE_NAMESPACE = "kube-node-lease"
 LEASE_SECONDS = 40
 RENEW_SECONDS = 10.0
@@ -84,6 +88,7 @@ class Host:
     capacity: Capacity
     version: str = __version__
     labels: dict[str, str] = field(default_factory=dict)
+    facts: Callable[[], Mapping[str, Any]] = dict
 
     def node(self, now: datetime) -> Document:
         """The Node document, without its status."""
@@ -97,9 +102,16 @@ class Host:
                     "kubevirt.io/schedulable": "true",
                     **self.labels,
                 },
-                "annotations": {"kubevirt.io/heartbeat": rfc3339(now)},
+                "annotations": {"kubevirt.io/heartbeat": rfc3339(now), **self._told()},
             }
         }
+
+    def _told(self) -> dict[str, str]:
+        facts = self.facts()
+        if "accelerator" not in facts:
+            return {}
+        named = f"{facts['hypervisor']} {facts.get('version', '')}".strip()
+        return {ACCELERATOR: f"{named}, {facts['accelerator']}", REASON: facts["reason"]}
 
     def status(self, now: datetime, old: list[Document]) -> Document:
         """The Node's status; ``old`` are the conditions that it has had."""
@@ -172,6 +184,11 @@ class Heartbeat:
         self._client = client
         self._host = host
         self._clock = clock
+        self._due = asyncio.Event()
+
+    def register_again(self) -> None:
+        """Write the node anew at once: what it says of itself has changed."""
+        self._due.set()
 
     async def run(self) -> None:
         """Renew for ever; a server that is away is tried again at the next beat."""
@@ -188,7 +205,11 @@ class Heartbeat:
                 registered = False
                 log.warning("heartbeat failed", node=self._host.name, error=str(error))
             beat += 1
-            await asyncio.sleep(RENEW_SECONDS if registered else 1.0)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(RENEW_SECONDS if registered else 1.0):
+                    await self._due.wait()
+                    registered = False
+            self._due.clear()
 
     async def _register(self) -> None:
         now = self._clock()

@@ -1,0 +1,79 @@
+"""``corral status``: what is up, what runs machines, and what is wrong."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Iterator
+
+import click
+from lightkube.models.core_v1 import Node
+
+from corral import __version__, manager
+from corral.api.errors import ApiError
+from corral.api.kinds.vmi import VirtualMachineInstance
+from corral.cli.options import data_directory
+from corral.cli.problem import Problem
+from corral.client import kubeconfig
+from corral.client.client import Client
+from corral.client.transport import Https
+from corral.config import Layout
+from corral.node.heartbeat import ACCELERATOR, REASON
+
+
+@click.command(epilog="\b\nExample:\n  corral status")
+@data_directory
+def status(layout: Layout) -> None:
+    """Tell whether corral runs, what runs its machines and why, and what is wrong.
+
+    The exit code is 0 when the manager runs and all its nodes are ready, else 1.
+    """
+    click.echo(f"corral      {__version__}")
+    click.echo(f"data        {layout.root}")
+    running = manager.find(layout.lock)
+    if running is None:
+        raise Problem("no manager runs here", "Start one: corral up --detach")
+    click.echo(f"manager     process {running.pid}, {running.url}")
+    try:
+        nodes, machines = asyncio.run(_ask(layout))
+    except (ApiError, kubeconfig.KubeconfigError, OSError) as error:
+        raise Problem(
+            f"the manager does not answer: {error}", f"Its log may say why: {layout.log}"
+        ) from error
+    wrong = []
+    for node in nodes:
+        click.echo("".join(_told(node)))
+        if not _is_ready(node):
+            wrong.append(f"node {_name(node)} is not ready: kubectl describe node {_name(node)}")
+    phases = Counter(each.status.phase or "Pending" for each in machines)
+    counted = ", ".join(f"{count} {phase}" for phase, count in phases.most_common())
+    click.echo(f"machines    {counted or 'none'}")
+    for each in wrong:
+        click.echo(f"wrong       {each}")
+    if wrong:
+        raise click.exceptions.Exit(1)
+
+
+async def _ask(layout: Layout) -> tuple[list[Node], list[VirtualMachineInstance]]:
+    async with asyncio.timeout(30), Https(kubeconfig.load(layout.kubeconfig)) as transport:
+        client = Client(transport)
+        nodes = await client.list(Node)
+        machines = await client.list(VirtualMachineInstance)
+        return list(nodes.items), list(machines.items)
+
+
+def _told(node: Node) -> Iterator[str]:
+    """A node's line: its name, whether it is ready, its size, and what runs machines there."""
+    yield f"node        {_name(node)}, {'ready' if _is_ready(node) else 'NOT READY'}"
+    capacity = (node.status and node.status.capacity) or {}
+    yield f", {capacity.get('cpu', '?')} cpus, {capacity.get('memory', '?')} of memory"
+    said = (node.metadata and node.metadata.annotations) or {}
+    if ACCELERATOR in said:
+        yield f"\n            {said[ACCELERATOR]}: {said.get(REASON, '')}"
+
+
+def _name(node: Node) -> str:
+    return (node.metadata and node.metadata.name) or ""
+
+
+def _is_ready(node: Node) -> bool:
+    conditions = (node.status and node.status.conditions) or []
+    return any(each.type == "Ready" and each.status == "True" for each in conditions)
