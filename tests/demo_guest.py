@@ -1,0 +1,25 @@
+"""The demo guest's disk for tests that boot real machines: built once, kept between runs."""
+
+import asyncio
+import os
+from pathlib import Path
+
+from corral.node.images.demo import build_demo, demo_recipe_digest
+
+
+def cache_directory() -> Path:
+    """$CORRAL_TEST_CACHE, or ~/.cache/corral."""
+    return Path(os.environ.get("CORRAL_TEST_CACHE", "~/.cache/corral")).expanduser()
+
+
+async def demo_disk() -> Path:
+    """A raw disk that nobody may write to (boot it with an overlay or `-snapshot`)."""
+    cache = cache_directory()
+    disk = cache / f"demo-{demo_recipe_digest()}.raw"
+    if disk.exists():
+        return disk
+    return await build_demo(disk, cache=cache / "packages", progress=print)
+
+
+if __name__ == "__main__":
+    print(asyncio.run(demo_disk()))

@@ -1,0 +1,305 @@
+"""The demo guest does what its users are told, seen from outside, in 64 MB."""
+
+import asyncio
+import base64
+import io
+import json
+import re
+import socket
+import subprocess
+import time
+import urllib.request
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pycdlib
+import pytest
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(120)]
+
+BOOT_SECONDS = 60
+MAC = "52:54:00:00:00:01"
+
+
+@dataclass
+class Guest:
+    """A running QEMU; `said` is all that its serial console printed."""
+
+    process: asyncio.subprocess.Process
+    directory: Path
+    forwarded: dict[int, int]
+    said: str = ""
+    grew: asyncio.Condition = field(default_factory=asyncio.Condition)
+
+    async def listen(self) -> None:
+        while chunk := await self.process.stdout.read(4096):
+            async with self.grew:
+                self.said += chunk.decode(errors="replace")
+                self.grew.notify_all()
+
+    async def says(self, pattern: str, since: int = 0) -> re.Match[str]:
+        """Waits until the console has printed what `pattern` matches, after `since` characters."""
+
+        def found() -> re.Match[str] | None:
+            return re.compile(pattern).search(self.said, since)
+
+        try:
+            async with asyncio.timeout(BOOT_SECONDS), self.grew:
+                return await self.grew.wait_for(found)
+        except TimeoutError:
+            pytest.fail(f"no {pattern!r} on the console:\n{self.said}")
+
+    async def type(self, line: str, answer: str) -> re.Match[str]:
+        since = len(self.said)
+        self.process.stdin.write(line.encode() + b"\n")
+        return await self.says(answer, since)
+
+    async def log_in(self, user: str, password: str) -> None:
+        await self.says("login: ")
+        await self.type(user, "Password: ")
+        await self.type(password, r":~[$#] ")
+
+    async def run(self, command: str) -> str:
+        """The output of a shell command, typed on the console of a logged in user."""
+        match = await self.type(f"{command}; echo e''nd", r"(?s)\r\n(.*?)end\r\n\S*[$#] ")
+        return match[1].replace("\r\n", "\n")
+
+    def get(self, path: str) -> str:
+        url = f"http://127.0.0.1:{self.forwarded[80]}{path}"
+        with urllib.request.urlopen(url, timeout=10) as answer:
+            return answer.read().decode()
+
+    async def served(self, path: str) -> str:
+        """`get`, once the guest's network is up: the forwarder resets connections before."""
+        async with asyncio.timeout(BOOT_SECONDS):
+            while True:
+                try:
+                    return await asyncio.to_thread(self.get, path)
+                except OSError:
+                    await asyncio.sleep(0.1)
+
+    async def monitor(self, command: str) -> None:
+        reader, writer = await asyncio.open_unix_connection(self.directory / "qmp")
+        async with asyncio.timeout(10):
+            await reader.readline()
+            for name in ("qmp_capabilities", command):
+                writer.write(json.dumps({"execute": name}).encode())
+                await reader.readline()
+        writer.close()
+        await writer.wait_closed()
+
+    async def agent(self) -> "Agent":
+        reader, writer = await asyncio.open_unix_connection(self.directory / "agent")
+        agent = Agent(reader, writer)
+        async with asyncio.timeout(BOOT_SECONDS):
+            await agent.synchronize()
+        return agent
+
+    async def ends(self, seconds: float) -> float:
+        started = time.monotonic()
+        async with asyncio.timeout(seconds):
+            await self.process.wait()
+        return time.monotonic() - started
+
+
+@dataclass
+class Agent:
+    reader: asyncio.StreamReader
+    writer: asyncio.StreamWriter
+
+    async def synchronize(self) -> None:
+        self._send("guest-sync-delimited", {"id": 4711})
+        await self.reader.readuntil(b"\xff")
+        assert json.loads(await self.reader.readline()) == {"return": 4711}
+
+    async def ask(self, command: str, **arguments: object) -> object:
+        self._send(command, arguments)
+        async with asyncio.timeout(10):
+            return json.loads(await self.reader.readline())["return"]
+
+    def _send(self, command: str, arguments: dict[str, object]) -> None:
+        self.writer.write(json.dumps({"execute": command, "arguments": arguments}).encode() + b"\n")
+
+
+def seed_disk(path: Path, label: str = "cidata", **files: str) -> Path:
+    """cloud-init's disk; `user_data=` becomes the file user-data."""
+    image = pycdlib.PyCdlib()
+    image.new(interchange_level=3, joliet=3, rock_ridge="1.09", vol_ident=label)
+    for number, (name, text) in enumerate(files.items()):
+        real, content = name.replace("_", "-"), text.encode()
+        image.add_fp(
+            io.BytesIO(content), len(content), f"/F{number}.;1", rr_name=real, joliet_path=f"/{real}"
+        )
+    image.write(str(path))
+    image.close()
+    return path
+
+
+def free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]
+
+
+def virtio(disk: Path) -> list[str]:
+    return ["-drive", f"file={disk},format=raw,if=virtio"]
+
+
+def sata(disk: Path) -> list[str]:
+    return ["-drive", f"file={disk},format=raw,if=none,id={disk.stem}", "-device", f"ide-hd,drive={disk.stem}"]
+
+
+@asynccontextmanager
+async def machine(directory: Path, *disks: list[str], more: tuple[str, ...] = ()) -> AsyncIterator[Guest]:
+    forwarded = {22: free_port(), 80: free_port()}
+    network = "".join(f",hostfwd=tcp:127.0.0.1:{host}-:{inside}" for inside, host in forwarded.items())
+    command = [
+        "qemu-system-x86_64", "-M", "q35", "-accel", "tcg,tb-size=32", "-cpu", "qemu64,+rdrand", "-m", "62500K",
+        "-nodefaults", "-no-user-config", "-display", "none", "-snapshot", "-serial", "stdio",
+        "-netdev", f"user,id=net{network}", "-device", f"virtio-net-pci,netdev=net,mac={MAC}",
+        "-qmp", f"unix:{directory}/qmp,server=on,wait=off",
+        "-device", "virtio-serial-pci",
+        "-chardev", f"socket,id=agent,path={directory}/agent,server=on,wait=off",
+        "-device", "virtserialport,chardev=agent,name=org.qemu.guest_agent.0",
+        *(word for disk in disks for word in disk), *more,
+    ]  # fmt: skip
+    process = await asyncio.create_subprocess_exec(
+        *command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    )
+    guest = Guest(process, directory, forwarded)
+    async with AsyncExitStack() as stack:
+        group = await stack.enter_async_context(asyncio.TaskGroup())
+        group.create_task(guest.listen())
+        try:
+            yield guest
+        finally:
+            if process.returncode is None:
+                process.kill()
+            await process.wait()
+
+
+async def test_it_boots_to_a_login_prompt_with_memory_to_spare(demo_disk, tmp_path):
+    async with machine(tmp_path, virtio(demo_disk)) as guest:
+        await guest.says("demo login: ")
+        await guest.log_in("cirros", "gocubsgo")
+        assert (await guest.served("/")).strip() == "demo"
+        available = await guest.run("grep MemAvailable /proc/meminfo")
+        assert int(available.split()[1]) > 12_000, available
+        assert "10.0.2.15" in await guest.run("ip -4 address show eth0")
+        await guest.type("exit", "demo login: ")
+        assert "not found" not in guest.said
+
+
+async def test_cloud_config_is_obeyed(demo_disk, tmp_path):
+    user_data = """#cloud-config
+        hostname: web-1
+        password: "se:cret"
+        chpasswd: { expire: False }
+        ssh_authorized_keys: [ssh-ed25519 AAAA one@host]
+        users:
+          - default
+          - name: alice
+            ssh_authorized_keys:
+              - ssh-ed25519 BBBB two@host
+        write_files:
+          - path: /srv/plain
+            permissions: '0640'
+            content: |
+              first\\tline
+                second 'line'
+          - {path: /srv/coded, encoding: b64, content: ENCODED}
+        runcmd:
+          - echo text $((1 + 1)) >> /srv/ran
+          - [sh, -c, 'echo "list $0" >> /srv/ran', "a 'b' c"]
+          - |
+            for word in block lines; do
+              echo $word >> /srv/ran
+            done
+        """.replace("ENCODED", base64.b64encode(b"\0binary\xff").decode())
+    user_data = "\n".join(line.removeprefix(" " * 8) for line in user_data.splitlines()) + "\n"
+    seed = seed_disk(
+        tmp_path / "seed.iso",
+        user_data=user_data,
+        meta_data='{"instance-id": "i-1", "local-hostname": "other"}',
+    )
+    async with machine(tmp_path, virtio(demo_disk), virtio(seed)) as guest:
+        await guest.says("web-1 login: ")
+        await guest.log_in("demo", "se:cret")
+        assert await guest.run("cat /srv/plain") == "first\\tline\n  second 'line'\n"
+        assert (await guest.run("stat -c %a /srv/plain")).strip() == "640"
+        assert (await guest.run("xxd -p /srv/coded")).strip() == "0062696e617279ff"
+        assert await guest.run("cat /srv/ran") == "text 2\nlist a 'b' c\nblock\nlines\n"
+        assert "AAAA one@host" in await guest.run("cat /root/.ssh/authorized_keys")
+        assert "BBBB two@host" in await guest.run("cat /home/alice/.ssh/authorized_keys")
+        assert (await guest.served("/")).strip() == "web-1"
+        assert "hostname=web-1\n" in await guest.served("/cgi-bin/info")
+
+
+async def test_a_script_as_user_data_speaks_on_the_console_before_the_prompt(demo_disk, tmp_path):
+    seed = seed_disk(
+        tmp_path / "seed.iso",
+        user_data="#!/bin/sh\necho 'printed from cloud-init userdata'\n",
+        meta_data="instance-id: i-1\nlocal-hostname: vmi-1\n",
+    )
+    async with machine(tmp_path, virtio(demo_disk), virtio(seed)) as guest:
+        await guest.says(r"(?s)printed from cloud-init userdata.*vmi-1 login: ")
+
+
+async def test_it_boots_from_sata_disks_and_takes_a_fixed_address(demo_disk, tmp_path):
+    seed = seed_disk(
+        tmp_path / "seed.iso",
+        meta_data="local-hostname: on-sata\n",
+        user_data="#cloud-config\n{}\n",
+        network_config="version: 2\nethernets:\n  first:\n    match:\n"
+        f'      macaddress: "{MAC}"\n    addresses: [10.0.2.77/24]\n    gateway4: 10.0.2.2\n',
+    )
+    async with machine(tmp_path, sata(demo_disk), sata(seed)) as guest:
+        await guest.says("on-sata login: ")
+        await guest.log_in("demo", "demo")
+        assert "10.0.2.77/24" in await guest.run("usleep 500000; ip -4 address show eth0")
+        assert "via 10.0.2.2" in await guest.run("ip route")
+
+
+async def test_the_guest_agent_answers_and_shuts_down(demo_disk, tmp_path):
+    async with machine(tmp_path, virtio(demo_disk)) as guest:
+        agent = await guest.agent()
+        assert await agent.ask("guest-ping") == {}
+        commands = {row["name"] for row in (await agent.ask("guest-info"))["supported_commands"]}
+        assert {"guest-exec", "guest-shutdown", "guest-get-osinfo"} <= commands
+        assert await agent.ask("guest-get-host-name") == {"host-name": "demo"}
+        assert (await agent.ask("guest-get-osinfo"))["id"] == "corral-demo"
+        await guest.served("/")
+        cards = await agent.ask("guest-network-get-interfaces")
+        assert [card["hardware-address"] for card in cards if card["name"] == "eth0"] == [MAC]
+        agent._send("guest-shutdown", {})
+        assert await guest.ends(seconds=10) < 3
+
+
+@pytest.mark.parametrize("way", ["button", "typed"])
+async def test_it_powers_off_at_once(way, demo_disk, tmp_path):
+    async with machine(tmp_path, virtio(demo_disk)) as guest:
+        await guest.log_in("demo", "demo")
+        await guest.served("/")
+        if way == "button":
+            await guest.monitor("system_powerdown")
+        else:
+            guest.process.stdin.write(b"sudo poweroff\n")
+        assert await guest.ends(seconds=10) < 3
+
+
+async def test_it_reboots(demo_disk, tmp_path):
+    async with machine(tmp_path, virtio(demo_disk)) as guest:
+        await guest.log_in("demo", "demo")
+        await guest.type("reboot", "demo login: ")
+
+
+async def test_ssh_asks_for_a_key(demo_disk, tmp_path):
+    async with machine(tmp_path, virtio(demo_disk)) as guest:
+        await guest.served("/")
+        reader, writer = await asyncio.open_connection("127.0.0.1", guest.forwarded[22])
+        async with asyncio.timeout(20):
+            assert (await reader.readline()).startswith(b"SSH-2.0-dropbear")
+        writer.close()
+        await writer.wait_closed()
