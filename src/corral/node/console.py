@@ -19,43 +19,46 @@ _DISPLACED = 1000
 _GOING_AWAY = 1001
 
 
-class Consoles:
-    """Who is connected to which console."""
+class _Seat:
+    """The one place at a console: told to leave, and left."""
 
     def __init__(self) -> None:
-        self._present: dict[str, asyncio.Event] = {}
-        self._closed: dict[str, asyncio.Event] = {}
+        self.displaced = asyncio.Event()
+        self.left = asyncio.Event()
+
+
+class Consoles:
+    """Who sits at which console."""
+
+    def __init__(self) -> None:
+        self._seats: dict[str, _Seat] = {}
 
     async def join(
         self, uid: str, websocket: WebSocket, connect: Callable[[], Awaitable[Console]]
     ) -> None:
-        """Serve one client until either side ends, or another client comes."""
-        displaced = await self._displace(uid)
-        closed = self._closed[uid] = asyncio.Event()
+        """Serve one client until either side ends, or another client comes.
+
+        Raises what ``connect`` raises, and TimeoutError, before the websocket is accepted.
+        """
+        seat, before = _Seat(), self._seats.get(uid)
+        self._seats[uid] = seat
         try:
             async with asyncio.timeout(OPEN_SECONDS):
+                if before is not None:
+                    before.displaced.set()
+                    await before.left.wait()
                 console = await connect()
-            await websocket.accept(subprotocol=PROTOCOL)
             try:
-                await _carry(websocket, console, displaced)
+                await websocket.accept(subprotocol=PROTOCOL)
+                await _carry(websocket, console, seat.displaced)
             finally:
                 console.close()
         finally:
-            closed.set()
-            if self._closed.get(uid) is closed:
-                del self._closed[uid], self._present[uid]
+            seat.left.set()
+            if self._seats.get(uid) is seat:
+                del self._seats[uid]
         if websocket.application_state is WebSocketState.CONNECTED:
-            await websocket.close(_DISPLACED if displaced.is_set() else _GOING_AWAY)
-
-    async def _displace(self, uid: str) -> asyncio.Event:
-        """Send away who is there, and wait until the line is free."""
-        if (present := self._present.get(uid)) is not None:
-            present.set()
-        mine = self._present[uid] = asyncio.Event()
-        if (closed := self._closed.get(uid)) is not None:
-            async with asyncio.timeout(OPEN_SECONDS):
-                await closed.wait()
-        return mine
+            await websocket.close(_DISPLACED if seat.displaced.is_set() else _GOING_AWAY)
 
 
 async def _carry(websocket: WebSocket, console: Console, displaced: asyncio.Event) -> None:

@@ -62,10 +62,9 @@ class Kubelet:
         self._logs.follow(directory)
         with self._logs.changes(directory) as changed:
             yield await asyncio.to_thread(tail, directory, wish.tail_lines)
-            if not wish.follow or machine.facts.ended:
-                return
-            async for chunk in grown(directory, changed):
-                yield chunk
+            if wish.follow:
+                async for chunk in grown(directory, changed, lambda: machine.facts.ended):
+                    yield chunk
 
     async def _console(self, websocket: WebSocket) -> None:
         parameters = websocket.path_params
@@ -109,9 +108,12 @@ class _Wish:
 def _stamped(chunk: bytes, *, at_start: bool) -> tuple[bytes, bool]:
     """Lines with the time when they were read: a serial port does not tell an earlier one."""
     stamp = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ ").encode()
-    lines = chunk.splitlines(keepends=True)
+    lines = chunk.split(b"\n")
+    ends_line = lines[-1] == b""
     stamped = [(stamp if index or at_start else b"") + line for index, line in enumerate(lines)]
-    return b"".join(stamped), chunk.endswith(b"\n") if chunk else at_start
+    if ends_line:
+        stamped[-1] = b""
+    return b"\n".join(stamped), ends_line if chunk else at_start
 
 
 def _count(query: Mapping[str, str], name: str) -> int | None:

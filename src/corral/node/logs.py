@@ -10,7 +10,7 @@ import ctypes
 import os
 import shutil
 import struct
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -133,15 +133,14 @@ def tail(directory: Path, lines: int | None) -> bytes:
     return kept[at + 1 :]
 
 
-async def grown(directory: Path, changed: asyncio.Event) -> AsyncIterator[bytes]:
-    """What is appended to a log from now on; the caller ends it."""
+async def grown(
+    directory: Path, changed: asyncio.Event, ended: Callable[[], bool]
+) -> AsyncIterator[bytes]:
+    """What is appended to a log from now on, until its machine has ended."""
     path = directory / NAME
     at = path.stat().st_size if path.exists() else 0
-    while True:
-        await changed.wait()
-        changed.clear()
-        if not path.exists():
-            return
+    while path.exists():
+        over = ended()  # asked first: what was printed before the end is still read
         size = path.stat().st_size
         at = min(at, size) if size >= at else 0  # it was emptied meanwhile
         with path.open("rb") as file:
@@ -149,3 +148,7 @@ async def grown(directory: Path, changed: asyncio.Event) -> AsyncIterator[bytes]
             while chunk := file.read(_CHUNK):
                 at += len(chunk)
                 yield chunk
+        if over:
+            return
+        await changed.wait()
+        changed.clear()
