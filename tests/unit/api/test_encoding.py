@@ -3,6 +3,7 @@ import json
 import pytest
 from hypothesis import given, strategies as st
 
+from corral.api import yaml
 from corral.api.encoding import (
     DEEPEST,
     copied,
@@ -14,6 +15,9 @@ from corral.api.encoding import (
     too_deep,
 )
 from corral.api.errors import BadRequest
+from corral.api.patch.json import json_patch
+from corral.api.patch.merge import merge_patch
+from corral.api.patch.strategic import strategic_merge
 
 PLAIN = st.none() | st.booleans() | st.integers(-(2**40), 2**40) | st.text(max_size=5)
 VALUES = st.recursive(
@@ -70,6 +74,18 @@ def test_the_message_says_what_was_expected_and_what_came():
 
 def test_the_deepest_document_is_taken():
     assert decode_json(b'{"a":' * (DEEPEST - 1) + b"[]" + b"}" * (DEEPEST - 1))
+
+
+def test_the_deepest_document_can_be_walked():
+    body = b'{"a":' * (DEEPEST - 1) + b"[]" + b"}" * (DEEPEST - 1)
+    document = decode_json(body)
+    assert same(document, copied(document))
+    assert duplicate_keys(body) == []
+    assert not too_deep(merge_patch(document, document))
+    assert not too_deep(strategic_merge(document, document))
+    assert not too_deep(json_patch(document, [{"op": "test", "path": "", "value": document}]))
+    assert yaml.load(yaml.dump(document)) == document
+    assert encode(document) == body
 
 
 def test_patches_that_are_no_json_are_bad_requests():

@@ -11,6 +11,8 @@ from corral.api.object import Document
 MOST_OPERATIONS = 10_000
 MOST_COPIED_BYTES = 3 * 1024 * 1024
 """What all ``copy`` operations of a patch may add: a few of them could fill the memory else."""
+MOST_SHIFTED = 100_000_000
+"""List items that may be moved aside in all: a patch of a long list could take minutes else."""
 
 _INDEX = re.compile(r"0|[1-9][0-9]{0,9}", re.ASCII)
 _MISSING = object()
@@ -50,6 +52,7 @@ class _Work:
     def __init__(self, root: dict[str, Any]) -> None:
         self.root = root
         self.copied_bytes = 0
+        self.shifted = 0
 
     def carry_out(self, operation: Any) -> None:
         if not isinstance(operation, dict):
@@ -119,13 +122,22 @@ class _Work:
         index = len(parent) if key == "-" else _position(parent, key)
         if index is None or index > len(parent):
             _refuse(path, "no such index")
+        self.shift(path, parent, index)
         parent.insert(index, value)
 
     def take(self, path: str) -> Any:
         value = self.get(path)
         parent, key = self.parent(path)
-        del parent[_position(parent, key)]
+        position = _position(parent, key)
+        if isinstance(parent, list):
+            self.shift(path, parent, position)
+        del parent[position]
         return value
+
+    def shift(self, path: str, items: list[Any], index: int) -> None:
+        self.shifted += len(items) - index
+        if self.shifted > MOST_SHIFTED:
+            _refuse(path, "the patch moves too many items of long lists")
 
 
 _OPERATIONS: dict[str, Callable[[_Work, Document], None]] = {

@@ -121,6 +121,13 @@ def test_copies_cannot_fill_the_memory():
     assert "copies more than" in refusal.value.details.causes[0].message
 
 
+def test_a_patch_of_a_long_list_ends_soon():
+    operations = [{"op": "add", "path": "/a/0", "value": 0}] * MOST_OPERATIONS
+    with pytest.raises(Invalid) as refusal:
+        json_patch({"a": [0] * 300_000}, operations)
+    assert "too many items" in refusal.value.details.causes[0].message
+
+
 def test_a_patch_cannot_dig_too_deep():
     dig = [{"op": "add", "path": "/a" * depth, "value": {}} for depth in range(1, 400)]
     with pytest.raises(Invalid):
