@@ -1,11 +1,13 @@
 """Composition root: opens the rooms and joins them; the only module that knows every room."""
 
 import asyncio
+import os
 import signal
 import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import structlog
 from lightkube.models.core_v1 import Namespace
@@ -59,7 +61,6 @@ async def run(settings: Settings, announce: Callable[[dict[str, str]], None]) ->
 
     ``announce`` is called once when the API is ready, with lines for people.  Raises CannotStart.
     """
-    begun = time.monotonic()
     layout = settings.layout
     try:
         identity = pki.ensure(layout.pki, [settings.address])
@@ -86,9 +87,7 @@ async def run(settings: Settings, announce: Callable[[dict[str, str]], None]) ->
             async with Background() as tasks:
                 hypervisors = {name: _hypervisor(settings, name) for name in node_names(settings)}
                 agents |= _start(settings, server, hypervisors, tasks)
-                announce(
-                    await _summary(settings, f"https://{url}", begun, list(hypervisors.values()))
-                )
+                announce(await _summary(settings, f"https://{url}", list(hypervisors.values())))
                 await ended.wait()
                 log.info("stopping", machines="run on")
             await store.close()
@@ -126,8 +125,8 @@ def _start(
     """Start the loops and the nodes; answers the nodes' agents by name."""
     world = World(Client(InProcess(server.handle, STAND_IN)))
     ours = world.acting(Client(InProcess(server.handle, CONTROLLER)))
-    controllers = [make(world) for make in STAND_INS] if hypervisors else []
-    controllers += [make(ours) for make in CONTROLLERS] if hypervisors else []
+    controllers = [make(ours) for make in CONTROLLERS] if hypervisors else []
+    controllers += [make(world) for make in STAND_INS] if hypervisors else []
     images = ImageStore(settings.layout.images)
     agents = {}
     for name, hypervisor in hypervisors.items():
@@ -170,9 +169,9 @@ def _hypervisor(settings: Settings, name: str) -> Hypervisor:
 
 
 async def _summary(
-    settings: Settings, url: str, begun: float, hypervisors: Sequence[Hypervisor]
+    settings: Settings, url: str, hypervisors: Sequence[Hypervisor]
 ) -> dict[str, str]:
-    took = time.monotonic() - begun
+    took = _age_seconds()
     layout = settings.layout
     lines = {
         "headline": f"corral {__version__} is ready after {took:.1f} s",
@@ -183,6 +182,12 @@ async def _summary(
     for hypervisor in hypervisors[:1]:
         lines["machines"] = await _machines(hypervisor)
     return lines
+
+
+def _age_seconds() -> float:
+    """How long this process has been there, its start and its imports included."""
+    ticks = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
+    return time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
 
 
 async def _machines(hypervisor: Hypervisor) -> str:
