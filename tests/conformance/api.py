@@ -36,6 +36,7 @@ class Api(httpx2.Client):
             verify=ssl.create_default_context(cadata=authority),
             headers={"Authorization": f"Bearer {user['token']}", "Accept": "application/json"},
             timeout=30,
+            trust_env=False,
         )
 
     def get_document(self, path: str, **query: Any) -> dict[str, Any]:

@@ -23,7 +23,7 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-REPEATED_FOR = 30.0
+REPEATED_FOR = 15.0
 """Seconds until a command after ``~`` must have answered as written."""
 
 PATTERNS = {
