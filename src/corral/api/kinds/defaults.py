@@ -5,13 +5,12 @@ build on each other: disks are added before they get a bus, processors are count
 that were copied from limits.
 """
 
-import math
 import uuid
 from collections.abc import Callable
 from typing import Any
 
-from corral.api import quantity
 from corral.api.images import pull_policy
+from corral.api.kinds.rules.capacity import NOTHING, amount
 from corral.api.kinds.vmi import FINALIZER
 from corral.api.object import Document
 
@@ -19,6 +18,8 @@ ARCHITECTURE = "amd64"
 BUS = "sata"
 CPU_MODEL = "host-model"
 MACHINE = "q35"
+MOST_SOCKETS = 2**32 - 1
+"""What the field can hold; no node has as many, so such a machine waits for one."""
 RUNTIME_USER = 107
 """The user id that KubeVirt's launcher runs as; shown in the status for its clients."""
 TOPOLOGY = ("sockets", "cores", "threads")
@@ -78,7 +79,7 @@ def _memory(spec: Document) -> None:
     resources = domain.get("resources") or {}
     asked = [(resources.get(part) or {}).get("memory") for part in ("requests", "limits")]
     asked.append((memory.get("hugepages") or {}).get("pageSize"))
-    if guest := next((amount for amount in asked if amount), None):
+    if guest := next((one for one in asked if amount(one) > NOTHING), None):
         memory["guest"] = guest
 
 
@@ -95,12 +96,8 @@ def _processors(spec: Document) -> None:
 def _sockets(resources: dict[str, Any]) -> int:
     for part in ("limits", "requests"):
         asked = (resources.get(part) or {}).get("cpu")
-        if asked is None:
-            continue
-        try:
-            return max(1, math.ceil(quantity.millis_of(asked) / 1000))
-        except ValueError:
-            return 1  # admission says what is wrong with it
+        if asked is not None:
+            return max(1, min(amount(asked).rounded_up(), MOST_SOCKETS))
     return 1
 
 
