@@ -147,8 +147,10 @@ def virtio(disk: Path) -> list[str]:
     return ["-drive", f"file={disk},format=raw,if=virtio"]
 
 
-def sata(disk: Path) -> list[str]:
-    return ["-drive", f"file={disk},format=raw,if=none,id={disk.stem}", "-device", f"ide-hd,drive={disk.stem}"]
+def sata(disk: Path, port: int) -> list[str]:
+    name = f"sata{port}"
+    drive = f"file={disk},format=raw,if=none,id={name}"
+    return ["-drive", drive, "-device", f"ide-hd,drive={name},bus=ide.{port}"]
 
 
 @asynccontextmanager
@@ -255,7 +257,7 @@ async def test_it_boots_from_sata_disks_and_takes_a_fixed_address(demo_disk, tmp
         network_config="version: 2\nethernets:\n  first:\n    match:\n"
         f'      macaddress: "{MAC}"\n    addresses: [10.0.2.77/24]\n    gateway4: 10.0.2.2\n',
     )
-    async with machine(tmp_path, sata(demo_disk), sata(seed)) as guest:
+    async with machine(tmp_path, sata(demo_disk, 0), sata(seed, 1)) as guest:
         await guest.says("on-sata login: ")
         await guest.log_in("demo", "demo")
         assert "10.0.2.77/24" in await guest.run("usleep 500000; ip -4 address show eth0")
