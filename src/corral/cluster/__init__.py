@@ -12,9 +12,12 @@ from corral.reconcile.world import World
 
 STAND_INS: tuple[Callable[[World], Controller[Any]], ...] = (
     scheduler.controller,
-    garbage.controller,
-    namespace.controller,
     podgc.controller,
     nodes.controller,
+    garbage.controller,
+    namespace.controller,
 )
-"""Each makes one loop; they run beside each other and meet only in the API's objects."""
+"""Each makes one loop; they run beside each other and meet only in the API's objects.
+
+The last two look at the metadata of every kind, and share the caches of those before them.
+"""

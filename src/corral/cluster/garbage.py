@@ -12,7 +12,7 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from enum import Enum
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
@@ -22,7 +22,16 @@ from corral.api.kinds import KINDS
 from corral.api.object import Document, Key
 from corral.reconcile.batch import each
 from corral.reconcile.controller import Controller
-from corral.reconcile.objects import Partial, PartialOwner, is_going, key_of, uid_of
+from corral.reconcile.objects import (
+    Owner,
+    Partial,
+    finalizers_of,
+    is_going,
+    key_of,
+    owners_of,
+    uid_of,
+    version_of,
+)
 from corral.reconcile.queue import WorkQueue
 from corral.reconcile.world import World
 
@@ -49,19 +58,19 @@ class Item(NamedTuple):
     """An object, as far as the collector looks at it."""
 
     kind: Kind
-    view: Partial
+    view: msgspec.Struct
 
     @property
     def key(self) -> Key:
         return key_of(self.view)
 
     @property
-    def owners(self) -> Sequence[PartialOwner]:
-        return self.view.metadata.owner_references
+    def owners(self) -> Sequence[Owner]:
+        return owners_of(self.view)
 
     @property
     def finalizers(self) -> Sequence[str]:
-        return self.view.metadata.finalizers
+        return finalizers_of(self.view)
 
     @property
     def is_waiting(self) -> bool:
@@ -85,10 +94,10 @@ class Garbage:
         self._items: dict[str, Item] = {}
         self._dependents: dict[str, set[str]] = {}
         self._absent: OrderedDict[str, None] = OrderedDict()
-        self.sources: list[Informer[Partial]] = []
+        self.sources: list[Informer[Any]] = []
         for kind in KINDS:
             if kind.stored_as is None and kind.plural not in UNOWNED:
-                informer = world.informers.of(Partial, kind=kind)
+                informer = world.informers.metadata(kind)
                 informer.handle(partial(self._changed, kind))
                 self.sources.append(informer)
 
@@ -115,7 +124,7 @@ class Garbage:
         awaited = any(state is State.WAITING for state in states.values())
         await self._delete(item, foreground=awaited and bool(self._blocking(item)))
 
-    async def _state(self, item: Item, owner: PartialOwner) -> State:
+    async def _state(self, item: Item, owner: Owner) -> State:
         known = self._items.get(owner.uid)
         if known is not None and known.key.namespace in ("", item.key.namespace):
             return State.WAITING if known.is_waiting else State.SOLID
@@ -166,7 +175,7 @@ class Garbage:
 
     async def _strip(self, item: Item, gone: Sequence[str]) -> None:
         """Remove an object's references to owners that are gone or going."""
-        kept = [msgspec.to_builtins(owner) for owner in item.owners if owner.uid not in gone]
+        kept = [owner.document() for owner in item.owners if owner.uid not in gone]
         await self._patch(item, {"ownerReferences": kept or None})
 
     async def _release(self, item: Item, finalizer: str) -> None:
@@ -174,8 +183,7 @@ class Garbage:
         await self._patch(item, {"finalizers": kept or None})
 
     async def _patch(self, item: Item, metadata: Document) -> None:
-        seen = item.view.metadata
-        guard = {"uid": seen.uid, "resourceVersion": seen.resource_version}
+        guard = {"uid": uid_of(item.view), "resourceVersion": version_of(item.view)}
         try:
             await self._client.patch(
                 Partial, item.key, {"metadata": {**metadata, **guard}}, kind=item.kind
@@ -192,35 +200,32 @@ class Garbage:
         return [
             dependent
             for dependent in self._dependents_of(item)
-            if any(owner.uid == uid and owner.block_owner_deletion for owner in dependent.owners)
+            if any(owner.uid == uid and owner.blocks for owner in dependent.owners)
         ]
 
-    def _changed(self, kind: Kind, old: Partial | None, new: Partial | None) -> None:
-        self._relate(kind, old, new)
+    def _changed(self, kind: Kind, old: msgspec.Struct | None, new: msgspec.Struct | None) -> None:
+        before = owners_of(old) if old is not None else ()
         if new is None:
             assert old is not None
+            self._items.pop(uid_of(old), None)
+            self._relate(uid_of(old), before, ())
             self._gone(Item(kind, old))
             return
-        item = Item(kind, new)
+        item, after = Item(kind, new), owners_of(new)
+        uid = uid_of(new)
+        self._items[uid] = item
+        if before != after:
+            self._relate(uid, before, after)
         if is_going(new):
             if ORPHAN in item.finalizers or FOREGROUND in item.finalizers:
-                self.queue.add(uid_of(new))
+                self.queue.add(uid)
         elif old is None:
-            if any(owner.uid not in self._items for owner in item.owners):
-                self.queue.add(uid_of(new))
-        elif old.metadata.owner_references != new.metadata.owner_references:
-            self.queue.add(uid_of(new))
+            if any(owner.uid not in self._items for owner in after):
+                self.queue.add(uid)
+        elif before != after:
+            self.queue.add(uid)
 
-    def _relate(self, kind: Kind, old: Partial | None, new: Partial | None) -> None:
-        before = old.metadata.owner_references if old is not None else ()
-        after = new.metadata.owner_references if new is not None else ()
-        if new is not None:
-            self._items[uid_of(new)] = Item(kind, new)
-        elif old is not None:
-            self._items.pop(uid_of(old), None)
-        if before == after:
-            return
-        uid = uid_of(new or old or Partial())
+    def _relate(self, uid: str, before: Sequence[Owner], after: Sequence[Owner]) -> None:
         for owner in before:
             members = self._dependents.get(owner.uid, set())
             members.discard(uid)

@@ -2,8 +2,9 @@
 
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import msgspec
 from lightkube.models.core_v1 import Namespace
 
 from corral.api.errors import Conflict, NotFound
@@ -43,10 +44,10 @@ class Namespaces:
         self._client = world.client
         self.namespaces = world.informers.of(Namespace)
         self.namespaces.handle(self._namespace_changed)
-        self.contents: list[Informer[Partial]] = []
+        self.contents: list[Informer[Any]] = []
         for kind in namespaced_kinds():
             if kind.plural not in UNWATCHED:
-                informer = world.informers.of(Partial, kind=kind)
+                informer = world.informers.metadata(kind)
                 informer.handle(self._content_changed)
                 self.contents.append(informer)
 
@@ -93,7 +94,7 @@ class Namespaces:
         if new is not None and is_going(new):
             self.queue.add(key_of(new))
 
-    def _content_changed(self, old: Partial | None, new: Partial | None) -> None:
+    def _content_changed(self, old: msgspec.Struct | None, new: msgspec.Struct | None) -> None:
         if new is not None or old is None:
             return
         key = Key("", key_of(old).namespace)

@@ -19,7 +19,7 @@ from corral.api.kind import Kind
 from corral.api.kinds import kind_of
 from corral.api.object import Key
 from corral.client.client import Bookmark, Client, WatchEvent
-from corral.reconcile.objects import key_of, uid_of, version_of
+from corral.reconcile.objects import Partial, key_of, uid_of, version_of
 
 T = TypeVar("T", bound=msgspec.Struct)
 
@@ -124,7 +124,7 @@ class Informer(Generic[T]):
         for key in gone:
             self._remove(key)
         for item in listed.items:
-            self._put(item)
+            self._put(item, newer_only=False)
         self._version = listed.resource_version
         self._synced.set()
 
@@ -141,6 +141,15 @@ class Informer(Generic[T]):
             async for event in events:
                 self._apply(event)
 
+    def learn(self, item: T) -> None:
+        """Take note of what a server answered, if it is news of an object that is in the cache.
+
+        So a loop reads its own writes, and does not act on what it has just changed.
+        """
+        old = self._objects.get(key_of(item))
+        if old is not None and uid_of(old) == uid_of(item):
+            self._put(item)
+
     def _apply(self, event: WatchEvent[T] | Bookmark) -> None:
         if isinstance(event, Bookmark):
             self._version = event.resource_version
@@ -151,15 +160,16 @@ class Informer(Generic[T]):
             self._put(event.object)
         self._version = version_of(event.object)
 
-    def _put(self, item: T) -> None:
+    def _put(self, item: T, *, newer_only: bool = True) -> None:
         key = key_of(item)
         old = self._objects.get(key)
+        if old is not None and uid_of(old) != uid_of(item):
+            self._remove(key)
+            old = None
         if old is not None:
-            if version_of(old) == version_of(item):
+            known, new = version_of(old), version_of(item)
+            if known == new or (newer_only and is_older(new, known)):
                 return
-            if uid_of(old) != uid_of(item):
-                self._remove(key)
-                old = None
         self._objects[key] = item
         self._reindex(key, old, item)
         for handler in self._handlers:
@@ -205,6 +215,23 @@ class Informers:
                 self._start(self._running, informer)
         return informer
 
+    def learn(self, item: msgspec.Struct) -> None:
+        """Tell the informers of an object's view what a server answered."""
+        for (view, _, _), informer in self._known.items():
+            if view is type(item) and view is not Partial:
+                informer.learn(item)
+
+    def metadata(self, kind: Kind) -> Informer[Any]:
+        """An informer of any view of a kind, for loops that look at the metadata only.
+
+        One that is known already serves, so that nothing is decoded and kept twice; loops that
+        need a typed view are therefore made first.
+        """
+        for (_, resource, fields), informer in self._known.items():
+            if (resource, fields) == (kind.resource, ""):
+                return informer
+        return self.of(Partial, kind=kind)
+
     async def run(self) -> None:
         """Run every informer, also those that are asked for later, until cancelled."""
         async with Background() as tasks:
@@ -219,6 +246,11 @@ class Informers:
     @staticmethod
     def _start(tasks: Background, informer: Informer[Any]) -> None:
         _ = tasks.start(informer.run(), name=f"informer-{informer}")
+
+
+def is_older(version: str, than: str) -> bool:
+    """Whether one resourceVersion is from before another; of words that are no numbers, none is."""
+    return version.isdecimal() and than.isdecimal() and int(version) < int(than)
 
 
 def _delay(failures: int) -> float:

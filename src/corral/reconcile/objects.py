@@ -26,6 +26,17 @@ class Owner(NamedTuple):
     blocks: bool
     """Whether a foreground deletion of the owner waits for the object."""
 
+    def document(self) -> Document:
+        """The reference as an object carries it."""
+        marks = {"controller": self.controller, "blockOwnerDeletion": self.blocks}
+        return {
+            "apiVersion": self.api_version,
+            "kind": self.kind,
+            "name": self.name,
+            "uid": self.uid,
+            **{name: True for name, is_set in marks.items() if is_set},
+        }
+
 
 class PartialMeta(Struct, kw_only=True):
     """The part of metadata that tells who owns an object and what holds it."""
@@ -98,6 +109,7 @@ def created_at(view: Object) -> datetime:
 
 
 def owners_of(view: msgspec.Struct) -> Sequence[Owner]:
+    """The owners of an object, in order."""
     metadata: Any = view.metadata  # type: ignore[attr-defined]
     if _is_ours(metadata):
         return [
@@ -122,6 +134,11 @@ def owners_of(view: msgspec.Struct) -> Sequence[Owner]:
         )
         for owner in metadata.ownerReferences or ()
     ]
+
+
+def finalizers_of(view: msgspec.Struct) -> Sequence[str]:
+    """What holds an object back from going."""
+    return view.metadata.finalizers or ()  # type: ignore[attr-defined]
 
 
 def controller_uid(view: msgspec.Struct) -> str:

@@ -26,6 +26,7 @@ class World:
         self.client = client
         self.clock = clock
         self.informers = Informers(client)
+        client.learn = self.informers.learn
         self._events = Events(client, clock)
 
     def acting(self, client: Client) -> "World":
@@ -36,6 +37,7 @@ class World:
         """
         other = copy(self)
         other.client = client
+        client.learn = self.informers.learn
         return other
 
     def recorder(self, component: str, host: str = "") -> Recorder:
