@@ -1,6 +1,5 @@
 """The demo guest's disk for tests that boot real machines: built once, kept between runs."""
 
-import asyncio
 import os
 from pathlib import Path
 
@@ -19,7 +18,3 @@ async def demo_disk() -> Path:
     if disk.exists():
         return disk
     return await build_demo(disk, cache=cache / "packages", progress=print)
-
-
-if __name__ == "__main__":
-    print(asyncio.run(demo_disk()))

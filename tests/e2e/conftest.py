@@ -4,7 +4,6 @@ import asyncio
 from pathlib import Path
 
 import pytest
-
 from tests.demo_guest import demo_disk as build_or_find
 
 

@@ -130,7 +130,11 @@ def seed_disk(path: Path, label: str = "cidata", **files: str) -> Path:
     for number, (name, text) in enumerate(files.items()):
         real, content = name.replace("_", "-"), text.encode()
         image.add_fp(
-            io.BytesIO(content), len(content), f"/F{number}.;1", rr_name=real, joliet_path=f"/{real}"
+            io.BytesIO(content),
+            len(content),
+            f"/F{number}.;1",
+            rr_name=real,
+            joliet_path=f"/{real}",
         )
     image.write(str(path))
     image.close()
@@ -154,11 +158,16 @@ def sata(disk: Path, port: int) -> list[str]:
 
 
 @asynccontextmanager
-async def machine(directory: Path, *disks: list[str], more: tuple[str, ...] = ()) -> AsyncIterator[Guest]:
+async def machine(
+    directory: Path, *disks: list[str], more: tuple[str, ...] = ()
+) -> AsyncIterator[Guest]:
     forwarded = {22: free_port(), 80: free_port()}
-    network = "".join(f",hostfwd=tcp:127.0.0.1:{host}-:{inside}" for inside, host in forwarded.items())
+    network = "".join(
+        f",hostfwd=tcp:127.0.0.1:{host}-:{inside}" for inside, host in forwarded.items()
+    )
     command = [
-        "qemu-system-x86_64", "-M", "q35", "-accel", "tcg,tb-size=32", "-cpu", "qemu64,+rdrand", "-m", "62500K",
+        "qemu-system-x86_64", "-M", "q35",
+        "-accel", "tcg,tb-size=32", "-cpu", "qemu64,+rdrand", "-m", "62500K",
         "-nodefaults", "-no-user-config", "-display", "none", "-snapshot", "-serial", "stdio",
         "-netdev", f"user,id=net{network}", "-device", f"virtio-net-pci,netdev=net,mac={MAC}",
         "-qmp", f"unix:{directory}/qmp,server=on,wait=off",

@@ -13,7 +13,6 @@ import os
 import posixpath
 from fnmatch import fnmatch
 from importlib.resources import as_file, files as resources
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from corral.node.images.demo import cpio, deb, kernel, modules, packages
@@ -22,6 +21,7 @@ from corral.node.images.demo.errors import DemoError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from pathlib import Path
 
 MODULES = (
     # virtio: bus, disk, network card, agent's port, memory balloon, entropy
@@ -52,7 +52,8 @@ _PROGRAMS = {
     "usr/sbin/qemu-ga": "sbin/qemu-ga",
 }
 _LIBRARIES = (
-    "ld-linux.so.2", "libc.so.6", "libcrypt.so.1", "libglib-2.0.so.0", "libgmodule-2.0.so.0", "libgmp.so.10",
+    "ld-linux.so.2", "libc.so.6", "libcrypt.so.1", "libglib-2.0.so.0",
+    "libgmodule-2.0.so.0", "libgmp.so.10",
     "libm.so.6", "libnuma.so.1", "libpcre2-8.so.0", "libresolv.so.2", "libtomcrypt.so.1",
     "libtommath.so.1", "libudev.so.1", "liburing.so.2", "libz.so.1",
 )  # fmt: skip
@@ -62,15 +63,15 @@ _DIRECTORIES = ("dev", "mnt", "proc", "run", "sys", "tmp", "var/log", "etc/dropb
 
 
 async def build_demo(target: Path, *, cache: Path, progress: Callable[[str], None]) -> Path:
-    """Writes the demo guest's disk (raw, 25 MB) to `target` and returns that.
+    """Writes the demo guest's disk (raw, 28 MB) to `target` and returns that.
 
     Packages are kept in `cache`, so that a second build needs no network. `progress` is called
     with a line for each step. Raises DemoError.
     """
     found = await packages.fetch(cache, progress)
     progress("unpacking")
-    await asyncio.to_thread(_build, found, target)
-    progress(f"{target} is ready: {target.stat().st_size // 10**6} MB")
+    size_bytes = await asyncio.to_thread(_build, found, target)
+    progress(f"{target} is ready: {size_bytes // 10**6} MB")
     return target
 
 
@@ -95,7 +96,7 @@ def _recipe_files(directory: Path) -> list[Path]:
     ]
 
 
-def _build(found: list[Path], target: Path) -> None:
+def _build(found: list[Path], target: Path) -> int:
     files: dict[str, bytes] = {}
     for package in found:
         files |= deb.files(package, _is_wanted)
@@ -111,6 +112,7 @@ def _build(found: list[Path], target: Path) -> None:
             command_line=COMMAND_LINE,
         )
         temporary.replace(target)
+        return target.stat().st_size
     except OSError as error:
         raise DemoError(
             f"the disk cannot be written to {target}: {error}",
