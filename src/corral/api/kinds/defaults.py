@@ -19,7 +19,7 @@ BUS = "sata"
 CPU_MODEL = "host-model"
 MACHINE = "q35"
 MOST_SOCKETS = 2**32 - 1
-"""What the field can hold; no node has as many, so such a machine waits for one."""
+"""What the field can hold; admission refuses far fewer."""
 RUNTIME_USER = 107
 """The user id that KubeVirt's launcher runs as; shown in the status for its clients."""
 TOPOLOGY = ("sockets", "cores", "threads")

@@ -115,6 +115,14 @@ WRONG = [
         "Number of sockets in CPU topology is greater than the maximum sockets allowed",
     ),
     (
+        with_domain(cpu={"sockets": 4, "cores": 32, "threads": 2}),
+        "spec.domain.cpu",
+        (
+            "spec.domain.cpu asks for 256 virtual processors, more than the 255 that a machine can "
+            "have."
+        ),
+    ),
+    (
         with_domain(cpu={"isolateEmulatorThread": True}),
         "spec.domain.cpu.isolateEmulatorThread",
         "IsolateEmulatorThread should be only set in combination with DedicatedCPUPlacement",

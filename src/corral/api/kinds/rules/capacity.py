@@ -15,6 +15,8 @@ ARCHITECTURES = ("amd64",)
 MACHINES = ("q35", "pc", "pc-q35-*", "pc-i440fx-*")
 LEAST_MEMORY = parse("1M")
 LONGEST_SERIAL = 256
+MOST_PROCESSORS = 255
+"""Virtual processors that a PC can number without an IOMMU; QEMU does not start with more."""
 NOTHING = Amount(0)
 NOT_A_QUANTITY = (
     "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
@@ -90,6 +92,10 @@ def check_processors(spec: Spec, path: str) -> Iterator[Cause]:
     cpu, here = spec.domain.cpu, f"{path}.domain.cpu"
     if cpu is None:
         return
+    count = (cpu.sockets or 1) * (cpu.cores or 1) * (cpu.threads or 1)
+    if count > MOST_PROCESSORS:
+        limit = f"more than the {MOST_PROCESSORS} that a machine can have"
+        yield Cause(here, f"{here} asks for {count} virtual processors, {limit}.")
     for index, feature in enumerate(cpu.features):
         if feature.policy not in ("", "force", "require", "optional", "disable", "forbid"):
             message = f"CPU feature {feature.name} uses policy {feature.policy}"
