@@ -6,6 +6,7 @@ client at a time: the next one displaces the one before.
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 
 from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 
@@ -57,8 +58,9 @@ class Consoles:
             seat.left.set()
             if self._seats.get(uid) is seat:
                 del self._seats[uid]
-        if websocket.application_state is WebSocketState.CONNECTED:
-            await websocket.close(_DISPLACED if seat.displaced.is_set() else _GOING_AWAY)
+        if websocket.client_state is WebSocketState.CONNECTED:
+            with suppress(WebSocketDisconnect, RuntimeError):  # it may go at any moment
+                await websocket.close(_DISPLACED if seat.displaced.is_set() else _GOING_AWAY)
 
 
 async def _carry(websocket: WebSocket, console: Console, displaced: asyncio.Event) -> None:

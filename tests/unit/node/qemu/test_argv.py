@@ -1,0 +1,244 @@
+"""The command line, compared as text."""
+
+import json
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from corral.api.kinds.vmi import VirtualMachineInstance
+from corral.node.hypervisor import Drive
+from corral.node.qemu.argv import SANDBOX, argv, memory_bytes
+from corral.node.qemu.domain import Accelerator, Domain, Handles
+
+UID = "0b7d6a4e-5a3f-4f3c-9d55-0c1f6f0a1b2c"
+
+
+def domain(spec=None, *, drives=(), accelerator=Accelerator.TCG, **spec_fields) -> Domain:
+    document = {
+        "metadata": {"name": "vm", "namespace": "default", "uid": UID},
+        "spec": {"domain": {"devices": {}, **(spec or {})}, **spec_fields},
+    }
+    files = [path for drive in drives for path in (drive.path, drive.backing) if path is not None]
+    return Domain(
+        vmi=msgspec.convert(document, VirtualMachineInstance),
+        handles=Handles(
+            monitor=10,
+            serial=11,
+            serial_log=12,
+            agent=13,
+            files={path: 20 + index for index, path in enumerate(files)},
+        ),
+        accelerator=accelerator,
+        drives={drive.volume: drive for drive in drives},
+    )
+
+
+def value(arguments: list[str], option: str) -> str:
+    return arguments[arguments.index(option) + 1]
+
+
+def objects(arguments: list[str], option: str) -> list[dict]:
+    return [
+        json.loads(arguments[index + 1])
+        for index, argument in enumerate(arguments)
+        if argument == option and arguments[index + 1].startswith("{")
+    ]
+
+
+def devices(arguments: list[str]) -> dict[str, dict]:
+    return {one["driver"]: one for one in objects(arguments, "-device")}
+
+
+def test_a_machine_has_nothing_that_nobody_asked_for():
+    arguments = argv(domain())
+    assert "-nodefaults" in arguments
+    assert "-no-user-config" in arguments
+    assert value(arguments, "-display") == "none"
+    assert value(arguments, "-machine") == (
+        "q35,sata=off,smbus=off,usb=off,vmport=off,hpet=off,dump-guest-core=off,acpi=on"
+    )
+    assert set(devices(arguments)) == {"virtio-serial-pci", "virtserialport"}
+
+
+def test_a_guest_waits_for_the_monitor_and_stays_when_it_has_ended():
+    arguments = argv(domain())
+    assert "-S" in arguments
+    assert value(arguments, "-action") == "shutdown=pause,panic=pause,reboot=reset"
+
+
+def test_qemu_is_sandboxed():
+    assert value(argv(domain()), "-sandbox") == SANDBOX
+    assert "spawn=deny" in SANDBOX
+
+
+@pytest.mark.parametrize(
+    ("resources", "expected"),
+    [
+        ({"resources": {"requests": {"memory": "64M"}}}, "62500K"),
+        ({"resources": {"limits": {"memory": "128Mi"}}}, "131072K"),
+        ({"memory": {"guest": "1Gi"}, "resources": {"requests": {"memory": "2Gi"}}}, "1048576K"),
+        ({"memory": {"guest": 1025}}, "2K"),
+        ({}, "131072K"),
+    ],
+)
+def test_memory_is_exact(resources, expected):
+    assert value(argv(domain(resources)), "-m") == expected
+
+
+def test_memory_of_an_instance_that_names_all_three_is_what_the_guest_sees():
+    spec = {"memory": {"guest": "64Mi"}, "resources": {"requests": {"memory": "1Gi"}}}
+    assert memory_bytes(domain(spec)) == 64 * 1024 * 1024
+
+
+def test_emulation_gets_a_translation_cache_that_fits_the_guest():
+    assert value(argv(domain({"memory": {"guest": "128Mi"}})), "-accel") == "tcg,tb-size=32"
+    assert value(argv(domain({"memory": {"guest": "2Gi"}})), "-accel") == "tcg,tb-size=128"
+    assert value(argv(domain()), "-cpu") == "qemu64,+rdrand"
+
+
+def test_kvm_passes_the_host_processor_unless_a_model_is_named():
+    kvm = Accelerator.KVM
+    assert value(argv(domain(accelerator=kvm)), "-accel") == "kvm"
+    assert value(argv(domain(accelerator=kvm)), "-cpu") == "host"
+    named = domain({"cpu": {"model": "Nehalem"}}, accelerator=kvm)
+    assert value(argv(named), "-cpu") == "Nehalem"
+
+
+def test_topology_defaults_to_one_of_each():
+    assert value(argv(domain({"cpu": {"cores": 2}})), "-smp") == "2,sockets=1,cores=2,threads=1"
+    assert value(argv(domain()), "-smp") == "1,sockets=1,cores=1,threads=1"
+
+
+OVERLAY = Drive(
+    volume="root", path=Path("/m/root.qcow2"), backing=Path("/m/base.raw"), backing_format="raw"
+)
+
+
+def test_an_overlay_is_an_explicit_chain_over_inherited_descriptors():
+    arguments = argv(
+        domain(
+            {"devices": {"disks": [{"name": "root", "disk": {"bus": "virtio"}}]}}, drives=[OVERLAY]
+        )
+    )
+    nodes = {node["node-name"]: node for node in objects(arguments, "-blockdev")}
+    assert nodes["disk0-file"]["filename"] == "/dev/fdset/20"
+    assert nodes["disk0-base-file"]["filename"] == "/dev/fdset/21"
+    assert nodes["disk0-base"]["read-only"] is True
+    assert nodes["disk0-base"]["driver"] == "raw"
+    assert nodes["disk0"]["backing"] == "disk0-base"
+    assert nodes["disk0"]["cache"] == {"no-flush": True}
+    assert "/m/" not in " ".join(arguments)
+    assert ["-add-fd", "fd=20,set=20"] == arguments[arguments.index("fd=20,set=20") - 1 :][:2]
+
+
+@pytest.mark.parametrize(
+    ("disk", "driver"),
+    [
+        ({"disk": {"bus": "virtio"}}, "virtio-blk-pci"),
+        ({"disk": {"bus": "sata"}}, "ide-hd"),
+        ({"disk": {"bus": "scsi"}}, "scsi-hd"),
+        ({"disk": {"bus": "usb"}}, "usb-storage"),
+        ({"cdrom": {"bus": "sata"}}, "ide-cd"),
+        ({"cdrom": {"bus": "scsi"}}, "scsi-cd"),
+        ({"cdrom": {}}, "ide-cd"),
+        ({}, "virtio-blk-pci"),
+    ],
+)
+def test_each_bus_has_its_device_and_controller(disk, driver):
+    drive = Drive(volume="root", path=Path("/m/root"), format="raw")
+    arguments = argv(domain({"devices": {"disks": [{"name": "root", **disk}]}}, drives=[drive]))
+    assert devices(arguments)[driver]["drive"] == "disk0"
+    controllers = {"ide": "ich9-ahci", "scsi": "virtio-scsi-pci", "usb": "qemu-xhci,id=usb0"}
+    for prefix, controller in controllers.items():
+        present = controller in devices(arguments) or controller in arguments
+        assert present == driver.startswith(prefix)
+
+
+def test_a_seventh_sata_disk_comes_on_a_second_controller():
+    drives = [Drive(volume=f"d{n}", path=Path(f"/m/{n}"), format="raw") for n in range(7)]
+    disks = [{"name": drive.volume, "disk": {"bus": "sata"}} for drive in drives]
+    arguments = argv(domain({"devices": {"disks": disks}}, drives=drives))
+    buses = [one["bus"] for one in objects(arguments, "-device") if one["driver"] == "ide-hd"]
+    assert buses == ["sata0.0", "sata0.1", "sata0.2", "sata0.3", "sata0.4", "sata0.5", "sata1.0"]
+
+
+def test_a_disk_that_nobody_prepared_is_left_out():
+    arguments = argv(domain({"devices": {"disks": [{"name": "root", "disk": {}}]}}))
+    assert objects(arguments, "-blockdev") == []
+
+
+def test_a_read_only_drive_is_opened_read_only():
+    drive = Drive(volume="root", path=Path("/m/root"), format="raw", read_only=True)
+    spec = {"devices": {"disks": [{"name": "root", "cdrom": {"bus": "sata"}}]}}
+    nodes = objects(argv(domain(spec, drives=[drive])), "-blockdev")
+    assert all(node["read-only"] for node in nodes)
+
+
+def test_no_text_of_a_user_can_become_another_option():
+    disk = {"name": "root", "disk": {"bus": "virtio"}, "serial": 'x","driver":"pc-testdev,a=b'}
+    drive = Drive(volume="root", path=Path("/m/root"), format="raw")
+    spec = {
+        "devices": {"disks": [disk]},
+        "firmware": {"serial": "1,uuid=2", "uuid": UID},
+        "chassis": {"asset": "a,b"},
+    }
+    arguments = argv(domain(spec, drives=[drive]))
+    assert devices(arguments)["virtio-blk-pci"]["serial"] == disk["serial"]
+    assert f"type=1,manufacturer=corral,uuid={UID},serial=1,,uuid=2" in arguments
+    assert "type=3,asset=a,,b" in arguments
+
+
+def test_boot_order_counts_alone_where_it_is_given():
+    drives = [Drive(volume=name, path=Path(f"/m/{name}"), format="raw") for name in ("a", "b")]
+    disks = [{"name": "a", "disk": {}}, {"name": "b", "disk": {}, "bootOrder": 1}]
+    arguments = argv(domain({"devices": {"disks": disks}}, drives=drives))
+    indexes = [
+        one.get("bootindex")
+        for one in objects(arguments, "-device")
+        if one["driver"] == "virtio-blk-pci"
+    ]
+    assert indexes == [None, 1]
+
+
+def test_interfaces_get_a_stable_address_and_the_range_of_their_network():
+    spec = {"devices": {"interfaces": [{"name": "default", "masquerade": {}}]}}
+    networks = [{"name": "default", "pod": {"vmNetworkCIDR": "10.9.0.0/24"}}]
+    first = argv(domain(spec, networks=networks))
+    assert first == argv(domain(spec, networks=networks))
+    nic = devices(first)["virtio-net-pci"]
+    assert nic["mac"].startswith("02:")
+    assert nic["romfile"] == ""
+    assert objects(first, "-netdev")[0]["net"] == "10.9.0.0/24"
+
+
+def test_an_interface_that_is_absent_is_left_out():
+    spec = {"devices": {"interfaces": [{"name": "default", "state": "absent"}]}}
+    assert objects(argv(domain(spec)), "-netdev") == []
+
+
+def test_the_serial_console_is_a_socket_with_a_log():
+    serial = next(one for one in argv(domain()) if one.startswith("socket,id=serial0"))
+    assert serial == "socket,id=serial0,fd=11,server=on,wait=off,logfile=/dev/fdset/12,logappend=on"
+    silent = argv(domain({"devices": {"logSerialConsole": False}}))
+    assert not any("logfile" in one for one in silent)
+    none = argv(domain({"devices": {"autoattachSerialConsole": False}}))
+    assert "-serial" not in none
+
+
+def test_devices_on_request():
+    spec = {
+        "devices": {
+            "rng": {},
+            "watchdog": {"name": "w", "i6300esb": {"action": "poweroff"}},
+            "panicDevices": [{"model": "isa"}],
+            "inputs": [{"name": "t", "type": "tablet", "bus": "usb"}],
+        }
+    }
+    arguments = argv(domain(spec))
+    assert {"virtio-rng-pci", "i6300esb", "pvpanic", "usb-tablet"} <= set(devices(arguments))
+    assert "watchdog=poweroff" in arguments
+
+
+def test_a_guest_that_may_not_reboot_ends_instead():
+    assert "reboot=shutdown" in value(argv(domain({"rebootPolicy": "Terminate"})), "-action")

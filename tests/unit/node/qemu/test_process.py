@@ -1,0 +1,147 @@
+"""Processes that outlive their manager, tried with ``sleep`` in QEMU's place."""
+
+import asyncio
+import os
+
+import pytest
+
+from corral.node.qemu import process
+from corral.node.qemu.process import Process, account, hold, identify, privileges, runs
+
+
+@pytest.fixture
+async def sleeper(tmp_path):
+    """A process that holds the lock of a directory."""
+    started = spawn(tmp_path, ["sleep", "60"])
+    yield started
+    started.kill()
+    async with asyncio.timeout(5):
+        await started.wait()
+
+
+def spawn(directory, command):
+    lock = hold(directory)
+    assert lock is not None
+    output = os.open(directory / "output", os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC)
+    try:
+        return Process.spawn(command, directory, descriptors=[lock], output=output)
+    finally:
+        os.close(lock)
+        os.close(output)
+
+
+async def test_the_lock_tells_that_something_runs(tmp_path):
+    assert not runs(tmp_path)
+    started = spawn(tmp_path, ["sleep", "60"])
+    assert runs(tmp_path)
+    assert hold(tmp_path) is None
+    started.kill()
+    async with asyncio.timeout(5):
+        await started.wait()
+    assert not runs(tmp_path)
+
+
+async def test_the_end_of_a_process_is_told_without_asking(tmp_path):
+    started = spawn(tmp_path, ["sleep", "0.05"])
+    told = []
+    started.on_end(lambda: told.append("ended"))
+    async with asyncio.timeout(5):
+        await started.wait()
+    assert started.ended
+    assert told == ["ended"]
+    started.on_end(lambda: told.append("late"))
+    assert told == ["ended", "late"]
+    started.kill()  # of what is gone: nothing happens
+
+
+async def test_a_child_gets_its_own_session_and_only_what_it_is_given(tmp_path):
+    secret = os.open(tmp_path / "secret", os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC)
+    started = spawn(tmp_path, ["sh", "-c", "ls -l /proc/self/fd; ps -o sid= -p $$; echo $$"])
+    async with asyncio.timeout(5):
+        await started.wait()
+    os.close(secret)
+    printed = (tmp_path / "output").read_text()
+    assert "secret" not in printed
+    assert "alive" in printed
+    session, pid = printed.split()[-2:]
+    assert session == pid == str(started.identity.pid)
+
+
+async def test_a_process_is_taken_over_by_its_record(tmp_path, sleeper):
+    adopted = Process.adopt(tmp_path)
+    assert adopted is not None
+    assert adopted.identity == sleeper.identity
+    adopted.release()
+
+
+@pytest.mark.parametrize("record", [None, b"", b'{"pid":1,"started_ticks":5,"boot_id":"x"}'])
+async def test_a_process_whose_record_is_missing_or_wrong_is_found_by_its_lock(
+    tmp_path, sleeper, record
+):
+    (tmp_path / process.RECORD).unlink()
+    if record is not None:
+        (tmp_path / process.RECORD).write_bytes(record)
+    adopted = Process.adopt(tmp_path)
+    assert adopted is not None
+    assert adopted.identity == sleeper.identity
+    assert process.read_record(tmp_path) == sleeper.identity
+    adopted.release()
+
+
+async def test_a_number_that_was_given_to_another_process_is_not_believed(tmp_path):
+    mine = identify(os.getpid())
+    process.write_record(tmp_path, process.Identity(mine.pid, mine.started_ticks + 1, mine.boot_id))
+    (tmp_path / process.LOCK).touch()
+    assert Process.adopt(tmp_path) is None
+
+
+async def test_a_released_process_runs_on(tmp_path):
+    sleeper = spawn(tmp_path, ["sleep", "60"])
+    sleeper.release()
+    assert identify(sleeper.identity.pid) == sleeper.identity
+    adopted = Process.adopt(tmp_path)
+    adopted.kill()
+    async with asyncio.timeout(5):
+        await adopted.wait()
+
+
+async def test_a_program_that_is_missing_is_told(tmp_path):
+    with pytest.raises(FileNotFoundError):
+        spawn(tmp_path, ["no-such-program"])
+    assert not runs(tmp_path)
+
+
+async def test_processor_time_is_read_from_outside(tmp_path, sleeper):
+    assert 0 <= sleeper.cpu_seconds() < 1
+    with pytest.raises(ProcessLookupError):
+        process.cpu_seconds(2**22 + 1)
+
+
+def test_a_process_that_does_not_exist_has_no_identity():
+    assert identify(2**22 + 1) is None
+
+
+def test_who_is_not_root_keeps_its_user(monkeypatch):
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    assert account("0b7d6a4e-5a3f-4f3c-9d55-0c1f6f0a1b2c") is None
+    assert privileges(None) == []
+
+
+def test_root_gives_each_machine_a_user_of_its_own(monkeypatch, tmp_path):
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    monkeypatch.setattr(process, "_mapped", lambda uid: True)
+    one = account("0b7d6a4e-5a3f-4f3c-9d55-0c1f6f0a1b2c")
+    other = account("0b7d6a4e-5a3f-4f3c-9d55-0c1f6f0a1b2d")
+    assert one.uid != other.uid
+    assert one.uid >= 0x70000000
+    assert one.gid == one.uid
+    assert account("", device=tmp_path).gid == tmp_path.stat().st_gid
+    command = privileges(one)
+    assert command[0] == "setpriv"
+    assert {"--clear-groups", "--no-new-privs", "--bounding-set=-all"} <= set(command)
+
+
+def test_root_without_so_many_users_gives_nobody(monkeypatch):
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    monkeypatch.setattr(process, "_mapped", lambda uid: False)
+    assert account("0b7d6a4e-5a3f-4f3c-9d55-0c1f6f0a1b2c").uid == 65534
