@@ -6,27 +6,32 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
-import msgspec
 from lightkube.models.core_v1 import Event, Namespace, Pod
-from tests.sim.kubelet import Kubelet
 
 from corral.aio import Background
 from corral.api.errors import Unavailable
 from corral.api.kinds.replicaset import VirtualMachineInstanceReplicaSet as ReplicaSet
 from corral.api.kinds.vmi import VirtualMachineInstance as Machine
 from corral.api.object import Key
-from corral.api.time import rfc3339
 from corral.api.wire import Request, Response, User
 from corral.client.client import Client
 from corral.client.transport import InProcess
 from corral.cluster import STAND_INS
 from corral.controllers import CONTROLLERS
+from corral.node.agent import Agent
+from corral.node.heartbeat import Capacity
+from corral.node.hollow import Hollow
+from corral.node.hypervisor import Change
+from corral.node.images.store import ImageStore
 from corral.reconcile.world import World
 from corral.server.app import ApiServer
 from corral.store import Store
 
 EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
+AMPLE = Capacity(cpu=64, memory_bytes=1 << 36, storage_bytes=1 << 40)
 ADMIN = User(name="kubernetes-admin", groups=("system:masters", "system:authenticated"))
 CONTROLLER = User(
     name="system:serviceaccount:kubevirt:kubevirt-controller", groups=("system:masters",)
@@ -96,7 +101,15 @@ class Faulty:
 class Cluster:
     """What a test sees and does."""
 
-    def __init__(self, server: ApiServer, clock: Callable[[], datetime], faults: Faults) -> None:
+    def __init__(
+        self,
+        server: ApiServer,
+        clock: Callable[[], datetime],
+        faults: Faults,
+        directory: Path,
+    ) -> None:
+        self._directory = directory
+        self._hypervisors: dict[str, Hollow] = {}
         self.server = server
         self.clock = clock
         self.faults = faults
@@ -128,36 +141,44 @@ class Cluster:
         await asyncio.wait([self._loops])
 
     def silence(self, name: str) -> None:
-        """Cut a node's power."""
+        """End a node's agent wherever it is, as ``kill -9`` would; its guests run on."""
         self._nodes.pop(name).cancel()
 
-    def start_node(self, name: str, **capacity: str) -> None:
-        """Switch a node on."""
+    def start_node(self, name: str, capacity: Capacity = AMPLE) -> None:
+        """Switch a node on; after ``silence`` it takes over what still runs there."""
         world = World(self.component, clock=self.clock)
-        kubelet = Kubelet(world, name, **capacity)
+        hypervisor = self._hypervisors.setdefault(name, Hollow())
+        agent = Agent(
+            world,
+            name,
+            self._directory / name,
+            images=ImageStore(self._directory / "images"),
+            hypervisor=hypervisor,
+            capacity=capacity,
+            address="192.0.2.1",
+        )
 
         async def run() -> None:
             async with Background() as tasks:
                 tasks.start(world.run(), name="world")
-                tasks.start(kubelet.run(), name=name)
+                tasks.start(agent.run(), name=name)
                 await asyncio.Event().wait()
 
         self._nodes[name] = self._tasks.start(run(), name=name)
 
-    async def end(self, machine: Machine, phase: str) -> None:
-        """Let a guest end by itself."""
-        now = rfc3339(self.clock())
-        transitions = [
-            *msgspec.to_builtins(machine.status.phase_transition_timestamps),
-            {"phase": phase, "phaseTransitionTimestamp": now},
-        ]
-        status = {"phase": phase, "phaseTransitionTimestamps": transitions}
-        await self.component.patch(Machine, machine.key, {"status": status})
+    def end(self, machine: Machine, change: Change) -> None:
+        """Let a guest end by itself: POWERED_OFF, or GONE as after ``kill -9``."""
+        guests = self._hypervisors[machine.status.node_name].guests
+        guest = next(guests[path] for path in guests if path.name == machine.metadata.uid)
+        if change is Change.GONE:
+            guest.crash()
+        else:
+            guest.happen(change)
 
     async def until(self, condition, seconds: float = 120.0, every: float = 0.05) -> None:
         """Wait, in virtual time, for an awaitable condition to come true."""
         async with asyncio.timeout(seconds):
-            while not await condition():
+            while not await condition():  # noqa: ASYNC110 - virtual time costs nothing
                 await asyncio.sleep(every)
 
     async def machines(self, namespace: str = "") -> list[Machine]:
@@ -192,7 +213,7 @@ class Cluster:
 
 @asynccontextmanager
 async def cluster(
-    *, nodes: int = 1, faults: Faults | None = None, **capacity: str
+    *, nodes: int = 1, faults: Faults | None = None, capacity: Capacity = AMPLE
 ) -> AsyncIterator[Cluster]:
     """Run a cluster for the length of a block."""
     loop = asyncio.get_running_loop()
@@ -204,14 +225,15 @@ async def cluster(
     random.seed(faults.seed)
     store = Store.in_memory(clock=lambda: clock().timestamp())
     server = ApiServer(store, now=lambda: clock().timestamp())
-    whole = Cluster(server, clock, faults)
-    for namespace in ("default", "kube-node-lease"):
-        await whole.client.create(Namespace, {"metadata": {"name": namespace}})
-    async with whole._tasks:
-        for number in range(nodes):
-            whole.start_node(f"node{number}", **capacity)
-        whole.start_loops()
-        yield whole
+    with TemporaryDirectory() as directory:
+        whole = Cluster(server, clock, faults, Path(directory))
+        for namespace in ("default", "kube-node-lease"):
+            await whole.client.create(Namespace, {"metadata": {"name": namespace}})
+        async with whole._tasks:
+            for number in range(nodes):
+                whole.start_node(f"node{number}", capacity)
+            whole.start_loops()
+            yield whole
     await store.close()
 
 

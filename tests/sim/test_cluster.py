@@ -8,12 +8,15 @@ from corral.api.errors import NotFound
 from corral.api.kinds.replicaset import VirtualMachineInstanceReplicaSet as ReplicaSet
 from corral.api.kinds.vmi import VirtualMachineInstance as Machine
 from corral.api.object import Key
+from corral.node.heartbeat import Capacity
 
 pytestmark = pytest.mark.looptime
 
+SMALL = Capacity(cpu=2, memory_bytes=300 << 20, storage_bytes=1 << 40)
+
 
 async def test_what_does_not_fit_waits_and_says_why_until_there_is_room():
-    async with cluster(memory="300Mi") as c:
+    async with cluster(capacity=SMALL) as c:
         await c.client.create(ReplicaSet, replica_set("test", 3))
 
         async def says_why():

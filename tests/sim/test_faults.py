@@ -6,6 +6,7 @@ import pytest
 from tests.sim.cluster import Faults, cluster, replica_set
 
 from corral.api.kinds.replicaset import VirtualMachineInstanceReplicaSet as ReplicaSet
+from corral.reconcile.objects import key_of, version_of
 
 pytestmark = [pytest.mark.looptime, pytest.mark.timeout(60)]
 
@@ -53,3 +54,44 @@ async def test_no_machine_is_made_in_excess(seed):
 
         await c.until(settled, 300)
         assert most == 20
+
+
+@pytest.mark.parametrize("seed", range(8))
+async def test_machines_come_up_and_go_in_spite_of_crashes_of_their_node(seed):
+    faults = Faults(seed)
+    async with cluster(faults=faults) as c:
+        await c.client.create(ReplicaSet, replica_set("test", 8))
+        for replicas in (8, 2, 6):
+            await c.scale("test", replicas)
+            for _ in range(3):
+                await asyncio.sleep(faults.dice.uniform(0, 0.3))
+                c.silence("node0")
+                await asyncio.sleep(faults.dice.uniform(0, 3))
+                c.start_node("node0")
+        await c.settled("test", 6, 400)
+        assert {machine.status.phase for machine in await c.machines()} == {"Running"}
+
+
+async def test_a_manager_that_comes_back_finds_the_same_machines():
+    async with cluster() as c:
+        await c.client.create(ReplicaSet, replica_set("test", 5))
+        await c.settled("test", 5)
+        await asyncio.sleep(60)
+        before = {(m.metadata.name, m.metadata.uid) for m in await c.machines()}
+        revision = c.server.store.revision
+        c.silence("node0")
+        await c.crash_loops()
+        await asyncio.sleep(3600)
+        c.start_loops()
+        c.start_node("node0")
+        await asyncio.sleep(600)
+        after = {(m.metadata.name, m.metadata.uid) for m in await c.machines()}
+        assert after == before
+        await c.settled("test", 5)
+        assert not await _changed_since(c, revision)
+
+
+async def _changed_since(c, revision):
+    """The machines and pods that were written to after a version."""
+    found = [*await c.machines(), *await c.pods()]
+    return [key_of(each) for each in found if int(version_of(each)) > revision]

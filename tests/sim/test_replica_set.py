@@ -7,6 +7,7 @@ from tests.sim.cluster import cluster, replica_set
 from corral.api.kinds.replicaset import VirtualMachineInstanceReplicaSet as ReplicaSet
 from corral.api.kinds.vmi import VirtualMachineInstance as Machine
 from corral.api.object import Key
+from corral.node.hypervisor import Change
 
 pytestmark = pytest.mark.looptime
 
@@ -71,14 +72,14 @@ async def test_a_machine_whose_pod_is_deleted_is_replaced():
         assert before - after == {pod.metadata.ownerReferences[0].uid}
 
 
-@pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
-async def test_a_machine_that_ends_by_itself_is_replaced(phase):
+@pytest.mark.parametrize("change", [Change.POWERED_OFF, Change.GONE])
+async def test_a_machine_that_ends_by_itself_is_replaced(change):
     async with cluster() as c:
         await c.client.create(ReplicaSet, replica_set("test", 2))
         await c.settled("test", 2)
         ended = (await c.machines())[0]
         before = {machine.metadata.uid for machine in await c.machines()}
-        await c.end(ended, phase)
+        c.end(ended, change)
         await c.until(lambda: _has_new(c, before))
         await c.settled("test", 2)
         assert ended.metadata.uid not in {m.metadata.uid for m in await c.machines()}
@@ -180,7 +181,7 @@ async def test_guests_that_end_at_once_are_started_less_and_less_often(looptime)
             for machine in await c.machines():
                 made.add(machine.metadata.uid)
                 if machine.status.phase == "Running":
-                    await c.end(machine, "Failed")
+                    c.end(machine, Change.GONE)
             return looptime > 120
 
         await c.until(kill_what_runs, 300)
