@@ -91,6 +91,7 @@ class Guest:
         await writer.wait_closed()
 
     async def agent(self) -> "Agent":
+        await self.says("login: ")
         reader, writer = await asyncio.open_unix_connection(self.directory / "agent")
         agent = Agent(reader, writer)
         async with asyncio.timeout(BOOT_SECONDS):
@@ -110,8 +111,15 @@ class Agent:
     writer: asyncio.StreamWriter
 
     async def synchronize(self) -> None:
-        self._send("guest-sync-delimited", {"id": 4711})
-        await self.reader.readuntil(b"\xff")
+        """Asks until the agent answers: what is sent before it opens its port is lost."""
+        while True:
+            self._send("guest-sync-delimited", {"id": 4711})
+            try:
+                async with asyncio.timeout(1):
+                    await self.reader.readuntil(b"\xff")
+                    break
+            except TimeoutError:
+                continue
         assert json.loads(await self.reader.readline()) == {"return": 4711}
 
     async def ask(self, command: str, **arguments: object) -> object:
