@@ -294,6 +294,8 @@ async def test_the_guest_agent_answers_and_shuts_down(demo_disk, tmp_path):
         assert [card["hardware-address"] for card in cards if card["name"] == "eth0"] == [MAC]
         agent._send("guest-shutdown", {})
         assert await guest.ends(seconds=10) < 3
+        agent.writer.close()
+        await agent.writer.wait_closed()
 
 
 @pytest.mark.parametrize("way", ["button", "typed"])
