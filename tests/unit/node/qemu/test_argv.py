@@ -155,6 +155,23 @@ def test_each_bus_has_its_device_and_controller(disk, driver):
         assert present == driver.startswith(prefix)
 
 
+@pytest.mark.parametrize(
+    ("asked", "on_write", "on_read"),
+    [
+        (None, "stop", "stop"),
+        ("report", "report", "report"),
+        ("enospace", "enospc", "report"),
+    ],
+)
+def test_the_error_policy_is_told_in_the_words_of_qemu(asked, on_write, on_read):
+    drive = Drive(volume="root", path=Path("/m/root"), format="raw")
+    disk = {"name": "root", "disk": {"bus": "virtio"}}
+    disk |= {"errorPolicy": asked} if asked else {}
+    arguments = argv(domain({"devices": {"disks": [disk]}}, drives=[drive]))
+    shown = devices(arguments)["virtio-blk-pci"]
+    assert (shown["werror"], shown["rerror"]) == (on_write, on_read)
+
+
 def test_a_seventh_sata_disk_comes_on_a_second_controller():
     drives = [Drive(volume=f"d{n}", path=Path(f"/m/{n}"), format="raw") for n in range(7)]
     disks = [{"name": drive.volume, "disk": {"bus": "sata"}} for drive in drives]

@@ -121,7 +121,8 @@ def _file(
 
 
 def _device(slot: _Slot, on_sata: int) -> list[str]:
-    policy = slot.disk.error_policy or "stop"
+    asked = slot.disk.error_policy or "stop"
+    policy = "enospc" if asked == "enospace" else asked  # KubeVirt's word, and QEMU's
     common: dict[str, Any] = {
         "id": f"device-{slot.node}",
         "drive": slot.node,
