@@ -17,7 +17,21 @@ DEEPEST: Final = 200
 
 _FIRST_KEYS = ("apiVersion", "kind", "metadata")
 _encode = msgspec.json.Encoder().encode
-_decode = msgspec.json.Decoder().decode
+_WHOLE_BELOW = 1e21  # Go writes smaller whole numbers without fraction or exponent
+
+
+def whole_or_float(text: str) -> int | float:
+    """A number as it comes back from a real server: ``3.0`` and ``3e0`` are ``3``.
+
+    Raises ValueError for what is beyond a float.
+    """
+    number = float(text)
+    if number in (float("inf"), float("-inf")):
+        raise ValueError(f"number {text} is out of range")
+    return int(number) if number.is_integer() and abs(number) < _WHOLE_BELOW else number
+
+
+_decode = msgspec.json.Decoder(float_hook=whole_or_float).decode
 
 
 def encode(document: Document) -> bytes:

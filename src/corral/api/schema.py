@@ -95,11 +95,17 @@ class _Node(Protocol):
 class _Anything:
     """A place whose content the schema does not name and keeps as it is."""
 
+    __slots__ = ("must_be_object",)
+
+    def __init__(self, *, must_be_object: bool) -> None:
+        self.must_be_object = must_be_object
+
     def prune(self, value: Any, path: str, unknown: list[str]) -> None:
         pass
 
     def check(self, value: Any, path: str, causes: list[Cause]) -> None:
-        pass
+        if self.must_be_object and type(value) is not dict:
+            causes.append(_wrong_type(value, path, "object"))
 
 
 class _Scalar:
@@ -116,10 +122,7 @@ class _Scalar:
         pass
 
     def check(self, value: Any, path: str, causes: list[Cause]) -> None:
-        found = type(value)
-        if found not in self.types and not (
-            found is float and int in self.types and value.is_integer()
-        ):
+        if type(value) not in self.types:
             causes.append(_wrong_type(value, path, self.name))
             return
         if self.tests:
@@ -240,7 +243,7 @@ class _Compiler:
 
     def make(self, schema: Mapping[str, Any]) -> _Node:
         if schema.get("x-kubernetes-preserve-unknown-fields"):
-            return _Anything()
+            return _Anything(must_be_object=schema.get("type") == "object")
         if schema.get("x-kubernetes-int-or-string"):
             return _Scalar("integer,string", _tests(schema))
         if "additionalProperties" in schema:
@@ -293,7 +296,8 @@ def _enumerated(values: list[Any]) -> _Test:
 
 
 def _patterned(pattern: str) -> _Test:
-    matches = re.compile(pattern, re.ASCII).search
+    # In Python alone a dollar matches before a last line break too.
+    matches = re.compile(re.sub(r"\$$", r"\\Z", pattern), re.ASCII).search
 
     def test(value: Any, path: str) -> Cause | None:
         if not isinstance(value, str) or matches(value):

@@ -50,7 +50,10 @@ def parse_rfc3339(text: str) -> datetime:
         raise ValueError(f'"{text}" is not a time such as 2006-01-02T15:04:05Z')
     day, clock, fraction, zone = match.groups()
     moment = datetime.fromisoformat(f"{day}T{clock}{'+00:00' if zone == 'Z' else zone}")
-    return moment.replace(microsecond=int((fraction or "").ljust(6, "0")[:6])).astimezone(UTC)
+    try:
+        return moment.replace(microsecond=int((fraction or "").ljust(6, "0")[:6])).astimezone(UTC)
+    except OverflowError:
+        raise ValueError(f'"{text}" is not in the years 1 to 9999') from None
 
 
 def human_duration(seconds: float) -> str:

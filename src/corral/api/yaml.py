@@ -6,11 +6,12 @@ nothing is made of a tag, nesting is bounded, and aliases cannot multiply a smal
 
 import re
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from typing import Any, Final
 
 import yaml
 
-from corral.api.encoding import DEEPEST
+from corral.api.encoding import DEEPEST, whole_or_float
 from corral.api.errors import BadRequest, TooLarge
 from corral.api.object import Document
 
@@ -33,7 +34,6 @@ _INTEGER = re.compile(
 )
 _BASES = {"hex": 16, "binary": 2, "octal": 8, "decimal": 10}
 _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?", re.ASCII)
-_WHOLE_BELOW = 1e21  # smaller whole numbers are written without an exponent in JSON
 
 
 def load(text: bytes | str) -> Document:
@@ -171,10 +171,8 @@ def _resolved(text: str) -> Any:
         if digits and len(digits) <= 64:
             return int(match["sign"] + digits, _BASES[base])
     if _FLOAT.fullmatch(text):
-        number = float(text)
-        if abs(number) == float("inf"):
-            return text
-        return int(number) if number.is_integer() and abs(number) < _WHOLE_BELOW else number
+        with suppress(ValueError):
+            return whole_or_float(text)
     return text
 
 

@@ -60,6 +60,12 @@ def test_what_is_no_document_is_a_bad_request(body):
         decode_json(body, "Pod")
 
 
+def test_whole_numbers_are_read_as_such_however_they_are_written():
+    read = decode_json(b'{"a":[3.0, 3e2, -0.0, 1.5, 1e30, 12345678901234567890]}')
+    assert encode(read) == b'{"a":[3,300,0,1.5,1e30,12345678901234567890]}'
+    assert [type(value) for value in read["a"]] == [int, int, int, float, float, int]
+
+
 def test_the_message_says_what_was_expected_and_what_came():
     with pytest.raises(BadRequest) as refusal:
         decode_json(b'{"kind": "Pod", "metadata": {"name": oops}}', "Pod")

@@ -2,14 +2,14 @@ from typing import Annotated, Literal
 
 import msgspec
 import pytest
-from hypothesis import given, strategies as st
+from hypothesis import given, settings, strategies as st
 from lightkube.models.coordination_v1 import Lease
 from lightkube.models.core_v1 import Event, Node, Pod, Secret
 from lightkube.models.events_v1 import Event as EventsEvent
 
-from corral.api.encoding import copied
+from corral.api.encoding import copied, decode_json
 from corral.api.errors import Cause
-from corral.api.object import AnyFields, IntOrString, Object, Quantity, Struct, Time
+from corral.api.object import AnyFields, IntOrString, Object, ObjectMeta, Quantity, Struct, Time
 from corral.api.schema import UNCHECKED, Schema, schema_of
 from corral.api.types import descriptions
 
@@ -230,12 +230,19 @@ def test_refusals_are_worded_as_the_real_servers(spec, cause):
 
 def test_a_quantity_must_look_like_one():
     assert causes_of(memory="64MiB")[0].field == "spec.memory"
+    assert causes_of(memory="64Mi\n")[0].field == "spec.memory"
     assert causes_of(memory="64Mi") == causes_of(memory=64) == causes_of(memory="1e3") == []
 
 
-def test_whole_numbers_may_be_written_as_fractions_and_must_fit():
-    assert causes_of(replicas=2.0, ratio=1) == []
+def test_whole_numbers_must_be_whole_and_fit():
+    assert causes_of(replicas=-(2**63), ratio=1) == []
     assert causes_of(replicas=2**63)[0].field == "spec.replicas"
+    assert causes_of(replicas=2.0)[0].field == "spec.replicas"  # decoding has made it 2 before
+
+
+def test_what_is_kept_as_it_is_must_be_an_object_all_the_same():
+    assert causes_of(anyFields={"a": [None]}) == []
+    assert causes_of(anyFields="a")[0].reason == "FieldValueTypeInvalid"
 
 
 def test_what_is_missing_is_told_once_and_that_more_may_be_wrong():
@@ -290,23 +297,35 @@ def test_descriptions_come_from_docstrings():
 
 
 JUNK = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=3),
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(max_size=3)
+    | st.sampled_from(["On", "64M", "2024-01-31T12:00:00Z", "0001-01-01T00:00:00+01:00"]),
     lambda inner: (
         st.lists(inner, max_size=3)
-        | st.dictionaries(
-            st.sampled_from(["spec", "metadata", "selector", "parts", "name", "memory", "x"]),
-            inner,
-            max_size=4,
-        )
+        | st.dictionaries(st.sampled_from(["name", "port", "labels", "x"]), inner, max_size=4)
     ),
+    max_leaves=5,
+)
+SPECS = st.dictionaries(
+    st.sampled_from(sorted(schema_of(Spec)["properties"])), JUNK, max_size=4
+).map(lambda spec: {"selector": {}} | spec)
+METADATA = st.dictionaries(
+    st.sampled_from(sorted(schema_of(ObjectMeta)["properties"])), JUNK, max_size=2
 )
 
 
-@given(st.dictionaries(st.sampled_from(["spec", "metadata", "x"]), JUNK))
-def test_any_document_is_pruned_once_and_checked(document):
+@settings(max_examples=300)
+@given(SPECS | JUNK, METADATA | JUNK)
+def test_any_document_is_pruned_once_and_a_view_reads_what_passes(spec, metadata):
+    document = decode_json(msgspec.json.encode({"spec": spec, "metadata": metadata}))
     SCHEMA.prune(document)
-    causes = SCHEMA.check(document)
     pruned = copied(document)
     assert SCHEMA.prune(document) == []
     assert document == pruned
+    causes = SCHEMA.check(document)
     assert all(cause.message for cause in causes)
+    if not causes:
+        msgspec.convert(document, Thing)

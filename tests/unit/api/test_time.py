@@ -57,7 +57,16 @@ def test_other_zones_and_nanoseconds_are_read():
 
 
 @pytest.mark.parametrize(
-    "text", ["", "2024-01-31", "2024-13-31T00:00:00Z", "now", "2024-01-31T12:00:00"]
+    "text",
+    [
+        "",
+        "2024-01-31",
+        "2024-13-31T00:00:00Z",
+        "now",
+        "2024-01-31T12:00:00",
+        "0001-01-01T00:00:00+01:00",
+        "9999-12-31T23:59:59-01:00",
+    ],
 )
 def test_what_is_no_time_is_refused(text):
     with pytest.raises(ValueError, match=r"."):
