@@ -1,0 +1,271 @@
+"""The node agent with hollow machines in a whole cluster: killed at every step, and back again."""
+
+import asyncio
+from collections import Counter
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+
+import pytest
+from lightkube.models.core_v1 import Node, Pod
+
+from corral.aio import Background
+from corral.api.kinds.replicaset import VirtualMachineInstanceReplicaSet as ReplicaSet
+from corral.api.kinds.vmi import VirtualMachineInstance as Machine
+from corral.api.object import Key
+from corral.api.wire import User
+from corral.client.client import Client
+from corral.client.transport import InProcess
+from corral.node.agent import Agent
+from corral.node.hollow import CAPACITY, Behaviour, Hollow
+from corral.node.images.store import ImageStore
+from corral.node.record import Outcome
+from corral.reconcile.world import World
+from tests.sim.cluster import cluster, replica_set
+
+pytestmark = [pytest.mark.looptime, pytest.mark.timeout(60)]
+
+USER = User(name="system:node:node1", groups=("system:masters",))
+
+
+class Killed(BaseException):
+    """What ``kill -9`` is to an agent of a test."""
+
+
+class Host:
+    """A machine on which agents come and go, and hollow guests stay."""
+
+    def __init__(self, directory: Path, whole, behaviour: Behaviour | None = None) -> None:
+        self.directory = directory
+        self.whole = whole
+        self.behaviour = behaviour or Behaviour(boot_seconds=1, shutdown_seconds=0.5)
+        self.steps: Counter[tuple[str, str]] = Counter()
+        self.kill_at = ""
+        self.agent: Agent | None = None
+        self.hypervisor = Hollow(self.behaviour)
+
+    def step(self, uid: str, name: str) -> None:
+        self.steps[uid, name] += 1
+        if name == self.kill_at:
+            self.kill_at = ""
+            raise Killed
+
+    async def run(self) -> None:
+        """One life of an agent, until it is killed."""
+        client = Client(InProcess(self.whole.server.handle, USER))
+        world = World(client, clock=self.whole.clock)
+        self.hypervisor = Hollow(self.behaviour)
+        self.agent = Agent(
+            world,
+            "node1",
+            self.directory,
+            images=ImageStore(self.directory / "images"),
+            hypervisor=self.hypervisor,
+            capacity=CAPACITY,
+            address="192.0.2.1",
+            step=self.step,
+        )
+        with suppress(BaseExceptionGroup):
+            async with Background() as tasks:
+                tasks.start(world.run(), name="world")
+                await self.agent.run()
+
+    async def serve(self) -> None:
+        """Agents, each of which begins when the one before was killed."""
+        while True:
+            await self.run()
+            await asyncio.sleep(1)
+
+    async def killed(self) -> bool:
+        """Whether the agent was killed where it was to be."""
+        return not self.kill_at
+
+    @property
+    def remains(self) -> list[Path]:
+        return list((self.directory / "machines").iterdir())
+
+
+@asynccontextmanager
+async def node(directory: Path, behaviour: Behaviour | None = None):
+    async with cluster(nodes=0) as whole:
+        host = Host(directory, whole, behaviour)
+        async with Background() as tasks:
+            tasks.start(host.serve(), name="host")
+
+            async def registered():
+                nodes = (await whole.client.list(Node)).items
+                return bool(nodes and nodes[0].status.allocatable)
+
+            await whole.until(registered)
+            yield host
+
+
+async def gone(host: Host) -> None:
+    async def is_gone():
+        return not (await host.whole.machines() or await host.whole.pods() or host.remains)
+
+    await host.whole.until(is_gone, 300)
+
+
+def times(host: Host, name: str) -> set[int]:
+    """How often each machine took a step, of those that took it."""
+    return {count for (_, step), count in host.steps.items() if step == name}
+
+
+async def test_a_set_of_machines_comes_and_goes(tmp_path):
+    async with node(tmp_path) as host:
+        await host.whole.client.create(ReplicaSet, replica_set(replicas=3))
+        await host.whole.settled("test", 3)
+        for machine in await host.whole.machines():
+            assert machine.status.phase == "Running"
+            assert machine.status.node_name == "node1"
+        await host.whole.scale("test", 0)
+        await gone(host)
+        assert times(host, "spawned") == times(host, "erased") == {1}
+
+
+@pytest.mark.parametrize(
+    "step", ["defined", "prepared", "spawned", "recorded", "resumed", "booted"]
+)
+async def test_an_agent_that_is_killed_while_it_starts_machines_goes_on(tmp_path, step):
+    async with node(tmp_path) as host:
+        host.kill_at = step
+        await host.whole.client.create(ReplicaSet, replica_set(replicas=3))
+        await host.whole.until(host.killed)
+        await host.whole.settled("test", 3)
+        assert times(host, "spawned") == {1}
+        assert times(host, "resumed") == {1}
+        assert (
+            len(
+                host.steps.keys()
+                & {(m.metadata.uid, "resumed") for m in await host.whole.machines()}
+            )
+            == 3
+        )
+        await host.whole.scale("test", 0)
+        await gone(host)
+
+
+@pytest.mark.parametrize("step", ["ended", "erased"])
+async def test_an_agent_that_is_killed_while_it_ends_machines_goes_on(tmp_path, step):
+    async with node(tmp_path) as host:
+        await host.whole.client.create(ReplicaSet, replica_set(replicas=3))
+        await host.whole.settled("test", 3)
+        host.kill_at = step
+        await host.whole.scale("test", 0)
+        await gone(host)
+        assert host.kill_at == ""
+
+
+async def test_machines_run_on_while_no_agent_is_there(tmp_path):
+    async with node(tmp_path) as host:
+        await host.whole.client.create(ReplicaSet, replica_set(replicas=3))
+        await host.whole.settled("test", 3)
+        before = {machine.metadata.uid for machine in await host.whole.machines()}
+        host.kill_at = "next"
+        with pytest.raises(Killed):
+            host.step("", "next")
+        await host.whole.settled("test", 3)
+        assert {machine.metadata.uid for machine in await host.whole.machines()} == before
+        assert times(host, "spawned") == {1}
+
+
+async def crash(host: Host) -> str:
+    """End one guest as kill -9 does; answers its instance's uid."""
+    directory, guest = next(iter(host.hypervisor.guests.items()))
+    guest.crash()
+    return directory.name
+
+
+async def test_a_crashed_machine_fails_and_is_replaced(tmp_path):
+    async with node(tmp_path) as host:
+        await host.whole.client.create(ReplicaSet, replica_set(replicas=2))
+        await host.whole.settled("test", 2)
+        lost = await crash(host)
+
+        async def is_replaced():
+            machines = await host.whole.machines()
+            return len(machines) == 2 and all(m.metadata.uid != lost for m in machines)
+
+        await host.whole.until(is_replaced)
+        await host.whole.settled("test", 2)
+
+
+@pytest.mark.parametrize(
+    ("shutdown_seconds", "grace", "outcome"),
+    [(0.5, 10, Outcome.SUCCEEDED), (60, 3, Outcome.FAILED), (60, 0, Outcome.SUCCEEDED)],
+)
+async def test_a_deleted_pod_gives_its_guest_the_grace_period(
+    tmp_path, shutdown_seconds, grace, outcome
+):
+    async with node(tmp_path, Behaviour(shutdown_seconds=shutdown_seconds)) as host:
+        template = replica_set(replicas=1)["spec"]["template"]
+        document = {"metadata": {"name": "vm", "namespace": "default"}, "spec": template["spec"]}
+        document["spec"]["terminationGracePeriodSeconds"] = grace
+        await host.whole.client.create(Machine, document)
+
+        async def runs():
+            machine = await host.whole.client.get(Machine, "vm", "default")
+            return machine.status.phase == "Running"
+
+        await host.whole.until(runs)
+        begun = asyncio.get_running_loop().time()
+        [pod] = await host.whole.pods()
+        await host.whole.client.delete(Pod, Key("default", pod.metadata.name))
+
+        async def over():
+            return not await host.whole.pods()
+
+        await host.whole.until(over)
+        took = asyncio.get_running_loop().time() - begun
+        assert took == pytest.approx(min(shutdown_seconds, grace), abs=1.5)
+        machine = await host.whole.client.get(Machine, "vm", "default")
+        assert machine.status.phase == outcome.value
+        assert not host.remains
+
+
+async def test_a_pod_that_is_taken_away_by_force_leaves_nothing(tmp_path):
+    async with node(tmp_path, Behaviour(shutdown_seconds=60)) as host:
+        await host.whole.client.create(ReplicaSet, replica_set(replicas=1))
+        await host.whole.settled("test", 1)
+        [pod] = await host.whole.pods()
+        key = Key("default", pod.metadata.name)
+        await host.whole.client.delete(Pod, key, grace_seconds=0)
+        await host.whole.settled("test", 1)
+
+        async def one_is_left():
+            return len(host.remains) == 1 and pod.metadata.uid not in str(host.remains)
+
+        await host.whole.until(one_is_left)
+
+
+async def test_a_machine_that_does_not_start_says_why_and_is_tried_again(tmp_path):
+    behaviour = Behaviour(start_failures=0.7, seed=3)
+    async with node(tmp_path, behaviour) as host:
+        await host.whole.client.create(ReplicaSet, replica_set(replicas=4))
+
+        async def some_fail():
+            return any(
+                condition.type == "Synchronized" and condition.reason == "StartFailed"
+                for machine in await host.whole.machines()
+                for condition in machine.status.conditions
+            )
+
+        await host.whole.until(some_fail)
+        await host.whole.settled("test", 4, 3600)
+        for machine in await host.whole.machines():
+            assert all(one.type != "Synchronized" for one in machine.status.conditions)
+        reasons = {
+            event.reason
+            for machine in await host.whole.machines()
+            for event in await host.whole.events(machine.metadata.name)
+        }
+        assert {"StartFailed", "Created", "Started"} <= reasons
+
+
+async def test_a_node_says_what_it_is(tmp_path):
+    async with node(tmp_path) as host:
+        found = await host.whole.client.get(Node, "node1")
+        assert found.metadata.labels["kubevirt.io/schedulable"] == "true"
+        assert found.metadata.labels["kubernetes.io/hostname"] == "node1"
+        assert found.status.allocatable["cpu"] == str(CAPACITY.cpu)
+        assert {one.type: one.status for one in found.status.conditions}["Ready"] == "True"

@@ -1,0 +1,210 @@
+"""Facts as an instance and its pod show them."""
+
+import msgspec
+import pytest
+from lightkube.models.core_v1 import Pod
+
+from corral.api.kinds.vmi import VirtualMachineInstance
+from corral.node.addresses import mac
+from corral.node.facts import Facts, State, Trouble, fold
+from corral.node.hypervisor import Change, GuestInterface, Introduction
+from corral.node.pod_status import differs, pod_status, qos_class
+from corral.node.status import instance_status
+
+NOW = "2026-01-01T00:00:00Z"
+LATER = "2026-01-01T00:01:00Z"
+UID = "0b7d6a4e-5a3f-4f3c-9d55-0c1f6f0a1b2c"
+RUNNING = Facts(state=State.RUNNING)
+SUCCEEDED = fold(fold(RUNNING, Change.POWERED_OFF), Change.GONE)
+FAILED = fold(RUNNING, Change.GONE)
+NO_IMAGE = Trouble(reason="ErrImagePull", message="no such image", volume="root")
+NO_QEMU = Trouble(reason="QemuNotFound", message="QEMU is not installed")
+
+
+def pod(status=None, resources=None) -> Pod:
+    containers = [
+        {"name": "compute", "image": "corral", "resources": resources or {}},
+        {"name": "volumeroot", "image": "cirros"},
+    ]
+    return msgspec.convert(
+        {"metadata": {"name": "p"}, "spec": {"containers": containers}, "status": status or {}}, Pod
+    )
+
+
+def vmi(phase="Scheduled", **status) -> VirtualMachineInstance:
+    document = {
+        "metadata": {"name": "vm", "namespace": "default", "uid": UID},
+        "spec": {
+            "domain": {
+                "machine": {"type": "q35"},
+                "memory": {"guest": "64Mi"},
+                "devices": {"interfaces": [{"name": "default", "masquerade": {}}]},
+            },
+            "networks": [{"name": "default", "pod": {}}],
+        },
+        "status": {"phase": phase, **status},
+    }
+    return msgspec.convert(document, VirtualMachineInstance)
+
+
+def condition(status, name):
+    return next(one for one in status["conditions"] if one["type"] == name)
+
+
+@pytest.mark.parametrize(
+    ("facts", "phase", "state", "ready"),
+    [
+        (Facts(), "Pending", {"waiting": {"reason": "ContainerCreating"}}, "False"),
+        (RUNNING, "Running", {"running": {"startedAt": NOW}}, "True"),
+        (
+            Facts(state=State.STARTING),
+            "Pending",
+            {"waiting": {"reason": "ContainerCreating"}},
+            "False",
+        ),
+    ],
+)
+def test_a_pod_follows_its_machine(facts, phase, state, ready):
+    status = pod_status(facts, pod(), "192.0.2.1", NOW)
+    assert status["phase"] == phase
+    assert status["containerStatuses"][0]["state"] == state
+    assert condition(status, "Ready")["status"] == ready
+    assert condition(status, "ContainersReady")["status"] == ready
+    assert ("podIP" in status) == (phase == "Running")
+
+
+@pytest.mark.parametrize(
+    ("facts", "phase", "code"), [(SUCCEEDED, "Succeeded", 0), (FAILED, "Failed", 1)]
+)
+def test_a_pod_tells_how_its_machine_ended(facts, phase, code):
+    before = pod(pod_status(RUNNING, pod(), "192.0.2.1", NOW))
+    status = pod_status(facts, before, "192.0.2.1", LATER)
+    assert status["phase"] == phase
+    terminated = status["containerStatuses"][0]["state"]["terminated"]
+    assert terminated["exitCode"] == code
+    assert terminated["startedAt"] == NOW
+    assert terminated["finishedAt"] == LATER
+    assert condition(status, "Ready") | {"lastTransitionTime": ""} == {
+        "type": "Ready",
+        "status": "False",
+        "reason": "PodCompleted",
+        "lastTransitionTime": "",
+    }
+
+
+def test_a_pod_whose_status_is_written_already_is_not_written_again():
+    written = pod(pod_status(RUNNING, pod(), "192.0.2.1", NOW))
+    assert not differs(pod_status(RUNNING, written, "192.0.2.1", LATER), written)
+    assert differs(pod_status(SUCCEEDED, written, "192.0.2.1", LATER), written)
+
+
+def test_conditions_of_others_stay():
+    scheduled = {"type": "PodScheduled", "status": "True", "lastTransitionTime": NOW}
+    status = pod_status(RUNNING, pod({"conditions": [scheduled]}), "192.0.2.1", LATER)
+    assert condition(status, "PodScheduled") == scheduled
+
+
+def test_trouble_is_shown_at_the_volume_it_is_about():
+    status = pod_status(Facts(trouble=NO_IMAGE), pod(), "192.0.2.1", NOW)
+    waiting = {"reason": "ErrImagePull", "message": "no such image"}
+    assert [one["state"]["waiting"] for one in status["containerStatuses"]] == [waiting, waiting]
+    other = Trouble(reason="FailedMount", message="no", volume="data")
+    status = pod_status(Facts(trouble=other), pod(), "192.0.2.1", NOW)
+    reasons = [one["state"]["waiting"]["reason"] for one in status["containerStatuses"]]
+    assert reasons == ["FailedMount", "ContainerCreating"]
+
+
+def test_a_paused_machine_runs_and_is_not_ready():
+    status = pod_status(fold(RUNNING, Change.PAUSED), pod(), "192.0.2.1", NOW)
+    assert status["phase"] == "Running"
+    assert condition(status, "Ready")["reason"] == "ReadinessGatesNotReady"
+    assert condition(status, "ContainersReady")["status"] == "True"
+
+
+@pytest.mark.parametrize(
+    ("resources", "expected"),
+    [
+        ({}, "BestEffort"),
+        ({"requests": {"memory": "64M"}}, "Burstable"),
+    ],
+)
+def test_quality_of_service(resources, expected):
+    assert qos_class(pod(resources=resources).spec.containers) == expected
+
+
+def test_equal_requests_and_limits_are_guaranteed():
+    same = {"cpu": "1", "memory": "64Mi"}
+    container = pod(resources={"requests": same, "limits": {"cpu": "1000m", "memory": "64Mi"}})
+    assert qos_class(container.spec.containers[:1]) == "Guaranteed"
+
+
+def test_an_instance_runs_once_it_is_scheduled_and_not_before():
+    assert instance_status(RUNNING, vmi("Scheduling"), NOW) == {}
+    changes = instance_status(RUNNING, vmi(), NOW)
+    assert changes["phase"] == "Running"
+    assert changes["phaseTransitionTimestamps"] == [
+        {"phase": "Running", "phaseTransitionTimestamp": NOW}
+    ]
+    assert changes["machine"] == {"type": "q35"}
+    assert changes["currentCPUTopology"] == {"sockets": 1, "cores": 1, "threads": 1}
+    assert changes["memory"]["guestAtBoot"] == "64Mi"
+
+
+def test_an_instance_that_says_everything_is_left_alone():
+    changes = instance_status(RUNNING, vmi(), NOW)
+    assert instance_status(RUNNING, vmi(**changes), LATER) == {}
+
+
+@pytest.mark.parametrize(("facts", "phase"), [(SUCCEEDED, "Succeeded"), (FAILED, "Failed")])
+@pytest.mark.parametrize("before", ["Scheduling", "Scheduled", "Running"])
+def test_an_instance_ends_as_its_machine_did(facts, phase, before):
+    assert instance_status(facts, vmi(before), NOW)["phase"] == phase
+
+
+def test_an_instance_that_is_final_stays_so():
+    assert instance_status(FAILED, vmi("Succeeded"), NOW) == {}
+
+
+def test_an_agent_is_connected_or_absent():
+    connected = fold(RUNNING, Change.AGENT_CONNECTED)
+    changes = instance_status(connected, vmi("Running"), NOW)
+    assert condition(changes, "AgentConnected")["status"] == "True"
+    again = vmi("Running", **changes)
+    assert instance_status(connected, again, LATER) == {}
+    assert instance_status(RUNNING, again, LATER) == {"conditions": []}
+
+
+def test_a_pause_has_its_reason():
+    changes = instance_status(fold(RUNNING, Change.PAUSED_BY_IO_ERROR), vmi("Running"), NOW)
+    assert condition(changes, "Paused")["reason"] == "PausedIOError"
+
+
+def test_trouble_of_this_node_is_told_and_taken_back():
+    troubled = Facts(trouble=NO_QEMU)
+    changes = instance_status(troubled, vmi("Scheduling"), NOW)
+    assert condition(changes, "Synchronized")["reason"] == "QemuNotFound"
+    assert instance_status(RUNNING, vmi(**changes), NOW)["conditions"] == []
+
+
+def test_trouble_with_images_is_left_to_the_controller():
+    assert instance_status(Facts(trouble=NO_IMAGE), vmi("Scheduling"), NOW) == {}
+    theirs = {"type": "Synchronized", "status": "False", "reason": "ErrImagePull"}
+    changes = instance_status(RUNNING, vmi(conditions=[theirs]), NOW)
+    assert "conditions" not in changes
+
+
+def test_addresses_come_from_the_guest_where_it_tells_them():
+    card = mac(UID, "default")
+    without = instance_status(RUNNING, vmi(), NOW)["interfaces"]
+    assert without[0]["ipAddress"] == "10.0.2.15"
+    assert without[0]["mac"] == card
+    assert without[0]["infoSource"] == "domain"
+    told = Introduction(
+        os={"name": "Debian"},
+        interfaces=(GuestInterface(name="eth0", mac=card, addresses=("10.0.2.99", "fd00::1")),),
+    )
+    changes = instance_status(Facts(state=State.RUNNING, introduction=told), vmi(), NOW)
+    assert changes["interfaces"][0]["ipAddresses"] == ["10.0.2.99", "fd00::1"]
+    assert changes["interfaces"][0]["interfaceName"] == "eth0"
+    assert changes["interfaces"][0]["infoSource"] == "domain, guest-agent"
+    assert changes["guestOSInfo"] == {"name": "Debian"}
