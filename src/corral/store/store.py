@@ -241,17 +241,18 @@ class Store:
 
     def _settle(self, batch: list[_Write], past: int, error: BaseException | None) -> None:
         """A commit has ended: show it to readers, or take back all that was built on it."""
-        if error is not None:
-            self._fail(batch, error)
-        else:
-            self._memory.forget(past)
-            self._show(batch)
-        if self._staged:
-            self._commit()
-            return
-        self._busy = False
-        if self._idle is not None and not self._idle.done():
-            self._idle.set_result(None)
+        try:
+            if error is not None:
+                self._fail(batch, error)
+            else:
+                self._memory.forget(past)
+                self._show(batch)
+        finally:  # whatever goes wrong in telling, the next commit must not wait for it
+            self._busy = bool(self._staged)
+            if self._staged:
+                self._commit()
+            elif self._idle is not None and not self._idle.done():
+                self._idle.set_result(None)
 
     def _show(self, batch: list[_Write]) -> None:
         self._fault = ""

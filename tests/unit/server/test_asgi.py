@@ -1,0 +1,275 @@
+"""Tests of the server behind real sockets: TLS, keep-alive, streams, websockets, bad clients."""
+
+import asyncio
+import json
+import ssl
+from contextlib import asynccontextmanager
+
+import pytest
+import websockets
+from websockets.asyncio.client import connect
+from websockets.exceptions import InvalidStatus
+
+from corral import pki
+from corral.api.object import Key
+from corral.server import ApiServer, serve
+from corral.server.asgi import App
+from corral.server.authn import ADMINISTRATOR, Authenticator
+from corral.server.serve import ServeError, listening, tls_context
+from corral.store import Store
+
+SPACES = "/api/v1/namespaces"
+MAPS = "/api/v1/namespaces/default/configmaps"
+PODS = "/api/v1/namespaces/default/pods"
+MACHINES = "/apis/kubevirt.io/v1/namespaces/default/virtualmachineinstances"
+CONSOLE = "/apis/subresources.kubevirt.io/v1/namespaces/default/virtualmachineinstances/{}/console"
+
+
+async def agent(scope, receive, send):
+    """A node's agent that answers with what it was asked."""
+    assert not any(name == b"authorization" for name, _ in scope["headers"])
+    if scope["type"] == "http":
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        text = f"{scope['path']}?{scope['query_string'].decode()}"
+        await send({"type": "http.response.body", "body": text.encode()})
+        return
+    await receive()
+    await send({"type": "websocket.accept", "subprotocol": scope["subprotocols"][0]})
+    await send({"type": "websocket.send", "bytes": scope["path"].encode()})
+    while (message := await receive())["type"] == "websocket.receive":
+        await send({"type": "websocket.send", "bytes": message["bytes"].upper()})
+
+
+class Connection:
+    """One HTTP/1.1 connection, spoken by hand."""
+
+    def __init__(self, reader, writer, token):
+        self.reader, self.writer, self.token = reader, writer, token
+
+    def send(self, method, path, body=b"", **headers):
+        lines = [f"{method} {path} HTTP/1.1", "host: x", f"authorization: Bearer {self.token}"]
+        if body:
+            lines += [f"content-length: {len(body)}"]
+        lines += [f"{name.replace('_', '-')}: {value}" for name, value in headers.items()]
+        self.writer.write("\r\n".join([*lines, "", ""]).encode() + body)
+
+    async def head(self):
+        head = (await self.reader.readuntil(b"\r\n\r\n")).decode().splitlines()
+        headers = dict(line.lower().split(": ", 1) for line in head[1:] if line)
+        return int(head[0].split()[1]), headers
+
+    async def ask(self, method, path, body=b"", **headers):
+        self.send(method, path, body, **headers)
+        status, found = await self.head()
+        return status, await self.reader.readexactly(int(found["content-length"]))
+
+    async def chunk(self):
+        size = int(await self.reader.readline(), 16)
+        data = await self.reader.readexactly(size)
+        await self.reader.readline()
+        return data
+
+
+class Served:
+    """A server that listens, and ways to it."""
+
+    def __init__(self, store, identity, port):
+        self.store, self.identity, self.port = store, identity, port
+        self.trust = ssl.create_default_context(cafile=identity.authority)
+
+    @asynccontextmanager
+    async def connection(self):
+        reader, writer = await asyncio.open_connection("127.0.0.1", self.port, ssl=self.trust)
+        try:
+            yield Connection(reader, writer, self.identity.token)
+        finally:
+            writer.close()
+
+    def websocket(self, path, token=None):
+        return connect(
+            f"wss://127.0.0.1:{self.port}{path}",
+            ssl=self.trust,
+            additional_headers={"authorization": f"Bearer {token or self.identity.token}"},
+            subprotocols=[websockets.Subprotocol("plain.kubevirt.io")],
+            proxy=None,
+        )
+
+
+@asynccontextmanager
+async def running(directory):
+    identity = pki.ensure(directory)
+    store = Store.in_memory()
+    server = ApiServer(
+        store,
+        authenticator=Authenticator({identity.token: ADMINISTRATOR}),
+        nodes={"one": agent}.get,
+    )
+    tls = tls_context(identity.certificate, identity.key)
+    async with listening(App(server), "127.0.0.1", 0, tls) as (_, port):
+        served = Served(store, identity, port)
+        async with served.connection() as connection:
+            await connection.ask("POST", SPACES, b'{"metadata":{"name":"default"}}')
+        yield served
+        await store.close()
+
+
+@pytest.fixture
+async def served(tmp_path):
+    async with running(tmp_path / "pki") as served:
+        yield served
+
+
+async def test_many_requests_go_over_one_connection(served):
+    async with served.connection() as connection:
+        for number in range(5):
+            body = json.dumps({"metadata": {"name": f"m{number}"}}).encode()
+            status, _ = await connection.ask("POST", MAPS, body)
+            assert status == 201
+        status, body = await connection.ask("GET", MAPS)
+        assert len(json.loads(body)["items"]) == 5
+
+
+async def test_a_wrong_token_is_refused(served):
+    async with served.connection() as connection:
+        connection.token = "wrong"
+        status, body = await connection.ask("GET", MAPS)
+        assert status == 401
+        assert json.loads(body)["reason"] == "Unauthorized"
+
+
+async def test_a_watch_streams_and_ends_with_the_client(served):
+    async with served.connection() as watcher, served.connection() as writer:
+        watcher.send("GET", f"{MAPS}?watch=1&resourceVersion=1")
+        status, headers = await watcher.head()
+        assert (status, headers["transfer-encoding"]) == (200, "chunked")
+        await writer.ask("POST", MAPS, b'{"metadata":{"name":"a"}}')
+        frame = json.loads(await watcher.chunk())
+        assert (frame["type"], frame["object"]["metadata"]["name"]) == ("ADDED", "a")
+        assert served.store.watches == 1
+        watcher.writer.close()
+        await watcher.writer.wait_closed()
+        async with asyncio.timeout(2):
+            while served.store.watches:  # the server learns of it by the closed connection
+                await writer.ask("GET", "/healthz")
+
+
+async def test_changes_of_one_commit_come_in_one_piece(served):
+    async with served.connection() as watcher:
+        initial = "sendInitialEvents=true&resourceVersionMatch=NotOlderThan"
+        watcher.send("GET", f"{MAPS}?watch=1&allowWatchBookmarks=true&{initial}")
+        await watcher.head()
+        assert b"initial-events-end" in await watcher.chunk()
+        for name in "abc":
+            document = {"metadata": {"name": name, "namespace": "default"}}
+            served.store.write("configmaps", Key("default", name), document)
+        assert len((await watcher.chunk()).splitlines()) == 3
+
+
+async def test_a_large_list_arrives_whole(served):
+    async with served.connection() as connection:
+        pad = "x" * 100_000
+        for number in range(30):
+            body = json.dumps({"metadata": {"name": f"m{number}"}, "data": {"pad": pad}})
+            await connection.ask("POST", MAPS, body.encode())
+        _, body = await connection.ask("GET", MAPS)
+        assert len(body) > 3_000_000
+        assert len(json.loads(body)["items"]) == 30
+
+
+async def test_a_body_that_is_too_large_is_refused_before_it_is_read(served):
+    async with served.connection() as connection:
+        connection.send("POST", MAPS, content_length=str(4 << 20))
+        status, headers = await connection.head()
+        assert (status, headers["connection"]) == (413, "close")
+
+
+async def test_a_chunked_body_is_bounded_too(served):
+    async with served.connection() as connection:
+        connection.send("POST", MAPS, transfer_encoding="chunked")
+        piece = b"100000\r\n" + b" " * (1 << 20) + b"\r\n"
+        connection.writer.write(piece * 4)
+        status, _ = await connection.head()
+        assert status == 413
+
+
+async def test_a_head_without_end_is_refused(served):
+    async with served.connection() as connection:
+        connection.writer.write(b"GET / HTTP/1.1\r\n" + b"x: " + b"y" * 70_000 + b"\r\n")
+        for number in range(50):
+            connection.writer.write(f"x{number}: ".encode() + b"y" * 2000 + b"\r\n")
+        status, _ = await connection.head()
+        assert status == 400
+
+
+async def test_a_client_that_dawdles_is_let_go(tmp_path, monkeypatch):
+    monkeypatch.setattr(serve, "REQUEST_SECONDS", 0.05)
+    async with running(tmp_path) as served, served.connection() as connection:
+        connection.writer.write(b"GET / HTTP/1.1\r\nho")
+        async with asyncio.timeout(2):
+            assert await connection.reader.read() == b""
+
+
+async def test_logs_come_from_the_node(served):
+    async with served.connection() as connection:
+        pod = {
+            "metadata": {"name": "pod"},
+            "spec": {"nodeName": "one", "containers": [{"name": "compute", "image": "x"}]},
+        }
+        assert (await connection.ask("POST", PODS, json.dumps(pod).encode()))[0] == 201
+        connection.send("GET", f"{PODS}/pod/log?follow=true&tailLines=5")
+        assert (await connection.head())[0] == 200
+        text = await connection.chunk()
+        assert text == b"/containerLogs/default/pod/compute?follow=true&tailLines=5"
+
+
+async def running_machine(served, machine, **status):
+    """A machine with a status, written by the component that may."""
+    machine["metadata"]["namespace"] = "default"
+    machine["metadata"]["uid"] = "uid-1"
+    machine["status"] = status
+    stored = "virtualmachineinstances.kubevirt.io"
+    await served.store.write(stored, Key("default", "vm"), machine)
+
+
+async def test_the_console_is_a_websocket_to_the_node(served, machine):
+    await running_machine(served, machine, phase="Running", nodeName="one")
+    async with served.websocket(CONSOLE.format("vm")) as console:
+        assert console.subprotocol == "plain.kubevirt.io"
+        assert await console.recv() == b"/console/default/vm/uid-1"
+        await console.send(b"hello")
+        assert await console.recv() == b"HELLO"
+
+
+async def test_a_console_is_refused_before_the_upgrade(served, machine):
+    await running_machine(served, machine, phase="Scheduling")
+    for path, token, code in (
+        (CONSOLE.format("nosuch"), None, 404),
+        (CONSOLE.format("vm"), None, 400),
+        (CONSOLE.format("vm"), "wrong", 401),
+        (f"{MAPS}?watch=1", None, 400),
+        ("/nonsense", None, 404),
+    ):
+        with pytest.raises(InvalidStatus) as refusal:
+            async with served.websocket(path, token):
+                pass
+        assert refusal.value.response.status_code == code
+        if path != "/nonsense":
+            assert json.loads(refusal.value.response.body)["kind"] == "Status"
+
+
+async def test_a_port_that_is_taken_is_named(tmp_path):
+    async with listening(agent, "127.0.0.1", 0, None) as (_, port):
+        with pytest.raises(ServeError, match=f"127.0.0.1:{port} is taken by another program"):
+            async with listening(agent, "127.0.0.1", port, None):
+                pass
+
+
+async def test_watches_end_well_when_the_server_ends(tmp_path):
+    async with running(tmp_path) as served:
+        reader, writer = await asyncio.open_connection("127.0.0.1", served.port, ssl=served.trust)
+        connection = Connection(reader, writer, served.identity.token)
+        connection.send("GET", f"{MAPS}?watch=1&resourceVersion=1")
+        await connection.head()
+    async with asyncio.timeout(2):
+        assert await connection.chunk() == b""  # the last chunk, not a torn connection
+    writer.close()
