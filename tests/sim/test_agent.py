@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from lightkube.models.core_v1 import Node, Pod
+from tests.sim.cluster import cluster, replica_set
 
 from corral.aio import Background
 from corral.api.kinds.replicaset import VirtualMachineInstanceReplicaSet as ReplicaSet
@@ -20,7 +21,6 @@ from corral.node.hollow import CAPACITY, Behaviour, Hollow
 from corral.node.images.store import ImageStore
 from corral.node.record import Outcome
 from corral.reconcile.world import World
-from tests.sim.cluster import cluster, replica_set
 
 pytestmark = [pytest.mark.looptime, pytest.mark.timeout(60)]
 

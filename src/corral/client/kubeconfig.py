@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from corral.api import yaml
+from corral.api.errors import ApiError
 
 
 class KubeconfigError(Exception):
@@ -31,7 +32,6 @@ class Kubeconfig:
     certificate: str = ""
     key: str = field(default="", repr=False)
     insecure: bool = False
-    server_name: str = ""
 
     @property
     def headers(self) -> Mapping[str, str]:
@@ -60,7 +60,7 @@ def load(path: Path, context: str = "") -> Kubeconfig:
     """
     try:
         document = yaml.load(path.read_text())
-    except (OSError, UnicodeDecodeError, ValueError) as error:
+    except (OSError, UnicodeDecodeError, ApiError) as error:
         raise KubeconfigError(f"{path} cannot be read as a kubeconfig: {error}") from error
     if not isinstance(document, dict):
         raise KubeconfigError(f"{path} is not a kubeconfig: it holds no mapping")
@@ -87,7 +87,6 @@ def load(path: Path, context: str = "") -> Kubeconfig:
         certificate=reader.pem(user, "client-certificate"),
         key=reader.pem(user, "client-key"),
         insecure=cluster.get("insecure-skip-tls-verify") is True,
-        server_name=reader.text(cluster, "tls-server-name"),
     )
 
 

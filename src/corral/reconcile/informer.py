@@ -8,7 +8,7 @@ import asyncio
 import random
 from collections.abc import Callable, Iterable, ValuesView
 from contextlib import aclosing
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, cast
 
 import msgspec
 import structlog
@@ -43,8 +43,18 @@ _LIVELY_SECONDS = 1.0
 class Informer(Generic[T]):
     """The objects of one kind, as they were a moment ago."""
 
-    def __init__(self, client: Client, view: type[T], kind: Kind, *, fields: str = "") -> None:
+    def __init__(
+        self,
+        client: Client,
+        view: type[T],
+        kind: Kind,
+        *,
+        fields: str = "",
+        share: Callable[[T], T] = lambda item: item,
+    ) -> None:
+        """``share`` answers the same object from another cache, where one has it already."""
         self._client = client
+        self._share = share
         self._view = view
         self._kind = kind
         self._fields = fields
@@ -170,6 +180,7 @@ class Informer(Generic[T]):
             known, new = version_of(old), version_of(item)
             if known == new or (newer_only and is_older(new, known)):
                 return
+        item = self._share(item)
         self._objects[key] = item
         self._reindex(key, old, item)
         for handler in self._handlers:
@@ -210,10 +221,22 @@ class Informers:
         address = (view, kind.resource, fields)
         informer = self._known.get(address)
         if informer is None:
-            informer = self._known[address] = Informer(self._client, view, kind, fields=fields)
+            informer = self._known[address] = Informer(
+                self._client, view, kind, fields=fields, share=self._shared
+            )
             if self._running is not None:
                 self._start(self._running, informer)
         return informer
+
+    def _shared(self, item: T) -> T:
+        """The one copy of an object that all caches of its view hold."""
+        key, version = key_of(item), version_of(item)
+        for (view, _, _), informer in self._known.items():
+            if view is type(item):
+                other = informer.get(key)
+                if other is not None and version_of(other) == version:
+                    return cast("T", other)
+        return item
 
     def learn(self, item: msgspec.Struct) -> None:
         """Tell the informers of an object's view what a server answered."""

@@ -7,8 +7,9 @@ from corral.aio import Background
 from corral.api.errors import Gone, Unavailable
 from corral.api.object import Key
 from corral.client.client import Client
-from corral.reconcile.informer import Informers
+from corral.reconcile.informer import Informers, is_older
 from corral.reconcile.objects import key_of
+from corral.reconcile.world import World
 
 pytestmark = pytest.mark.looptime
 
@@ -146,3 +147,57 @@ async def test_an_object_of_the_same_name_but_another_uid_is_another_object(clie
         await client.create(ConfigMap, config("a"))
         await settle()
     assert seen == [(False, True), (True, False), (False, True)]
+
+
+async def test_two_caches_hold_one_copy_of_an_object(client):
+    informers = Informers(client)
+    every, some = informers.of(ConfigMap), informers.of(ConfigMap, fields="metadata.name=a")
+    async with Background() as tasks:
+        tasks.start(informers.run(), name="informers")
+        await client.create(ConfigMap, config("a"))
+        await client.create(ConfigMap, config("b"))
+        await settle()
+        key = Key("default", "a")
+        assert every.get(key) is some.get(key)
+        assert names(some.items()) == ["a"]
+
+
+async def test_a_loop_reads_its_own_writes(client):
+    world = World(client)
+    informer = world.informers.of(ConfigMap)
+    async with Background() as tasks:
+        tasks.start(world.run(), name="world")
+        await client.create(ConfigMap, config("a"))
+        await settle()
+        key = Key("default", "a")
+        old = informer.get(key)
+        answer = await client.patch(ConfigMap, key, {"data": {"x": "y"}})
+        assert informer.get(key) is answer
+        informer.learn(old)
+        assert informer.get(key) is answer
+        await settle()
+        assert informer.get(key) is answer
+
+
+async def test_an_answer_that_comes_late_revives_nothing(client):
+    world = World(client)
+    informer = world.informers.of(ConfigMap)
+    async with Background() as tasks:
+        tasks.start(world.run(), name="world")
+        made = await client.create(ConfigMap, config("a"))
+        await settle()
+        await client.delete(ConfigMap, Key("default", "a"))
+        await settle()
+        informer.learn(made)
+        assert informer.get(Key("default", "a")) is None
+        again = await client.create(ConfigMap, config("a"))
+        await settle()
+        informer.learn(made)
+        assert informer.get(Key("default", "a")).metadata.uid == again.metadata.uid
+
+
+def test_versions_that_are_no_numbers_are_never_older():
+    assert is_older("9", "10")
+    assert not is_older("10", "9")
+    assert not is_older("abc", "10")
+    assert not is_older("", "10")

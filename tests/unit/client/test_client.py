@@ -1,0 +1,160 @@
+import msgspec
+import pytest
+from lightkube.models.core_v1 import ConfigMap, Namespace, Pod
+
+from corral.api.errors import AlreadyExists, ApiError, Conflict, Gone, InternalError, NotFound
+from corral.api.kinds import KINDS, kind_of
+from corral.api.kinds.vmi import VirtualMachineInstance
+from corral.api.object import Key
+from corral.api.wire import Response, User
+from corral.client.client import Bookmark, Client, path_of
+from corral.client.transport import InProcess
+from corral.reconcile.objects import Partial, key_of
+from corral.server.app import ApiServer
+from corral.store import Store
+
+ADMIN = User(name="kubernetes-admin", groups=("system:masters",))
+A = Key("default", "a")
+
+
+@pytest.fixture
+async def client():
+    store = Store.in_memory()
+    client = Client(InProcess(ApiServer(store).handle, ADMIN))
+    await client.create(Namespace, {"metadata": {"name": "default"}})
+    yield client
+    await store.close()
+
+
+def config(name, **data):
+    return {"metadata": {"name": name, "namespace": "default"}, "data": data}
+
+
+async def test_an_object_is_made_read_changed_and_deleted(client):
+    made = await client.create(ConfigMap, config("a", x="1"))
+    assert made.metadata.uid
+    assert (await client.get(ConfigMap, "a", "default")).data == {"x": "1"}
+    changed = await client.patch(ConfigMap, A, {"data": {"y": "2"}})
+    assert changed.data == {"x": "1", "y": "2"}
+    changed = await client.patch(ConfigMap, A, [{"op": "remove", "path": "/data/x"}])
+    assert changed.data == {"y": "2"}
+    changed.data = {"z": "3"}
+    assert (await client.replace(ConfigMap, changed)).data == {"z": "3"}
+    await client.delete(ConfigMap, A, uid=made.metadata.uid)
+    with pytest.raises(NotFound):
+        await client.get(ConfigMap, "a", "default")
+
+
+async def test_refusals_are_raised_as_what_they_are(client):
+    made = await client.create(ConfigMap, config("a"))
+    with pytest.raises(AlreadyExists):
+        await client.create(ConfigMap, config("a"))
+    with pytest.raises(Conflict):
+        await client.delete(ConfigMap, A, uid="another")
+    await client.patch(ConfigMap, A, {"data": {"x": "1"}})
+    with pytest.raises(Conflict):
+        await client.replace(ConfigMap, made)
+
+
+async def test_a_list_is_read_page_by_page(client):
+    for number in range(2100):
+        await client.create(ConfigMap, config(f"c{number:04}"))
+    listed = await client.list(ConfigMap)
+    assert [key_of(one).name for one in listed.items] == [f"c{n:04}" for n in range(2100)]
+    assert listed.resource_version
+    one = await client.list(ConfigMap, "default", fields="metadata.name=c0007")
+    assert [key_of(item).name for item in one.items] == ["c0007"]
+
+
+async def test_any_kind_can_be_read_by_its_metadata_alone(client):
+    await client.create(ConfigMap, config("a"))
+    [found] = (await client.list(Partial, kind=kind_of(ConfigMap))).items
+    assert found.metadata.name == "a"
+
+
+async def test_a_watch_tells_changes_and_ends_in_time(client):
+    since = (await client.list(ConfigMap)).resource_version
+    await client.create(ConfigMap, config("a"))
+    await client.patch(ConfigMap, A, {"data": {"x": "1"}})
+    await client.delete(ConfigMap, A)
+    watch = client.watch(ConfigMap, resource_version=since, timeout_seconds=1)
+    seen = [
+        (event.type, key_of(event.object))
+        async for event in watch
+        if not isinstance(event, Bookmark)
+    ]
+    assert seen == [("ADDED", A), ("MODIFIED", A), ("DELETED", A)]
+
+
+class Canned:
+    """A server that answers what it was given."""
+
+    def __init__(self, *bodies, status=200):
+        self.bodies = bodies
+        self.status = status
+
+    async def send(self, request):
+        async def lines():
+            for body in self.bodies:
+                yield body
+
+        body = lines() if "watch=" in request.query else self.bodies[0]
+        return Response(status=self.status, body=body)
+
+
+async def events(*chunks):
+    client = Client(Canned(*chunks))
+    return [event async for event in client.watch(ConfigMap, resource_version="1")]
+
+
+async def test_lines_may_come_in_any_pieces_and_spelling():
+    line = b'{"object": {"metadata": {"name": "a"}}, "type": "ADDED"}\n'
+    plain = b'{"type":"MODIFIED","object":{"metadata":{"name":"b"}}}\n'
+    whole = line + plain
+    for cut in range(1, len(whole)):
+        seen = await events(whole[:cut], whole[cut:])
+        assert [(event.type, event.object.metadata.name) for event in seen] == [
+            ("ADDED", "a"),
+            ("MODIFIED", "b"),
+        ]
+
+
+async def test_a_bookmark_tells_how_far_it_is():
+    bookmark = b'{"type":"BOOKMARK","object":{"metadata":{"resourceVersion":"42"}}}\n'
+    assert await events(bookmark) == [Bookmark("42")]
+
+
+async def test_an_error_in_a_watch_is_raised():
+    status = {"kind": "Status", "code": 410, "reason": "Expired", "message": "too old"}
+    line = msgspec.json.encode({"type": "ERROR", "object": status}) + b"\n"
+    with pytest.raises(Gone, match="too old"):
+        await events(line)
+
+
+async def test_an_object_that_cannot_be_read_does_not_hide_the_others():
+    bad = b'{"type":"ADDED","object":{"metadata":{"name":5}}}\n'
+    good = b'{"type":"ADDED","object":{"metadata":{"name":"b"}}}\n'
+    assert [event.object.metadata.name for event in await events(bad, good)] == ["b"]
+
+
+@pytest.mark.parametrize("body", [b"", b"<html>Bad gateway</html>", b"[1]"])
+async def test_a_refusal_in_other_words_is_still_a_refusal(body):
+    with pytest.raises(ApiError) as caught:
+        await Client(Canned(body, status=502)).get(ConfigMap, "a", "default")
+    assert str(caught.value) in (body.decode(), "the server answered 502")
+
+
+async def test_an_answer_that_is_no_such_object_is_said():
+    with pytest.raises(InternalError, match="no ConfigMap"):
+        await Client(Canned(b'{"metadata":[]}')).get(ConfigMap, "a", "default")
+
+
+def test_paths_are_kubernetes():
+    pods, machines = kind_of(Pod), kind_of(VirtualMachineInstance)
+    assert path_of(pods, Key("", "")) == "/api/v1/pods"
+    assert path_of(pods, Key("ns", "p"), "binding") == "/api/v1/namespaces/ns/pods/p/binding"
+    assert (
+        path_of(machines, Key("ns", "m"))
+        == "/apis/kubevirt.io/v1/namespaces/ns/virtualmachineinstances/m"
+    )
+    assert KINDS.by_kind("", "Pod") is pods

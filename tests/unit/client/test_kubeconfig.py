@@ -1,0 +1,96 @@
+import base64
+import ssl
+
+import pytest
+import trustme
+
+from corral.client.kubeconfig import KubeconfigError, load
+
+PEM = "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n"
+
+ORDINARY = """
+apiVersion: v1
+kind: Config
+current-context: one
+contexts:
+- name: one
+  context: {cluster: here, user: me, namespace: lab}
+- name: two
+  context: {cluster: here, user: other}
+clusters:
+- name: here
+  cluster:
+    server: https://127.0.0.1:6443/
+    certificate-authority-data: AUTHORITY
+users:
+- name: me
+  user: {token: secret}
+- name: other
+  user: {client-certificate: crt.pem, client-key: key.pem}
+- name: program
+  user: {exec: {command: "rm"}}
+"""
+
+
+@pytest.fixture
+def write(tmp_path):
+    def write(text):
+        path = tmp_path / "kubeconfig"
+        path.write_text(text.replace("AUTHORITY", base64.b64encode(PEM.encode()).decode()))
+        return path
+
+    return write
+
+
+def test_the_current_context_says_where_and_who(write):
+    found = load(write(ORDINARY))
+    assert found.server == "https://127.0.0.1:6443"
+    assert found.namespace == "lab"
+    assert found.headers == {"authorization": "Bearer secret"}
+    assert found.authority == PEM
+    assert "secret" not in repr(found)
+
+
+def test_files_are_found_beside_the_kubeconfig(write, tmp_path):
+    (tmp_path / "crt.pem").write_text("crt")
+    (tmp_path / "key.pem").write_text("key")
+    found = load(write(ORDINARY), "two")
+    assert (found.certificate, found.key, found.namespace) == ("crt", "key", "default")
+    assert found.headers == {}
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (("current-context: one", "current-context: none"), 'contexts has no entry named "none"'),
+        (("user: me", "user: nobody"), 'users has no entry named "nobody"'),
+        (("user: me", "user: program"), "use a token or a client certificate"),
+        (("AUTHORITY", "'***'"), "not PEM in base64"),
+        (("https://127.0.0.1:6443/", ""), "server"),
+        (("{token: secret}", "{token: 5}"), '"token" must be text'),
+        (("{token: secret}", "{tokenFile: missing}"), "tokenFile"),
+        (("contexts:", "contexts: ["), "cannot be read"),
+    ],
+)
+def test_what_is_wrong_is_said_with_the_file_and_the_field(write, change, words):
+    path = write(ORDINARY.replace(*change))
+    with pytest.raises(KubeconfigError) as caught:
+        load(path)
+    assert words in str(caught.value)
+    assert str(path) in str(caught.value)
+
+
+def test_a_file_that_is_not_there_is_said(tmp_path):
+    with pytest.raises(KubeconfigError, match="nowhere"):
+        load(tmp_path / "nowhere")
+
+
+def test_a_client_certificate_is_shown_and_the_authority_trusted(write, tmp_path):
+    authority = trustme.CA()
+    mine = authority.issue_cert("me")
+    (tmp_path / "crt.pem").write_bytes(mine.cert_chain_pems[0].bytes())
+    (tmp_path / "key.pem").write_bytes(mine.private_key_pem.bytes())
+    text = ORDINARY.replace("AUTHORITY", base64.b64encode(authority.cert_pem.bytes()).decode())
+    context = load(write(text), "two").tls()
+    assert context.verify_mode is ssl.CERT_REQUIRED
+    assert len(context.get_ca_certs()) == 1
