@@ -28,7 +28,8 @@ def argv(domain: Domain, *, program: str = QEMU) -> list[str]:
     arguments = [
         program,
         "-name",
-        f"guest={quoted(f'{vmi.metadata.namespace}_{vmi.metadata.name}')}",
+        # for people who look at the list of processes: which instance is this?
+        f"guest={vmi.metadata.namespace}_{vmi.metadata.name}_{vmi.metadata.uid}",
         "-S",
         "-nodefaults",
         "-no-user-config",

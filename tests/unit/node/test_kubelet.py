@@ -1,0 +1,192 @@
+"""Logs and consoles as a client sees them."""
+
+import asyncio
+from types import SimpleNamespace
+
+import httpx2
+import pytest
+from starlette.testclient import TestClient, WebSocketDenialResponse
+from starlette.websockets import WebSocketDisconnect
+
+from corral.aio import Background
+from corral.api.object import Key
+from corral.node.facts import Facts, State
+from corral.node.hollow import HollowConsole
+from corral.node.hypervisor import GuestError
+from corral.node.kubelet import Kubelet
+from corral.node.logs import LARGEST_BYTES, NAME, OLDER, Logs, tail
+
+URL = "/containerLogs/default/pod/compute"
+CONSOLE = "/console/default/vm/uid"
+
+
+class Machine:
+    """What the kubelet asks of a machine."""
+
+    def __init__(self, directory):
+        self.directory = directory
+        self.facts = Facts(state=State.RUNNING)
+        self.record = SimpleNamespace(uid="uid", instance="vm")
+        self.trouble = None
+
+    async def console(self):
+        if self.trouble:
+            raise self.trouble
+        return HollowConsole()
+
+
+@pytest.fixture
+def machine(tmp_path):
+    (tmp_path / NAME).write_bytes(b"one\r\ntwo\r\nthree")
+    return Machine(tmp_path)
+
+
+def kubelet(machine, logs=None):
+    return Kubelet(
+        lambda key: machine if key == Key("default", "pod") else None,
+        lambda key, uid: machine if (key, uid) == (Key("default", "vm"), "uid") else None,
+        logs or Logs(),
+    ).asgi
+
+
+@pytest.fixture
+def client(machine):
+    with TestClient(kubelet(machine)) as client:  # one event loop for all its connections
+        yield client
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        ("", b"one\r\ntwo\r\nthree"),
+        ("?tailLines=1", b"three"),
+        ("?tailLines=2", b"two\r\nthree"),
+        ("?tailLines=9", b"one\r\ntwo\r\nthree"),
+        ("?tailLines=0", b""),
+        ("?limitBytes=5", b"one\r\n"),
+        ("?limitBytes=0", b""),
+    ],
+)
+def test_logs_are_cut_as_asked(client, query, expected):
+    assert client.get(URL + query).content == expected
+
+
+def test_each_line_gets_one_stamp(client):
+    lines = client.get(URL + "?timestamps=true").content.split(b"\n")
+    assert [line.partition(b"Z ")[2] for line in lines] == [b"one\r", b"two\r", b"three"]
+
+
+@pytest.mark.parametrize(
+    "query", ["?tailLines=x", "?tailLines=-1", "?limitBytes=1.5", "?previous=true"]
+)
+def test_a_wish_that_makes_no_sense_is_refused(client, query):
+    answer = client.get(URL + query)
+    assert answer.status_code == 400
+    assert answer.json()["kind"] == "Status"
+
+
+def test_a_pod_that_is_not_here_is_not_found(client):
+    answer = client.get("/containerLogs/default/other/compute")
+    assert answer.status_code == 404
+    assert answer.json()["reason"] == "NotFound"
+
+
+def test_the_older_part_of_a_log_comes_first(tmp_path):
+    (tmp_path / OLDER).write_bytes(b"a\nb\n")
+    (tmp_path / NAME).write_bytes(b"c\n")
+    assert tail(tmp_path, None) == b"a\nb\nc\n"
+    assert tail(tmp_path, 2) == b"b\nc\n"
+
+
+async def test_a_log_is_followed_until_its_machine_ends(machine):
+    logs = Logs()
+    transport = httpx2.ASGITransport(kubelet(machine, logs))
+    chunks = []
+    async with Background() as tasks:
+        tasks.start(logs.run(), name="logs")
+
+        async def read():
+            async with httpx2.AsyncClient(transport=transport, base_url="http://node") as client:
+                chunks.append((await client.get(URL + "?follow=true&tailLines=1")).content)
+
+        async with asyncio.timeout(5), asyncio.TaskGroup() as group:
+            group.create_task(read())
+            await asyncio.sleep(0.05)
+            with (machine.directory / NAME).open("ab") as log:
+                log.write(b" four")
+            await asyncio.sleep(0.05)
+            with (machine.directory / NAME).open("ab") as log:
+                log.write(b" five")
+            machine.facts = Facts(state=State.ENDED)
+            logs.forget(machine.directory)
+    assert chunks == [b"three four five"]
+
+
+async def test_a_log_stays_within_its_bounds(tmp_path):
+    logs = Logs()
+    path = tmp_path / NAME
+    with path.open("ab", buffering=0) as guest:
+        async with Background() as tasks:
+            tasks.start(logs.run(), name="logs")
+            await asyncio.sleep(0)
+            logs.follow(tmp_path)
+            guest.write(b"x" * (LARGEST_BYTES + 1))
+            async with asyncio.timeout(5):
+                with logs.changes(tmp_path) as changed:
+                    while not (tmp_path / OLDER).exists():
+                        await changed.wait()
+            guest.write(b"after")
+    assert path.read_bytes() == b"after"
+    assert (tmp_path / OLDER).stat().st_size == LARGEST_BYTES + 1
+
+
+async def test_a_log_that_grew_while_nobody_looked_is_cut_when_it_is_followed(tmp_path):
+    logs = Logs()
+    (tmp_path / NAME).write_bytes(b"x" * (LARGEST_BYTES + 1))
+    async with Background() as tasks:
+        tasks.start(logs.run(), name="logs")
+        await asyncio.sleep(0)
+        logs.follow(tmp_path)
+        assert (tmp_path / NAME).stat().st_size == 0
+
+
+def test_a_console_carries_bytes_both_ways(client):
+    with client.websocket_connect(CONSOLE, subprotocols=["plain.kubevirt.io"]) as console:
+        assert console.accepted_subprotocol == "plain.kubevirt.io"
+        assert console.receive_bytes() == b"\r\nhollow login: "
+        console.send_text("ignored")
+        console.send_bytes(b"root\r\x00\xff")
+        assert console.receive_bytes() == b"root\r\x00\xff"
+
+
+def test_the_second_client_displaces_the_first(client):
+    with client.websocket_connect(CONSOLE) as first:
+        first.receive_bytes()
+        with client.websocket_connect(CONSOLE) as second:
+            second.receive_bytes()
+            with pytest.raises(WebSocketDisconnect) as left:
+                first.receive_bytes()
+            assert left.value.code == 1000
+            second.send_bytes(b"mine")
+            assert second.receive_bytes() == b"mine"
+
+
+def test_a_console_is_free_again_when_its_client_has_left(client):
+    for _ in range(3):
+        with client.websocket_connect(CONSOLE) as console:
+            assert console.receive_bytes()
+
+
+@pytest.mark.parametrize("path", ["/console/default/vm/other", "/console/default/other/uid"])
+def test_no_console_without_a_machine(client, path):
+    with pytest.raises(WebSocketDenialResponse) as refused, client.websocket_connect(path):
+        pass
+    assert refused.value.status_code == 400
+
+
+def test_no_console_of_a_guest_that_does_not_answer(client, machine):
+    machine.trouble = GuestError("the machine does not run")
+    with pytest.raises(WebSocketDenialResponse) as refused, client.websocket_connect(CONSOLE):
+        pass
+    assert refused.value.status_code == 400
+    assert "the machine does not run" in refused.value.text

@@ -1,0 +1,49 @@
+"""What is written down of machines."""
+
+import pytest
+
+from corral.node import record as records
+from corral.node.record import Outcome, Record, Stage
+
+RECORD = Record(namespace="default", instance="vm", uid="u", pod="p", pod_uid="q")
+
+
+def test_a_record_is_read_as_it_was_written(tmp_path):
+    ended = Record(
+        namespace="default",
+        instance="vm",
+        uid="u",
+        pod="p",
+        pod_uid="q",
+        stage=Stage.ENDED,
+        outcome=Outcome.FAILED,
+        message="why",
+    )
+    for record in (RECORD, ended):
+        records.write(tmp_path, record)
+        assert records.read(tmp_path) == record
+    assert [path.name for path in tmp_path.iterdir()] == [records.NAME]
+
+
+@pytest.mark.parametrize("content", [b"", b"{}", b"\xff", b'{"stage":"Unheard"}'])
+def test_a_torn_record_is_no_record(tmp_path, content):
+    (tmp_path / records.NAME).write_bytes(content)
+    assert records.read(tmp_path) is None
+
+
+def test_machines_are_found_with_and_without_a_record(tmp_path):
+    (tmp_path / "one").mkdir()
+    (tmp_path / "two").mkdir()
+    (tmp_path / "file").touch()
+    records.write(tmp_path / "two", RECORD)
+    assert list(records.scan(tmp_path)) == [(tmp_path / "one", None), (tmp_path / "two", RECORD)]
+
+
+def test_nothing_remains_of_what_is_erased(tmp_path):
+    directory = tmp_path / "machine"
+    (directory / "volumes").mkdir(parents=True)
+    (directory / "volumes" / "root.qcow2").touch()
+    (directory / "link").symlink_to(tmp_path)
+    records.write(directory, RECORD)
+    records.erase(directory)
+    assert list(tmp_path.iterdir()) == []
