@@ -85,6 +85,7 @@ async def run(settings: Settings, announce: Callable[[dict[str, str]], None]) ->
             url = f"{f'[{host}]' if ':' in host else host}:{port}"
             pki.write_private(layout.kubeconfig, pki.kubeconfig(identity, url))
             async with Background() as tasks:
+                tasks.start(store.run(), name="store")
                 hypervisors = {name: _hypervisor(settings, name) for name in node_names(settings)}
                 agents |= _start(settings, server, hypervisors, tasks)
                 announce(await _summary(settings, f"https://{url}", list(hypervisors.values())))
