@@ -1,0 +1,216 @@
+"""Watches, frame by frame, as informers and kubectl read them."""
+
+import pytest
+from tests.conformance.api import PARTIAL, STRATEGIC, TABLE, names, refused
+from tests.conformance.manifests import config_map, core, replica_set, sets
+
+pytestmark = [pytest.mark.conformance, pytest.mark.timeout(60)]
+
+INITIAL_EVENTS = {
+    "sendInitialEvents": "true",
+    "resourceVersionMatch": "NotOlderThan",
+    "allowWatchBookmarks": "true",
+}
+
+
+@pytest.fixture
+def maps(api, namespace) -> str:
+    """The path of two config maps, ``a`` and ``b``."""
+    for name in ("a", "b"):
+        api.create(core("configmaps", namespace), config_map(name, x="0"))
+    return core("configmaps", namespace)
+
+
+def revision(api, path: str) -> str:
+    return api.get_document(path)["metadata"]["resourceVersion"]
+
+
+def heads(events: list[dict]) -> list[tuple[str, str]]:
+    return [(event["type"], event["object"]["metadata"].get("name", "")) for event in events]
+
+
+def test_a_watch_tells_what_comes_after_the_list(api, maps):
+    since = revision(api, maps)
+    with api.watch(maps, resourceVersion=since) as events:
+        made = api.create(maps, config_map("c"))
+        changed = api.change(f"{maps}/a", {"data": {"x": "1"}})
+        api.remove(f"{maps}/b")
+        told = [next(events) for _ in range(3)]
+    assert heads(told) == [("ADDED", "c"), ("MODIFIED", "a"), ("DELETED", "b")]
+    assert told[0]["object"] == made
+    assert told[1]["object"] == changed
+    revisions = [int(event["object"]["metadata"]["resourceVersion"]) for event in told]
+    assert revisions == sorted(set(revisions))
+    assert revisions[0] > int(since)
+
+
+@pytest.mark.parametrize("since", [None, "0"])
+def test_without_a_revision_a_watch_begins_with_what_there_is(api, maps, since):
+    query = {} if since is None else {"resourceVersion": since}
+    events = api.events(maps, **query)
+    assert sorted(heads(events)) == [("ADDED", "a"), ("ADDED", "b")]
+
+
+def test_initial_events_end_with_a_bookmark(api, maps):
+    with api.watch(maps, **INITIAL_EVENTS) as events:
+        told = [next(events) for _ in range(3)]
+        assert sorted(heads(told[:2])) == [("ADDED", "a"), ("ADDED", "b")]
+        bookmark = told[2]
+        assert bookmark["type"] == "BOOKMARK"
+        assert bookmark["object"]["kind"] == "ConfigMap"
+        metadata = bookmark["object"]["metadata"]
+        assert metadata["annotations"] == {"k8s.io/initial-events-end": "true"}
+        newest = max(int(one["object"]["metadata"]["resourceVersion"]) for one in told[:2])
+        assert int(metadata["resourceVersion"]) >= newest
+        api.create(maps, config_map("c"))
+        assert heads([next(events)]) == [("ADDED", "c")]
+
+
+def test_initial_events_of_nothing(api, namespace):
+    with api.watch(core("secrets", namespace), **INITIAL_EVENTS) as events:
+        assert next(events)["type"] == "BOOKMARK"
+
+
+def test_initial_events_are_not_older_than_asked(api, maps):
+    since = revision(api, maps)
+    with api.watch(maps, **INITIAL_EVENTS, resourceVersion=since) as events:
+        told = [next(events) for _ in range(3)]
+    assert told[-1]["type"] == "BOOKMARK"
+    assert int(told[-1]["object"]["metadata"]["resourceVersion"]) >= int(since)
+
+
+def test_initial_events_go_with_a_selector(api, maps):
+    with api.watch(maps, **INITIAL_EVENTS, fieldSelector="metadata.name=b") as events:
+        told = [next(events) for _ in range(2)]
+    assert [event["type"] for event in told] == ["ADDED", "BOOKMARK"]
+    assert told[0]["object"]["metadata"]["name"] == "b"
+
+
+def test_a_watch_ends_when_its_time_is_over(api, maps):
+    assert api.events(maps, resourceVersion=revision(api, maps), timeoutSeconds=1) == []
+
+
+def test_a_revision_that_is_not_kept_is_gone(api, maps):
+    """Versions that were superseded long ago, or are too many to keep, are forgotten."""
+    then = revision(api, maps)
+    page = api.get_document(maps, limit=1)["metadata"]["continue"]
+    for number in range(60):
+        api.change(f"{maps}/b", {"data": {"x": f"{number}" + "x" * 1_000_000}})
+    events = api.events(maps, resourceVersion=then)
+    assert [event["type"] for event in events] == ["ERROR"]
+    status = events[0]["object"]
+    assert (status["kind"], status["code"], status["reason"]) == ("Status", 410, "Expired")
+    assert f"too old resource version: {then}" in status["message"]
+    exact = {"resourceVersion": then, "resourceVersionMatch": "Exact"}
+    refused(api.get(maps, params=exact), 410, "Expired")
+    status = refused(api.get(maps, params={"continue": page}), 410, "Expired")
+    fresh = status["metadata"]["continue"]
+    assert names(api.items(maps, **{"continue": fresh})) == ["b"]
+
+
+def test_what_leaves_the_selection_is_deleted_to_the_watcher(api, namespace):
+    path = core("configmaps", namespace)
+    for name in ("a", "b"):
+        api.create(path, config_map(name) | {"metadata": {"name": name, "labels": {"in": name}}})
+    with api.watch(path, labelSelector="in=a", resourceVersion=revision(api, path)) as events:
+        api.change(f"{path}/a", {"metadata": {"labels": {"in": "b"}}})
+        api.change(f"{path}/b", {"data": {"unseen": "1"}})
+        api.change(f"{path}/b", {"metadata": {"labels": {"in": "a"}}})
+        api.change(f"{path}/b", {"data": {"seen": "1"}})
+        api.remove(f"{path}/b")
+        told = [next(events) for _ in range(4)]
+    assert heads(told) == [("DELETED", "a"), ("ADDED", "b"), ("MODIFIED", "b"), ("DELETED", "b")]
+
+
+def test_a_field_selector_names_the_one_object_that_is_waited_for(api, maps):
+    since = revision(api, maps)
+    query = {"resourceVersion": since, "fieldSelector": "metadata.name=b"}
+    with api.watch(maps, **query) as events:
+        api.change(f"{maps}/a", {"data": {"x": "1"}})
+        api.change(f"{maps}/b", {"data": {"x": "1"}})
+        assert heads([next(events)]) == [("MODIFIED", "b")]
+
+
+def test_a_watch_of_all_namespaces_sees_each(api, namespace):
+    path = core("configmaps")
+    with api.watch(path, resourceVersion=revision(api, path)) as events:
+        api.create(core("configmaps", namespace), config_map("mine"))
+        event = next(one for one in events if one["object"]["metadata"]["name"] == "mine")
+        assert event["object"]["metadata"]["namespace"] == namespace
+
+
+@pytest.mark.parametrize("form", ["/watch/", "/"])
+def test_the_old_paths_of_watches_still_work(api, maps, form):
+    path = maps.replace("/api/v1/", f"/api/v1{form}")
+    events = api.events(path)
+    assert sorted(heads(events)) == [("ADDED", "a"), ("ADDED", "b")]
+    assert heads(api.events(f"{path}/b")) == [("ADDED", "b")]
+
+
+def test_a_table_is_watched_row_by_row(api, namespace):
+    path = sets(namespace)
+    api.create(path, replica_set("a", 0))
+    with api.watch(path, accept=TABLE, resourceVersion="0") as events:
+        first = next(events)
+        table = first["object"]
+        assert (first["type"], table["kind"]) == ("ADDED", "Table")
+        assert [column["name"] for column in table["columnDefinitions"]] == [
+            "Name", "Desired", "Current", "Ready", "Age",
+        ]  # fmt: skip
+        (row,) = table["rows"]
+        assert row["cells"][:2] == ["a", 0]
+        assert row["object"]["kind"] == "PartialObjectMetadata"
+        api.change(f"{path}/a", {"metadata": {"labels": {"x": "y"}}})
+        later = next(
+            one for one in events if one["object"]["rows"][0]["object"]["metadata"].get("labels")
+        )
+        assert later["object"]["columnDefinitions"] in (None, [])
+
+
+def test_metadata_alone_is_watched(api, maps):
+    events = api.events(maps, accept=PARTIAL)
+    assert {event["object"]["kind"] for event in events} == {"PartialObjectMetadata"}
+    assert {event["object"]["apiVersion"] for event in events} == {"meta.k8s.io/v1"}
+    assert all("data" not in event["object"] for event in events)
+
+
+def test_a_write_without_change_is_no_event(api, maps):
+    before = api.get_document(f"{maps}/a")
+    with api.watch(maps, resourceVersion=revision(api, maps)) as events:
+        same = api.change(f"{maps}/a", {"data": {"x": "0"}})
+        assert same == before
+        assert api.replace(f"{maps}/a", before) == before
+        assert api.change(f"{maps}/a", {"data": {"x": "0"}}, STRATEGIC) == before
+        api.change(f"{maps}/b", {"data": {"x": "1"}})
+        assert heads([next(events)]) == [("MODIFIED", "b")]
+
+
+def test_many_watchers_are_told_the_same(api, maps):
+    since = revision(api, maps)
+    with (
+        api.watch(maps, resourceVersion=since) as one,
+        api.watch(maps, resourceVersion=since) as two,
+        api.watch(maps, resourceVersion=since, labelSelector="!none") as three,
+    ):
+        made = [api.create(maps, config_map()) for _ in range(20)]
+        for watcher in (one, two, three):
+            assert [next(watcher)["object"] for _ in made] == made
+
+
+def test_an_old_version_is_watched_in_that_version(api, namespace):
+    api.create(sets(namespace), replica_set("a", 0))
+    (event, *_) = api.events(sets(namespace).replace("/v1/", "/v1alpha3/"))
+    assert event["object"]["apiVersion"] == "kubevirt.io/v1alpha3"
+
+
+def test_a_watch_from_the_future_waits(api, maps):
+    future = str(int(revision(api, maps)) + 1_000_000)
+    answer = api.get(maps, params={"resourceVersion": future, "watch": "1", "timeoutSeconds": 1})
+    assert (answer.status_code, answer.text) == (200, "")
+
+
+def test_a_list_from_the_future_is_not_had(api, maps):
+    future = str(int(revision(api, maps)) + 1_000_000)
+    status = refused(api.get(maps, params={"resourceVersion": future}), 504, "Timeout")
+    assert status["details"]["causes"][0]["reason"] == "ResourceVersionTooLarge"
+    assert status["details"]["retryAfterSeconds"] == 1
