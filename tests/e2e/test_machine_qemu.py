@@ -1,0 +1,185 @@
+"""One real machine: what it runs as, how it ends, who may write what."""
+
+import asyncio
+import os
+import shutil
+import stat
+from pathlib import Path
+
+import pytest
+from tests.real_machine import definition, hypervisor, new_directory, seen
+
+from corral.node.hypervisor import Change, StartError
+from corral.node.qemu.hypervisor import CONSOLE_LOG, Qemu
+from corral.node.qemu.probe import run_probe
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(180)]
+
+
+@pytest.fixture
+async def qemu(tmp_path):
+    async with hypervisor(tmp_path) as qemu:
+        yield qemu
+
+
+@pytest.fixture
+async def booted(qemu, tmp_path, demo_disk):
+    """A guest whose agent has answered, and the stream of its changes."""
+    guest = await qemu.start(definition(new_directory(tmp_path), demo_disk))
+    assert guest.halted
+    await guest.resume()
+    changes = guest.changes()
+    await seen(changes, Change.AGENT_CONNECTED)
+    yield guest, changes
+    await guest.release()
+
+
+def status_of(pid: int) -> dict[str, str]:
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return dict(line.split(":\t", 1) for line in lines if ":\t" in line)
+
+
+def descriptors(pid: int) -> list[Path]:
+    return list(Path(f"/proc/{pid}/fd").iterdir())
+
+
+def mode_of(descriptor: Path) -> int:
+    """The flags that a descriptor was opened with."""
+    told = (descriptor.parent.parent / "fdinfo" / descriptor.name).read_text()
+    return int(told.split("flags:")[1].split()[0], 8)
+
+
+async def test_a_guest_boots_in_64_megabytes_and_introduces_itself(booted):
+    guest, _ = booted
+    introduction = None
+    async with asyncio.timeout(30):
+        while introduction is None or not any(one.addresses for one in introduction.interfaces):
+            introduction = await guest.introduce()
+            await asyncio.sleep(0.2)
+    assert introduction.interfaces[0].addresses[0] == "10.0.2.15"
+    assert introduction.os
+
+
+async def test_qemu_has_no_privileges(booted):
+    guest, _ = booted
+    status = status_of(guest.pid)
+    assert status["Seccomp"] == "2"
+    assert status["NoNewPrivs"] == "1"
+    if os.geteuid() == 0:
+        assert status["Uid"].split()[0] not in {"0", str(os.getuid())}
+        assert status["Groups"].strip() == ""
+        assert {status[name] for name in ("CapPrm", "CapEff", "CapBnd", "CapInh")} == {"0" * 16}
+    assert Path(f"/proc/{guest.pid}/oom_score_adj").read_text().strip() == "500"
+    assert (
+        "0"
+        in Path(f"/proc/{guest.pid}/limits").read_text().split("Max core file size")[1].split()[0]
+    )
+
+
+async def test_qemu_cannot_write_the_image_it_boots_from(booted, demo_disk):
+    guest, _ = booted
+    modes = [
+        mode_of(entry)
+        for entry in descriptors(guest.pid)
+        if entry.exists() and os.path.samestat(entry.stat(), demo_disk.stat())
+    ]
+    assert modes
+    assert {mode & os.O_ACCMODE for mode in modes} == {os.O_RDONLY}
+
+
+async def test_the_power_button_ends_a_guest_in_order(booted):
+    guest, changes = booted
+    await guest.power_down()
+    await seen(changes, Change.POWERED_OFF, 30)
+    assert status_of(guest.pid)["State"].startswith(("S", "R"))  # QEMU stays until it is told
+    await guest.destroy()
+    await seen(changes, Change.GONE, 10)
+
+
+async def test_the_console_log_is_written_by_qemu_itself(booted):
+    guest, _ = booted
+    open_files = [str(entry.readlink()) for entry in descriptors(guest.pid)]
+    [log] = {Path(name) for name in open_files if name.endswith(CONSOLE_LOG)}
+    async with asyncio.timeout(30):
+        while b"login:" not in log.read_bytes():
+            await asyncio.sleep(0.1)
+
+
+async def test_a_guest_is_taken_over_with_its_agent(booted, qemu, tmp_path):
+    guest, _ = booted
+    pid = guest.pid
+    await guest.release()
+    [directory] = [entry for entry in tmp_path.iterdir() if entry.is_dir()]
+    found = await qemu.find(directory)
+    assert found is not None
+    assert found.pid == pid
+    assert not found.halted
+    changes = found.changes()
+    await seen(changes, Change.RESUMED, 5)
+    await seen(changes, Change.AGENT_CONNECTED, 5)
+    with pytest.raises(StartError, match="runs for this instance already"):
+        await qemu.start(definition(directory, tmp_path / "unused"))
+    await found.destroy()
+    await seen(changes, Change.GONE, 10)
+    await found.release()
+    assert await qemu.find(directory) is None
+
+
+async def test_a_console_can_be_typed_into(booted):
+    guest, _ = booted
+    console = await guest.console()
+    printed = b""
+    async with asyncio.timeout(30):
+        await console.write(b"\r")
+        while b"login:" not in printed:
+            printed += await console.read()
+    console.close()
+
+
+async def test_a_disk_that_is_not_what_it_says_fails_with_qemus_own_words(
+    qemu, tmp_path, demo_disk
+):
+    broken = definition(new_directory(tmp_path), demo_disk)
+    (broken.directory / "root.qcow2").write_bytes(b"this is no qcow2 file")
+    with pytest.raises(StartError) as refused:
+        await qemu.start(broken)
+    assert refused.value.reason == "StartFailed"
+    assert "qcow2" in refused.value.message
+    assert await qemu.find(broken.directory) is None
+
+
+async def test_a_missing_qemu_is_named(tmp_path, demo_disk):
+    qemu = Qemu(tmp_path, program="qemu-system-nonesuch")
+    await qemu.prepare()
+    assert "not installed" in qemu.facts()["reason"]
+    with pytest.raises(StartError) as refused:
+        await qemu.start(definition(new_directory(tmp_path), demo_disk))
+    assert refused.value.reason == "QemuNotFound"
+    assert "apt install" in refused.value.hint
+
+
+async def test_the_probe_boots_a_guest_and_believes_nothing_else(tmp_path):
+    path = shutil.which("qemu-system-x86_64")
+    works, reason = await run_probe(path, "tcg", seconds=20)
+    assert works, reason
+    works, reason = await run_probe(path, "nonesuch")
+    assert not works
+    assert "nonesuch" in reason
+
+
+async def test_a_guest_that_hangs_does_not_pass_the_probe(tmp_path):
+    hangs = tmp_path / "qemu"
+    hangs.write_text("#!/bin/sh\nexec sleep 60\n")
+    hangs.chmod(hangs.stat().st_mode | stat.S_IXUSR | stat.S_IXOTH)
+    tmp_path.chmod(0o711)
+    works, reason = await run_probe(str(hangs), "kvm", seconds=0.3)
+    assert not works
+    assert reason
+
+
+async def test_a_finding_is_remembered_for_this_boot_and_this_qemu(qemu, tmp_path):
+    facts = qemu.facts()
+    assert facts["accelerator"] in {"tcg", "kvm"}
+    again = Qemu(tmp_path)
+    await again.prepare()
+    assert again.facts() == facts
