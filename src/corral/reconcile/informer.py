@@ -20,6 +20,7 @@ from corral.api.kinds import kind_of
 from corral.api.object import Key
 from corral.client.client import Bookmark, Client, WatchEvent
 from corral.reconcile.objects import Partial, key_of, uid_of, version_of
+from corral.reconcile.sharing import share
 
 T = TypeVar("T", bound=msgspec.Struct)
 
@@ -36,6 +37,8 @@ LIST_SECONDS = 60.0
 FIRST_DELAY = 0.8
 LONGEST_DELAY = 30.0
 """Seconds before listing or watching again after a failure: doubled each time, with jitter."""
+SHARED_FROM = 1000
+"""A cache of so many objects keeps one copy of what they have in common: it takes a little time."""
 _LIVELY_SECONDS = 1.0
 """A watch that lasted this long was a good one."""
 
@@ -63,6 +66,7 @@ class Informer(Generic[T]):
         self._indexes: dict[str, dict[str, dict[Key, T]]] = {}
         self._handlers: list[Handler[T]] = []
         self._synced = asyncio.Event()
+        self._last: T | None = None
         self._version = ""
 
     def __repr__(self) -> str:
@@ -181,7 +185,9 @@ class Informer(Generic[T]):
             if known == new or (newer_only and is_older(new, known)):
                 return
         item = self._share(item)
-        self._objects[key] = item
+        if len(self._objects) >= SHARED_FROM and (like := old or self._last) is not None:
+            share(item, like)
+        self._last = self._objects[key] = item
         self._reindex(key, old, item)
         for handler in self._handlers:
             handler(old, item)

@@ -286,7 +286,7 @@ class ReplicaSets:
     def _set_changed(self, old: ReplicaSet | None, new: ReplicaSet | None) -> None:
         changed = new or old
         assert changed is not None
-        if old is not None and new is not None and old.spec == new.spec:
+        if old is not None and new is not None and _asks_the_same(old, new):
             self.queue.add_after(changed.key, BATCH_SECONDS)  # most often our own status
         else:
             self.queue.add(changed.key)
@@ -358,6 +358,10 @@ def _set_key(machine: Machine) -> Key | None:
         if owner.controller and (group, owner.kind) == (GROUP, ReplicaSet.kind):
             return Key(machine.metadata.namespace, owner.name)
     return None
+
+
+def _asks_the_same(old: ReplicaSet, new: ReplicaSet) -> bool:
+    return old.spec == new.spec and old.metadata.annotations == new.metadata.annotations
 
 
 def _matters(old: Machine, new: Machine) -> bool:
