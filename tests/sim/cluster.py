@@ -178,7 +178,7 @@ class Cluster:
     async def until(self, condition, seconds: float = 120.0, every: float = 0.05) -> None:
         """Wait, in virtual time, for an awaitable condition to come true."""
         async with asyncio.timeout(seconds):
-            while not await condition():  # noqa: ASYNC110 - virtual time costs nothing
+            while not await condition():
                 await asyncio.sleep(every)
 
     async def machines(self, namespace: str = "") -> list[Machine]:

@@ -171,7 +171,8 @@ class Garbage:
             await self._release(item, FOREGROUND)
             return
         for dependent in self._dependents_of(item):
-            self.queue.add(uid_of(dependent.view))
+            if not is_going(dependent.view):
+                self.queue.add(uid_of(dependent.view))
 
     async def _strip(self, item: Item, gone: Sequence[str]) -> None:
         """Remove an object's references to owners that are gone or going."""

@@ -119,9 +119,10 @@ class ReplicaSets:
 
     async def _adopt(self, replica_set: ReplicaSet, orphans: list[Machine]) -> list[Machine]:
         # The cache may not know yet that the set goes, or that it is another one of its name.
-        fresh = await self._client.get(ReplicaSet, *reversed(replica_set.key))
+        key = replica_set.key
+        fresh = await self._client.get(ReplicaSet, key.name, key.namespace)
         if fresh.metadata.uid != replica_set.metadata.uid or is_going(fresh):
-            raise Conflict(f"{replica_set.key} has been deleted or replaced: it adopts no machines")
+            raise Conflict(f"{key} has been deleted or replaced: it adopts no machines")
         adopted = []
         for orphan in orphans:
             owners = [owner_reference(replica_set)]
