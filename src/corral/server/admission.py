@@ -9,7 +9,7 @@ from corral.api.kind import Kind, at
 from corral.api.metadata import check_metadata
 from corral.api.object import Document, Key
 from corral.api.schema import schema_for
-from corral.server import body
+from corral.server import query
 from corral.server.call import Call
 from corral.store import Store
 
@@ -28,7 +28,7 @@ def incoming(call: Call, document: Document) -> Document:
             f"the API version in the data ({said[0]}) does not match the expected API version "
             f"({call.api_version})"
         )
-    if not isinstance(document.get("metadata") or {}, dict):
+    if not isinstance(document.get("metadata"), dict | None):
         raise BadRequest(f'{kind.name} in version "{call.version.name}": metadata is not an object')
     if call.kind.stored_as is not None:  # the schema is that of what was sent
         schema_for(call.kind).prune(document)
@@ -67,22 +67,16 @@ def conform(call: Call, document: Document, *, creating: bool) -> None:
     Fields that the schema does not know are dropped or refused, as ``fieldValidation`` asks;
     KubeVirt's own kinds refuse them always, as its webhooks do.  Raises BadRequest and Invalid.
     """
-    mode = call.query.get("fieldValidation") or "Warn"
-    if mode not in ("Strict", "Warn", "Ignore"):
-        raise BadRequest(
-            f'fieldValidation: Unsupported value: "{mode}": '
-            'supported values: "Ignore", "Strict", "Warn"'
-        )
+    mode = query.field_validation(call.query, "CreateOptions" if creating else "UpdateOptions")
     unknown = schema_for(call.kind).prune(document) if call.kind.stored_as is None else []
-    told = [f'unknown field "{path}"' for path in unknown]
-    if mode == "Strict":
-        told = body.faults(call) + told
-        if told:
-            version = call.version.name
-            raise BadRequest(
-                f'{call.kind.name} in version "{version}" cannot be handled as a {call.kind.name}: '
-                f"strict decoding error: {', '.join(told)}"
-            )
+    told = [f'duplicate field "{path}"' for path in call.repeated]
+    told += [f'unknown field "{path}"' for path in unknown]
+    if told and mode == "Strict":
+        version = call.version.name
+        raise BadRequest(
+            f'{call.kind.name} in version "{version}" cannot be handled as a {call.kind.name}: '
+            f"strict decoding error: {', '.join(told)}"
+        )
     if unknown and call.kind.webhook is not None:
         causes = [Cause(path, f"{path} in body is a forbidden property") for path in unknown]
         raise call.kind.denied(document["metadata"].get("name", ""), causes, creating=creating)
@@ -99,12 +93,23 @@ def check(call: Call, document: Document, old: Document | None) -> None:
     if old is not None:
         kind.keep(document, old, call.user.name)
     kind.default(document)
-    if causes := check_metadata(kind, document):
+    if causes := [*check_metadata(kind, document), *_check_scale(kind, document)]:
         raise kind.invalid(name, causes)
     verdict = kind.validate(document, old, call.user.name)
     if verdict.causes:
         raise kind.denied(name, verdict.causes, creating=old is None)
     call.warnings += verdict.warnings
+
+
+def _check_scale(kind: Kind, document: Document) -> list[Cause]:
+    """What can be scaled has a count that is none below zero, whoever wrote it."""
+    if kind.scale is None:
+        return []
+    replicas = at(document, *kind.scale.spec_replicas)
+    if not isinstance(replicas, int) or replicas >= 0:
+        return []
+    message = f"Invalid value: {replicas}: should be a non-negative integer"
+    return [Cause("." + ".".join(kind.scale.spec_replicas), message)]
 
 
 def require_namespace(store: Store, call: Call, name: str) -> None:

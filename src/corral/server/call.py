@@ -30,6 +30,8 @@ class Call:
     subresource: str
     query: Mapping[str, str]
     warnings: list[str] = field(default_factory=list)
+    repeated: list[str] = field(default_factory=list)
+    """Paths of keys that the body holds twice."""
 
     @property
     def key(self) -> Key:

@@ -18,6 +18,7 @@ from corral.server.streams import MACHINE_GROUP
 from corral.store import Store
 
 JSON = "application/json"
+_OPENAPI_V2 = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
 OPEN = frozenset({"/healthz", "/livez", "/readyz", "/version"})
 """What anybody may ask, without credentials."""
 
@@ -83,27 +84,34 @@ class Documents:
             raise Unauthorized("Unauthorized")
         if request.method not in ("GET", "HEAD"):
             return not_found()
-        if head in ("healthz", "livez", "readyz"):
-            return self._health(head, request)
-        if path == "/version":
-            return json_response(encode(dict(VERSION)))
-        if path == "/metrics":
-            return self._measured(user)
-        if path.startswith("/openapi/v3"):
-            return self._schemas(path.removeprefix("/openapi/v3"), request)
-        return self._discovered(path, request) or not_found()
+        return self._find(head, path, request, user) or not_found()
 
-    def _schemas(self, path: str, request: Request) -> Response:
+    def _find(self, head: str, path: str, request: Request, user: User) -> Response | None:
+        match head:
+            case "healthz" | "livez" | "readyz":
+                return self._health(head, request)
+            case "version" if path == "/version":
+                return json_response(encode(dict(VERSION)))
+            case "metrics" if path == "/metrics":
+                return self._measured(user)
+            case "openapi":
+                return self._schemas(path.removeprefix("/openapi"), request)
+            case _:
+                return self._discovered(path, request)
+
+    def _schemas(self, path: str, request: Request) -> Response | None:
         """OpenAPI; an address with the right hash is good for ever, one with a wrong hash moves."""
-        if not path:
+        if path == "/v2":
+            return _no_schemas(request)
+        if path == "/v3":
             return _cached(encode(self._openapi.index()), JSON, request)
-        group_version = self._openapi.find(path)
-        if group_version is None:
-            return not_found()
+        group_version = self._openapi.find(path.removeprefix("/v3/"))
+        if group_version is None or not path.startswith("/v3/"):
+            return None
         asked = query.parse(request.query).get("hash", "")
         made = self._openapi.document(group_version)
         if asked and asked != made.hash:
-            moved = ("location", f"/openapi/v3{path}?hash={made.hash}")
+            moved = ("location", f"/openapi{path}?hash={made.hash}")
             return Response(status=301, headers=[moved])
         response = _cached(made.body, JSON, request)
         if asked:
@@ -135,6 +143,18 @@ class Documents:
         if fault or query.flag(query.parse(request.query), "verbose"):
             body = f"[+]ping ok\n{store}\n{check} check {verdict}\n"
         return text_response(body, status=500 if fault else 200)
+
+
+def _no_schemas(request: Request) -> Response:
+    """OpenAPI v2 without any kind.
+
+    kubectl asks for it when v3 does not know a kind.  Finding nothing there, it tells its user that
+    the kind does not exist; without this it would complain of the missing document instead.
+    """
+    if "protobuf" in request.headers.get("accept", ""):
+        return Response(headers=[("content-type", _OPENAPI_V2)], body=b"\n\x032.0")
+    info = {"title": "Kubernetes", "version": VERSION["gitVersion"]}
+    return json_response(encode({"swagger": "2.0", "info": info, "paths": {}}))
 
 
 def _cached(body: bytes, media_type: str, request: Request) -> Response:

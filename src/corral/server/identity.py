@@ -62,12 +62,8 @@ def _generated(store: Store, call: Call, base: str) -> str:
 
 def require_match(call: Call, document: Document, old: Document) -> None:
     """Refuse a document that speaks of another object or of an older version of it."""
+    require_name(call, document)
     metadata, known = document["metadata"], old["metadata"]
-    name = metadata.setdefault("name", call.name)
-    if name != call.name:
-        raise BadRequest(
-            f"the name of the object ({name}) does not match the name on the URL ({call.name})"
-        )
     if metadata.get("resourceVersion", "") not in ("", known["resourceVersion"]):
         raise conflict(
             call.kind,
@@ -81,6 +77,15 @@ def require_match(call: Call, document: Document, old: Document) -> None:
             call.kind,
             call.name,
             f"Precondition failed: UID in precondition: {uid}, UID in object meta: {known['uid']}",
+        )
+
+
+def require_name(call: Call, document: Document) -> None:
+    """Refuse a document whose name is not that of the path."""
+    name = document["metadata"].setdefault("name", call.name)
+    if name != call.name:
+        raise BadRequest(
+            f"the name of the object ({name}) does not match the name on the URL ({call.name})"
         )
 
 

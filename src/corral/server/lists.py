@@ -3,6 +3,7 @@
 import asyncio
 import base64
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import msgspec
@@ -22,7 +23,10 @@ WAIT_SECONDS = 3
 
 
 class Continue(msgspec.Struct, rename={"version": "v", "revision": "rv"}):
-    """A continue token: the list goes on after the key ``start``, at ``revision``."""
+    """A continue token: the list goes on after the key ``start``, at ``revision``.
+
+    Revision -1 is the newest: what follows need not fit what came before.
+    """
 
     version: str
     revision: int
@@ -115,6 +119,7 @@ async def list_objects(rest: Rest, call: Call) -> Response:
 
 async def _page(store: Store, call: Call, selector: Selector) -> Page:
     limit = query.number(call.query, "limit") or 0
+    query.number(call.query, "timeoutSeconds")  # refused where it is none; no list takes that long
     token = call.query.get("continue", "")
     start = None
     if token:
@@ -122,10 +127,10 @@ async def _page(store: Store, call: Call, selector: Selector) -> Page:
     else:
         revision = await _revision(store, call, limit)
     try:
-        records = store.objects(storage(call.kind), call.namespace, revision=revision)
+        records = store.objects(storage(call.kind), call.namespace, revision=max(revision, 0))
     except Gone:
         raise _expired(start) from None
-    shown = revision or store.revision
+    shown = revision if revision > 0 else store.revision
     if start is not None:
         records = [record for record in records if record.key > start]
     if selector:
@@ -145,10 +150,22 @@ def _resume(call: Call, token: str) -> tuple[int, Key]:
 def _expired(start: Key | None) -> Gone:
     if start is None:
         return Gone("The resourceVersion for the provided list is too old.")
-    return Gone(
-        "The provided continue parameter is too old to display a consistent list result. "
-        "You must start a new list without the continue parameter."
+    return _Expired(
+        "The provided continue parameter is too old to display a consistent list result. You can "
+        "start a new list without the continue parameter, or use the continue token of this answer "
+        "to get the rest of the results as they are now, which need not fit what came before.",
+        again=Continue.after(start, -1).encode(),
     )
+
+
+@dataclass(eq=False)
+class _Expired(Gone):
+    """A page that cannot be made any more, with the token by which to go on all the same."""
+
+    again: str = ""
+
+    def status(self) -> Document:
+        return {**super().status(), "metadata": {"continue": self.again}}
 
 
 async def _revision(store: Store, call: Call, limit: int) -> int:

@@ -60,6 +60,15 @@ def dry_run(values: list[str], options: str) -> bool:
     return "All" in values
 
 
+def field_validation(query: Mapping[str, str], options: str) -> str:
+    """What to do about unknown fields: ``Strict``, ``Warn`` or ``Ignore``.  Raises Invalid."""
+    mode = query.get("fieldValidation") or "Warn"
+    if mode not in ("Strict", "Warn", "Ignore"):
+        known = 'supported values: "Ignore", "Strict", "Warn"'
+        raise bad_option(options, "fieldValidation", f'Unsupported value: "{mode}": {known}')
+    return mode
+
+
 def bad_option(
     options: str, field: str, message: str, reason: str = "FieldValueNotSupported"
 ) -> Invalid:

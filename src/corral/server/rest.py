@@ -69,6 +69,7 @@ class Rest:
 
     async def update(self, call: Call) -> Response:
         sent = admission.incoming(call, body.read(call))
+        identity.require_name(call, sent)
         record = identity.existing(self.store, call.kind, storage(call.kind), call.key)
         if not call.kind.native and not sent["metadata"].get("resourceVersion"):
             raise identity.needs_revision(call)

@@ -64,8 +64,14 @@ async def test_every_schema_of_the_index_is_served(ask):
     assert (await ask("GET", "/openapi/v3/apis/nosuch/v1")).status == 404
 
 
+async def test_the_old_schemas_know_no_kind(ask):
+    assert (await ask("GET", "/openapi/v2"))["paths"] == {}
+    protobuf = {"accept": "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"}
+    assert (await ask("GET", "/openapi/v2", headers=protobuf)).text == "\n\x032.0"
+
+
 async def test_paths_that_lead_nowhere_are_a_plain_404(ask):
-    for path in ("/nonsense", "/api/v1/nonsense", "/apis/no.such/v1/things", "/openapi/v2"):
+    for path in ("/nonsense", "/api/v1/nonsense", "/apis/no.such/v1/things", "/openapi/v4"):
         answer = await ask("GET", path)
         assert answer.status == 404
         assert answer.text == "404 page not found\n"

@@ -108,6 +108,9 @@ async def test_a_list_can_be_of_the_past_but_not_of_what_is_forgotten(ask):
     gone = await ask("GET", f"{MAPS}?continue={token}")
     assert gone.status == 410
     assert "start a new list" in gone["message"]
+    rest = await ask("GET", f"{MAPS}?continue={gone.metadata['continue']}")
+    assert rest.names == ["m1"]
+    assert rest.metadata["resourceVersion"] == str(ask.server.store.revision)
 
 
 async def test_a_revision_of_the_future_is_waited_for_then_refused(ask, monkeypatch):

@@ -145,7 +145,7 @@ async def test_unknown_fields_are_dropped_with_a_warning_or_refused(ask):
         'ConfigMap in version "v1" cannot be handled as a ConfigMap: '
         'strict decoding error: unknown field "dada"'
     )
-    assert (await ask("POST", f"{MAPS}?fieldValidation=Maybe", body)).status == 400
+    assert (await ask("POST", f"{MAPS}?fieldValidation=Maybe", body)).status == 422
 
 
 async def test_keys_that_stand_twice_are_refused_when_strict(ask):
@@ -153,6 +153,17 @@ async def test_keys_that_stand_twice_are_refused_when_strict(ask):
     refused = await ask("POST", f"{MAPS}?fieldValidation=Strict", body)
     assert refused.status == 400
     assert 'duplicate field "data.x"' in refused["message"]
+    warned = await ask("POST", MAPS, body)
+    assert warned.warnings == ['299 - "duplicate field \\"data.x\\""']
+    colons = b'{"metadata":{"name":"b"},"data":{"y":"http://a:b","z":"\\u003a"}}'
+    assert (await ask("POST", f"{MAPS}?fieldValidation=Strict", colons)).status == 201
+
+
+async def test_a_count_below_zero_is_refused_by_whatever_way_it_comes(ask, replica_set):
+    replica_set["spec"]["replicas"] = -1
+    refused = await ask("POST", SETS, replica_set)
+    assert refused.status == 422
+    assert ".spec.replicas: Invalid value: -1: should be a non-negative" in refused["message"]
 
 
 async def test_kubevirts_kinds_never_take_unknown_fields(ask, replica_set):
