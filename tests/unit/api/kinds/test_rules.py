@@ -198,6 +198,34 @@ WRONG = [
             "spec.domain.hugepages.size '2Mi'"
         ),
     ),
+    (
+        with_domain(cpu={"model": "host,+vmx"}),
+        "spec.domain.cpu.model",
+        "spec.domain.cpu.model 'host,+vmx' is not the name of a processor.",
+    ),
+    (
+        with_domain(machine={"type": "pc-q35-7.2,accel=tcg"}),
+        "spec.domain.machine.type",
+        (
+            "spec.domain.machine.type is not supported: pc-q35-7.2,accel=tcg "
+            "(allowed values: [q35 pc pc-q35-* pc-i440fx-*])"
+        ),
+    ),
+    (
+        with_domain(firmware={"uuid": "5d307ca9b3ef428c886106e72d69f223"}),
+        "spec.domain.firmware.uuid",
+        "spec.domain.firmware.uuid '5d307ca9b3ef428c886106e72d69f223' is not a valid UUID.",
+    ),
+    (
+        with_domain(chassis={"asset": "a\0b"}),
+        "spec.domain.chassis.asset",
+        "spec.domain.chassis.asset must be made up of printable characters",
+    ),
+    (
+        with_domain(chassis={"sku": "x" * 257}),
+        "spec.domain.chassis.sku",
+        "spec.domain.chassis.sku must be less than or equal to 256 in length, if specified",
+    ),
     # devices
     (
         with_domain(devices={"inputs": [{"name": "a", "type": "tablet", "bus": "ps2"}]}),
@@ -347,6 +375,11 @@ WRONG = [
         with_disk(blockSize={"custom": {}, "matchVolume": {}}),
         f"{DISK}.blockSize",
         "Block size matching can't be enabled together with a custom value",
+    ),
+    (
+        with_disk(disk={"bus": "sata"}, blockSize={"custom": {"logical": 4096, "physical": 4096}}),
+        f"{DISK}.blockSize.custom.logical",
+        "Logical size 4096 must be 512 for SATA devices",
     ),
     # volumes
     (
@@ -515,6 +548,24 @@ WRONG = [
         with_interface(state="sideways"),
         f"{INTERFACE}.state",
         "logical default interface state value is unsupported: sideways",
+    ),
+    (
+        with_interface(acpiIndex=16384),
+        f"{INTERFACE}.acpiIndex",
+        f"{INTERFACE}.acpiIndex '16384' must be between 1 and 16383.",
+    ),
+    (
+        with_interface({"pod": {"vmNetworkCIDR": "10.0.0.1/24"}}),
+        "spec.networks[0].pod.vmNetworkCIDR",
+        "spec.networks[0].pod.vmNetworkCIDR '10.0.0.1/24' is not a valid IPv4 CIDR.",
+    ),
+    (
+        with_interface({"pod": {"vmNetworkCIDR": "10.0.0.0/28"}}),
+        "spec.networks[0].pod.vmNetworkCIDR",
+        (
+            "spec.networks[0].pod.vmNetworkCIDR '10.0.0.0/28' is too small: "
+            "/27 is the smallest range."
+        ),
     ),
     # placement
     (

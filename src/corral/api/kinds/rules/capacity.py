@@ -1,9 +1,7 @@
 """Rules for processors, memory, board and firmware."""
 
 import re
-import uuid
 from collections.abc import Iterator
-from fnmatch import fnmatchcase
 
 from corral.api.errors import Cause
 from corral.api.kinds.domain import Resources
@@ -22,7 +20,10 @@ NOT_A_QUANTITY = (
     "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
 )
 
+_MACHINE = re.compile(r"q35|pc(-(q35|i440fx)-[A-Za-z0-9.]+)?", re.ASCII)
+_MODEL = re.compile(r"[A-Za-z0-9_.-]+", re.ASCII)
 _SERIAL = re.compile(r"[A-Za-z0-9_.+-]+", re.ASCII)
+_UUID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}", re.ASCII)
 
 
 def amount(quantity: Quantity | None) -> Amount:
@@ -96,6 +97,8 @@ def check_processors(spec: Spec, path: str) -> Iterator[Cause]:
     if count > MOST_PROCESSORS:
         limit = f"more than the {MOST_PROCESSORS} that a machine can have"
         yield Cause(here, f"{here} asks for {count} virtual processors, {limit}.")
+    if cpu.model and not _MODEL.fullmatch(cpu.model):
+        yield Cause(f"{here}.model", f"{here}.model '{cpu.model}' is not the name of a processor.")
     for index, feature in enumerate(cpu.features):
         if feature.policy not in ("", "force", "require", "optional", "disable", "forbid"):
             message = f"CPU feature {feature.name} uses policy {feature.policy}"
@@ -121,7 +124,7 @@ def check_board(spec: Spec, path: str) -> Iterator[Cause]:
         message = f"unsupported architecture: {spec.architecture}"
         yield Cause(f"{path}.architecture", message)
     machine = spec.domain.machine.type if spec.domain.machine else ""
-    if machine and not any(fnmatchcase(machine, pattern) for pattern in MACHINES):
+    if machine and not _MACHINE.fullmatch(machine):
         field, allowed = f"{path}.domain.machine.type", " ".join(MACHINES)
         yield Cause(field, f"{field} is not supported: {machine} (allowed values: [{allowed}])")
 
@@ -131,7 +134,7 @@ def check_firmware(spec: Spec, path: str) -> Iterator[Cause]:
     firmware, here = spec.domain.firmware, f"{path}.domain.firmware"
     if firmware is None:
         return
-    if firmware.uuid and not _is_uuid(firmware.uuid):
+    if firmware.uuid and not _UUID.fullmatch(firmware.uuid):
         yield Cause(f"{here}.uuid", f"{here}.uuid '{firmware.uuid}' is not a valid UUID.")
     if firmware.serial:
         yield from check_serial(firmware.serial, f"{here}.serial", f"{here}.serial")
@@ -140,6 +143,20 @@ def check_firmware(spec: Spec, path: str) -> Iterator[Cause]:
         field = f"{here}.bootloader"
         message = "has both EFI and BIOS configured, but they are mutually exclusive."
         yield Cause(field, f"{field} {message}")
+
+
+def check_chassis(spec: Spec, path: str) -> Iterator[Cause]:
+    """What SMBIOS tells of the case is plain text."""
+    chassis = spec.domain.chassis
+    if chassis is None:
+        return
+    for name in chassis.__struct_fields__:
+        told, field = getattr(chassis, name), f"{path}.domain.chassis.{name}"
+        if len(told) > LONGEST_SERIAL:
+            limit = f"must be less than or equal to {LONGEST_SERIAL} in length, if specified"
+            yield Cause(field, f"{field} {limit}")
+        if not told.isprintable():
+            yield Cause(field, f"{field} must be made up of printable characters")
 
 
 def check_serial(serial: str, field: str, named: str) -> Iterator[Cause]:
@@ -152,13 +169,6 @@ def check_serial(serial: str, field: str, named: str) -> Iterator[Cause]:
         yield Cause(field, f"{named} {limit}")
 
 
-def _is_uuid(text: str) -> bool:
-    try:
-        return len(text) in (32, 36) and bool(uuid.UUID(text))
-    except ValueError:
-        return False
-
-
 RULES = (
     check_resources,
     check_memory,
@@ -166,4 +176,5 @@ RULES = (
     check_processors,
     check_board,
     check_firmware,
+    check_chassis,
 )

@@ -120,6 +120,10 @@ def _check_block_size(disk: Disk, here: str) -> Iterator[Cause]:
         message = f"Logical size {custom.logical} must be the same or less than the physical size"
         yield Cause(f"{field}.custom.logical", f"{message} of {custom.physical}")
         return
+    if disk.disk is not None and disk.disk.bus == "sata" and custom.logical != SMALLEST_BLOCK:
+        message = f"Logical size {custom.logical} must be {SMALLEST_BLOCK} for SATA devices"
+        yield Cause(f"{field}.custom.logical", message)
+        return
     for name, size in (("logical", custom.logical), ("physical", custom.physical)):
         if fault := _size_fault(size):
             yield Cause(f"{field}.custom.{name}", f"Provided size of {size} is {fault}")

@@ -1,5 +1,6 @@
 """Rules for networks and the interfaces that join them."""
 
+import ipaddress
 import re
 from collections.abc import Iterator
 
@@ -10,6 +11,9 @@ from corral.api.kinds.vmi import Spec
 MODELS = ("", "virtio", "e1000", "e1000e", "igb", "ne2k_pci", "pcnet", "rtl8139")
 RESERVED_MAC = "02:00:00:00:00:00"
 """The address of the bridge in KubeVirt's pods; a guest that had it could not be reached."""
+SMALLEST_RANGE = 27
+"""Bits of the smallest private range: gateway, name server and DHCP take its first 16 addresses."""
+MOST_ACPI_INDEX = 16 * 1024 - 1
 
 _NAME = re.compile(r"[A-Za-z0-9_-]+", re.ASCII)
 _MAC = re.compile(r"[0-9A-Fa-f]{2}([:-])[0-9A-Fa-f]{2}(\1[0-9A-Fa-f]{2}){4}", re.ASCII)
@@ -31,10 +35,23 @@ def check_networks(spec: Spec, path: str) -> Iterator[Cause]:
             message = f'Network with name "{network.name}" already exists, every network must have '
             yield Cause(f"{here}.name", f"{message}a unique name", "FieldValueDuplicate")
         seen.add(network.name)
+        if network.pod is not None and (fault := _range_fault(network.pod.vm_network_cidr)):
+            field = f"{here}.pod.vmNetworkCIDR"
+            yield Cause(field, f"{field} '{network.pod.vm_network_cidr}' {fault}.")
     if sum(network.pod is not None for network in spec.networks) > 1:
         field = f"{path}.interfaces"
         message = f"more than one interface is connected to a pod network in {field}"
         yield Cause(field, message, "FieldValueDuplicate")
+
+
+def _range_fault(cidr: str) -> str:
+    try:
+        network = ipaddress.IPv4Network(cidr) if cidr else None
+    except ValueError:
+        return "is not a valid IPv4 CIDR"
+    if network is not None and network.prefixlen > SMALLEST_RANGE:
+        return f"is too small: /{SMALLEST_RANGE} is the smallest range"
+    return ""
 
 
 def check_pairs(spec: Spec, path: str) -> Iterator[Cause]:
@@ -77,6 +94,9 @@ def _check_interface(interface: Interface, here: str) -> Iterator[Cause]:
     if interface.mac_address and not _MAC.fullmatch(interface.mac_address):
         message = f"interface {here}.name has malformed MAC address ({interface.mac_address})."
         yield Cause(f"{here}.macAddress", message)
+    if not 0 <= interface.acpi_index <= MOST_ACPI_INDEX:
+        message = f"{here}.acpiIndex '{interface.acpi_index}' must be between 1 and "
+        yield Cause(f"{here}.acpiIndex", f"{message}{MOST_ACPI_INDEX}.")
     if interface.state not in ("", "up", "down", "absent"):
         message = f"logical {interface.name} interface state value is unsupported: "
         yield Cause(f"{here}.state", message + interface.state)
