@@ -316,6 +316,8 @@ class Store:
             self._busy = True
             self._commit()
             await self._quiet()
+            if self._fault:
+                return  # the disk refuses: the next round tries again
 
     async def run(self, *, interval_seconds: float = 30) -> None:
         """Keep the window and the file small while nobody writes; runs until cancelled."""
