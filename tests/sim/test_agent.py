@@ -269,3 +269,96 @@ async def test_a_node_says_what_it_is(tmp_path):
         assert found.metadata.labels["kubernetes.io/hostname"] == "node1"
         assert found.status.allocatable["cpu"] == str(CAPACITY.cpu)
         assert {one.type: one.status for one in found.status.conditions}["Ready"] == "True"
+
+
+class Opening(Hollow):
+    """Hollow machines whose disks are prepared as those of real ones are."""
+
+    needs_drives = True
+
+
+async def test_an_image_that_is_missing_is_told_and_asked_for_again(tmp_path, monkeypatch):
+    monkeypatch.setattr("tests.sim.test_agent.Hollow", Opening)
+    async with node(tmp_path) as host:
+        template = replica_set(replicas=1)["spec"]["template"]
+        document = {"metadata": {"name": "vm", "namespace": "default"}, "spec": template["spec"]}
+        [volume] = document["spec"]["volumes"]
+        volume["containerDisk"] = {"image": "nowhere/at-all:1", "imagePullPolicy": "Never"}
+        await host.whole.client.create(Machine, document)
+
+        async def machine():
+            return await host.whole.client.get(Machine, "vm", "default")
+
+        async def is_told():
+            return any(
+                one.type == "Synchronized" and one.reason == "ErrImageNeverPull"
+                for one in (await machine()).status.conditions
+            )
+
+        await host.whole.until(is_told)
+        [pod] = await host.whole.pods()
+        waiting = {
+            status.name: status.state.waiting.reason for status in pod.status.containerStatuses
+        }
+        assert waiting == {"compute": "ErrImageNeverPull", "volumeroot": "ErrImageNeverPull"}
+        said = {(event.reason, event.type) for event in await host.whole.events(pod.metadata.name)}
+        assert ("Failed", "Warning") in said
+        assert (await machine()).status.phase == "Scheduling"
+
+        disk = tmp_path / "disk.raw"
+        disk.write_bytes(bytes(1 << 20))
+        await host.agent._images.import_disk(disk, ["nowhere/at-all:1"])
+
+        async def runs():
+            return (await machine()).status.phase == "Running"
+
+        await host.whole.until(runs)
+        assert not any(one.type == "Synchronized" for one in (await machine()).status.conditions)
+
+
+async def test_a_volume_whose_secret_is_missing_is_told(tmp_path, monkeypatch):
+    monkeypatch.setattr("tests.sim.test_agent.Hollow", Opening)
+    async with node(tmp_path) as host:
+        spec = {
+            "domain": {
+                "resources": {"requests": {"memory": "64M"}},
+                "devices": {"disks": [{"name": "seed", "disk": {"bus": "virtio"}}]},
+            },
+            "volumes": [{"name": "seed", "cloudInitNoCloud": {"secretRef": {"name": "absent"}}}],
+        }
+        document = {"metadata": {"name": "vm", "namespace": "default"}, "spec": spec}
+        await host.whole.client.create(Machine, document)
+
+        async def is_told():
+            machine = await host.whole.client.get(Machine, "vm", "default")
+            return any(
+                one.reason == "FailedMount" and "absent" in one.message
+                for one in machine.status.conditions
+            )
+
+        await host.whole.until(is_told)
+
+
+async def test_no_more_boot_than_may_and_the_rest_is_told_to_wait(tmp_path, monkeypatch):
+    async def two(_self):
+        return 2
+
+    monkeypatch.setattr(Hollow, "boots_at_once", two)
+    async with node(tmp_path, Behaviour(boot_seconds=5)) as host:
+        await host.whole.client.create(ReplicaSet, replica_set(replicas=5))
+        begun = asyncio.get_running_loop().time()
+
+        async def two_run():
+            phases = [machine.status.phase for machine in await host.whole.machines()]
+            return phases.count("Running") == 2 and len(phases) == 5
+
+        await host.whole.until(two_run)
+        await host.whole.settled("test", 5)
+        assert asyncio.get_running_loop().time() - begun == pytest.approx(10, abs=2)
+        waited = [
+            machine.metadata.name
+            for machine in await host.whole.machines()
+            for event in await host.whole.events(machine.metadata.name)
+            if event.reason == "BootQueued"
+        ]
+        assert len(waited) == 3
