@@ -198,8 +198,8 @@ async def test_a_machine_that_is_deleted_before_it_runs_goes_at_once():
 @pytest.mark.parametrize("policy", ["Background", "Foreground"])
 async def test_a_large_set_goes_as_a_whole(policy):
     async with cluster() as c:
-        await c.client.create(ReplicaSet, replica_set("test", 300))
-        await c.settled("test", 300)
+        await c.client.create(ReplicaSet, replica_set("test", 150))
+        await c.settled("test", 150)
         await c.client.delete(ReplicaSet, Key("default", "test"), propagation=policy)
         await c.until(lambda: _is_empty(c, ReplicaSet))
         await c.until(lambda: _is_empty(c, Machine))
