@@ -126,10 +126,7 @@ async def _page(store: Store, call: Call, selector: Selector) -> Page:
         revision, start = _resume(call, token)
     else:
         revision = await _revision(store, call, limit)
-    try:
-        records = store.objects(storage(call.kind), call.namespace, revision=max(revision, 0))
-    except Gone:
-        raise _expired(start) from None
+    records = _at(store, call, revision, start) if revision > 0 else newest(store, call, selector)
     shown = revision if revision > 0 else store.revision
     if start is not None:
         records = [record for record in records if record.key > start]
@@ -138,6 +135,22 @@ async def _page(store: Store, call: Call, selector: Selector) -> Page:
     if limit and len(records) > limit:
         return Page(records[:limit], shown, len(records) - limit)
     return Page(records, shown, 0)
+
+
+def newest(store: Store, call: Call, selector: Selector) -> list[Record]:
+    """The present objects among which a selector chooses; one name is looked up, not searched."""
+    kind = storage(call.kind)
+    if selector.name and (call.namespace or not call.kind.namespaced):
+        record = store.get(kind, Key(call.namespace, selector.name))
+        return [] if record is None else [record]
+    return store.objects(kind, call.namespace)
+
+
+def _at(store: Store, call: Call, revision: int, start: Key | None) -> list[Record]:
+    try:
+        return store.objects(storage(call.kind), call.namespace, revision=revision)
+    except Gone:
+        raise _expired(start) from None
 
 
 def _resume(call: Call, token: str) -> tuple[int, Key]:

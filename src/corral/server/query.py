@@ -1,7 +1,6 @@
 """Query parameters: read once, refused in Kubernetes' words."""
 
 from collections.abc import Mapping
-from functools import lru_cache
 from types import MappingProxyType
 from urllib.parse import parse_qsl
 
@@ -11,7 +10,6 @@ _NONE: Mapping[str, str] = MappingProxyType({})
 _TRUE = ("1", "t", "true", "")
 
 
-@lru_cache(maxsize=1024)
 def parse(query: str) -> Mapping[str, str]:
     """The first value of each parameter."""
     if not query:

@@ -91,9 +91,9 @@ async def _stream(
     end = clock() + asked.seconds
     present: list[Record] = []
     if since is None:
-        present, since = store.objects(kind, call.namespace), store.revision
+        present, since = lists.newest(store, call, frames.selector), store.revision
     try:
-        changes = store.watch(kind, since, call.namespace)
+        changes = store.watch(kind, since, call.namespace, frames.selector.name or "")
     except Gone as gone:
         yield frames.error(gone)
         return
@@ -128,22 +128,22 @@ class Frames:
     def __init__(self, call: Call, presenter: Presenter, selector: Selector) -> None:
         self._call = call
         self._presenter = presenter
-        self._selector = selector
+        self.selector = selector
 
     def initial(self, records: Iterable[Record]) -> bytes:
         return b"".join(
-            self._frame("ADDED", record) for record in records if self._selector.matches(record)
+            self._frame("ADDED", record) for record in records if self.selector.matches(record)
         )
 
     def changes(self, events: Iterable[Event]) -> bytes:
         """All frames that a watcher gets of some changes, in one piece."""
-        if not self._selector:
+        if not self.selector:
             return b"".join(self._frame(_type(event), event.record) for event in events)
         return b"".join(self._selected(event) for event in events)
 
     def _selected(self, event: Event) -> bytes:
         """To a watcher with a selector, objects come and go as they begin and cease to match."""
-        matches = self._selector.matches
+        matches = self.selector.matches
         before = event.previous is not None and matches(event.previous)
         after = not event.deleted and matches(event.record)
         if after:

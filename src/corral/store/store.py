@@ -142,7 +142,7 @@ class Store:
         self._require(revision)
         return table.rewound(namespace, revision)
 
-    def watch(self, kind: str, since: int, namespace: str = "") -> Watch:
+    def watch(self, kind: str, since: int, namespace: str = "", name: str = "") -> Watch:
         """The changes after a revision, which may lie in the future.
 
         Raises Gone when that revision is not kept any more.
@@ -150,7 +150,10 @@ class Store:
         self._require(since)
         watches = self._watches[kind]
         watch = Watch(
-            self._memory.table(kind).since(since), namespace=namespace, on_close=watches.discard
+            self._memory.table(kind).since(since),
+            namespace=namespace,
+            name=name,
+            on_close=watches.discard,
         )
         watches.add(watch)
         if self._closed:

@@ -12,6 +12,8 @@ QUEUE_LIMIT = 20_000
 class Watch:
     """The changes of one kind after a revision, in order; close it when done.
 
+    With a namespace or a name only changes there wake the watcher: the others cost it nothing.
+
     A watcher that lags more than ``limit`` changes is cut off rather than fed from memory for ever:
     it lists again.  ``ended`` tells that no more will come.
     """
@@ -21,11 +23,13 @@ class Watch:
         backlog: list[Event],
         *,
         namespace: str = "",
+        name: str = "",
         limit: int = QUEUE_LIMIT,
         on_close: Callable[["Watch"], None],
     ) -> None:
         self.ended = False
         self._namespace = namespace
+        self._name = name
         self._limit = limit + len(backlog)
         self._waiting: list[Event] = []
         self._wake: asyncio.Future[None] | None = None
@@ -36,8 +40,10 @@ class Watch:
         """Add changes; called by the store alone."""
         if self._namespace:
             events = [event for event in events if event.record.key.namespace == self._namespace]
-            if not events:
-                return
+        if self._name:
+            events = [event for event in events if event.record.key.name == self._name]
+        if not events:
+            return
         if len(self._waiting) + len(events) > self._limit:
             self.close()
             return

@@ -89,6 +89,17 @@ async def test_a_watch_waits_no_longer_than_asked_and_tells_what_comes(store):
     watch.close()
 
 
+async def test_a_watch_of_one_name_sleeps_through_the_others(store):
+    await write(store, "a")
+    watch = store.watch(KIND, 0, "default", "a")
+    await write(store, "b")
+    await write(store, "a", spec=2)
+    assert [event.revision for event in await watch.take(1)] == [1, 3]
+    await write(store, "b", spec=2)
+    assert await watch.take(0.01) == []
+    watch.close()
+
+
 async def test_a_watcher_that_does_not_listen_is_cut_off_and_others_are_not(store):
     slow, quick = store.watch(KIND, 0), store.watch(KIND, 0)
     slow._limit = 3
