@@ -72,7 +72,11 @@ class Host:
     async def serve(self) -> None:
         """Agents, each of which begins when the one before was killed."""
         while True:
-            await self.run()
+            self.life = asyncio.create_task(self.run())
+            try:
+                await asyncio.wait([self.life])
+            finally:
+                self.life.cancel()
             await asyncio.sleep(1)
 
     async def killed(self) -> bool:
@@ -156,14 +160,18 @@ async def test_an_agent_that_is_killed_while_it_ends_machines_goes_on(tmp_path, 
         assert host.kill_at == ""
 
 
+async def kill(host: Host) -> None:
+    """Kill the agent while nothing happens; the next one begins a second later."""
+    host.life.cancel()
+    await asyncio.wait([host.life])
+
+
 async def test_machines_run_on_while_no_agent_is_there(tmp_path):
     async with node(tmp_path) as host:
         await host.whole.client.create(ReplicaSet, replica_set(replicas=3))
         await host.whole.settled("test", 3)
         before = {machine.metadata.uid for machine in await host.whole.machines()}
-        host.kill_at = "next"
-        with pytest.raises(Killed):
-            host.step("", "next")
+        await kill(host)
         await host.whole.settled("test", 3)
         assert {machine.metadata.uid for machine in await host.whole.machines()} == before
         assert times(host, "spawned") == {1}
@@ -362,3 +370,107 @@ async def test_no_more_boot_than_may_and_the_rest_is_told_to_wait(tmp_path, monk
             if event.reason == "BootQueued"
         ]
         assert len(waited) == 3
+
+
+def lonely(**spec) -> dict:
+    """A machine that no set owns."""
+    template = replica_set(replicas=1)["spec"]["template"]
+    return {
+        "metadata": {"name": "vm", "namespace": "default"},
+        "spec": {**template["spec"], **spec},
+    }
+
+
+async def phase(host: Host) -> str:
+    return (await host.whole.client.get(Machine, "vm", "default")).status.phase
+
+
+async def test_a_machine_that_crashed_while_no_agent_was_there_has_failed(tmp_path):
+    async with node(tmp_path) as host:
+        await host.whole.client.create(Machine, lonely())
+
+        async def runs():
+            return await phase(host) == "Running"
+
+        await host.whole.until(runs)
+        await kill(host)
+        for directory in host.remains:
+            (directory / "hollow.json").unlink()
+
+        async def failed():
+            return await phase(host) == "Failed"
+
+        await host.whole.until(failed)
+        assert times(host, "spawned") == {1}
+
+
+async def test_a_pod_that_is_taken_away_while_no_agent_is_there_leaves_nothing(tmp_path):
+    async with node(tmp_path) as host:
+        await host.whole.client.create(Machine, lonely())
+
+        async def runs():
+            return await phase(host) == "Running"
+
+        await host.whole.until(runs)
+        await kill(host)
+        [pod] = await host.whole.pods()
+        key = Key("default", pod.metadata.name)
+        await host.whole.client.delete(Pod, key, grace_seconds=0)
+
+        async def nothing_is_left():
+            return not host.remains
+
+        await host.whole.until(nothing_is_left)
+        assert await phase(host) == "Failed"
+
+
+async def test_a_machine_that_starts_paused_runs_and_is_not_ready(tmp_path):
+    async with node(tmp_path) as host:
+        await host.whole.client.create(Machine, lonely(startStrategy="Paused"))
+
+        async def is_paused():
+            machine = await host.whole.client.get(Machine, "vm", "default")
+            known = {one.type: one for one in machine.status.conditions}
+            return (
+                machine.status.phase == "Running"
+                and "Paused" in known
+                and known["Ready"].status == "False"
+                and known["Ready"].reason == "ReadinessGatesNotReady"
+            )
+
+        await host.whole.until(is_paused)
+        assert times(host, "resumed") == set()
+
+
+async def test_a_machine_that_is_deleted_before_it_can_start_goes_at_once(tmp_path, monkeypatch):
+    monkeypatch.setattr("tests.sim.test_agent.Hollow", Opening)
+    async with node(tmp_path) as host:
+        disk = {"image": "nowhere/at-all:1", "imagePullPolicy": "Never"}
+        volumes = [{"name": "root", "containerDisk": disk}]
+        await host.whole.client.create(Machine, lonely(volumes=volumes))
+
+        async def waits():
+            pods = await host.whole.pods()
+            return bool(pods and pods[0].status.containerStatuses)
+
+        await host.whole.until(waits)
+        await host.whole.client.delete(Machine, Key("default", "vm"))
+        begun = asyncio.get_running_loop().time()
+        await gone(host)
+        assert asyncio.get_running_loop().time() - begun < 5
+        assert times(host, "spawned") == set()
+
+
+async def test_no_machine_is_lost_or_doubled_by_agents_that_die_at_random(tmp_path):
+    async with node(tmp_path, Behaviour(boot_seconds=1, crashes=0.1, seed=7)) as host:
+        await host.whole.client.create(ReplicaSet, replica_set(replicas=8))
+        for seconds in (0.3, 0.7, 1.1, 1.9, 3.1):
+            await asyncio.sleep(seconds)
+            await kill(host)
+        await host.whole.settled("test", 8, 300)
+        assert times(host, "spawned") == {1}
+        assert len(host.remains) == 8
+        await host.whole.scale("test", 0)
+        await asyncio.sleep(0.3)
+        await kill(host)
+        await gone(host)
