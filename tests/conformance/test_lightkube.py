@@ -1,0 +1,151 @@
+"""lightkube, a client with typed and generic resources: unmodified, on a live server."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+from lightkube import ApiError, AsyncClient, KubeConfig
+from lightkube.generic_resource import create_namespaced_resource
+from lightkube.models.core_v1 import ConfigMap as ConfigMapModel
+from lightkube.models.meta_v1 import ObjectMeta
+from lightkube.resources.coordination_v1 import Lease
+from lightkube.resources.core_v1 import ConfigMap, Event, Namespace, Node, Pod, Secret
+from lightkube.types import PatchType
+from tests.conformance.manifests import machine, replica_set
+
+pytestmark = [pytest.mark.conformance, pytest.mark.timeout(60)]
+
+ReplicaSet = create_namespaced_resource(
+    "kubevirt.io", "v1", "VirtualMachineInstanceReplicaSet", "virtualmachineinstancereplicasets"
+)
+Machine = create_namespaced_resource(
+    "kubevirt.io", "v1", "VirtualMachineInstance", "virtualmachineinstances"
+)
+
+
+@pytest.fixture
+async def client(user) -> AsyncIterator[AsyncClient]:
+    client = AsyncClient(
+        config=KubeConfig.from_file(user.one.directory / "kubeconfig"), trust_env=False
+    )
+    yield client
+    await client.close()
+
+
+def config_map(name: str, **data: str) -> ConfigMap:
+    return ConfigMap(metadata=ObjectMeta(name=name), data=data)
+
+
+async def test_the_life_of_a_config_map(client, namespace):
+    made = await client.create(config_map("x", a="1"), namespace=namespace)
+    assert isinstance(made, ConfigMapModel)
+    made.data["a"] = "2"
+    assert (await client.replace(made)).data == {"a": "2"}
+    with pytest.raises(ApiError) as refused:
+        await client.replace(made)
+    assert (refused.value.status.code, refused.value.status.reason) == (409, "Conflict")
+    await client.delete(ConfigMap, "x", namespace=namespace)
+    with pytest.raises(ApiError) as refused:
+        await client.get(ConfigMap, "x", namespace=namespace)
+    assert refused.value.status.reason == "NotFound"
+
+
+@pytest.mark.parametrize(
+    ("patch", "patch_type"),
+    [
+        ({"data": {"b": "2"}}, PatchType.MERGE),
+        ({"data": {"b": "2"}}, PatchType.STRATEGIC),
+        ([{"op": "add", "path": "/data/b", "value": "2"}], PatchType.JSON),
+    ],
+)
+async def test_patches(client, namespace, patch, patch_type):
+    await client.create(config_map("x", a="1"), namespace=namespace)
+    changed = await client.patch(ConfigMap, "x", patch, namespace=namespace, patch_type=patch_type)
+    assert changed.data == {"a": "1", "b": "2"}
+
+
+async def test_lists_are_read_page_by_page(client, namespace):
+    for name in "abcde":
+        await client.create(config_map(name), namespace=namespace)
+    listed = client.list(ConfigMap, namespace=namespace, chunk_size=2)
+    assert [one.metadata.name async for one in listed] == list("abcde")
+    chosen = client.list(ConfigMap, namespace=namespace, fields={"metadata.name": "c"})
+    assert [one.metadata.name async for one in chosen] == ["c"]
+
+
+async def test_a_watch_follows_a_list(client, namespace):
+    await client.create(config_map("a"), namespace=namespace)
+    told = []
+    async with asyncio.timeout(20):
+        async for change, one in client.watch(ConfigMap, namespace=namespace):
+            told.append((change, one.metadata.name))
+            if len(told) == 1:
+                await client.patch(ConfigMap, "a", {"data": {"x": "1"}}, namespace=namespace)
+            elif len(told) == 2:
+                await client.delete(ConfigMap, "a", namespace=namespace)
+            else:
+                break
+    assert told == [("ADDED", "a"), ("MODIFIED", "a"), ("DELETED", "a")]
+
+
+async def test_a_replica_set_as_a_generic_resource(client, namespace):
+    await client.create(ReplicaSet(replica_set("web", 2)), namespace=namespace)
+    await ready(client, namespace, 2)
+    found = await client.get(ReplicaSet, "web", namespace=namespace)
+    assert found.status["labelSelector"] == "app=web"
+    await client.patch(ReplicaSet, "web", {"spec": {"replicas": 1}}, namespace=namespace,
+                       patch_type=PatchType.MERGE)  # fmt: skip
+    await ready(client, namespace, 1)
+    scale = await client.get(ReplicaSet.Scale, "web", namespace=namespace)
+    assert scale.spec.replicas == 1
+    scale.spec.replicas = 3
+    await client.replace(scale, "web", namespace=namespace)
+    await ready(client, namespace, 3)
+    machines = [one async for one in client.list(Machine, namespace=namespace)]
+    assert [one.status["phase"] for one in machines] == ["Running"] * 3
+    pods = [one async for one in client.list(Pod, namespace=namespace, labels={"app": "web"})]
+    assert len(pods) == 3
+    assert all(pod.metadata.ownerReferences[0].kind == "VirtualMachineInstance" for pod in pods)
+    await client.delete(ReplicaSet, "web", namespace=namespace)
+
+
+async def ready(client: AsyncClient, namespace: str, replicas: int) -> None:
+    """Wait, by a watch, until a set has so many ready machines and no more."""
+    async with asyncio.timeout(20):
+        async for _, found in client.watch(ReplicaSet, namespace=namespace):
+            status = found.status or {}
+            if status.get("readyReplicas") == status.get("replicas") == replicas:
+                return
+
+
+async def test_a_condition_is_waited_for(client, namespace):
+    await client.create(Machine(machine("one")), namespace=namespace)
+    async with asyncio.timeout(20):
+        await client.wait(Machine, "one", for_conditions=["Ready"], namespace=namespace)
+    await client.delete(Machine, "one", namespace=namespace)
+
+
+async def test_a_strategic_patch_of_a_custom_kind_is_refused(client, namespace):
+    await client.create(ReplicaSet(replica_set("web", 0)), namespace=namespace)
+    with pytest.raises(ApiError) as refused:
+        await client.patch(ReplicaSet, "web", {"spec": {"replicas": 1}}, namespace=namespace)
+    assert refused.value.status.code == 415
+
+
+async def test_typed_kinds(client, namespace):
+    await client.create(Secret(metadata=ObjectMeta(name="s"), stringData={"a": "b"}),
+                        namespace=namespace)  # fmt: skip
+    assert (await client.get(Secret, "s", namespace=namespace)).data == {"a": "Yg=="}
+    assert (await client.get(Namespace, namespace)).status.phase == "Active"
+    (node, *_) = [one async for one in client.list(Node)]
+    lease = await client.get(Lease, node.metadata.name, namespace="kube-node-lease")
+    assert lease.spec.holderIdentity == node.metadata.name
+    events = [one async for one in client.list(Event, namespace="*")]
+    assert all(one.involvedObject for one in events)
+
+
+async def test_all_of_a_kind_are_deleted(client, namespace):
+    for name in "ab":
+        await client.create(config_map(name), namespace=namespace)
+    await client.deletecollection(ConfigMap, namespace=namespace)
+    assert [one async for one in client.list(ConfigMap, namespace=namespace)] == []
