@@ -69,7 +69,7 @@ DEVICES: Tree = {
 }
 DOMAIN: Tree = {
     "devices": DEVICES,
-    "resources": {"requests": True, "limits": True},
+    "resources": {"requests": True, "limits": {"memory": True}},
     "cpu": {
         "cores": True,
         "sockets": True,
