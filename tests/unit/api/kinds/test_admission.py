@@ -407,7 +407,8 @@ def unknown_fields(tree: Any, view: type[msgspec.Struct], path: str) -> Iterator
             yield f"{path}.{name}"
         elif isinstance(below, dict):
             inner = [one for one in parts(known[name]) if issubclass(one, msgspec.Struct)]
-            yield from unknown_fields(below, inner[0], f"{path}.{name}")
+            if inner:  # else it is a map, whose keys are anybody's
+                yield from unknown_fields(below, inner[0], f"{path}.{name}")
 
 
 def parts(kind: Any) -> Iterator[type]:
