@@ -3,12 +3,17 @@
 Emulated guests that boot together crawl together: ten at once are all ready after the last one
 could have been, had they come two by two, and the first is ready no earlier.  The rest waits its
 turn, in order.
+
+One guest more than there are processors keeps these busy while others wait for their disks, but
+it must not slow them down: the last one to come steps back, until one of the others is up.
 """
 
 import asyncio
 from collections.abc import Awaitable, Callable
 from types import TracebackType
 from typing import Self
+
+StepBack = Callable[[bool], None]
 
 
 class Boots:
@@ -18,6 +23,7 @@ class Boots:
         self._at_once = at_once
         self._slots: asyncio.Semaphore | None = None
         self._size = 0
+        self._taken: list[Slot] = []
 
     async def take(self, waits: Callable[[int], None]) -> "Slot":
         """A slot; ``waits`` is told how many there are, when all of them are taken."""
@@ -28,19 +34,48 @@ class Boots:
         if self._slots.locked():
             waits(self._size)
         await self._slots.acquire()
-        return Slot(self._slots)
+        slot = Slot(self._give_back)
+        self._taken.append(slot)
+        self._rank()
+        return slot
+
+    def _give_back(self, slot: "Slot") -> None:
+        assert self._slots is not None
+        self._taken.remove(slot)
+        self._rank()
+        self._slots.release()
+
+    def _rank(self) -> None:
+        for place, slot in enumerate(self._taken, start=1):
+            slot.rank(last=place == self._size > 1)
 
 
 class Slot:
     """The right to boot.  Giving it back twice is giving it back once."""
 
-    def __init__(self, slots: asyncio.Semaphore) -> None:
-        self._slots: asyncio.Semaphore | None = slots
+    def __init__(self, give_back: Callable[["Slot"], None]) -> None:
+        self._give_back: Callable[[Slot], None] | None = give_back
+        self._last = False
+        self._step_back: StepBack | None = None
+
+    def rank(self, *, last: bool) -> None:
+        if last != self._last:
+            self._last = last
+            if self._step_back is not None:
+                self._step_back(last)
+
+    def boots(self, step_back: StepBack) -> None:
+        """Who boots here is told to step back (True) while it is the last one of all."""
+        self._step_back = step_back
+        if self._last:
+            step_back(True)  # noqa: FBT003
 
     def give_back(self) -> None:
-        if self._slots is not None:
-            self._slots.release()
-            self._slots = None
+        if self._give_back is not None:
+            if self._last and self._step_back is not None:
+                self._step_back(False)  # noqa: FBT003
+            self._give_back(self)
+            self._give_back = None
 
     def __enter__(self) -> Self:
         return self

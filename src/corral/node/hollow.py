@@ -155,6 +155,9 @@ class HollowGuest:
             self.write()
             self._begin()
 
+    def step_back(self, back: bool) -> None:  # noqa: FBT001
+        """It claims nothing."""
+
     async def booted(self) -> None:
         await self._up.wait()
 

@@ -113,6 +113,9 @@ class Guest(Protocol):
     async def resume(self) -> None:
         """Let the virtual CPUs run: the first time, this starts the guest."""
 
+    def step_back(self, back: bool) -> None:  # noqa: FBT001 - a switch
+        """Leave the processors to others as far as they want them, or claim a full share again."""
+
     async def booted(self) -> None:
         """Until it is up as far as can be told from outside, or has ended."""
 

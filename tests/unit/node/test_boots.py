@@ -32,6 +32,34 @@ async def test_no_more_boot_than_there_are_slots():
         await fourth
 
 
+async def test_the_last_of_all_steps_back_until_another_one_is_up():
+    boots = Boots(two)
+    told: list[tuple[str, bool]] = []
+    first, second = [await boots.take(lambda _: None) for _ in range(2)]
+    first.boots(lambda back: told.append(("first", back)))
+    second.boots(lambda back: told.append(("second", back)))
+    assert told == [("second", True)]
+    first.give_back()
+    assert told[1:] == [("second", False)]
+    third = await boots.take(lambda _: None)
+    third.boots(lambda back: told.append(("third", back)))
+    assert told[2:] == [("third", True)]
+    third.give_back()
+    assert told[3:] == [("third", False)]
+    second.give_back()
+    assert len(told) == 4
+
+
+async def test_the_only_one_never_steps_back():
+    async def one() -> int:
+        return 1
+
+    told: list[bool] = []
+    with await Boots(one).take(lambda _: None) as slot:
+        slot.boots(told.append)
+    assert told == []
+
+
 async def test_who_gives_up_waiting_takes_nothing_along():
     boots = Boots(two)
     first, _second = [await boots.take(lambda _: None) for _ in range(2)]

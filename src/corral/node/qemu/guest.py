@@ -1,6 +1,7 @@
 """A VM that QEMU runs, as the rest of the node sees it (``corral.node.hypervisor.Guest``)."""
 
 import asyncio
+import os
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from pathlib import Path
@@ -33,6 +34,7 @@ _STATES = {
     "io-error": Change.PAUSED_BY_IO_ERROR,
 }
 END: Event = {"event": "END"}  # not of QEMU: its process has ended
+_STEPPED_BACK = 15  # niceness: a thirtieth of the share of the others
 _IDLE_SHARE = 0.25  # of one processor: below it a guest has done with booting
 _IDLE_SAMPLES = 6
 _SAMPLE_SECONDS = 0.25
@@ -79,6 +81,11 @@ class QemuGuest:
         """Let the guest run.  Raises MonitorError."""
         await self._monitor.execute("cont")
         self._state = "resumed"  # the event tells of it
+
+    def step_back(self, back: bool) -> None:  # noqa: FBT001 - a switch
+        """By niceness, where the way back is allowed: to processes of another user it is root's."""
+        if os.geteuid() == 0:
+            self._process.renice(_STEPPED_BACK if back else 0)
 
     async def booted(self) -> None:
         """Until the guest has done with booting: its processors have become idle, or it ended.

@@ -216,6 +216,12 @@ class Process:
             if self._pidfd >= 0:
                 signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
 
+    def renice(self, niceness: int) -> None:
+        """Set the niceness of every thread that it has."""
+        with contextlib.suppress(OSError):
+            for thread in Path(f"/proc/{self.identity.pid}/task").iterdir():
+                os.setpriority(os.PRIO_PROCESS, int(thread.name), niceness)
+
     def cpu_seconds(self) -> float:
         """Processor time used so far.  Raises ProcessLookupError when it has ended."""
         return cpu_seconds(self.identity.pid)
