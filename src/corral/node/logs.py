@@ -42,7 +42,12 @@ class Logs:
         """Watch until cancelled."""
         self._inotify = self._libc.inotify_init1(_IN_NONBLOCK_CLOEXEC)
         if self._inotify < 0:
-            raise OSError(ctypes.get_errno(), "inotify: raise fs.inotify.max_user_instances")
+            log.error(
+                "console logs are neither kept within bounds nor followed",
+                error=os.strerror(ctypes.get_errno()),
+                hint="raise fs.inotify.max_user_instances with sysctl",
+            )
+            return
         loop = asyncio.get_running_loop()
         loop.add_reader(self._inotify, self._on_changes)
         try:

@@ -11,6 +11,7 @@ import asyncio
 import os
 import shutil
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
@@ -73,8 +74,9 @@ def _subject(path: str) -> str:
 
 def _remember(cache: Path, finding: Finding) -> None:
     temporary = cache.with_suffix(".new")
-    temporary.write_bytes(msgspec.json.encode(finding))
-    temporary.replace(cache)
+    with suppress(OSError):  # a full disk: the next manager probes again
+        temporary.write_bytes(msgspec.json.encode(finding))
+        temporary.replace(cache)
 
 
 def _kvm_rights() -> str:
@@ -96,7 +98,10 @@ def _recall(cache: Path) -> Finding | None:
 async def _kvm_works(path: str) -> tuple[bool, str]:
     if obstacle := _obstacle():
         return False, obstacle
-    return await run_probe(path, "kvm")
+    try:
+        return await run_probe(path, "kvm")
+    except OSError as error:
+        return False, f"KVM cannot be tried: {error}"
 
 
 def _obstacle() -> str:
@@ -154,6 +159,11 @@ async def _version(path: str) -> str:
     process = await asyncio.create_subprocess_exec(
         path, "--version", stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL
     )
-    async with asyncio.timeout(SECONDS):
-        said, _ = await process.communicate()
+    try:
+        async with asyncio.timeout(SECONDS):
+            said, _ = await process.communicate()
+    except TimeoutError:
+        process.kill()
+        await process.wait()
+        return ""
     return said.decode(errors="replace").partition("\n")[0].removeprefix("QEMU emulator version ")

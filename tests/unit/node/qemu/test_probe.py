@@ -1,0 +1,95 @@
+"""What the probe remembers, and how it fails."""
+
+import pytest
+
+from corral.node.qemu import probe
+from corral.node.qemu.domain import Accelerator
+from corral.node.qemu.probe import CACHE, find_accelerator
+
+
+@pytest.fixture
+def program(tmp_path):
+    """Something that answers ``--version`` as QEMU does, and can do nothing else."""
+    path = tmp_path / "qemu"
+    path.write_text("#!/bin/sh\necho 'QEMU emulator version 9.9 (Test)'\n")
+    path.chmod(0o755)
+    return path
+
+
+@pytest.fixture
+def tried(monkeypatch):
+    """The probes that were run; KVM seems to be there, and works."""
+    runs = []
+
+    async def run_probe(path, accelerator):
+        runs.append(accelerator)
+        return True, "a guest booted"
+
+    monkeypatch.setattr(probe, "_obstacle", lambda: "")
+    monkeypatch.setattr(probe, "run_probe", run_probe)
+    return runs
+
+
+async def test_what_was_found_is_recalled(tmp_path, program, tried):
+    first = await find_accelerator(tmp_path, str(program))
+    assert first.accelerator is Accelerator.KVM
+    assert first.version == "9.9 (Test)"
+    assert await find_accelerator(tmp_path, str(program)) == first
+    assert tried == ["kvm"]
+
+
+@pytest.mark.parametrize("change", ["boot", "program", "cache"])
+async def test_it_is_probed_again_when_something_has_changed(
+    tmp_path, program, tried, change, monkeypatch
+):
+    await find_accelerator(tmp_path, str(program))
+    if change == "boot":
+        monkeypatch.setattr(probe, "boot_id", lambda: "another")
+    elif change == "program":
+        program.write_text(program.read_text() + "# newer\n")
+    else:
+        (tmp_path / CACHE).write_bytes(b"\xff torn")
+    await find_accelerator(tmp_path, str(program))
+    assert tried == ["kvm", "kvm"]
+
+
+async def test_a_probe_that_cannot_be_run_means_emulation(tmp_path, program, monkeypatch):
+    async def fails(path, accelerator):
+        raise FileNotFoundError("setpriv")
+
+    monkeypatch.setattr(probe, "_obstacle", lambda: "")
+    monkeypatch.setattr(probe, "run_probe", fails)
+    finding = await find_accelerator(tmp_path, str(program))
+    assert finding.accelerator is Accelerator.TCG
+    assert "setpriv" in finding.reason
+
+
+async def test_a_finding_that_cannot_be_remembered_is_found_all_the_same(program, tmp_path, tried):
+    nowhere = tmp_path / "missing"
+    assert (await find_accelerator(nowhere, str(program))).accelerator is Accelerator.KVM
+
+
+async def test_without_qemu_nothing_is_tried(tmp_path, tried):
+    finding = await find_accelerator(tmp_path, "qemu-system-nonesuch")
+    assert "not installed" in finding.reason
+    assert tried == []
+
+
+def test_a_host_without_the_device_is_told_so(monkeypatch, tmp_path):
+    monkeypatch.setattr(probe, "KVM", tmp_path / "kvm")
+    assert "no /dev/kvm" in probe._obstacle()
+
+
+def test_root_tells_how_to_let_others_use_the_device(monkeypatch, tmp_path):
+    (tmp_path / "kvm").touch(0o600)
+    monkeypatch.setattr(probe, "KVM", tmp_path / "kvm")
+    monkeypatch.setattr(probe.os, "geteuid", lambda: 0)
+    assert "chmod 660" in probe._obstacle()
+
+
+def test_others_are_told_to_join_the_group(monkeypatch, tmp_path):
+    (tmp_path / "kvm").touch(0o600)
+    monkeypatch.setattr(probe, "KVM", tmp_path / "kvm")
+    monkeypatch.setattr(probe.os, "geteuid", lambda: 1000)
+    monkeypatch.setattr(probe.os, "access", lambda *_: False)
+    assert "group kvm" in probe._obstacle()
