@@ -144,7 +144,7 @@ def _merge_list(target: Any, patch: Document, field: str, rule: MergedList) -> l
         return [change for change in changes if _DIRECTIVE not in change]
     else:
         merged = _merge_keyed(old, changes, field, rule.key)
-    return merged if order is None else _ordered(merged, old, order, rule.key)
+    return _ordered(merged, old, changes if order is None else order, rule.key)
 
 
 def _merge_plain(old: list[Any], added: list[Any], removed: Any) -> list[Any]:
@@ -177,9 +177,10 @@ def _merge_keyed(old: list[Any], changes: list[Any], field: str, key: str) -> li
 
 
 def _ordered(merged: list[Any], old: list[Any], order: list[Any], key: str) -> list[Any]:
-    """The list with the elements that the client knows in the client's order.
+    """The list with the elements that the client names in the client's order.
 
-    Those that only the server knows stay behind what they stood behind, as far as that goes.
+    Those that only the server knows stay behind what they stood behind, as far as that goes.  So
+    what is new comes first, as in the documentation's example of a second container.
     """
     wanted = {_identity(value, key): place for place, value in enumerate(order)}
     before = {_identity(value, key): place for place, value in enumerate(old)}

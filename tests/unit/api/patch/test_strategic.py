@@ -20,6 +20,11 @@ def test_containers_are_merged_by_name():
     assert patched == pod(A, {"name": "b", "image": "three"}, {"name": "c"})
 
 
+def test_what_is_new_comes_first():
+    assert strategic_merge(pod(A), pod(B)) == pod(B, A)
+    assert strategic_merge(pod(A, B), pod({"name": "c"}, A)) == pod({"name": "c"}, A, B)
+
+
 def test_lists_within_lists_are_merged():
     change = {"name": "a", "env": [{"name": "X", "value": "2"}, {"name": "Y", "value": "3"}]}
     patched = strategic_merge(pod(A), pod(change))
