@@ -57,6 +57,7 @@ DEVICES: Tree = {
     "autoattachPodInterface": True,
     "autoattachGraphicsDevice": frozenset({False}),
     "autoattachSerialConsole": True,
+    "autoattachMemBalloon": True,
     "logSerialConsole": True,
     "inputs": True,
     "watchdog": {"name": True, "i6300esb": True},

@@ -58,7 +58,8 @@ def test_a_machine_has_nothing_that_nobody_asked_for():
     assert value(arguments, "-machine") == (
         "q35,sata=off,smbus=off,usb=off,vmport=off,hpet=off,dump-guest-core=off,acpi=on"
     )
-    assert set(devices(arguments)) == {"virtio-serial-pci", "virtserialport"}
+    agent_and_balloon = {"virtio-serial-pci", "virtserialport", "virtio-balloon-pci"}
+    assert set(devices(arguments)) == agent_and_balloon
 
 
 def test_a_guest_waits_for_the_monitor_and_stays_when_it_has_ended():
@@ -95,6 +96,12 @@ def test_emulation_gets_a_translation_cache_that_fits_the_guest():
     assert value(argv(domain({"memory": {"guest": "128Mi"}})), "-accel") == "tcg,tb-size=32"
     assert value(argv(domain({"memory": {"guest": "2Gi"}})), "-accel") == "tcg,tb-size=128"
     assert value(argv(domain()), "-cpu") == "qemu64,+rdrand"
+
+
+def test_a_guest_reports_free_memory_unless_the_balloon_is_declined():
+    assert devices(argv(domain()))["virtio-balloon-pci"]["free-page-reporting"] is True
+    declined = domain({"devices": {"autoattachMemBalloon": False}})
+    assert "virtio-balloon-pci" not in devices(argv(declined))
 
 
 def test_kvm_passes_the_host_processor_unless_a_model_is_named():

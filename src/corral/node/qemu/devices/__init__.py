@@ -7,6 +7,7 @@ which the guest meets them.
 from collections.abc import Callable
 
 from corral.node.qemu.devices.agent import agent
+from corral.node.qemu.devices.balloon import balloon
 from corral.node.qemu.devices.disks import disks
 from corral.node.qemu.devices.inputs import inputs
 from corral.node.qemu.devices.interfaces import interfaces
@@ -25,4 +26,5 @@ DEVICES: tuple[Callable[[Domain], list[str]], ...] = (
     inputs,
     watchdog,
     panic,
+    balloon,
 )
