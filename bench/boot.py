@@ -181,7 +181,7 @@ def watch(one: Cluster, path: str, changed: Callable[[dict], None]) -> None:
 def until_prompt(one: Cluster, pod: str, seen: Callable[[], None]) -> None:
     """Follow a pod's log, which is the machine's console, until the prompt is there."""
     connection = one.connect()
-    connection.request("GET", f"{PODS}/{pod}/log?follow=true", headers=one.headers)
+    connection.request("GET", f"{PODS}/{pod}/log?container=compute&follow=true", headers=one.headers)
     answer = connection.getresponse()
     text = b""
     while PROMPT not in text:

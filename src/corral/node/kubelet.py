@@ -61,9 +61,10 @@ class Kubelet:
         directory = machine.directory
         self._logs.follow(directory)
         with self._logs.changes(directory) as changed:
-            yield await asyncio.to_thread(tail, directory, wish.tail_lines)
+            kept, at = await asyncio.to_thread(tail, directory, wish.tail_lines)
+            yield kept
             if wish.follow:
-                async for chunk in grown(directory, changed, lambda: machine.facts.ended):
+                async for chunk in grown(directory, at, changed, lambda: machine.facts.ended):
                     yield chunk
 
     async def _console(self, websocket: WebSocket) -> None:

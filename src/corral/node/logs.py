@@ -71,6 +71,7 @@ class Logs:
             self._watches[watch] = directory
             self._followed[directory] = watch
             _bound(directory)
+            self.wake(directory)
 
     def forget(self, directory: Path) -> None:
         """The machine is no more; who reads its log is told."""
@@ -121,11 +122,20 @@ def _bound(directory: Path) -> None:
         log.warning("console log cannot be kept within bounds", path=str(path), error=str(error))
 
 
-def tail(directory: Path, lines: int | None) -> bytes:
-    """What is kept of a log, or its last lines."""
-    kept = b"".join(
-        path.read_bytes() for path in (directory / OLDER, directory / NAME) if path.exists()
-    )
+def tail(directory: Path, lines: int | None) -> tuple[bytes, int]:
+    """What is kept of a log, or its last lines; and where in the log that ends."""
+    older, newer = (_content(directory / name) for name in (OLDER, NAME))
+    return _last_lines(older + newer, lines), len(newer)
+
+
+def _content(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        return b""
+
+
+def _last_lines(kept: bytes, lines: int | None) -> bytes:
     if lines is None:
         return kept
     if lines == 0:
@@ -139,16 +149,18 @@ def tail(directory: Path, lines: int | None) -> bytes:
 
 
 async def grown(
-    directory: Path, changed: asyncio.Event, ended: Callable[[], bool]
+    directory: Path, at: int, changed: asyncio.Event, ended: Callable[[], bool]
 ) -> AsyncIterator[bytes]:
-    """What is appended to a log from now on, until its machine has ended."""
+    """What is appended to a log after a place in it, until its machine has ended.
+
+    The log need not be there yet.
+    """
     path = directory / NAME
-    at = path.stat().st_size if path.exists() else 0
-    while path.exists():
+    while True:
         over = ended()  # asked first: what was printed before the end is still read
-        size = path.stat().st_size
-        at = min(at, size) if size >= at else 0  # it was emptied meanwhile
-        with path.open("rb") as file:
+        with suppress(FileNotFoundError), path.open("rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            at = at if size >= at else 0  # it was emptied meanwhile
             file.seek(at)
             while chunk := file.read(_CHUNK):
                 at += len(chunk)

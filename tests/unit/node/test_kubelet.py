@@ -94,8 +94,8 @@ def test_a_pod_that_is_not_here_is_not_found(client):
 def test_the_older_part_of_a_log_comes_first(tmp_path):
     (tmp_path / OLDER).write_bytes(b"a\nb\n")
     (tmp_path / NAME).write_bytes(b"c\n")
-    assert tail(tmp_path, None) == b"a\nb\nc\n"
-    assert tail(tmp_path, 2) == b"b\nc\n"
+    assert tail(tmp_path, None) == (b"a\nb\nc\n", 2)
+    assert tail(tmp_path, 2) == (b"b\nc\n", 2)
 
 
 async def test_a_log_is_followed_until_its_machine_ends(machine):
@@ -120,6 +120,29 @@ async def test_a_log_is_followed_until_its_machine_ends(machine):
             machine.facts = Facts(state=State.ENDED)
             logs.forget(machine.directory)
     assert chunks == [b"three four five"]
+
+
+async def test_a_log_is_followed_from_before_it_is_there(machine):
+    logs = Logs()
+    path = machine.directory / NAME
+    path.unlink()
+    transport = httpx2.ASGITransport(kubelet(machine, logs))
+    async with Background() as tasks:
+        tasks.start(logs.run(), name="logs")
+
+        async def read():
+            async with httpx2.AsyncClient(transport=transport, base_url="http://node") as client:
+                return (await client.get(URL + "?follow=true")).content
+
+        async with asyncio.timeout(5), asyncio.TaskGroup() as group:
+            reading = group.create_task(read())
+            await asyncio.sleep(0.05)
+            path.write_bytes(b"first words")
+            logs.follow(machine.directory)
+            await asyncio.sleep(0.05)
+            machine.facts = Facts(state=State.ENDED)
+            logs.forget(machine.directory)
+    assert reading.result() == b"first words"
 
 
 async def test_a_log_stays_within_its_bounds(tmp_path):
