@@ -35,8 +35,13 @@ KUBECTL_PROGRAMS = kubectl_programs()
 
 @pytest.fixture(scope="session")
 def user(tmp_path_factory) -> Iterator[Outside]:
-    with outside("--machine", "hollow", directory=tmp_path_factory.mktemp("corral")) as user:
+    directory = tmp_path_factory.mktemp("corral")
+    with outside("--machine", "hollow", directory=directory) as user:
         yield user
+    log = (directory / "bench.log").read_text()
+    failures = [line for line in log.splitlines() if '"level": "error"' in line]
+    assert not failures, "the manager itself failed at something:\n" + "\n".join(failures[:5])
+    assert "Traceback" not in log, log[log.index("Traceback") :][:3000]
 
 
 @pytest.fixture(scope="session")

@@ -1,5 +1,6 @@
 """Requests that are wrong in form: each gets the answer that the real server gives."""
 
+import contextlib
 import http.client
 import json
 import ssl
@@ -330,20 +331,16 @@ def test_wrong_types_of_native_kinds(api, namespace):
     assert "data" in answer.json()["message"]
 
 
-def test_a_connection_serves_again_after_a_refusal(api, user):
+def test_a_connection_serves_again_after_a_refusal(user):
     """One connection, wrong and right requests in turn: nothing of one is left for the next."""
-    context = ssl.create_default_context()
-    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-    connection = http.client.HTTPSConnection("127.0.0.1", user.one.port, context=context)
-    try:
+    with contextlib.closing(connected(user)) as connection:
+        codes = []
         for body in ("{", "x" * 100_000, json.dumps(config_map())):
-            headers = user.one.headers
-            connection.request("POST", core("configmaps", "default"), body, headers)
-            code = connection.getresponse()
-            code.read()
-        assert code.status == 201
-    finally:
-        connection.close()
+            connection.request("POST", core("configmaps", "default"), body, user.one.headers)
+            answer = connection.getresponse()
+            answer.read()
+            codes.append(answer.status)
+        assert codes == [400, 400, 201]
 
 
 def test_a_large_answer_may_come_compressed(api, namespace):
@@ -360,3 +357,46 @@ def test_merge_patches_must_be_objects(api, namespace):
     path = core("configmaps", namespace, "x")
     for patch in ([], "x", 7, None):
         refused(api.send_patch(path, patch, MERGE), 400, "BadRequest")
+
+
+def connected(user) -> http.client.HTTPSConnection:
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    return http.client.HTTPSConnection("127.0.0.1", user.one.port, context=context, timeout=20)
+
+
+def test_a_client_may_ask_before_it_sends_its_body(user, namespace):
+    """``Expect: 100-continue``, as curl sends it with large bodies."""
+    body = json.dumps(config_map("asked", a="a" * 100_000)).encode()
+    with contextlib.closing(connected(user)) as connection:
+        connection.putrequest("POST", core("configmaps", namespace))
+        for name, value in user.one.headers.items():
+            connection.putheader(name, value)
+        connection.putheader("Content-Length", str(len(body)))
+        connection.putheader("Expect", "100-continue")
+        connection.endheaders()
+        assert connection.sock.recv(1000).startswith(b"HTTP/1.1 100 ")
+        connection.send(body)
+        answer = connection.getresponse()
+        assert answer.status == 201, answer.read()
+
+
+def test_a_head_without_bounds_is_refused(user):
+    with (
+        contextlib.closing(connected(user)) as connection,
+        contextlib.suppress(ConnectionError),  # cut before all is sent: refused as well
+    ):
+        connection.request("GET", "/readyz", headers={"X-Large": "x" * 200_000})
+        assert 400 <= connection.getresponse().status < 500
+    with contextlib.closing(connected(user)) as connection:
+        connection.request("GET", "/readyz")
+        assert connection.getresponse().status == 200
+
+
+def test_garbage_is_refused(user):
+    for garbage in (b"\x00" * 100, b"GET\r\n\r\n", b"GET / HTTP/9.9\r\n\r\n", b"hello\r\n\r\n"):
+        with contextlib.closing(connected(user)) as connection:
+            connection.connect()
+            connection.sock.sendall(garbage)
+            said = connection.sock.recv(1000)
+            assert said == b"" or b" 400 " in said.splitlines()[0], said
