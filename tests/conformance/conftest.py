@@ -1,5 +1,6 @@
 """One manager with simulated machines for the whole suite, and a fresh namespace for each test."""
 
+import functools
 import itertools
 import json
 import os
@@ -16,12 +17,19 @@ from tests.conformance.api import Api
 _numbers = itertools.count(1)
 
 
-def kubectl_version(program: str) -> str:
-    said = subprocess.check_output([program, "version", "--client", "-o", "json"], text=True)
-    version = json.loads(said)["clientVersion"]
-    return f"{version['major']}.{version['minor']}".rstrip("+")
+def pytest_ignore_collect(config: pytest.Config) -> bool | None:
+    """Where these tests are not wanted, they are not even imported: the clients take seconds."""
+    return "not conformance" in config.option.markexpr or None
 
 
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """What needs a shell is done with each kubectl that there is."""
+    if "shell" in metafunc.fixturenames:
+        versions = sorted(kubectl_programs())
+        metafunc.parametrize("shell", versions, ids="kubectl-{}".format, indirect=True)
+
+
+@functools.cache
 def kubectl_programs() -> dict[str, str]:
     """Ours, and any other that this machine has, by version."""
     folders = os.environ["PATH"].split(os.pathsep)
@@ -30,7 +38,10 @@ def kubectl_programs() -> dict[str, str]:
     return {kubectl_version(program): program for program in [*others.values(), KUBECTL]}
 
 
-KUBECTL_PROGRAMS = kubectl_programs()
+def kubectl_version(program: str) -> str:
+    said = subprocess.check_output([program, "version", "--client", "-o", "json"], text=True)
+    version = json.loads(said)["clientVersion"]
+    return f"{version['major']}.{version['minor']}".rstrip("+")
 
 
 @pytest.fixture(scope="session")
@@ -59,13 +70,13 @@ def namespace(api) -> Iterator[str]:
     api.delete(f"/api/v1/namespaces/{name}")
 
 
-@pytest.fixture(params=sorted(KUBECTL_PROGRAMS), ids="kubectl-{}".format)
+@pytest.fixture
 def shell(request, user, namespace, tmp_path, tmp_path_factory) -> dict[str, str]:
     """The environment of a user who has this kubectl, and is at home in the test's namespace."""
     home = tmp_path / "home"
     (home / "bin").mkdir(parents=True)
     wrapper = home / "bin" / "kubectl"
-    wrapper.write_text(f'#!/bin/sh\nexec {shlex.quote(KUBECTL_PROGRAMS[request.param])} "$@"\n')
+    wrapper.write_text(f'#!/bin/sh\nexec {shlex.quote(kubectl_programs()[request.param])} "$@"\n')
     wrapper.chmod(0o755)
     config = home / "kubeconfig"
     config.write_text((user.one.directory / "kubeconfig").read_text())
