@@ -59,10 +59,12 @@ def measure() -> list[Figure]:
 
 
 def demo_disk(one: Cluster) -> Path:
-    """Import the demo guest; answers the disk that machines will start from."""
+    """Import the demo guest, or what $CORRAL_BENCH_DISK names; answers the disk in the store."""
     environment = {**os.environ, "CORRAL_DATA_DIR": str(one.directory)}
     cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "corral"
-    command = [sys.executable, "-m", "corral", "image", "build-demo", "--cache", str(cache)]
+    given = os.environ.get("CORRAL_BENCH_DISK")
+    what = ["import", given, REFERENCE] if given else ["build-demo", "--cache", str(cache)]
+    command = [sys.executable, "-m", "corral", "image", *what]
     subprocess.run(command, env=environment, check=True, stdout=subprocess.DEVNULL)
     return next((one.directory / "images" / "disks").iterdir())
 
@@ -104,7 +106,7 @@ def raw(disk: Path, count: int, *, at_once: int = 0) -> list[float]:
                 done.set()
         return seconds
 
-    return asyncio.run(run())
+    return asyncio.run(asyncio.wait_for(run(), 120))
 
 
 def raw_command(disk: Path, directory: Path) -> list[str]:
@@ -181,7 +183,8 @@ def watch(one: Cluster, path: str, changed: Callable[[dict], None]) -> None:
 def until_prompt(one: Cluster, pod: str, seen: Callable[[], None]) -> None:
     """Follow a pod's log, which is the machine's console, until the prompt is there."""
     connection = one.connect()
-    connection.request("GET", f"{PODS}/{pod}/log?container=compute&follow=true", headers=one.headers)
+    path = f"{PODS}/{pod}/log?container=compute&follow=true"
+    connection.request("GET", path, headers=one.headers)
     answer = connection.getresponse()
     text = b""
     while PROMPT not in text:

@@ -1,0 +1,53 @@
+"""Small files that are replaced as a whole, and read without trust in what they hold."""
+
+import os
+from contextlib import suppress
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+T = TypeVar("T")
+
+
+def replace(path: Path, content: bytes, *, mode: int = 0o600, durable: bool = False) -> None:
+    """Put a file in place whole or not at all; nobody reads it but whom the mode lets.
+
+    ``durable``: it survives a power cut once this returns.  Raises OSError, for instance where the
+    disk is full; the old content is still there then.
+    """
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    with suppress(FileNotFoundError):
+        temporary.unlink()
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    try:
+        with os.fdopen(os.open(temporary, flags, mode), "wb") as file:
+            file.write(content)
+            file.flush()
+            if durable:
+                os.fsync(file.fileno())
+        temporary.replace(path)
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        raise
+    if durable:
+        sync_directory(path.parent)
+
+
+def sync_directory(directory: Path) -> None:
+    """Make the names in a directory survive a power cut."""
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def read_json(path: Path, type_: type[T]) -> T | None:
+    """What a JSON file holds; None where it is missing or holds anything else."""
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=type_)
+    except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+        return None
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None  # cut by a crash, or spoilt by other hands: as good as absent
