@@ -326,7 +326,7 @@ def test_wrong_types_are_told_with_their_path(api, namespace):
 
 
 def test_wrong_types_of_native_kinds_are_told_in_the_same_way(api, namespace):
-    """The real server answers 400 with an error of Go's decoder; the path of the field is kinder."""
+    """The real server answers 400 in the words of Go's decoder; a field's path says more."""
     answer = api.post(core("configmaps", namespace), json=config_map("x") | {"data": {"a": 1}})
     status = refused(answer, 422, "Invalid")
     assert [cause["field"] for cause in status["details"]["causes"]] == ["data.a"]
