@@ -1,8 +1,9 @@
 """Builds the demo guest: packages -> kernel and initramfs -> disk.
 
-The whole system lives in the initramfs. What stands in the way of a quick boot under emulation is
-left out: the kernel's decompressor, module signatures, and (by the command line) the probing of
-hardware that no virtual machine has.
+What leads to the login prompt lives in the initramfs; the programs that are started afterwards are
+files of the disk, which cost memory only where they are used. What stands in the way of a quick
+boot under emulation is left out: the kernel's decompressor, module signatures, and (by the command
+line) the probing of hardware that no virtual machine has.
 """
 
 from __future__ import annotations
@@ -45,8 +46,9 @@ COMMAND_LINE = " ".join(
     )
 )
 
+_BUSYBOX = "bin/busybox"
+# Programs of the disk, and where the guest looks for them.
 _PROGRAMS = {
-    "bin/busybox": "bin/busybox",
     "usr/sbin/dropbear": "sbin/dropbear",
     "usr/bin/dropbearkey": "bin/dropbearkey",
     "usr/sbin/qemu-ga": "sbin/qemu-ga",
@@ -57,9 +59,10 @@ _LIBRARIES = (
     "libm.so.6", "libnuma.so.1", "libpcre2-8.so.0", "libresolv.so.2", "libtomcrypt.so.1",
     "libtommath.so.1", "libudev.so.1", "liburing.so.2", "libz.so.1",
 )  # fmt: skip
+_SYSTEM = "/system"  # where the guest mounts its disk's directory of programs and libraries
 _LOADER = "usr/lib/ISOLINUX/isolinux.bin"
 _LOADER_LIBRARY = "usr/lib/syslinux/modules/bios/ldlinux.c32"
-_DIRECTORIES = ("dev", "mnt", "proc", "run", "sys", "tmp", "var/log", "etc/dropbear")
+_DIRECTORIES = ("dev", "mnt", "proc", "run", "sys", "system", "tmp", "var/log", "etc/dropbear")
 
 
 async def build_demo(target: Path, *, cache: Path, progress: Callable[[str], None]) -> Path:
@@ -109,6 +112,7 @@ def _build(found: list[Path], target: Path) -> int:
             library=_only(files, _LOADER_LIBRARY),
             kernel=kernel.unpack(_only(files, "boot/vmlinuz-*")),
             initramfs=cpio.archive(_guest(files)),
+            system=_system(files),
             command_line=COMMAND_LINE,
         )
         temporary.replace(target)
@@ -126,7 +130,7 @@ def _is_wanted(path: str) -> bool:
     name = posixpath.basename(path)
     return (
         path in _PROGRAMS
-        or path in {_LOADER, _LOADER_LIBRARY}
+        or path in {_BUSYBOX, _LOADER, _LOADER_LIBRARY}
         or path.startswith("boot/vmlinuz-")
         or (name.endswith(".ko") and "/kernel/" in path)
         # a library is a link to a file whose name goes on, or has the version before `.so`
@@ -151,11 +155,25 @@ def _guest(files: dict[str, bytes]) -> list[cpio.Entry]:
         cpio.directory("root", 0o700),
         cpio.character_device("dev/console", 5, 1),
         cpio.link("var/run", "/run"),
+        cpio.file("bin/busybox", _only(files, _BUSYBOX), 0o755),
+        # where programs look for the loader of libraries, and that for libraries
+        cpio.link("lib/ld-linux.so.2", f"{_SYSTEM}/ld-linux.so.2"),
+        cpio.link("lib/i386-linux-gnu", _SYSTEM),
     ]
-    entries += [cpio.file(inside, _only(files, path), 0o755) for path, inside in _PROGRAMS.items()]
-    entries += [cpio.link(f"bin/{name}", "busybox") for name in _applets(files["bin/busybox"])]
-    entries += [cpio.file(f"lib/{name}", _library(files, name), 0o755) for name in _LIBRARIES]
+    entries += [cpio.link(f"bin/{name}", "busybox") for name in _applets(files[_BUSYBOX])]
+    entries += [
+        cpio.link(inside, f"{_SYSTEM}/{posixpath.basename(inside)}")
+        for inside in _PROGRAMS.values()
+    ]
     return entries + _modules(files) + _overlay()
+
+
+def _system(files: Mapping[str, bytes]) -> dict[str, bytes]:
+    """The programs that run after the login prompt is there, and their libraries, by name."""
+    programs = {
+        posixpath.basename(inside): _only(files, path) for path, inside in _PROGRAMS.items()
+    }
+    return programs | {name: _library(files, name) for name in _LIBRARIES}
 
 
 def _applets(busybox: bytes) -> list[str]:
