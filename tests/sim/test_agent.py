@@ -474,3 +474,22 @@ async def test_no_machine_is_lost_or_doubled_by_agents_that_die_at_random(tmp_pa
         await asyncio.sleep(0.3)
         await kill(host)
         await gone(host)
+
+
+async def test_a_pod_that_is_no_machine_is_told_so_and_goes_when_it_is_deleted(tmp_path):
+    async with node(tmp_path) as host:
+        client = host.whole.client
+        spec = {"nodeName": "node1", "containers": [{"name": "plain", "image": "busybox"}]}
+        document = {"metadata": {"name": "plain", "namespace": "default"}, "spec": spec}
+        await client.create(Pod, document)
+
+        async def is_told():
+            statuses = (await client.get(Pod, "plain", "default")).status.containerStatuses
+            return bool(statuses) and statuses[0].state.waiting.reason == "NotAVirtualMachine"
+
+        await host.whole.until(is_told)
+        await asyncio.sleep(1)
+        [said] = await host.whole.events("plain")
+        assert (said.reason, said.count) == ("NotAVirtualMachine", 1)
+        await client.delete(Pod, Key("default", "plain"))
+        await gone(host)

@@ -125,8 +125,10 @@ def _container(facts: Facts, container: Container, old: Document, now: str) -> D
 
 
 def _waiting(trouble: Trouble | None, container: Container) -> Document:
-    """Trouble is shown at the container that stands for the volume, else at ``compute``."""
-    if trouble is not None and container.name in {COMPUTE, f"volume{trouble.volume}"}:
+    """Trouble with a volume is shown at the container that stands for it, and at ``compute``."""
+    if trouble is not None and (
+        not trouble.volume or container.name in {COMPUTE, f"volume{trouble.volume}"}
+    ):
         return {"reason": trouble.reason, "message": trouble.message}
     return {"reason": "ContainerCreating"}
 

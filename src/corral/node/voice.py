@@ -1,0 +1,39 @@
+"""What machines tell, told to the API: events about the instance and its pod."""
+
+from collections.abc import Callable
+from typing import Any
+
+from corral.api.kinds.vmi import VirtualMachineInstance
+from corral.node.record import Record
+from corral.reconcile.events import Recorder
+
+
+class ApiVoice:
+    """Tells the API what a machine tells: events about it, and that its pod is due."""
+
+    def __init__(
+        self, due: Callable[[], None], record: Record, *, handler: Recorder, kubelet: Recorder
+    ) -> None:
+        self.changed = due
+        self._handler = handler
+        self._kubelet = kubelet
+        self._instance: dict[str, Any] = {
+            "apiVersion": VirtualMachineInstance.api_version,
+            "kind": VirtualMachineInstance.kind,
+            "namespace": record.namespace,
+            "name": record.instance,
+            "uid": record.uid,
+        }
+        self._pod: dict[str, Any] = {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "namespace": record.namespace,
+            "name": record.pod,
+            "uid": record.pod_uid,
+        }
+
+    def of_instance(self, event_type: str, reason: str, message: str) -> None:
+        self._handler.event(self._instance, event_type, reason, message)
+
+    def of_pod(self, event_type: str, reason: str, message: str) -> None:
+        self._kubelet.event(self._pod, event_type, reason, message)
