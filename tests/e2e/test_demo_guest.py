@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import gzip
 import io
 import json
 import re
@@ -19,7 +20,7 @@ import pytest
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(120)]
 
-BOOT_SECONDS = 60
+BOOT_SECONDS = 20
 MAC = "52:54:00:00:00:01"
 
 
@@ -68,7 +69,7 @@ class Guest:
 
     def get(self, path: str) -> str:
         url = f"http://127.0.0.1:{self.forwarded[80]}{path}"
-        with urllib.request.urlopen(url, timeout=10) as answer:
+        with urllib.request.urlopen(url, timeout=1) as answer:
             return answer.read().decode()
 
     async def served(self, path: str) -> str:
@@ -149,6 +150,14 @@ def seed_disk(path: Path, label: str = "cidata", **files: str) -> Path:
     return path
 
 
+def fat_disk(directory: Path, **files: str) -> list[str]:
+    """The same as a vfat disk, which QEMU makes of a directory; on virtio."""
+    directory.mkdir()
+    for name, text in files.items():
+        (directory / name.replace("_", "-")).write_text(text)
+    return ["-drive", f"driver=vvfat,dir={directory},label=CIDATA,floppy=on,if=virtio"]
+
+
 def free_port() -> int:
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
@@ -159,10 +168,10 @@ def virtio(disk: Path) -> list[str]:
     return ["-drive", f"file={disk},format=raw,if=virtio"]
 
 
-def sata(disk: Path, port: int) -> list[str]:
+def sata(disk: Path, port: int, kind: str = "hd") -> list[str]:
     name = f"sata{port}"
     drive = f"file={disk},format=raw,if=none,id={name}"
-    return ["-drive", drive, "-device", f"ide-hd,drive={name},bus=ide.{port}"]
+    return ["-drive", drive, "-device", f"ide-{kind},drive={name},bus=ide.{port}"]
 
 
 @asynccontextmanager
@@ -170,11 +179,11 @@ async def machine(
     directory: Path, *disks: list[str], more: tuple[str, ...] = ()
 ) -> AsyncIterator[Guest]:
     forwarded = {22: free_port(), 80: free_port()}
-    network = "".join(
+    network = ",hostname=vm-1" + "".join(
         f",hostfwd=tcp:127.0.0.1:{host}-:{inside}" for inside, host in forwarded.items()
     )
     command = [
-        "qemu-system-x86_64", "-M", "q35",
+        "qemu-system-x86_64", "-M", "q35" if "ide-" in str(disks) else "q35,sata=off",
         "-accel", "tcg,tb-size=32", "-cpu", "qemu64,+rdrand", "-m", "62500K",
         "-nodefaults", "-no-user-config", "-display", "none", "-snapshot", "-serial", "stdio",
         "-netdev", f"user,id=net{network}", "-device", f"virtio-net-pci,netdev=net,mac={MAC}",
@@ -203,11 +212,11 @@ async def test_it_boots_to_a_login_prompt_with_memory_to_spare(demo_disk, tmp_pa
     async with machine(tmp_path, virtio(demo_disk)) as guest:
         await guest.says("demo login: ")
         await guest.log_in("cirros", "gocubsgo")
-        assert (await guest.served("/")).strip() == "demo"
+        assert (await guest.served("/")).strip() == "vm-1"
         available = await guest.run("grep MemAvailable /proc/meminfo")
         assert int(available.split()[1]) > 12_000, available
         assert "10.0.2.15" in await guest.run("ip -4 address show eth0")
-        await guest.type("exit", "demo login: ")
+        await guest.type("exit", "vm-1 login: ")
         assert "not found" not in guest.said
 
 
@@ -256,6 +265,65 @@ async def test_cloud_config_is_obeyed(demo_disk, tmp_path):
         assert "hostname=web-1\n" in await guest.served("/cgi-bin/info")
 
 
+async def test_a_vfat_seed_brings_users_passwords_a_key_and_a_fixed_address(demo_disk, tmp_path):
+    key = tmp_path / "key"
+    making = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", key]
+    await asyncio.to_thread(subprocess.run, making, check=True)
+    packed = base64.b64encode(gzip.compress(b"unpacked")).decode()
+    seed = fat_disk(
+        tmp_path / "seed",
+        meta_data="instance-id: i-1\n",
+        user_data=f"""#cloud-config
+fqdn: web.example.org
+users:
+  - name: alice
+    plain_text_passwd: rabbit
+    ssh_authorized_keys: ['{key.with_suffix(".pub").read_text().strip()}']
+chpasswd:
+  list: |
+    root:toor
+    demo:other
+write_files:
+  - {{path: /srv/packed, encoding: gz+b64, content: {packed}, owner: 'alice:alice'}}
+""",
+        network_config=f"""version: 1
+config:
+  - type: physical
+    name: first
+    mac_address: '{MAC}'
+    subnets:
+      - {{type: static, address: 10.0.2.15, netmask: 255.255.255.0, gateway: 10.0.2.2}}
+""",
+    )
+    async with machine(tmp_path, virtio(demo_disk), seed) as guest:
+        await guest.says("web login: ")
+        await guest.log_in("alice", "rabbit")
+        await guest.type("exit", "web login: ")
+        await guest.log_in("demo", "other")
+        assert (await guest.run("hostname -f")).strip() == "web.example.org"
+        assert (await guest.run("cat /srv/packed; echo; stat -c %U /srv/packed")).split() == [
+            "unpacked", "alice",
+        ]  # fmt: skip
+        await guest.served("/")
+        assert "10.0.2.15/24" in await guest.run("ip -4 address show eth0")
+        said = await asyncio.to_thread(
+            subprocess.run,
+            [
+                "ssh", "-F", "none", "-i", key, "-p", str(guest.forwarded[22]),
+                "-o", "BatchMode=yes", "-o", "StrictHostKeyChecking=no",
+                "-o", "UserKnownHostsFile=/dev/null", "alice@127.0.0.1", "id -un",
+            ],
+            capture_output=True, text=True, timeout=30,
+        )  # fmt: skip
+        assert said.stdout == "alice\n", said.stderr
+
+
+async def test_a_seed_in_a_sata_drive_is_found_beside_a_virtio_disk(demo_disk, tmp_path):
+    seed = seed_disk(tmp_path / "seed.iso", meta_data="local-hostname: beside\n")
+    async with machine(tmp_path, virtio(demo_disk), sata(seed, 0, "cd")) as guest:
+        await guest.says("beside login: ")
+
+
 async def test_a_script_as_user_data_speaks_on_the_console_before_the_prompt(demo_disk, tmp_path):
     seed = seed_disk(
         tmp_path / "seed.iso",
@@ -287,7 +355,7 @@ async def test_the_guest_agent_answers_and_shuts_down(demo_disk, tmp_path):
         assert await agent.ask("guest-ping") == {}
         commands = {row["name"] for row in (await agent.ask("guest-info"))["supported_commands"]}
         assert {"guest-exec", "guest-shutdown", "guest-get-osinfo"} <= commands
-        assert await agent.ask("guest-get-host-name") == {"host-name": "demo"}
+        assert await agent.ask("guest-get-host-name") == {"host-name": "vm-1"}
         assert (await agent.ask("guest-get-osinfo"))["id"] == "corral-demo"
         await guest.served("/")
         cards = await agent.ask("guest-network-get-interfaces")
