@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import resource
 import signal
 import socket
 import time
@@ -10,11 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import structlog
-from lightkube.models.core_v1 import Namespace
+from lightkube.models.core_v1 import Namespace, Node
 
 from corral import __version__, pki
 from corral.aio import Background
-from corral.api.errors import AlreadyExists
+from corral.api.errors import AlreadyExists, ApiError
+from corral.api.object import Document, Key
 from corral.api.wire import User
 from corral.client.client import Client
 from corral.client.transport import InProcess
@@ -22,6 +24,7 @@ from corral.cluster import STAND_INS
 from corral.config import Settings
 from corral.controllers import CONTROLLERS
 from corral.node.agent import Agent
+from corral.node.heartbeat import Capacity, measure
 from corral.node.hollow import CAPACITY, Behaviour, Hollow
 from corral.node.hypervisor import Hypervisor
 from corral.node.images.store import ImageStore
@@ -37,6 +40,8 @@ EVENT_SECONDS = 3600
 """How long events are kept, as in Kubernetes."""
 NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease", "kubevirt")
 """Namespaces that are always there: Kubernetes', and the one that KubeVirt's components use."""
+RETIRED = "corral.dev/retired"
+"""Annotation of a node that this host plays only for the machines that it still has."""
 
 CONTROLLER = User(
     name="system:serviceaccount:kubevirt:kubevirt-controller",
@@ -67,35 +72,39 @@ async def run(settings: Settings, announce: Callable[[dict[str, str]], None]) ->
         store = Store.open(layout.store, lifetimes={"events": EVENT_SECONDS})
     except (pki.PkiError, LogError) as error:
         raise CannotStart(str(error)) from error
-    except OSError as error:
-        raise CannotStart(
-            f"the data directory {layout.root} cannot be used: {error.strerror or error}"
-        ) from error
     agents: dict[str, Agent] = {}
     server = ApiServer(
         store,
         authenticator=Authenticator({identity.token: ADMINISTRATOR}),
         nodes=lambda name: agents[name].asgi if name in agents else None,
     )
-    await _make_namespaces(server)
+    _raise_descriptor_limit()
     ended = _ended()
     try:
+        await _make_namespaces(server)
+        names = await _settle_nodes(settings, server)
         tls = tls_context(identity.certificate, identity.key)
         async with listening(App(server), settings.address, settings.port, tls) as (host, port):
             url = f"{f'[{host}]' if ':' in host else host}:{port}"
             pki.write_private(layout.kubeconfig, pki.kubeconfig(identity, url))
             async with Background() as tasks:
                 tasks.start(store.run(), name="store")
-                hypervisors = {name: _hypervisor(settings, name) for name in node_names(settings)}
+                hypervisors = {name: _hypervisor(settings, name) for name in names}
                 agents |= _start(settings, server, hypervisors, tasks)
                 announce(await _summary(settings, f"https://{url}", list(hypervisors.values())))
                 await ended.wait()
                 log.info("stopping", machines="run on")
             await store.close()
-    except ServeError as error:
+    except (ServeError, ApiError) as error:
         raise CannotStart(str(error)) from error
     finally:
         await store.close()
+
+
+def _raise_descriptor_limit() -> None:
+    """A machine takes a few descriptors, and the usual soft limit is made for small programs."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def _ended() -> asyncio.Event:
@@ -139,7 +148,7 @@ def _start(
             settings.layout.nodes / name,
             images=images,
             hypervisor=hypervisor,
-            capacity=CAPACITY if settings.hollow else None,
+            capacity=_capacity(settings),
         )
         tasks.start(agents[name].run(), name=name)
     tasks.start(world.run(), name="world")
@@ -154,6 +163,53 @@ def node_names(settings: Settings) -> Sequence[str]:
     if not settings.controllers:
         return []
     return [host] if settings.nodes == 1 else [f"{host}-{n}" for n in range(settings.nodes)]
+
+
+async def _settle_nodes(settings: Settings, server: ApiServer) -> list[str]:
+    """The nodes to play: those that are asked for, and earlier ones that have machines still.
+
+    The host may have been renamed, or ``--nodes`` changed: machines of a node that is no more would
+    have nobody in charge.  Such a node goes on, closed to new machines; without any it is deleted.
+    """
+    wanted = node_names(settings)
+    if not wanted:
+        return []
+    earlier = [
+        each.name
+        for each in settings.layout.node_directories()
+        if each.name not in wanted and any((each / "machines").iterdir())
+    ]
+    client = Client(InProcess(server.handle, ADMINISTRATOR))
+    for node in (await client.list(Node)).items:
+        name = (node.metadata and node.metadata.name) or ""
+        retired = RETIRED in ((node.metadata and node.metadata.annotations) or {})
+        if name in earlier and not retired:
+            await client.patch(Node, Key("", name), _retirement(retired=True))
+        elif name in wanted and retired:
+            await client.patch(Node, Key("", name), _retirement(retired=False))
+        elif name not in wanted and name not in earlier:
+            await client.delete(Node, Key("", name))
+    return [*wanted, *earlier]
+
+
+def _retirement(*, retired: bool) -> Document:
+    """The patch that closes a node to new machines, or opens it again."""
+    return {
+        "metadata": {"annotations": {RETIRED: "true" if retired else None}},
+        "spec": {"unschedulable": True if retired else None},
+    }
+
+
+def _capacity(settings: Settings) -> Capacity:
+    """What each node has to give: an equal share of the host."""
+    if settings.hollow:
+        return CAPACITY
+    host = measure(settings.directory)
+    return Capacity(
+        cpu=max(1, host.cpu // settings.nodes),
+        memory_bytes=host.memory_bytes // settings.nodes,
+        storage_bytes=host.storage_bytes // settings.nodes,
+    )
 
 
 def _hypervisor(settings: Settings, name: str) -> Hypervisor:

@@ -8,7 +8,7 @@ from typing import Final, NoReturn
 import click
 
 from corral import __version__
-from corral.cli.problem import Problem
+from corral.cli.problem import Problem, of_system
 
 # Command → module that holds it; the function has the command's name, with _ for -.
 COMMANDS: Final[dict[str, str]] = {
@@ -59,23 +59,30 @@ def corral() -> None:
 
 def run(arguments: Sequence[str]) -> int:
     """Run one command and answer its exit code; what goes wrong is told in a line or three."""
+    code = 0
     try:
         corral.main(list(arguments), prog_name="corral", standalone_mode=False)
     except click.exceptions.Exit as exit_:
-        return exit_.exit_code
+        code = exit_.exit_code
     except click.ClickException as error:
         error.show()
-        return error.exit_code
+        code = error.exit_code
     except Problem as problem:
-        click.echo(f"error: {problem.message}", err=True)
-        if problem.hint:
-            click.echo(f"       {problem.hint}", err=True)
-        return problem.exit_code
+        code = _told(problem)
     except (click.Abort, KeyboardInterrupt):
-        return 130
+        code = 130
     except BrokenPipeError:
-        return 141
-    return 0
+        code = 141
+    except (OSError, ExceptionGroup) as error:
+        code = _told(of_system(error))
+    return code
+
+
+def _told(problem: Problem) -> int:
+    click.echo(f"error: {problem.message}", err=True)
+    if problem.hint:
+        click.echo(f"       {problem.hint}", err=True)
+    return problem.exit_code
 
 
 def main() -> NoReturn:

@@ -21,7 +21,7 @@ def data_directory(command: C) -> C:
         "--data-dir",
         "layout",
         envvar="CORRAL_DATA_DIR",
-        type=click.Path(path_type=Path, file_okay=False),
+        type=click.Path(path_type=Path, file_okay=False, readable=False),
         callback=_layout,
         help=f"Where objects, images and machines are kept.  [default: {default_directory()}]",
     )(command)

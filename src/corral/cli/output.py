@@ -1,6 +1,8 @@
 """Tables, sizes and progress, for a terminal of 80 columns."""
 
+import shutil
 import sys
+import textwrap
 import time
 from collections.abc import Sequence
 
@@ -15,6 +17,15 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
         "   ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
         for line in lines
     )
+
+
+def field(name: str, text: str, *, indent: int = 12) -> str:
+    """A name and what is said of it, wrapped under itself."""
+    wrapped = textwrap.wrap(
+        text, max(20, shutil.get_terminal_size().columns - indent), break_on_hyphens=False,
+        break_long_words=False,
+    )  # fmt: skip
+    return f"{name:<{indent}}" + ("\n" + " " * indent).join(wrapped)
 
 
 def size(count: float) -> str:

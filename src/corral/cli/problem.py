@@ -1,5 +1,6 @@
 """How a command says that something went wrong."""
 
+import errno
 from dataclasses import dataclass
 
 
@@ -13,3 +14,30 @@ class Problem(Exception):
 
     def __str__(self) -> str:
         return self.message
+
+
+_HINTS = {
+    errno.EACCES: "Use another directory (--data-dir), or be the user that it belongs to.",
+    errno.EPERM: "Use another directory (--data-dir), or be the user that it belongs to.",
+    errno.EROFS: "The file system is read-only: --data-dir chooses another place.",
+    errno.ENOSPC: "Free some space there, or choose another place with --data-dir.",
+    errno.EDQUOT: "Your quota there is used up: --data-dir chooses another place.",
+    errno.ENOTDIR: "A file stands where a directory belongs: move it away.",
+    errno.EISDIR: "A directory stands where a file belongs: move it away.",
+    errno.EEXIST: "Something else stands where corral keeps its own: move it away.",
+}
+
+
+def of_system(error: OSError | ExceptionGroup[Exception]) -> Problem:
+    """What the system refused, by file and reason.
+
+    Raises the error itself where it is no refusal of the system: that is a fault of ours.
+    """
+    cause: Exception = error
+    while isinstance(cause, ExceptionGroup):
+        cause = cause.exceptions[0]
+    if not isinstance(cause, OSError):
+        raise error
+    where = f"{cause.filename}: " if cause.filename else ""
+    hint = _HINTS.get(cause.errno or 0, "")
+    return Problem(f"{where}{cause.strerror or cause}", hint)

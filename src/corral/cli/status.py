@@ -2,7 +2,6 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterator
 
 import click
 from lightkube.models.core_v1 import Node
@@ -10,7 +9,9 @@ from lightkube.models.core_v1 import Node
 from corral import __version__, manager
 from corral.api.errors import ApiError
 from corral.api.kinds.vmi import VirtualMachineInstance
+from corral.api.quantity import bytes_of
 from corral.cli.options import data_directory
+from corral.cli.output import field, size
 from corral.cli.problem import Problem
 from corral.client import kubeconfig
 from corral.client.client import Client
@@ -26,12 +27,12 @@ def status(layout: Layout) -> None:
 
     The exit code is 0 when the manager runs and all its nodes are ready, else 1.
     """
-    click.echo(f"corral      {__version__}")
-    click.echo(f"data        {layout.root}")
+    click.echo(field("corral", __version__))
+    click.echo(field("data", str(layout.root)))
     running = manager.find(layout.lock)
     if running is None:
         raise Problem("no manager runs here", "Start one: corral up --detach")
-    click.echo(f"manager     process {running.pid}, {running.url}")
+    click.echo(field("manager", f"process {running.pid}, {running.url}"))
     try:
         nodes, machines = asyncio.run(_ask(layout))
     except (ApiError, kubeconfig.KubeconfigError, OSError) as error:
@@ -40,14 +41,16 @@ def status(layout: Layout) -> None:
         ) from error
     wrong = []
     for node in nodes:
-        click.echo("".join(_told(node)))
+        click.echo(_told(node))
         if not _is_ready(node):
             wrong.append(f"node {_name(node)} is not ready: kubectl describe node {_name(node)}")
+    for reason in dict.fromkeys(filter(None, map(_runs_machines, nodes))):
+        click.echo(field("runs by", reason))
     phases = Counter(each.status.phase or "Pending" for each in machines)
     counted = ", ".join(f"{count} {phase}" for phase, count in phases.most_common())
-    click.echo(f"machines    {counted or 'none'}")
+    click.echo(field("machines", counted or "none"))
     for each in wrong:
-        click.echo(f"wrong       {each}")
+        click.echo(field("wrong", each))
     if wrong:
         raise click.exceptions.Exit(1)
 
@@ -60,14 +63,21 @@ async def _ask(layout: Layout) -> tuple[list[Node], list[VirtualMachineInstance]
         return list(nodes.items), list(machines.items)
 
 
-def _told(node: Node) -> Iterator[str]:
-    """A node's line: its name, whether it is ready, its size, and what runs machines there."""
-    yield f"node        {_name(node)}, {'ready' if _is_ready(node) else 'NOT READY'}"
+def _told(node: Node) -> str:
+    """A node's line: its name, whether it is ready, and its size."""
     capacity = (node.status and node.status.capacity) or {}
-    yield f", {capacity.get('cpu', '?')} cpus, {capacity.get('memory', '?')} of memory"
+    memory = size(bytes_of(str(capacity.get("memory", "0"))))
+    closed = node.spec is not None and node.spec.unschedulable
+    state = ("ready" if _is_ready(node) else "NOT READY") + (
+        ", takes no machines" if closed else ""
+    )
+    return field("node", f"{_name(node)}: {state}; {capacity.get('cpu', '?')} cpus, {memory}")
+
+
+def _runs_machines(node: Node) -> str:
+    """What runs the machines of a node, and why that."""
     said = (node.metadata and node.metadata.annotations) or {}
-    if ACCELERATOR in said:
-        yield f"\n            {said[ACCELERATOR]}: {said.get(REASON, '')}"
+    return f"{said[ACCELERATOR]}: {said.get(REASON, '')}" if ACCELERATOR in said else ""
 
 
 def _name(node: Node) -> str:

@@ -34,12 +34,12 @@ def down(layout: Layout, grace_period: float) -> None:
     Objects stay: at the next corral up, replica sets make new machines.
     """
     _stop(layout)
+    if not layout.lock.exists():
+        click.echo(f"Nothing has run in {layout.root} yet.")
+        return
     try:
         with manager.hold(layout.lock, url=""):
             count = asyncio.run(_down(layout, grace_period))
-    except FileNotFoundError:
-        click.echo(f"Nothing has run in {layout.root} yet.")
-        return
     except manager.AlreadyRunning as other:
         raise Problem(f"another manager has just started on {layout.root}") from other
     click.echo(f"The manager has ended; {count} machine{'s' * (count != 1)} shut down.")
@@ -63,9 +63,8 @@ async def _down(layout: Layout, grace_seconds: float) -> int:
     from corral.node.shutdown import end_machines  # noqa: PLC0415
 
     ended: list[str] = []
-    nodes = layout.nodes.iterdir() if layout.nodes.exists() else ()
     async with asyncio.TaskGroup() as group:
-        for node in nodes:
+        for node in layout.node_directories():
             machines = end_machines(node, Qemu(node), seconds=grace_seconds, ended=ended.append)
             group.create_task(machines)
     return len(ended)

@@ -5,14 +5,18 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import click
 
 from corral import manager
 from corral.cli.options import data_directory
-from corral.cli.problem import Problem
+from corral.cli.output import field
+from corral.cli.problem import Problem, of_system
 from corral.config import Hollow, Layout, Settings
 
 
@@ -27,7 +31,7 @@ class _Bind(click.ParamType[tuple[str, int]]):
         if isinstance(value, tuple):
             return value
         address, separator, port = str(value).rpartition(":")
-        if not separator or address.count("[") != address.count("]"):
+        if not separator or (":" in address and not address.endswith("]")) or port.endswith("]"):
             address, port = str(value), "6443"
         if not port.isdigit() or not 0 < int(port) < 65536:
             self.fail(f"{value!r}: the port must be a number from 1 to 65535", param, ctx)
@@ -79,15 +83,53 @@ def up(*, layout: Layout, detach: bool, ready_fd: int | None, verbose: bool, **c
 
     Machines that still run from an earlier time are taken over.
     """
-    _make(layout.root)
+    layout.root.mkdir(mode=0o700, parents=True, exist_ok=True)
     if detach:
         _announced(_detach(layout))
         return
     settings = _settings(layout, chosen)
+    if ready_fd is None:
+        _hold(settings, _announced, verbose=verbose)
+        return
+    with os.fdopen(ready_fd, "w") as parent:
+        try:
+            _hold(settings, _Told(parent), log=layout.log, verbose=verbose)
+        except (Problem, OSError, ExceptionGroup) as error:
+            problem = error if isinstance(error, Problem) else of_system(error)
+            _tell(parent, {"error": problem.message, "hint": problem.hint})
+            raise
+
+
+def _tell(parent: TextIO, said: dict[str, str]) -> None:
+    """Speak to the process that waits for this one, if it still does."""
+    with suppress(OSError, ValueError):
+        parent.write(json.dumps(said) + "\n")
+        parent.close()
+
+
+@dataclass(frozen=True, slots=True)
+class _Told:
+    """Announces to the parent process."""
+
+    parent: TextIO
+
+    def __call__(self, summary: dict[str, str]) -> None:
+        _tell(self.parent, summary)
+
+
+def _hold(
+    settings: Settings,
+    announce: Callable[[dict[str, str]], None],
+    *,
+    log: Path | None = None,
+    verbose: bool,
+) -> None:
+    """Run the manager, alone on its data directory."""
+    layout = settings.layout
     url = f"https://{_host(settings.address)}:{settings.port}"
     try:
         with manager.hold(layout.lock, url=url):
-            _run(settings, ready_fd, verbose=verbose)
+            _run(settings, announce, log=log, verbose=verbose)
     except manager.AlreadyRunning as other:
         who = f" (process {other.manager.pid}, {other.manager.url})" if other.manager else ""
         raise Problem(
@@ -118,28 +160,16 @@ def _host(address: str) -> str:
     return f"[{address}]" if ":" in address else address
 
 
-def _make(directory: Path) -> None:
-    try:
-        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-    except OSError as error:
-        raise Problem(
-            f"the data directory {directory} cannot be made: {error.strerror}",
-            "--data-dir chooses another place.",
-        ) from error
-
-
-def _run(settings: Settings, ready_fd: int | None, *, verbose: bool) -> None:
+def _run(
+    settings: Settings,
+    announce: Callable[[dict[str, str]], None],
+    *,
+    log: Path | None,
+    verbose: bool,
+) -> None:
     from corral import daemon, logs  # noqa: PLC0415  a second of imports that --detach can spare
 
-    logs.configure(verbose=verbose)
-
-    def announce(summary: dict[str, str]) -> None:
-        if ready_fd is None:
-            _announced(summary)
-        else:
-            os.write(ready_fd, json.dumps(summary).encode() + b"\n")
-            os.close(ready_fd)
-
+    logs.configure(log, verbose=verbose)
     try:
         asyncio.run(daemon.run(settings, announce))
     except daemon.CannotStart as error:
@@ -149,14 +179,13 @@ def _run(settings: Settings, ready_fd: int | None, *, verbose: bool) -> None:
 def _announced(summary: dict[str, str]) -> None:
     click.echo(summary.pop("headline"))
     for name, value in summary.items():
-        click.echo(f"  {name:<11} {value}")
+        click.echo("  " + field(name, value, indent=14).replace("\n", "\n  "))
 
 
 def _detach(layout: Layout) -> dict[str, str]:
     """Start the same command in a session of its own; answer what it says when it is ready."""
     reading, writing = os.pipe()
     with layout.log.open("ab") as log:
-        begun = log.tell()
         child = subprocess.Popen(
             [sys.executable, "-m", "corral", *sys.argv[1:], "--no-detach",
              "--ready-fd", str(writing)],
@@ -165,15 +194,9 @@ def _detach(layout: Layout) -> dict[str, str]:
         )  # fmt: skip
     os.close(writing)
     with os.fdopen(reading) as pipe:
-        said = pipe.readline()
-    if said:
-        summary: dict[str, str] = json.loads(said)
-        return summary
-    child.wait()
-    with layout.log.open("rb") as log:
-        log.seek(begun)
-        words = log.read().decode(errors="replace").strip()
-    raise Problem(
-        words.removeprefix("error: ") or f"corral up ended with exit code {child.returncode}",
-        f"Its log is {layout.log}.",
-    )
+        said: dict[str, str] = json.loads(pipe.readline() or "{}")
+    if "headline" in said:
+        return said
+    code = child.wait()
+    message = said.get("error") or f"corral up ended with exit code {code}"
+    raise Problem(message, said.get("hint") or f"Its log is {layout.log}.")

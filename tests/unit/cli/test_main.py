@@ -1,0 +1,142 @@
+"""Commands say what is wrong in a line or two, by file and reason, and never with a traceback."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from corral.cli.main import run
+from corral.cli.problem import Problem, of_system
+from corral.cli.up import _Bind
+
+
+@pytest.fixture
+def told(capsys):
+    """Run a command; answers its exit code and what it printed."""
+
+    def told(*arguments):
+        code = run(list(map(str, arguments)))
+        printed = capsys.readouterr()
+        return code, printed.out + printed.err
+
+    return told
+
+
+def spoil(directory: Path, what: str, how: str) -> None:
+    path = directory / what
+    if how == "directory":
+        path.mkdir()
+    else:
+        path.write_text("not what it should be")
+
+
+@pytest.mark.parametrize(
+    ("what", "how", "command"),
+    [
+        ("lock", "directory", ["up", "--machine", "hollow"]),
+        ("lock", "directory", ["down"]),
+        ("pki", "file", ["up", "--machine", "hollow"]),
+        ("store.sqlite", "file", ["up", "--machine", "hollow"]),
+        ("images", "file", ["image", "ls"]),
+        ("images", "file", ["up", "--machine", "hollow"]),
+        ("nodes", "file", ["up", "--machine", "hollow"]),
+    ],
+)
+def test_a_spoilt_data_directory_is_named(told, tmp_path, what, how, command):
+    spoil(tmp_path, what, how)
+    code, said = told(*command, "--data-dir", tmp_path)
+    assert code == 1
+    assert said.startswith("error: ")
+    assert str(tmp_path / what) in said
+    assert "Traceback" not in said
+
+
+def test_a_stray_file_among_the_nodes_harms_nothing(told, tmp_path):
+    (tmp_path / "nodes").mkdir()
+    (tmp_path / "nodes" / "stray").write_text("")
+    (tmp_path / "lock").write_text("")
+    assert told("down", "--data-dir", tmp_path) == (
+        0,
+        "The manager has ended; 0 machines shut down.\n",
+    )
+
+
+@pytest.mark.parametrize("command", ["kubeconfig", "status"])
+def test_what_needs_a_manager_says_how_to_start_one(told, tmp_path, command):
+    code, said = told(command, "--data-dir", tmp_path)
+    assert code == 1
+    assert "corral up" in said
+
+
+def test_ending_what_never_ran_is_no_error(told, tmp_path):
+    assert told("stop", "--data-dir", tmp_path)[0] == 0
+    assert told("down", "--data-dir", tmp_path)[0] == 0
+
+
+def test_a_detached_manager_tells_its_caller_why_it_did_not_start(tmp_path):
+    (tmp_path / "store.sqlite").write_text("not a database, whatever its name says")
+    command = [sys.executable, "-m", "corral", "up", "--detach", "--machine", "hollow"]
+    done = subprocess.run(
+        [*command, "--data-dir", str(tmp_path)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert str(tmp_path / "store.sqlite") in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_directory_that_may_not_be_written_is_refused_clearly(tmp_path):
+    private = tmp_path / "private"
+    private.mkdir(mode=0o500)
+    for each in (tmp_path, *tmp_path.parents):
+        if each.stat().st_uid == os.geteuid() and each != Path("/"):
+            each.chmod(each.stat().st_mode | 0o011)
+    code = "import sys; from corral.cli.main import run; sys.exit(run(sys.argv[1:]))"
+    done = subprocess.run(
+        [sys.executable, "-c", "import os; import corral.cli.up, corral.daemon;"
+         "os.geteuid() or os.setuid(65534);" + code,
+         "up", "--machine", "hollow", "--data-dir", str(private)],
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert str(private) in done.stderr
+    assert "Permission denied" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("127.0.0.1:7443", ("127.0.0.1", 7443)),
+        ("127.0.0.1", ("127.0.0.1", 6443)),
+        (":7443", ("127.0.0.1", 7443)),
+        ("[::1]:7443", ("::1", 7443)),
+        ("[::1]", ("::1", 6443)),
+        ("::1", ("::1", 6443)),
+        ("localhost:80", ("localhost", 80)),
+    ],
+)
+def test_addresses_are_read_as_people_write_them(text, expected):
+    assert _Bind().convert(text, None, None) == expected
+
+
+@pytest.mark.parametrize("text", ["host:port", "127.0.0.1:0", "127.0.0.1:65536", "[::1]:x"])
+def test_a_port_that_is_none_is_refused(told, tmp_path, text):
+    code, said = told("up", "--bind", text, "--data-dir", tmp_path)
+    assert code == 2
+    assert "the port must be a number from 1 to 65535" in said
+
+
+def test_a_fault_of_ours_is_not_dressed_up():
+    with pytest.raises(ExceptionGroup):
+        of_system(ExceptionGroup("tasks", [KeyError("a bug")]))
+    nested = ExceptionGroup("tasks", [ExceptionGroup("more", [OSError(28, "No space", "/x")])])
+    problem = of_system(nested)
+    assert isinstance(problem, Problem)
+    assert problem.message == "/x: No space"
+    assert "Free some space" in problem.hint
