@@ -131,7 +131,8 @@ class Correlator:
     def _allowed(self, said: Said, now: datetime) -> bool:
         source = said._replace(type="", reason="", message="")
         bucket = self._buckets.get(source) or _Bucket(BURST, now)
-        passed = (now - bucket.filled).total_seconds()
+        # A wall clock that was set back takes no tokens away.
+        passed = max(0.0, (now - bucket.filled).total_seconds())
         bucket.tokens = min(BURST, bucket.tokens + passed / REFILL_SECONDS)
         bucket.filled = now
         self._buckets.put(source, bucket)

@@ -84,3 +84,10 @@ async def test_events_never_hold_up_who_tells_them(client):
     written = (await client.list(Event)).items
     assert 1 <= len(written) <= BURST
     assert {event.metadata.namespace for event in written} == {"default"}
+
+
+def test_a_clock_that_is_set_back_silences_nobody():
+    correlator = Correlator()
+    assert correlator.telling(said(), NOW) is not None
+    back = NOW - timedelta(days=1)
+    assert correlator.telling(said(), back) is not None

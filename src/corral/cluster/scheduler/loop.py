@@ -73,7 +73,8 @@ class Scheduler:
         self._place(uid, verdict.node, fit.requests(pod))
         try:
             await self._bind(pod, verdict.node)
-        except ApiError:
+        except BaseException:
+            # Cancelled, too: a pod that is counted as placed is never looked at again.
             self._displace(uid)
             raise
         text = f"Successfully assigned {key} to {verdict.node}"

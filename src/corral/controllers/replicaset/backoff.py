@@ -5,7 +5,6 @@ a few may end young and are replaced at once; beyond that each one doubles the w
 """
 
 from dataclasses import dataclass, field
-from datetime import datetime
 
 from corral.api.kinds.vmi import FINAL_PHASES, VirtualMachineInstance
 from corral.api.object import Key
@@ -27,7 +26,7 @@ class Streak:
 
     generation: int
     """Of the set: whoever changes it gets another chance at once."""
-    last: datetime
+    last: float
     uids: set[str] = field(default_factory=set)
     name: str = ""
     """The machine that ended last."""
@@ -43,9 +42,7 @@ class Backoff:
     def __init__(self) -> None:
         self._streaks: dict[Key, Streak] = {}
 
-    def note(
-        self, key: Key, generation: int, machine: VirtualMachineInstance, now: datetime
-    ) -> None:
+    def note(self, key: Key, generation: int, machine: VirtualMachineInstance, now: float) -> None:
         """Take notice of a finished machine of the set."""
         if not ended_young(machine):
             return
@@ -56,7 +53,7 @@ class Backoff:
             streak.name, streak.last = machine.metadata.name, now
 
     def hold(
-        self, key: Key, generation: int, replicas: int, now: datetime
+        self, key: Key, generation: int, replicas: int, now: float
     ) -> tuple[float, Streak | None]:
         """Seconds for which the set makes no machines, and the streak that is the reason."""
         streak = self._current(key, generation, now)
@@ -64,17 +61,17 @@ class Backoff:
         if streak is None or beyond <= 0:
             return 0.0, None
         delay = min(FIRST_SECONDS * 2.0 ** min(beyond - 1, 30), LONGEST_SECONDS)
-        remaining = delay - (now - streak.last).total_seconds()
+        remaining = delay - (now - streak.last)
         return (remaining, streak) if remaining > 0 else (0.0, None)
 
     def forget(self, key: Key) -> None:
         self._streaks.pop(key, None)
 
-    def _current(self, key: Key, generation: int, now: datetime) -> Streak | None:
+    def _current(self, key: Key, generation: int, now: float) -> Streak | None:
         streak = self._streaks.get(key)
         if streak is None:
             return None
-        forgiven = (now - streak.last).total_seconds() > FORGIVEN_SECONDS
+        forgiven = now - streak.last > FORGIVEN_SECONDS
         if forgiven or streak.generation != generation:
             del self._streaks[key]
             return None

@@ -136,7 +136,7 @@ class ReplicaSets:
     # -- acting -----------------------------------------------------------------------------
 
     def _hold(self, replica_set: ReplicaSet, owned: list[Machine]) -> tuple[float, Streak | None]:
-        now, generation = self._world.clock(), replica_set.metadata.generation
+        now, generation = self._world.monotonic(), replica_set.metadata.generation
         for machine in owned:
             if machine.is_final:
                 self._backoff.note(replica_set.key, generation, machine, now)
