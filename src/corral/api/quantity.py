@@ -75,6 +75,9 @@ class Amount:
         return -(-self.nanos // unit)
 
 
+NOTHING = Amount(0)
+
+
 def parse(quantity: str | float) -> Amount:
     """Reads a quantity as documents hold it.  Raises ValueError with the real server's text."""
     return _parse(quantity if isinstance(quantity, str) else str(quantity))
@@ -85,9 +88,12 @@ def bytes_of(quantity: str | float) -> int:
     return parse(quantity).rounded_up()
 
 
-def millis_of(quantity: str | float) -> int:
-    """The thousandths that a quantity stands for, rounded up: millicores of ``cpu: 500m``."""
-    return parse(quantity).rounded_up(-3)
+def amount(quantity: str | float | None) -> Amount:
+    """What a quantity is worth; nothing where there is none, or where it cannot be read."""
+    try:
+        return NOTHING if quantity is None else parse(quantity)
+    except ValueError:
+        return NOTHING  # the schema refuses it
 
 
 @lru_cache(maxsize=1024)

@@ -3,7 +3,7 @@ from fractions import Fraction
 import pytest
 from hypothesis import given, strategies as st
 
-from corral.api.quantity import LARGEST, NANO, Amount, Form, bytes_of, millis_of, parse
+from corral.api.quantity import LARGEST, NANO, NOTHING, Amount, Form, amount, bytes_of, parse
 
 BINARY = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "Pi": 2**50, "Ei": 2**60}
 DECIMAL = {"k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "P": 10**15, "E": 10**18}
@@ -72,9 +72,13 @@ def test_amounts_of_things():
     assert bytes_of("128Mi") == 134_217_728
     assert bytes_of(1024) == 1024
     assert bytes_of("1500m") == 2
-    assert millis_of("2") == 2000
-    assert millis_of("0.5") == millis_of(0.5) == 500
-    assert millis_of("1n") == 1
+    assert parse("0.5").rounded_up(-3) == parse(0.5).rounded_up(-3) == 500
+    assert parse("1n").rounded_up(-3) == 1
+
+
+def test_what_is_no_amount_is_worth_nothing():
+    assert amount(None) == amount("rubbish") == NOTHING
+    assert amount("1Ki") == parse(1024)
 
 
 def test_sums_keep_the_form_of_what_they_began_with():

@@ -13,9 +13,9 @@ from corral.api.errors import BadRequest, Cause
 from corral.api.kind import Verdict, at
 from corral.api.kinds.effects import effects
 from corral.api.kinds.rules import check_spec
-from corral.api.kinds.rules.capacity import NOTHING, amount
 from corral.api.kinds.vmi import Spec
 from corral.api.object import Document
+from corral.api.quantity import NOTHING, amount
 from corral.api.selectors import label_selector
 
 COMPONENTS = ("system:serviceaccount:kubevirt:", "system:node:")

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from corral.api.images import pull_policy
-from corral.api.kinds.rules.capacity import NOTHING, amount
+from corral.api.kinds.machine import memory_asked, sockets
 from corral.api.kinds.vmi import FINALIZER
 from corral.api.object import Document
 
@@ -18,8 +18,6 @@ ARCHITECTURE = "amd64"
 BUS = "sata"
 CPU_MODEL = "host-model"
 MACHINE = "q35"
-MOST_SOCKETS = 2**32 - 1
-"""What the field can hold; admission refuses far fewer."""
 RUNTIME_USER = 107
 """The user id that KubeVirt's launcher runs as; shown in the status for its clients."""
 TOPOLOGY = ("sockets", "cores", "threads")
@@ -77,9 +75,9 @@ def _memory(spec: Document) -> None:
     if "guest" in memory:
         return
     resources = domain.get("resources") or {}
-    asked = [(resources.get(part) or {}).get("memory") for part in ("requests", "limits")]
-    asked.append((memory.get("hugepages") or {}).get("pageSize"))
-    if guest := next((one for one in asked if amount(one) > NOTHING), None):
+    requests, limits = resources.get("requests") or {}, resources.get("limits") or {}
+    guest = memory_asked(requests, limits, (memory.get("hugepages") or {}).get("pageSize"))
+    if guest is not None:
         memory["guest"] = guest
 
 
@@ -88,17 +86,11 @@ def _processors(spec: Document) -> None:
     domain = spec["domain"]
     cpu = domain.setdefault("cpu", {})
     if not any(cpu.get(part) for part in TOPOLOGY):
-        cpu.update(sockets=_sockets(domain.get("resources") or {}), cores=1, threads=1)
+        resources = domain.get("resources") or {}
+        limits, requests = resources.get("limits") or {}, resources.get("requests") or {}
+        cpu.update(sockets=sockets(limits, requests), cores=1, threads=1)
     if not cpu.get("model"):
         cpu["model"] = CPU_MODEL
-
-
-def _sockets(resources: dict[str, Any]) -> int:
-    for part in ("limits", "requests"):
-        asked = (resources.get(part) or {}).get("cpu")
-        if asked is not None:
-            return max(1, min(amount(asked).rounded_up(), MOST_SOCKETS))
-    return 1
 
 
 def _disks(spec: Document) -> None:

@@ -13,20 +13,19 @@ import msgspec
 
 from corral import __version__
 from corral.api.images import pull_policy
-from corral.api.kinds.domain import Cpu, Resources
+from corral.api.kinds.domain import Resources
+from corral.api.kinds.machine import COMPUTE, grace_seconds, guest_memory, host_name, processors
 from corral.api.kinds.vmi import VirtualMachineInstance
 from corral.api.kinds.volumes import ContainerDisk
 from corral.api.object import Document, Quantity
-from corral.api.quantity import NANO, Amount, Form, bytes_of, parse
+from corral.api.quantity import NANO, NOTHING, Amount, Form, amount, parse
 from corral.reconcile.objects import owner_reference
 
 CREATED_BY = "kubevirt.io/created-by"
 NODE_NAME = "kubevirt.io/nodeName"
-COMPUTE = "compute"
 IMAGE = f"corral/launcher:{__version__}"
 """What the container of a machine is called; the node runs QEMU instead of pulling it."""
 
-DEFAULT_GRACE_SECONDS = 30
 _LAUNCHER_GRACE_SECONDS = 30
 """How much longer than its guest a pod may take to end."""
 
@@ -66,16 +65,13 @@ _OBSERVED = frozenset(
 def pod_for(vmi: VirtualMachineInstance, *, cpu_ratio: int = CPU_RATIO) -> Document:
     """The pod that holds a machine's place (KubeVirt's template.go)."""
     spec = vmi.spec
-    grace = spec.termination_grace_period_seconds
     disks = list(_container_disks(vmi))
     pod_spec = {
         "restartPolicy": "Never",
-        "terminationGracePeriodSeconds": (
-            (DEFAULT_GRACE_SECONDS if grace is None else grace) + _LAUNCHER_GRACE_SECONDS
-        ),
+        "terminationGracePeriodSeconds": grace_seconds(spec) + _LAUNCHER_GRACE_SECONDS,
         "enableServiceLinks": False,
         "automountServiceAccountToken": False,
-        "hostname": hostname(vmi),
+        "hostname": host_name(vmi),
         "subdomain": spec.subdomain,
         "nodeSelector": spec.node_selector,
         "affinity": _plain(spec.affinity),
@@ -132,7 +128,7 @@ def compute_resources(
     resources = vmi.spec.domain.resources or Resources()
     requests, limits = dict(resources.requests), dict(resources.limits)
     if "cpu" not in requests:
-        share = -(-vcpus(vmi) * 1000 // max(cpu_ratio, 1))
+        share = -(-processors(vmi.spec.domain).total * 1000 // max(cpu_ratio, 1))
         requests["cpu"] = limits.get("cpu", f"{share}m")
     own = overhead(vmi)
     if resources.overcommit_guest_overhead:
@@ -146,33 +142,18 @@ def compute_resources(
 
 def requested_memory(vmi: VirtualMachineInstance) -> Amount:
     """Memory for the guest: what is requested, else the limit, else what the guest sees."""
-    resources, memory = vmi.spec.domain.resources or Resources(), vmi.spec.domain.memory
-    guest = memory.guest if memory is not None else None
-    return parse(resources.requests.get("memory") or resources.limits.get("memory") or guest or 0)
+    domain = vmi.spec.domain
+    resources = domain.resources or Resources()
+    asked = (amount(values.get("memory")) for values in (resources.requests, resources.limits))
+    return next((one for one in asked if one > NOTHING), guest_memory(domain))
 
 
 def overhead(vmi: VirtualMachineInstance) -> Amount:
     """Memory that QEMU takes beside the guest's."""
-    guest_bytes = bytes_of(str(requested_memory(vmi)))
+    guest_bytes = requested_memory(vmi).rounded_up()
     share = guest_bytes // _PAGE_TABLE_SHARE
-    whole = _QEMU_BYTES + share + (vcpus(vmi) - 1) * _VCPU_BYTES
+    whole = _QEMU_BYTES + share + (processors(vmi.spec.domain).total - 1) * _VCPU_BYTES
     return Amount((whole - whole % 1024) * NANO, Form.BINARY)
-
-
-def vcpus(vmi: VirtualMachineInstance) -> int:
-    """Virtual processors: by the topology, else as many as the cpu limit or request needs."""
-    cpu = vmi.spec.domain.cpu or Cpu()
-    topology = (cpu.sockets, cpu.cores, cpu.threads)
-    if any(topology):
-        sockets, cores, threads = (count or 1 for count in topology)
-        return sockets * cores * threads
-    resources = vmi.spec.domain.resources or Resources()
-    return max(1, bytes_of(resources.limits.get("cpu") or resources.requests.get("cpu") or 1))
-
-
-def hostname(vmi: VirtualMachineInstance) -> str:
-    """The guest's name: as specified, else the first part of the object's name."""
-    return (vmi.spec.hostname or vmi.metadata.name.partition(".")[0])[:_LONGEST_LABEL].rstrip("-")
 
 
 def _labels(vmi: VirtualMachineInstance) -> Mapping[str, str]:
@@ -184,7 +165,7 @@ def _labels(vmi: VirtualMachineInstance) -> Mapping[str, str]:
         **vmi.metadata.labels,
         "kubevirt.io": "virt-launcher",
         CREATED_BY: vmi.metadata.uid,
-        "vm.kubevirt.io/name": hostname(vmi),
+        "vm.kubevirt.io/name": host_name(vmi),
         "vmi.kubevirt.io/id": name,
     }
 

@@ -13,10 +13,11 @@ import msgspec
 from lightkube.models.core_v1 import Pod, PodCondition
 
 from corral.api.conditions import remove_condition, set_condition
+from corral.api.kinds.machine import COMPUTE
 from corral.api.kinds.vmi import FINAL_PHASES, FINALIZER, VirtualMachineInstance
 from corral.api.object import Condition, Document
 from corral.api.time import rfc3339
-from corral.controllers.vmi.launcher import COMPUTE, NODE_NAME
+from corral.controllers.vmi.launcher import NODE_NAME
 from corral.reconcile.objects import is_going, uid_of
 
 IMAGE_REASONS = frozenset(

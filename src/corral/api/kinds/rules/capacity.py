@@ -5,9 +5,9 @@ from collections.abc import Iterator
 
 from corral.api.errors import Cause
 from corral.api.kinds.domain import Resources
+from corral.api.kinds.machine import processors
 from corral.api.kinds.vmi import Spec
-from corral.api.object import Quantity
-from corral.api.quantity import Amount, parse
+from corral.api.quantity import NOTHING, amount, parse
 
 ARCHITECTURES = ("amd64",)
 MACHINES = ("q35", "pc", "pc-q35-*", "pc-i440fx-*")
@@ -15,7 +15,6 @@ LEAST_MEMORY = parse("1M")
 LONGEST_SERIAL = 256
 MOST_PROCESSORS = 255
 """Virtual processors that a PC can number without an IOMMU; QEMU does not start with more."""
-NOTHING = Amount(0)
 NOT_A_QUANTITY = (
     "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
 )
@@ -24,14 +23,6 @@ _MACHINE = re.compile(r"q35|pc(-(q35|i440fx)-[A-Za-z0-9.]+)?", re.ASCII)
 _MODEL = re.compile(r"[A-Za-z0-9_.-]+", re.ASCII)
 _SERIAL = re.compile(r"[A-Za-z0-9_.+-]+", re.ASCII)
 _UUID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}", re.ASCII)
-
-
-def amount(quantity: Quantity | None) -> Amount:
-    """What a quantity is worth; nothing where there is none, or where it cannot be read."""
-    try:
-        return NOTHING if quantity is None else parse(quantity)
-    except ValueError:
-        return NOTHING  # the schema refuses it
 
 
 def check_resources(spec: Spec, path: str) -> Iterator[Cause]:
@@ -93,7 +84,7 @@ def check_processors(spec: Spec, path: str) -> Iterator[Cause]:
     cpu, here = spec.domain.cpu, f"{path}.domain.cpu"
     if cpu is None:
         return
-    count = (cpu.sockets or 1) * (cpu.cores or 1) * (cpu.threads or 1)
+    count = processors(spec.domain).total
     if count > MOST_PROCESSORS:
         limit = f"more than the {MOST_PROCESSORS} that a machine can have"
         yield Cause(here, f"{here} asks for {count} virtual processors, {limit}.")

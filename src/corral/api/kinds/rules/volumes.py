@@ -8,10 +8,10 @@ from collections.abc import Iterator
 import msgspec
 
 from corral.api.errors import Cause
-from corral.api.kinds.rules.capacity import NOTHING, amount
 from corral.api.kinds.vmi import Spec
 from corral.api.kinds.volumes import CloudInitConfigDrive, CloudInitNoCloud, ObjectName, Volume
 from corral.api.names import label_faults
+from corral.api.quantity import NOTHING, amount
 
 LONGEST_CLOUD_INIT = 2048
 """Bytes of user data, or of network data, that may stand in the spec itself."""

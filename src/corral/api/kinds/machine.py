@@ -1,0 +1,78 @@
+"""What follows from a machine's object: the one answer that pod, node and status give.  Pure.
+
+The mutating webhook writes most of it into the object when that is made, but templates, and objects
+of before, say less; whoever asks here need not know.
+"""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from corral.api.kinds.domain import Cpu, Domain, Resources
+from corral.api.kinds.vmi import Spec, VirtualMachineInstance
+from corral.api.object import Quantity
+from corral.api.quantity import NOTHING, Amount, amount, parse
+
+COMPUTE = "compute"
+"""The container of a machine's pod that stands for the machine itself."""
+DEFAULT_GRACE_SECONDS = 30
+LONGEST_HOST_NAME = 63
+MOST_SOCKETS = 2**32 - 1
+"""What the field can hold; admission refuses far fewer."""
+_DEFAULT_MEMORY = parse("128Mi")
+
+
+class Processors(NamedTuple):
+    """How a machine's processors are laid out; each count is at least 1."""
+
+    sockets: int
+    cores: int
+    threads: int
+
+    @property
+    def total(self) -> int:
+        """Virtual processors in all."""
+        return self.sockets * self.cores * self.threads
+
+
+def processors(domain: Domain) -> Processors:
+    """As ``cpu`` lays them out; else as many sockets as the cpu limit, or request, needs."""
+    cpu, resources = domain.cpu or Cpu(), domain.resources or Resources()
+    if not (cpu.sockets or cpu.cores or cpu.threads):
+        return Processors(sockets(resources.limits, resources.requests), 1, 1)
+    return Processors(cpu.sockets or 1, cpu.cores or 1, cpu.threads or 1)
+
+
+def sockets(limits: Mapping[str, Quantity], requests: Mapping[str, Quantity]) -> int:
+    """Sockets of a machine whose layout nobody gave: its cpu limit, or request, rounded up."""
+    asked = limits.get("cpu", requests.get("cpu"))
+    return 1 if asked is None else max(1, min(amount(asked).rounded_up(), MOST_SOCKETS))
+
+
+def guest_memory(domain: Domain) -> Amount:
+    """What the guest sees: ``memory.guest``, else what the machine requests, else its limit."""
+    memory, resources = domain.memory, domain.resources or Resources()
+    if memory is not None and memory.guest is not None:
+        return amount(memory.guest)
+    pages = memory.hugepages if memory is not None else None
+    asked = memory_asked(resources.requests, resources.limits, pages.page_size if pages else None)
+    return _DEFAULT_MEMORY if asked is None else amount(asked)
+
+
+def memory_asked(
+    requests: Mapping[str, Quantity], limits: Mapping[str, Quantity], page_size: Quantity | None
+) -> Quantity | None:
+    """The guest's memory where nobody gave it: the request, the limit or one huge page."""
+    candidates = (requests.get("memory"), limits.get("memory"), page_size)
+    return next((one for one in candidates if amount(one) > NOTHING), None)
+
+
+def host_name(vmi: VirtualMachineInstance) -> str:
+    """The guest's name: as specified, else the first part of the object's name."""
+    name = vmi.spec.hostname or vmi.metadata.name.partition(".")[0]
+    return name[:LONGEST_HOST_NAME].rstrip("-")
+
+
+def grace_seconds(spec: Spec) -> int:
+    """How long the guest may take to shut down once it is told to."""
+    seconds = spec.termination_grace_period_seconds
+    return DEFAULT_GRACE_SECONDS if seconds is None else max(0, seconds)
