@@ -22,6 +22,8 @@ from pathlib import Path
 
 import msgspec
 
+from corral import files
+
 LOCK = "alive"
 RECORD = "process.json"
 OOM_SCORE_ADJ = "500"  # when memory runs out, a VM goes before the manager does
@@ -172,12 +174,16 @@ class Process:
             )
         finally:
             os.close(null)
-        pidfd = os.pidfd_open(pid)
+        try:
+            started = cls(identify(pid) or Identity(pid, 0, boot_id()), os.pidfd_open(pid))
+        except OSError:  # no descriptor is left to watch it with
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+            raise
         with contextlib.suppress(OSError):
             Path(f"/proc/{pid}/oom_score_adj").write_text(OOM_SCORE_ADJ, encoding="ascii")
-        identity = identify(pid) or Identity(pid, 0, boot_id())
-        write_record(directory, identity)
-        return cls(identity, pidfd)
+        write_record(directory, started.identity)
+        return started
 
     @classmethod
     def adopt(cls, directory: Path) -> "Process | None":
@@ -251,20 +257,20 @@ def cpu_seconds(pid: int) -> float:
 
 
 def write_record(directory: Path, identity: Identity) -> None:
-    temporary = directory / f"{RECORD}.new"
-    temporary.write_bytes(msgspec.json.encode(identity))
-    temporary.replace(directory / RECORD)
+    """Where there is no room for it, the holder of the lock is looked up instead."""
+    with contextlib.suppress(OSError):
+        files.replace(directory / RECORD, msgspec.json.encode(identity))
 
 
 def read_record(directory: Path) -> Identity | None:
-    try:
-        return msgspec.json.decode((directory / RECORD).read_bytes(), type=Identity)
-    except (FileNotFoundError, msgspec.DecodeError):
-        return None
+    return files.read_json(directory / RECORD, Identity)
 
 
 def _holder(lock: Path) -> Identity | None:
-    """The process that has a file open: the one whose start was not recorded in time."""
+    """The process that holds a lock: the one whose start was not recorded.
+
+    Others may have the file open, say to copy it; the lock is shown at its holder's descriptor.
+    """
     wanted = lock.stat()
     for entry in Path("/proc").iterdir():
         if not entry.name.isdigit() or int(entry.name) == os.getpid():
@@ -272,6 +278,12 @@ def _holder(lock: Path) -> Identity | None:
         with contextlib.suppress(OSError):
             for descriptor in (entry / "fd").iterdir():
                 with contextlib.suppress(OSError):
-                    if os.path.samestat(descriptor.stat(), wanted):
+                    if os.path.samestat(descriptor.stat(), wanted) and _locks(descriptor):
                         return identify(int(entry.name))
     return None
+
+
+def _locks(descriptor: Path) -> bool:
+    """Whether a lock was taken through a descriptor (Linux's fdinfo)."""
+    told = descriptor.parent.parent / "fdinfo" / descriptor.name
+    return "FLOCK" in told.read_text(encoding="ascii")

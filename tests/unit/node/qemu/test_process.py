@@ -1,6 +1,7 @@
 """Processes that outlive their manager, tried with ``sleep`` in QEMU's place."""
 
 import asyncio
+import errno
 import os
 
 import pytest
@@ -86,6 +87,43 @@ async def test_a_process_whose_record_is_missing_or_wrong_is_found_by_its_lock(
     assert adopted.identity == sleeper.identity
     assert process.read_record(tmp_path) == sleeper.identity
     adopted.release()
+
+
+async def test_a_process_that_could_not_be_recorded_is_watched_all_the_same(tmp_path, monkeypatch):
+    def full(*_, **__):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(process.files, "replace", full)
+    sleeper = spawn(tmp_path, ["sleep", "60"])
+    assert not (tmp_path / process.RECORD).exists()
+    adopted = Process.adopt(tmp_path)
+    assert adopted is not None
+    assert adopted.identity == sleeper.identity
+    adopted.release()
+    sleeper.kill()
+    async with asyncio.timeout(5):
+        await sleeper.wait()
+
+
+async def test_a_process_that_cannot_be_watched_does_not_stay(tmp_path, monkeypatch):
+    def exhausted(_pid):
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr(os, "pidfd_open", exhausted)
+    with pytest.raises(OSError, match="Too many"):
+        spawn(tmp_path, ["sleep", "60"])
+    assert not runs(tmp_path)
+
+
+async def test_who_only_reads_the_lock_is_not_taken_for_its_holder(tmp_path):
+    (tmp_path / process.LOCK).touch()
+    reader = await asyncio.create_subprocess_exec("tail", "-f", tmp_path / process.LOCK)
+    try:
+        await asyncio.sleep(0.05)
+        assert process._holder(tmp_path / process.LOCK) is None
+    finally:
+        reader.kill()
+        await reader.wait()
 
 
 async def test_a_number_that_was_given_to_another_process_is_not_believed(tmp_path):
