@@ -15,6 +15,7 @@ from typing import Any
 
 import msgspec
 
+from corral import files
 from corral.node.heartbeat import Capacity
 from corral.node.hypervisor import Change, Definition, Introduction, StartError
 
@@ -88,9 +89,8 @@ class Hollow:
     async def find(self, directory: Path) -> "HollowGuest | None":
         if (present := self.guests.get(directory)) is not None:
             return present
-        try:
-            written = msgspec.json.decode((directory / _RECORD).read_bytes(), type=_Written)
-        except (FileNotFoundError, msgspec.DecodeError):
+        written = files.read_json(directory / _RECORD, _Written)
+        if written is None:
             return None
         guest = self.guests[directory] = HollowGuest(self, directory, written)
         return guest
@@ -114,9 +114,7 @@ class HollowGuest:
         return self._written.halted
 
     def write(self) -> None:
-        temporary = self._directory / f"{_RECORD}.new"
-        temporary.write_bytes(msgspec.json.encode(self._written))
-        temporary.replace(self._directory / _RECORD)
+        files.replace(self._directory / _RECORD, msgspec.json.encode(self._written))
 
     def _begin(self) -> None:
         self._changes.put_nowait(Change.RESUMED)

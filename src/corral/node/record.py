@@ -11,6 +11,8 @@ from pathlib import Path
 
 import msgspec
 
+from corral import files
+
 NAME = "machine.json"
 
 
@@ -44,17 +46,12 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
 
 def write(directory: Path, record: Record) -> None:
     """Raises OSError, for instance where the disk is full."""
-    temporary = directory / f"{NAME}.new"
-    temporary.write_bytes(msgspec.json.encode(record))
-    temporary.replace(directory / NAME)
+    files.replace(directory / NAME, msgspec.json.encode(record))
 
 
 def read(directory: Path) -> Record | None:
     """The record of a directory; None where there is none that can be read."""
-    try:
-        return msgspec.json.decode((directory / NAME).read_bytes(), type=Record)
-    except (FileNotFoundError, NotADirectoryError, msgspec.DecodeError):
-        return None
+    return files.read_json(directory / NAME, Record)
 
 
 def scan(directory: Path) -> Iterator[tuple[Path, Record | None]]:

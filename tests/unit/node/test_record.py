@@ -25,7 +25,9 @@ def test_a_record_is_read_as_it_was_written(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == [records.NAME]
 
 
-@pytest.mark.parametrize("content", [b"", b"{}", b"\xff", b'{"stage":"Unheard"}'])
+@pytest.mark.parametrize(
+    "content", [b"", b"{}", b"\xff", b'{"stage":"Unheard"}', b'{"namespace":"\xff"}']
+)
 def test_a_torn_record_is_no_record(tmp_path, content):
     (tmp_path / records.NAME).write_bytes(content)
     assert records.read(tmp_path) is None

@@ -58,7 +58,7 @@ def parse(body: bytes, name: str) -> Manifest:
     """Read a manifest; raises ImageError naming the image."""
     try:
         manifest = msgspec.json.decode(body, type=Manifest)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise pull_failed(f"{name}: the registry's manifest is not valid: {error}") from error
     if manifest.schema_version != 2:
         raise pull_failed(

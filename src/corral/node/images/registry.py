@@ -267,7 +267,7 @@ class Registry:
             self._check_status(response)
             try:
                 answer = msgspec.json.decode(await self._read(response), type=authorization.Token)
-            except msgspec.DecodeError as error:
+            except (msgspec.DecodeError, UnicodeDecodeError) as error:
                 raise self._failed(f"{realm.host} gave no token") from error
         token = answer.token or answer.access_token
         if not token.isascii() or not token.isprintable() or not token:

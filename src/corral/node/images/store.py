@@ -21,6 +21,7 @@ from typing import Literal
 
 import msgspec
 
+from corral import files
 from corral.node.images import blob, convert, qcow
 from corral.node.images.credentials import Credential
 from corral.node.images.error import (
@@ -111,12 +112,13 @@ class ImageStore:
         return sorted((each for each in found if each), key=lambda each: each.reference)
 
     def _read(self, path: Path) -> Image | None:
+        if (record := files.read_json(path, Record)) is None:
+            return None
+        disk = self._disks / record.disk
         try:
-            record = _record(path)
-            disk = self._disks / record.disk
             size = disk.stat().st_blocks * 512
-        except (FileNotFoundError, msgspec.DecodeError):
-            return None  # removed meanwhile, or spoilt by other hands: as good as absent
+        except FileNotFoundError:
+            return None  # removed meanwhile, or by other hands: as good as absent
         return Image(
             reference=record.reference,
             digest=disk.stem.replace("-", ":"),
@@ -244,30 +246,27 @@ class ImageStore:
         with self._locked():
             if not (self._disks / record.disk).exists():
                 disk.rename(self._disks / record.disk)
-            _sync_directory(self._disks)
+            files.sync_directory(self._disks)
             for name in (record.reference, *aliases):
                 named = msgspec.structs.replace(record, reference=name)
-                self._write(self._record_path(name, record.file), msgspec.json.encode(named))
-            _sync_directory(self._references)
+                self._write(named)
             self._collect()
 
     def _alias(self, image: Image, name: str) -> Image:
         """Let a name mean a disk that is here already."""
-        path = self._record_path(name, image.file)
         with self._locked():
-            record = _record(self._record_path(image.reference, image.file))
-            self._write(path, msgspec.json.encode(msgspec.structs.replace(record, reference=name)))
-            _sync_directory(self._references)
+            record = files.read_json(self._record_path(image.reference, image.file), Record)
+            if record is None:
+                raise pull_failed(
+                    f"{image.reference} was removed as {name} was pulled", "try again"
+                )
+            self._write(msgspec.structs.replace(record, reference=name))
             self._collect()
         return msgspec.structs.replace(image, reference=name)
 
-    def _write(self, path: Path, content: bytes) -> None:
-        partial = path.with_suffix(".partial")
-        with partial.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        partial.rename(path)
+    def _write(self, record: Record) -> None:
+        path = self._record_path(record.reference, record.file)
+        files.replace(path, msgspec.json.encode(record), mode=0o644, durable=True)
 
     async def remove(self, reference: str) -> None:
         """Forget a name, and the disk when it was its last; raises ImageError ``ImageNotFound``.
@@ -284,15 +283,15 @@ class ImageStore:
                 raise ImageError(NO_SUCH_IMAGE, f"no image {name}", "see: corral image ls")
             for image in mine:
                 self._record_path(name, image.file).unlink(missing_ok=True)
-            _sync_directory(self._references)
+            files.sync_directory(self._references)
             self._collect()
 
     def _collect(self) -> None:
         """Delete disks that no name means; the lock is held."""
-        try:
-            meant = {_record(path).disk for path in self._references.glob("*.json")}
-        except msgspec.DecodeError:
+        records = [files.read_json(path, Record) for path in self._references.glob("*.json")]
+        if None in records:
             return  # a record that cannot be read may mean any of them
+        meant = {record.disk for record in records if record is not None}
         for disk in self._disks.iterdir():
             if disk.name not in meant:
                 disk.unlink()
@@ -312,10 +311,6 @@ class ImageStore:
             yield
 
 
-def _record(path: Path) -> Record:
-    return msgspec.json.decode(path.read_bytes(), type=Record)
-
-
 def _copy(meter: Meter, source: Path, target: Path, limits: Limits) -> None:
     with source.open("rb") as file:
         stream = Stream(file, name=str(source), limits=limits, meter=meter)
@@ -329,14 +324,6 @@ def _seal(disk: Path) -> str:
     with disk.open("rb") as file:
         os.fsync(file.fileno())
     return digest
-
-
-def _sync_directory(directory: Path) -> None:
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _as_pull(name: str, error: ImageError) -> ImageError:

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import msgspec
 
+from corral import files
 from corral.node.qemu.domain import Accelerator
 from corral.node.qemu.process import account, boot_id, privileges
 
@@ -58,7 +59,7 @@ async def find_accelerator(directory: Path, program: str) -> Finding:
         return Finding(Accelerator.TCG, f"{program} is not installed", "")
     subject = _subject(path)
     cache = directory / CACHE
-    if (known := _recall(cache)) is not None and known.subject == subject:
+    if (known := files.read_json(cache, Finding)) is not None and known.subject == subject:
         return known
     works, reason = await _kvm_works(path)
     accelerator = Accelerator.KVM if works else Accelerator.TCG
@@ -73,10 +74,8 @@ def _subject(path: str) -> str:
 
 
 def _remember(cache: Path, finding: Finding) -> None:
-    temporary = cache.with_suffix(".new")
     with suppress(OSError):  # a full disk: the next manager probes again
-        temporary.write_bytes(msgspec.json.encode(finding))
-        temporary.replace(cache)
+        files.replace(cache, msgspec.json.encode(finding))
 
 
 def _kvm_rights() -> str:
@@ -86,13 +85,6 @@ def _kvm_rights() -> str:
     except OSError:
         return "none"
     return f"{stat.st_mode:o}:{stat.st_uid}:{stat.st_gid}"
-
-
-def _recall(cache: Path) -> Finding | None:
-    try:
-        return msgspec.json.decode(cache.read_bytes(), type=Finding)
-    except (OSError, msgspec.DecodeError):
-        return None
 
 
 async def _kvm_works(path: str) -> tuple[bool, str]:

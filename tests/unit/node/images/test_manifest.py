@@ -15,6 +15,7 @@ from corral.node.images.limits import Limits
         (b"", "manifest is not valid"),
         (b"<html>", "manifest is not valid"),
         (b"[]", "manifest is not valid"),
+        (b'{"mediaType": "\xff"}', "manifest is not valid"),
         (b"[" * 100_000, "manifest is not valid"),
         (b'{"schemaVersion": 1}', "manifest schema 1"),
         (b'{"schemaVersion": 2, "layers": [{"digest": "sha256:../../x"}]}', "names content as"),

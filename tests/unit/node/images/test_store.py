@@ -291,11 +291,12 @@ async def test_removal_spares_disks_with_another_name_and_machines(store, tmp_pa
         await store.remove("two")
 
 
-async def test_a_spoilt_record_is_as_good_as_none(store, tmp_path, shapes):
+@pytest.mark.parametrize("content", [b"{", b'{"reference": "\xff"}'])
+async def test_a_spoilt_record_is_as_good_as_none(store, tmp_path, shapes, content):
     source = tmp_path / "disk"
     source.write_bytes(shapes.disk())
     await store.import_disk(source, ["demo"])
-    next(store._references.glob("*.json")).write_text("{")
+    next(store._references.glob("*.json")).write_bytes(content)
     assert store.find("demo") is None
     assert store.images() == []
     other = tmp_path / "other"
