@@ -14,6 +14,8 @@ import msgspec
 from corral import files
 
 NAME = "machine.json"
+MACHINES = "machines"
+"""The part of a node's directory that holds a directory for each machine, named by its uid."""
 
 
 class Stage(Enum):
@@ -61,11 +63,22 @@ def scan(directory: Path) -> Iterator[tuple[Path, Record | None]]:
             yield entry, read(entry)
 
 
+def has_machines(node_directory: Path) -> bool:
+    """Whether a node's directory holds a machine, whatever has become of it."""
+    machines = node_directory / MACHINES
+    return machines.is_dir() and any(entry.is_dir() for entry in machines.iterdir())
+
+
 def erase(directory: Path) -> None:
-    """Remove a machine's directory.  The record goes last, lest a rest of it have no owner."""
-    for entry in directory.iterdir():
-        if entry.name == NAME:
-            continue
+    """Remove a machine's directory.  The record goes last, lest a rest of it have no owner.
+
+    One that is missing was erased already.
+    """
+    try:
+        rests = [entry for entry in directory.iterdir() if entry.name != NAME]
+    except FileNotFoundError:
+        return
+    for entry in rests:
         if entry.is_dir() and not entry.is_symlink():
             shutil.rmtree(entry, ignore_errors=True)
         else:

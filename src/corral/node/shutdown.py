@@ -34,7 +34,7 @@ async def end_machines(
     """
     found = [
         (directory, record)
-        for directory, record in records.scan(node / "machines")
+        for directory, record in records.scan(node / records.MACHINES)
         if record is not None and record.stage is not Stage.ENDED
     ]
     async with Background() as tasks:

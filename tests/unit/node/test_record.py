@@ -49,3 +49,15 @@ def test_nothing_remains_of_what_is_erased(tmp_path):
     records.write(directory, RECORD)
     records.erase(directory)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_what_is_missing_is_erased(tmp_path):
+    records.erase(tmp_path / "never-there")
+
+
+def test_a_node_of_an_earlier_run_is_known_by_its_machines(tmp_path):
+    assert not records.has_machines(tmp_path / "never-there")
+    (tmp_path / records.MACHINES).mkdir()
+    assert not records.has_machines(tmp_path)
+    (tmp_path / records.MACHINES / "uid").mkdir()
+    assert records.has_machines(tmp_path)
