@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _LABEL = "DEMO"
-_DISK_ID = 0x636F7272  # fixed, so that the same guest gives the same bytes
+_DISK_ID = 0x636F7272
 _SETTINGS = """\
 DEFAULT demo
 PROMPT 0

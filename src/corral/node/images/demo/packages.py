@@ -8,15 +8,18 @@ independent of the network.
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import json
+import os
 import re
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from corral.node.images.demo.errors import DemoError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import AsyncIterator, Callable, Sequence
     from pathlib import Path
 
 KERNEL = "linux-image-686"  # an empty package that depends on the current kernel
@@ -83,10 +86,49 @@ class Apt:
 async def fetch(cache: Path, progress: Callable[[str], None]) -> list[Path]:
     """The guest's packages: those fetched earlier, if all are there, else fetched now.
 
-    Raises DemoError if a package cannot be had.
+    Builds that share a cache wait for each other. Raises DemoError if a package cannot be had.
     """
-    if known := fetched(cache):
-        return known
+    async with _locked(cache, progress):
+        return fetched(cache) or await _fetch(cache, progress)
+
+
+@asynccontextmanager
+async def _locked(cache: Path, progress: Callable[[str], None]) -> AsyncIterator[None]:
+    """Holds the cache for one build. The lock goes with its process, however that ends."""
+    try:
+        await asyncio.to_thread(cache.mkdir, parents=True, exist_ok=True)
+        lock = os.open(cache / "lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o644)
+    except OSError as error:
+        raise DemoError(
+            f"the cache {cache} cannot be written: {error}", "choose another one: --cache"
+        ) from error
+    try:
+        await _taken_in_time(lock, cache, progress)
+        yield
+    finally:
+        os.close(lock)
+
+
+async def _taken_in_time(lock: int, cache: Path, progress: Callable[[str], None]) -> None:
+    try:
+        async with asyncio.timeout(2 * APT_SECONDS):
+            # A thread that waits for a lock cannot be cancelled, hence a look at it now and then.
+            while not _taken(lock):
+                progress("another build is fetching packages into the same cache")
+                await asyncio.sleep(1)
+    except TimeoutError as error:
+        raise DemoError(f"another build holds {cache}", "end it, and build again") from error
+
+
+def _taken(lock: int) -> bool:
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+async def _fetch(cache: Path, progress: Callable[[str], None]) -> list[Path]:
     directory = cache / "packages"
     directory.mkdir(parents=True, exist_ok=True)
     apt = Apt(cache / "apt")

@@ -1,0 +1,49 @@
+import asyncio
+import fcntl
+import json
+
+import pytest
+
+from corral.node.images.demo import packages
+from corral.node.images.demo.errors import DemoError
+
+
+def known(cache):
+    """A cache of two packages, as a fetch leaves it."""
+    (cache / "packages").mkdir(parents=True)
+    names = ["a_1_i386.deb", "b_2_all.deb"]
+    for name in names:
+        (cache / "packages" / name).touch()
+    (cache / "packages.json").write_text(json.dumps(names))
+    return [cache / "packages" / name for name in names]
+
+
+async def test_packages_of_an_earlier_build_need_neither_apt_nor_network(tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", "/nowhere")
+    kept = known(tmp_path)
+    assert await packages.fetch(tmp_path, print) == kept
+
+
+async def test_a_package_that_is_gone_is_fetched_again_and_no_apt_is_told(tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", "/nowhere")
+    known(tmp_path)[0].unlink()
+    assert packages.fetched(tmp_path) == []
+    with pytest.raises(DemoError, match="apt-get is not on this machine"):
+        await packages.fetch(tmp_path, print)
+
+
+async def test_a_second_build_waits_for_the_first(tmp_path):
+    kept = known(tmp_path)
+    waiting = asyncio.Event()
+    with (tmp_path / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        second = asyncio.ensure_future(packages.fetch(tmp_path, lambda _: waiting.set()))
+        await asyncio.wait_for(waiting.wait(), 5)
+        assert not second.done()
+    assert await asyncio.wait_for(second, 5) == kept
+
+
+async def test_a_cache_that_cannot_be_written_is_named(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(DemoError, match="cannot be written"):
+        await packages.fetch(tmp_path / "file" / "cache", print)
