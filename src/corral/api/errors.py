@@ -27,6 +27,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
+MOST_CAUSES = 100
+"""Faults of one document that are looked for and told: nobody reads more, and clients could make
+answers of them that are hundreds of times as large as what they sent."""
+LONGEST_ECHO = 200
+"""Characters of a value that a message repeats."""
+
+
+def shortened(text: str) -> str:
+    """A text of a client's as messages repeat it: no more than its beginning."""
+    return text if len(text) <= LONGEST_ECHO else f"{text[:LONGEST_ECHO]}..."
+
 
 @dataclass(frozen=True, slots=True)
 class Cause:

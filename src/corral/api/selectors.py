@@ -5,11 +5,12 @@ selector that is refused is refused in the words that users know.
 """
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, NoReturn
 
-from corral.api.errors import BadRequest
+from corral.api.errors import MOST_CAUSES, BadRequest, shortened
 from corral.api.names import label_key_faults, label_value_faults
 
 Labels = Mapping[str, str]
@@ -26,7 +27,9 @@ _JOINED = {
 _OPERATORS = {"in", "notin", "=", "==", "!=", ">", "<"}
 _SYMBOLS = {">": "gt", "<": "lt"}
 _INTEGER = re.compile(r"[+-]?[0-9]+", re.ASCII)
-_TOKEN = re.compile(r"\s*(?:(==|!=|[()!,=<>])|([^\s()!,=<>]+))", re.ASCII)
+_TOKEN = re.compile(r"==|!=|[()!,=<>]|[^\s()!,=<>]+", re.ASCII)
+LONGEST = 64 * 1024
+"""Characters of a selector: room for the names of a thousand objects."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,13 +98,18 @@ class LabelSelector:
         return ",".join(map(str, self.requirements))
 
 
-EVERYTHING = LabelSelector()
 NOTHING = LabelSelector(nothing=True)
 
 
 def parse_labels(text: str) -> LabelSelector:
     """Reads ``labelSelector=`` of a query: ``app=web,tier in (a,b),!old``.  Raises BadRequest."""
+    _refuse_long(text)
     return _LabelParser(text).parse()
+
+
+def _refuse_long(text: str) -> None:
+    if len(text) > LONGEST:
+        raise BadRequest(f"a selector may have {LONGEST} characters at most, not {len(text)}")
 
 
 def label_selector(document: Mapping[str, Any] | None) -> LabelSelector:
@@ -119,7 +127,7 @@ def label_selector(document: Mapping[str, Any] | None) -> LabelSelector:
     for expression in document.get("matchExpressions") or ():
         name = expression.get("operator", "")
         if name not in operators:
-            raise BadRequest(f'"{name}" is not a valid label selector operator')
+            raise BadRequest(f'"{shortened(name)}" is not a valid label selector operator')
         values = tuple(expression.get("values") or ())
         requirements.append(_requirement(expression.get("key", ""), operators[name], values))
     return _sorted(requirements)
@@ -130,18 +138,24 @@ def _sorted(requirements: Sequence[Requirement]) -> LabelSelector:
 
 
 def _requirement(key: str, operator: str, values: tuple[str, ...]) -> Requirement:
-    faults = [_invalid("key", key, fault) for fault in _joined(label_key_faults(key))]
-    if (fault := _count_fault(operator, values)) is not None:
-        faults.append(_invalid("values", list(values), fault))
-    for index, value in enumerate(values):
-        if operator in ("gt", "lt") and not _INTEGER.fullmatch(value):
-            text = "for 'Gt', 'Lt' operators, the value must be an integer"
-            faults.append(_invalid(f"values[{index}]", value, text))
-        path = f"values[{index}][{key}]"
-        faults += [_invalid(path, value, text) for text in _joined(label_value_faults(value))]
+    faults = list(islice(_faults(key, operator, values), MOST_CAUSES))
     if faults:
         raise BadRequest(faults[0] if len(faults) == 1 else f"[{', '.join(faults)}]")
     return Requirement(key, operator, values)
+
+
+def _faults(key: str, operator: str, values: tuple[str, ...]) -> Iterator[str]:
+    for fault in _joined(label_key_faults(key)):
+        yield _invalid("key", key, fault)
+    if (miscount := _count_fault(operator, values)) is not None:
+        yield _invalid("values", f"[{','.join(values)}]", miscount, quote="")
+    for index, value in enumerate(values):
+        if operator in ("gt", "lt") and not _INTEGER.fullmatch(value):
+            text = "for 'Gt', 'Lt' operators, the value must be an integer"
+            yield _invalid(f"values[{index}]", value, text)
+        path = f"values[{index}][{shortened(key)}]"
+        for text in _joined(label_value_faults(value)):
+            yield _invalid(path, value, text)
 
 
 def _count_fault(operator: str, values: tuple[str, ...]) -> str | None:
@@ -160,16 +174,15 @@ def _joined(faults: list[str]) -> list[str]:
     return ["; ".join(faults)] if faults else []
 
 
-def _invalid(path: str, value: str | list[str], fault: str) -> str:
-    shown = f'"{value}"' if isinstance(value, str) else f"[{','.join(value)}]"
-    return f"{path}: Invalid value: {shown}: {fault}"
+def _invalid(path: str, value: str, fault: str, *, quote: str = '"') -> str:
+    return f"{path}: Invalid value: {quote}{shortened(value)}{quote}: {fault}"
 
 
 class _LabelParser:
     """Recursive descent over tokens; ``""`` stands for the end of the text."""
 
     def __init__(self, text: str) -> None:
-        self.tokens = [match[1] or match[2] for match in _TOKEN.finditer(text)]
+        self.tokens = _TOKEN.findall(text)
         self.at = 0
 
     def peek(self) -> str:
@@ -224,7 +237,7 @@ class _LabelParser:
 
     def values(self) -> tuple[str, ...]:
         if (found := self.take()) != "(":
-            raise BadRequest(f"found '{found}' expected: '('")
+            raise BadRequest(f"found '{shortened(found)}' expected: '('")
         if self.peek() == ")":
             self.take()
             return ()
@@ -244,7 +257,7 @@ class _LabelParser:
         return self.take()
 
     def refuse(self, found: str, expected: str) -> NoReturn:
-        raise BadRequest(f"found '{found}', expected: {expected}")
+        raise BadRequest(f"found '{shortened(found)}', expected: {expected}")
 
 
 def _is_word(found: str) -> bool:
@@ -301,6 +314,7 @@ def parse_fields(text: str) -> FieldSelector:
 
     In values ``\\``, ``\,`` and ``\=`` stand for the character itself.  Raises BadRequest.
     """
+    _refuse_long(text)
     return FieldSelector(tuple(_term(text, part) for part in _split_terms(text) if part))
 
 
@@ -311,7 +325,8 @@ def _split_terms(text: str) -> list[str]:
 def _term(text: str, part: str) -> FieldTerm:
     match = re.fullmatch(r"((?:\\.|[^\\=!]|!(?!=))*)(!=|==|=)(.*)", part, re.DOTALL)
     if match is None:
-        raise BadRequest(f"invalid selector: '{text}'; can't understand '{part}'")
+        told = f"'{shortened(text)}'; can't understand '{shortened(part)}'"
+        raise BadRequest(f"invalid selector: {told}")
     field, operator, value = match.groups()
     return FieldTerm(field, _unescape(value), operator != "!=")
 

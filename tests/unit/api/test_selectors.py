@@ -5,7 +5,7 @@ from hypothesis import given, strategies as st
 
 from corral.api.errors import BadRequest
 from corral.api.selectors import (
-    EVERYTHING,
+    LONGEST,
     NOTHING,
     FieldSelector,
     FieldTerm,
@@ -120,9 +120,9 @@ def test_no_selector_matches_nothing_and_an_empty_one_everything():
     assert label_selector(None) is NOTHING
     assert not NOTHING.matches({})
     assert NOTHING
-    assert label_selector({}) == EVERYTHING
-    assert EVERYTHING.matches(None)
-    assert not EVERYTHING
+    everything = label_selector({})
+    assert everything.matches(None)
+    assert not everything
 
 
 @pytest.mark.parametrize(
@@ -138,6 +138,36 @@ def test_no_selector_matches_nothing_and_an_empty_one_everything():
 def test_wrong_selectors_in_objects_are_refused(document):
     with pytest.raises(BadRequest):
         label_selector(document)
+
+
+@pytest.mark.timeout(10)
+@pytest.mark.parametrize("space", [" ", "\t\n", "\r"])
+def test_white_space_is_skipped_in_one_go(space):
+    text = f"a{space * (LONGEST // 2 - 1)}"
+    assert str(parse_labels(text)) == "a"
+
+
+@pytest.mark.parametrize("parse", [parse_labels, parse_fields])
+def test_a_selector_longer_than_anyone_needs_is_refused(parse):
+    with pytest.raises(BadRequest, match="65536 characters at most, not 65537"):
+        parse("a" * (LONGEST + 1))
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["-" * LONGEST, f"a in ({'-,' * 30_000}-)", f"a={'-' * 60_000}", f"a,,{'b' * 60_000}"],
+)
+def test_a_refusal_repeats_little_of_a_long_selector(text):
+    with pytest.raises(BadRequest) as refusal:
+        parse_labels(text)
+    assert len(refusal.value.message) < 1000
+
+
+def test_a_refusal_names_no_more_values_than_one_reads():
+    values = [f"-{number}" for number in range(10_000)]
+    with pytest.raises(BadRequest) as refusal:
+        label_selector({"matchExpressions": [{"key": "a", "operator": "In", "values": values}]})
+    assert refusal.value.message.count("Invalid value") == 100
 
 
 @given(LABELS, LABELS)
