@@ -5,7 +5,7 @@ process call it directly, and both meet the same rules.
 """
 
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 
 import structlog
 
@@ -34,8 +34,14 @@ from corral.server.streams import Nodes
 from corral.store import Store
 
 LARGEST_BODY_BYTES = 3 << 20
+LARGEST_WARNING = 256
+LARGEST_WARNINGS = 4096
+"""Characters in one warning, and in all warnings of an answer."""
 
 log = structlog.get_logger()
+
+ReadBody = Callable[[], Awaitable[bytes]]
+"""Reads a body that is still to come; raises ApiError where it cannot be had."""
 
 _Verb = Callable[["ApiServer", Call], Awaitable[Response]]
 
@@ -68,21 +74,26 @@ class ApiServer:
         self.metrics = Metrics(kinds, store)
         self.documents = Documents(kinds, store, self.metrics)
 
-    async def handle(self, request: Request) -> Response:
-        """Answer a request; refusals are answers, too."""
+    async def handle(self, request: Request, read_body: ReadBody | None = None) -> Response:
+        """Answer a request; refusals are answers, too.
+
+        ``read_body`` fetches the body of a request of which only the head is here: it is asked only
+        once it is known who sends it and that they may.
+        """
         warnings: list[str] = []
         try:
-            response = await self._answer(request, warnings)
+            response = await self._answer(request, read_body, warnings)
         except ApiError as error:
             response = refusal(error)
         except Exception:
             log.exception("request failed", method=request.method, path=request.path)
             response = refusal(InternalError("the server failed at this request; its log says why"))
-        for text in warnings:
-            response.headers.append(("warning", f"299 - {_quoted(text)}"))
+        response.headers += _warnings(warnings)
         return response
 
-    async def _answer(self, request: Request, warnings: list[str]) -> Response:
+    async def _answer(
+        self, request: Request, read_body: ReadBody | None, warnings: list[str]
+    ) -> Response:
         user = self.authenticator.user(request)
         named = route.parse(request.path)
         if named is None:
@@ -92,9 +103,11 @@ class ApiServer:
             if user is ANONYMOUS:
                 raise Unauthorized("Unauthorized")
             return await self.documents.answer(request, user)
+        authz.authorize(call)
+        if read_body is not None:
+            request.body = await read_body()
         if len(request.body) > LARGEST_BODY_BYTES:
             raise TooLarge(f"Request entity too large: limit is {LARGEST_BODY_BYTES}")
-        authz.authorize(call)
         if call.version.deprecated:
             warnings.append(
                 f"{call.api_version} is now deprecated and will be removed in a future release."
@@ -114,7 +127,7 @@ class ApiServer:
         Raises Unauthorized, MethodNotAllowed, and BadRequest for a query that cannot be read.
         """
         kind = self._kind(named)
-        if kind is None:
+        if kind is None or (named.namespace and not kind.namespaced):
             return None
         if user is ANONYMOUS:
             raise Unauthorized("Unauthorized")
@@ -190,8 +203,13 @@ def refusal(error: ApiError) -> Response:
     return Response(status=error.code, headers=headers, body=encode(error.status()))
 
 
-def _quoted(text: str) -> str:
-    """A header's quoted string; what cannot stand in a header is left out."""
-    plain = "".join(letter for letter in text if letter.isprintable())
-    escaped = plain.replace("\\", "\\\\").replace('"', '\\"')
-    return f'"{escaped}"'
+def _warnings(texts: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """The ``Warning:`` headers, in Kubernetes' bounds: clients do not read a head of any size."""
+    left = LARGEST_WARNINGS
+    for text in dict.fromkeys(texts):
+        shown = "".join(letter for letter in text if letter.isprintable())[:LARGEST_WARNING]
+        left -= len(shown)
+        if left < 0:
+            return
+        escaped = shown.replace("\\", "\\\\").replace('"', '\\"')
+        yield "warning", f'299 - "{escaped}"'

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
+from functools import partial
 from urllib.parse import unquote
 
 from starlette.types import Receive, Scope, Send
@@ -30,14 +31,9 @@ class App:
 
     async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = _request(scope, scope["method"])
-        try:
-            if request.method not in ("GET", "HEAD"):
-                request.body = await _body(request, receive)
-        except TooLarge as error:
-            response = refusal(error)
+        response = await self._server.handle(request, partial(_body, request, receive))
+        if response.status == TooLarge.code:
             response.headers.append(("connection", "close"))  # what follows is not read
-        else:
-            response = await self._server.handle(request)
         if isinstance(response, Forward):
             await response.app(_forwarded(scope, response), receive, send)
         elif isinstance(response.body, bytes):
@@ -80,7 +76,13 @@ def _request(scope: Scope, method: str) -> Request:
 
 
 async def _body(request: Request, receive: Receive) -> bytes:
-    """Raises TooLarge, before reading where the length is told."""
+    """What the client sends, whole.
+
+    Raises TooLarge, before reading where the length is told, and BadRequest for a client that
+    leaves in the middle: half a body may well say something else than the whole.
+    """
+    if request.method in ("GET", "HEAD"):
+        return b""
     length = request.headers.get("content-length", "")
     too_large = TooLarge(f"Request entity too large: limit is {LARGEST_BODY_BYTES}")
     if length.isdigit() and int(length) > LARGEST_BODY_BYTES:
@@ -89,8 +91,8 @@ async def _body(request: Request, receive: Receive) -> bytes:
     size = 0
     while True:
         message = await receive()
-        if message["type"] != "http.request":
-            break
+        if message["type"] == "http.disconnect":
+            raise BadRequest("the connection ended before the request's body did")
         pieces.append(message["body"])
         size += len(message["body"])
         if size > LARGEST_BODY_BYTES:

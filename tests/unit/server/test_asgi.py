@@ -12,6 +12,7 @@ from websockets.exceptions import InvalidStatus
 
 from corral import pki
 from corral.api.object import Key
+from corral.api.wire import User
 from corral.server import ApiServer, serve
 from corral.server.asgi import App
 from corral.server.authn import ADMINISTRATOR, Authenticator
@@ -101,7 +102,7 @@ async def running(directory):
     store = Store.in_memory()
     server = ApiServer(
         store,
-        authenticator=Authenticator({identity.token: ADMINISTRATOR}),
+        authenticator=Authenticator({identity.token: ADMINISTRATOR, "other": User(name="bob")}),
         nodes={"one": agent}.get,
     )
     tls = tls_context(identity.certificate, identity.key)
@@ -181,6 +182,49 @@ async def test_a_body_that_is_too_large_is_refused_before_it_is_read(served):
         connection.send("POST", MAPS, content_length=str(4 << 20))
         status, headers = await connection.head()
         assert (status, headers["connection"]) == (413, "close")
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "length", "body"),
+    [
+        ("DELETE", "/a", {"content_length": "80"}, b""),
+        ("DELETE", "/a", {"content_length": "80"}, b"  "),
+        ("DELETE", "/a", {"transfer_encoding": "chunked"}, b"2\r\n{}\r\n"),
+        (
+            "POST",
+            "",
+            {"content_length": "80", "content_type": "application/yaml"},
+            b"metadata: {name: half}\n",
+        ),
+    ],
+)
+async def test_half_a_request_is_not_carried_out(served, method, path, length, body):
+    async with served.connection() as connection:
+        assert (await connection.ask("POST", MAPS, b'{"metadata":{"name":"a"}}'))[0] == 201
+        before = served.store.revision
+        async with served.connection() as other:
+            other.send(method, MAPS + path, **length)
+            other.writer.write(body)
+            await other.writer.drain()
+            await connection.ask("GET", "/healthz")  # the head has come, too
+        await other.writer.wait_closed()
+        await connection.ask("POST", MAPS, b'{"metadata":{"name":"after"}}')
+        _, listed = await connection.ask("GET", MAPS)
+    names = [item["metadata"]["name"] for item in json.loads(listed)["items"]]
+    assert names == ["a", "after"]
+    assert served.store.revision == before + 1
+
+
+@pytest.mark.parametrize(
+    ("path", "token", "code"),
+    [(MAPS, "wrong", 401), ("/api/v1/nonsense", None, 404), (MAPS, "other", 403)],
+)
+async def test_who_may_not_write_is_told_before_the_body_is_read(served, path, token, code):
+    async with served.connection() as connection:
+        connection.token = token or connection.token
+        connection.send("POST", path, content_length="1000000")
+        status, _ = await connection.head()
+        assert status == code
 
 
 async def test_a_chunked_body_is_bounded_too(served):

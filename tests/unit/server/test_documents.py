@@ -71,11 +71,24 @@ async def test_the_old_schemas_know_no_kind(ask):
 
 
 async def test_paths_that_lead_nowhere_are_a_plain_404(ask):
-    for path in ("/nonsense", "/api/v1/nonsense", "/apis/no.such/v1/things", "/openapi/v4"):
+    for path in (
+        "/nonsense",
+        "/api/v1/nonsense",
+        "/apis/no.such/v1/things",
+        "/openapi/v4",
+        "/api/v1/namespaces/default/nodes",
+        "/api/v1/namespaces/default/namespaces/default",
+    ):
         answer = await ask("GET", path)
         assert answer.status == 404
         assert answer.text == "404 page not found\n"
         assert answer.headers["content-type"].startswith("text/plain")
+
+
+async def test_what_belongs_to_no_namespace_is_not_made_in_one(ask):
+    node = {"metadata": {"name": "ghost"}}
+    assert (await ask("POST", "/api/v1/namespaces/default/nodes", node)).status == 404
+    assert (await ask("GET", "/api/v1/nodes")).names == []
 
 
 async def test_metrics_are_in_prometheus_form(ask):
