@@ -5,6 +5,7 @@ from collections import Counter
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
+import msgspec
 import pytest
 from lightkube.models.core_v1 import Node, Pod
 from tests.sim.cluster import cluster, replica_set
@@ -493,3 +494,33 @@ async def test_a_pod_that_is_no_machine_is_told_so_and_goes_when_it_is_deleted(t
         assert (said.reason, said.count) == ("NotAVirtualMachine", 1)
         await client.delete(Pod, Key("default", "plain"))
         await gone(host)
+
+
+async def test_a_second_pod_of_an_instance_is_refused_and_its_machine_runs_on(tmp_path):
+    async with node(tmp_path) as host:
+        client = host.whole.client
+        await client.create(Machine, lonely())
+
+        async def runs():
+            return await phase(host) == "Running"
+
+        await host.whole.until(runs)
+        [own] = await host.whole.pods()
+        copy = msgspec.to_builtins(own)
+        references = copy["metadata"]["ownerReferences"]
+        copy["metadata"] = {"name": "second", "namespace": "default", "ownerReferences": references}
+        copy.pop("status")
+        await client.create(Pod, copy)
+
+        async def is_refused():
+            status = (await client.get(Pod, "second", "default")).status
+            return (status.phase, status.reason) == ("Failed", "NotTheInstancesOwnPod")
+
+        await host.whole.until(is_refused)
+        await asyncio.sleep(30)
+        assert await phase(host) == "Running"
+        assert len(host.remains) == len(host.hypervisor.guests) == 1
+        await client.delete(Pod, Key("default", "second"), grace_seconds=0)
+        await asyncio.sleep(30)
+        assert await phase(host) == "Running"
+        assert len(host.hypervisor.guests) == 1

@@ -2,23 +2,40 @@
 
 from lightkube.models.core_v1 import Pod
 
+from corral.api.kinds.machine import pod_name
 from corral.api.kinds.vmi import VirtualMachineInstance
+from corral.api.object import Key
 from corral.node.facts import Trouble
-from corral.reconcile.objects import owners_of
+from corral.reconcile.objects import key_of, owners_of
 
 NOT_A_MACHINE = "NotAVirtualMachine"
+NOT_ITS_OWN = "NotTheInstancesOwnPod"
+
+_KIND = VirtualMachineInstance.kind
 
 
 def objection(pod: Pod) -> Trouble | None:
-    """Why a pod is not run here; None where nothing speaks against it."""
-    if not any(owner.controller and _is_instance(owner.kind) for owner in owners_of(pod)):
-        return Trouble(
-            reason=NOT_A_MACHINE,
-            message="this node runs no containers, only the virt-launcher pods of virtual machines:"
-            " create a VirtualMachineInstance, and delete this pod",
-        )
-    return None
+    """Why a pod shall wait here for ever; None where it stands for a machine."""
+    if any(owner.controller and owner.kind == _KIND for owner in owners_of(pod)):
+        return None
+    return Trouble(
+        reason=NOT_A_MACHINE,
+        message="this node runs no containers, only the virt-launcher pods of virtual machines:"
+        " create a VirtualMachineInstance, and delete this pod",
+    )
 
 
-def _is_instance(kind: str) -> bool:
-    return kind == VirtualMachineInstance.kind
+def rejection(pod: Pod, vmi: VirtualMachineInstance, *, runs: bool) -> Trouble | None:
+    """Why a pod cannot stand for the instance that it names; None for the instance's own pod.
+
+    A second machine of one instance would share the first one's directory and guest.  ``runs``:
+    this node has the instance's machine already.
+    """
+    own = Key(vmi.metadata.namespace, pod_name(vmi))
+    if key_of(pod) == own and not runs:
+        return None
+    return Trouble(
+        reason=NOT_ITS_OWN,
+        message=f"the pod of VirtualMachineInstance {vmi.metadata.name} is {own.name}:"
+        " delete this one",
+    )

@@ -5,6 +5,7 @@ from itertools import count
 import msgspec
 from lightkube.models.core_v1 import Pod
 
+from corral.api.kinds.machine import pod_name
 from corral.api.kinds.replicaset import VirtualMachineInstanceReplicaSet as ReplicaSet
 from corral.api.kinds.vmi import FINALIZER, VirtualMachineInstance as Machine
 
@@ -87,6 +88,7 @@ def machine(
 def pod(
     of: Machine,
     *,
+    name="",
     phase="Pending",
     node="",
     running=False,
@@ -96,7 +98,7 @@ def pod(
     waiting="",
 ) -> Pod:
     metadata = {
-        "name": f"virt-launcher-{of.metadata.name}-xxxxx",
+        "name": name or pod_name(of),
         "namespace": "default",
         "uid": f"pod-{next(_UIDS)}",
         "ownerReferences": [

@@ -1,8 +1,9 @@
 import pytest
 from tests.unit.controllers.make import machine
 
+from corral.api.kinds.machine import pod_name
 from corral.api.quantity import bytes_of, parse
-from corral.controllers.vmi.launcher import compute_resources, pod_for, pod_name
+from corral.controllers.vmi.launcher import compute_resources, pod_for
 
 
 def of(domain, **spec):

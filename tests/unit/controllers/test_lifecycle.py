@@ -59,8 +59,6 @@ def test_a_running_machine_is_as_ready_as_its_pod():
 
 
 def test_what_is_said_already_is_not_written_again():
-    vmi = machine(phase="Running")
-    of = pod(vmi, phase="Running", node="node0", running=True, ready=True)
     said = machine(
         phase="Running",
         node="node0",
@@ -69,6 +67,7 @@ def test_what_is_said_already_is_not_written_again():
         ],
         labels={"kubevirt.io/nodeName": "node0"},
     )
+    of = pod(said, phase="Running", node="node0", running=True, ready=True)
     said.status.active_pods = {of.metadata.uid: "node0"}
     said.status.qos_class = "Burstable"
     assert plan(said, [of], NOW).patch is None
@@ -198,3 +197,11 @@ def test_a_condition_keeps_its_time_while_it_keeps_its_status():
     ready = condition(patch, "Ready")
     assert ready["reason"] == "GuestNotRunning"
     assert ready["lastTransitionTime"] == "2025-01-01T00:00:00Z"
+
+
+def test_a_pod_that_only_names_the_machine_as_its_owner_counts_for_nothing():
+    vmi = machine(phase="Running")
+    own = pod(vmi, phase="Running", node="node0", running=True, ready=True)
+    other = pod(vmi, name="impostor", phase="Failed", node="node0")
+    assert plan(vmi, [other, own], NOW) == plan(vmi, [own], NOW)
+    assert plan(machine(phase="Pending"), [other], NOW).create_pod

@@ -4,6 +4,7 @@ The mutating webhook writes most of it into the object when that is made, but te
 of before, say less; whoever asks here need not know.
 """
 
+import hashlib
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -18,6 +19,10 @@ DEFAULT_GRACE_SECONDS = 30
 LONGEST_HOST_NAME = 63
 MOST_SOCKETS = 2**32 - 1
 """What the field can hold; admission refuses far fewer."""
+_LONGEST_POD_NAME = 63
+_SUFFIX_LENGTH = 5
+_LETTERS = "bcdfghjklmnpqrstvwxz2456789"
+"""What generated names end in: no vowels, so no words (Kubernetes' rand.String)."""
 _DEFAULT_MEMORY = parse("128Mi")
 
 
@@ -76,3 +81,18 @@ def grace_seconds(spec: Spec) -> int:
     """How long the guest may take to shut down once it is told to."""
     seconds = spec.termination_grace_period_seconds
     return DEFAULT_GRACE_SECONDS if seconds is None else max(0, seconds)
+
+
+def pod_name(vmi: VirtualMachineInstance) -> str:
+    """``virt-launcher-<name>-xxxxx``, as the server would make it of KubeVirt's generateName.
+
+    The suffix follows from the machine's uid: a creation that is repeated because its answer was
+    lost finds the pod that is there, and never makes a second one of the same machine.  By it the
+    node knows the machine's own pod from others that name the machine as their owner.
+    """
+    number = int.from_bytes(hashlib.sha256(vmi.metadata.uid.encode()).digest()[:8])
+    suffix = ""
+    for _ in range(_SUFFIX_LENGTH):
+        number, letter = divmod(number, len(_LETTERS))
+        suffix += _LETTERS[letter]
+    return f"virt-launcher-{vmi.metadata.name}-"[: _LONGEST_POD_NAME - _SUFFIX_LENGTH] + suffix

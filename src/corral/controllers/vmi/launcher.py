@@ -14,7 +14,14 @@ import msgspec
 from corral import __version__
 from corral.api.images import pull_policy
 from corral.api.kinds.domain import Resources
-from corral.api.kinds.machine import COMPUTE, grace_seconds, guest_memory, host_name, processors
+from corral.api.kinds.machine import (
+    COMPUTE,
+    grace_seconds,
+    guest_memory,
+    host_name,
+    pod_name,
+    processors,
+)
 from corral.api.kinds.vmi import VirtualMachineInstance
 from corral.api.kinds.volumes import ContainerDisk
 from corral.api.object import Document, Quantity
@@ -51,9 +58,6 @@ _DISK_REQUESTS = {"cpu": "1m", "memory": "1M"}
 _DISK_LIMITS = {"cpu": "10m", "memory": "40M"}
 
 _LONGEST_LABEL = 63
-_SUFFIX_LENGTH = 5
-_LETTERS = "bcdfghjklmnpqrstvwxz2456789"
-"""What generated names end in: no vowels, so no words (Kubernetes' rand.String)."""
 _OBSERVED = frozenset(
     {
         "kubevirt.io/latest-observed-api-version",
@@ -105,20 +109,6 @@ def pod_for(vmi: VirtualMachineInstance, *, cpu_ratio: int = CPU_RATIO) -> Docum
             field: value for field, value in pod_spec.items() if value not in (None, "", [], {})
         },
     }
-
-
-def pod_name(vmi: VirtualMachineInstance) -> str:
-    """``virt-launcher-<name>-xxxxx``, as the server would make it of KubeVirt's generateName.
-
-    The suffix follows from the machine's uid: a creation that is repeated because its answer was
-    lost finds the pod that is there, and never makes a second one of the same machine.
-    """
-    number = int.from_bytes(hashlib.sha256(vmi.metadata.uid.encode()).digest()[:8])
-    suffix = ""
-    for _ in range(_SUFFIX_LENGTH):
-        number, letter = divmod(number, len(_LETTERS))
-        suffix += _LETTERS[letter]
-    return f"virt-launcher-{vmi.metadata.name}-"[: _LONGEST_LABEL - _SUFFIX_LENGTH] + suffix
 
 
 def compute_resources(

@@ -13,12 +13,12 @@ import msgspec
 from lightkube.models.core_v1 import Pod, PodCondition
 
 from corral.api.conditions import remove_condition, set_condition
-from corral.api.kinds.machine import COMPUTE
+from corral.api.kinds.machine import COMPUTE, pod_name
 from corral.api.kinds.vmi import FINAL_PHASES, FINALIZER, VirtualMachineInstance
-from corral.api.object import Condition, Document
+from corral.api.object import Condition, Document, Key
 from corral.api.time import rfc3339
 from corral.controllers.vmi.launcher import NODE_NAME
-from corral.reconcile.objects import is_going, uid_of
+from corral.reconcile.objects import is_going, key_of, uid_of
 
 IMAGE_REASONS = frozenset(
     {"ErrImagePull", "ImagePullBackOff", "ErrImageNeverPull", "InvalidImageName"}
@@ -54,7 +54,7 @@ def plan(
 
     ``create_error`` says why its pod could not be made a moment ago.
     """
-    pod = current(pods)
+    pod = current(vmi, pods)
     if pod is None and vmi.status.phase in _UNPLACED and not is_going(vmi) and not create_error:
         return Plan(create_pod=True)
     phase = next_phase(vmi, pod)
@@ -70,13 +70,10 @@ def plan(
     )
 
 
-def current(pods: Sequence[Pod]) -> Pod | None:
-    """The pod that counts: one that stays rather than one that goes, then the newest."""
-    return max(
-        pods,
-        key=lambda pod: (not is_going(pod), str(pod.metadata and pod.metadata.creationTimestamp)),
-        default=None,
-    )
+def current(vmi: VirtualMachineInstance, pods: Iterable[Pod]) -> Pod | None:
+    """The machine's own pod: others may name it as their owner, and count for nothing."""
+    own = Key(vmi.metadata.namespace, pod_name(vmi))
+    return next((pod for pod in pods if key_of(pod) == own), None)
 
 
 def next_phase(vmi: VirtualMachineInstance, pod: Pod | None) -> str:
