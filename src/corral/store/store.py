@@ -220,7 +220,7 @@ class Store:
         if not self._busy:  # not at once: whoever is ready in this turn of the loop comes along
             self._busy = True
             loop.call_soon(self._commit)
-        return write.done
+        return asyncio.shield(write.done)  # others may wait for it, too: see durable()
 
     def _commit(self) -> None:
         batch, self._staged = self._staged, []
@@ -228,21 +228,23 @@ class Store:
         rows = [write.row() for write in batch]
         forget = [revision for event in past for revision in obsolete(event)]
         compacted = past[-1].revision if past else self._memory.compacted
-        job = partial(self._log.append, rows, forget, compacted)
+        job = partial(self._append, rows, forget, compacted)
+        settle = partial(self._settle, batch, len(past))
         if self._executor is None:
-            try:
-                job()
-            except ApiError as refusal:
-                self._settle(batch, len(past), refusal)
-            else:
-                self._settle(batch, len(past), None)
-            return
-        done = asyncio.get_running_loop().run_in_executor(self._executor, job)
-        done.add_done_callback(
-            lambda done: self._settle(batch, len(past), done.exception()),
-        )
+            settle(job())
+        else:
+            done = asyncio.get_running_loop().run_in_executor(self._executor, job)
+            done.add_done_callback(lambda done: settle(done.result()))
 
-    def _settle(self, batch: list[_Write], past: int, error: BaseException | None) -> None:
+    def _append(self, rows: list[Row], forget: list[int], compacted: int) -> Exception | None:
+        """Commit, on the store's thread; why it failed, or None."""
+        try:
+            self._log.append(rows, forget, compacted)
+        except Exception as error:  # noqa: BLE001 - whatever it is, those who wait are told
+            return error
+        return None
+
+    def _settle(self, batch: list[_Write], past: int, error: Exception | None) -> None:
         """A commit has ended: show it to readers, or take back all that was built on it."""
         try:
             if error is not None:
@@ -254,8 +256,9 @@ class Store:
             self._busy = bool(self._staged)
             if self._staged:
                 self._commit()
-            elif self._idle is not None and not self._idle.done():
+            elif self._idle is not None:
                 self._idle.set_result(None)
+                self._idle = None
 
     def _show(self, batch: list[_Write]) -> None:
         self._fault = ""
@@ -266,8 +269,7 @@ class Store:
             if self._latest.get(address) is write:
                 del self._latest[address]
             events[record.kind].append(self._memory.apply(record, deleted=write.deleted))
-            if not write.done.done():  # whoever waited may have gone away
-                write.done.set_result(record)
+            write.done.set_result(record)
         if self._reached is not None:
             self._reached.set_result(None)
             self._reached = None
@@ -275,14 +277,13 @@ class Store:
             for watch in tuple(self._watches[kind]):
                 watch.tell(changes)
 
-    def _fail(self, batch: list[_Write], error: BaseException) -> None:
+    def _fail(self, batch: list[_Write], error: Exception) -> None:
         self._fault = str(error)
         failed, self._staged = batch + self._staged, []
         self._latest.clear()
         kind = type(error) if isinstance(error, ApiError) else InternalError
         for write in failed:
-            if not write.done.done():
-                write.done.set_exception(kind(str(error)))
+            write.done.set_exception(kind(str(error)))
 
     # ------------------------------------------------------------ maintenance
 
@@ -330,8 +331,8 @@ class Store:
 
     async def _quiet(self) -> None:
         while self._busy:
-            self._idle = asyncio.get_running_loop().create_future()
-            await self._idle
+            self._idle = self._idle or asyncio.get_running_loop().create_future()
+            await asyncio.shield(self._idle)
 
     async def close(self) -> None:
         """Commit what is staged, end every watch, close the file."""

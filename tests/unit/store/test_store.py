@@ -1,11 +1,12 @@
 """Tests of the store against a plain model, and of its promises one by one."""
 
+import asyncio
 import sqlite3
 import time
 
 import pytest
 
-from corral.api.errors import Gone, StorageFull, Unavailable
+from corral.api.errors import Gone, InternalError, StorageFull, Unavailable
 from corral.api.object import Key
 from corral.store import Log, LogError, Store
 from corral.store.store import Retention
@@ -216,6 +217,37 @@ async def test_a_cancelled_writer_does_not_disturb_the_others(store):
     gone.cancel()
     await kept
     assert store.get(KIND, key("a")) is not None
+
+
+async def test_a_writer_that_leaves_takes_nobody_along(store):
+    gone = store.write(KIND, key("a"), thing("a"))
+    waiting = asyncio.ensure_future(store.durable(store.latest(KIND, key("a"))))
+    await asyncio.sleep(0)
+    gone.cancel()
+    assert (await waiting).key == key("a")
+
+
+@pytest.mark.parametrize("threaded", [True, False])
+async def test_a_commit_that_fails_in_any_way_fails_its_writes_alone(monkeypatch, threaded):
+    store = Store(Log(None), threaded=threaded)
+
+    def fail(*_args):
+        raise OverflowError("a number is too large")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(store._log, "append", fail)
+        with pytest.raises(InternalError, match="too large"):
+            await write(store, "a")
+    await write(store, "b")
+    assert store.count(KIND) == 1
+    await store.close()
+
+
+async def test_all_who_wait_for_the_store_to_be_quiet_are_told(tmp_path):
+    store = Store.open(tmp_path / "store.db")
+    pending = store.write(KIND, key("a"), thing("a"))
+    await asyncio.gather(store.tidy(), store.tidy(), store.close())
+    assert pending.done()
 
 
 async def test_durable_waits_for_what_is_on_its_way(store):
