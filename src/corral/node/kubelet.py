@@ -14,6 +14,7 @@ from starlette.routing import Route, WebSocketRoute
 from starlette.websockets import WebSocket
 
 from corral.api.errors import ApiError, BadRequest, NotFound
+from corral.api.kinds.machine import COMPUTE
 from corral.api.object import Key
 from corral.node.console import Consoles
 from corral.node.hypervisor import GuestError
@@ -48,7 +49,7 @@ class Kubelet:
         machine = self._of_pod(key)
         if machine is None:
             raise NotFound(f'the machine of pod "{key.name}" is not on this node')
-        if container != "compute":
+        if container != COMPUTE:
             return PlainTextResponse("")  # the others have nothing to say
         wish = _Wish(request.query_params)
         if wish.previous:

@@ -6,13 +6,11 @@ import msgspec
 from lightkube.models.core_v1 import Container, Pod
 
 from corral.api.conditions import set_condition
+from corral.api.kinds.machine import COMPUTE
 from corral.api.object import Document
 from corral.api.quantity import parse
 from corral.node.facts import Facts, State, Trouble
 from corral.node.record import Outcome
-
-COMPUTE = "compute"
-"""The container that stands for the machine; ``volume<name>`` stands for a containerDisk."""
 
 _UNPAUSED = "kubevirt.io/virtual-machine-unpaused"
 

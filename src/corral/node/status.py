@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from corral.api.conditions import get_condition, remove_condition, set_condition
+from corral.api.kinds.machine import guest_memory, processors
 from corral.api.kinds.networks import Interface
 from corral.api.kinds.vmi import FINAL_PHASES, VirtualMachineInstance
 from corral.api.object import Document
@@ -69,18 +70,11 @@ def _phase_history(vmi: VirtualMachineInstance, phase: str, now: str) -> Documen
 
 def _running_facts(vmi: VirtualMachineInstance) -> Document:
     domain = vmi.spec.domain
-    cpu = domain.cpu
-    topology = {
-        "sockets": (cpu.sockets if cpu is not None else 0) or 1,
-        "cores": (cpu.cores if cpu is not None else 0) or 1,
-        "threads": (cpu.threads if cpu is not None else 0) or 1,
-    }
-    facts: Document = {"currentCPUTopology": topology}
+    facts: Document = {"currentCPUTopology": processors(domain)._asdict()}
     if domain.machine is not None and domain.machine.type:
         facts["machine"] = {"type": domain.machine.type}
-    if domain.memory is not None and domain.memory.guest is not None:
-        amounts = ("guestAtBoot", "guestCurrent", "guestRequested")
-        facts["memory"] = dict.fromkeys(amounts, domain.memory.guest)
+    amounts = ("guestAtBoot", "guestCurrent", "guestRequested")
+    facts["memory"] = dict.fromkeys(amounts, str(guest_memory(domain)))
     return facts
 
 

@@ -7,7 +7,6 @@ project's reference package.
 import ipaddress
 import re
 from dataclasses import dataclass
-from typing import Literal
 
 from corral.node.images.error import INVALID_IMAGE_NAME, ImageError
 
@@ -83,12 +82,6 @@ def parse(text: str) -> Reference:
     if text.endswith(("@", ":")) or ":@" in text:
         raise _invalid(text, "nothing follows its last separator")
     return Reference(registry, repository, tag or ("" if digest else "latest"), digest)
-
-
-def default_policy(text: str) -> Literal["Always", "IfNotPresent"]:
-    """The imagePullPolicy of an image that has none: what may have moved is asked for again."""
-    reference = parse(text)
-    return "Always" if reference.version == "latest" else "IfNotPresent"
 
 
 def _split_tag(name: str) -> tuple[str, str]:

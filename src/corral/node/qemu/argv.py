@@ -5,7 +5,7 @@ time and attack surface.  QEMU stays when the guest powers off or panics (``-act
 manager finds out how it ended even if it was away at that moment.
 """
 
-from corral.api.quantity import parse
+from corral.api.kinds.machine import guest_memory, processors
 from corral.node.qemu.devices import DEVICES
 from corral.node.qemu.devices.disks import needs_usb as disks_need_usb
 from corral.node.qemu.devices.inputs import needs_usb as inputs_need_usb
@@ -46,7 +46,7 @@ def argv(domain: Domain, *, program: str = QEMU) -> list[str]:
         "-smp",
         _topology(domain),
         "-m",
-        f"{-(-memory_bytes(domain) // 1024)}K",
+        f"{-(-_memory_bytes(domain) // 1024)}K",
         "-rtc",
         "base=utc",
         "-action",
@@ -68,27 +68,14 @@ def argv(domain: Domain, *, program: str = QEMU) -> list[str]:
     return arguments
 
 
-def memory_bytes(domain: Domain) -> int:
-    """The guest's memory: ``memory.guest``, else what the instance requests, else its limit."""
-    spec = domain.vmi.spec.domain
-    resources = spec.resources
-    amount = spec.memory.guest if spec.memory is not None else None
-    if amount is None and resources is not None:
-        amount = resources.requests.get("memory", resources.limits.get("memory"))
-    return parse(amount if amount is not None else "128Mi").rounded_up()
-
-
-def topology(domain: Domain) -> tuple[int, int, int]:
-    """Sockets, cores and threads, each at least 1."""
-    cpu = domain.vmi.spec.domain.cpu
-    if cpu is None:
-        return 1, 1, 1
-    return cpu.sockets or 1, cpu.cores or 1, cpu.threads or 1
+def _memory_bytes(domain: Domain) -> int:
+    return guest_memory(domain.vmi.spec.domain).rounded_up()
 
 
 def _topology(domain: Domain) -> str:
-    sockets, cores, threads = topology(domain)
-    return f"{sockets * cores * threads},sockets={sockets},cores={cores},threads={threads}"
+    layout = processors(domain.vmi.spec.domain)
+    sockets, cores, threads = layout
+    return f"{layout.total},sockets={sockets},cores={cores},threads={threads}"
 
 
 def _machine(domain: Domain) -> str:
@@ -103,7 +90,7 @@ def _machine(domain: Domain) -> str:
 def _accelerator(domain: Domain) -> str:
     if domain.accelerator is Accelerator.KVM:
         return "kvm"
-    share = memory_bytes(domain) // _MIB // _TRANSLATION_SHARE
+    share = _memory_bytes(domain) // _MIB // _TRANSLATION_SHARE
     return f"tcg,tb-size={max(_TRANSLATION_MIB, share)}"
 
 

@@ -11,13 +11,13 @@ from dataclasses import dataclass
 
 import msgspec
 
+from corral.api.kinds.machine import host_name
 from corral.api.kinds.vmi import VirtualMachineInstance
 from corral.api.kinds.volumes import CloudInitNoCloud, ObjectName, Volume
 from corral.node.volumes import seed
 from corral.node.volumes.source import Disk, VolumeContext, failed
 
 _LABEL = "cidata"
-_LONGEST_HOSTNAME = 63
 _KEYS = {"userData": ("userdata", "userData"), "networkData": ("networkdata", "networkData")}
 
 
@@ -93,11 +93,5 @@ def meta_data(vmi: VirtualMachineInstance) -> bytes:
     """Who the machine is; a new instance-id is what makes cloud-init act as on a first boot."""
     firmware = vmi.spec.domain.firmware
     identity = firmware.uuid if firmware and firmware.uuid else vmi.metadata.uid
-    facts = {"instance-id": identity, "local-hostname": hostname(vmi)}
+    facts = {"instance-id": identity, "local-hostname": host_name(vmi)}
     return msgspec.json.encode(facts)
-
-
-def hostname(vmi: VirtualMachineInstance) -> str:
-    """``spec.hostname``, or the name up to its first dot, as long as a host name may be."""
-    name = vmi.spec.hostname or vmi.metadata.name.partition(".")[0]
-    return name[:_LONGEST_HOSTNAME].rstrip("-")

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from corral.node.images.error import ImageError
-from corral.node.images.reference import default_policy, is_loopback, parse
+from corral.node.images.reference import is_loopback, parse
 
 DIGEST = "sha256:" + "0123456789abcdef" * 4
 
@@ -66,15 +66,6 @@ def test_any_text_is_read_or_refused(text):
 def test_a_digest_wins_over_a_tag():
     assert parse(f"a:1@{DIGEST}").version == DIGEST
     assert parse("a:1").version == "1"
-
-
-@pytest.mark.parametrize(
-    ("text", "policy"),
-    [("a", "Always"), ("a:latest", "Always"), ("a:1", "IfNotPresent"),
-     (f"a@{DIGEST}", "IfNotPresent")],
-)  # fmt: skip
-def test_what_may_move_is_asked_for_again(text, policy):
-    assert default_policy(text) == policy
 
 
 @pytest.mark.parametrize(

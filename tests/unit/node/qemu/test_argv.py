@@ -8,7 +8,7 @@ import pytest
 
 from corral.api.kinds.vmi import VirtualMachineInstance
 from corral.node.hypervisor import Drive
-from corral.node.qemu.argv import SANDBOX, argv, memory_bytes
+from corral.node.qemu.argv import SANDBOX, argv
 from corral.node.qemu.domain import Accelerator, Domain, Handles
 
 UID = "0b7d6a4e-5a3f-4f3c-9d55-0c1f6f0a1b2c"
@@ -89,7 +89,7 @@ def test_memory_is_exact(resources, expected):
 
 def test_memory_of_an_instance_that_names_all_three_is_what_the_guest_sees():
     spec = {"memory": {"guest": "64Mi"}, "resources": {"requests": {"memory": "1Gi"}}}
-    assert memory_bytes(domain(spec)) == 64 * 1024 * 1024
+    assert value(argv(domain(spec)), "-m") == "65536K"
 
 
 def test_emulation_gets_a_translation_cache_that_fits_the_guest():
@@ -115,6 +115,11 @@ def test_kvm_passes_the_host_processor_unless_a_model_is_named():
 def test_topology_defaults_to_one_of_each():
     assert value(argv(domain({"cpu": {"cores": 2}})), "-smp") == "2,sockets=1,cores=2,threads=1"
     assert value(argv(domain()), "-smp") == "1,sockets=1,cores=1,threads=1"
+
+
+def test_a_cpu_limit_counts_as_sockets_where_there_is_no_topology():
+    limited = domain({"cpu": {"model": "host-model"}, "resources": {"limits": {"cpu": "1500m"}}})
+    assert value(argv(limited), "-smp") == "2,sockets=2,cores=1,threads=1"
 
 
 OVERLAY = Drive(

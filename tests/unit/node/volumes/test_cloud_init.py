@@ -90,10 +90,6 @@ async def test_a_seed_is_a_snapshot(context):
     assert read_iso(disk.path)[1]["user-data"] == b"first"
 
 
-@pytest.mark.parametrize(
-    ("name", "own", "expected"),
-    [("web", "", "web"), ("web", "db", "db"), ("a.b.c", "", "a"), (f"{'x' * 62}-y", "", "x" * 62)],
-)
-def test_the_hostname(vmi, name, own, expected):
-    vmi.metadata.name, vmi.spec.hostname = name, own
-    assert cloud_init.hostname(vmi) == expected
+def test_the_host_name_is_the_first_part_of_the_machines(vmi):
+    vmi.metadata.name = "web.one"
+    assert json.loads(cloud_init.meta_data(vmi))["local-hostname"] == "web"

@@ -3,6 +3,7 @@
 The guest gets 10.0.2.15 by DHCP and reaches what its host reaches.  Nothing reaches the guest.
 """
 
+from corral.api.kinds.machine import host_name
 from corral.node.addresses import USER_NETWORK, mac
 from corral.node.qemu.devices.boot import boot_indexes
 from corral.node.qemu.domain import Domain, device, option
@@ -29,7 +30,7 @@ def interfaces(domain: Domain) -> list[str]:
             id=f"net{index}",
             net=ranges.get(interface.name, USER_NETWORK),
             ipv6=False,
-            hostname=spec.hostname or domain.vmi.metadata.name,
+            hostname=host_name(domain.vmi),
         )
         arguments += device(
             _DRIVERS.get(interface.model, interface.model),
