@@ -123,7 +123,7 @@ async def _page(store: Store, call: Call, selector: Selector) -> Page:
     token = call.query.get("continue", "")
     start = None
     if token:
-        revision, start = _resume(call, token)
+        revision, start = _resume(store, call, token)
     else:
         revision = await _revision(store, call, limit)
     records = _at(store, call, revision, start) if revision > 0 else newest(store, call, selector)
@@ -153,10 +153,12 @@ def _at(store: Store, call: Call, revision: int, start: Key | None) -> list[Reco
         raise _expired(start) from None
 
 
-def _resume(call: Call, token: str) -> tuple[int, Key]:
+def _resume(store: Store, call: Call, token: str) -> tuple[int, Key]:
     if call.query.get("resourceVersion", "") not in ("", "0"):
         raise BadRequest("specifying resource version is not allowed when using continue")
     found = Continue.read(token)
+    if found.revision > store.revision:
+        raise BadRequest("continue key is not valid: it is of a revision that is yet to come")
     return found.revision, found.key
 
 

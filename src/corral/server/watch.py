@@ -18,6 +18,8 @@ from corral.server.rest import Rest
 from corral.store import Event, Record, Store, Watch
 
 BOOKMARK_SECONDS = 60.0
+PIECE = 256
+"""Objects of a streamed list that are sent at once."""
 _SHORTEST_SECONDS = 1800
 """A watch without ``timeoutSeconds`` ends after this, or up to twice as late: not all at once."""
 
@@ -98,8 +100,10 @@ async def _stream(
         yield frames.error(gone)
         return
     try:
-        if first := frames.initial(present):
-            yield first
+        for start in range(0, len(present), PIECE):
+            if piece := frames.initial(present[start : start + PIECE]):
+                yield piece
+            await asyncio.sleep(0)  # a long list lets others have their turn
         if asked.end_of_initial:
             yield frames.bookmark(since, end_of_initial=True)
         async for piece in _changes(store, changes, frames, asked, end):
@@ -112,14 +116,20 @@ async def _changes(
     store: Store, changes: Watch, frames: "Frames", asked: Wanted, end: float
 ) -> AsyncGenerator[bytes, None]:
     clock = asyncio.get_running_loop().time
-    while (left := end - clock()) > 0 and not changes.finished:
-        events = await changes.take(min(left, BOOKMARK_SECONDS))
-        if events:
-            if chunk := frames.changes(events):
-                yield chunk
-        elif asked.bookmarks and not changes.ended:
-            # nothing waits, so all that is committed was told, or is of no concern here
-            yield frames.bookmark(max(store.revision, asked.since or 0))
+    bookmark = clock() + BOOKMARK_SECONDS if asked.bookmarks else end
+    while (now := clock()) < end and not changes.finished:
+        if now >= bookmark:
+            yield frames.bookmark(_told(store, changes, asked))
+            bookmark = now + BOOKMARK_SECONDS
+        events = await changes.take(max(0, min(end, bookmark) - now))
+        if piece := frames.changes(events):
+            yield piece
+
+
+def _told(store: Store, changes: Watch, asked: Wanted) -> int:
+    """Up to which revision a watcher knows all that concerns it."""
+    waits = changes.next_revision
+    return max(store.revision, asked.since or 0) if waits is None else waits - 1
 
 
 class Frames:

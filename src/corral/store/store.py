@@ -149,12 +149,8 @@ class Store:
         """
         self._require(since)
         watches = self._watches[kind]
-        watch = Watch(
-            self._memory.table(kind).since(since),
-            namespace=namespace,
-            name=name,
-            on_close=watches.discard,
-        )
+        watch = Watch(since, namespace=namespace, name=name, on_close=watches.discard)
+        watch.tell(self._memory.table(kind).since(since))
         watches.add(watch)
         if self._closed:
             watch.close()
@@ -250,7 +246,7 @@ class Store:
             if error is not None:
                 self._fail(batch, error)
             else:
-                self._memory.forget(past)
+                self._forget(past)
                 self._show(batch)
         finally:  # whatever goes wrong in telling, the next commit must not wait for it
             self._busy = bool(self._staged)
@@ -259,6 +255,13 @@ class Store:
             elif self._idle is not None:
                 self._idle.set_result(None)
                 self._idle = None
+
+    def _forget(self, count: int) -> None:
+        """Move the window on, and end the watches that have fallen behind it."""
+        self._memory.forget(count)
+        for watches in self._watches.values() if count else ():
+            for watch in tuple(watches):
+                watch.forget(self._memory.compacted)
 
     def _show(self, batch: list[_Write]) -> None:
         self._fault = ""

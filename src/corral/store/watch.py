@@ -1,54 +1,57 @@
 """What one watcher has still to be told."""
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Sequence
 
 from corral.store.record import Event
 
-QUEUE_LIMIT = 20_000
-"""Changes that may wait for one watcher.  They are shared, so this bounds time, not memory."""
+MOST = 256
+"""Changes that are taken at once: to tell more would keep others waiting."""
 
 
 class Watch:
-    """The changes of one kind after a revision, in order; close it when done.
+    """The changes of one kind after the revision ``since``, in order; close it when done.
 
     With a namespace or a name only changes there wake the watcher: the others cost it nothing.
-
-    A watcher that lags more than ``limit`` changes is cut off rather than fed from memory for ever:
-    it lists again.  ``ended`` tells that no more will come.
+    What waits is shared with the store's window.  A watcher that lags so far that the window has
+    forgotten what it should hear next is cut off: it lists again.  ``ended`` tells that no more
+    will come.
     """
 
     def __init__(
         self,
-        backlog: list[Event],
+        since: int,
         *,
         namespace: str = "",
         name: str = "",
-        limit: int = QUEUE_LIMIT,
         on_close: Callable[["Watch"], None],
     ) -> None:
         self.ended = False
+        self._since = since
         self._namespace = namespace
         self._name = name
-        self._limit = limit + len(backlog)
-        self._waiting: list[Event] = []
+        self._waiting: deque[Event] = deque()
         self._wake: asyncio.Future[None] | None = None
         self._on_close = on_close
-        self.tell(backlog)
 
     def tell(self, events: Sequence[Event]) -> None:
         """Add changes; called by the store alone."""
+        if events and events[0].revision <= self._since:  # asked for the future
+            events = [event for event in events if event.revision > self._since]
         if self._namespace:
             events = [event for event in events if event.record.key.namespace == self._namespace]
         if self._name:
             events = [event for event in events if event.record.key.name == self._name]
-        if not events:
-            return
-        if len(self._waiting) + len(events) > self._limit:
+        if events:
+            self._waiting.extend(events)
+            self._rouse()
+
+    def forget(self, compacted: int) -> None:
+        """End it if what it should hear next has left the window; called by the store alone."""
+        if self._waiting and self._waiting[0].revision <= compacted:
+            self._waiting.clear()
             self.close()
-            return
-        self._waiting.extend(events)
-        self._rouse()
 
     def close(self) -> None:
         """Stop: what waits can still be taken, nothing is added any more."""
@@ -66,9 +69,16 @@ class Watch:
         """Whether it has ended and all of it was taken."""
         return self.ended and not self._waiting
 
+    @property
+    def next_revision(self) -> int | None:
+        """The revision of the first change that waits; None when all is taken."""
+        return self._waiting[0].revision if self._waiting else None
+
     async def take(self, seconds: float) -> list[Event]:
-        """All changes that are ready; waits at most ``seconds`` for the first, then answers []."""
-        if not self._waiting and not self.ended:
+        """At most ``MOST`` changes; waits up to ``seconds`` for the first, then answers []."""
+        if self._waiting:
+            await asyncio.sleep(0)  # a watcher that never has to wait lets others have their turn
+        elif not self.ended:
             loop = asyncio.get_running_loop()
             self._wake = loop.create_future()
             timer = loop.call_later(seconds, self._rouse)
@@ -77,5 +87,4 @@ class Watch:
             finally:
                 timer.cancel()
                 self._wake = None
-        ready, self._waiting = self._waiting, []
-        return ready
+        return [self._waiting.popleft() for _ in range(min(MOST, len(self._waiting)))]

@@ -179,3 +179,10 @@ def test_a_continue_token_is_read_back(namespace, name, revision):
 def test_any_other_token_is_a_bad_request(token):
     with pytest.raises(BadRequest):
         Continue.read(token)
+
+
+async def test_a_token_of_a_revision_that_never_was_is_refused(ask):
+    forged = Continue.after(Key("default", "a"), 10**9).encode()
+    refused = await ask("GET", f"{MAPS}?limit=1&continue={forged}")
+    assert refused.status == 400
+    assert "continue key is not valid" in refused["message"]

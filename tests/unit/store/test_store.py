@@ -101,16 +101,37 @@ async def test_a_watch_of_one_name_sleeps_through_the_others(store):
     watch.close()
 
 
-async def test_a_watcher_that_does_not_listen_is_cut_off_and_others_are_not(store):
+async def test_a_watcher_that_the_window_leaves_behind_is_cut_off_and_others_are_not():
+    store = Store(Log(None), threaded=False, retention=Retention(changes=3))
     slow, quick = store.watch(KIND, 0), store.watch(KIND, 0)
-    slow._limit = 3
     for number in range(5):
+        assert not slow.ended or number == 4
         await write(store, f"n{number}")
         await quick.take(1)
     assert slow.ended
+    assert slow.finished, "nothing may be kept alive for it"
     assert not quick.ended
-    assert len(await slow.take(1)) == 3
     quick.close()
+    await store.close()
+
+
+async def test_a_watch_from_the_future_tells_nothing_before_it(store):
+    watch = store.watch(KIND, 2)
+    await asyncio.gather(*(store.write(KIND, key(name), thing(name)) for name in "abc"))
+    assert [event.revision for event in await watch.take(1)] == [3]
+    watch.close()
+
+
+async def test_many_changes_are_taken_piece_by_piece_while_others_get_their_turn(store):
+    await asyncio.gather(*(store.write(KIND, key(f"{n}"), thing(f"{n}")) for n in range(600)))
+    watch = store.watch(KIND, 0)
+    turns = []
+    asyncio.get_running_loop().call_soon(turns.append, 1)
+    sizes = [len(await watch.take(1)) for _ in range(3)]
+    assert turns
+    assert sum(sizes) == 600
+    assert max(sizes) <= 256
+    watch.close()
 
 
 async def test_what_is_forgotten_is_gone_for_watches_and_lists_but_not_the_state():
