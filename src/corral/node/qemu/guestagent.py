@@ -20,6 +20,8 @@ from corral.node.qemu.sockets import connect
 SECONDS = 5.0
 LONGEST_ANSWER = 256 * 1024
 LONGEST_TEXT = 256
+LONGEST_ADDRESS = 45
+"""Of an IPv6 address that ends in an IPv4 one (RFC 4291)."""
 MOST_INTERFACES = 64
 MOST_ADDRESSES = 32
 
@@ -140,9 +142,9 @@ def interfaces_of(answer: list[_Interface]) -> tuple[GuestInterface, ...]:
             name=_text(one.name),
             mac=_text(one.hardware_address).lower(),
             addresses=tuple(
-                address.ip_address
-                for address in one.ip_addresses[:MOST_ADDRESSES]
-                if _is_address(address.ip_address)
+                address
+                for told in one.ip_addresses[:MOST_ADDRESSES]
+                if (address := _address(told.ip_address))
             ),
         )
         for one in answer[:MOST_INTERFACES]
@@ -150,11 +152,18 @@ def interfaces_of(answer: list[_Interface]) -> tuple[GuestInterface, ...]:
     )
 
 
-def _is_address(text: str) -> bool:
+def _address(text: str) -> str:
+    """An address in its usual spelling; empty for what is none, or is good on its own link only.
+
+    The parser takes any text at all for the scope behind a ``%``.
+    """
+    if len(text) > LONGEST_ADDRESS or "%" in text:
+        return ""
     try:
-        return not ip_address(text).is_link_local
+        address = ip_address(text)
     except ValueError:
-        return False
+        return ""
+    return "" if address.is_link_local else str(address)
 
 
 def _text(value: object) -> str:

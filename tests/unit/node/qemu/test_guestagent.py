@@ -21,6 +21,8 @@ ANSWERS = {
                 {"ip-address": "10.0.2.15", "prefix": 24},
                 {"ip-address": "fe80::1", "prefix": 64},
                 {"ip-address": "<script>"},
+                {"ip-address": "2001:db8::1%\x1b[31m" + "x" * 100_000},
+                {"ip-address": "2001:DB8:0::2"},
             ],
         },
     ],
@@ -64,7 +66,9 @@ async def test_a_guest_introduces_itself(agent):
         os={"name": "Debian", "kernelRelease": "6.1", "id": "debian"},
         hostname="vm[2J",
         interfaces=(
-            GuestInterface(name="eth0", mac="02:aa:00:00:00:01", addresses=("10.0.2.15",)),
+            GuestInterface(
+                name="eth0", mac="02:aa:00:00:00:01", addresses=("10.0.2.15", "2001:db8::2")
+            ),
         ),
     )
 
