@@ -1,6 +1,10 @@
 """Network cards, each on a user network of QEMU's own: outbound traffic needs no privilege.
 
 The guest gets 10.0.2.15 by DHCP and reaches what its host reaches.  Nothing reaches the guest.
+
+That includes what listens on the host's loopback only: behind 10.0.2.2 QEMU connects to 127.0.0.1.
+Its library could refuse that (libslirp, disable_host_loopback), but QEMU offers no option for it;
+``restrict=on`` would take away every other connection too.
 """
 
 from corral.api.kinds.machine import host_name
