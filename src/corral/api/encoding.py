@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import msgspec
 
-from corral.api.errors import BadRequest
+from corral.api.errors import MOST_CAUSES, BadRequest, shortened
 from corral.api.object import Document
 
 DEEPEST: Final = 200
@@ -72,7 +72,7 @@ def decode_any(body: bytes) -> Any:
 
 
 def duplicate_keys(body: bytes) -> list[str]:
-    """Paths of the keys that one object of a JSON text holds twice, which decoding cannot show.
+    """Paths of the first keys that an object of a JSON text holds twice; decoding cannot show them.
 
     For strict field validation.  The text is one that ``decode_json`` has taken.
     """
@@ -80,14 +80,18 @@ def duplicate_keys(body: bytes) -> list[str]:
 
     def walk(value: Any, path: str) -> None:
         if isinstance(value, _Pairs):
-            found.extend(f"{path}.{key}".lstrip(".") for key in value.repeated)
+            room = MOST_CAUSES - len(found)
+            found.extend(f"{path}.{key}".lstrip(".") for key in value.repeated[:room])
             for key, inner in value.items():
-                walk(inner, f"{path}.{key}")
+                walk(inner, f"{path}.{shortened(key)}")
         elif isinstance(value, list):
             for index, inner in enumerate(value):
                 walk(inner, f"{path}[{index}]")
 
-    walk(json.loads(body, object_pairs_hook=_Pairs), "")
+    try:
+        walk(json.loads(body, object_pairs_hook=_Pairs), "")
+    except RecursionError:
+        raise BadRequest("json parse error: exceeded max depth") from None
     return found
 
 

@@ -23,20 +23,23 @@ The server raises these and turns them into a ``Status``; the client turns a ``S
 the same class, so ``except NotFound`` means the same on both sides of the wire.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from itertools import islice
+from typing import Any, ClassVar, Final
 
 MOST_CAUSES = 100
 """Faults of one document that are looked for and told: nobody reads more, and clients could make
 answers of them that are hundreds of times as large as what they sent."""
 LONGEST_ECHO = 200
 """Characters of a value that a message repeats."""
+LONGEST_MESSAGE = 1000
+"""Characters of what is said of one wrong field, and of the field's path."""
 
 
-def shortened(text: str) -> str:
+def shortened(text: str, most: int = LONGEST_ECHO) -> str:
     """A text of a client's as messages repeat it: no more than its beginning."""
-    return text if len(text) <= LONGEST_ECHO else f"{text[:LONGEST_ECHO]}..."
+    return text if len(text) <= most else f"{text[:most]}..."
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +49,32 @@ class Cause:
     field: str
     message: str
     reason: str = "FieldValueInvalid"
+
+
+UNCHECKED: Final = Cause(
+    "<nil>",
+    'Invalid value: "null": some validation rules were not checked because the object was invalid; '
+    "correct the existing errors to complete validation",
+)
+"""The last cause of a refusal that does not say all that is wrong, since that is not known."""
+
+
+def limited(causes: Iterable[Cause]) -> list[Cause]:
+    """The causes as a client is told them: short ones, and not too many.
+
+    Takes no more of them than that, so what makes them one by one stops there.
+    """
+    found = list(islice(causes, MOST_CAUSES + 1))
+    if len(found) > MOST_CAUSES:
+        found[MOST_CAUSES - 1 :] = [UNCHECKED]
+    return [
+        Cause(
+            shortened(cause.field, LONGEST_MESSAGE),
+            shortened(cause.message, LONGEST_MESSAGE),
+            cause.reason,
+        )
+        for cause in found
+    ]
 
 
 @dataclass(slots=True)

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from corral.api.errors import Cause, Details, Invalid
+from corral.api.errors import Cause, Details, Invalid, limited
 from corral.api.object import Document
 
 MOST_TOLD = 10
@@ -166,6 +166,7 @@ class Kind:
 
     def invalid(self, name: str, causes: Sequence[Cause]) -> Invalid:
         """The refusal of a document whose schema, metadata or native rules are broken."""
+        causes = limited(causes)
         told = [f"{cause.field}: {cause.message}" for cause in causes]
         whole = told[0] if len(told) == 1 else f"[{', '.join(told)}]"
         details = Details(name=name, group=self.group, kind=self.name, causes=tuple(causes))
@@ -176,10 +177,11 @@ class Kind:
         if self.webhook is None:
             return self.invalid(name, causes)
         webhook = self.webhook.create if creating else self.webhook.update
-        told = ", ".join(cause.message for cause in causes[:MOST_TOLD])
+        first = limited(causes[:MOST_TOLD])
+        told = ", ".join(cause.message for cause in first)
         if len(causes) > MOST_TOLD:
             told += f", and {len(causes) - MOST_TOLD} more validation errors"
-        details = Details(causes=tuple(causes[:MOST_TOLD]))
+        details = Details(causes=tuple(first))
         return Invalid(f'admission webhook "{webhook}" denied the request: {told}', details=details)
 
 

@@ -4,9 +4,10 @@ Messages are those of apimachinery's ValidateObjectMeta, so that people find the
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import chain
 from typing import Any
 
-from corral.api.errors import Cause
+from corral.api.errors import Cause, limited, shortened
 from corral.api.kind import Kind
 from corral.api.names import (
     label_faults,
@@ -18,8 +19,6 @@ from corral.api.object import Document
 
 LARGEST_ANNOTATIONS = 256 * 1024
 """Bytes that the keys and values of all annotations may have together."""
-LONGEST_GENERATED_BASE = 58
-"""Characters of a generateName that are kept, so that five more fit (63 in all)."""
 
 _OWNER_FIELDS = ("apiVersion", "kind", "name", "uid")
 _LABEL_NAMED = frozenset({("", "Namespace")})
@@ -29,23 +28,25 @@ _LABEL_NAMED = frozenset({("", "Namespace")})
 def check_metadata(kind: Kind, document: Document) -> list[Cause]:
     """What is wrong with the metadata of a document that is about to be stored."""
     metadata = document.get("metadata") or {}
-    return [
-        *_check_name(kind, metadata),
-        *_check_labels(metadata.get("labels") or {}, "metadata.labels"),
-        *_check_annotations(metadata.get("annotations") or {}),
-        *_check_owners(metadata.get("ownerReferences") or ()),
-        *_check_finalizers(metadata.get("finalizers") or ()),
-    ]
+    return limited(
+        chain(
+            _check_name(kind, metadata),
+            _check_labels(metadata.get("labels") or {}, "metadata.labels"),
+            _check_annotations(metadata.get("annotations") or {}),
+            _check_owners(metadata.get("ownerReferences") or ()),
+            _check_finalizers(metadata.get("finalizers") or ()),
+        )
+    )
 
 
 def check_labels(labels: Mapping[str, str], path: str) -> list[Cause]:
     """What is wrong with the labels at a path: also those of templates and selectors."""
-    return list(_check_labels(labels, path))
+    return limited(_check_labels(labels, path))
 
 
-def _invalid(path: str, value: object, faults: Iterable[str]) -> Iterable[Cause]:
+def _invalid(path: str, value: str, faults: Iterable[str]) -> Iterable[Cause]:
     for fault in faults:
-        yield Cause(path, f'Invalid value: "{value}": {fault}')
+        yield Cause(path, f'Invalid value: "{shortened(value)}": {fault}')
 
 
 def _check_name(kind: Kind, metadata: Mapping[str, Any]) -> Iterable[Cause]:
@@ -90,7 +91,9 @@ def _check_owners(owners: Iterable[Mapping[str, Any]]) -> Iterable[Cause]:
         if owner.get("controller"):
             controllers.append(owner)
     if len(controllers) > 1:
-        first, second = (f"{one.get('kind')}/{one.get('name')}" for one in controllers[:2])
+        first, second = (
+            shortened(f"{one.get('kind')}/{one.get('name')}") for one in controllers[:2]
+        )
         message = (
             "Invalid value: only one reference can have Controller set to true. "
             f'Found "true" in references for {first} and {second}'
@@ -108,4 +111,4 @@ def _check_finalizers(finalizers: Sequence[str]) -> Iterable[Cause]:
         yield from _invalid(path, finalizer, label_key_faults(finalizer))
     if "orphan" in finalizers and "foregroundDeletion" in finalizers:
         fault = "finalizer orphan and foregroundDeletion cannot be both set"
-        yield Cause(path, f"Invalid value: [{', '.join(finalizers)}]: {fault}")
+        yield Cause(path, f"Invalid value: [{shortened(', '.join(finalizers))}]: {fault}")

@@ -6,26 +6,20 @@ The texts of refusals are those of the real server (kube-openapi's validation of
 
 import re
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import cache
-from typing import Any, Final, Protocol
+from typing import Any, Protocol
 
 import msgspec
 
-from corral.api.errors import Cause
+from corral.api.errors import LONGEST_MESSAGE, MOST_CAUSES, UNCHECKED, Cause, shortened
 from corral.api.kind import Kind
 from corral.api.object import Document
 from corral.api.quantity import parse as parse_quantity
 from corral.api.time import parse_rfc3339
 from corral.api.types import schema_of
 
-__all__ = ["UNCHECKED", "Schema", "schema_for", "schema_of"]
-
-UNCHECKED: Final = Cause(
-    "<nil>",
-    'Invalid value: "null": some validation rules were not checked because the object was invalid; '
-    "correct the existing errors to complete validation",
-)
-"""The last cause of a refusal by a custom resource's schema: what else is wrong is not known."""
+__all__ = ["Schema", "schema_for", "schema_of"]
 
 _TYPES: Mapping[str, frozenset[type]] = {
     "string": frozenset({str}),
@@ -58,7 +52,7 @@ class Schema:
         self._root = _Compiler(native=native).compile(schema)
 
     def prune(self, document: Document) -> list[str]:
-        """Removes fields that the schema does not know, and answers their paths.
+        """Removes fields that the schema does not know, and answers the paths of the first ones.
 
         Nulls are removed too where a field cannot be null, but are nothing to speak of.
         """
@@ -67,11 +61,16 @@ class Schema:
         return unknown
 
     def check(self, document: Document) -> list[Cause]:
-        """What is wrong with a pruned document: types, missing fields, values out of bounds."""
-        causes: list[Cause] = []
-        self._root.check(document, "", causes)
-        if causes and not self.native:
-            causes.append(UNCHECKED)
+        """What is wrong with a pruned document: types, missing fields, values out of bounds.
+
+        It is not looked for more than can be told.  UNCHECKED comes last where more may be wrong:
+        of custom resources, whose further rules need the right types, that is known never.
+        """
+        causes = _Causes()
+        with suppress(_EnoughError):
+            self._root.check(document, "", causes)
+        if causes and (causes.full or not self.native):
+            causes += (UNCHECKED,)
         return causes
 
 
@@ -83,6 +82,23 @@ def schema_for(kind: Kind) -> Schema:
 @cache
 def _schema_for(view: type[msgspec.Struct], native: bool) -> Schema:  # noqa: FBT001 (a cache's key)
     return Schema(schema_of(view), native=native)
+
+
+class _EnoughError(Exception):
+    """So much is wrong that the rest need not be looked at."""
+
+
+class _Causes(list[Cause]):
+    """What has been found to be wrong; with one place left, finding ends."""
+
+    @property
+    def full(self) -> bool:
+        return len(self) >= MOST_CAUSES - 1
+
+    def append(self, cause: Cause) -> None:
+        super().append(cause)
+        if self.full:
+            raise _EnoughError
 
 
 class _Node(Protocol):
@@ -125,8 +141,7 @@ class _Scalar:
         if type(value) not in self.types:
             causes.append(_wrong_type(value, path, self.name))
             return
-        if self.tests:
-            causes += _failures(self.tests, value, path)
+        _run(self.tests, value, path, causes)
 
 
 class _Object:
@@ -147,7 +162,8 @@ class _Object:
             node = fields.get(name)
             if node is None:
                 gone.append(name)
-                unknown.append(f"{path}.{name}" if path else name)
+                if len(unknown) < MOST_CAUSES:
+                    unknown.append(shortened(f"{path}.{name}" if path else name, LONGEST_MESSAGE))
             elif inner is None:
                 gone.append(name)
             elif type(node) is not _Scalar:
@@ -224,8 +240,7 @@ class _List:
             return
         for index, inner in enumerate(value):
             self.items.check(inner, f"{path}[{index}]", causes)
-        if self.tests:
-            causes += _failures(self.tests, value, path)
+        _run(self.tests, value, path, causes)
 
 
 class _Compiler:
@@ -279,8 +294,10 @@ def _tests(schema: Mapping[str, Any]) -> tuple[_Test, ...]:
     return tuple(tests)
 
 
-def _failures(tests: tuple[_Test, ...], value: Any, path: str) -> list[Cause]:
-    return [cause for test in tests if (cause := test(value, path)) is not None]
+def _run(tests: tuple[_Test, ...], value: Any, path: str, causes: list[Cause]) -> None:
+    for test in tests:
+        if (cause := test(value, path)) is not None:
+            causes.append(cause)  # noqa: PERF401 (it may end the search)
 
 
 def _enumerated(values: list[Any]) -> _Test:
@@ -329,7 +346,7 @@ def _is_time(value: Any, path: str) -> Cause | None:
     try:
         parse_rfc3339(value)
     except ValueError:
-        text = f'must be of type date-time: "{value}"'
+        text = f"must be of type date-time: {_shown(value)}"
         return _invalid(value, path, text, "FieldValueTypeInvalid")
     return None
 
@@ -361,8 +378,7 @@ def _shown(value: Any) -> str:
     """A value as messages show it: strings in quotes, lists by how many they are."""
     if isinstance(value, list):
         return str(len(value))
-    text = f'"{value}"' if isinstance(value, str) else str(value).lower()
-    return text if len(text) <= 200 else f"{text[:200]}..."
+    return f'"{shortened(value)}"' if isinstance(value, str) else shortened(str(value).lower())
 
 
 def _is_quantity(schema: Mapping[str, Any]) -> bool:

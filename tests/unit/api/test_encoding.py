@@ -106,6 +106,17 @@ def test_keys_that_come_twice_are_found_with_their_paths():
     assert duplicate_keys(body) == ["kind", "spec.a", "spec.list[1].b"]
 
 
+def test_of_many_keys_that_come_twice_the_first_are_told():
+    twice = ",".join(f'"{number}":1,"{number}":2' for number in range(1000))
+    assert len(duplicate_keys(f"{{{twice}}}".encode())) == 100
+
+
+def test_a_key_that_comes_again_may_have_hidden_what_is_too_deep():
+    body = b'{"a":' + b"[" * 5000 + b"]" * 5000 + b',"a":1}'
+    with pytest.raises(BadRequest, match="exceeded max depth"):
+        duplicate_keys(body)
+
+
 @given(VALUES)
 def test_a_document_has_no_key_twice(value):
     assert duplicate_keys(json.dumps(value).encode()) == []

@@ -1,10 +1,12 @@
 """Kubernetes' rules for metadata, with the messages that the real server gives."""
 
+import json
 from typing import Any
 
 import pytest
 from hypothesis import given, strategies as st
 
+from corral.api.errors import MOST_CAUSES, UNCHECKED, Cause
 from corral.api.kinds import KINDS
 from corral.api.metadata import check_labels, check_metadata
 
@@ -28,7 +30,7 @@ def test_names_are_dns_subdomains(name):
 def test_other_names_are_refused(name):
     [(field, message)] = faults({"name": name})
     assert field == "metadata.name"
-    assert message.startswith(f'Invalid value: "{name}": ')
+    assert message.startswith(f'Invalid value: "{name[:200]}')
 
 
 def test_the_message_says_what_a_name_is():
@@ -111,6 +113,40 @@ def test_dependents_are_not_deleted_first_and_left_behind_at_once():
             ),
         )
     ]
+
+
+@pytest.mark.parametrize(
+    "metadata",
+    [
+        {"finalizers": ["-"] * 200_000},
+        {"finalizers": ["x" * 600_000]},
+        {"finalizers": ["orphan", "foregroundDeletion", *map(str, range(100_000))]},
+        {"labels": {f"-{number}": "-" for number in range(50_000)}},
+        {"labels": {"a": "-" * 600_000}},
+        {"annotations": {f"-{number}": "" for number in range(50_000)}},
+        {"annotations": {"-" * 600_000: ""}},
+        {"ownerReferences": [{}] * 50_000},
+        {"ownerReferences": [owner(name="x" * 600_000, controller=True)] * 2},
+        {"name": "-" * 600_000},
+    ],
+)
+def test_a_refusal_is_short_however_much_is_wrong(metadata):
+    row = KINDS.by_kind("", "ConfigMap")
+    assert row is not None
+    causes = check_metadata(row, {"metadata": {"name": "x", **metadata}})
+    assert 1 <= len(causes) <= MOST_CAUSES
+    assert (causes[-1] == UNCHECKED) is (len(causes) == MOST_CAUSES)
+    refusal = row.invalid("x", causes)
+    assert len(json.dumps(refusal.status())) < 150_000
+
+
+def test_whoever_finds_too_much_wrong_is_told_short():
+    causes = [Cause("x" * 10_000, "y" * 10_000)] * 1000
+    sets = KINDS.by_kind("kubevirt.io", "VirtualMachineInstanceReplicaSet")
+    assert sets is not None
+    for refusal in (sets.invalid("x", causes), sets.denied("x", causes, creating=True)):
+        assert len(json.dumps(refusal.status())) < 500_000
+    assert "and 990 more validation errors" in refusal.message
 
 
 @given(st.text(max_size=30))

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from corral.api.errors import BadRequest, Cause
+from corral.api.errors import BadRequest, Cause, limited
 from corral.api.kind import Verdict, at
 from corral.api.kinds.effects import effects
 from corral.api.kinds.rules import check_spec
@@ -103,7 +103,7 @@ def validate_replica_set(document: Document, old: Document | None, user: str) ->
 def _judge(document: dict[str, Any], path: str, *, warn: bool) -> Verdict:
     """What holds for a machine's spec, wherever it stands."""
     try:
-        causes = list(check_spec(msgspec.convert(document, Spec), path))
+        causes = limited(check_spec(msgspec.convert(document, Spec), path))
     except msgspec.ValidationError as error:
         return Verdict([Cause(path, f"{path}: {error}")])
     refused, warnings = effects(document, path)

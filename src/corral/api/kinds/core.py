@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from lightkube.models.coordination_v1 import Lease
 from lightkube.models.core_v1 import ConfigMap, Namespace, Node, Secret, ServiceAccount
 
-from corral.api.errors import Cause
+from corral.api.errors import MOST_CAUSES, Cause, limited, shortened
 from corral.api.kind import Column, Kind, Verdict, Version, at
 from corral.api.kinds.columns import age, condition_status, field, text
 from corral.api.object import Document
@@ -124,9 +124,9 @@ def _data_keys(document: Document, *fields: str) -> Iterable[Cause]:
             if len(key) > 253 or not _KEY.fullmatch(key) or key in (".", ".."):
                 yield Cause(
                     f"{name}[{key}]",
-                    f'Invalid value: "{key}": a valid config key must consist of alphanumeric '
-                    "characters, '-', '_' or '.' (e.g. 'key.name',  or 'KEY_NAME',  or 'key-name', "
-                    "regex used for validation is '[-._a-zA-Z0-9]+')",
+                    f'Invalid value: "{shortened(key)}": a valid config key must consist of '
+                    "alphanumeric characters, '-', '_' or '.' (e.g. 'key.name',  or 'KEY_NAME',  "
+                    "or 'key-name', regex used for validation is '[-._a-zA-Z0-9]+')",
                 )
 
 
@@ -156,13 +156,15 @@ def _secret_default(document: Document) -> None:
 
 
 def _secret_validate(document: Document, old: Document | None, _user: str) -> Verdict:
-    causes = list(_data_keys(document, "data"))
+    causes = limited(_data_keys(document, "data"))
     size = 0
     for key, encoded in (document.get("data") or {}).items():
         try:
             size += len(base64.b64decode(encoded, validate=True))
         except (binascii.Error, ValueError):
-            causes.append(Cause(f"data[{key}]", f'Invalid value: "{encoded}": must be base64'))
+            if len(causes) < MOST_CAUSES:
+                message = f'Invalid value: "{shortened(encoded)}": must be base64'
+                causes.append(Cause(f"data[{key}]", message))
     causes += _too_large("data", size)
     causes += _frozen(document, old, "data")
     if old is not None and document.get("type") != old.get("type"):
@@ -199,9 +201,9 @@ SECRET = Kind(
 def _config_map_validate(document: Document, old: Document | None, _user: str) -> Verdict:
     texts = document.get("data") or {}
     binaries = document.get("binaryData") or {}
-    causes = list(_data_keys(document, "data", "binaryData"))
-    for key in sorted(texts.keys() & binaries.keys()):
-        message = f'Invalid value: "{key}": duplicate of key present in binaryData'
+    causes = limited(_data_keys(document, "data", "binaryData"))
+    for key in sorted(texts.keys() & binaries.keys())[:MOST_CAUSES]:
+        message = f'Invalid value: "{shortened(key)}": duplicate of key present in binaryData'
         causes.append(Cause(f"data[{key}]", message))
     size = sum(len(str(one).encode()) for one in texts.values())
     size += sum(len(str(one)) * 3 // 4 for one in binaries.values())

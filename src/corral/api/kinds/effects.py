@@ -9,7 +9,7 @@ names it.  Nothing is ignored in silence: what no table names is warned of.
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from corral.api.errors import Cause
+from corral.api.errors import MOST_CAUSES, Cause
 
 Tree = Mapping[str, Any]
 """Fields of an object: True (acted upon), a frozenset (values that are acted upon), a Tree of the
@@ -149,10 +149,10 @@ def effects(spec: dict[str, Any], path: str) -> tuple[list[Cause], list[str]]:
     causes: list[Cause] = []
     warnings: list[str] = []
     for field, reason in _without_effect(spec, SPEC, path):
-        if reason:
+        if reason and len(causes) < MOST_CAUSES:
             message = f"{field} is not supported by this version: {reason}"
             causes.append(Cause(field, message, "FieldValueNotSupported"))
-        else:
+        elif not reason and len(warnings) < MOST_CAUSES:
             warnings.append(f"{field} has no effect in this version")
     return causes, warnings
 

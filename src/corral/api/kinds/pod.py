@@ -9,7 +9,7 @@ from typing import Any
 
 from lightkube.models.core_v1 import Pod
 
-from corral.api.errors import Cause
+from corral.api.errors import Cause, limited, shortened
 from corral.api.images import pull_policy
 from corral.api.kind import Column, Kind, Verdict, Version, at
 from corral.api.kinds.columns import age, condition_status, text
@@ -188,9 +188,11 @@ def _container_causes(path: str, containers: list[dict[str, Any]]) -> Iterable[C
         if not name:
             yield Cause(f"{here}.name", "Required value", "FieldValueRequired")
         for fault in label_faults(name) if name else ():
-            yield Cause(f"{here}.name", f'Invalid value: "{name}": {fault}')
+            yield Cause(f"{here}.name", f'Invalid value: "{shortened(name)}": {fault}')
         if name in names:
-            yield Cause(f"{here}.name", f'Duplicate value: "{name}"', "FieldValueDuplicate")
+            yield Cause(
+                f"{here}.name", f'Duplicate value: "{shortened(name)}"', "FieldValueDuplicate"
+            )
         names.add(name)
         if not container.get("image"):
             yield Cause(f"{here}.image", "Required value", "FieldValueRequired")
@@ -222,7 +224,7 @@ def validate(document: Document, old: Document | None, _user: str) -> Verdict:
     if not spec.get("containers"):
         causes.append(Cause("spec.containers", "Required value", "FieldValueRequired"))
     for part in ("containers", "initContainers"):
-        causes += _container_causes(f"spec.{part}", spec.get(part) or [])
+        causes += limited(_container_causes(f"spec.{part}", spec.get(part) or []))
     causes += _one_of("spec.restartPolicy", spec.get("restartPolicy", ""), RESTARTS)
     causes += _one_of("spec.dnsPolicy", spec.get("dnsPolicy", ""), DNS)
     grace = spec.get("terminationGracePeriodSeconds")
