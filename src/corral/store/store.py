@@ -10,12 +10,14 @@ from functools import partial
 from pathlib import Path
 from typing import Self
 
+import msgspec
+
 from corral.api.encoding import encode
 from corral.api.errors import ApiError, Gone, InternalError, Unavailable
 from corral.api.object import Document, Key
 from corral.store.memory import Memory, obsolete, superseded_bytes
 from corral.store.record import Event, Record, labels_of
-from corral.store.sqlite import Log, Row
+from corral.store.sqlite import Log, LogError, Row
 from corral.store.watch import Watch
 
 
@@ -100,7 +102,14 @@ class Store:
 
     def _load(self, row: Row) -> None:
         key = Key(row.namespace, row.name)
-        record = Record(row.kind, key, row.revision, row.written, row.data, labels_of(row.data))
+        try:
+            labels = labels_of(row.data)
+        except msgspec.MsgspecError as error:
+            raise LogError(
+                f"the store is damaged: revision {row.revision} of {row.kind} {key} cannot be "
+                f"read: {error}. Put a backup of the file in its place."
+            ) from error
+        record = Record(row.kind, key, row.revision, row.written, row.data, labels)
         self._memory.apply(record, deleted=bool(row.deleted))
 
     # ------------------------------------------------------------------ reads
@@ -327,7 +336,10 @@ class Store:
                 return  # the disk refuses: the next round tries again
 
     async def run(self, *, interval_seconds: float = 30) -> None:
-        """Keep the window and the file small while nobody writes; runs until cancelled."""
+        """Keep the window small while nobody writes; runs until cancelled.
+
+        The file does not shrink: new rows take the place of those that left the window.
+        """
         while True:
             await asyncio.sleep(interval_seconds)
             await self.tidy()
