@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from corral.api.errors import BadRequest
+from corral.api.errors import BadRequest, shortened
 from corral.api.object import Document
 
 _ORDER = "$setElementOrder/"
@@ -144,7 +144,23 @@ def _merge_list(target: Any, patch: Document, field: str, rule: MergedList) -> l
         return [change for change in changes if _DIRECTIVE not in change]
     else:
         merged = _merge_keyed(old, changes, field, rule.key)
-    return _ordered(merged, old, changes if order is None else order, rule.key)
+    if order is None:
+        order = changes
+    else:
+        _check_order(changes, order, rule.key)
+    return _ordered(merged, old, order, rule.key)
+
+
+def _check_order(changes: list[Any], order: list[Any], key: str) -> None:
+    """Everything that a patch changes or adds stands in its order too, in the same sequence."""
+    places = iter([_identity(value, key) for value in order])
+    kept = [each for each in changes if not _is_deleted(each)]
+    if not all(_identity(each, key) in places for each in kept):  # each search goes on, not back
+        patch, wanted = shortened(str(kept)), shortened(str(order))
+        message = (
+            f"The order in patch list:\n{patch}\n doesn't match {_ORDER.removesuffix('/')} list"
+        )
+        raise BadRequest(f"{message}:\n{wanted}\n")
 
 
 def _merge_plain(old: list[Any], added: list[Any], removed: Any) -> list[Any]:
@@ -159,15 +175,16 @@ def _merge_plain(old: list[Any], added: list[Any], removed: Any) -> list[Any]:
 
 def _merge_keyed(old: list[Any], changes: list[Any], field: str, key: str) -> list[Any]:
     for change in changes:
-        if not isinstance(change, dict) or key not in change:
-            raise BadRequest(f"map: {change} does not contain declared merge key: {key}")
-    gone = {_identity(each, key) for each in changes if each.get(_DIRECTIVE) == "delete"}
+        if not isinstance(change, dict) or isinstance(change.get(key, {}), dict | list):
+            told = shortened(str(change))
+            raise BadRequest(f"map: {told} does not contain declared merge key: {key}")
+    gone = {_identity(each, key) for each in changes if _is_deleted(each)}
     merged = [value for value in old if _identity(value, key) not in gone]
     places: dict[str, int] = {}
     for place, value in enumerate(merged):
         places.setdefault(_identity(value, key), place)
     for change in changes:
-        if change.get(_DIRECTIVE) == "delete":
+        if _is_deleted(change):
             continue
         place = places.setdefault(_identity(change, key), len(merged))
         if place == len(merged):
@@ -195,6 +212,10 @@ def _ordered(merged: list[Any], old: list[Any], order: list[Any], key: str) -> l
             result.append(alone.pop())
         result.append(value)
     return result + alone[::-1]
+
+
+def _is_deleted(change: Any) -> bool:
+    return isinstance(change, dict) and change.get(_DIRECTIVE) == "delete"
 
 
 def _identity(value: Any, key: str) -> str:

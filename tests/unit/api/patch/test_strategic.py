@@ -110,6 +110,23 @@ def test_null_removes():
     assert strategic_merge({}, {"spec": {"a": {"b": None}}}) == {"spec": {"a": {}}}
 
 
+@pytest.mark.parametrize("order", [[], ["b"], ["c", "b"]])
+def test_an_order_names_all_that_is_changed_or_added_in_the_same_sequence(order):
+    patch = pod({"name": "b", "image": "three"}, {"name": "c"}, {"name": "a", "$patch": "delete"})
+    patch["spec"]["$setElementOrder/containers"] = [{"name": name} for name in order]
+    with pytest.raises(BadRequest, match=r"doesn't match \$setElementOrder list"):
+        strategic_merge(pod(A, B), patch)
+    patch["spec"]["$setElementOrder/containers"] = [{"name": name} for name in "bxc"]
+    patched = strategic_merge(pod(A, B), patch)
+    assert [container["name"] for container in patched["spec"]["containers"]] == ["b", "c"]
+
+
+def test_an_order_of_plain_values_names_all_that_is_added():
+    patch = {"metadata": {"$setElementOrder/finalizers": ["old"], "finalizers": ["new"]}}
+    with pytest.raises(BadRequest, match="doesn't match"):
+        strategic_merge({"metadata": {"finalizers": ["old"]}}, patch)
+
+
 @pytest.mark.parametrize(
     ("patch", "message"),
     [
@@ -117,6 +134,7 @@ def test_null_removes():
         ({"$patch": "grow"}, "unknown patch type found: grow"),
         (pod({"image": "x"}), "does not contain declared merge key: name"),
         (pod("x"), "does not contain declared merge key: name"),
+        (pod({"name": {"x": None}}), "does not contain declared merge key: name"),
         ({"metadata": {"finalizers": [{}]}}, "invalid patch format of primitive list"),
         (
             {"metadata": {"$deleteFromPrimitiveList/finalizers": "a"}},
@@ -136,11 +154,12 @@ def test_senseless_patches_are_bad_requests(patch, message):
 
 
 KEYS = st.sampled_from(["spec", "metadata", "containers", "finalizers", "name"])
+DIRECTIVES = ["$patch", "$retainKeys", "$setElementOrder/finalizers", "$setElementOrder/containers"]
 VALUES = st.recursive(
     st.none() | st.integers(0, 3) | st.text(max_size=2),
     lambda inner: (
         st.dictionaries(
-            KEYS | st.sampled_from(["$patch", "$retainKeys", "$setElementOrder/finalizers"]),
+            KEYS | st.sampled_from(DIRECTIVES),
             inner,
             max_size=3,
         )
