@@ -1,11 +1,13 @@
 """Deletion: at once, after a grace period, or once the last finalizer is gone."""
 
+import asyncio
+from collections.abc import Awaitable
 from dataclasses import dataclass
 
 import msgspec
 
 from corral.api.encoding import encode
-from corral.api.errors import ApiError, BadRequest, Conflict, Invalid
+from corral.api.errors import ApiError, BadRequest, Conflict, Invalid, MethodNotAllowed
 from corral.api.kind import Kind, at
 from corral.api.object import Document
 from corral.api.time import rfc3339
@@ -14,7 +16,7 @@ from corral.server import body, identity, query
 from corral.server.call import Call, json_response, storage
 from corral.server.lists import Selector
 from corral.server.rest import Rest, is_released
-from corral.store import Record
+from corral.store import Record, Store
 
 ORPHAN = "orphan"
 FOREGROUND = "foregroundDeletion"
@@ -89,15 +91,23 @@ async def delete(rest: Rest, call: Call) -> Response:
     if held is None:
         gone = record.document()
         if not how.dry:
-            record = await rest.store.delete(storage(call.kind), call.key, gone)
+            record = await remove(rest.store, record, held)
         if call.kind.native and call.kind.plural in _ANSWERED_AS_OBJECTS:
             return json_response(presenter.one(record))
         return json_response(encode(_success(call.kind, gone)))
     if how.dry:
         return json_response(presenter.shown(held))
-    if held["metadata"]["resourceVersion"] == str(record.revision) and held == record.document():
-        return json_response(presenter.one(await rest.store.durable(record)))
-    return json_response(presenter.one(await rest.put(call, held)))
+    return json_response(presenter.one(await remove(rest.store, record, held)))
+
+
+def remove(store: Store, record: Record, held: Document | None) -> Awaitable[Record]:
+    """Stage what ``end`` decided; whoever waits for it has it on disk."""
+    old = record.document()
+    if held is None:
+        return store.delete(record.kind, record.key, old)
+    if held == old:  # its deletion goes on already
+        return store.durable(record)
+    return store.write(record.kind, record.key, held)
 
 
 def end(rest: Rest, call: Call, record: Record, how: Options) -> Document | None:
@@ -196,7 +206,12 @@ def _success(kind: Kind, gone: Document) -> Document:
 
 
 async def delete_collection(rest: Rest, call: Call) -> Response:
-    """Delete everything that the selectors name; answers what was there."""
+    """Delete everything that the selectors name; answers what was there.
+
+    An object that may not be deleted keeps none of the others.  The first such refusal is raised.
+    """
+    if call.kind.native and call.kind.plural == "namespaces":
+        raise MethodNotAllowed("the server does not allow this method on the requested resource")
     presenter = rest.presenter(call)
     how = options(call)
     selector = Selector(call.kind, call.query)
@@ -205,14 +220,20 @@ async def delete_collection(rest: Rest, call: Call) -> Response:
         record for record in rest.store.objects(stored, call.namespace) if selector.matches(record)
     ]
     revision = rest.store.revision
-    pending = []
-    for record in records if not how.dry else ():
+    staged: list[Awaitable[Record]] = []
+    refusals: list[ApiError] = []
+    for record in records:
         latest = rest.store.latest(stored, record.key)
-        if latest is None:
+        if latest is None or not selector.matches(latest):
             continue
-        held = end(rest, call, latest, how)
-        act = rest.store.delete if held is None else rest.store.write
-        pending.append(act(stored, latest.key, held or latest.document()))
-    for done in pending:
-        await done
+        try:
+            held = end(rest, call, latest, how)
+        except ApiError as refusal:
+            refusals.append(refusal)
+        else:
+            if not how.dry:
+                staged.append(remove(rest.store, latest, held))
+    await asyncio.gather(*staged)
+    if refusals:
+        raise refusals[0]
     return json_response(presenter.many(records, {"resourceVersion": str(revision)}))

@@ -137,6 +137,29 @@ async def test_a_collection_goes_by_its_selector(ask):
     assert (await ask("GET", MAPS)).names == ["c"]
 
 
+async def test_a_collection_that_is_going_already_is_not_written_again(ask):
+    await ask("POST", MAPS, {"metadata": {"name": "a", "finalizers": ["example.com/a"]}})
+    assert (await ask("DELETE", MAPS)).status == 200
+    before = ask.server.store.revision
+    assert (await ask("DELETE", MAPS)).names == ["a"]
+    assert ask.server.store.revision == before
+
+
+async def test_one_refusal_keeps_nothing_else_of_a_collection(ask):
+    for name in "abc":
+        made = await ask.create(MAPS, name)
+        if name == "b":
+            uid = made["metadata"]["uid"]
+    refused = await ask("DELETE", MAPS, {"preconditions": {"uid": uid}})
+    assert refused.status == 409
+    assert (await ask("GET", MAPS)).names == ["a", "c"]
+
+
+async def test_namespaces_are_not_deleted_as_a_collection(ask):
+    assert (await ask("DELETE", SPACES)).status == 405
+    assert "deletionTimestamp" not in (await ask("GET", f"{SPACES}/default")).metadata
+
+
 async def test_options_that_cannot_be_read_are_refused(ask):
     await ask.create(MAPS, "a")
     assert (await ask("DELETE", f"{MAPS}/a", b"{")).status == 400
