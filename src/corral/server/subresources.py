@@ -12,7 +12,7 @@ from corral.api.kind import Kind, Scale, at
 from corral.api.object import Document
 from corral.api.time import rfc3339
 from corral.api.wire import Response
-from corral.server import body, identity
+from corral.server import admission, body, identity, query
 from corral.server.call import Call, json_response, storage
 from corral.server.rest import Rest, read_patch
 
@@ -62,6 +62,7 @@ async def _scale(rest: Rest, call: Call, paths: Scale) -> Response:
     shown = scale_of(old, paths)
     if call.verb == "get":
         return json_response(encode(shown))
+    dry = query.dry_run([call.query.get("dryRun", "")], "UpdateOptions")
     wanted = body.read(call) if call.verb == "update" else read_patch(call)(shown)
     if not isinstance(wanted.get("metadata") or {}, dict):
         raise BadRequest("Scale: metadata is not an object")
@@ -73,7 +74,7 @@ async def _scale(rest: Rest, call: Call, paths: Scale) -> Response:
     changed = rest.updated(call, record, document)
     if changed is None:
         await rest.store.durable(record)
-    elif not call.query.get("dryRun"):
+    elif not dry:
         changed = (await rest.put(call, changed)).document()
     return json_response(encode(scale_of(changed or old, paths)))
 
@@ -116,6 +117,7 @@ def _put(document: Document, path: tuple[str, ...], value: int) -> None:
 
 async def _bind(rest: Rest, call: Call) -> Response:
     """Put a pod on a node (core/v1 Binding): what a scheduler does, once."""
+    dry = query.dry_run([call.query.get("dryRun", "")], "CreateOptions")
     binding = body.read(call)
     node = at(binding, "target", "name")
     if not node or not isinstance(node, str):
@@ -138,7 +140,8 @@ async def _bind(rest: Rest, call: Call) -> Response:
         )
     document["spec"]["nodeName"] = node
     _scheduled(document, rfc3339(rest.now()))
-    await rest.store.write(storage(call.kind), call.key, document)
+    if not dry:
+        await rest.store.write(storage(call.kind), call.key, document)
     status = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}
     return json_response(encode({**status, "code": 201}), status=201)
 
@@ -155,18 +158,22 @@ def _scheduled(document: Document, now: str) -> None:
 
 async def _finalize(rest: Rest, call: Call) -> Response:
     """Replace a namespace's ``spec.finalizers``: it is empty now, and may go."""
-    sent = body.read(call)
+    presenter = rest.presenter(call)
+    dry = query.dry_run([call.query.get("dryRun", "")], "UpdateOptions")
+    sent = admission.incoming(call, body.read(call))
     record = identity.existing(rest.store, call.kind, storage(call.kind), call.key)
     document = record.document()
-    sent.setdefault("metadata", {}).setdefault("name", call.name)
     identity.require_match(call, sent, document)
+    admission.conform(call, sent, creating=False)
     document["spec"] = {
         **(document.get("spec") or {}),
         "finalizers": at(sent, "spec", "finalizers"),
     }
     if not document["spec"]["finalizers"]:
         del document["spec"]["finalizers"]
-    return json_response(rest.presenter(call).one(await rest.put(call, document)))
+    if dry:
+        return json_response(presenter.shown(document))
+    return json_response(presenter.one(await rest.put(call, document)))
 
 
 _OTHERS: Mapping[tuple[str, str], tuple[str, Callable[[Rest, Call], Awaitable[Response]]]] = {

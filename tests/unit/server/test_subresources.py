@@ -6,6 +6,7 @@ SETS = "/apis/kubevirt.io/v1/namespaces/default/virtualmachineinstancereplicaset
 PODS = "/api/v1/namespaces/default/pods"
 MACHINES = "/apis/kubevirt.io/v1/namespaces/default/virtualmachineinstances"
 CONSOLE = "/apis/subresources.kubevirt.io/v1/namespaces/default/virtualmachineinstances/{}/console"
+SPACE = "/api/v1/namespaces/default"
 UPGRADE = {"upgrade": "websocket", "connection": "Upgrade"}
 BIND = {"target": {"kind": "Node", "name": "one"}}
 
@@ -126,3 +127,39 @@ async def test_the_console_is_refused_in_kubevirts_words(ask, machine):
     await ask("POST", MACHINES, silent)
     none = await ask("GET", CONSOLE.format("silent"), headers=UPGRADE)
     assert none["message"] == "No serial consoles are present."
+
+
+async def test_a_dry_run_of_a_subresource_stores_nothing(ask, replica_set, pod):
+    del pod["spec"]["nodeName"]
+    await ask("POST", PODS, pod)
+    await ask("POST", SETS, replica_set)
+    before = ask.server.store.revision
+    scaled = await ask.patch(f"{SETS}/web/scale?dryRun=All", {"spec": {"replicas": 5}})
+    assert scaled["spec"] == {"replicas": 5}
+    assert (await ask("POST", f"{PODS}/pod/binding?dryRun=All", BIND)).status == 201
+    empty = {"metadata": {"name": "default"}, "spec": {"finalizers": []}}
+    done = await ask("PUT", f"{SPACE}/finalize?dryRun=All", empty)
+    assert "finalizers" not in done["spec"]
+    assert ask.server.store.revision == before
+    for method, path, body in (
+        ("PUT", f"{SETS}/web/scale", {"spec": {"replicas": 5}}),
+        ("POST", f"{PODS}/pod/binding", BIND),
+        ("PUT", f"{SPACE}/finalize", empty),
+    ):
+        assert (await ask(method, f"{path}?dryRun=Some", body)).status == 422
+
+
+@pytest.mark.parametrize(
+    ("document", "code"),
+    [
+        ({"metadata": None}, 200),
+        ({"metadata": 5}, 400),
+        ({"spec": {"finalizers": 5}}, 422),
+        ({"spec": 5}, 422),
+        ({"metadata": {"name": "other"}}, 400),
+        ({"kind": "Pod"}, 400),
+    ],
+)
+async def test_what_finalizes_a_namespace_is_checked(ask, document, code):
+    answer = await ask("PUT", f"{SPACE}/finalize", document)
+    assert answer.status == code, answer.text
