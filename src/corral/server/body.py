@@ -27,7 +27,7 @@ def read(call: Call) -> Document:
         raise BadRequest(f"the request has no body: it must hold a {call.kind.name}")
     if kind == JSON:
         document = decode_json(body, call.kind.name)
-        call.repeated = _repeated(body, document)
+        call.repeated = repeated(body, document)
         return document
     if kind == YAML:
         return yaml.load(body)
@@ -40,13 +40,14 @@ def read(call: Call) -> Document:
     )
 
 
-def _repeated(body: bytes, document: Document) -> list[str]:
+def repeated(body: bytes, value: Any) -> list[str]:
     """Paths of keys that stand twice in an object of the text, of which decoding kept the last.
 
-    Each key brings a colon.  Where the text has no more of them than what was read, nothing was
-    lost, and the slow reader that would find it is spared.
+    Each key brings a colon.  Where the text has no more of them than what was read, and none that
+    is written otherwise, nothing was lost, and the slow reader that would find it is spared.
     """
-    return [] if body.count(b":") == _colons(document) else duplicate_keys(body)
+    escaped = b"\\u003a" in body or b"\\u003A" in body
+    return duplicate_keys(body) if escaped or body.count(b":") != _colons(value) else []
 
 
 def _colons(value: Any) -> int:

@@ -136,6 +136,7 @@ def read_patch(call: Call) -> Change:
             + ", ".join(accepted)
         )
     patch = decode_any(call.request.body)
+    call.repeated = body.repeated(call.request.body, patch)
     if media == JSON_PATCH:
         return lambda document: json_patch(document, patch)
     if not isinstance(patch, dict):

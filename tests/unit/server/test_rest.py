@@ -362,3 +362,18 @@ async def test_warnings_fit_into_the_head_of_an_answer(ask):
     )
     assert 50 < len(made.warnings) < 300
     assert sum(map(len, made.warnings)) < 10_000
+
+
+async def test_a_key_that_stands_twice_is_found_however_it_is_written(ask):
+    twice = rb'{"metadata":{"name":"a"},"data":{"a":"\u003a","a":"\u003A"}}'
+    refused = await ask("POST", f"{MAPS}?fieldValidation=Strict", twice)
+    assert refused.status == 400
+    assert 'duplicate field "data.a"' in refused["message"]
+    await ask.create(MAPS, "a")
+    patch = b'{"data":{"x":"1","x":"2"}}'
+    refused = await ask.patch(f"{MAPS}/a?fieldValidation=Strict", patch)
+    assert refused.status == 400
+    assert 'duplicate field "data.x"' in refused["message"]
+    assert (await ask.patch(f"{MAPS}/a", patch)).warnings == [
+        '299 - "duplicate field \\"data.x\\""'
+    ]
