@@ -22,6 +22,8 @@ REQUEST_SECONDS = 30.0
 KEEP_ALIVE_SECONDS = 90
 """How long a connection may wait for its next request: longer than client-go keeps one idle."""
 HANDSHAKE_SECONDS = 10.0
+UNREAD_SECONDS = 60.0
+"""How long a client may leave what it was sent unread, before its connection is torn down."""
 SHUTDOWN_SECONDS = 5.0
 LARGEST_HEAD_BYTES = 64 << 10
 
@@ -31,17 +33,28 @@ class ServeError(Exception):
 
 
 class _Protocol(HttpToolsProtocol):
-    """uvicorn's HTTP/1.1 with bounds on the time and size of a request's head and body."""
+    """uvicorn's HTTP/1.1 with bounds on a request's time and size, and on who does not read."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self._head_bytes = 0
         self._timer: asyncio.TimerHandle | None = None
+        self._unread: asyncio.TimerHandle | None = None
         self._expect()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._received()
+        self._was_read()
         super().connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        # not close(): that would wait until all is read
+        self._unread = self.loop.call_later(UNREAD_SECONDS, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        self._was_read()
+        super().resume_writing()
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
@@ -73,6 +86,11 @@ class _Protocol(HttpToolsProtocol):
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+
+    def _was_read(self) -> None:
+        if self._unread is not None:
+            self._unread.cancel()
+            self._unread = None
 
     def _give_up(self) -> None:
         self._timer = None

@@ -253,6 +253,22 @@ async def test_a_client_that_dawdles_is_let_go(tmp_path, monkeypatch):
             assert await connection.reader.read() == b""
 
 
+async def test_a_client_that_does_not_read_is_let_go(tmp_path, monkeypatch):
+    monkeypatch.setattr(serve, "UNREAD_SECONDS", 0.05)
+    async with running(tmp_path) as served, served.connection() as watcher:
+        watcher.send("GET", f"{MAPS}?watch=1&resourceVersion=1")
+        await watcher.head()
+        watcher.writer.transport.pause_reading()
+        data = {"metadata": {"namespace": "default"}, "data": {"pad": "x" * 1_000_000}}
+        async with asyncio.timeout(5):
+            number = 0
+            while served.store.watches:
+                data["metadata"]["name"] = f"m{number}"
+                await served.store.write("configmaps", Key("default", f"m{number}"), data)
+                number += 1
+                await asyncio.sleep(0.02)
+
+
 async def test_logs_come_from_the_node(served):
     async with served.connection() as connection:
         pod = {
