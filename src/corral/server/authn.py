@@ -4,7 +4,7 @@ import hmac
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from corral.api.errors import Forbidden, Unauthorized
+from corral.api.errors import BadRequest, Forbidden, Unauthorized
 from corral.api.wire import Request, User
 
 ADMINISTRATORS = "system:masters"
@@ -20,9 +20,11 @@ class Authenticator:
     tokens: Mapping[str, User] = field(default_factory=dict, repr=False)
 
     def user(self, request: Request) -> User:
-        """Raises Unauthorized for credentials that are not known."""
+        """Raises Unauthorized, and Forbidden or BadRequest for who cannot act for another."""
         user = request.user or self._by_token(request.headers.get("authorization", ""))
         if "impersonate-user" not in request.headers:
+            if any(name.startswith("impersonate-") for name in request.headers):
+                raise BadRequest("requested groups, uid or extra without impersonating a user")
             return user
         if ADMINISTRATORS not in user.groups:
             raise Forbidden(

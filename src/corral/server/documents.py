@@ -89,7 +89,7 @@ class Documents:
     def _find(self, head: str, path: str, request: Request, user: User) -> Response | None:
         match head:
             case "healthz" | "livez" | "readyz":
-                return self._health(head, request)
+                return self._health(head, request, user)
             case "version" if path == "/version":
                 return json_response(encode(dict(VERSION)))
             case "metrics" if path == "/metrics":
@@ -134,10 +134,14 @@ class Documents:
             raise Forbidden(f'forbidden: User "{user.name}" cannot get path "/metrics"')
         return Response(headers=[("content-type", CONTENT_TYPE)], body=self._metrics.text())
 
-    def _health(self, check: str, request: Request) -> Response:
-        """Alive while it answers; ready while what it is sent reaches the disk."""
+    def _health(self, check: str, request: Request, user: User) -> Response:
+        """Alive while it answers; ready while what it is sent reaches the disk.
+
+        The reason of a fault names files: it is for administrators.
+        """
         fault = self._store.fault if check == "readyz" else ""
-        store = f"[-]store failed: {fault}" if fault else "[+]store ok"
+        told = fault if ADMINISTRATORS in user.groups else "reason withheld"
+        store = f"[-]store failed: {told}" if fault else "[+]store ok"
         verdict = "failed" if fault else "passed"
         body = "ok"
         if fault or query.flag(query.parse(request.query), "verbose"):

@@ -87,6 +87,12 @@ async def test_administrators_may_act_for_others_and_others_may_not(ask):
     assert 'cannot impersonate resource "users"' in refused["message"]
 
 
+@pytest.mark.parametrize("part", ["group", "uid", "extra-scopes"])
+async def test_nobody_acts_for_a_part_of_a_user(ask, part):
+    refused = await ask("GET", MAPS, headers={f"impersonate-{part}": "x"})
+    assert refused.status == 400
+
+
 async def test_without_credentials_only_health_and_version_are_told():
     store = Store.in_memory()
     server = ApiServer(store, authenticator=Authenticator({"secret": ADMINISTRATOR}))

@@ -114,6 +114,9 @@ async def test_a_server_that_cannot_store_is_not_ready(ask, monkeypatch):
     ready = await ask("GET", "/readyz")
     assert ready.status == 500
     assert "[-]store failed: no space left" in ready.text
+    told = await ask.as_user("bob")("GET", "/readyz")
+    assert told.status == 500
+    assert "[-]store failed: reason withheld" in told.text
     assert (await ask("GET", "/livez")).status == 200
     assert (await ask("POST", "/api/v1/namespaces", {"metadata": {"name": "a"}})).status == 201
     assert (await ask("GET", "/readyz")).status == 200
