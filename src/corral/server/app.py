@@ -132,7 +132,7 @@ class ApiServer:
         if user is ANONYMOUS:
             raise Unauthorized("Unauthorized")
         asked = query.parse(request.query)
-        watched = named.watch or ("watch" in asked and query.flag(asked, "watch"))
+        watched = request.method == "GET" and (named.watch or query.flag(asked, "watch"))
         verb = route.verb(request.method, named, watch=watched)
         if not verb:
             raise MethodNotAllowed(

@@ -7,7 +7,7 @@ from urllib.parse import parse_qsl
 from corral.api.errors import BadRequest, Cause, Details, Invalid
 
 _NONE: Mapping[str, str] = MappingProxyType({})
-_TRUE = ("1", "t", "true", "")
+_FALSE = ("0", "false")
 
 
 def parse(query: str) -> Mapping[str, str]:
@@ -24,7 +24,8 @@ def parse(query: str) -> Mapping[str, str]:
 
 
 def flag(query: Mapping[str, str], name: str) -> bool:
-    return name in query and query[name].lower() in _TRUE
+    """Whether a switch is on: anything but 0 and false is, as the real server reads it."""
+    return name in query and query[name].lower() not in _FALSE
 
 
 def number(query: Mapping[str, str], name: str) -> int | None:

@@ -88,9 +88,6 @@ class Memory:
             table = self._tables[kind] = Table()
         return table
 
-    def __iter__(self) -> Iterator[tuple[str, Table]]:
-        return iter(self._tables.items())
-
     def apply(self, record: Record, *, deleted: bool) -> Event:
         """Take a committed change in."""
         table = self.table(record.kind)

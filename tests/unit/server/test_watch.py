@@ -237,6 +237,15 @@ async def test_a_watch_that_is_left_is_forgotten(ask):
     assert not ask.server.store._watches["configmaps"]
 
 
+async def test_only_what_says_no_is_no_watch(ask):
+    for value in ("0", "false", "False"):
+        assert (await ask("GET", f"{MAPS}?watch={value}"))["kind"] == "ConfigMapList"
+    response = await ask.raw("GET", f"{MAPS}?watch=yes")
+    await response.body.aclose()
+    for path in (f"{MAPS}?watch=1", "/api/v1/watch/configmaps"):
+        assert (await ask("HEAD", path)).status == 200
+
+
 async def test_watches_end_with_the_store(ask):
     stream = await watch(ask, "&resourceVersion=1")
     reading = asyncio.ensure_future(anext(stream.body, None))
