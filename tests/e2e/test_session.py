@@ -1,5 +1,6 @@
 """The main job, as its user does it: kubectl, real machines, and what goes wrong with them."""
 
+import asyncio
 import os
 import re
 import signal
@@ -7,6 +8,9 @@ from pathlib import Path
 
 import pytest
 from tests.cluster import EXAMPLES, Outside, outside, until
+
+from corral.client.kubeconfig import load
+from corral.client.stream import Stream
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 
@@ -45,6 +49,31 @@ def uids(user: Outside) -> set[str]:
 def replaced(user: Outside, name: str, replicas: int = 3) -> None:
     until(f"{name} is gone", lambda: name not in names(user))
     settle(user, replicas)
+
+
+def talk(user: Outside, name: str, *exchanges: tuple[str, str]) -> None:
+    """Speak with a guest on its console: wait for each prompt, then type the answer."""
+
+    async def speak() -> None:
+        target = load(user.one.directory / "kubeconfig")
+        path = "/apis/subresources.kubevirt.io/v1/namespaces/default/virtualmachineinstances"
+        url = f"wss{target.server.removeprefix('https')}{path}/{name}/console"
+        async with (
+            asyncio.timeout(60),
+            Stream.open(url, headers=target.headers, tls=target.tls()) as stream,
+        ):
+            await stream.send(b"\n")
+            heard = aiter(stream)
+            for prompt, answer in exchanges:
+                text = b""
+                while prompt.encode() not in text:
+                    text += await anext(heard)
+                await asyncio.sleep(0.5)  # login discards what is typed before it asks
+                await stream.send(answer.encode() + b"\n")
+            # The guest has read the last answer when it has echoed it.
+            await anext(heard)
+
+    asyncio.run(speak())
 
 
 def qemu_of(uid: str) -> int:
@@ -114,8 +143,7 @@ def test_an_evicted_pod_takes_its_machine_along_and_is_replaced(user):
 
 def test_a_guest_that_powers_off_is_replaced(user):
     victim = min(names(user))
-    user.corral("console", victim, "--expect", "login:", "--timeout", "2")
-    user.corral("console", victim, input="cirros\ngocubsgo\nsudo poweroff\n", check=False)
+    talk(user, victim, ("login:", "cirros"), ("assword:", "gocubsgo"), ("#", "poweroff"))
     replaced(user, victim)
 
 
