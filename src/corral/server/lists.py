@@ -1,6 +1,5 @@
 """Lists: selected, cut into pages, at the revision that was asked for."""
 
-import asyncio
 import base64
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -8,18 +7,15 @@ from typing import NamedTuple
 
 import msgspec
 
-from corral.api.errors import BadRequest, Cause, Details, Gone, Timeout
+from corral.api.errors import BadRequest, Gone
 from corral.api.kind import Kind, at
 from corral.api.object import Document, Key
 from corral.api.selectors import FieldSelector, FieldTerm, LabelSelector, parse_fields, parse_labels
 from corral.api.wire import Response
 from corral.server import query
 from corral.server.call import Call, json_response, storage
-from corral.server.rest import Rest
+from corral.server.rest import Rest, reach
 from corral.store import Record, Store
-
-WAIT_SECONDS = 3
-"""How long a read waits for a revision that is not there yet."""
 
 
 class Continue(msgspec.Struct, rename={"version": "v", "revision": "rv"}):
@@ -208,16 +204,3 @@ def _forbidden(message: str) -> Exception:
     return query.bad_option(
         "ListOptions", "resourceVersionMatch", f"Forbidden: {message}", "FieldValueForbidden"
     )
-
-
-async def reach(store: Store, revision: int) -> None:
-    """Wait a little for a revision that may be on its way.  Raises Timeout."""
-    if revision <= store.revision:
-        return
-    try:
-        async with asyncio.timeout(WAIT_SECONDS):
-            await store.reach(revision)
-    except TimeoutError:
-        message = f"Too large resource version: {revision}, current: {store.revision}"
-        cause = Cause("", "Too large resource version", "ResourceVersionTooLarge")
-        raise Timeout(message, details=Details(causes=[cause], retry_after_seconds=1)) from None

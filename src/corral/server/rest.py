@@ -4,11 +4,12 @@ Each reads the newest version, decides and stages without an ``await`` between, 
 in between; then it waits until what it answers is on disk.
 """
 
+import asyncio
 import time
 from collections.abc import Callable
 
 from corral.api.encoding import decode_any
-from corral.api.errors import BadRequest, UnsupportedMedia
+from corral.api.errors import BadRequest, Cause, Details, Timeout, UnsupportedMedia
 from corral.api.kind import at
 from corral.api.object import Document
 from corral.api.patch.json import json_patch
@@ -25,6 +26,9 @@ JSON_PATCH = "application/json-patch+json"
 MERGE_PATCH = "application/merge-patch+json"
 STRATEGIC_PATCH = "application/strategic-merge-patch+json"
 
+WAIT_SECONDS = 3
+"""How long a read waits for a revision that is not there yet."""
+
 Change = Callable[[Document], Document]
 """From the newest version to the wanted one; the argument may be changed."""
 
@@ -40,7 +44,9 @@ class Rest:
         return Presenter(call, self.now)
 
     async def get(self, call: Call) -> Response:
+        """Raises NotFound, and Timeout where a revision is asked for that does not come."""
         presenter = self.presenter(call)
+        await reach(self.store, query.revision(call.query) or 0)
         record = self.store.get(storage(call.kind), call.key)
         if record is None:
             raise not_found(call.kind, call.name)
@@ -113,6 +119,19 @@ class Rest:
         if is_released(document):
             return await self.store.delete(stored, call.key, document)
         return await self.store.write(stored, call.key, document)
+
+
+async def reach(store: Store, revision: int) -> None:
+    """Wait a little for a revision that may be on its way.  Raises Timeout."""
+    if revision <= store.revision:
+        return
+    try:
+        async with asyncio.timeout(WAIT_SECONDS):
+            await store.reach(revision)
+    except TimeoutError:
+        message = f"Too large resource version: {revision}, current: {store.revision}"
+        cause = Cause("", "Too large resource version", "ResourceVersionTooLarge")
+        raise Timeout(message, details=Details(causes=[cause], retry_after_seconds=1)) from None
 
 
 def is_released(document: Document) -> bool:

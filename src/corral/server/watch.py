@@ -14,7 +14,7 @@ from corral.server.accept import Form
 from corral.server.call import JSON_HEADERS, Call, storage
 from corral.server.lists import Selector
 from corral.server.present import Presenter
-from corral.server.rest import Rest
+from corral.server.rest import Rest, reach
 from corral.store import Event, Record, Store, Watch
 
 BOOKMARK_SECONDS = 60.0
@@ -80,7 +80,7 @@ async def watch(rest: Rest, call: Call) -> Response:
         selector.only(call.name)
     asked = wanted(call, store)
     if asked.since is None:
-        await lists.reach(store, asked.not_older_than)
+        await reach(store, asked.not_older_than)
     frames = Frames(call, presenter, selector)
     return Response(headers=list(JSON_HEADERS), body=_stream(store, call, frames, asked))
 

@@ -114,11 +114,14 @@ async def test_a_list_can_be_of_the_past_but_not_of_what_is_forgotten(ask):
 
 
 async def test_a_revision_of_the_future_is_waited_for_then_refused(ask, monkeypatch):
-    monkeypatch.setattr("corral.server.lists.WAIT_SECONDS", 0.02)
-    refused = await ask("GET", f"{MAPS}?resourceVersion=99")
-    assert (refused.status, refused["reason"]) == (504, "Timeout")
-    assert refused["details"]["causes"][0]["reason"] == "ResourceVersionTooLarge"
-    assert refused.headers["retry-after"] == "1"
+    monkeypatch.setattr("corral.server.rest.WAIT_SECONDS", 0.02)
+    await ask.create(MAPS, "a")
+    assert (await ask("GET", f"{MAPS}/a?resourceVersion=2")).status == 200
+    for path in (MAPS, f"{MAPS}/a"):
+        refused = await ask("GET", f"{path}?resourceVersion=99")
+        assert (refused.status, refused["reason"]) == (504, "Timeout")
+        assert refused["details"]["causes"][0]["reason"] == "ResourceVersionTooLarge"
+        assert refused.headers["retry-after"] == "1"
 
 
 async def test_a_table_has_the_kinds_columns(ask, replica_set):
