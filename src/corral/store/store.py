@@ -290,12 +290,12 @@ class Store:
                 watch.tell(changes)
 
     def _fail(self, batch: list[_Write], error: Exception) -> None:
-        self._fault = str(error)
+        self._fault = str(error) or repr(error)
         failed, self._staged = batch + self._staged, []
         self._latest.clear()
         kind = type(error) if isinstance(error, ApiError) else InternalError
         for write in failed:
-            write.done.set_exception(kind(str(error)))
+            write.done.set_exception(kind(self._fault))
 
     # ------------------------------------------------------------ maintenance
 

@@ -248,16 +248,18 @@ async def test_a_writer_that_leaves_takes_nobody_along(store):
 
 
 @pytest.mark.parametrize("threaded", [True, False])
-async def test_a_commit_that_fails_in_any_way_fails_its_writes_alone(monkeypatch, threaded):
+@pytest.mark.parametrize("error", [OverflowError("a number is too large"), MemoryError()])
+async def test_a_commit_that_fails_in_any_way_fails_its_writes_alone(monkeypatch, threaded, error):
     store = Store(Log(None), threaded=threaded)
 
     def fail(*_args):
-        raise OverflowError("a number is too large")
+        raise error
 
     with monkeypatch.context() as patch:
         patch.setattr(store._log, "append", fail)
-        with pytest.raises(InternalError, match="too large"):
+        with pytest.raises(InternalError, match=r"too large|MemoryError"):
             await write(store, "a")
+        assert store.fault
     await write(store, "b")
     assert store.count(KIND) == 1
     await store.close()
