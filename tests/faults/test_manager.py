@@ -1,0 +1,77 @@
+"""A manager that dies, comes back as another, or cannot come at all."""
+
+import signal
+import subprocess
+import sys
+
+import pytest
+from tests.cluster import EXAMPLES, outside, until
+
+pytestmark = [pytest.mark.faults, pytest.mark.timeout(180)]
+
+HOLLOW = ("--machine", "hollow")
+
+
+def ready(user, replicas):
+    status = user.get("vmirs", "testreplicaset").get("status", {})
+    counts = status.get("replicas", 0), status.get("readyReplicas", 0)
+    return counts == (replicas, replicas) and len(user.items("vmi")) == replicas
+
+
+def uids(user):
+    return {vmi["metadata"]["uid"] for vmi in user.items("vmi")}
+
+
+def test_machines_of_a_node_that_is_no_more_stay_in_good_hands(tmp_path):
+    with outside(*HOLLOW, "--nodes", "2", directory=tmp_path) as user:
+        user.kubectl("create", "-f", str(EXAMPLES / "testreplicaset.yaml"))
+        until("three machines are ready", lambda: ready(user, 3))
+        before = uids(user)
+        user.kill_manager()
+        with outside(*HOLLOW, directory=tmp_path) as again:
+            until("the machines are taken over", lambda: ready(again, 3))
+            assert uids(again) == before
+            nodes = {
+                node["metadata"]["name"]: node.get("spec", {}) for node in again.items("nodes")
+            }
+            assert len(nodes) == 3
+            assert sum(spec.get("unschedulable", False) for spec in nodes.values()) == 2
+            again.kubectl("scale", "vmirs", "testreplicaset", "--replicas", "0")
+            until("all are gone", lambda: not again.items("vmi"))
+            again.kill_manager()
+            with outside(*HOLLOW, directory=tmp_path) as last:
+                assert len(last.items("nodes")) == 1
+
+
+@pytest.mark.parametrize("moment", [0.3, 0.6, 0.9, 1.2, 1.5])
+def test_a_manager_killed_while_it_starts_leaves_nothing_in_the_way(tmp_path, moment):
+    command = [sys.executable, "-m", "corral", "up", *HOLLOW, "--data-dir", str(tmp_path)]
+    process = subprocess.Popen(
+        [*command, "--bind", "127.0.0.1:1"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    try:
+        process.wait(moment)
+    except subprocess.TimeoutExpired:
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    with outside(*HOLLOW, directory=tmp_path) as user:
+        user.kubectl("create", "-f", str(EXAMPLES / "testreplicaset.yaml"))
+        until("three machines are ready", lambda: ready(user, 3))
+
+
+def test_a_second_manager_is_refused_and_the_first_goes_on(tmp_path):
+    with outside(*HOLLOW, directory=tmp_path) as user:
+        said = user.corral("up", *HOLLOW, check=False)
+        assert "corral runs already on" in said
+        assert str(user.one.process.pid) in said
+        assert "Traceback" not in said
+        assert user.items("nodes")
+
+
+def test_a_taken_port_is_named(tmp_path):
+    with outside(*HOLLOW, directory=tmp_path) as user:
+        taken = f"127.0.0.1:{user.one.port}"
+        other = str(tmp_path.with_name("other"))
+        said = user.corral("up", *HOLLOW, "--data-dir", other, "--bind", taken, check=False)
+        assert f"{taken} is taken by another program" in said
+        assert "Traceback" not in said
