@@ -1,6 +1,7 @@
 """Small files that are replaced as a whole, and read without trust in what they hold."""
 
 import os
+import stat
 from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
@@ -41,6 +42,19 @@ def sync_directory(directory: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def distrusted(path: Path) -> str:
+    """Why what stands at a path may be a stranger's work; empty where only its owner wrote it.
+
+    The owner must be this user, or root, whom nothing can be hidden from.  Raises OSError.
+    """
+    found = path.stat()
+    if found.st_uid not in (os.geteuid(), 0):
+        return f"belongs to another user (uid {found.st_uid})"
+    if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        return f"can be written by others (mode {stat.S_IMODE(found.st_mode):o})"
+    return ""
 
 
 def read_json(path: Path, type_: type[T]) -> T | None:

@@ -1,13 +1,15 @@
 """Tests of certificates, the token and the kubeconfig."""
 
+import asyncio
 import json
+import os
 import ssl
 from datetime import UTC, datetime, timedelta
 
 import pytest
 from cryptography import x509
 
-from corral import pki
+from corral import hosts, pki
 
 
 def names(identity):
@@ -102,3 +104,102 @@ def test_a_private_file_is_replaced_whole(tmp_path):
     assert path.read_bytes() == b"new"
     assert path.stat().st_mode & 0o777 == 0o600
     assert [each.name for each in tmp_path.iterdir()] == ["file"]
+
+
+@pytest.mark.parametrize("name", [".", "ca.key", "server.key", "token", "server.crt"])
+@pytest.mark.parametrize("mode", [0o777, 0o620])
+def test_what_others_can_write_is_not_trusted(tmp_path, name, mode):
+    pki.ensure(tmp_path)
+    (tmp_path / name).chmod(mode)
+    with pytest.raises(pki.PkiError, match=r"can be written by others .*chmod go-w"):
+        pki.ensure(tmp_path)
+    (tmp_path / name).chmod(0o700)
+    pki.ensure(tmp_path)
+
+
+def test_a_token_that_somebody_else_put_there_is_not_trusted(tmp_path, monkeypatch):
+    path = tmp_path / "token"
+    path.write_text("x" * 40)
+    if os.geteuid() == 0:
+        os.chown(path, 4711, -1)
+    else:
+        monkeypatch.setattr(os, "geteuid", lambda: 4711)
+    with pytest.raises(pki.PkiError, match="belongs to another user"):
+        pki.ensure(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "token", [b"short", b"x" * 31 + b"\xff", b"two words of a token that is long"]
+)
+def test_a_token_is_read_as_it_is_or_not_at_all(tmp_path, token):
+    (tmp_path / "token").write_bytes(token)
+    with pytest.raises(pki.PkiError, match="token holds no token"):
+        pki.ensure(tmp_path)
+
+
+def test_a_directory_that_cannot_be_used_is_named(tmp_path):
+    (tmp_path / "pki").write_bytes(b"")
+    with pytest.raises(pki.PkiError, match=r"certificates in .*/pki cannot be used"):
+        pki.ensure(tmp_path / "pki")
+
+
+@pytest.mark.parametrize("wildcard", ["0.0.0.0", "::"])
+def test_who_listens_everywhere_is_found_at_real_addresses(tmp_path, monkeypatch, wildcard):
+    monkeypatch.setattr(hosts, "addresses", lambda: ["10.9.8.7", "2001:db8::7"])
+    identity = pki.ensure(tmp_path, [wildcard])
+    assert {"10.9.8.7", "2001:db8::7", "127.0.0.1"} <= names(identity)
+    assert wildcard not in names(identity)
+
+
+def test_the_kubeconfig_of_who_listens_everywhere_names_one_place(tmp_path, monkeypatch):
+    identity = pki.ensure(tmp_path)
+
+    def server(address):
+        return json.loads(pki.kubeconfig(identity, address))["clusters"][0]["cluster"]["server"]
+
+    assert server("[::1]:6443") == "https://[::1]:6443"
+    monkeypatch.setattr(hosts, "reachable", {"0.0.0.0": "10.0.0.7", "::": "2001:db8::7"}.get)
+    assert server("0.0.0.0:6443") == "https://10.0.0.7:6443"
+    assert server("[::]:6443") == "https://[2001:db8::7]:6443"
+
+
+def test_host_names_are_written_as_dns_has_them(tmp_path):
+    assert "xn--mnchen-3ya.example" in names(pki.ensure(tmp_path, ["m\u00fcnchen.example"]))
+    with pytest.raises(pki.PkiError, match="cannot stand in a certificate"):
+        pki.ensure(tmp_path, ["\u00fc" * 64])
+
+
+async def shown(context, authority):
+    """The serial number of the certificate that a server with this context shows."""
+
+    async def accept(_reader, writer):
+        writer.close()
+
+    server = await asyncio.start_server(accept, "127.0.0.1", 0, ssl=context)
+    async with server:
+        host, port = server.sockets[0].getsockname()
+        trusting = ssl.create_default_context(cafile=authority)
+        _, writer = await asyncio.open_connection(host, port, ssl=trusting)
+        certificate = writer.get_extra_info("peercert")
+        writer.close()
+    return certificate["serialNumber"]
+
+
+async def test_a_running_server_gets_a_new_certificate_before_the_old_one_ends(tmp_path):
+    identity = pki.ensure(tmp_path)
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(identity.certificate, identity.key)
+    first = await shown(context, identity.authority)
+    assert not pki.renew(tmp_path, [], context)
+    assert await shown(context, identity.authority) == first
+    assert pki.renew(tmp_path, ["10.0.0.7"], context)
+    assert await shown(context, identity.authority) != first
+
+
+def test_a_renewal_that_fails_says_so_and_breaks_nothing(tmp_path):
+    identity = pki.ensure(tmp_path)
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(identity.certificate, identity.key)
+    identity.certificate.unlink()
+    with pytest.raises(pki.PkiError, match=r"server\.crt"):
+        pki.renew(tmp_path, [], context)
