@@ -68,7 +68,7 @@ async def _carry(websocket: WebSocket, console: Console, displaced: asyncio.Even
         ends = {
             tasks.start(_to_client(websocket, console), name="to client"),
             tasks.start(_to_guest(websocket, console), name="to guest"),
-            tasks.start(_wait(displaced), name="displaced"),
+            tasks.start(displaced.wait(), name="displaced"),
         }
         await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
 
@@ -91,7 +91,3 @@ async def _to_guest(websocket: WebSocket, console: Console) -> None:
                 await console.write(typed)
     except ConnectionError:
         return
-
-
-async def _wait(event: asyncio.Event) -> None:
-    await event.wait()
