@@ -60,9 +60,8 @@ async def hypervisor(directory: Path) -> AsyncIterator[Qemu]:
         yield qemu
     finally:
         for machine in directory.iterdir():
-            if machine.is_dir() and (guest := await qemu.find(machine)) is not None:
-                await guest.destroy()
-                await guest.release()
+            if machine.is_dir():
+                await qemu.end(machine)
 
 
 async def seen(changes: AsyncIterator[Change], wanted: Change, seconds: float = 90) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from tests.real_machine import definition, hypervisor, new_directory, seen
 
-from corral.node.hypervisor import Change
+from corral.node.hypervisor import Change, GuestError
 from corral.node.qemu import process
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(120)]
@@ -95,7 +95,7 @@ async def test_the_next_manager_finds_the_machine_once(tmp_path, disk, kill_at, 
         assert not process.runs(directory)
 
 
-async def test_a_qemu_that_does_not_answer_is_ended_rather_than_doubled(
+async def test_a_qemu_that_does_not_answer_is_left_alone_until_it_is_to_end(
     tmp_path, disk, monkeypatch
 ):
     monkeypatch.setattr("corral.node.qemu.hypervisor.START_SECONDS", 0.5)
@@ -104,7 +104,14 @@ async def test_a_qemu_that_does_not_answer_is_ended_rather_than_doubled(
         [directory] = [entry for entry in tmp_path.iterdir() if entry.is_dir()]
         await guest.release()
         os.kill(guest.pid, signal.SIGSTOP)
-        assert await qemu.find(directory) is None
+        with pytest.raises(GuestError):
+            await qemu.find(directory)
+        os.kill(guest.pid, signal.SIGCONT)
+        found = await qemu.find(directory)
+        assert found is not None
+        await found.release()
+        os.kill(guest.pid, signal.SIGSTOP)
+        await qemu.end(directory)
         assert not process.runs(directory)
 
 

@@ -1,6 +1,7 @@
 """The node agent with hollow machines in a whole cluster: killed at every step, and back again."""
 
 import asyncio
+import errno
 from collections import Counter
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -17,10 +18,12 @@ from corral.api.object import Key
 from corral.api.wire import User
 from corral.client.client import Client
 from corral.client.transport import InProcess
+from corral.node import record as records
 from corral.node.agent import Agent
-from corral.node.hollow import CAPACITY, Behaviour, Hollow
+from corral.node.hollow import CAPACITY, Behaviour, Hollow, HollowGuest
+from corral.node.hypervisor import Change, GuestError
 from corral.node.images.store import ImageStore
-from corral.node.record import Outcome
+from corral.node.record import Outcome, Stage
 from corral.reconcile.world import World
 
 pytestmark = [pytest.mark.looptime, pytest.mark.timeout(60)]
@@ -524,3 +527,139 @@ async def test_a_second_pod_of_an_instance_is_refused_and_its_machine_runs_on(tm
         await asyncio.sleep(30)
         assert await phase(host) == "Running"
         assert len(host.hypervisor.guests) == 1
+
+
+class Silent(Hollow):
+    """Hollow machines that cannot be reached when they are looked for, for a while."""
+
+    until = 0.0
+
+    async def find(self, directory):
+        found = await super().find(directory)
+        if found is not None and asyncio.get_running_loop().time() < Silent.until:
+            raise GuestError("no answer")
+        return found
+
+    async def end(self, directory):
+        Silent.until = 0.0
+        await super().end(directory)
+
+
+async def conditions(host: Host) -> dict[str, str]:
+    machine = await host.whole.client.get(Machine, "vm", "default")
+    return {one.type: one.reason for one in machine.status.conditions}
+
+
+@asynccontextmanager
+async def silent(directory: Path, monkeypatch):
+    """A machine that runs, and whose monitor is silent to the agent that takes it over."""
+    monkeypatch.setattr("tests.sim.test_agent.Hollow", Silent)
+    monkeypatch.setattr(Silent, "until", 0.0)
+    async with node(directory) as host:
+        await host.whole.client.create(Machine, lonely())
+
+        async def runs():
+            return await phase(host) == "Running"
+
+        await host.whole.until(runs)
+        Silent.until = asyncio.get_running_loop().time() + 100
+        await kill(host)
+
+        async def is_told():
+            return (await conditions(host)).get("Synchronized") == "MonitorSilent"
+
+        await host.whole.until(is_told)
+        yield host
+
+
+async def test_a_machine_that_does_not_answer_is_asked_again_and_runs_on(tmp_path, monkeypatch):
+    async with silent(tmp_path, monkeypatch) as host:
+        [pod] = await host.whole.pods()
+        assert pod.status.phase == "Running"
+
+        async def answers():
+            return "Synchronized" not in await conditions(host)
+
+        await host.whole.until(answers, 300)
+        assert await phase(host) == "Running"
+        assert times(host, "spawned") == {1}
+
+
+async def test_a_machine_that_does_not_answer_is_ended_when_it_is_to_stop(tmp_path, monkeypatch):
+    async with silent(tmp_path, monkeypatch) as host:
+        await host.whole.client.delete(Machine, Key("default", "vm"))
+        begun = asyncio.get_running_loop().time()
+        await gone(host)
+        assert asyncio.get_running_loop().time() - begun < 5
+
+
+async def test_a_machine_whose_line_is_lost_is_found_anew(tmp_path):
+    async with node(tmp_path, Behaviour(crashes=0)) as host:
+        await host.whole.client.create(Machine, lonely())
+
+        async def runs():
+            return await phase(host) == "Running"
+
+        await host.whole.until(runs)
+        [before] = host.hypervisor.guests.values()
+        before.happen(Change.LOST)
+
+        async def is_found():
+            return before not in host.hypervisor.guests.values() and host.hypervisor.guests
+
+        await host.whole.until(is_found)
+        assert await phase(host) == "Running"
+        assert times(host, "spawned") == {1}
+        await crash(host)
+
+        async def failed():
+            return await phase(host) == "Failed"
+
+        await host.whole.until(failed)
+
+
+async def test_a_guest_that_may_have_started_is_never_started_again(tmp_path, monkeypatch):
+    async def resume(_self):
+        raise GuestError("cont: timed out")
+
+    monkeypatch.setattr(HollowGuest, "resume", resume)
+    async with node(tmp_path) as host:
+        await host.whole.client.create(Machine, lonely())
+
+        async def failed():
+            return await phase(host) == "Failed"
+
+        await host.whole.until(failed)
+        await asyncio.sleep(60)
+        assert times(host, "spawned") == {1}
+        said = {one.message for one in await host.whole.events("vm") if one.reason == "Stopped"}
+        assert any("cont: timed out" in message for message in said)
+
+
+async def test_a_machine_whose_start_finds_no_room_on_record_has_never_started(
+    tmp_path, monkeypatch
+):
+    write = records.write
+
+    def full(directory, record):
+        if record.stage is Stage.STARTED:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        write(directory, record)
+
+    monkeypatch.setattr(records, "write", full)
+    async with node(tmp_path) as host:
+        await host.whole.client.create(Machine, lonely())
+
+        async def is_told():
+            return (await conditions(host)).get("Synchronized") == "StartFailed"
+
+        await host.whole.until(is_told)
+        [machine] = host.agent._machines.values()
+        assert machine.record == records.read(machine.directory)
+        assert machine.record.stage is Stage.DEFINED
+        monkeypatch.setattr(records, "write", write)
+
+        async def runs():
+            return await phase(host) == "Running"
+
+        await host.whole.until(runs)

@@ -60,10 +60,11 @@ def fold(facts: Facts, change: Change) -> Facts:  # noqa: PLR0911 - one row a ch
             return replace(facts, agent_connected=True)
         case Change.AGENT_DISCONNECTED | Change.REBOOTED:
             return replace(facts, agent_connected=False)
-        case Change.PAUSED if not facts.paused and facts.outcome is None:
-            return replace(facts, paused=PAUSED_BY_USER)
+        case Change.PAUSED if facts.outcome is None:
+            reason = facts.paused or PAUSED_BY_USER
+            return replace(facts, state=State.RUNNING, paused=reason, trouble=None)
         case Change.PAUSED_BY_IO_ERROR:
-            return replace(facts, paused=PAUSED_BY_IO_ERROR)
+            return replace(facts, state=State.RUNNING, paused=PAUSED_BY_IO_ERROR, trouble=None)
         case Change.RESUMED:
             return replace(facts, state=State.RUNNING, paused="", trouble=None)
         case Change.POWERED_OFF:
@@ -88,6 +89,13 @@ def never_started(facts: Facts) -> Facts:
     """What is known of a machine that was to stop before its guest ran."""
     return _decided(
         facts, Outcome.FAILED, "The VirtualMachineInstance was stopped before it was started."
+    )
+
+
+def stillborn(facts: Facts, why: str) -> Facts:
+    """What is known of a machine whose guest was to run, and perhaps did."""
+    return _decided(
+        facts, Outcome.FAILED, f"The VirtualMachineInstance could not be started: {why}"
     )
 
 

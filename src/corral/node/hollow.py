@@ -17,7 +17,7 @@ import msgspec
 
 from corral import files
 from corral.node.heartbeat import Capacity
-from corral.node.hypervisor import Change, Definition, Introduction, StartError
+from corral.node.hypervisor import LAST, Change, Definition, Introduction, StartError
 
 CAPACITY = Capacity(cpu=100_000, memory_bytes=1 << 50, storage_bytes=1 << 50, pods=1_000_000)
 """What a node of hollow machines says that it has."""
@@ -95,6 +95,11 @@ class Hollow:
         guest = self.guests[directory] = HollowGuest(self, directory, written)
         return guest
 
+    async def end(self, directory: Path) -> None:
+        if (guest := await self.find(directory)) is not None:
+            await guest.destroy()
+            await guest.release()
+
 
 class HollowGuest:
     """One hollow guest."""
@@ -143,9 +148,12 @@ class HollowGuest:
         return self._hypervisor.behaviour.cpu_share if self._up.is_set() else 1.0
 
     async def changes(self) -> AsyncIterator[Change]:
-        while (change := await self._changes.get()) is not Change.GONE:
+        while (change := await self._changes.get()) not in LAST:
             yield change
-        yield Change.GONE
+        yield change
+
+    async def watch(self) -> None:
+        """It is never out of reach."""
 
     async def resume(self) -> None:
         if self._written.halted:

@@ -24,7 +24,11 @@ class Change(Enum):
     REBOOTED = "rebooted"
     POWERED_OFF = "powered-off"  # the guest shut itself down, or obeyed the power button
     PANICKED = "panicked"
+    LOST = "lost"  # the last one: it runs, but tells nothing any more, and must be found anew
     GONE = "gone"  # the last one: nothing of it runs any more
+
+
+LAST = frozenset({Change.LOST, Change.GONE})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,7 +112,10 @@ class Guest(Protocol):
         """Whether its processors have never run: it waits for the first ``resume``."""
 
     def changes(self) -> AsyncIterator[Change]:
-        """What happens from now on, beginning with what is so already; GONE is the last one."""
+        """What happens from now on, beginning with what is so already; LOST or GONE is last."""
+
+    async def watch(self) -> None:
+        """Beside ``changes``: has them tell when the guest cannot be reached any more."""
 
     async def resume(self) -> None:
         """Let the virtual CPUs run: the first time, this starts the guest."""
@@ -152,7 +159,13 @@ class Hypervisor(Protocol):
         """Start it with halted CPUs.  Raises StartError."""
 
     async def find(self, directory: Path) -> Guest | None:
-        """The guest that runs for this directory, whoever started it."""
+        """The guest that runs for this directory, whoever started it; None where none does.
+
+        Raises GuestError where one runs that cannot be managed, at least not now.
+        """
+
+    async def end(self, directory: Path) -> None:
+        """End what runs for this directory, whether it can be managed or not."""
 
     def facts(self) -> Mapping[str, Any]:
         """What ``corral status`` tells of it: version, accelerator, why."""

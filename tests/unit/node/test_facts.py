@@ -50,6 +50,15 @@ def test_trouble_is_over_when_the_guest_runs():
     assert fold(troubled, Change.RESUMED) == RUNNING
 
 
+@pytest.mark.parametrize("change", [Change.PAUSED, Change.PAUSED_BY_IO_ERROR])
+def test_a_guest_that_is_found_paused_runs(change):
+    troubled = Facts(trouble=Trouble(reason="MonitorSilent", message="no"))
+    found = after(change, facts=troubled)
+    assert found.state is State.RUNNING
+    assert found.trouble is None
+    assert after(change, facts=replace(found, trouble=troubled.trouble)) == found
+
+
 def test_a_reboot_loses_the_agent():
     assert not after(Change.AGENT_CONNECTED, Change.REBOOTED).agent_connected
 

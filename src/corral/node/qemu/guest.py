@@ -34,6 +34,7 @@ _STATES = {
     "io-error": Change.PAUSED_BY_IO_ERROR,
 }
 END: Event = {"event": "END"}  # not of QEMU: its process has ended
+SILENCE: Event = {"event": "SILENCE"}  # not of QEMU: its monitor has hung up
 _STEPPED_BACK = 15  # niceness: a thirtieth of the share of the others
 _IDLE_SHARE = 0.25  # of one processor: below it a guest has done with booting
 _IDLE_SAMPLES = 6
@@ -60,22 +61,28 @@ class QemuGuest:
         return self._process.identity.pid
 
     async def changes(self) -> AsyncIterator[Change]:
-        """What happens, beginning with what is so already; GONE is the last one."""
+        """What happens, beginning with what is so already; LOST or GONE is the last one."""
         if (change := _STATES.get(self._state)) is not None:
             yield change
-        if await self._agent_is_open():
-            yield Change.AGENT_CONNECTED
-        while (event := await self._monitor.events.get()) is not END:
+        if (is_open := await self._agent_is_open()) is not None:
+            yield Change.AGENT_CONNECTED if is_open else Change.AGENT_DISCONNECTED
+        while (event := await self._monitor.events.get()) not in (END, SILENCE):
             if (change := translate(event)) is not None:
                 yield change
         await self._monitor.close()
-        yield Change.GONE
+        yield Change.GONE if event is END else Change.LOST
 
-    async def _agent_is_open(self) -> bool:
+    async def watch(self) -> None:
+        """Tell when the monitor has hung up, although QEMU runs."""
+        await self._monitor.hung_up()
+        if not await self._process.ends():
+            self._monitor.events.put_nowait(SILENCE)
+
+    async def _agent_is_open(self) -> bool | None:
         with suppress(MonitorError):
             devices = await self._monitor.execute("query-chardev")
             return any(one["label"] == CHARDEV and one["frontend-open"] for one in devices)
-        return False
+        return None
 
     async def resume(self) -> None:
         """Let the guest run.  Raises MonitorError."""

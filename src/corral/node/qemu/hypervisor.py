@@ -79,20 +79,23 @@ class Qemu:
         }
 
     async def find(self, directory: Path) -> QemuGuest | None:
-        """Take over the QEMU that runs for a directory.
-
-        One whose monitor is silent cannot be managed, so it is ended: to be started twice would be
-        worse than to be lost.
-        """
+        """Take over the QEMU that runs for a directory.  Raises MonitorError where it is silent."""
         if not runs(directory) or (process := Process.adopt(directory)) is None:
             return None
         try:
             return await self._greet(directory, process)
         except MonitorError as error:
+            if await process.ends():
+                return None
             log.warning("qemu does not answer", directory=str(directory), error=str(error))
+            process.release()
+            raise
+
+    async def end(self, directory: Path) -> None:
+        """Kill the QEMU that runs for a directory."""
+        if runs(directory) and (process := Process.adopt(directory)) is not None:
             process.kill()
             await process.wait()
-            return None
 
     async def start(self, definition: Definition) -> QemuGuest:
         """Start QEMU with a halted guest.  Raises StartError."""
@@ -132,11 +135,15 @@ class Qemu:
             raise StartError("StartFailed", complaint(directory) or str(error)) from error
 
     async def _greet(self, directory: Path, process: Process) -> QemuGuest:
+        monitor: Monitor | None = None
         try:
             monitor = await Monitor.connect(directory / MONITOR, seconds=START_SECONDS)
-            state = await monitor.execute("query-status")
-        except asyncio.CancelledError:
-            process.release()
+            state = await monitor.execute("query-status", seconds=START_SECONDS)
+        except BaseException as error:
+            if not isinstance(error, MonitorError):
+                process.release()
+            if monitor is not None:
+                await monitor.close()
             raise
         return QemuGuest(directory, process, monitor, state["status"])
 

@@ -7,7 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from qemu.qmp import QMPClient, QMPError
+from qemu.qmp import QMPClient, QMPError, Runstate
 
 from corral.node.hypervisor import GuestError
 from corral.node.qemu.sockets import connect
@@ -64,6 +64,11 @@ class Monitor:
                 return await self._client.execute(command, dict(arguments or {}) or None)
         except (OSError, TimeoutError, QMPError, EOFError) as error:
             raise MonitorError(f"{command}: {str(error) or type(error).__name__}") from error
+
+    async def hung_up(self) -> None:
+        """Until the connection has ended, whoever ended it."""
+        while self._client.runstate is Runstate.RUNNING:
+            await self._client.runstate_changed()
 
     async def close(self) -> None:
         """Hang up; QEMU runs on."""

@@ -23,9 +23,11 @@ from pathlib import Path
 import msgspec
 
 from corral import files
+from corral.aio import wait_at_most
 
 LOCK = "alive"
 RECORD = "process.json"
+_LAST_BREATH_SECONDS = 2.0
 OOM_SCORE_ADJ = "500"  # when memory runs out, a VM goes before the manager does
 
 
@@ -216,6 +218,11 @@ class Process:
     async def wait(self) -> None:
         """Until the process has ended."""
         await self._ended.wait()
+
+    async def ends(self) -> bool:
+        """Whether it is just about to end: its sockets close a little before it is gone."""
+        await wait_at_most(self._ended, _LAST_BREATH_SECONDS)
+        return self.ended
 
     def kill(self) -> None:
         with contextlib.suppress(ProcessLookupError, OSError):

@@ -1,0 +1,110 @@
+"""Taking over a QEMU whose monitor does as it likes: ``sleep`` and a monitor of the test."""
+
+import asyncio
+import json
+from contextlib import asynccontextmanager
+
+import pytest
+from tests.unit.node.qemu.test_process import spawn
+
+from corral.aio import Background
+from corral.node.hypervisor import Change, GuestError
+from corral.node.qemu import hypervisor, process
+from corral.node.qemu.guest import MONITOR
+from corral.node.qemu.hypervisor import Qemu
+
+
+class FakeMonitor:
+    """Speaks QMP with one client at a time; says nothing at all to what is in ``silent_on``."""
+
+    def __init__(self):
+        self.silent_on = set()
+        self.asked = asyncio.Event()
+        self.left = asyncio.Event()
+        self.writer = None
+
+    async def serve(self, reader, writer):
+        self.writer = writer
+        send = lambda one: writer.write(json.dumps(one).encode() + b"\r\n")  # noqa: E731
+        version = {"qemu": {"major": 7, "minor": 2, "micro": 0}, "package": ""}
+        send({"QMP": {"version": version, "capabilities": []}})
+        while data := await reader.read(4096):  # one request: its client waits for each answer
+            request = json.loads(data)
+            if request["execute"] in self.silent_on:
+                self.asked.set()
+                continue
+            answer = {"status": "running"} if request["execute"] == "query-status" else {}
+            send({"return": answer, "id": request.get("id")})
+        self.left.set()
+        writer.close()
+
+
+@asynccontextmanager
+async def running(directory):
+    """A process with a monitor; it is gone afterwards."""
+    monitor = FakeMonitor()
+    started = spawn(directory, ["sleep", "60"])
+    server = await asyncio.start_unix_server(monitor.serve, directory / MONITOR)
+    try:
+        yield monitor
+    finally:
+        server.close()
+        started.kill()
+        async with asyncio.timeout(5):
+            await started.wait()
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch):
+    monkeypatch.setattr(hypervisor, "START_SECONDS", 0.2)
+    monkeypatch.setattr(process, "_LAST_BREATH_SECONDS", 0.1)
+
+
+async def test_a_monitor_is_let_go_when_its_greeting_is_cancelled(tmp_path, monkeypatch):
+    monkeypatch.setattr(hypervisor, "START_SECONDS", 60)
+    async with running(tmp_path) as monitor, asyncio.timeout(5):
+        monitor.silent_on = {"query-status"}
+        finding = asyncio.create_task(Qemu(tmp_path).find(tmp_path))
+        await monitor.asked.wait()
+        finding.cancel()
+        await asyncio.wait([finding])
+        await monitor.left.wait()
+        assert process.runs(tmp_path)
+
+
+async def test_a_silent_monitor_is_told_and_its_process_runs_on(tmp_path):
+    async with running(tmp_path) as monitor, asyncio.timeout(5):
+        monitor.silent_on = {"query-status"}
+        with pytest.raises(GuestError):
+            await Qemu(tmp_path).find(tmp_path)
+        await monitor.left.wait()
+        assert process.runs(tmp_path)
+        monitor.silent_on.clear()
+        guest = await Qemu(tmp_path).find(tmp_path)
+        assert guest is not None
+        await guest.release()
+        await Qemu(tmp_path).end(tmp_path)
+        assert not process.runs(tmp_path)
+
+
+async def test_a_monitor_that_hangs_up_is_told(tmp_path):
+    async with running(tmp_path) as monitor, asyncio.timeout(5), Background() as tasks:
+        guest = await Qemu(tmp_path).find(tmp_path)
+        tasks.start(guest.watch(), name="watch")
+        changes = guest.changes()
+        assert await anext(changes) is Change.RESUMED
+        monitor.writer.close()
+        assert [change async for change in changes][-1] is Change.LOST
+        await guest.release()
+
+
+async def test_a_process_that_ends_is_gone_and_not_lost(tmp_path):
+    async with running(tmp_path) as monitor, asyncio.timeout(5), Background() as tasks:
+        guest = await Qemu(tmp_path).find(tmp_path)
+        tasks.start(guest.watch(), name="watch")
+        changes = guest.changes()
+        assert await anext(changes) is Change.RESUMED
+        await guest.destroy()
+        monitor.writer.close()
+        assert [change async for change in changes][-1] is Change.GONE
+        await guest.release()
