@@ -196,9 +196,3 @@ def create(path: Path, size: int, *, backing: Path | None = None, backing_format
 
 def _extension(kind: int, body: bytes) -> bytes:
     return struct.pack(">II", kind, len(body)) + body + bytes(-len(body) % 8)
-
-
-def is_qcow2(path: Path) -> bool:
-    """Whether a file of our own is qcow2, by its first bytes."""
-    with path.open("rb") as file:
-        return file.read(len(MAGIC)) == MAGIC
