@@ -5,7 +5,7 @@ selector that is refused is refused in the words that users know.
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any, NoReturn
@@ -293,20 +293,15 @@ class FieldSelector:
         """The only value that the field may have, where a term says so."""
         return next((term.value for term in self.terms if term.equal and term.field == field), None)
 
-    def compile(
-        self, fields: Mapping[str, Callable[[dict[str, Any]], str]]
-    ) -> Callable[[dict[str, Any]], bool]:
-        """A predicate on documents, given how to read each field that a kind supports.
+    def check(self, supported: Container[str]) -> None:
+        """Raises BadRequest for a field that is not among the supported ones."""
+        for term in self.terms:
+            if term.field not in supported:
+                raise BadRequest(f"field label not supported: {shortened(term.field)}")
 
-        Raises BadRequest for a field that is not supported.
-        """
-        unknown = next((term.field for term in self.terms if term.field not in fields), None)
-        if unknown is not None:
-            raise BadRequest(f"field label not supported: {unknown}")
-        checks = [(fields[term.field], term.value, term.equal) for term in self.terms]
-        return lambda document: all(
-            (read(document) == value) is equal for read, value, equal in checks
-        )
+    def matches(self, values: Mapping[str, str]) -> bool:
+        """Whether an object is selected that has these values in the fields of the terms."""
+        return all((values[term.field] == term.value) is term.equal for term in self.terms)
 
 
 def parse_fields(text: str) -> FieldSelector:

@@ -64,7 +64,7 @@ class Selector:
             "metadata.namespace": lambda document: str(at(document, "metadata", "namespace") or ""),
             **kind.selectable,
         }
-        self.fields.compile(self._readers)  # refuses unknown fields
+        self.fields.check(self._readers)
         self.name = self.fields.exact("metadata.name")
 
     def only(self, name: str) -> None:
@@ -83,13 +83,12 @@ class Selector:
         return not self.fields or self._fields_match(record)
 
     def _fields_match(self, record: Record) -> bool:
-        terms = self.fields.terms
         known = record.fields
-        if known is None or any(term.field not in known for term in terms):
+        if known is None or any(term.field not in known for term in self.fields.terms):
             document = record.document()
             found = {name: read(document) for name, read in self._readers.items()}
             known = record.fields = {**(known or {}), **found}
-        return all((known[term.field] == term.value) is term.equal for term in terms)
+        return self.fields.matches(known)
 
 
 class Page(NamedTuple):
