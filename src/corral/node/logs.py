@@ -1,20 +1,21 @@
 """The console log of each machine: kept within bounds, and followed without polling.
 
-QEMU appends to ``console.log`` itself.  When that grows beyond its bound it is copied to
-``console.log.1`` and emptied in place: QEMU's descriptor is opened for appending, so it goes on at
-the beginning.  One inotify descriptor tells of all logs.
+QEMU appends to ``console.log`` itself.  When that grows beyond its bound its end is kept as
+``console.log.1`` and it is emptied in place: QEMU's descriptor is opened for appending, so it goes
+on at the beginning.  One inotify descriptor tells of all logs.
 """
 
 import asyncio
 import ctypes
 import os
-import shutil
 import struct
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import structlog
+
+from corral import files
 
 NAME = "console.log"
 OLDER = "console.log.1"
@@ -111,10 +112,13 @@ class Logs:
 
 
 def _bound(directory: Path) -> None:
+    """Only the end is copied: a log may have grown for days while no manager was there."""
     path = directory / NAME
     try:
-        if path.stat().st_size > LARGEST_BYTES:
-            shutil.copyfile(path, directory / OLDER)
+        if (size := path.stat().st_size) > LARGEST_BYTES:
+            with path.open("rb") as file:
+                file.seek(size - LARGEST_BYTES)
+                files.replace(directory / OLDER, file.read(LARGEST_BYTES))
             os.truncate(path, 0)
     except FileNotFoundError:
         return

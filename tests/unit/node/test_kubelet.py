@@ -160,17 +160,19 @@ async def test_a_log_stays_within_its_bounds(tmp_path):
                         await changed.wait()
             guest.write(b"after")
     assert path.read_bytes() == b"after"
-    assert (tmp_path / OLDER).stat().st_size == LARGEST_BYTES + 1
+    assert (tmp_path / OLDER).stat().st_size == LARGEST_BYTES
 
 
 async def test_a_log_that_grew_while_nobody_looked_is_cut_when_it_is_followed(tmp_path):
     logs = Logs()
-    (tmp_path / NAME).write_bytes(b"x" * (LARGEST_BYTES + 1))
+    (tmp_path / NAME).write_bytes(b"lost" + b"x" * (LARGEST_BYTES - 4) + b"kept")
     async with Background() as tasks:
         tasks.start(logs.run(), name="logs")
         await asyncio.sleep(0)
         logs.follow(tmp_path)
         assert (tmp_path / NAME).stat().st_size == 0
+    assert tail(tmp_path, None) == (b"x" * (LARGEST_BYTES - 4) + b"kept", 0)
+    assert (tmp_path / OLDER).stat().st_mode & 0o777 == 0o600
 
 
 def test_a_console_carries_bytes_both_ways(client):
