@@ -18,12 +18,6 @@ def get_condition(
     return next((one for one in conditions or () if one.get("type") == condition_type), None)
 
 
-def is_true(conditions: Iterable[ConditionDocument] | None, condition_type: str) -> bool:
-    """Whether the condition is there with status ``True``."""
-    found = get_condition(conditions, condition_type)
-    return found is not None and found.get("status") == "True"
-
-
 def set_condition(
     conditions: Sequence[ConditionDocument] | None,
     condition_type: str,

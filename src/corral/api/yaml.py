@@ -5,7 +5,7 @@ nothing is made of a tag, nesting is bounded, and aliases cannot multiply a smal
 """
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any, Final
 
@@ -40,7 +40,7 @@ def load(text: bytes | str) -> Document:
     """The one object in a YAML text.  Raises BadRequest, and TooLarge past ``LARGEST_BYTES``."""
     found = list(load_all(text))
     if len(found) != 1:
-        raise BadRequest(f"error converting YAML to JSON: {len(found)} objects where one must be")
+        raise BadRequest(f"yaml: {len(found)} objects where one must be")
     return found[0]
 
 
@@ -56,7 +56,7 @@ def load_all(text: bytes | str) -> Iterator[Document]:
             if isinstance(value, dict):
                 yield value
             elif value is not None:
-                raise BadRequest("error converting YAML to JSON: a document must be an object")
+                raise BadRequest("yaml: a document must be an object")
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         problem = getattr(error, "problem", None) or str(error)
@@ -69,11 +69,6 @@ def dump(document: Any) -> str:
         document, Dumper=_Dumper, sort_keys=True, allow_unicode=True, default_flow_style=False
     )
     return text
-
-
-def dump_all(documents: Iterable[Any]) -> str:
-    """Several values as one text, with ``---`` between them."""
-    return "---\n".join(dump(document) for document in documents)
 
 
 class _Reader:
@@ -198,7 +193,7 @@ def _check_tag(event: Any, expected: str) -> None:
 
 def _fault(mark: Any, problem: str) -> BadRequest:
     where = f"line {mark.line + 1}: " if mark is not None else ""
-    return BadRequest(f"error converting YAML to JSON: yaml: {where}{problem}")
+    return BadRequest(f"yaml: {where}{problem}")
 
 
 class _Dumper(_DUMPER):  # type: ignore[misc]  # chosen at run time

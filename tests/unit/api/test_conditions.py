@@ -2,7 +2,7 @@
 
 from hypothesis import given, strategies as st
 
-from corral.api.conditions import get_condition, is_true, remove_condition, set_condition
+from corral.api.conditions import get_condition, remove_condition, set_condition
 
 THEN, NOW = "2026-01-31T12:00:00Z", "2026-01-31T13:00:00Z"
 READY = {"type": "Ready", "status": "False", "reason": "PodNotExists", "lastTransitionTime": THEN}
@@ -53,9 +53,6 @@ def test_what_was_given_is_not_changed():
 def test_a_condition_is_found_and_removed():
     assert get_condition([READY, PAUSED], "Paused") is PAUSED
     assert get_condition(None, "Paused") is None
-    assert is_true([READY, PAUSED], "Paused")
-    assert not is_true([READY, PAUSED], "Ready")
-    assert not is_true([], "Ready")
     assert remove_condition([READY, PAUSED], "Ready") == [PAUSED]
     assert remove_condition(None, "Ready") == []
 

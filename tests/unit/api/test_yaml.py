@@ -100,7 +100,7 @@ def test_several_documents():
 def test_what_cannot_be_read_is_refused_with_its_line(text, message):
     with pytest.raises(BadRequest) as refusal:
         yaml.load(text)
-    assert refusal.value.message.startswith("error converting YAML to JSON: ")
+    assert refusal.value.message.startswith("yaml: ")
     assert message in refusal.value.message
 
 
@@ -130,7 +130,6 @@ def test_what_is_written_has_sorted_keys_and_quotes():
         *(f"- '{text}'" for text in texts),
         "",
     ]
-    assert yaml.dump_all([{"a": 1}, {"b": 2}]) == "a: 1\n---\nb: 2\n"
 
 
 VALUES = st.recursive(
