@@ -1,6 +1,7 @@
 """Logs and consoles as a client sees them."""
 
 import asyncio
+from contextlib import contextmanager
 from types import SimpleNamespace
 
 import httpx2
@@ -33,6 +34,20 @@ class Machine:
         if self.trouble:
             raise self.trouble
         return HollowConsole()
+
+
+class Observed(Logs):
+    """Logs that tell when somebody has begun to read one."""
+
+    def __init__(self):
+        super().__init__()
+        self.begun = asyncio.Event()
+
+    @contextmanager
+    def changes(self, directory):
+        with super().changes(directory) as changed:
+            self.begun.set()
+            yield changed
 
 
 @pytest.fixture
@@ -99,7 +114,7 @@ def test_the_older_part_of_a_log_comes_first(tmp_path):
 
 
 async def test_a_log_is_followed_until_its_machine_ends(machine):
-    logs = Logs()
+    logs = Observed()
     transport = httpx2.ASGITransport(kubelet(machine, logs))
     chunks = []
     async with Background() as tasks:
@@ -111,10 +126,9 @@ async def test_a_log_is_followed_until_its_machine_ends(machine):
 
         async with asyncio.timeout(5), asyncio.TaskGroup() as group:
             group.create_task(read())
-            await asyncio.sleep(0.05)
+            await logs.begun.wait()
             with (machine.directory / NAME).open("ab") as log:
                 log.write(b" four")
-            await asyncio.sleep(0.05)
             with (machine.directory / NAME).open("ab") as log:
                 log.write(b" five")
             machine.facts = Facts(state=State.ENDED)
@@ -123,7 +137,7 @@ async def test_a_log_is_followed_until_its_machine_ends(machine):
 
 
 async def test_a_log_is_followed_from_before_it_is_there(machine):
-    logs = Logs()
+    logs = Observed()
     path = machine.directory / NAME
     path.unlink()
     transport = httpx2.ASGITransport(kubelet(machine, logs))
@@ -136,10 +150,9 @@ async def test_a_log_is_followed_from_before_it_is_there(machine):
 
         async with asyncio.timeout(5), asyncio.TaskGroup() as group:
             reading = group.create_task(read())
-            await asyncio.sleep(0.05)
+            await logs.begun.wait()
             path.write_bytes(b"first words")
             logs.follow(machine.directory)
-            await asyncio.sleep(0.05)
             machine.facts = Facts(state=State.ENDED)
             logs.forget(machine.directory)
     assert reading.result() == b"first words"
