@@ -17,10 +17,15 @@ StepBack = Callable[[bool], None]
 
 
 class Boots:
-    """The slots of a node.  Their number is asked for when the first one is taken."""
+    """The slots of a node.
 
-    def __init__(self, at_once: Callable[[], Awaitable[int]]) -> None:
+    Their number is ``size`` where somebody has set it; else ``at_once`` is asked when the first one
+    is taken.
+    """
+
+    def __init__(self, at_once: Callable[[], Awaitable[int]], *, size: int | None = None) -> None:
         self._at_once = at_once
+        self._set_size = size
         self._slots: asyncio.Semaphore | None = None
         self._size = 0
         self._taken: list[Slot] = []
@@ -28,7 +33,7 @@ class Boots:
     async def take(self, waits: Callable[[int], None]) -> "Slot":
         """A slot; ``waits`` is told how many there are, when all of them are taken."""
         if self._slots is None:
-            size = await self._at_once()
+            size = self._set_size or await self._at_once()
             if self._slots is None:  # nobody else was told meanwhile
                 self._slots, self._size = asyncio.Semaphore(size), size
         if self._slots.locked():
@@ -66,6 +71,8 @@ class Slot:
 
     def boots(self, step_back: StepBack) -> None:
         """Who boots here is told to step back (True) while it is the last one of all."""
+        if self._give_back is None:
+            return
         self._step_back = step_back
         if self._last:
             step_back(True)  # noqa: FBT003

@@ -69,3 +69,23 @@ async def test_who_gives_up_waiting_takes_nothing_along():
     first.give_back()
     async with asyncio.timeout(1):
         await boots.take(lambda _: None)
+
+
+async def test_a_number_that_was_set_counts():
+    boots = Boots(two, size=1)
+    waited = []
+    await boots.take(waited.append)
+    async with asyncio.TaskGroup() as tasks:
+        second = tasks.create_task(boots.take(waited.append))
+        await asyncio.sleep(0)
+        assert waited == [1]
+        second.cancel()
+
+
+async def test_who_has_given_its_slot_back_does_not_step_back():
+    boots = Boots(two)
+    _, last = [await boots.take(lambda _: None) for _ in range(2)]
+    last.give_back()
+    told: list[bool] = []
+    last.boots(told.append)
+    assert told == []
