@@ -21,11 +21,12 @@ def tried(monkeypatch):
     """The probes that were run; KVM seems to be there, and works."""
     runs = []
 
-    async def run_probe(path, accelerator):
+    async def run_probe(path, accelerator, *, as_root):
         runs.append(accelerator)
         return True, "a guest booted"
 
     monkeypatch.setattr(probe, "_obstacle", lambda: "")
+    monkeypatch.setattr(probe, "_only_root", lambda: False)
     monkeypatch.setattr(probe, "run_probe", run_probe)
     return runs
 
@@ -54,10 +55,11 @@ async def test_it_is_probed_again_when_something_has_changed(
 
 
 async def test_a_probe_that_cannot_be_run_means_emulation(tmp_path, program, monkeypatch):
-    async def fails(path, accelerator):
+    async def fails(path, accelerator, *, as_root):
         raise FileNotFoundError("setpriv")
 
     monkeypatch.setattr(probe, "_obstacle", lambda: "")
+    monkeypatch.setattr(probe, "_only_root", lambda: False)
     monkeypatch.setattr(probe, "run_probe", fails)
     finding = await find_accelerator(tmp_path, str(program))
     assert finding.accelerator is Accelerator.TCG
@@ -80,11 +82,24 @@ def test_a_host_without_the_device_is_told_so(monkeypatch, tmp_path):
     assert "no /dev/kvm" in probe._obstacle()
 
 
-def test_root_tells_how_to_let_others_use_the_device(monkeypatch, tmp_path):
+@pytest.mark.parametrize(
+    ("outcome", "told"),
+    [((True, "a guest booted"), "chmod 660"), ((False, "did not boot within 2 s"), "within 2 s")],
+)
+async def test_root_is_told_to_open_the_device_to_others_only_where_that_helps(
+    monkeypatch, tmp_path, program, outcome, told
+):
+    async def run_probe(path, accelerator, *, as_root):
+        assert as_root
+        return outcome
+
     (tmp_path / "kvm").touch(0o600)
     monkeypatch.setattr(probe, "KVM", tmp_path / "kvm")
     monkeypatch.setattr(probe.os, "geteuid", lambda: 0)
-    assert "chmod 660" in probe._obstacle()
+    monkeypatch.setattr(probe, "run_probe", run_probe)
+    finding = await find_accelerator(tmp_path, str(program))
+    assert finding.accelerator is Accelerator.TCG
+    assert told in finding.reason
 
 
 def test_others_are_told_to_join_the_group(monkeypatch, tmp_path):
