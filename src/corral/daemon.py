@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from ssl import SSLContext
 
 import structlog
 from lightkube.models.core_v1 import Namespace, Node
@@ -36,6 +37,7 @@ from corral.server.authn import ADMINISTRATOR, Authenticator
 from corral.server.serve import ServeError, listening, tls_context
 from corral.store import LogError, Store
 
+DAY_SECONDS = 86400
 EVENT_SECONDS = 3600
 """How long events are kept, as in Kubernetes."""
 NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease", "kubevirt")
@@ -89,6 +91,7 @@ async def run(settings: Settings, announce: Callable[[dict[str, str]], None]) ->
             pki.write_private(layout.kubeconfig, pki.kubeconfig(identity, url))
             async with Background() as tasks:
                 tasks.start(store.run(), name="store")
+                tasks.start(_renew(settings, identity, url, tls), name="certificates")
                 hypervisors = {name: _hypervisor(settings, name) for name in names}
                 agents |= _start(settings, server, hypervisors, tasks)
                 announce(await _summary(settings, f"https://{url}", list(hypervisors.values())))
@@ -99,6 +102,19 @@ async def run(settings: Settings, announce: Callable[[dict[str, str]], None]) ->
         raise CannotStart(str(error)) from error
     finally:
         await store.close()
+
+
+async def _renew(settings: Settings, identity: pki.Identity, url: str, tls: SSLContext) -> None:
+    """Keep the certificates young: a manager may run for longer than they last."""
+    layout = settings.layout
+    while True:
+        await asyncio.sleep(DAY_SECONDS)
+        try:
+            if pki.renew(layout.pki, [settings.address], tls):
+                pki.write_private(layout.kubeconfig, pki.kubeconfig(identity, url))
+                log.info("certificates renewed", kubeconfig=str(layout.kubeconfig))
+        except (pki.PkiError, OSError) as error:
+            log.warning("certificates not renewed", error=str(error))
 
 
 def _raise_descriptor_limit() -> None:
@@ -149,6 +165,7 @@ def _start(
             images=images,
             hypervisor=hypervisor,
             capacity=_capacity(settings),
+            boots_at_once=settings.boots,
         )
         tasks.start(agents[name].run(), name=name)
     tasks.start(world.run(), name="world")
