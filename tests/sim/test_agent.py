@@ -19,9 +19,9 @@ from corral.api.wire import User
 from corral.client.client import Client
 from corral.client.transport import InProcess
 from corral.node import record as records
-from corral.node.agent import Agent
+from corral.node.agent import ASK_SECONDS, Agent
 from corral.node.hollow import CAPACITY, Behaviour, Hollow, HollowGuest
-from corral.node.hypervisor import Change, GuestError
+from corral.node.hypervisor import Change, GuestError, GuestInterface, Introduction
 from corral.node.images.store import ImageStore
 from corral.node.record import Outcome, Stage
 from corral.reconcile.world import World
@@ -663,3 +663,44 @@ async def test_a_machine_whose_start_finds_no_room_on_record_has_never_started(
             return await phase(host) == "Running"
 
         await host.whole.until(runs)
+
+
+async def test_a_guest_that_changes_its_addresses_is_asked_again(tmp_path, monkeypatch):
+    addresses = []
+    monkeypatch.setattr(HollowGuest, "introduce", lambda _self: introduction(addresses))
+
+    async def shown():
+        machine = await host.whole.client.get(Machine, "vm", "default")
+        return [one.ip_address for one in machine.status.interfaces]
+
+    async def told():
+        return await shown() == addresses
+
+    async with node(tmp_path) as host:
+        devices = {"interfaces": [{"name": "default", "macAddress": MAC, "masquerade": {}}]}
+        domain = {"resources": {"requests": {"memory": "64M"}}, "devices": devices}
+        networks = [{"name": "default", "pod": {}}]
+        await host.whole.client.create(
+            Machine, lonely(domain=domain, networks=networks, volumes=[])
+        )
+
+        async def runs():
+            return await phase(host) == "Running"
+
+        await host.whole.until(runs)
+        await asyncio.sleep(100)
+        for address in ("192.0.2.7", "192.0.2.8"):
+            addresses[:] = [address]
+            await host.whole.until(told, ASK_SECONDS * 2)
+        [guest] = host.hypervisor.guests.values()
+        addresses[:] = ["192.0.2.9"]
+        guest.happen(Change.RESUMED)
+        await host.whole.until(told, 5)
+
+
+MAC = "02:00:00:00:00:01"
+
+
+async def introduction(addresses):
+    card = GuestInterface(name="eth0", mac=MAC, addresses=tuple(addresses))
+    return Introduction(interfaces=(card,))

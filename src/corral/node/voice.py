@@ -1,11 +1,24 @@
-"""What machines tell, told to the API: events about the instance and its pod."""
+"""What machines tell, and how the API is told of it: events about the instance and its pod."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 from corral.api.kinds.vmi import VirtualMachineInstance
 from corral.node.record import Record
 from corral.reconcile.events import Recorder
+
+
+class Voice(Protocol):
+    """Whom a machine tells what happens to it."""
+
+    def changed(self) -> None:
+        """Its facts are other ones now."""
+
+    def of_instance(self, event_type: str, reason: str, message: str) -> None:
+        """An event about the instance."""
+
+    def of_pod(self, event_type: str, reason: str, message: str) -> None:
+        """An event about its pod."""
 
 
 class ApiVoice:
