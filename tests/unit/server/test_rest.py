@@ -354,14 +354,14 @@ async def test_what_cannot_be_done_is_said(ask, method, path, status):
 
 
 async def test_warnings_fit_into_the_head_of_an_answer(ask):
-    unknown = {f"field{number}": 1 for number in range(3000)}
+    unknown = {"x" * 100 + str(number): 1 for number in range(3000)}
     made = await ask("POST", MAPS, {"metadata": {"name": "a"}, "x" * 1000: 1, **unknown})
     assert made.status == 201
     assert (
         made.warnings[0] == f'299 - "{("unknown field " + chr(92) + chr(34) + "x" * 1000)[:257]}"'
     )
-    assert 50 < len(made.warnings) < 300
-    assert sum(map(len, made.warnings)) < 10_000
+    assert len(made.warnings) > 30
+    assert sum(map(len, made.warnings)) < 5000
 
 
 async def test_a_key_that_stands_twice_is_found_however_it_is_written(ask):
