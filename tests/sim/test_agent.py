@@ -632,8 +632,9 @@ async def test_a_guest_that_may_have_started_is_never_started_again(tmp_path, mo
         await host.whole.until(failed)
         await asyncio.sleep(60)
         assert times(host, "spawned") == {1}
-        said = {one.message for one in await host.whole.events("vm") if one.reason == "Stopped"}
-        assert any("cont: timed out" in message for message in said)
+        [stopped] = [one for one in await host.whole.events("vm") if one.reason == "Stopped"]
+        assert stopped.type == "Warning"
+        assert "cont: timed out" in stopped.message
 
 
 async def test_a_machine_whose_start_finds_no_room_on_record_has_never_started(
