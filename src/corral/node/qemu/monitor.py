@@ -47,8 +47,10 @@ class Monitor:
         try:
             async with asyncio.timeout(seconds):
                 await monitor._client.connect(connect(path))
-        except (OSError, TimeoutError, QMPError, EOFError) as error:
-            raise MonitorError(f"no answer on {path.name}: {error!r}") from error
+        except TimeoutError as error:
+            raise MonitorError(f"no answer on {path.name} within {seconds:g} s") from error
+        except (OSError, QMPError, EOFError) as error:
+            raise MonitorError(f"no answer on {path.name}: {error}") from error
         return monitor
 
     async def execute(
@@ -62,7 +64,9 @@ class Monitor:
         try:
             async with asyncio.timeout(seconds):
                 return await self._client.execute(command, dict(arguments or {}) or None)
-        except (OSError, TimeoutError, QMPError, EOFError) as error:
+        except TimeoutError as error:
+            raise MonitorError(f"{command}: no answer within {seconds:g} s") from error
+        except (OSError, QMPError, EOFError) as error:
             raise MonitorError(f"{command}: {str(error) or type(error).__name__}") from error
 
     async def hung_up(self) -> None:

@@ -75,7 +75,7 @@ async def test_a_monitor_is_let_go_when_its_greeting_is_cancelled(tmp_path, monk
 async def test_a_silent_monitor_is_told_and_its_process_runs_on(tmp_path):
     async with running(tmp_path) as monitor, asyncio.timeout(5):
         monitor.silent_on = {"query-status"}
-        with pytest.raises(GuestError):
+        with pytest.raises(GuestError, match=r"query-status: no answer within 0\.2 s"):
             await Qemu(tmp_path).find(tmp_path)
         await monitor.left.wait()
         assert process.runs(tmp_path)
