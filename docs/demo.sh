@@ -39,9 +39,9 @@ run kubectl wait vmirs testreplicaset --for 'jsonpath={.status.readyReplicas}=3'
 run kubectl get vmirs,vmi,pods
 run kubectl describe vmirs testreplicaset
 
-say "Each has booted: the console of one of them"
+say "Ready means that a machine runs; a moment later its guest is up, as its console shows"
 vmi=$(kubectl get vmi -o 'jsonpath={.items[0].metadata.name}')
-run corral console "$vmi" --expect 'login:' --timeout 3
+run corral console "$vmi" --expect 'login:' --timeout 3m
 
 say "Scale to five with kubectl"
 run kubectl scale vmirs testreplicaset --replicas 5

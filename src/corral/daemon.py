@@ -94,9 +94,10 @@ async def run(settings: Settings, announce: Callable[[dict[str, str]], None]) ->
                 tasks.start(_renew(settings, identity, url, tls), name="certificates")
                 hypervisors = {name: _hypervisor(settings, name) for name in names}
                 agents |= _start(settings, server, hypervisors, tasks)
+                log.info("ready", url=f"https://{url}", version=__version__, nodes=names)
                 announce(await _summary(settings, f"https://{url}", list(hypervisors.values())))
                 await ended.wait()
-                log.info("stopping", machines="run on")
+                log.info("stopping")
             await store.close()
     except (ServeError, ApiError) as error:
         raise CannotStart(str(error)) from error

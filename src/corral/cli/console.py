@@ -6,9 +6,10 @@ import sys
 import termios
 import time
 import tty
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -21,10 +22,26 @@ from corral.client.kubeconfig import Kubeconfig
 from corral.client.stream import Stream, StreamLost
 from corral.config import Layout
 
-ESCAPE = 29  # Ctrl+], which is Ctrl+5 on some keyboards, as virtctl has it
+ESCAPE = b"\x1d"  # Ctrl+], which is Ctrl+5 on some keyboards, as virtctl has it
 LOST = """\
 The console was disconnected.  Either another client opened the console of this machine,
 the machine stopped, or the connection broke."""
+
+
+class _Patience(click.ParamType[float]):
+    """A time in seconds, written in minutes as virtctl has it, or with a unit: ``90s``, ``3m``."""
+
+    name = "time"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        text = str(value)
+        unit = {"s": 1, "m": 60, "h": 3600}.get(text[-1:])
+        try:
+            return float(text[:-1]) * unit if unit else float(text) * 60
+        except ValueError:
+            self.fail(f"{text!r} is no time: write minutes, or 90s, 3m", param, ctx)
 
 
 @click.command(
@@ -35,8 +52,9 @@ the machine stopped, or the connection broke."""
 @options.kubeconfig
 @options.data_directory
 @click.option(
-    "--timeout", default=5.0, show_default=True, help="Minutes to wait for the machine to run."
-)
+    "--timeout", type=_Patience(), default="5", show_default=True,
+    help="How long to wait for the machine to run: minutes, or 90s, 3m.",
+)  # fmt: skip
 @click.option(
     "--expect",
     metavar="TEXT",
@@ -57,17 +75,20 @@ def console(
     """
     target = cluster(layout, kubeconfig)
     name, space = _target(name, namespace or target.namespace)
-    deadline = time.monotonic() + timeout * 60
+    deadline = time.monotonic() + timeout
     try:
         asyncio.run(_console(target, space, name, deadline, expect))
     except NotFound as error:
-        raise Problem(error.message, "kubectl get vmi lists the machines.") from error
+        raise Problem(error.message, f"kubectl get vmi -n {space} lists the machines.") from error
     except ApiError as error:
         raise Problem(error.message) from error
     except StreamLost as error:
         raise Problem(LOST) from error
     except OSError as error:
-        raise Problem(f"the API server at {target.server} does not answer: {error}") from error
+        raise Problem(
+            f"the API server at {target.server} does not answer: {error}",
+            "Start it: corral up --detach",
+        ) from error
 
 
 def _target(name: str, namespace: str) -> tuple[str, str]:
@@ -121,7 +142,8 @@ async def _expect(stream: Stream, text: str, deadline: float) -> None:
 
 async def _talk(stream: Stream, name: str) -> None:
     click.echo(
-        f"Successfully connected to {name} console. Press Ctrl+] or Ctrl+5 to exit console.",
+        f"Successfully connected to {name} console. Press Ctrl+] or Ctrl+5 to exit console.\n"
+        "(Press Enter for a prompt where the guest shows none.)",
         err=True,
     )
     with _raw(sys.stdin.fileno()):
@@ -141,23 +163,38 @@ async def _show(stream: Stream) -> None:
 
 
 async def _type(stream: Stream) -> None:
-    descriptor = sys.stdin.fileno()
+    """Pass on what is typed, until the escape key or the end of the input."""
+    async for data in _keys(sys.stdin.fileno()):
+        typed, escape, _ = data.partition(ESCAPE)
+        if typed:
+            await stream.send(typed)
+        if escape:
+            return
+
+
+async def _keys(descriptor: int) -> AsyncIterator[bytes]:
+    """What is typed, as it comes.
+
+    It is read where it is known to be there: a read that waits would stop the screen as well.
+    """
     loop = asyncio.get_running_loop()
-    readable = asyncio.Event()
+    keys: asyncio.Queue[bytes] = asyncio.Queue()
+
+    def read() -> None:
+        data = os.read(descriptor, 4096)
+        keys.put_nowait(data)
+        if not data:
+            loop.remove_reader(descriptor)
+
     try:
-        loop.add_reader(descriptor, readable.set)
+        loop.add_reader(descriptor, read)
     except PermissionError:
         # Standard input is a file or /dev/null, which cannot be waited for, nor need it be.
-        await stream.send(await asyncio.to_thread(sys.stdin.buffer.read))
+        yield await asyncio.to_thread(sys.stdin.buffer.read)
         await asyncio.Event().wait()
     try:
-        while True:
-            await readable.wait()
-            readable.clear()
-            data = os.read(descriptor, 4096)
-            if not data or data[0] == ESCAPE:
-                return
-            await stream.send(data)
+        while data := await keys.get():
+            yield data
     finally:
         loop.remove_reader(descriptor)
 

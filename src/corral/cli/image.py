@@ -66,7 +66,7 @@ def build_demo_(layout: Layout, cache: Path | None, references: tuple[str, ...])
         return await _store(layout).import_disk(disk, references, progress=_shown(line))
 
     found = _run(build, line)
-    click.echo(f"built {size(found.size)} in {line.seconds:.1f} s, for a guest under")
+    click.echo(f"built {size(found.size)} in {line.seconds:.1f} s; manifests know it as")
     for reference in references:
         click.echo(f"  {reference}")
 
@@ -95,6 +95,12 @@ def import_(layout: Layout, file: Path, references: tuple[str, ...]) -> None:
 )
 def pull(layout: Layout, reference: str, docker_config: Path | None) -> None:
     """Fetch a container disk from its registry, before a machine needs it."""
+    present = _store(layout).find(reference)
+    if present and present.source == "import":
+        raise Problem(
+            f"{present.reference} was imported, and an import stands in for the registry's image",
+            f"To pull it instead: corral image rm {reference}, then pull again.",
+        )
     line = Line()
     secret = {DOCKER_CONFIG_JSON: docker_config.read_bytes()} if docker_config else {}
 

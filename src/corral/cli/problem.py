@@ -17,6 +17,7 @@ class Problem(Exception):
 
 
 _HINTS = {
+    errno.ENOENT: "Is the path right, and may the directory above it be written?",
     errno.EACCES: "Use another directory (--data-dir), or be the user that it belongs to.",
     errno.EPERM: "Use another directory (--data-dir), or be the user that it belongs to.",
     errno.EROFS: "The file system is read-only: --data-dir chooses another place.",

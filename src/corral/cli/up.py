@@ -97,7 +97,8 @@ def up(*, layout: Layout, detach: bool, ready_fd: int | None, verbose: bool, **c
         except (Problem, OSError, ExceptionGroup) as error:
             problem = error if isinstance(error, Problem) else of_system(error)
             _tell(parent, {"error": problem.message, "hint": problem.hint})
-            raise
+            # The parent says it: the log belongs to the manager that may be running.
+            raise click.exceptions.Exit(problem.exit_code) from error
 
 
 def _tell(parent: TextIO, said: dict[str, str]) -> None:

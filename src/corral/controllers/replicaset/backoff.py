@@ -16,6 +16,7 @@ FREE = 3
 """So many, and at least one for each replica, are replaced at once."""
 FIRST_SECONDS = 1.0
 LONGEST_SECONDS = 300.0
+TICK_SECONDS = 0.001
 FORGIVEN_SECONDS = 600.0
 """After this time without a machine that ended young, all is forgotten."""
 
@@ -62,7 +63,8 @@ class Backoff:
             return 0.0, None
         delay = min(FIRST_SECONDS * 2.0 ** min(beyond - 1, 30), LONGEST_SECONDS)
         remaining = delay - (now - streak.last)
-        return (remaining, streak) if remaining > 0 else (0.0, None)
+        # Less than a clock can tell is no wait: a timer would be over before it is.
+        return (remaining, streak) if remaining > TICK_SECONDS else (0.0, None)
 
     def forget(self, key: Key) -> None:
         self._streaks.pop(key, None)
