@@ -39,12 +39,12 @@ def serves(kind: Kind, subresource: str) -> bool:
 
 async def answer(store: Store, nodes: Nodes, call: Call) -> Response:
     """Where to forward a stream.  Raises NotFound, BadRequest, Conflict, Unavailable."""
+    document = identity.existing(store, call.kind, storage(call.kind), call.key).document()
+    node, path = _STREAMS[call.kind.resource, call.subresource](call, document)
     if call.verb != "get":
         raise MethodNotAllowed(
             f'only get is supported on {call.subresource} of resources of kind "{call.kind.name}"'
         )
-    document = identity.existing(store, call.kind, storage(call.kind), call.key).document()
-    node, path = _STREAMS[call.kind.resource, call.subresource](call, document)
     agent = nodes(node)
     if agent is None:
         raise Unavailable(f'the agent of node "{node}" cannot be reached')
@@ -90,7 +90,19 @@ def _console(call: Call, machine: Document) -> tuple[str, str]:
     return node, f"/console/{call.namespace}/{call.name}/{machine['metadata']['uid']}"
 
 
+def _no_way_in(call: Call, pod: Document) -> tuple[str, str]:
+    """The pod of a machine has no containers, and its guest is not reached through the API yet."""
+    owner = next(iter(pod["metadata"].get("ownerReferences") or []), {}).get("name", "NAME")
+    raise BadRequest(
+        f"{call.subresource} is not supported: the pod {call.name} is a virtual machine; "
+        f"its console opens with: corral console {owner} -n {call.namespace}"
+    )
+
+
 _STREAMS: Mapping[tuple[str, str], Callable[[Call, Document], tuple[str, str]]] = {
     ("pods", "log"): _log,
+    ("pods", "exec"): _no_way_in,
+    ("pods", "attach"): _no_way_in,
+    ("pods", "portforward"): _no_way_in,
     ("virtualmachineinstances.kubevirt.io", "console"): _console,
 }
