@@ -6,7 +6,6 @@ from datetime import datetime
 import msgspec
 from lightkube.models.core_v1 import Node, Pod
 
-from corral.api.errors import ApiError
 from corral.api.object import Document, Key
 from corral.api.time import rfc3339
 from corral.cluster.scheduler import fit
