@@ -92,7 +92,8 @@ def _console(call: Call, machine: Document) -> tuple[str, str]:
 
 def _no_way_in(call: Call, pod: Document) -> tuple[str, str]:
     """The pod of a machine has no containers, and its guest is not reached through the API yet."""
-    owner = next(iter(pod["metadata"].get("ownerReferences") or []), {}).get("name", "NAME")
+    owners: list[Document] = at(pod, "metadata", "ownerReferences") or []
+    owner = owners[0]["name"] if owners else "NAME"
     raise BadRequest(
         f"{call.subresource} is not supported: the pod {call.name} is a virtual machine; "
         f"its console opens with: corral console {owner} -n {call.namespace}"
