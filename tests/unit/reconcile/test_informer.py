@@ -172,11 +172,11 @@ async def test_a_loop_reads_its_own_writes(client):
         key = Key("default", "a")
         old = informer.get(key)
         answer = await client.patch(ConfigMap, key, {"data": {"x": "y"}})
-        assert informer.get(key) is answer
+        assert informer.get(key) == answer
         informer.learn(old)
-        assert informer.get(key) is answer
+        assert informer.get(key) == answer
         await settle()
-        assert informer.get(key) is answer
+        assert informer.get(key) == answer
 
 
 async def test_an_answer_that_comes_late_revives_nothing(client):
