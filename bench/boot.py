@@ -5,6 +5,7 @@ until ``login:`` has been read from the serial console.
 """
 
 import asyncio
+import contextlib
 import json
 import os
 import subprocess
@@ -174,10 +175,11 @@ def watch(one: Cluster, path: str, changed: Callable[[dict], None]) -> None:
     connection = one.connect()
     connection.request("GET", path, headers=one.headers)
     answer = connection.getresponse()
-    while line := answer.readline():
-        event = json.loads(line)
-        if event["type"] in ("ADDED", "MODIFIED"):
-            changed(event["object"])
+    with contextlib.suppress(OSError):  # its machines have gone long before it times out
+        while line := answer.readline():
+            event = json.loads(line)
+            if event["type"] in ("ADDED", "MODIFIED"):
+                changed(event["object"])
 
 
 def until_prompt(one: Cluster, pod: str, seen: Callable[[], None]) -> None:

@@ -17,6 +17,7 @@ from corral.server.present import Presenter
 from corral.server.rest import Rest, reach
 from corral.store import Event, Record, Store, Watch
 
+TICK_SECONDS = 0.001
 BOOKMARK_SECONDS = 60.0
 PIECE = 256
 """Objects of a streamed list that are sent at once."""
@@ -121,7 +122,8 @@ async def _changes(
         if now >= bookmark:
             yield frames.bookmark(_told(store, changes, asked))
             bookmark = now + BOOKMARK_SECONDS
-        events = await changes.take(max(0, min(end, bookmark) - now))
+        # Never less than a clock can tell: a timer of that length is over before it is.
+        events = await changes.take(max(TICK_SECONDS, min(end, bookmark) - now))
         if piece := frames.changes(events):
             yield piece
 
