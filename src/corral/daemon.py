@@ -30,6 +30,7 @@ from corral.node.hollow import CAPACITY, Behaviour, Hollow
 from corral.node.hypervisor import Hypervisor
 from corral.node.images.store import ImageStore
 from corral.node.qemu.hypervisor import Qemu
+from corral.node.record import has_machines
 from corral.reconcile.world import World
 from corral.server.app import ApiServer
 from corral.server.asgi import App
@@ -195,7 +196,7 @@ async def _settle_nodes(settings: Settings, server: ApiServer) -> list[str]:
     earlier = [
         each.name
         for each in settings.layout.node_directories()
-        if each.name not in wanted and any((each / "machines").iterdir())
+        if each.name not in wanted and has_machines(each)
     ]
     client = Client(InProcess(server.handle, ADMINISTRATOR))
     for node in (await client.list(Node)).items:
