@@ -1,0 +1,1 @@
+"""The network of the machines: namespaces, links, addresses, and the ways in and out."""

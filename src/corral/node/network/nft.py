@@ -1,0 +1,73 @@
+"""Rule sets of the kernel's packet filter, by libnftables: a text is one transaction.
+
+Everything acts on the namespace of the calling thread: call it through ``Namespace.run`` or
+``call``.  The text is nft(8)'s language; whoever writes it puts only values into it that were
+checked to be an address, a number or a name of their own.
+"""
+
+import ctypes
+import threading
+from functools import cache
+from typing import Final
+
+from corral.node.network.netlink import NetworkError
+
+LIBRARY: Final = "libnftables.so.1"
+_LONGEST_COMPLAINT: Final = 500
+# libnftables gives no word on threads that use it at the same time.
+_turn = threading.Lock()
+
+
+def apply(text: str) -> None:
+    """Carry out a text as one transaction: all of it or nothing.  Raises NetworkError."""
+    _run(text)
+
+
+def ask(text: str) -> str:
+    """What a listing command says, such as ``list table inet corral``.  Raises NetworkError."""
+    return _run(text)
+
+
+def missing() -> str:
+    """Why there is no packet filter here; empty where there is."""
+    try:
+        _library()
+    except NetworkError as error:
+        return error.message
+    return ""
+
+
+@cache
+def _library() -> ctypes.CDLL:
+    try:
+        library = ctypes.CDLL(LIBRARY)
+    except OSError as error:
+        raise NetworkError(
+            f"{LIBRARY} is missing", "Install it: apt-get install libnftables1"
+        ) from error
+    library.nft_ctx_new.restype = ctypes.c_void_p
+    for reads in (library.nft_ctx_get_error_buffer, library.nft_ctx_get_output_buffer):
+        reads.restype = ctypes.c_char_p
+    return library
+
+
+def _run(text: str) -> str:
+    library = _library()
+    with _turn:
+        context = ctypes.c_void_p(library.nft_ctx_new(0))
+        if context.value is None:
+            raise NetworkError("the packet filter cannot be asked: there is no memory left")
+        try:
+            library.nft_ctx_buffer_error(context)
+            library.nft_ctx_buffer_output(context)
+            if library.nft_run_cmd_from_buffer(context, text.encode()):
+                complaint = library.nft_ctx_get_error_buffer(context).decode(errors="replace")
+                raise NetworkError(f"the packet filter refuses: {_shortened(complaint)}")
+            said: bytes = library.nft_ctx_get_output_buffer(context)
+            return said.decode(errors="replace")
+        finally:
+            library.nft_ctx_free(context)
+
+
+def _shortened(complaint: str) -> str:
+    return " ".join(complaint.split())[:_LONGEST_COMPLAINT]
