@@ -19,7 +19,8 @@ _WRITE = _READ | {"create", "update", "patch", "delete", "deletecollection"}
 class Rule:
     """What users whose name begins with ``user`` may do with some resources of some group.
 
-    A group or resource ``*`` is any.  A resource includes its subresources.
+    A group or resource ``*`` is any.  A resource includes its subresources; one that is named as
+    ``services/status`` is that subresource alone.
     """
 
     user: str
@@ -28,10 +29,11 @@ class Rule:
     verbs: frozenset[str]
 
     def allows(self, call: Call) -> bool:
+        named = {"*", call.kind.plural, f"{call.kind.plural}/{call.subresource}"}
         return (
             call.verb in self.verbs
             and self.group in ("*", call.kind.group)
-            and ("*" in self.resources or call.kind.plural in self.resources)
+            and not named.isdisjoint(self.resources)
         )
 
 
@@ -53,6 +55,10 @@ RULES = (
     _rule(_KUBEVIRT, "coordination.k8s.io", "leases", _WRITE),
     _rule(_NODE, "", "nodes pods events", _WRITE),
     _rule(_NODE, "", "secrets configmaps namespaces serviceaccounts", _READ),
+    _rule(_NODE, "", "services endpoints", _READ),
+    _rule(_NODE, "", "services/status", frozenset({"update", "patch"})),
+    _rule(_NODE, "discovery.k8s.io", "endpointslices", _READ),
+    _rule(_NODE, "networking.k8s.io", "networkpolicies", _READ),
     _rule(_NODE, "events.k8s.io", "events", _WRITE),
     _rule(_NODE, "coordination.k8s.io", "leases", _WRITE),
     _rule(_NODE, "kubevirt.io", "virtualmachineinstances", _READ | {"update", "patch"}),

@@ -7,12 +7,32 @@ kind can be added while it runs.
 import msgspec
 
 from corral.api.kind import Kind
-from corral.api.kinds import core, event, kubevirt, pod
+from corral.api.kinds import (
+    core,
+    endpoints,
+    endpointslice,
+    event,
+    kubevirt,
+    networkpolicy,
+    pod,
+    service,
+)
 from corral.api.kinds.table import KindTable
 
 __all__ = ["KINDS", "KindTable", "kind_of"]
 
-KINDS = KindTable((*core.KINDS, *event.KINDS, *pod.KINDS, *kubevirt.KINDS))
+KINDS = KindTable(
+    (
+        *core.KINDS,
+        endpoints.ENDPOINTS,
+        *event.KINDS,
+        *pod.KINDS,
+        service.SERVICE,
+        endpointslice.ENDPOINT_SLICE,
+        networkpolicy.NETWORK_POLICY,
+        *kubevirt.KINDS,
+    )
+)
 
 
 def kind_of(view: type[msgspec.Struct]) -> Kind:

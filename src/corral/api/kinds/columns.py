@@ -1,6 +1,6 @@
 """Columns that several kinds print."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from corral.api.kind import Column, at
 from corral.api.object import Document
@@ -44,6 +44,12 @@ def value(*path: str) -> Callable[[Document], str | int | None]:
 def text(*path: str) -> Callable[[Document], str]:
     """Reads what is at a path of a document; the empty string where nothing is."""
     return lambda document: at(document, *path) or ""
+
+
+def few(texts: Sequence[str], most: int = 3) -> str:
+    """The first texts of a list, and how many more there are: ``a,b,c + 2 more...``."""
+    shown = ",".join(texts[:most])
+    return f"{shown} + {len(texts) - most} more..." if len(texts) > most else shown
 
 
 def condition_status(document: Document, condition_type: str) -> str | None:

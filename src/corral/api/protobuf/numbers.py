@@ -18,11 +18,13 @@ KINDS: Mapping[tuple[str, str], str] = {
     ("v1", "Binding"): "core_v1.Binding",
     ("v1", "ConfigMap"): "core_v1.ConfigMap",
     ("v1", "DeleteOptions"): "meta_v1.DeleteOptions",
+    ("v1", "Endpoints"): "core_v1.Endpoints",
     ("v1", "Event"): "core_v1.Event",
     ("v1", "Namespace"): "core_v1.Namespace",
     ("v1", "Node"): "core_v1.Node",
     ("v1", "Pod"): "core_v1.Pod",
     ("v1", "Secret"): "core_v1.Secret",
+    ("v1", "Service"): "core_v1.Service",
     ("v1", "ServiceAccount"): "core_v1.ServiceAccount",
     ("authentication.k8s.io/v1", "SelfSubjectReview"): "authentication_v1.SelfSubjectReview",
     ("authentication.k8s.io/v1", "TokenRequest"): "authentication_v1.TokenRequest",
@@ -33,8 +35,10 @@ KINDS: Mapping[tuple[str, str], str] = {
         "authorization_v1.SelfSubjectRulesReview"
     ),
     ("coordination.k8s.io/v1", "Lease"): "coordination_v1.Lease",
+    ("discovery.k8s.io/v1", "EndpointSlice"): "discovery_v1.EndpointSlice",
     ("events.k8s.io/v1", "Event"): "events_v1.Event",
     ("meta.k8s.io/v1", "DeleteOptions"): "meta_v1.DeleteOptions",
+    ("networking.k8s.io/v1", "NetworkPolicy"): "networking_v1.NetworkPolicy",
 }
 
 _OBJECT = "metadata=1 spec=2 status=3"
@@ -66,6 +70,9 @@ NUMBERS: Mapping[str, str] = {
         "ignoreStoreReadErrorWithClusterBreakingPotential=6*"
     ),
     "meta_v1.Preconditions": "uid=1 resourceVersion=2",
+    "meta_v1.Condition": (
+        "type=1 status=2 observedGeneration=3 lastTransitionTime=4 reason=5 message=6"
+    ),
     # ------------------------------------------------------------ small kinds
     "core_v1.Binding": "metadata=1 target=2",
     "core_v1.ConfigMap": "metadata=1 data=2 binaryData=3! immutable=4*",
@@ -100,6 +107,43 @@ NUMBERS: Mapping[str, str] = {
         "deprecatedFirstTimestamp=13 deprecatedLastTimestamp=14 deprecatedCount=15"
     ),
     "events_v1.EventSeries": "count=1 lastObservedTime=2~",
+    # --------------------------------------------------------------- services
+    "core_v1.Service": _OBJECT,
+    "core_v1.ServiceSpec": (
+        "ports=1 selector=2 clusterIP=3 type=4 externalIPs=5 sessionAffinity=7 loadBalancerIP=8 "
+        "loadBalancerSourceRanges=9 externalName=10 externalTrafficPolicy=11 "
+        "healthCheckNodePort=12 publishNotReadyAddresses=13 sessionAffinityConfig=14 "
+        "ipFamilyPolicy=17 clusterIPs=18 ipFamilies=19 allocateLoadBalancerNodePorts=20* "
+        "loadBalancerClass=21 internalTrafficPolicy=22 trafficDistribution=23"
+    ),
+    "core_v1.ServicePort": "name=1 protocol=2 port=3 targetPort=4 nodePort=5 appProtocol=6",
+    "core_v1.SessionAffinityConfig": "clientIP=1",
+    "core_v1.ClientIPConfig": "timeoutSeconds=1*",
+    "core_v1.ServiceStatus": "loadBalancer=1 conditions=2",
+    "core_v1.LoadBalancerStatus": "ingress=1",
+    "core_v1.LoadBalancerIngress": "ip=1 hostname=2 ipMode=3 ports=4",
+    "core_v1.PortStatus": "port=1 protocol=2 error=3",
+    "core_v1.Endpoints": "metadata=1 subsets=2",
+    "core_v1.EndpointSubset": "addresses=1 notReadyAddresses=2 ports=3",
+    "core_v1.EndpointAddress": "ip=1 targetRef=2 hostname=3 nodeName=4",
+    "core_v1.EndpointPort": "name=1 port=2 protocol=3 appProtocol=4",
+    "discovery_v1.EndpointSlice": "metadata=1 endpoints=2 ports=3 addressType=4",
+    "discovery_v1.Endpoint": (
+        "addresses=1 conditions=2 hostname=3 targetRef=4 deprecatedTopology=5 nodeName=6 zone=7 "
+        "hints=8"
+    ),
+    "discovery_v1.EndpointConditions": "ready=1* serving=2* terminating=3*",
+    "discovery_v1.EndpointHints": "forZones=1 forNodes=2",
+    "discovery_v1.ForZone": "name=1",
+    "discovery_v1.ForNode": "name=1",
+    "discovery_v1.EndpointPort": "name=1* protocol=2* port=3* appProtocol=4*",
+    "networking_v1.NetworkPolicy": "metadata=1 spec=2",
+    "networking_v1.NetworkPolicySpec": "podSelector=1 ingress=2 egress=3 policyTypes=4",
+    "networking_v1.NetworkPolicyIngressRule": "ports=1 from=2",
+    "networking_v1.NetworkPolicyEgressRule": "ports=1 to=2",
+    "networking_v1.NetworkPolicyPeer": "podSelector=1 namespaceSelector=2 ipBlock=3",
+    "networking_v1.NetworkPolicyPort": "protocol=1* port=2* endPort=3*",
+    "networking_v1.IPBlock": "cidr=1 except=2",
     # ---------------------------------------------------------------- reviews
     # Requests bear their status too, with nothing in it.
     "authentication_v1.SelfSubjectReview": "metadata=1 status=2",

@@ -45,6 +45,8 @@ def test_what_is_served_is_listed_preferred_versions_first():
         GroupVersion("", "v1"),
         GroupVersion("coordination.k8s.io", "v1"),
         GroupVersion("events.k8s.io", "v1"),
+        GroupVersion("discovery.k8s.io", "v1"),
+        GroupVersion("networking.k8s.io", "v1"),
         GroupVersion("kubevirt.io", "v1"),
         GroupVersion("kubevirt.io", "v1alpha3"),
         GroupVersion("kubevirt.io", "v1alpha2"),
