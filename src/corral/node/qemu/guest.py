@@ -11,7 +11,7 @@ from corral.node.qemu import guestagent
 from corral.node.qemu.devices.agent import CHARDEV
 from corral.node.qemu.line import Line
 from corral.node.qemu.monitor import Event, Monitor, MonitorError
-from corral.node.qemu.process import Process
+from corral.node.process import Process
 from corral.node.qemu.sockets import connect
 
 MONITOR = "monitor.sock"

@@ -13,12 +13,13 @@ from typing import Any
 import structlog
 
 from corral.node.hypervisor import Definition, Drive, StartError
+from corral.node.process import Process, hold, keep_to_ourselves, runs
+from corral.node.qemu.account import account, privileges
 from corral.node.qemu.argv import QEMU, argv
 from corral.node.qemu.domain import Accelerator, Domain, Handles
 from corral.node.qemu.guest import AGENT, MONITOR, SERIAL, QemuGuest
 from corral.node.qemu.monitor import Monitor, MonitorError
 from corral.node.qemu.probe import KVM, Finding, find_accelerator
-from corral.node.qemu.process import Process, account, hold, keep_to_ourselves, privileges, runs
 from corral.node.qemu.sockets import listen
 
 CONSOLE_LOG = "console.log"

@@ -17,8 +17,9 @@ from pathlib import Path
 import msgspec
 
 from corral import files
+from corral.node.process import boot_id
+from corral.node.qemu.account import account, privileges
 from corral.node.qemu.domain import Accelerator
-from corral.node.qemu.process import account, boot_id, privileges
 
 KVM = Path("/dev/kvm")
 SECONDS = 2.0

@@ -5,11 +5,12 @@ import json
 from contextlib import asynccontextmanager
 
 import pytest
-from tests.unit.node.qemu.test_process import spawn
+from tests.unit.node.test_process import spawn
 
 from corral.aio import Background
 from corral.node.hypervisor import Change, GuestError
-from corral.node.qemu import hypervisor, process
+from corral.node import process
+from corral.node.qemu import hypervisor
 from corral.node.qemu.guest import MONITOR
 from corral.node.qemu.hypervisor import Qemu
 

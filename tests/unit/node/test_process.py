@@ -6,8 +6,8 @@ import os
 
 import pytest
 
-from corral.node.qemu import process
-from corral.node.qemu.process import Process, account, hold, identify, privileges, runs
+from corral.node import process
+from corral.node.process import Process, hold, identify, runs
 
 
 @pytest.fixture
@@ -157,29 +157,3 @@ async def test_processor_time_is_read_from_outside(tmp_path, sleeper):
 
 def test_a_process_that_does_not_exist_has_no_identity():
     assert identify(2**22 + 1) is None
-
-
-def test_who_is_not_root_keeps_its_user(monkeypatch):
-    monkeypatch.setattr(os, "geteuid", lambda: 1000)
-    assert account("0b7d6a4e-5a3f-4f3c-9d55-0c1f6f0a1b2c") is None
-    assert privileges(None) == []
-
-
-def test_root_gives_each_machine_a_user_of_its_own(monkeypatch, tmp_path):
-    monkeypatch.setattr(os, "geteuid", lambda: 0)
-    monkeypatch.setattr(process, "_mapped", lambda uid: True)
-    one = account("0b7d6a4e-5a3f-4f3c-9d55-0c1f6f0a1b2c")
-    other = account("0b7d6a4e-5a3f-4f3c-9d55-0c1f6f0a1b2d")
-    assert one.uid != other.uid
-    assert one.uid >= 0x70000000
-    assert one.gid == one.uid
-    assert account("", device=tmp_path).gid == tmp_path.stat().st_gid
-    command = privileges(one)
-    assert command[0] == "setpriv"
-    assert {"--clear-groups", "--no-new-privs", "--bounding-set=-all"} <= set(command)
-
-
-def test_root_without_so_many_users_gives_nobody(monkeypatch):
-    monkeypatch.setattr(os, "geteuid", lambda: 0)
-    monkeypatch.setattr(process, "_mapped", lambda uid: False)
-    assert account("0b7d6a4e-5a3f-4f3c-9d55-0c1f6f0a1b2c").uid == 65534

@@ -1,10 +1,10 @@
-"""A QEMU process: started so that it outlives the manager, recognised when the manager is back.
+"""A process that outlives the manager, recognised when the manager is back: QEMU, and helpers.
 
-Who runs is told by a lock, not by a number: QEMU inherits a descriptor with an flock on ``alive``
-in the VM's directory, and the kernel lets go of it when the last holder dies, however it dies.  So
-"does anything run for this directory?" has one answer at any moment, also between the fork and the
-line that records the pid.  The record (pid, start time, boot) names the process for signals; where
-the manager died too early to write it, the holder of the lock is looked up in /proc.
+Who runs is told by a lock, not by a number: the process inherits a descriptor with an flock on
+``alive`` in its directory, and the kernel lets go of it when the last holder dies, however it dies.
+So "does anything run for this directory?" has one answer at any moment, also between the fork and
+the line that records the pid.  The record (pid, start time, boot) names the process for signals;
+where the manager died too early to write it, the holder of the lock is looked up in /proc.
 
 The end of a process is told by its pidfd, which works for processes that are not our children.
 """
@@ -17,7 +17,6 @@ import shutil
 import signal
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
@@ -28,7 +27,7 @@ from corral.aio import wait_at_most
 LOCK = "alive"
 RECORD = "process.json"
 _LAST_BREATH_SECONDS = 2.0
-OOM_SCORE_ADJ = "500"  # when memory runs out, a VM goes before the manager does
+OOM_SCORE_ADJ = "500"  # when memory runs out, what the manager can start again goes first
 
 
 class Identity(msgspec.Struct, frozen=True):
@@ -76,59 +75,6 @@ def runs(directory: Path) -> bool:
     return False
 
 
-@dataclass(frozen=True, slots=True)
-class Account:
-    """The user and group that a VM's process runs as."""
-
-    uid: int
-    gid: int
-
-
-# A range that no distribution and no container runtime hands out (systemd's UIDS-GIDS).
-_FIRST_UID = 0x70000000
-_UIDS = 1 << 24
-_NOBODY = 65534
-
-
-def account(seed: str, *, device: Path | None = None) -> Account | None:
-    """An account of its own for each VM, made from its uid; None unless we may change users.
-
-    VMs cannot touch each other then, and none can touch what a system account owns.  In a user
-    namespace without so many users it is ``nobody``.  ``device`` is one that the VM must open: its
-    group becomes the process's group.
-    """
-    if os.geteuid() != 0:
-        return None
-    uid = _FIRST_UID + int(seed.replace("-", "")[-6:] or "0", 16) % _UIDS
-    if not _mapped(uid):
-        uid = _NOBODY
-    return Account(uid, device.stat().st_gid if device is not None else uid)
-
-
-def _mapped(uid: int) -> bool:
-    for line in Path("/proc/self/uid_map").read_text(encoding="ascii").splitlines():
-        first, _, count = (int(field) for field in line.split())
-        if first <= uid < first + count:
-            return True
-    return False
-
-
-def privileges(user: Account | None) -> list[str]:
-    """The command that sheds privileges and then becomes the one that follows."""
-    if user is None:
-        return []
-    return [
-        "setpriv",
-        f"--reuid={user.uid}",
-        f"--regid={user.gid}",
-        "--clear-groups",
-        "--bounding-set=-all",
-        "--inh-caps=-all",
-        "--no-new-privs",
-        "--",
-    ]
-
-
 def keep_to_ourselves() -> None:
     """Let no later child inherit what this process has inherited from its own parent."""
     for entry in Path("/proc/self/fd").iterdir():
@@ -137,8 +83,36 @@ def keep_to_ourselves() -> None:
                 os.set_inheritable(descriptor, False)  # noqa: FBT003
 
 
+def launch(command: Sequence[str], *, descriptors: Sequence[int], output: int) -> int:
+    """Start a command in its own session and answer its pid; only ``descriptors`` are inherited.
+
+    It is born into the namespaces of the calling thread.  ``posix_spawn`` does not copy the
+    manager's page tables, so a start costs the same however large the manager has grown.  Raises
+    FileNotFoundError where the program is missing.
+    """
+    null = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return os.posix_spawn(
+            shutil.which(command[0]) or command[0],
+            [*command],
+            {"PATH": os.environ.get("PATH", os.defpath), "LC_ALL": "C.UTF-8"},
+            file_actions=[
+                (os.POSIX_SPAWN_DUP2, null, 0),
+                (os.POSIX_SPAWN_DUP2, output, 1),
+                (os.POSIX_SPAWN_DUP2, output, 2),
+                # dup2 onto itself is how a spawn file action clears close-on-exec
+                *((os.POSIX_SPAWN_DUP2, one, one) for one in descriptors),
+            ],
+            setsid=True,
+            setsigmask=(),
+            setsigdef=(signal.SIGPIPE, signal.SIGINT, signal.SIGTERM),
+        )
+    finally:
+        os.close(null)
+
+
 class Process:
-    """A running QEMU, our child or not."""
+    """A running process, our child or not."""
 
     def __init__(self, identity: Identity, pidfd: int) -> None:
         self.identity = identity
@@ -149,33 +123,14 @@ class Process:
 
     @classmethod
     def spawn(
-        cls, command: list[str], directory: Path, *, descriptors: Sequence[int], output: int
+        cls, command: Sequence[str], directory: Path, *, descriptors: Sequence[int], output: int
     ) -> "Process":
-        """Start a command in its own session; only ``descriptors`` are inherited.
+        """Launch a command for a directory, and watch it.  Raises FileNotFoundError."""
+        return cls.of_child(launch(command, descriptors=descriptors, output=output), directory)
 
-        ``posix_spawn`` does not copy the manager's page tables, so a start costs the same however
-        large the manager has grown.  Raises FileNotFoundError where the program is missing.
-        """
-        program = shutil.which(command[0]) or command[0]
-        null = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            pid = os.posix_spawn(
-                program,
-                command,
-                {"PATH": os.environ.get("PATH", os.defpath), "LC_ALL": "C.UTF-8"},
-                file_actions=[
-                    (os.POSIX_SPAWN_DUP2, null, 0),
-                    (os.POSIX_SPAWN_DUP2, output, 1),
-                    (os.POSIX_SPAWN_DUP2, output, 2),
-                    # dup2 onto itself is how a spawn file action clears close-on-exec
-                    *((os.POSIX_SPAWN_DUP2, one, one) for one in descriptors),
-                ],
-                setsid=True,
-                setsigmask=(),
-                setsigdef=(signal.SIGPIPE, signal.SIGINT, signal.SIGTERM),
-            )
-        finally:
-            os.close(null)
+    @classmethod
+    def of_child(cls, pid: int, directory: Path) -> "Process":
+        """Watch and record a process that was launched for a directory a moment ago."""
         try:
             started = cls(identify(pid) or Identity(pid, 0, boot_id()), os.pidfd_open(pid))
         except OSError:  # no descriptor is left to watch it with
