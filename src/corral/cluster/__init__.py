@@ -6,13 +6,14 @@ Where corral runs on a cluster these stay away.  To add one: write its file, nam
 from collections.abc import Callable
 from typing import Any
 
-from corral.cluster import garbage, namespace, nodes, podgc, scheduler
+from corral.cluster import endpoints, garbage, namespace, nodes, podgc, scheduler
 from corral.reconcile.controller import Controller
 from corral.reconcile.world import World
 
 STAND_INS: tuple[Callable[[World], Controller[Any]], ...] = (
     scheduler.controller,
     podgc.controller,
+    endpoints.controller,
     nodes.controller,
     garbage.controller,
     namespace.controller,
