@@ -8,19 +8,44 @@ from typing import Final, NoReturn
 import click
 
 from corral import __version__
-from corral.cli.problem import Problem, of_system
+from corral.cli.options import before_commands
+from corral.cli.problem import Problem, cause_of, of_system
 
-# Command → module that holds it; the function has the command's name, with _ for -.
-COMMANDS: Final[dict[str, str]] = {
-    "up": "corral.cli.up",
-    "stop": "corral.cli.stop",
-    "down": "corral.cli.stop",
-    "status": "corral.cli.status",
-    "kubeconfig": "corral.cli.kubeconfig",
-    "console": "corral.cli.console",
-    "image": "corral.cli.image",
-    "version": "corral.cli.version",
+SECTIONS: Final[dict[str, dict[str, str]]] = {
+    "corral itself": {
+        "up": "corral.cli.up",
+        "stop": "corral.cli.stop",
+        "down": "corral.cli.stop",
+        "status": "corral.cli.status",
+        "kubeconfig": "corral.cli.kubeconfig",
+        "image": "corral.cli.image",
+        "version": "corral.cli.version",
+    },
+    "Into a machine, in virtctl's grammar": {
+        "console": "corral.cli.console",
+        "vnc": "corral.cli.vnc",
+        "ssh": "corral.cli.ssh",
+        "scp": "corral.cli.ssh",
+        "port-forward": "corral.cli.port_forward",
+        "expose": "corral.cli.expose",
+    },
+    "What a machine is told and asked, in virtctl's grammar": {
+        "pause": "corral.cli.lifecycle",
+        "unpause": "corral.cli.lifecycle",
+        "soft-reboot": "corral.cli.lifecycle",
+        "reset": "corral.cli.lifecycle",
+        "guestosinfo": "corral.cli.guest",
+        "userlist": "corral.cli.guest",
+        "fslist": "corral.cli.guest",
+    },
 }
+"""Command → module that holds it, as help lists them; the function has the command's name, with _
+for -."""
+
+COMMANDS: Final[dict[str, str]] = {
+    name: module for section in SECTIONS.values() for name, module in section.items()
+}
+_ALIASES: Final = {"softreboot": "soft-reboot"}
 
 
 class _Commands(click.Group):
@@ -30,12 +55,22 @@ class _Commands(click.Group):
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+        cmd_name = _ALIASES.get(cmd_name, cmd_name)
         if cmd_name not in COMMANDS:
             return None
         module = importlib.import_module(COMMANDS[cmd_name])
         command = getattr(module, cmd_name.replace("-", "_"))
         assert isinstance(command, click.Command)
         return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        width = formatter.width - 6 - max(map(len, COMMANDS))
+        for heading, names in SECTIONS.items():
+            with formatter.section(heading):
+                commands = [(name, self.get_command(ctx, name)) for name in names]
+                formatter.write_dl(
+                    [(name, found.get_short_help_str(width)) for name, found in commands if found]
+                )
 
 
 EPILOG = """\b
@@ -49,6 +84,7 @@ Example:
 
 @click.command(cls=_Commands, epilog=EPILOG, context_settings={"auto_envvar_prefix": "CORRAL"})
 @click.version_option(__version__, prog_name="corral")
+@before_commands
 def corral() -> None:
     """KubeVirt's replica sets of virtual machines, on one machine.
 
@@ -71,10 +107,9 @@ def run(arguments: Sequence[str]) -> int:
         code = _told(problem)
     except (click.Abort, KeyboardInterrupt):
         code = 130
-    except BrokenPipeError:
-        code = 141
     except (OSError, ExceptionGroup) as error:
-        code = _told(of_system(error))
+        gone = isinstance(cause_of(error), BrokenPipeError)
+        code = 141 if gone else _told(of_system(error))
     return code
 
 

@@ -1,14 +1,50 @@
-"""Options that several commands share."""
+"""Options that several commands share, and virtctl's way to write them."""
 
 from collections.abc import Callable
+from functools import wraps
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import click
 
+from corral.cli.session import Session, session_of
 from corral.config import Layout, default_directory
 
 C = TypeVar("C", bound=Callable[..., Any])
+
+_TRUTH: Final = {
+    "1": True, "t": True, "true": True,
+    "0": False, "f": False, "false": False,
+}  # fmt: skip
+"""How Go's programs write the value of a switch, in any case."""
+
+
+class Command(click.Command):
+    """A command whose switches also take a value, as virtctl's do: ``--stdio=true``."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        switches = {
+            name
+            for parameter in self.params
+            if isinstance(parameter, click.Option) and parameter.is_flag
+            for name in parameter.opts
+        }
+        return super().parse_args(ctx, _bare(args, switches))
+
+
+def _bare(arguments: list[str], switches: set[str]) -> list[str]:
+    """The arguments with ``--switch=true`` as ``--switch``, and without ``--switch=false``."""
+    bare: list[str] = []
+    for index, argument in enumerate(arguments):
+        if argument == "--":
+            return bare + arguments[index:]
+        name, given, value = argument.partition("=")
+        truth = _TRUTH.get(value.lower()) if given and name in switches else None
+        if truth is None:
+            bare.append(argument)
+        elif truth:
+            bare.append(name)
+    return bare
 
 
 def _layout(_context: click.Context, _parameter: click.Parameter, value: Path | None) -> Layout:
@@ -27,15 +63,54 @@ def data_directory(command: C) -> C:
     )(command)
 
 
-def namespace(command: C) -> C:
-    """Add ``--namespace``; None stands for the namespace of the kubeconfig's context."""
-    return click.option("-n", "--namespace", help="Namespace of the object.")(command)
+def _inherited(context: click.Context, parameter: click.Parameter, value: Any) -> Any:
+    """The option's value, else the one that stands before the command's name, as cobra has it."""
+    name = f"corral.{parameter.name}"
+    if value is not None:
+        context.meta[name] = value
+    return context.meta.get(name)
 
 
-def kubeconfig(command: C) -> C:
-    """Add ``--kubeconfig``; None stands for $KUBECONFIG, then corral's own."""
-    return click.option(
+def _target(command: C) -> C:
+    """Add the options that say which cluster and namespace are meant."""
+    command = click.option(
+        "--context",
+        callback=_inherited,
+        help="The kubeconfig's context to use.  [default: its current one]",
+    )(command)
+    command = click.option(
         "--kubeconfig",
         type=click.Path(path_type=Path, dir_okay=False),
+        callback=_inherited,
         help="The cluster to speak to.  [default: $KUBECONFIG, else the data directory's]",
     )(command)
+    return click.option(
+        "-n",
+        "--namespace",
+        callback=_inherited,
+        help="Namespace of the object.  [default: the context's]",
+    )(command)
+
+
+def before_commands(group: C) -> C:
+    """Let ``--namespace`` and its kind stand before the command's name, too."""
+
+    @wraps(group)
+    def ignoring(**_options: Any) -> Any:
+        return group()
+
+    return _target(ignoring)  # type: ignore[return-value]
+
+
+def session(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options that say whom to speak to; the command gets it as ``session``."""
+
+    @wraps(command)
+    def with_session(
+        *, namespace: str | None, kubeconfig: Path | None, context: str | None, layout: Layout,
+        **options: Any,
+    ) -> Any:  # fmt: skip
+        found: Session = session_of(layout, kubeconfig, context or "", namespace or "")
+        return command(session=found, **options)
+
+    return _target(data_directory(with_session))

@@ -29,14 +29,19 @@ _HINTS = {
 }
 
 
+def cause_of(error: Exception) -> Exception:
+    """The error itself, or the first that a task group's error stands for."""
+    while isinstance(error, ExceptionGroup):
+        error = error.exceptions[0]
+    return error
+
+
 def of_system(error: OSError | ExceptionGroup[Exception]) -> Problem:
     """What the system refused, by file and reason.
 
     Raises the error itself where it is no refusal of the system: that is a fault of ours.
     """
-    cause: Exception = error
-    while isinstance(cause, ExceptionGroup):
-        cause = cause.exceptions[0]
+    cause = cause_of(error)
     if not isinstance(cause, OSError):
         raise error
     where = f"{cause.filename}: " if cause.filename else ""

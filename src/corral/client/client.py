@@ -199,6 +199,12 @@ class Client:
             options["propagationPolicy"] = propagation
         await self._ask("DELETE", path_of(kind or kind_of(view), key), body=options or None)
 
+    async def ask(
+        self, method: str, path: str, *, query: str = "", document: Document | None = None
+    ) -> bytes:
+        """Ask for what is no object of a kind, by its path: a machine's screen, its pause."""
+        return await self._ask(method, path, query, body=document)
+
     async def _ask(
         self,
         method: str,

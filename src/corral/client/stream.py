@@ -11,13 +11,20 @@ from typing import Self
 
 import msgspec
 from websockets.asyncio.client import ClientConnection, connect
-from websockets.exceptions import ConnectionClosed, InvalidStatus
+from websockets.exceptions import (
+    ConnectionClosed,
+    ConnectionClosedOK,
+    InvalidHandshake,
+    InvalidStatus,
+)
 from websockets.typing import Subprotocol
 
-from corral.api.errors import ApiError, error_from_status
+from corral.api.errors import ApiError, Unavailable, error_from_status
 
 PROTOCOL = Subprotocol("plain.kubevirt.io")
 LONGEST_MESSAGE = 1 << 20
+GOODBYE_SECONDS = 2
+"""How long a close may take: whoever leaves a console does not want to wait for a dead server."""
 
 
 class Stream:
@@ -40,18 +47,32 @@ class Stream:
                 ssl=tls,
                 compression=None,
                 open_timeout=seconds,
+                close_timeout=GOODBYE_SECONDS,
                 max_size=LONGEST_MESSAGE,
                 proxy=None,
             )
         except InvalidStatus as refusal:
             raise _error(refusal) from refusal
+        except (OSError, InvalidHandshake, ConnectionClosed) as error:
+            server = url.partition("://")[2].partition("/")[0]
+            what = str(error) or "it took too long"
+            raise Unavailable(f"the API server at {server} does not answer: {what}") from error
         try:
             yield cls(connection)
         finally:
             await connection.close()
 
     async def send(self, data: bytes) -> None:
-        await self._connection.send(data)
+        """Send some bytes; what is sent after the other side's goodbye goes nowhere.
+
+        Raises StreamLost.
+        """
+        try:
+            await self._connection.send(data)
+        except ConnectionClosedOK:
+            return
+        except ConnectionClosed as closed:
+            raise _lost(closed) from closed
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         try:
@@ -59,7 +80,7 @@ class Stream:
                 if isinstance(message, bytes):
                     yield message
         except ConnectionClosed as closed:
-            raise StreamLost(closed.reason) from closed
+            raise _lost(closed) from closed
 
     @property
     def close_reason(self) -> str:
@@ -74,10 +95,16 @@ class StreamLost(Exception):
         super().__init__(reason or "the connection was lost")
 
 
+def _lost(closed: ConnectionClosed) -> StreamLost:
+    return StreamLost(closed.rcvd.reason if closed.rcvd else "")
+
+
 def _error(refusal: InvalidStatus) -> ApiError:
     code = refusal.response.status_code
+    body = refusal.response.body or b""
     try:
-        status = msgspec.json.decode(refusal.response.body or b"", type=dict)
+        status = msgspec.json.decode(body, type=dict)
     except msgspec.DecodeError:
-        status = {"message": f"the server answered {code}"}
+        said = bytes(body[:500]).decode(errors="replace").strip()
+        status = {"message": said or f"the server answered {code}"}
     return error_from_status(status, code)

@@ -19,6 +19,9 @@ DEFAULT_GRACE_SECONDS = 30
 LONGEST_HOST_NAME = 63
 MOST_SOCKETS = 2**32 - 1
 """What the field can hold; admission refuses far fewer."""
+INSTANCE_ID = "vmi.kubevirt.io/id"
+"""The label by which a Service finds the pod of one machine: see ``instance_id``."""
+_LONGEST_LABEL = 63
 _LONGEST_POD_NAME = 63
 _SUFFIX_LENGTH = 5
 _LETTERS = "bcdfghjklmnpqrstvwxz2456789"
@@ -75,6 +78,14 @@ def host_name(vmi: VirtualMachineInstance) -> str:
     """The guest's name: as specified, else the first part of the object's name."""
     name = vmi.spec.hostname or vmi.metadata.name.partition(".")[0]
     return name[:LONGEST_HOST_NAME].rstrip("-")
+
+
+def instance_id(name: str) -> str:
+    """A machine's name as a label may hold it: a long one ends in a digest of itself."""
+    if len(name) <= _LONGEST_LABEL:
+        return name
+    digest = hashlib.sha1(name.encode(), usedforsecurity=False).hexdigest()[:8]
+    return f"{name[: _LONGEST_LABEL - 9]}-{digest}"
 
 
 def grace_seconds(spec: Spec) -> int:

@@ -5,7 +5,6 @@ them.  What is asked of the node differs: KubeVirt's pod holds libvirt and three
 beside QEMU, a pod of corral holds QEMU alone.
 """
 
-import hashlib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -16,9 +15,11 @@ from corral.api.images import pull_policy
 from corral.api.kinds.domain import Resources
 from corral.api.kinds.machine import (
     COMPUTE,
+    INSTANCE_ID,
     grace_seconds,
     guest_memory,
     host_name,
+    instance_id,
     pod_name,
     processors,
 )
@@ -57,7 +58,6 @@ _PAGE_TABLE_SHARE = 512
 _DISK_REQUESTS = {"cpu": "1m", "memory": "1M"}
 _DISK_LIMITS = {"cpu": "10m", "memory": "40M"}
 
-_LONGEST_LABEL = 63
 _OBSERVED = frozenset(
     {
         "kubevirt.io/latest-observed-api-version",
@@ -147,16 +147,12 @@ def overhead(vmi: VirtualMachineInstance) -> Amount:
 
 
 def _labels(vmi: VirtualMachineInstance) -> Mapping[str, str]:
-    name = vmi.metadata.name
-    if len(name) > _LONGEST_LABEL:
-        digest = hashlib.sha1(name.encode(), usedforsecurity=False).hexdigest()[:8]
-        name = f"{name[:54]}-{digest}"
     return {
         **vmi.metadata.labels,
         "kubevirt.io": "virt-launcher",
         CREATED_BY: vmi.metadata.uid,
         "vm.kubevirt.io/name": host_name(vmi),
-        "vmi.kubevirt.io/id": name,
+        INSTANCE_ID: instance_id(vmi.metadata.name),
     }
 
 

@@ -1,0 +1,85 @@
+"""Whom a command speaks to, in whose name, and how it tells what went wrong there."""
+
+import os
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from corral.api.errors import ApiError, NotFound, Unavailable
+from corral.cli.problem import Problem, cause_of
+from corral.client import kubeconfig
+from corral.client.client import Client
+from corral.client.kubeconfig import Kubeconfig, KubeconfigError
+from corral.client.stream import Stream, StreamLost
+from corral.client.transport import Https
+from corral.config import Layout
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Session:
+    """A cluster, as one user, in one namespace.
+
+    path and context say where that was read, so that a program that is started can read it, too.
+    """
+
+    config: Kubeconfig
+    namespace: str
+    path: Path
+    context: str = ""
+
+    @asynccontextmanager
+    async def client(self) -> AsyncIterator[Client]:
+        """Ask the API server; the connection ends with the block."""
+        async with Https(self.config) as transport:
+            yield Client(transport)
+
+    def stream(self, path: str) -> AbstractAsyncContextManager[Stream]:
+        """Open a stream at a path of the API; raises the ApiError that is answered instead."""
+        url = f"wss{self.config.server.removeprefix('https')}{path}"
+        return Stream.open(url, headers=self.config.headers, tls=self.config.tls())
+
+    @contextmanager
+    def told(self, doing: str = "") -> Iterator[None]:
+        """Turn what the API refuses, and what breaks on the way there, into a Problem.
+
+        doing: what was tried, which stands before the refusal as in virtctl's messages.
+        """
+        try:
+            yield
+        except (ApiError, StreamLost, ExceptionGroup) as error:
+            cause = cause_of(error)
+            if isinstance(cause, Problem):
+                raise cause from error
+            if not isinstance(cause, ApiError | StreamLost):
+                raise
+            message = f"{doing}: {cause}" if doing else str(cause)
+            raise Problem(message, self._hint(cause)) from error
+
+    def _hint(self, cause: Exception) -> str:
+        if isinstance(cause, Unavailable):
+            return "corral status tells how it is; corral up --detach starts it."
+        if isinstance(cause, NotFound):
+            return f"kubectl get vmi -n {self.namespace} lists the machines."
+        return ""
+
+
+def session_of(
+    layout: Layout, chosen: Path | None = None, context: str = "", namespace: str = ""
+) -> Session:
+    """What was named, else $KUBECONFIG's first file, else the data directory's own."""
+    named = os.environ.get("KUBECONFIG", "").split(os.pathsep)[0]
+    path = chosen or (Path(named) if named else layout.kubeconfig)
+    if not path.exists():
+        raise Problem(
+            f"there is no kubeconfig {path}",
+            "Start corral (corral up --detach), or name another with --kubeconfig.",
+        )
+    try:
+        config = kubeconfig.load(path, context)
+    except KubeconfigError as error:
+        raise Problem(str(error)) from error
+    return Session(
+        config=config, namespace=namespace or config.namespace, path=path.absolute(),
+        context=context,
+    )  # fmt: skip

@@ -1,0 +1,91 @@
+"""Which machine is meant: virtctl's ``TYPE/NAME[/NAMESPACE]``.  Pure."""
+
+from dataclasses import dataclass
+from typing import Final
+from urllib.parse import quote
+
+from corral.cli.problem import Problem
+
+PLURALS: Final = {"vmi": "virtualmachineinstances", "vm": "virtualmachines"}
+HINT: Final = "Write vmi/NAME or vmi/NAME/NAMESPACE."
+
+_KINDS: Final = {
+    alias: kind
+    for kind, plural in PLURALS.items()
+    for alias in (kind, f"{kind}s", plural.removesuffix("s"), plural)
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A machine, by the kind through which it is asked for: ``vmi`` or ``vm``."""
+
+    kind: str
+    name: str
+    namespace: str
+
+    def __str__(self) -> str:
+        return f"{self.kind}/{self.name}/{self.namespace}"
+
+    @property
+    def own_path(self) -> str:
+        """Where the object itself is served."""
+        return f"/apis/kubevirt.io/v1/{self._place}"
+
+    def path(self, subresource: str) -> str:
+        """Where a subresource of it is served."""
+        return f"/apis/subresources.kubevirt.io/v1/{self._place}/{subresource}"
+
+    @property
+    def _place(self) -> str:
+        namespace, name = quote(self.namespace, safe=""), quote(self.name, safe="")
+        return f"namespaces/{namespace}/{PLURALS[self.kind]}/{name}"
+
+
+def kind_of(text: str) -> str:
+    """``vmi`` or ``vm``, however it is written.  Raises Problem."""
+    kind = _KINDS.get(text.lower())
+    if kind is None:
+        raise Problem(f"unsupported resource type '{text}'", HINT)
+    return kind
+
+
+def target(text: str, namespace: str) -> Target:
+    """Take ``TYPE/NAME[/NAMESPACE]`` apart.
+
+    ``TYPE.NAME[.NAMESPACE]`` is the same for ssh, whose host names have no slashes, so that
+    ``ProxyCommand corral port-forward --stdio=true %h %p`` works in its configuration.
+    """
+    if not text:
+        raise Problem("target cannot be empty", HINT)
+    parts = text.split("/")
+    if len(parts) == 1 and text.partition(".")[0].lower() in _KINDS:
+        parts = _dotted(text)
+    match parts:
+        case [_]:
+            raise Problem("target must contain type and name separated by '/'", HINT)
+        case [_, _, ""]:
+            raise Problem("namespace cannot be empty", HINT)
+        case [kind, name]:
+            return _target(kind, name, namespace)
+        case [kind, name, other]:
+            return _target(kind, name, other)
+    raise Problem("target is not valid with more than two '/'", HINT)
+
+
+def machine(text: str, namespace: str) -> Target:
+    """The same where a bare NAME will do, as in ``console NAME``."""
+    return target(text, namespace) if "/" in text else _target("vmi", text, namespace)
+
+
+def _dotted(text: str) -> list[str]:
+    kind, _, rest = text.partition(".")
+    name, dot, namespace = rest.rpartition(".")
+    return [kind, name, namespace] if dot else [kind, rest]
+
+
+def _target(kind: str, name: str, namespace: str) -> Target:
+    found = kind_of(kind)
+    if not name:
+        raise Problem("name cannot be empty", HINT)
+    return Target(found, name, namespace)
