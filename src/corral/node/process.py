@@ -111,6 +111,14 @@ def launch(command: Sequence[str], *, descriptors: Sequence[int], output: int) -
         os.close(null)
 
 
+def find(directory: Path) -> Identity | None:
+    """The process that runs for a directory, by its record or else by its lock."""
+    identity = read_record(directory)
+    if identity is not None and identify(identity.pid) == identity:
+        return identity
+    return _holder(directory / LOCK) if runs(directory) else None
+
+
 class Process:
     """A running process, our child or not."""
 
@@ -145,9 +153,7 @@ class Process:
     @classmethod
     def adopt(cls, directory: Path) -> "Process | None":
         """The process that runs for a directory, started by an earlier manager."""
-        identity = read_record(directory)
-        if identity is None or identify(identity.pid) != identity:
-            identity = _holder(directory / LOCK)
+        identity = find(directory)
         if identity is None:
             return None
         try:

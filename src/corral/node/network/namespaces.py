@@ -37,6 +37,20 @@ def _checked(result: int) -> None:
         raise OSError(error, os.strerror(error))
 
 
+async def apart(function: Callable[[*Ts], T], *arguments: *Ts) -> T:
+    """Call a function in a thread that ends with it, whatever it has changed of itself."""
+    thread = _thread()
+    try:
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(thread, lambda: function(*arguments))
+    finally:
+        thread.shutdown(wait=False)
+
+
+def _thread() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(1, thread_name_prefix="namespace")
+
+
 class Namespace:
     """A network namespace, held open by a descriptor."""
 
@@ -51,7 +65,7 @@ class Namespace:
             unshare(CLONE_NEWNET)
             return _current()
 
-        with ThreadPoolExecutor(1, thread_name_prefix="namespace") as thread:
+        with _thread() as thread:
             return cls(thread.submit(made).result())
 
     @classmethod
@@ -66,7 +80,7 @@ class Namespace:
 
     def run(self, function: Callable[[*Ts], T], *arguments: *Ts) -> T:
         """Call a function inside, and wait for it; it raises what the function raises."""
-        with ThreadPoolExecutor(1, thread_name_prefix="namespace") as thread:
+        with _thread() as thread:
             return thread.submit(lambda: self._inside(function, *arguments)).result()
 
     async def call(self, function: Callable[[*Ts], T], *arguments: *Ts) -> T:
@@ -74,12 +88,7 @@ class Namespace:
 
         Where the caller is cancelled the function goes on to its end, and its result is lost.
         """
-        thread = ThreadPoolExecutor(1, thread_name_prefix="namespace")
-        try:
-            loop = asyncio.get_running_loop()
-            return await loop.run_in_executor(thread, lambda: self._inside(function, *arguments))
-        finally:
-            thread.shutdown(wait=False)
+        return await apart(lambda: self._inside(function, *arguments))
 
     def is_same(self, other: "Namespace") -> bool:
         """Whether two descriptors are of one namespace."""

@@ -41,6 +41,11 @@ class NetworkError(Exception):
         self.message = message
         self.hint = hint
 
+    @property
+    def told(self) -> str:
+        """Both in one line."""
+        return f"{self.message}. {self.hint}" if self.hint else self.message
+
 
 @dataclass(frozen=True, slots=True)
 class Link:
@@ -288,8 +293,10 @@ def set_sysctl(name: str, value: int | str) -> None:
 
     Raises NetworkError.
     """
+    path = SYSCTL / name
     try:
-        (SYSCTL / name).write_text(f"{value}", encoding="ascii")
+        if path.read_text(encoding="ascii").strip() != str(value):
+            path.write_text(str(value), encoding="ascii")
     except OSError as error:
         hint = "Run corral where /proc/sys can be written." if error.errno == errno.EROFS else ""
         raise NetworkError(f"net/{name} cannot be set: {error.strerror}", hint) from error

@@ -1,0 +1,184 @@
+"""The network of a data directory's machines: one namespace, which outlives the manager.
+
+Every pod is routed in it, so that whatever goes between pods, Services and the world passes its
+packet filter.  Nothing of the host is changed, but for a link and its routes where root runs this.
+"""
+
+import asyncio
+import os
+import socket
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from ipaddress import IPv4Address, ip_interface
+from pathlib import Path
+from typing import Final
+
+from corral.aio import Background
+from corral.node.network import holder, netlink, nft
+from corral.node.network.helper import Helper
+from corral.node.network.namespaces import Namespace
+from corral.node.network.netlink import Address, Network, NetworkError
+from corral.node.network.outward import Outward
+from corral.node.network.rules import rules
+
+TUN: Final = Path("/dev/net/tun")
+CONNECT_SECONDS: Final = 10.0
+
+_SYSCTLS: Final = {
+    4: (
+        ("ipv4/ip_forward", 1),  # first: it sets others back
+        *(
+            (f"ipv4/conf/{which}/{name}", 0)
+            for which in ("all", "default")
+            for name in ("rp_filter", "accept_redirects", "send_redirects")
+        ),
+    ),
+    6: (
+        ("ipv6/conf/all/forwarding", 1),
+        *(
+            (f"ipv6/conf/{which}/{name}", 0)
+            for which in ("all", "default")
+            for name in ("disable_ipv6", "accept_ra", "accept_redirects")
+        ),
+    ),
+}
+
+
+def families() -> tuple[int, ...]:
+    """The IP versions that machines have: 4, and 6 where the host has it."""
+    switch = Path("/proc/sys/net/ipv6/conf/all/disable_ipv6")
+    with suppress(OSError):
+        return (4, 6) if switch.read_text(encoding="ascii").strip() == "0" else (4,)
+    return (4,)
+
+
+class MachineNetwork:
+    """The machine namespace, with what leads into it and out of it.
+
+    ``pod_cidrs`` and ``service_cidrs`` hold a range for each IP version at most, that of IPv4
+    first.  ``changed`` is told when ``problems`` answers something new.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        pod_cidrs: Sequence[Network],
+        service_cidrs: Sequence[Network],
+        changed: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.families = tuple(
+            each for each in families() if each in {cidr.version for cidr in pod_cidrs}
+        )
+        self.pod_cidrs = tuple(each for each in pod_cidrs if each.version in self.families)
+        self.service_cidrs = tuple(each for each in service_cidrs if each.version in self.families)
+        self.gateways: tuple[Address, ...] = tuple(each[1] for each in self.pod_cidrs)
+        self._directory = directory
+        self._changed = changed
+        self._namespace: Namespace | None = None
+        self._holder = Helper("holder", directory / "holder", self._hold, changed=changed)
+        self._outward: Outward | None = None
+
+    @property
+    def namespace(self) -> Namespace:
+        """The machine namespace; once ``prepare`` has come back."""
+        assert self._namespace is not None, "the network has not been prepared"
+        return self._namespace
+
+    @property
+    def gateway(self) -> IPv4Address:
+        """Where machines find the way out, DNS and the API."""
+        first = self.gateways[0]
+        assert isinstance(first, IPv4Address)
+        return first
+
+    async def prepare(self) -> None:
+        """Make the network, or find it again and put it right.  Raises NetworkError."""
+        _require()
+        self._namespace = self._find() or await self._make()
+        await self.namespace.call(self._furnish)
+        self._outward = Outward(
+            self._directory / "outward", self.namespace, self.families, changed=self._changed
+        )
+
+    async def run(self) -> None:
+        """Keep it right until cancelled: whatever ends is started again."""
+        assert self._outward is not None
+        try:
+            async with Background() as tasks:
+                tasks.start(self._holder.run(), name="network holder")
+                await tasks.start(self._outward.run(), name="outward")
+        finally:
+            self._holder.release()
+            self._outward.release()
+
+    def problems(self) -> Sequence[str]:
+        """What is wrong, a line each."""
+        helpers = (self._holder, self._outward)
+        return [each.problem for each in helpers if each is not None and each.problem]
+
+    async def socket(self, family: int, kind: int) -> socket.socket:
+        """A non-blocking socket that lives in the machine namespace.  Raises OSError."""
+        return await self.namespace.call(socket.socket, family, kind | socket.SOCK_NONBLOCK)
+
+    async def connect(
+        self, address: str, port: int
+    ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """A TCP connection to a pod, or whatever the namespace reaches.
+
+        Raises OSError; TimeoutError after a while without an answer.
+        """
+        family = socket.AF_INET6 if ":" in address else socket.AF_INET
+        opened = await self.socket(family, socket.SOCK_STREAM)
+        try:
+            async with asyncio.timeout(CONNECT_SECONDS):
+                await asyncio.get_running_loop().sock_connect(opened, (address, port))
+            return await asyncio.open_connection(sock=opened)
+        except BaseException:
+            opened.close()
+            raise
+
+    def _find(self) -> Namespace | None:
+        """The namespace that an earlier manager has left."""
+        try:
+            process = self._holder.find()
+            return None if process is None else Namespace.of_process(process.identity.pid)
+        except OSError as error:
+            raise NetworkError(f"the machine namespace cannot be entered: {error}") from error
+
+    async def _make(self) -> Namespace:
+        try:
+            self._namespace = Namespace.create()
+        except OSError as error:
+            raise NetworkError(
+                f"no network namespace can be made: {error.strerror}",
+                "Run corral where network namespaces are allowed (CAP_SYS_ADMIN).",
+            ) from error
+        await self._holder.ensure()
+        return self._namespace
+
+    async def _hold(self, descriptors: Sequence[int], output: int) -> int:
+        return await holder.start(self.namespace, descriptors, output)
+
+    def _furnish(self) -> None:
+        """Inside: addresses, routes and rules, whatever of them is there already."""
+        for version in self.families:
+            for name, value in _SYSCTLS[version]:
+                netlink.set_sysctl(name, value)
+        with netlink.opened() as link:
+            link.change("lo")
+            for gateway in self.gateways:
+                link.add_address("lo", ip_interface(gateway))
+            for cidr in (*self.pod_cidrs, *self.service_cidrs):
+                link.add_route(cidr)
+        nft.apply(rules(self.gateways))
+
+
+def _require() -> None:
+    """Raises NetworkError for what this host lacks."""
+    if reason := nft.missing():
+        raise NetworkError(reason, "Install it: apt-get install libnftables1")
+    if not TUN.exists():
+        raise NetworkError(f"{TUN} is missing", "Load it as root: modprobe tun")
+    if not os.access(TUN, os.R_OK | os.W_OK):
+        raise NetworkError(f"{TUN} cannot be opened", f"Allow it as root: chmod 0666 {TUN}")

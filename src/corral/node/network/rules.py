@@ -1,0 +1,65 @@
+"""The packet filter of the machine namespace itself, as text; pure.
+
+Pods, Services and policies have tables of their own.  This one lets machines out under the
+namespace's address, and keeps them from what is not theirs.
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+from corral.node.network.netlink import Address
+
+TABLE: Final = "inet corral"
+OUTWARD: Final = "outward"
+"""The link to the world: packets leave by it, and only answers come back."""
+INBOUND: Final = "inbound"
+"""The link by which the host's ports come in: only what a Service leads on."""
+HOST: Final = "host"
+"""The link to the host, which root has: the host opens connections, machines do not."""
+API_PORT: Final = 6443
+DNS_PORT: Final = 53
+
+
+def rules(gateways: Sequence[Address]) -> str:
+    """The transaction that puts the table in place, whatever stood there.
+
+    ``gateways`` are the namespace's own addresses, one for an IP version.
+    """
+    asked = "\n".join(
+        f"    {_family(gateway)} daddr {gateway} {protocol} dport {port} accept"
+        for gateway in gateways
+        for protocol, port in (("udp", DNS_PORT), ("tcp", DNS_PORT), ("tcp", API_PORT))
+    )
+    return f"""\
+table {TABLE}
+delete table {TABLE}
+table {TABLE} {{
+  chain postrouting {{
+    type nat hook postrouting priority srcnat; policy accept;
+    oifname "{OUTWARD}" masquerade
+  }}
+  chain input {{
+    type filter hook input priority filter; policy drop;
+    ct state established,related accept
+    iifname "lo" accept
+    meta l4proto {{ icmp, ipv6-icmp }} accept
+{asked}
+    meta l4proto tcp reject with tcp reset
+    reject with icmpx admin-prohibited
+  }}
+  chain forward {{
+    type filter hook forward priority filter - 10; policy accept;
+    ct state established,related accept
+    ct state invalid drop
+    iifname "{INBOUND}" ct status dnat accept
+    iifname {{ "{INBOUND}", "{OUTWARD}" }} drop
+    oifname {{ "{INBOUND}", "{HOST}" }} iifname != "{HOST}" reject with icmpx admin-prohibited
+    # Routers do not pass these on (RFC 3927, 7): behind one is a cloud's metadata.
+    oifname "{OUTWARD}" ip daddr 169.254.0.0/16 reject with icmpx admin-prohibited
+  }}
+}}
+"""
+
+
+def _family(address: Address) -> str:
+    return "ip" if address.version == 4 else "ip6"
