@@ -22,11 +22,15 @@ LARGEST_DATAGRAM: Final = 1232
 """What may come by UDP without EDNS0 (RFC 1035), and what is never split on the way (the size
 that the makers of name servers agreed upon)."""
 LARGEST_STREAM: Final = 65535
+IN: Final = 1
+"""The class of the Internet."""
 
 _ANSWER, _TRUNCATED, _WANTED, _AVAILABLE, _UNCHECKED = 0x8000, 0x0200, 0x0100, 0x0080, 0x0010
 _AUTHORITATIVE = 0x0400
 _OPCODE = 0x7800
-_ROOT_OPT: Final = b"\x00\x00\x29"
+ROOT_OPT: Final = b"\x00\x00\x29"
+_DNSSEC: Final = 0x8000
+_FOLLOWED: Final = (Type.A, Type.AAAA, Type.CNAME)
 _SHAPES: Final = ((1, 0, 0, 0), (1, 0, 0, 1))
 _LONGEST_LABEL: Final = 63
 _LONGEST_NAME: Final = 254
@@ -80,7 +84,7 @@ def read(packet: bytes) -> Query:
     query = Query(
         number=number,
         question=packet[HEADER.size : end],
-        name=tuple(label.decode("latin-1") for label in record.q.qname.label),
+        name=_name(record.q.qname),
         type=record.q.qtype,
         type_class=record.q.qclass,
         recursion_desired=bool(flags & _WANTED),
@@ -102,7 +106,7 @@ def _bounded(packet: bytes, counts: Sequence[int]) -> int:
         if length > _LONGEST_LABEL or at - HEADER.size > _LONGEST_NAME:
             raise ValueError("a pointer, or too long a name")
     at += 1 + _TYPE_AND_CLASS
-    if at > len(packet) or (counts[3] and not packet.startswith(_ROOT_OPT, at)):
+    if at > len(packet) or (counts[3] and not packet.startswith(ROOT_OPT, at)):
         raise ValueError("cut short, or followed by something else")
     return at
 
@@ -143,7 +147,7 @@ def write(query: Query, answer: Answer, largest: int) -> bytes:
     authority = _append(buffer, answer.authority, rest)
     additional = _append(buffer, answer.additional, rest)
     if query.extended:
-        _append_option(buffer, answer.code)
+        buffer.append(option(query, answer.code))
         additional += 1
     HEADER.pack_into(buffer.data, 0, query.number, flags, 1, records, authority, additional)
     return bytes(buffer.data)
@@ -182,10 +186,39 @@ def _append(buffer: Any, records: Iterable[Record], largest: int) -> int:
     return count
 
 
-def _append_option(buffer: Any, code: Code) -> None:
+def option(query: Query, code: Code = Code.OK) -> bytes:
     """EDNS0: what we take, and the upper bits of a code that has more than four."""
-    buffer.append(_ROOT_OPT)
-    buffer.append(struct.pack("!HIH", LARGEST_DATAGRAM, code >> 4 << 24, 0))
+    flags = code >> 4 << 24 | (_DNSSEC if query.dnssec else 0)
+    return ROOT_OPT + struct.pack("!HIH", LARGEST_DATAGRAM, flags, 0)
+
+
+def ask(query: Query, number: int) -> bytes:
+    """The packet that hands a query on to another server."""
+    flags = _WANTED | (_UNCHECKED if query.checking_disabled else 0)
+    head = HEADER.pack(number, flags, 1, 0, 0, int(query.extended))
+    return head + query.question + (option(query) if query.extended else b"")
+
+
+def query_for(name: Name, kind: int) -> Query:
+    """A question of our own."""
+    spelled = b"".join(bytes([len(label)]) + label.encode("latin-1") for label in name)
+    question = spelled + struct.pack("!BHH", 0, kind, IN)
+    return Query(number=0, question=question, name=name, type=kind, type_class=IN)
+
+
+def addresses(packet: bytes) -> list[Record]:
+    """The addresses and aliases among the answers of a reply; raises ValueError for nonsense."""
+    try:
+        record: Any = dnslib.DNSRecord.parse(packet)
+        return [_read_record(one) for one in record.rr if one.rtype in _FOLLOWED]
+    except (dnslib.DNSError, RecursionError) as error:
+        raise ValueError("not a reply") from error
+
+
+def _read_record(one: Any) -> Record:
+    kind = Type(one.rtype)
+    data = _name(one.rdata.label) if kind is Type.CNAME else str(one.rdata)
+    return Record(_name(one.rname), kind, data, one.ttl)
 
 
 def _record(record: Record) -> Any:
@@ -206,3 +239,7 @@ def _record(record: Record) -> Any:
 
 def _label(name: Name) -> Any:
     return dnslib.DNSLabel([label.encode("latin-1") for label in name])
+
+
+def _name(label: Any) -> Name:
+    return tuple(one.decode("latin-1") for one in label.label)
