@@ -1,0 +1,276 @@
+"""A pod's network as it is: made, found again by a process that is in it, mended, let go.
+
+What is to be there the plan says; here it is put into the kernel, each step content with what is
+there already.  A pod's namespace lives as long as the QEMU in it or this process holds it, and the
+kernel takes everything of it away with it: links, rules, routes to it.
+"""
+
+import asyncio
+import fcntl
+import os
+import struct
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from ipaddress import ip_address
+from typing import TypeVar, TypeVarTuple
+
+import structlog
+
+from corral.aio import Background
+from corral.api.kinds.vmi import VirtualMachineInstance
+from corral.node.network import antispoof, dhcp, netlink, nft
+from corral.node.network.namespaces import Namespace
+from corral.node.network.netlink import SYSCTL, Address, NetworkError
+from corral.node.network.plan import Fittings, Layout, Site, families, plan
+
+TUN = "/dev/net/tun"
+_TUNSETIFF = 0x400454CA
+_TAP, _NO_PACKET_INFORMATION, _OFFLOADS = 0x0002, 0x1000, 0x4000  # linux/if_tun.h
+_AT_ONCE = 2
+"""Namespaces that are worked on at a time: the kernel changes one link at a time anyway."""
+
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
+
+log = structlog.get_logger()
+
+
+class PodNetwork:
+    """The network of one pod, while its instance runs.
+
+    ``taps``: descriptors of the host's ends of the guest's cards, by the name of the interface; to
+    be inherited by QEMU.  After a restart QEMU alone has them.
+    """
+
+    def __init__(self, namespace: Namespace, layout: Layout) -> None:
+        self.layout = layout
+        self.taps: dict[str, int] = {}
+        self.responder = dhcp.Responder(layout.card.told) if layout.card is not None else None
+        self._namespace = namespace
+        self._answers = False
+
+    def run(self, function: Callable[[*Ts], T], *arguments: *Ts) -> T:
+        """Call a function in the pod's namespace, and wait for it."""
+        return self._namespace.run(function, *arguments)
+
+    def answer(self) -> None:
+        """Answer the guest from now on."""
+        if self.responder is not None and not self._answers:
+            self._answers = True
+            self.responder.start()
+
+    def close(self) -> None:
+        """Let go of it: it goes when QEMU has gone as well."""
+        if self.responder is not None:
+            self.responder.close()
+        for descriptor in self.taps.values():
+            os.close(descriptor)
+        self.taps.clear()
+        self._namespace.close()
+
+
+class PodNetworks:
+    """The networks of all pods in the namespace of one machine."""
+
+    def __init__(self, machine: Namespace, site: Site) -> None:
+        self._machine = machine
+        self._site = site
+        self._pods: dict[str, PodNetwork] = {}
+        self._threads = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="pod-network")
+
+    def families(self, vmi: VirtualMachineInstance) -> Sequence[int]:
+        """The versions of IP that an instance's pod needs addresses of."""
+        return families(vmi)
+
+    async def prepare(self) -> None:
+        """Put up the guard against forged sources.  Raises NetworkError."""
+        await self._machine.call(nft.apply, antispoof.machine_rules())
+
+    async def run(self) -> None:
+        """Tell all guests of their routers now and then, until cancelled."""
+        try:
+            async with Background() as tasks:
+                tasks.start(dhcp.advertise(self._responders), name="router advertisements")
+                await asyncio.get_running_loop().create_future()
+        finally:
+            self.close()
+
+    async def attach(
+        self, uid: str, vmi: VirtualMachineInstance, addresses: Iterable[str]
+    ) -> PodNetwork:
+        """The network of an instance that is to be started.  Raises NetworkError."""
+        if uid not in self._pods:
+            layout = plan(vmi, _parsed(addresses), self._site)
+            self._pods[uid] = await self._worked(_made, self._machine, layout)
+        self._pods[uid].answer()
+        return self._pods[uid]
+
+    async def adopt(
+        self, uid: str, vmi: VirtualMachineInstance, addresses: Iterable[str], pid: int
+    ) -> PodNetwork:
+        """The network of an instance whose QEMU runs already, mended.  Raises NetworkError."""
+        if uid not in self._pods:
+            layout = plan(vmi, _parsed(addresses), self._site)
+            self._pods[uid] = await self._worked(_found, self._machine, layout, pid)
+        self._pods[uid].answer()
+        return self._pods[uid]
+
+    def detach(self, uid: str) -> None:
+        """Let go of an instance's network."""
+        if (network := self._pods.pop(uid, None)) is not None:
+            network.close()
+
+    def close(self) -> None:
+        """Let go of all; those in which a QEMU runs stay."""
+        for uid in list(self._pods):
+            self.detach(uid)
+        self._threads.shutdown(wait=False)
+
+    def _responders(self) -> Sequence[dhcp.Responder]:
+        return [one.responder for one in self._pods.values() if one.responder is not None]
+
+    async def _worked(self, work: Callable[[*Ts], PodNetwork], *arguments: *Ts) -> PodNetwork:
+        """Have something done in a thread.  Where nobody waits for it any more, it is undone."""
+        loop = asyncio.get_running_loop()
+        future = loop.run_in_executor(self._threads, lambda: work(*arguments))
+        try:
+            return await asyncio.shield(future)
+        except asyncio.CancelledError:
+            future.add_done_callback(_undone)
+            raise
+        except OSError as error:
+            raise NetworkError(f"the pod's network cannot be made: {error}") from error
+
+
+def _undone(future: "asyncio.Future[PodNetwork]") -> None:
+    if not future.cancelled() and future.exception() is None:
+        future.result().close()
+
+
+def _parsed(addresses: Iterable[str]) -> tuple[Address, ...]:
+    return tuple(ip_address(one) for one in addresses)
+
+
+# -- in threads
+
+
+def _made(machine: Namespace, layout: Layout) -> PodNetwork:
+    """A new namespace with all that belongs into it."""
+    network = PodNetwork(Namespace.create(), layout)
+    try:
+        machine.run(_remove, layout.machine_end.name)  # of one that is still on its way out
+        network.run(_fit_pod, network, machine.descriptor)
+        machine.run(_fit_machine, layout)
+    except BaseException:
+        network.close()
+        raise
+    return network
+
+
+def _found(machine: Namespace, layout: Layout, pid: int) -> PodNetwork:
+    """The namespace of a process, with whatever was missing of it."""
+    network = PodNetwork(Namespace.of_process(pid), layout)
+    try:
+        if not machine.run(_has, layout.machine_end.name):
+            network.run(_remove, layout.pod_end.name)
+        network.run(_mend_pod, network, machine.descriptor)
+        machine.run(_fit_machine, layout)
+    except BaseException:
+        network.close()
+        raise
+    return network
+
+
+def _remove(link: str) -> None:
+    with netlink.opened() as links:
+        links.delete(link)
+
+
+def _has(link: str) -> bool:
+    with netlink.opened() as links:
+        return links.index(link) != 0
+
+
+def _fit_machine(layout: Layout) -> None:
+    _set(layout.machine_settings)
+    with netlink.opened() as links:
+        links.change(layout.machine_end.name)
+        _fit(links, layout.machine_end)
+
+
+def _fit_pod(network: PodNetwork, machine: int) -> None:
+    layout, card = network.layout, network.layout.card
+    with netlink.opened() as links:
+        _mend(links, layout, machine)
+        if card is not None:
+            network.taps[card.name] = _open_tap(card.tap)
+            links.change(card.tap, master=card.bridge.name, mtu=layout.mtu)
+            nft.apply(layout.rules)
+    if network.responder is not None:
+        network.responder.open()
+
+
+def _mend_pod(network: PodNetwork, machine: int) -> None:
+    """All but the taps, which QEMU has."""
+    layout = network.layout
+    with netlink.opened() as links:
+        _mend(links, layout, machine)
+        nft.apply(layout.renewed_rules)
+        if layout.card is not None and not links.index(layout.card.tap):
+            log.warning("a card has lost its tap: its machine must be started anew to have one")
+    if network.responder is not None:
+        network.responder.open()
+
+
+def _mend(links: netlink.Netlink, layout: Layout, machine: int) -> None:
+    _set(layout.pod_settings)
+    links.change("lo")
+    end = layout.pod_end
+    if not links.index(end.name):
+        links.add_veth(
+            end.name,
+            peer=layout.machine_end.name,
+            peer_namespace=machine,
+            mtu=layout.mtu,
+            mac=end.mac,
+            peer_mac=layout.machine_end.mac,
+        )
+    card = layout.card
+    if card is not None:
+        links.add_bridge(card.bridge.name, mac=card.bridge.mac, mtu=layout.mtu)
+        links.change(card.bridge.name)
+        _fit(links, card.bridge)
+    joins = card is not None and card.joins_pod_link
+    links.change(end.name, master=card.bridge.name if card is not None and joins else None)
+    _fit(links, end)
+
+
+def _fit(links: netlink.Netlink, fittings: Fittings) -> None:
+    for address in fittings.addresses:
+        links.add_address(fittings.name, address)
+    for neighbour, mac in fittings.neighbours:
+        links.add_neighbour(fittings.name, neighbour, mac)
+    for destination, router in fittings.routes:
+        links.add_route(destination, link=fittings.name, via=router)
+
+
+def _set(settings: Iterable[tuple[str, int]]) -> None:
+    """Settings that this kernel does not have need no change."""
+    for name, value in settings:
+        if (SYSCTL / name).exists():
+            netlink.set_sysctl(name, value)
+
+
+def _open_tap(name: str) -> int:
+    """A tap device of the calling thread's namespace; it is there while a descriptor of it is."""
+    try:
+        descriptor = os.open(TUN, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError as error:
+        raise NetworkError(f"{TUN} cannot be opened: {error.strerror}") from error
+    try:
+        flags = _TAP | _NO_PACKET_INFORMATION | _OFFLOADS
+        fcntl.ioctl(descriptor, _TUNSETIFF, struct.pack("16sH22x", name.encode(), flags))
+    except OSError as error:
+        os.close(descriptor)
+        raise NetworkError(f"the device {name} cannot be made: {error.strerror}") from error
+    return descriptor
