@@ -7,8 +7,10 @@ in its machine's directory, so it outlives the manager as a real one does.
 
 import asyncio
 import random
+import struct
 import time
-from collections.abc import AsyncIterator, Mapping
+import zlib
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,8 +18,16 @@ from typing import Any
 import msgspec
 
 from corral import files
+from corral.api.object import Document
 from corral.node.heartbeat import Capacity
-from corral.node.hypervisor import LAST, Change, Definition, Introduction, StartError
+from corral.node.hypervisor import (
+    LAST,
+    Change,
+    Definition,
+    Finished,
+    Introduction,
+    StartError,
+)
 
 CAPACITY = Capacity(cpu=100_000, memory_bytes=1 << 50, storage_bytes=1 << 50, pods=1_000_000)
 """What a node of hollow machines says that it has."""
@@ -111,6 +121,7 @@ class HollowGuest:
         self._changes: asyncio.Queue[Change] = asyncio.Queue()
         self._up = asyncio.Event()
         self._timers: list[asyncio.TimerHandle] = []
+        self.agent = HollowAgent(directory.name)
         if not written.halted:
             self._begin()
 
@@ -160,12 +171,24 @@ class HollowGuest:
             self._written.halted = False
             self.write()
             self._begin()
+        else:
+            self.happen(Change.RESUMED)
 
     def step_back(self, back: bool) -> None:  # noqa: FBT001
         """It claims nothing."""
 
     async def booted(self) -> None:
         await self._up.wait()
+
+    async def pause(self) -> None:
+        self.happen(Change.PAUSED)
+
+    async def reset(self) -> None:
+        self.happen(Change.REBOOTED)
+        self._later(time.time() + self._hypervisor.behaviour.boot_seconds, self._come_up)
+
+    async def reboot(self) -> None:
+        await self.reset()
 
     async def power_down(self) -> None:
         seconds = self._hypervisor.behaviour.shutdown_seconds
@@ -177,8 +200,14 @@ class HollowGuest:
     async def introduce(self) -> Introduction | None:
         return Introduction(os={"name": "hollow"}, hostname=self._directory.name)
 
-    async def console(self) -> "HollowConsole":
-        return HollowConsole()
+    async def console(self) -> "HollowLine":
+        return HollowLine(b"\r\nhollow login: ")
+
+    async def screen(self) -> "HollowLine":
+        return HollowLine(b"RFB 003.008\n")
+
+    async def screenshot(self, *, move_cursor: bool = False) -> bytes:  # noqa: ARG002
+        return _PICTURE
 
     async def release(self) -> None:
         for timer in self._timers:
@@ -191,18 +220,74 @@ class HollowGuest:
         self.happen(Change.GONE)
 
 
-class HollowConsole:
-    """Echoes what is typed."""
+class HollowLine:
+    """Says something, then echoes what it is sent."""
 
-    def __init__(self) -> None:
+    def __init__(self, greeting: bytes) -> None:
         self._printed: asyncio.Queue[bytes] = asyncio.Queue()
-        self._printed.put_nowait(b"\r\nhollow login: ")
+        self._printed.put_nowait(greeting)
 
     async def read(self) -> bytes:
         return await self._printed.get()
 
-    async def write(self, typed: bytes) -> None:
-        self._printed.put_nowait(typed)
+    async def write(self, data: bytes) -> None:
+        self._printed.put_nowait(data)
 
     def close(self) -> None:
         self._printed.put_nowait(b"")
+
+
+class HollowAgent:
+    """Answers everything at once; a program that it runs prints how it was called."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    async def ping(self) -> None:
+        """It is always there."""
+
+    async def describe(self) -> Document:
+        return {
+            "guestAgentVersion": "hollow",
+            "supportedCommands": [],
+            "hostname": self._name,
+            "os": {"name": "hollow"},
+            "timezone": "UTC, 0",
+            "userList": await self.users(),
+            "fsInfo": {"disks": await self.filesystems()},
+            "fsFreezeStatus": "thawed",
+        }
+
+    async def users(self) -> list[Document]:
+        return []
+
+    async def filesystems(self) -> list[Document]:
+        return []
+
+    async def freeze(self) -> None:
+        """It writes nothing anyway."""
+
+    async def thaw(self) -> None:
+        """It has nothing to write."""
+
+    async def run(self, command: Sequence[str], typed: bytes = b"") -> Finished:
+        """``false`` fails, as it does everywhere."""
+        output = " ".join(command).encode() + b"\n" + typed
+        return Finished(exit_code=int(command[0] == "false"), output=output)
+
+
+def _picture() -> bytes:
+    """The smallest picture: one black point (PNG, second edition)."""
+    parts = (
+        (b"IHDR", struct.pack(">IIBBBBB", 1, 1, 8, 0, 0, 0, 0)),
+        (b"IDAT", zlib.compress(b"\0\0")),
+        (b"IEND", b""),
+    )
+    chunks = (
+        struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+        for kind, data in parts
+    )
+    return b"\x89PNG\r\n\x1a\n" + b"".join(chunks)
+
+
+_PICTURE = _picture()

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from corral.api.kinds.vmi import VirtualMachineInstance
+from corral.api.object import Document
 
 
 class Change(Enum):
@@ -93,19 +94,61 @@ class GuestError(Exception):
     """A guest cannot be told what to do, or what it runs on does not answer."""
 
 
-class Console(Protocol):
-    """One open line to a serial console."""
+class Line(Protocol):
+    """One open line into a guest: to its serial console, its screen, or a port."""
 
     async def read(self) -> bytes:
-        """What the guest printed next; empty when the line is closed."""
+        """What comes out of the guest next; empty when the line is closed."""
 
-    async def write(self, typed: bytes) -> None: ...
+    async def write(self, data: bytes) -> None:
+        """Raises ConnectionError when the line is closed."""
 
     def close(self) -> None: ...
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finished:
+    """A program that ran in a guest, and what it wrote."""
+
+    exit_code: int
+    output: bytes = b""
+    errors: bytes = b""
+
+
+class GuestAgent(Protocol):
+    """The program in a guest that does things for the host.
+
+    All of it raises GuestError where the agent does not answer, or not as it should.
+    """
+
+    async def ping(self) -> None:
+        """Whether it answers at all."""
+
+    async def describe(self) -> Document:
+        """The fields of KubeVirt's VirtualMachineInstanceGuestAgentInfo."""
+
+    async def users(self) -> list[Document]:
+        """Who is logged in: items of KubeVirt's VirtualMachineInstanceGuestOSUserList."""
+
+    async def filesystems(self) -> list[Document]:
+        """What is mounted: items of KubeVirt's VirtualMachineInstanceFileSystemList."""
+
+    async def freeze(self) -> None:
+        """Write everything to the disks, and hold every further write back."""
+
+    async def thaw(self) -> None:
+        """Let writes go on."""
+
+    async def run(self, command: Sequence[str], typed: bytes = b"") -> Finished:
+        """Run a program in the guest to its end, with this as its standard input."""
+
+
 class Guest(Protocol):
     """A VM that runs, or ran.  Its verbs raise GuestError where it does not do as it is told."""
+
+    @property
+    def agent(self) -> GuestAgent:
+        """Its agent, whether that is there or not."""
 
     @property
     def halted(self) -> bool:
@@ -119,6 +162,15 @@ class Guest(Protocol):
 
     async def resume(self) -> None:
         """Let the virtual CPUs run: the first time, this starts the guest."""
+
+    async def pause(self) -> None:
+        """Stop the virtual CPUs, until ``resume``."""
+
+    async def reset(self) -> None:
+        """Press the reset button."""
+
+    async def reboot(self) -> None:
+        """Ask the guest to shut down and start again: by its agent, else by the power button."""
 
     def step_back(self, back: bool) -> None:  # noqa: FBT001 - a switch
         """Leave the processors to others as far as they want them, or claim a full share again."""
@@ -135,8 +187,14 @@ class Guest(Protocol):
     async def introduce(self) -> Introduction | None:
         """Ask the guest's agent who it is; None where it does not answer properly."""
 
-    async def console(self) -> Console:
+    async def console(self) -> Line:
         """Open the serial console.  One line at a time: the next waits until this one is closed."""
+
+    async def screen(self) -> Line:
+        """Open its screen: the remote framebuffer protocol (RFC 6143), as VNC speaks it."""
+
+    async def screenshot(self, *, move_cursor: bool = False) -> bytes:
+        """What the screen shows, as PNG; moving the cursor wakes a screen that was blanked."""
 
     async def release(self) -> None:
         """Let go of it without ending it: the manager stops, the VM runs on."""

@@ -1,4 +1,4 @@
-"""The doors of a node that the API server leads clients to: logs and consoles.
+"""The doors of a node that the API server leads clients to: those of pods, and of machines.
 
 Paths are a kubelet's where it has them; the API server has authorised who comes here.
 """
@@ -10,14 +10,12 @@ from datetime import UTC, datetime
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
-from starlette.routing import Route, WebSocketRoute
-from starlette.websockets import WebSocket
+from starlette.routing import Route
 
 from corral.api.errors import ApiError, BadRequest, NotFound
 from corral.api.kinds.machine import COMPUTE
 from corral.api.object import Key
-from corral.node.console import Consoles
-from corral.node.hypervisor import GuestError
+from corral.node.doors import Doors
 from corral.node.logs import Logs, grown, tail
 from corral.node.machine import Machine
 
@@ -28,20 +26,23 @@ class Kubelet:
     def __init__(
         self,
         of_pod: Callable[[Key], Machine | None],
-        of_instance: Callable[[Key, str], Machine | None],
         logs: Logs,
+        doors: Doors,
     ) -> None:
         self._of_pod = of_pod
-        self._of_instance = of_instance
         self._logs = logs
-        self._consoles = Consoles()
+        self._doors = doors
         self.asgi = Starlette(
             routes=[
                 Route("/containerLogs/{namespace}/{pod}/{container}", self._container_logs),
-                WebSocketRoute("/console/{namespace}/{name}/{uid}", self._console),
+                *doors.routes(),
             ],
             exception_handlers={ApiError: _refuse},
         )
+
+    async def run(self) -> None:
+        """Keep what was promised to clients, until cancelled."""
+        await self._doors.freezer.run()
 
     async def _container_logs(self, request: Request) -> Response:
         key = Key(request.path_params["namespace"], request.path_params["pod"])
@@ -67,18 +68,6 @@ class Kubelet:
             if wish.follow:
                 async for chunk in grown(directory, at, changed, lambda: machine.facts.ended):
                     yield chunk
-
-    async def _console(self, websocket: WebSocket) -> None:
-        parameters = websocket.path_params
-        key = Key(parameters["namespace"], parameters["name"])
-        machine = self._of_instance(key, parameters["uid"])
-        if machine is None or machine.facts.ended:
-            await _deny(websocket, BadRequest("VMI is not running"))
-            return
-        try:
-            await self._consoles.join(machine.record.uid, websocket, machine.console)
-        except (GuestError, TimeoutError) as error:
-            await _deny(websocket, BadRequest(f"VMI is not running: {error}"))
 
 
 class _Wish:
@@ -130,8 +119,3 @@ def _count(query: Mapping[str, str], name: str) -> int | None:
 async def _refuse(_request: Request, error: Exception) -> Response:
     assert isinstance(error, ApiError)
     return JSONResponse(error.status(), status_code=error.code)
-
-
-async def _deny(websocket: WebSocket, error: ApiError) -> None:
-    """Refuse before the upgrade, with a Status that clients can show."""
-    await websocket.send_denial_response(JSONResponse(error.status(), status_code=error.code))

@@ -22,11 +22,11 @@ from corral.api.kind import Kind
 from corral.api.kinds import KINDS
 from corral.api.kinds.table import KindTable
 from corral.api.wire import Request, Response, User
-from corral.server import authz, lists, query, route, streams, subresources, watch
+from corral.server import authz, lists, machines, query, route, streams, subresources, watch
 from corral.server.authn import ANONYMOUS, Authenticator
 from corral.server.call import JSON_HEADERS, Call
 from corral.server.delete import delete, delete_collection
-from corral.server.documents import Documents
+from corral.server.documents import Documents, text_response
 from corral.server.metrics import Metrics
 from corral.server.rest import Rest
 from corral.server.route import Route
@@ -100,8 +100,6 @@ class ApiServer:
             return await self.documents.answer(request, user)
         call = self.call(request, user, named, warnings)
         if call is None:
-            if user is ANONYMOUS:
-                raise Unauthorized("Unauthorized")
             return await self.documents.answer(request, user)
         authz.authorize(call)
         if read_body is not None:
@@ -143,6 +141,7 @@ class ApiServer:
             user=user,
             verb=verb,
             kind=kind,
+            group=named.group,
             version=next(
                 (version for version in kind.versions if version.name == named.version),
                 kind.versions[0],
@@ -156,23 +155,22 @@ class ApiServer:
 
     def _kind(self, named: Route) -> Kind | None:
         """The kind that a path is about, where it is served with that version and subresource."""
-        if named.group == streams.MACHINE_GROUP:
+        if named.group == machines.GROUP:
             kind = self.kinds.find("kubevirt.io", "v1", named.plural)
-            known = named.version in ("v1", "v1alpha3")
-            streamed = kind is not None and streams.serves(kind, named.subresource)
-            return kind if known and streamed else None
+            if kind is None or named.version not in machines.VERSIONS:
+                return None
+            return kind if machines.find(kind, named.subresource) is not None else None
         kind = self.kinds.find(named.group, named.version, named.plural)
         if kind is None or not named.subresource:
             return kind
         served = subresources.serves(kind, named.subresource)
-        logs = kind.native and streams.serves(kind, named.subresource)
-        return kind if served or logs else None
+        return kind if served or streams.serves(kind, named.subresource) else None
 
     async def _dispatch(self, call: Call) -> Response:
         if call.kind.namespaced and not call.namespace and (call.name or call.verb == "create"):
             raise BadRequest("an empty namespace may not be set during creation or on one object")
         if call.subresource:
-            if streams.serves(call.kind, call.subresource):
+            if call.group == machines.GROUP or streams.serves(call.kind, call.subresource):
                 return await streams.answer(self.store, self.nodes, call)
             return await subresources.answer(self.rest, call)
         act = _VERBS[call.verb]
@@ -197,6 +195,8 @@ _VERBS: dict[str, _Verb] = {
 
 def refusal(error: ApiError) -> Response:
     """The Status that tells an error."""
+    if isinstance(error, machines.PlainError):
+        return text_response(error.message, status=error.code)
     headers = [*JSON_HEADERS, ("x-content-type-options", "nosniff")]
     if error.details is not None and error.details.retry_after_seconds:
         headers.append(("retry-after", str(error.details.retry_after_seconds)))

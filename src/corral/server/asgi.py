@@ -150,6 +150,7 @@ def _forwarded(scope: Scope, forward: Forward) -> Scope:
         **scope,
         "path": unquote(forward.path),
         "raw_path": forward.path.encode(),
+        "query_string": forward.query.encode("latin-1"),
         "root_path": "",
         "headers": headers,
     }

@@ -32,7 +32,7 @@ class Rule:
         named = {"*", call.kind.plural, f"{call.kind.plural}/{call.subresource}"}
         return (
             call.verb in self.verbs
-            and self.group in ("*", call.kind.group)
+            and self.group in ("*", call.group)
             and not named.isdisjoint(self.resources)
         )
 
@@ -82,6 +82,6 @@ def _forbidden(call: Call) -> Forbidden:
     named = f' "{call.name}"' if call.name else ""
     return Forbidden(
         f'{kind.resource}{named} is forbidden: User "{call.user.name}" cannot {call.verb} resource '
-        f'"{target}" in API group "{kind.group}" {scope}',
+        f'"{target}" in API group "{call.group}" {scope}',
         details=Details(name=call.name, group=kind.group, kind=kind.plural),
     )

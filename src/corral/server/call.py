@@ -17,6 +17,7 @@ JSON_HEADERS = (("content-type", "application/json"), ("cache-control", "no-cach
 class Call:
     """Who wants which verb on which objects, and in what form.
 
+    ``group`` is the one that was asked: what one does with machines has another than their kind.
     ``warnings`` become ``Warning:`` headers of the answer, whatever it is.
     """
 
@@ -24,6 +25,7 @@ class Call:
     user: User
     verb: str
     kind: Kind
+    group: str
     version: Version
     namespace: str
     name: str

@@ -1,26 +1,30 @@
 """What is served beside objects: health, version, discovery, OpenAPI, metrics."""
 
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Iterator, Mapping
 
 from corral import __version__
 from corral.api.discovery import AGGREGATED_VERSIONS, Discovery, Subresource, content_type, etag
 from corral.api.encoding import encode
-from corral.api.errors import Forbidden, Unauthorized
+from corral.api.errors import Forbidden, NotFound, Unauthorized
 from corral.api.kinds.table import KindTable
 from corral.api.openapi import OpenAPI
 from corral.api.wire import Request, Response, User
-from corral.server import accept, query
+from corral.server import accept, machines, query
 from corral.server.authn import ADMINISTRATORS, ANONYMOUS
 from corral.server.call import json_response
 from corral.server.metrics import CONTENT_TYPE, Metrics
-from corral.server.streams import MACHINE_GROUP
 from corral.store import Store
 
 JSON = "application/json"
 _OPENAPI_V2 = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
 OPEN = frozenset({"/healthz", "/livez", "/readyz", "/version"})
-"""What anybody may ask, without credentials."""
+"""What anybody may ask, without credentials; so may they ask ``OF_MACHINES``."""
+OF_MACHINES: Mapping[str, str] = {
+    f"/apis/{machines.GROUP}/{version}/{name}": name
+    for version in machines.VERSIONS
+    for name in ("version", "healthz", "guestfs")
+}
+"""What KubeVirt serves beside its subresources."""
 
 VERSION: Mapping[str, str] = {
     "major": "1",
@@ -34,15 +38,22 @@ VERSION: Mapping[str, str] = {
     "platform": "linux/amd64",
 }
 """The Kubernetes API that is spoken; clients warn of a version far from their own."""
+KUBEVIRT = "1.8.0"
+"""The KubeVirt whose API is spoken."""
 
 
-_CONSOLE = Subresource(
-    group=MACHINE_GROUP,
-    version="v1",
-    plural="virtualmachineinstances",
-    name="console",
-    responds=(MACHINE_GROUP, "v1", "VirtualMachineInstance"),
-)
+def _of_machines(version: str) -> Iterator[Subresource]:
+    for name, door in machines.DOORS.items():
+        yield Subresource(
+            group=machines.GROUP,
+            version=version,
+            plural="virtualmachineinstances",
+            name=name,
+            responds=(machines.GROUP, version, "VirtualMachineInstance"),
+            verbs=(door.verb,),
+        )
+
+
 SUBRESOURCES = (
     Subresource(
         group="",
@@ -62,9 +73,11 @@ SUBRESOURCES = (
         verbs=("create",),
     ),
     Subresource(group="", version="v1", plural="pods", name="log", responds=("", "v1", "Pod")),
-    _CONSOLE,
-    replace(_CONSOLE, version="v1alpha3"),
+    *(each for version in machines.VERSIONS for each in _of_machines(version)),
 )
+
+
+_TO_ALL = OPEN | OF_MACHINES.keys()
 
 
 class Documents:
@@ -80,7 +93,7 @@ class Documents:
         """Raises Unauthorized and Forbidden; what is not known is a plain 404."""
         path = request.path.rstrip("/")
         head = path.lstrip("/").partition("/")[0]
-        if f"/{head}" not in OPEN and user is ANONYMOUS:
+        if not {path, f"/{head}"} & _TO_ALL and user is ANONYMOUS:
             raise Unauthorized("Unauthorized")
         if request.method not in ("GET", "HEAD"):
             return not_found()
@@ -96,6 +109,8 @@ class Documents:
                 return self._measured(user)
             case "openapi":
                 return self._schemas(path.removeprefix("/openapi"), request)
+            case "apis" if path in OF_MACHINES:
+                return _of_kubevirt(OF_MACHINES[path])
             case _:
                 return self._discovered(path, request)
 
@@ -147,6 +162,17 @@ class Documents:
         if fault or query.flag(query.parse(request.query), "verbose"):
             body = f"[+]ping ok\n{store}\n{check} check {verdict}\n"
         return text_response(body, status=500 if fault else 200)
+
+
+def _of_kubevirt(name: str) -> Response:
+    """KubeVirt's own version and health, as its clients ask for them."""
+    if name == "version":
+        known = {key: value for key, value in VERSION.items() if key not in ("major", "minor")}
+        return json_response(encode(known | {"gitVersion": f"v{KUBEVIRT}+corral-{__version__}"}))
+    if name == "healthz":
+        return json_response(encode({"apiserver": {"connectivity": "ok"}}))
+    missing = NotFound("guestfs is not supported: corral has no image of libguestfs")
+    return json_response(encode(missing.status()), status=missing.code)
 
 
 def _no_schemas(request: Request) -> Response:

@@ -1,4 +1,4 @@
-"""What streams from a machine: the log of its pod, and its console.
+"""What nodes answer: the doors of pods, and of machines.
 
 The server finds the object and its node, refuses what cannot work in KubeVirt's words, and names
 the node's agent, an ASGI app, that the adapter hands the connection to.
@@ -13,45 +13,47 @@ from corral.api.errors import BadRequest, MethodNotAllowed, Unavailable
 from corral.api.kind import Kind, at
 from corral.api.object import Document
 from corral.api.wire import Response
-from corral.server import identity
+from corral.server import identity, machines
 from corral.server.call import Call, storage
 from corral.store import Store
 
 Nodes = Callable[[str], ASGIApp | None]
 """The agent of a node by the node's name; None for a node that cannot be reached."""
 
-MACHINE_GROUP = "subresources.kubevirt.io"
-"""The group under which KubeVirt serves what one does with machines."""
-
 
 @dataclass(slots=True, kw_only=True)
 class Forward(Response):
-    """Not an answer yet: the connection goes on to this app, under this path."""
+    """Not an answer yet: the connection goes on to this app, under this path and query."""
 
     app: ASGIApp
     path: str
+    query: str
 
 
 def serves(kind: Kind, subresource: str) -> bool:
-    """Whether a subresource of a kind is a stream."""
-    return (kind.resource, subresource) in _STREAMS
+    """Whether a node answers a subresource of pods."""
+    return kind.resource == "pods" and subresource in _OF_PODS
 
 
 async def answer(store: Store, nodes: Nodes, call: Call) -> Response:
-    """Where to forward a stream.  Raises NotFound, BadRequest, Conflict, Unavailable."""
+    """Where to forward a request.  Raises NotFound, BadRequest, Conflict, Unavailable."""
     document = identity.existing(store, call.kind, storage(call.kind), call.key).document()
-    node, path = _STREAMS[call.kind.resource, call.subresource](call, document)
-    if call.verb != "get":
-        raise MethodNotAllowed(
-            f'only get is supported on {call.subresource} of resources of kind "{call.kind.name}"'
-        )
+    if machines.find(call.kind, call.subresource) is not None:
+        node, path = machines.node_path(call, document)
+        if machines.dry_run(call):
+            return Response()
+    else:
+        node, path = _OF_PODS[call.subresource](call, document)
     agent = nodes(node)
     if agent is None:
         raise Unavailable(f'the agent of node "{node}" cannot be reached')
-    return Forward(app=agent, path=path)
+    path, _, query = path.partition("?")
+    return Forward(app=agent, path=path, query=query or call.request.query)
 
 
 def _log(call: Call, pod: Document) -> tuple[str, str]:
+    if call.verb != "get":
+        raise MethodNotAllowed('only get is supported on log of resources of kind "Pod"')
     container = _container(call, pod)
     node = at(pod, "spec", "nodeName")
     if not node:
@@ -75,21 +77,6 @@ def _container(call: Call, pod: Document) -> str:
     return asked or (names[0] if names else "")
 
 
-def _console(call: Call, machine: Document) -> tuple[str, str]:
-    """KubeVirt checks in this order, and its client tries again for as long as the code is 400."""
-    if call.request.headers.get("upgrade", "").lower() != "websocket":
-        raise BadRequest("the console is a websocket: the request does not ask for an upgrade")
-    if at(machine, "spec", "domain", "devices", "autoattachSerialConsole") is False:
-        raise BadRequest("No serial consoles are present.")
-    phase = at(machine, "status", "phase")
-    if phase == "Failed":
-        raise identity.conflict(call.kind, call.name, "VMI is in failed status")
-    node = at(machine, "status", "nodeName")
-    if phase != "Running" or not node:
-        raise BadRequest("VMI is not running")
-    return node, f"/console/{call.namespace}/{call.name}/{machine['metadata']['uid']}"
-
-
 def _no_way_in(call: Call, pod: Document) -> tuple[str, str]:
     """The pod of a machine has no containers, and its guest is not reached through the API yet."""
     owners: list[Document] = at(pod, "metadata", "ownerReferences") or []
@@ -100,10 +87,9 @@ def _no_way_in(call: Call, pod: Document) -> tuple[str, str]:
     )
 
 
-_STREAMS: Mapping[tuple[str, str], Callable[[Call, Document], tuple[str, str]]] = {
-    ("pods", "log"): _log,
-    ("pods", "exec"): _no_way_in,
-    ("pods", "attach"): _no_way_in,
-    ("pods", "portforward"): _no_way_in,
-    ("virtualmachineinstances.kubevirt.io", "console"): _console,
+_OF_PODS: Mapping[str, Callable[[Call, Document], tuple[str, str]]] = {
+    "log": _log,
+    "exec": _no_way_in,
+    "attach": _no_way_in,
+    "portforward": _no_way_in,
 }

@@ -1,4 +1,4 @@
-"""Logs and consoles as a client sees them."""
+"""Logs as a client sees them."""
 
 import asyncio
 from contextlib import contextmanager
@@ -6,19 +6,17 @@ from types import SimpleNamespace
 
 import httpx2
 import pytest
-from starlette.testclient import TestClient, WebSocketDenialResponse
-from starlette.websockets import WebSocketDisconnect
+from starlette.testclient import TestClient
 
 from corral.aio import Background
 from corral.api.object import Key
+from corral.node.doors import Doors
 from corral.node.facts import Facts, State
-from corral.node.hollow import HollowConsole
-from corral.node.hypervisor import GuestError
 from corral.node.kubelet import Kubelet
 from corral.node.logs import LARGEST_BYTES, NAME, OLDER, Logs, tail
+from corral.node.ports import Ports
 
 URL = "/containerLogs/default/pod/compute"
-CONSOLE = "/console/default/vm/uid"
 
 
 class Machine:
@@ -28,12 +26,6 @@ class Machine:
         self.directory = directory
         self.facts = Facts(state=State.RUNNING)
         self.record = SimpleNamespace(uid="uid", instance="vm")
-        self.trouble = None
-
-    async def console(self):
-        if self.trouble:
-            raise self.trouble
-        return HollowConsole()
 
 
 class Observed(Logs):
@@ -59,8 +51,8 @@ def machine(tmp_path):
 def kubelet(machine, logs=None):
     return Kubelet(
         lambda key: machine if key == Key("default", "pod") else None,
-        lambda key, uid: machine if (key, uid) == (Key("default", "vm"), "uid") else None,
         logs or Logs(),
+        Doors(lambda key, uid: None, lambda machine: "", Ports(None)),
     ).asgi
 
 
@@ -186,45 +178,3 @@ async def test_a_log_that_grew_while_nobody_looked_is_cut_when_it_is_followed(tm
         assert (tmp_path / NAME).stat().st_size == 0
     assert tail(tmp_path, None) == (b"x" * (LARGEST_BYTES - 4) + b"kept", 0)
     assert (tmp_path / OLDER).stat().st_mode & 0o777 == 0o600
-
-
-def test_a_console_carries_bytes_both_ways(client):
-    with client.websocket_connect(CONSOLE, subprotocols=["plain.kubevirt.io"]) as console:
-        assert console.accepted_subprotocol == "plain.kubevirt.io"
-        assert console.receive_bytes() == b"\r\nhollow login: "
-        console.send_text("ignored")
-        console.send_bytes(b"root\r\x00\xff")
-        assert console.receive_bytes() == b"root\r\x00\xff"
-
-
-def test_the_second_client_displaces_the_first(client):
-    with client.websocket_connect(CONSOLE) as first:
-        first.receive_bytes()
-        with client.websocket_connect(CONSOLE) as second:
-            second.receive_bytes()
-            with pytest.raises(WebSocketDisconnect) as left:
-                first.receive_bytes()
-            assert left.value.code == 1000
-            second.send_bytes(b"mine")
-            assert second.receive_bytes() == b"mine"
-
-
-def test_a_console_is_free_again_when_its_client_has_left(client):
-    for _ in range(3):
-        with client.websocket_connect(CONSOLE) as console:
-            assert console.receive_bytes()
-
-
-@pytest.mark.parametrize("path", ["/console/default/vm/other", "/console/default/other/uid"])
-def test_no_console_without_a_machine(client, path):
-    with pytest.raises(WebSocketDenialResponse) as refused, client.websocket_connect(path):
-        pass
-    assert refused.value.status_code == 400
-
-
-def test_no_console_of_a_guest_that_does_not_answer(client, machine):
-    machine.trouble = GuestError("the machine does not run")
-    with pytest.raises(WebSocketDenialResponse) as refused, client.websocket_connect(CONSOLE):
-        pass
-    assert refused.value.status_code == 400
-    assert "the machine does not run" in refused.value.text

@@ -2,6 +2,9 @@
 
 import json
 
+import pytest
+from tests.unit.server.conftest import Asker
+
 from corral.api.errors import StorageFull
 
 AGGREGATED = {
@@ -39,7 +42,22 @@ async def test_discovery_in_both_forms(ask):
         each["name"] for each in core["resources"]
     }
     machines = await ask("GET", "/apis/subresources.kubevirt.io/v1")
-    assert [each["name"] for each in machines["resources"]] == ["virtualmachineinstances/console"]
+    names = {each["name"] for each in machines["resources"]}
+    assert {f"virtualmachineinstances/{name}" for name in ("console", "vnc/screenshot")} <= names
+    older = await ask("GET", "/apis/subresources.kubevirt.io/v1alpha3")
+    assert {each["name"] for each in older["resources"]} == names
+
+
+@pytest.mark.parametrize("version", ["v1", "v1alpha3"])
+async def test_kubevirts_own_version_and_health_are_open_to_all(ask, version):
+    anonymous = Asker(ask.server, user=None)
+    group = f"/apis/subresources.kubevirt.io/{version}"
+    said = await anonymous("GET", f"{group}/version")
+    assert said["gitVersion"].startswith("v1.")
+    assert (await anonymous("GET", f"{group}/healthz")).status == 200
+    missing = await anonymous("GET", f"{group}/guestfs")
+    assert (missing.status, missing["reason"]) == (404, "NotFound")
+    assert (await anonymous("GET", group)).status == 401
 
 
 async def test_discovery_is_sent_once(ask):

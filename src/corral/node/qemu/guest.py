@@ -2,21 +2,23 @@
 
 import asyncio
 import os
+import socket
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from pathlib import Path
 
-from corral.node.hypervisor import Change, Introduction
-from corral.node.qemu import guestagent
-from corral.node.qemu.devices.agent import CHARDEV
-from corral.node.qemu.line import Line
-from corral.node.qemu.monitor import Event, Monitor, MonitorError
+from corral.node.hypervisor import Change, GuestError, Introduction
+from corral.node.lines import StreamLine
 from corral.node.process import Process
+from corral.node.qemu.devices.agent import CHARDEV
+from corral.node.qemu.guestagent import AgentError, QemuAgent
+from corral.node.qemu.monitor import Event, Monitor, MonitorError
 from corral.node.qemu.sockets import connect
 
 MONITOR = "monitor.sock"
 SERIAL = "serial.sock"
 AGENT = "agent.sock"
+_SCREEN = "screen"  # the name of a descriptor on its way to QEMU
 
 _PLAIN = {
     "RESUME": Change.RESUMED,
@@ -49,6 +51,8 @@ class QemuGuest:
         self._process = process
         self._monitor = monitor
         self._state = state
+        self._reboots = False
+        self.agent = QemuAgent(directory / AGENT)
         process.on_end(lambda: monitor.events.put_nowait(END))
 
     @property
@@ -67,7 +71,10 @@ class QemuGuest:
         if (is_open := await self._agent_is_open()) is not None:
             yield Change.AGENT_CONNECTED if is_open else Change.AGENT_DISCONNECTED
         while (event := await self._monitor.events.get()) not in (END, SILENCE):
-            if (change := translate(event)) is not None:
+            if self._reboots and event["event"] == "SHUTDOWN":
+                await self._start_again()
+                yield Change.REBOOTED
+            elif (change := translate(event)) is not None:
                 yield change
         await self._monitor.close()
         yield Change.GONE if event is END else Change.LOST
@@ -88,6 +95,26 @@ class QemuGuest:
         """Let the guest run.  Raises MonitorError."""
         await self._monitor.execute("cont")
         self._state = "resumed"  # the event tells of it
+
+    async def pause(self) -> None:
+        await self._monitor.execute("stop")
+
+    async def reset(self) -> None:
+        await self._monitor.execute("system_reset")
+
+    async def reboot(self) -> None:
+        """A guest that obeys the power button instead is started again (``_start_again``)."""
+        try:
+            await self.agent.reboot()
+        except AgentError:
+            self._reboots = True
+            await self._monitor.execute("system_powerdown")
+
+    async def _start_again(self) -> None:
+        """After the guest has shut down, which was to be a reboot."""
+        self._reboots = False
+        await self.reset()
+        await self.resume()
 
     def step_back(self, back: bool) -> None:  # noqa: FBT001 - a switch
         """By niceness, where the way back is allowed: to processes of another user it is root's."""
@@ -119,10 +146,43 @@ class QemuGuest:
         await self._process.wait()
 
     async def introduce(self) -> Introduction | None:
-        return await guestagent.introduce(self._directory / AGENT)
+        return await self.agent.introduce()
 
-    async def console(self) -> Line:
-        return await Line.open(connect(self._directory / SERIAL))
+    async def console(self) -> StreamLine:
+        try:
+            return await StreamLine.over(connect(self._directory / SERIAL))
+        except OSError as error:
+            raise GuestError(f"the serial console cannot be opened: {error}") from error
+
+    async def screen(self) -> StreamLine:
+        """QEMU is given one end of a pair of sockets, so nothing listens anywhere."""
+        ours, theirs = socket.socketpair()
+        try:
+            with theirs:
+                await self._monitor.lend(theirs.fileno(), "getfd", {"fdname": _SCREEN})
+                wish = {"protocol": "vnc", "fdname": _SCREEN, "skipauth": True}
+                await self._monitor.execute("add_client", wish)
+            ours.setblocking(False)  # noqa: FBT003
+            return await StreamLine.over(ours)
+        except BaseException:
+            ours.close()
+            raise
+
+    async def screenshot(self, *, move_cursor: bool = False) -> bytes:
+        if move_cursor:
+            step = {"type": "rel", "data": {"axis": "x", "value": 1}}
+            await self._monitor.execute("input-send-event", {"events": [step]})
+        picture = os.memfd_create("screenshot")
+        try:
+            lent = await self._monitor.lend(picture, "add-fd", {})
+            try:
+                place = f"/dev/fdset/{lent['fdset-id']}"
+                await self._monitor.execute("screendump", {"filename": place, "format": "png"})
+            finally:
+                await self._monitor.execute("remove-fd", {"fdset-id": lent["fdset-id"]})
+            return os.pread(picture, os.fstat(picture).st_size, 0)
+        finally:
+            os.close(picture)
 
     async def release(self) -> None:
         await self._monitor.close()

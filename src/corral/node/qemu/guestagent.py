@@ -1,34 +1,45 @@
-"""What a guest's agent tells of its guest (the protocol of qemu-ga).
+"""A guest's agent (the protocol of qemu-ga): asks it, and has it do things.
 
 Every answer comes out of the guest, so it is not believed: it has a deadline and a largest size,
 it must have the shape that was asked for, and texts are cut.
 """
 
 import asyncio
+import base64
 import secrets
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
 
-from corral.node.hypervisor import GuestInterface, Introduction
+from corral.api.object import Document
+from corral.node.hypervisor import Finished, GuestError, GuestInterface, Introduction
+from corral.node.qemu import guestreport
+from corral.node.qemu.guestreport import text
 from corral.node.qemu.sockets import connect
 
 SECONDS = 5.0
+"""How long an agent may take to answer one question."""
+FREEZE_SECONDS = 60.0
+"""How long it may take to write everything to the disks."""
 LONGEST_ANSWER = 256 * 1024
-LONGEST_TEXT = 256
+LONGEST_OUTPUT = 8 << 20
+"""Of a program that it runs: the answer that holds all it printed."""
 LONGEST_ADDRESS = 45
 """Of an IPv6 address that ends in an IPv4 one (RFC 4291)."""
 MOST_INTERFACES = 64
 MOST_ADDRESSES = 32
 
+_FIRST_LOOK_SECONDS = 0.02
+_LONGEST_LOOK_SECONDS = 1.0
+
 T = TypeVar("T")
 
 
-class AgentError(Exception):
+class AgentError(GuestError):
     """The agent does not answer, or not as it should."""
 
 
@@ -46,101 +57,220 @@ class _HostName(msgspec.Struct, rename="kebab"):
     host_name: str
 
 
-async def introduce(path: Path) -> Introduction | None:
-    """Ask for operating system, host name and addresses; None where nothing answers properly.
+class _Started(msgspec.Struct):
+    pid: int
 
-    An agent that knows only a part of this introduces its guest by that part.
-    """
-    try:
-        async with asyncio.timeout(SECONDS):
-            reader, writer = await asyncio.open_unix_connection(
-                sock=connect(path), limit=LONGEST_ANSWER
-            )
-            try:
-                await _synchronise(reader, writer)
-                return await _interview(reader, writer)
-            finally:
-                writer.close()
-    except (OSError, TimeoutError, AgentError):
+
+class _Progress(msgspec.Struct, rename="kebab"):
+    exited: bool
+    exitcode: int = 0
+    signal: int = 0
+    out_data: str = ""
+    err_data: str = ""
+
+
+class _Fault(msgspec.Struct):
+    desc: str = ""
+
+
+class QemuAgent:
+    """The agent behind a socket, which serves one client at a time: questions wait in line here."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._turn = asyncio.Lock()
+
+    async def introduce(self) -> Introduction | None:
+        """Ask for operating system, host name and addresses; None where nothing answers properly.
+
+        An agent that knows only a part of this introduces its guest by that part.
+        """
+        with suppress(AgentError):
+            async with self._talk() as talk:
+                return await _interview(talk)
         return None
 
+    async def ping(self) -> None:
+        await self._ask("guest-ping", dict[str, Any])
 
-async def _interview(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Introduction:
+    async def describe(self) -> Document:
+        """What an agent does not know is not there."""
+        document: Document = {}
+        async with self._talk() as talk:
+            about = await talk.ask("guest-info", guestreport.Information)
+            document["guestAgentVersion"] = text(about.version)
+            document["supportedCommands"] = guestreport.commands(about)
+            with suppress(AgentError):
+                answer = await talk.ask("guest-get-osinfo", dict[str, Any])
+                document["os"] = guestreport.system(answer)
+            with suppress(AgentError):
+                document["hostname"] = text((await talk.ask(_HOST_NAME, _HostName)).host_name)
+            with suppress(AgentError):
+                zone = await talk.ask("guest-get-timezone", guestreport.TimeZone)
+                document["timezone"] = guestreport.time_zone(zone)
+            with suppress(AgentError):
+                entries = await talk.ask("guest-get-users", list[guestreport.UserEntry])
+                document["userList"] = guestreport.users(entries)
+            with suppress(AgentError):
+                mounts = await talk.ask("guest-get-fsinfo", list[guestreport.FilesystemEntry])
+                document["fsInfo"] = {"disks": guestreport.filesystems(mounts)}
+            with suppress(AgentError):
+                document["fsFreezeStatus"] = text(await talk.ask("guest-fsfreeze-status", str))
+        return document
+
+    async def users(self) -> list[Document]:
+        return guestreport.users(await self._ask("guest-get-users", list[guestreport.UserEntry]))
+
+    async def filesystems(self) -> list[Document]:
+        form = list[guestreport.FilesystemEntry]
+        return guestreport.filesystems(await self._ask("guest-get-fsinfo", form))
+
+    async def freeze(self) -> None:
+        async with self._talk(seconds=FREEZE_SECONDS) as talk:
+            if await talk.ask("guest-fsfreeze-status", str) != "frozen":
+                await talk.ask("guest-fsfreeze-freeze", int)
+
+    async def thaw(self) -> None:
+        async with self._talk(seconds=FREEZE_SECONDS) as talk:
+            await talk.ask("guest-fsfreeze-thaw", int)
+
+    async def reboot(self) -> None:
+        """Have the guest start again.  The agent does not answer if it obeys."""
+        async with self._talk() as talk:
+            await talk.tell("guest-shutdown", {"mode": "reboot"})
+
+    async def run(self, command: Sequence[str], typed: bytes = b"") -> Finished:
+        """The protocol tells nobody when a program ends, so it is looked for in growing intervals.
+
+        Others can ask in between.
+        """
+        path, *arguments = command
+        wish: dict[str, Any] = {"path": path, "arg": arguments, "capture-output": True}
+        if typed:
+            wish["input-data"] = base64.b64encode(typed).decode()
+        started = await self._ask("guest-exec", _Started, wish)
+        pause = _FIRST_LOOK_SECONDS
+        while True:
+            await asyncio.sleep(pause)
+            pause = min(pause * 2, _LONGEST_LOOK_SECONDS)
+            progress = await self._ask("guest-exec-status", _Progress, {"pid": started.pid})
+            if progress.exited:
+                return _finished(progress)
+
+    async def _ask(
+        self, command: str, form: type[T], arguments: Mapping[str, Any] | None = None
+    ) -> T:
+        async with self._talk() as talk:
+            return await talk.ask(command, form, arguments)
+
+    @asynccontextmanager
+    async def _talk(self, *, seconds: float | None = None) -> AsyncIterator["_Talk"]:
+        """A connection in which to ask.  Raises AgentError, also for what fails in the block."""
+        async with self._turn:
+            try:
+                async with asyncio.timeout(seconds or SECONDS):
+                    reader, writer = await asyncio.open_unix_connection(
+                        sock=connect(self._path), limit=LONGEST_OUTPUT
+                    )
+                    try:
+                        talk = _Talk(reader, writer)
+                        await talk.synchronise()
+                        yield talk
+                    finally:
+                        writer.close()
+            except TimeoutError as error:
+                raise AgentError("the guest agent does not answer") from error
+            except OSError as error:
+                raise AgentError(f"the guest agent cannot be reached: {error}") from error
+
+
+class _Talk:
+    """One conversation."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader = reader
+        self._writer = writer
+
+    async def synchronise(self) -> None:
+        """Skip what an earlier client has left unread: everything up to the byte 0xFF."""
+        token = secrets.randbelow(1 << 31)
+        await self.tell("guest-sync-delimited", {"id": token})
+        try:
+            await self._reader.readuntil(b"\xff")
+        except (asyncio.IncompleteReadError, asyncio.LimitOverrunError) as error:
+            raise AgentError("no synchronisation") from error
+        if _answer(await self._line(LONGEST_ANSWER), int) != token:
+            raise AgentError("out of step")
+
+    async def ask(
+        self, command: str, form: type[T], arguments: Mapping[str, Any] | None = None
+    ) -> T:
+        await self.tell(command, arguments)
+        longest = LONGEST_OUTPUT if command == "guest-exec-status" else LONGEST_ANSWER
+        return _answer(await self._line(longest), form)
+
+    async def tell(self, command: str, arguments: Mapping[str, Any] | None = None) -> None:
+        request: dict[str, Any] = {"execute": command}
+        if arguments is not None:
+            request["arguments"] = arguments
+        self._writer.write(msgspec.json.encode(request) + b"\n")
+        await self._writer.drain()
+
+    async def _line(self, longest: int) -> bytes:
+        try:
+            line = await self._reader.readuntil(b"\n")
+        except (asyncio.IncompleteReadError, asyncio.LimitOverrunError) as error:
+            raise AgentError("no whole answer from the guest agent") from error
+        if len(line) > longest:
+            raise AgentError("the guest agent's answer is too long")
+        return line
+
+
+_HOST_NAME = "guest-get-host-name"
+
+
+async def _interview(talk: _Talk) -> Introduction:
     system: Mapping[str, str] = {}
     hostname = ""
     interfaces: list[_Interface] = []
     with suppress(AgentError):
-        system = system_of(await _ask(reader, writer, "guest-get-osinfo", dict[str, Any]))
+        system = guestreport.system(await talk.ask("guest-get-osinfo", dict[str, Any]))
     with suppress(AgentError):
-        hostname = (await _ask(reader, writer, "guest-get-host-name", _HostName)).host_name
+        hostname = (await talk.ask(_HOST_NAME, _HostName)).host_name
     with suppress(AgentError):
-        interfaces = await _ask(reader, writer, "guest-network-get-interfaces", list[_Interface])
-    return Introduction(os=system, hostname=_text(hostname), interfaces=interfaces_of(interfaces))
-
-
-async def _synchronise(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Skip what an earlier client has left unread: everything up to the byte 0xFF."""
-    token = secrets.randbelow(1 << 31)
-    _send(writer, "guest-sync-delimited", {"id": token})
-    try:
-        await reader.readuntil(b"\xff")
-    except (asyncio.IncompleteReadError, asyncio.LimitOverrunError) as error:
-        raise AgentError("no synchronisation") from error
-    if _answer(await _line(reader), int) != token:
-        raise AgentError("out of step")
-
-
-async def _ask(
-    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, command: str, form: type[T]
-) -> T:
-    _send(writer, command, None)
-    return _answer(await _line(reader), form)
-
-
-def _send(writer: asyncio.StreamWriter, command: str, arguments: Mapping[str, Any] | None) -> None:
-    request: dict[str, Any] = {"execute": command}
-    if arguments is not None:
-        request["arguments"] = arguments
-    writer.write(msgspec.json.encode(request) + b"\n")
-
-
-async def _line(reader: asyncio.StreamReader) -> bytes:
-    try:
-        return await reader.readuntil(b"\n")
-    except (asyncio.IncompleteReadError, asyncio.LimitOverrunError) as error:
-        raise AgentError("no whole answer") from error
+        interfaces = await talk.ask("guest-network-get-interfaces", list[_Interface])
+    return Introduction(os=system, hostname=text(hostname), interfaces=interfaces_of(interfaces))
 
 
 def _answer(line: bytes, form: type[T]) -> T:
     try:
         answer = msgspec.json.decode(line)
+        if isinstance(answer, dict) and "error" in answer:
+            fault = msgspec.convert(answer["error"], _Fault)
+            raise AgentError(f"the guest agent refuses: {text(fault.desc)}")
         return msgspec.convert(answer["return"], form)
     except (msgspec.DecodeError, UnicodeDecodeError, KeyError, TypeError, RecursionError) as error:
         raise AgentError(f"not the answer that was asked for: {error}") from error
 
 
-def system_of(answer: Mapping[str, Any]) -> Mapping[str, str]:
-    """guest-get-osinfo as KubeVirt's guestOSInfo."""
-    names = {
-        "name": "name",
-        "kernelRelease": "kernel-release",
-        "version": "version",
-        "prettyName": "pretty-name",
-        "versionId": "version-id",
-        "kernelVersion": "kernel-version",
-        "machine": "machine",
-        "id": "id",
-    }
-    known = {ours: _text(answer.get(theirs)) for ours, theirs in names.items()}
-    return {name: value for name, value in known.items() if value}
+def _finished(progress: _Progress) -> Finished:
+    """A program that a signal ended has the exit code that a shell would give it."""
+    try:
+        output, errors = (
+            base64.b64decode(data, validate=True) for data in (progress.out_data, progress.err_data)
+        )
+    except ValueError as error:
+        raise AgentError(f"not the output of a program: {error}") from error
+    code = 128 + progress.signal if progress.signal else progress.exitcode
+    return Finished(exit_code=code, output=output, errors=errors)
 
 
 def interfaces_of(answer: list[_Interface]) -> tuple[GuestInterface, ...]:
     """The guest's interfaces but its loopback, with the addresses that are addresses."""
     return tuple(
         GuestInterface(
-            name=_text(one.name),
-            mac=_text(one.hardware_address).lower(),
+            name=text(one.name),
+            mac=text(one.hardware_address).lower(),
             addresses=tuple(
                 address
                 for told in one.ip_addresses[:MOST_ADDRESSES]
@@ -152,22 +282,15 @@ def interfaces_of(answer: list[_Interface]) -> tuple[GuestInterface, ...]:
     )
 
 
-def _address(text: str) -> str:
+def _address(told: str) -> str:
     """An address in its usual spelling; empty for what is none, or is good on its own link only.
 
     The parser takes any text at all for the scope behind a ``%``.
     """
-    if len(text) > LONGEST_ADDRESS or "%" in text:
+    if len(told) > LONGEST_ADDRESS or "%" in told:
         return ""
     try:
-        address = ip_address(text)
+        address = ip_address(told)
     except ValueError:
         return ""
     return "" if address.is_link_local else str(address)
-
-
-def _text(value: object) -> str:
-    """A text of the guest, printable and short enough to be shown."""
-    if not isinstance(value, str):
-        return ""
-    return "".join(character for character in value[:LONGEST_TEXT] if character.isprintable())

@@ -32,6 +32,7 @@ class Monitor:
 
     def __init__(self, client: QMPClient) -> None:
         self._client = client
+        self._lending = asyncio.Lock()
         self.events: asyncio.Queue[Event] = asyncio.Queue()
         # The library keeps every event for ever in its own listener; its filter lets none through.
         client.events.event_filter = self._note
@@ -68,6 +69,18 @@ class Monitor:
             raise MonitorError(f"{command}: no answer within {seconds:g} s") from error
         except (OSError, QMPError, EOFError) as error:
             raise MonitorError(f"{command}: {str(error) or type(error).__name__}") from error
+
+    async def lend(self, descriptor: int, command: str, arguments: Mapping[str, Any]) -> Any:
+        """Run a command that takes a descriptor: ``getfd`` or ``add-fd``.  Raises MonitorError.
+
+        QEMU takes the one that came last, so only one is on its way at a time.
+        """
+        async with self._lending:
+            try:
+                self._client.send_fd_scm(descriptor)
+            except (OSError, QMPError) as error:
+                raise MonitorError(f"{command}: {error}") from error
+            return await self.execute(command, arguments)
 
     async def hung_up(self) -> None:
         """Until the connection has ended, whoever ended it."""

@@ -7,7 +7,8 @@ import pytest
 
 from corral.node.hypervisor import GuestInterface, Introduction
 from corral.node.qemu import guestagent
-from corral.node.qemu.guestagent import introduce, system_of
+from corral.node.qemu.guestagent import QemuAgent
+from corral.node.qemu.guestreport import LONGEST_TEXT, system
 
 ANSWERS = {
     "guest-get-osinfo": {"name": "Debian", "kernel-release": "6.1", "id": "debian", "extra": 3},
@@ -62,7 +63,7 @@ def line(answer):
 
 
 async def test_a_guest_introduces_itself(agent):
-    assert await introduce(await agent(honest)) == Introduction(
+    assert await QemuAgent(await agent(honest)).introduce() == Introduction(
         os={"name": "Debian", "kernelRelease": "6.1", "id": "debian"},
         hostname="vm[2J",
         interfaces=(
@@ -75,7 +76,7 @@ async def test_a_guest_introduces_itself(agent):
 
 async def test_an_agent_that_knows_little_tells_that(agent):
     path = await agent(lambda request: honest(request, {"guest-get-host-name": {"host-name": "a"}}))
-    assert await introduce(path) == Introduction(hostname="a")
+    assert await QemuAgent(path).introduce() == Introduction(hostname="a")
 
 
 @pytest.mark.parametrize(
@@ -95,13 +96,13 @@ async def test_an_agent_that_knows_little_tells_that(agent):
 )
 async def test_nonsense_is_no_introduction(agent, answer, monkeypatch):
     monkeypatch.setattr(guestagent, "SECONDS", 0.3)
-    assert await introduce(await agent(lambda request: answer)) is None
+    assert await QemuAgent(await agent(lambda request: answer)).introduce() is None
 
 
 async def test_nobody_there_is_no_introduction(tmp_path):
-    assert await introduce(tmp_path / "agent.sock") is None
+    assert await QemuAgent(tmp_path / "agent.sock").introduce() is None
 
 
 def test_texts_of_a_guest_are_cut_and_printable():
-    answer = system_of({"name": "a" * 10_000, "id": 5, "version": "1\n2"})
-    assert answer == {"name": "a" * guestagent.LONGEST_TEXT, "version": "12"}
+    answer = system({"name": "a" * 10_000, "id": 5, "version": "1\n2"})
+    assert answer == {"name": "a" * LONGEST_TEXT, "version": "12"}

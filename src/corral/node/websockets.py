@@ -1,0 +1,70 @@
+"""Websockets to guests: KubeVirt's plain.kubevirt.io protocol, and how one is refused.
+
+Binary messages carry the bytes as they are, with no frames of their own; text is ignored.
+"""
+
+import asyncio
+from contextlib import suppress
+from typing import Any
+
+from starlette.responses import JSONResponse
+from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
+
+from corral.aio import Background
+from corral.api.errors import ApiError
+from corral.node.hypervisor import Line
+
+PLAIN = "plain.kubevirt.io"
+
+NORMAL = 1000
+GOING_AWAY = 1001
+
+
+async def carry(websocket: WebSocket, line: Line, until: asyncio.Event | None = None) -> None:
+    """Carry bytes both ways until either side ends, or the event is set."""
+    async with Background() as tasks:
+        ends: set[asyncio.Task[Any]] = {
+            tasks.start(_to_client(websocket, line), name="to client"),
+            tasks.start(_to_guest(websocket, line), name="to guest"),
+        }
+        if until is not None:
+            ends.add(tasks.start(until.wait(), name="until"))
+        await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+
+
+async def _to_client(websocket: WebSocket, line: Line) -> None:
+    try:
+        while data := await line.read():
+            await websocket.send_bytes(data)
+    except (WebSocketDisconnect, RuntimeError):
+        return  # the client has gone: the other direction has seen it
+
+
+async def _to_guest(websocket: WebSocket, line: Line) -> None:
+    try:
+        while (data := await received(websocket)) is not None:
+            await line.write(data)
+    except OSError:
+        return
+
+
+async def received(websocket: WebSocket) -> bytes | None:
+    """The next binary message; None when the client has gone."""
+    while True:
+        message = await websocket.receive()
+        if message["type"] == "websocket.disconnect":
+            return None
+        if data := message.get("bytes"):
+            return bytes(data)
+
+
+async def hang_up(websocket: WebSocket, code: int = NORMAL) -> None:
+    """Close a websocket that the client may have closed already."""
+    if websocket.client_state is WebSocketState.CONNECTED:
+        with suppress(WebSocketDisconnect, RuntimeError):  # it may go at any moment
+            await websocket.close(code)
+
+
+async def deny(websocket: WebSocket, error: ApiError) -> None:
+    """Refuse before the upgrade, with a Status that clients can show."""
+    await websocket.send_denial_response(JSONResponse(error.status(), status_code=error.code))

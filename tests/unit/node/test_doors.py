@@ -1,0 +1,288 @@
+"""The doors into a machine as the API server comes to them."""
+
+import asyncio
+import socket
+from types import SimpleNamespace
+
+import msgspec
+import pytest
+from starlette.testclient import TestClient, WebSocketDenialResponse
+from starlette.websockets import WebSocketDisconnect
+
+from corral.aio import Background
+from corral.api.kinds.vmi import VirtualMachineInstance
+from corral.api.object import Key
+from corral.node.doors import Doors
+from corral.node.facts import Facts, State
+from corral.node.hollow import Hollow
+from corral.node.hypervisor import Change, Definition, GuestError
+from corral.node.kubelet import Kubelet
+from corral.node.logs import Logs
+from corral.node.ports import Ports
+
+CONSOLE = "/console/default/vm/uid"
+SCREEN = "/vnc/default/vm/uid"
+
+
+class Machine:
+    """What the doors ask of a machine; ``trouble`` is what its guest does instead."""
+
+    def __init__(self, guest):
+        self._guest = guest
+        self.facts = Facts(state=State.RUNNING)
+        self.record = SimpleNamespace(uid="uid", instance="vm")
+        self.trouble = None
+
+    @property
+    def guest(self):
+        if self.trouble:
+            raise self.trouble
+        return self._guest
+
+
+class Loopback:
+    """The network of the pods, where each is this host."""
+
+    async def socket(self, family, kind):
+        made = socket.socket(family, kind)
+        made.setblocking(False)
+        return made
+
+
+@pytest.fixture
+def machine(tmp_path):
+    document = {"metadata": {"name": "vm"}, "spec": {"domain": {"devices": {}}}}
+    vmi = msgspec.convert(document, VirtualMachineInstance)
+    definition = Definition(vmi=vmi, directory=tmp_path)
+    return Machine(asyncio.run(Hollow().start(definition)))
+
+
+@pytest.fixture
+def doors(machine):
+    return Doors(
+        lambda key, uid: machine if (key, uid) == (Key("default", "vm"), "uid") else None,
+        lambda machine: "127.0.0.1",
+        Ports(Loopback()),
+    )
+
+
+@pytest.fixture
+def client(doors):
+    app = Kubelet(lambda key: None, Logs(), doors).asgi
+    with TestClient(app) as client:  # one event loop for all its connections
+        yield client
+
+
+def refusal(client, path):
+    with pytest.raises(WebSocketDenialResponse) as refused, client.websocket_connect(path):
+        pass
+    return refused.value.status_code, refused.value.json()["message"]
+
+
+# -- consoles and screens
+
+
+@pytest.mark.parametrize(
+    ("path", "greeting"), [(CONSOLE, b"\r\nhollow login: "), (SCREEN, b"RFB 003.008\n")]
+)
+def test_a_console_carries_bytes_both_ways(client, path, greeting):
+    with client.websocket_connect(path, subprotocols=["plain.kubevirt.io"]) as console:
+        assert console.accepted_subprotocol == "plain.kubevirt.io"
+        assert console.receive_bytes() == greeting
+        console.send_text("ignored")
+        console.send_bytes(b"root\r\x00\xff")
+        assert console.receive_bytes() == b"root\r\x00\xff"
+
+
+@pytest.mark.parametrize("path", [CONSOLE, SCREEN])
+def test_the_second_client_displaces_the_first(client, path):
+    with client.websocket_connect(path) as first:
+        first.receive_bytes()
+        with client.websocket_connect(path) as second:
+            second.receive_bytes()
+            with pytest.raises(WebSocketDisconnect) as left:
+                first.receive_bytes()
+            assert left.value.code == 1000
+            second.send_bytes(b"mine")
+            assert second.receive_bytes() == b"mine"
+
+
+def test_a_screen_and_a_console_do_not_displace_each_other(client):
+    with client.websocket_connect(CONSOLE) as console, client.websocket_connect(SCREEN) as screen:
+        console.receive_bytes()
+        screen.receive_bytes()
+        console.send_bytes(b"still here")
+        assert console.receive_bytes() == b"still here"
+
+
+def test_a_session_may_be_preserved(client):
+    with client.websocket_connect(SCREEN) as first:
+        first.receive_bytes()
+        code, message = refusal(client, f"{SCREEN}?preserveSession=true")
+        assert (code, message) == (409, "Active VNC connection. Request denied.")
+        first.send_bytes(b"mine")
+        assert first.receive_bytes() == b"mine"
+    with client.websocket_connect(f"{SCREEN}?preserveSession=true") as next_one:
+        assert next_one.receive_bytes()
+
+
+def test_a_console_is_free_again_when_its_client_has_left(client):
+    for _ in range(3):
+        with client.websocket_connect(CONSOLE) as console:
+            assert console.receive_bytes()
+
+
+@pytest.mark.parametrize("path", ["/console/default/vm/other", "/console/default/other/uid"])
+def test_no_console_without_a_machine(client, path):
+    assert refusal(client, path) == (400, "VMI is not running")
+
+
+def test_no_console_of_a_guest_that_does_not_answer(client, machine):
+    machine.trouble = GuestError("the machine does not run")
+    code, message = refusal(client, CONSOLE)
+    assert code == 400
+    assert "the machine does not run" in message
+
+
+def test_a_picture_of_the_screen(client):
+    answer = client.get("/vnc/screenshot/default/vm/uid")
+    assert answer.headers["content-type"] == "image/png"
+    assert answer.content.startswith(b"\x89PNG")
+
+
+# -- ports
+
+
+@pytest.fixture
+def echo():
+    """The port of a server that answers one connection with what it reads, and its end."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield server
+
+
+def test_a_port_carries_bytes_both_ways(client, echo):
+    path = f"/portforward/default/vm/uid/{echo.getsockname()[1]}/tcp"
+    with client.websocket_connect(path, subprotocols=["plain.kubevirt.io"]) as forward:
+        guest, _ = echo.accept()
+        with guest:
+            forward.send_bytes(b"question")
+            assert guest.recv(100) == b"question"
+            guest.sendall(b"answer")
+            assert forward.receive_bytes() == b"answer"
+        with pytest.raises(WebSocketDisconnect) as closed:
+            forward.receive_bytes()
+        assert closed.value.code == 1000
+
+
+def test_a_guest_learns_that_its_client_has_gone(client, echo):
+    path = f"/portforward/default/vm/uid/{echo.getsockname()[1]}/tcp"
+    with client.websocket_connect(path):
+        guest, _ = echo.accept()
+    with guest:
+        guest.settimeout(5)
+        assert guest.recv(1) == b""
+
+
+def test_a_port_that_nobody_listens_on_is_refused_before_the_upgrade(client, echo):
+    port = echo.getsockname()[1]
+    echo.close()
+    code, message = refusal(client, f"/portforward/default/vm/uid/{port}/tcp")
+    assert code == 500
+    assert message == (
+        f"Internal error occurred: dialing VM: dial tcp 127.0.0.1:{port}: connect: "
+        "connection refused"
+    )
+
+
+def test_datagrams_stay_apart(client):
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as guest:
+        guest.bind(("127.0.0.1", 0))
+        guest.settimeout(5)
+        path = f"/portforward/default/vm/uid/{guest.getsockname()[1]}/udp"
+        with client.websocket_connect(path) as forward:
+            forward.send_bytes(b"one")
+            forward.send_bytes(b"two")
+            data, client_address = guest.recvfrom(100)
+            assert (data, guest.recv(100)) == (b"one", b"two")
+            guest.sendto(b"1", client_address)
+            guest.sendto(b"2", client_address)
+            assert [forward.receive_bytes(), forward.receive_bytes()] == [b"1", b"2"]
+
+
+async def test_without_a_network_nothing_is_reached():
+    with pytest.raises(GuestError, match="user network"):
+        await Ports(None).tcp("10.0.0.1", 80)
+    with pytest.raises(GuestError, match="no address yet"):
+        await Ports(Loopback()).tcp("", 80)
+
+
+# -- questions and acts
+
+
+@pytest.mark.parametrize(
+    ("path", "kind"),
+    [
+        ("guestosinfo", "VirtualMachineInstanceGuestAgentInfo"),
+        ("userlist", "VirtualMachineInstanceGuestOSUserList"),
+        ("filesystemlist", "VirtualMachineInstanceFileSystemList"),
+    ],
+)
+def test_what_a_guest_says_of_itself(client, path, kind):
+    answer = client.get(f"/{path}/default/vm/uid")
+    assert answer.status_code == 200
+    assert (answer.json()["apiVersion"], answer.json()["kind"]) == ("kubevirt.io/v1", kind)
+
+
+def test_a_guest_that_does_not_answer_is_told_of(client, machine):
+    machine.trouble = GuestError("the guest agent does not answer")
+    for answer in (
+        client.get("/userlist/default/vm/uid"),
+        client.get("/vnc/screenshot/default/vm/uid"),
+        client.put("/pause/default/vm/uid"),
+    ):
+        assert answer.status_code == 500
+        assert answer.json()["message"] == (
+            "Internal error occurred: the guest agent does not answer"
+        )
+
+
+@pytest.mark.parametrize(("act", "change"), [("pause", Change.PAUSED), ("unpause", Change.RESUMED)])
+def test_a_machine_is_paused_and_let_run(client, machine, act, change):
+    machine._guest._written.halted = False
+    assert client.put(f"/{act}/default/vm/uid").status_code == 200
+    assert machine._guest._changes.get_nowait() is change
+    assert client.get(f"/{act}/default/vm/uid").status_code == 405
+
+
+class Freezing:
+    """An agent that notes what it was told."""
+
+    def __init__(self):
+        self.told = []
+
+    async def freeze(self):
+        self.told.append("freeze")
+
+    async def thaw(self):
+        self.told.append("thaw")
+
+
+@pytest.mark.looptime
+async def test_what_is_frozen_for_a_time_is_thawed(doors):
+    agent = Freezing()
+    loop = asyncio.get_running_loop()
+    async with Background() as tasks:
+        tasks.start(doors.freezer.run(), name="freezer")
+        await asyncio.sleep(0)
+        await doors.freezer.freeze("uid", agent, 300)
+        await asyncio.sleep(299)
+        assert agent.told == ["freeze"]
+        await asyncio.sleep(2)
+        assert agent.told == ["freeze", "thaw"]
+        await doors.freezer.freeze("uid", agent, 300)
+        await doors.freezer.thaw("uid", agent)
+        await asyncio.sleep(301)
+        assert agent.told == ["freeze", "thaw", "freeze", "thaw"]
+        await doors.freezer.freeze("uid", agent, 300)
+    assert agent.told[-1] == "thaw", "nobody would remember to"
+    assert loop.time() < 1000
