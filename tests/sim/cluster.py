@@ -2,13 +2,14 @@
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 from lightkube.models.core_v1 import Event, Namespace, Pod
 
@@ -27,6 +28,7 @@ from corral.node.heartbeat import Capacity
 from corral.node.hollow import Hollow
 from corral.node.hypervisor import Change
 from corral.node.images.store import ImageStore
+from corral.reconcile.controller import Controller
 from corral.reconcile.world import World
 from corral.server.app import ApiServer
 from corral.store import Store
@@ -120,9 +122,11 @@ class Cluster:
         clock: Callable[[], datetime],
         faults: Faults,
         directory: Path,
+        stand_ins: Sequence[Callable[[World], Controller[Any]]] = (),
     ) -> None:
         asyncio.get_running_loop().set_default_executor(Inline())
         self._directory = directory
+        self._stand_ins = (*STAND_INS, *stand_ins)
         self._hypervisors: dict[str, Hollow] = {}
         self.server = server
         self.clock = clock
@@ -137,7 +141,7 @@ class Cluster:
         """Start the controllers, with caches of their own, as a new process would."""
         transport = Faulty(InProcess(self.server.handle, CONTROLLER), self.faults)
         world = World(Client(transport), clock=self.clock)
-        controllers = [make(world) for make in (*CONTROLLERS, *STAND_INS)]
+        controllers = [make(world) for make in (*CONTROLLERS, *self._stand_ins)]
 
         async def run() -> None:
             async with Background() as tasks:
@@ -227,9 +231,13 @@ class Cluster:
 
 @asynccontextmanager
 async def cluster(
-    *, nodes: int = 1, faults: Faults | None = None, capacity: Capacity = AMPLE
+    *,
+    nodes: int = 1,
+    faults: Faults | None = None,
+    capacity: Capacity = AMPLE,
+    stand_ins: Sequence[Callable[[World], Controller[Any]]] = (),
 ) -> AsyncIterator[Cluster]:
-    """Run a cluster for the length of a block."""
+    """Run a cluster for the length of a block; ``stand_ins`` are loops beside the usual ones."""
     loop = asyncio.get_running_loop()
 
     def clock() -> datetime:
@@ -240,8 +248,8 @@ async def cluster(
     store = Store.in_memory(clock=lambda: clock().timestamp())
     server = ApiServer(store, now=lambda: clock().timestamp())
     with TemporaryDirectory() as directory:
-        whole = Cluster(server, clock, faults, Path(directory))
-        for namespace in ("default", "kube-node-lease"):
+        whole = Cluster(server, clock, faults, Path(directory), stand_ins)
+        for namespace in ("default", "kube-node-lease", "kube-system"):
             await whole.client.create(Namespace, {"metadata": {"name": namespace}})
         async with whole._tasks:
             for number in range(nodes):

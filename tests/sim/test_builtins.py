@@ -1,0 +1,88 @@
+"""The Services that are always there."""
+
+from ipaddress import ip_address
+
+import pytest
+from lightkube.models.core_v1 import Endpoints, Service
+from lightkube.models.discovery_v1 import EndpointSlice
+from tests.sim.cluster import cluster
+
+from corral.api.object import Key
+from corral.cluster import builtins
+
+pytestmark = pytest.mark.looptime
+
+GATEWAY = ip_address("10.244.0.1")
+LOOP = builtins.controller(
+    builtins.kubernetes(ip_address("10.96.0.1"), GATEWAY, port=6443),
+    builtins.dns(ip_address("10.96.0.10"), GATEWAY),
+)
+
+
+async def found(c, view, key):
+    items = (await c.client.list(view, key.namespace)).items
+    return next((each for each in items if each.metadata.name == key.name), None)
+
+
+async def settled(c) -> None:
+    async def all_there():
+        return all(
+            [
+                await found(c, view, key)
+                for view in (Service, Endpoints, EndpointSlice)
+                for key in (builtins.KUBERNETES, builtins.DNS)
+            ]
+        )
+
+    await c.until(all_there)
+
+
+async def test_they_are_made_and_tell_who_answers():
+    async with cluster(stand_ins=[LOOP]) as c:
+        await settled(c)
+        api = await found(c, Service, builtins.KUBERNETES)
+        assert api.spec.clusterIP == "10.96.0.1"
+        assert [(port.port, port.targetPort) for port in api.spec.ports] == [(443, 6443)]
+        (slices,) = (await c.client.list(EndpointSlice, "default")).items
+        assert slices.endpoints[0].addresses == ["10.244.0.1"]
+        names = await found(c, Endpoints, builtins.DNS)
+        assert [(port.name, port.protocol) for port in names.subsets[0].ports] == [
+            ("dns", "UDP"), ("dns-tcp", "TCP")
+        ]  # fmt: skip
+
+
+@pytest.mark.parametrize("view", [Service, Endpoints, EndpointSlice])
+@pytest.mark.parametrize("key", [builtins.KUBERNETES, builtins.DNS])
+async def test_what_is_deleted_comes_back(view, key):
+    async with cluster(stand_ins=[LOOP]) as c:
+        await settled(c)
+        before = await found(c, view, key)
+        await c.client.delete(view, key)
+
+        async def is_back():
+            now = await found(c, view, key)
+            return now is not None and now.metadata.uid != before.metadata.uid
+
+        await c.until(is_back)
+        await settled(c)
+
+
+async def test_what_is_changed_is_put_right_and_what_is_added_stays():
+    async with cluster(stand_ins=[LOOP]) as c:
+        await settled(c)
+        dns = Key("kube-system", "kube-dns")
+        change = {"metadata": {"labels": {"mine": "yes", "k8s-app": "other"}}}
+        await c.client.patch(Service, dns, change)
+        ports = [{"name": "dns", "protocol": "UDP", "port": 5353}]
+        await c.client.patch(Service, dns, {"spec": {"ports": ports, "selector": {"a": "b"}}})
+
+        async def is_right():
+            now = await found(c, Service, dns)
+            return (
+                [port.port for port in now.spec.ports] == [53, 53]
+                and not now.spec.selector
+                and now.metadata.labels.get("k8s-app") == "kube-dns"
+                and now.metadata.labels.get("mine") == "yes"
+            )
+
+        await c.until(is_right)

@@ -1,0 +1,61 @@
+"""Nodes' ranges of addresses in a whole cluster."""
+
+from ipaddress import ip_network
+
+import pytest
+from lightkube.models.core_v1 import Node
+from tests.sim.cluster import Faults, cluster
+
+from corral.api.object import Key
+from corral.cluster import node_ranges
+
+pytestmark = pytest.mark.looptime
+
+RANGES = node_ranges.controller(3, ip_network("10.9.0.0/16"), ip_network("fd00:9::/56"))
+
+
+async def given(c) -> dict[str, list[str]]:
+    return {
+        each.metadata.name: each.spec.podCIDRs
+        for each in (await c.client.list(Node)).items
+        if each.spec and each.spec.podCIDRs
+    }
+
+
+@pytest.mark.parametrize("seed", range(3))
+async def test_every_node_gets_a_range_of_each_family_and_no_two_the_same(seed):
+    faults = Faults(seed, fail=0.3, lose_answer=0.3, delay=0.2)
+    async with cluster(nodes=3, stand_ins=[RANGES], faults=faults) as c:
+
+        async def all_have():
+            return len(await given(c)) == 3
+
+        await c.until(all_have)
+        found = await given(c)
+        assert {each for pair in found.values() for each in pair} == {
+            "10.9.0.0/20", "10.9.16.0/20", "10.9.32.0/20",
+            "fd00:9::/64", "fd00:9:0:1::/64", "fd00:9:0:2::/64",
+        }  # fmt: skip
+        node = await c.client.get(Node, "node0")
+        assert node.spec.podCIDR == node.spec.podCIDRs[0]
+
+
+async def test_ranges_stay_over_a_restart_and_are_free_again_with_their_node():
+    async with cluster(nodes=2, stand_ins=[RANGES]) as c:
+
+        async def both_have():
+            return len(await given(c)) == 2
+
+        await c.until(both_have)
+        before = await given(c)
+        await c.crash_loops()
+        c.silence("node0")
+        await c.client.delete(Node, Key("", "node0"))
+        c.start_loops()
+        c.start_node("node7")
+
+        async def new_has():
+            return "node7" in await given(c)
+
+        await c.until(new_has)
+        assert await given(c) == {"node1": before["node1"], "node7": before["node0"]}
