@@ -13,6 +13,7 @@ from corral.api.names import (
     label_faults,
     label_key_faults,
     label_value_faults,
+    service_name_faults,
     subdomain_faults,
 )
 from corral.api.object import Document
@@ -21,8 +22,11 @@ LARGEST_ANNOTATIONS = 256 * 1024
 """Bytes that the keys and values of all annotations may have together."""
 
 _OWNER_FIELDS = ("apiVersion", "kind", "name", "uid")
-_LABEL_NAMED = frozenset({("", "Namespace")})
-"""Kinds whose names are DNS labels, without dots."""
+_NAMED: Mapping[tuple[str, str], Callable[[str], list[str]]] = {
+    ("", "Namespace"): label_faults,
+    ("", "Service"): service_name_faults,
+}
+"""How kinds are named whose names become parts of host names; all others have subdomains."""
 
 
 def check_metadata(kind: Kind, document: Document) -> list[Cause]:
@@ -50,8 +54,7 @@ def _invalid(path: str, value: str, faults: Iterable[str]) -> Iterable[Cause]:
 
 
 def _check_name(kind: Kind, metadata: Mapping[str, Any]) -> Iterable[Cause]:
-    named = (kind.group, kind.name) in _LABEL_NAMED
-    faults: Callable[[str], list[str]] = label_faults if named else subdomain_faults
+    faults = _NAMED.get((kind.group, kind.name), subdomain_faults)
     name, base = metadata.get("name") or "", metadata.get("generateName") or ""
     if not name:
         message = "Required value: name or generateName is required"

@@ -10,6 +10,7 @@ _SUBDOMAIN = re.compile(
     r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*", re.ASCII
 )
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?", re.ASCII)
+_LETTER_FIRST = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?", re.ASCII)
 
 
 def label_key_faults(key: str) -> list[str]:
@@ -75,6 +76,20 @@ def label_faults(name: str) -> list[str]:
             "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', "
             "and must start and end with an alphanumeric character (e.g. 'my-name',  or "
             f"'123-abc', regex used for validation is '{_LABEL.pattern}')"
+        )
+    return faults
+
+
+def service_name_faults(name: str) -> list[str]:
+    """DNS-1035 labels, what services are named by: at most 63, no dots, a letter first."""
+    faults = []
+    if len(name) > 63:
+        faults.append("must be no more than 63 bytes")
+    if not _LETTER_FIRST.fullmatch(name):
+        faults.append(
+            "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start "
+            "with an alphabetic character, and end with an alphanumeric character (e.g. "
+            f"'my-name',  or 'abc-123', regex used for validation is '{_LETTER_FIRST.pattern}')"
         )
     return faults
 

@@ -4,8 +4,13 @@ from collections.abc import Iterator
 
 from lightkube.models.core_v1 import Endpoints
 
-from corral.api.kind import Column, Kind, Version
+from corral.api.addresses import address_faults, special_faults
+from corral.api.errors import Cause, limited
+from corral.api.kind import Column, Kind, Verdict, Version
+from corral.api.kinds.causes import each_invalid, required
 from corral.api.kinds.columns import age, few
+from corral.api.kinds.service_rules import port_causes
+from corral.api.names import label_faults, subdomain_faults
 from corral.api.object import Document
 
 NONE = "<none>"
@@ -35,6 +40,33 @@ def default(document: Document) -> None:
             port["protocol"] = port.get("protocol") or "TCP"
 
 
+def validate(document: Document, _old: Document | None, _user: str) -> Verdict:
+    """Every subset has addresses that can be reached, and ports that can be told apart."""
+    return Verdict(limited(_subsets(document.get("subsets") or [])))
+
+
+def _subsets(subsets: list[Document]) -> Iterator[Cause]:
+    for index, subset in enumerate(subsets):
+        path = f"subsets[{index}]"
+        if not subset.get("addresses") and not subset.get("notReadyAddresses"):
+            yield required(path, "must specify `addresses` or `notReadyAddresses`")
+        for field in ("addresses", "notReadyAddresses"):
+            for place, address in enumerate(subset.get(field) or ()):
+                yield from _address_causes(f"{path}.{field}[{place}]", address)
+        ports = subset.get("ports") or []
+        for place, port in enumerate(ports):
+            yield from port_causes(f"{path}.ports[{place}]", port, named=len(ports) > 1)
+
+
+def _address_causes(path: str, address: Document) -> Iterator[Cause]:
+    ip, host, node = address["ip"], address.get("hostname"), address.get("nodeName")
+    yield from each_invalid(f"{path}.ip", ip, address_faults(ip) or special_faults(ip))
+    if host:
+        yield from each_invalid(f"{path}.hostname", host, label_faults(host))
+    if node is not None:
+        yield from each_invalid(f"{path}.nodeName", node, subdomain_faults(node))
+
+
 ENDPOINTS = Kind(
     group="",
     name="Endpoints",
@@ -50,4 +82,5 @@ ENDPOINTS = Kind(
         age(),
     ),
     default=default,
+    validate=validate,
 )

@@ -1,0 +1,50 @@
+"""Causes of refusal as Kubernetes' own rules word them (apimachinery's field errors)."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from corral.api.errors import Cause, shortened
+
+_encode = msgspec.json.Encoder().encode
+
+
+def invalid(path: str, value: Any, fault: str) -> Cause:
+    """A value that cannot be; ``fault`` says what it must be instead."""
+    return Cause(path, f"Invalid value: {_shown(value)}: {fault}")
+
+
+def each_invalid(path: str, value: Any, faults: Iterable[str]) -> Iterable[Cause]:
+    """One cause for each fault of a value."""
+    return [invalid(path, value, fault) for fault in faults]
+
+
+def required(path: str, why: str = "") -> Cause:
+    return Cause(path, f"Required value: {why}" if why else "Required value", "FieldValueRequired")
+
+
+def forbidden(path: str, why: str) -> Cause:
+    return Cause(path, f"Forbidden: {why}", "FieldValueForbidden")
+
+
+def duplicate(path: str, value: Any) -> Cause:
+    return Cause(path, f"Duplicate value: {_shown(value)}", "FieldValueDuplicate")
+
+
+def too_many(path: str, count: int, most: int) -> Cause:
+    message = f"Too many: {count}: must have at most {most} items"
+    return Cause(path, message, "FieldValueTooMany")
+
+
+def unsupported(path: str, value: Any, supported: Iterable[str]) -> Cause:
+    listed = ", ".join(f'"{each}"' for each in sorted(supported))
+    message = f"Unsupported value: {_shown(value)}: supported values: {listed}"
+    return Cause(path, message, "FieldValueNotSupported")
+
+
+def _shown(value: Any) -> str:
+    """A value as messages show it: text in quotes, everything else as JSON."""
+    if isinstance(value, str):
+        return f'"{shortened(value)}"'
+    return shortened(_encode(value).decode())
