@@ -1,0 +1,294 @@
+"""Serves the cluster's DNS where the machines' way out is.
+
+Names of the cluster are answered at once, from indexes that follow the API; all others are handed
+on to the host's servers.  Only machines and their host are answered, each so often a second: the
+loop that serves them has more to do.
+"""
+
+import asyncio
+import socket
+import struct
+from collections.abc import Callable, Sequence
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
+from typing import Final, Protocol
+
+import structlog
+from lightkube.models.core_v1 import Namespace, Service
+from lightkube.models.discovery_v1 import EndpointSlice
+
+from corral.aio import Background
+from corral.node.dns.codec import LARGEST_STREAM, LONGEST_QUERY, Malformed, Query, read
+from corral.node.dns.lookup import FAILED, Lookup
+from corral.node.dns.upstream import Upstream
+from corral.node.dns.zone import Zone
+from corral.reconcile.objects import key_of
+from corral.reconcile.world import World
+
+PORT: Final = 53
+DOMAIN: Final = "cluster.local"
+QUERIES_A_SECOND: Final = 500
+MOST_AWAITED: Final = 32
+"""What one source may ask a second, and how many answers from outside it may wait for."""
+MOST_AWAITED_BY_ALL: Final = 256
+MOST_CONNECTIONS: Final = 64
+IDLE_SECONDS: Final = 10.0
+"""TCP connections at a time, and how long one may be silent (RFC 7766 6.2.3)."""
+RETRY_SECONDS: Final = 5.0
+_LENGTH: Final = struct.Struct("!H")
+
+Address = IPv4Address | IPv6Address
+Range = IPv4Network | IPv6Network
+
+log = structlog.get_logger()
+
+
+class Network(Protocol):
+    """What the server needs of the machines' network."""
+
+    gateways: tuple[Address, ...]
+    pod_cidrs: tuple[Range, ...]
+    service_cidrs: tuple[Range, ...]
+
+    async def socket(self, family: int, kind: int) -> socket.socket: ...
+
+
+class Dns:
+    """The name server of a machine network: it serves on each of the network's gateways."""
+
+    def __init__(
+        self,
+        world: World,
+        network: Network,
+        *,
+        domain: str = DOMAIN,
+        addresses: Sequence[str] = (),
+        clients: Sequence[Range] = (),
+        upstream: Upstream | None = None,
+        port: int = PORT,
+        changed: Callable[[], None] = lambda: None,
+    ) -> None:
+        """``addresses`` are those of the Service that leads here: what ``ns.dns`` answers.
+
+        ``clients`` are ranges that are answered beside the machines'.  ``changed`` is told when
+        ``problems`` answers something new.
+        """
+        gateways = [str(one) for one in network.gateways]
+        self._network = network
+        self._port = port
+        self._changed = changed
+        self._problem = ""
+        self._clients = (*network.pod_cidrs, *clients)
+        self._upstream = upstream or Upstream(ours=[*addresses, *gateways], changed=changed)
+        self._zone = Zone(
+            domain,
+            servers=addresses or gateways,
+            ranges=[str(one) for one in (*network.pod_cidrs, *network.service_cidrs)],
+            serial=int(world.clock().timestamp()) & 0xFFFFFFFF,
+        )
+        self._lookup = Lookup(self._zone, self._upstream)
+        self._asked: dict[str, int] = {}
+        self._second = 0
+        self._awaited: dict[str, int] = {}
+        self._connections = 0
+        self._namespaces = world.informers.of(Namespace)
+        self._services = world.informers.of(Service)
+        self._slices = world.informers.of(EndpointSlice)
+        self._namespaces.handle(self._namespace_changed)
+        self._services.handle(self._service_changed)
+        self._slices.handle(self._slice_changed)
+
+    def problems(self) -> Sequence[str]:
+        """What is wrong, a line each."""
+        return [each for each in (self._problem, self._upstream.problem) if each]
+
+    async def run(self) -> None:
+        """Serve until cancelled."""
+        for informer in (self._namespaces, self._services, self._slices):
+            await informer.synced()
+        async with Background() as tasks:
+            for gateway in self._network.gateways:
+                _ = tasks.start(self._serve(gateway, tasks), name=f"dns {gateway}")
+            await asyncio.Event().wait()
+
+    # ------------------------------------------------------------------ names
+
+    def _namespace_changed(self, old: Namespace | None, new: Namespace | None) -> None:
+        if new is not None:
+            self._zone.put_namespace(key_of(new).name)
+        elif old is not None:
+            self._zone.drop_namespace(key_of(old).name)
+
+    def _service_changed(self, old: Service | None, new: Service | None) -> None:
+        if new is not None:
+            self._zone.put_service(key_of(new), new)
+        elif old is not None:
+            self._zone.drop_service(key_of(old))
+
+    def _slice_changed(self, old: EndpointSlice | None, new: EndpointSlice | None) -> None:
+        if new is not None:
+            self._zone.put_slice(key_of(new), new)
+        elif old is not None:
+            self._zone.drop_slice(key_of(old))
+
+    # ---------------------------------------------------------------- sockets
+
+    async def _serve(self, gateway: Address, tasks: Background) -> None:
+        """Listen on an address, by UDP and TCP; where that fails, say so and try again."""
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                datagrams = await self._bound(gateway, socket.SOCK_DGRAM)
+                with datagrams, await self._bound(gateway, socket.SOCK_STREAM) as streams:
+                    streams.listen()
+                    self._say("")
+                    transport, _ = await loop.create_datagram_endpoint(
+                        lambda: _Datagrams(self, tasks), sock=datagrams
+                    )
+                    try:
+                        await self._accept(streams, tasks)
+                    finally:
+                        transport.close()
+            except OSError as error:
+                self._say(f"DNS cannot serve on {gateway}: {error.strerror or error}")
+                await asyncio.sleep(RETRY_SECONDS)
+
+    async def _bound(self, gateway: Address, kind: int) -> socket.socket:
+        family = socket.AF_INET if gateway.version == 4 else socket.AF_INET6
+        opened = await self._network.socket(family, kind)
+        try:
+            opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, kind == socket.SOCK_STREAM)
+            opened.bind((str(gateway), self._port))
+        except OSError:
+            opened.close()
+            raise
+        return opened
+
+    async def _accept(self, listening: socket.socket, tasks: Background) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            connection, address = await loop.sock_accept(listening)
+            if self._connections >= MOST_CONNECTIONS or not self.admits(address[0]):
+                connection.close()
+                continue
+            self._connections += 1
+            _ = tasks.start(self._converse(connection, address[0]), name="dns connection")
+
+    async def _converse(self, connection: socket.socket, source: str) -> None:
+        """Answer the queries of a connection, one after the other."""
+        try:
+            reader, writer = await asyncio.open_connection(sock=connection)
+            try:
+                while (packet := await _next(reader)) is not None and self.admits(source):
+                    try:
+                        reply = await self._reply(packet, source)
+                    except Malformed as error:
+                        reply = error.reply
+                    writer.write(_LENGTH.pack(len(reply)) + reply)
+                    async with asyncio.timeout(IDLE_SECONDS):
+                        await writer.drain()
+                writer.close()
+                async with asyncio.timeout(IDLE_SECONDS):
+                    await writer.wait_closed()
+            finally:
+                writer.transport.abort()
+        except (OSError, TimeoutError):
+            connection.close()
+        finally:
+            self._connections -= 1
+
+    async def _reply(self, packet: bytes, source: str) -> bytes:
+        query = read(packet)
+        reply = self.find(query, LARGEST_STREAM)
+        return await self.fetch(query, source, LARGEST_STREAM) if reply is None else reply
+
+    # ---------------------------------------------------------------- answers
+
+    def admits(self, source: str) -> bool:
+        """Whether a source is answered: it is one of ours, and has not asked too often."""
+        second = int(asyncio.get_running_loop().time())
+        if second != self._second:
+            self._second = second
+            self._asked.clear()
+        asked = self._asked.get(source, 0)
+        if not asked and not self._is_ours(source):
+            return False
+        self._asked[source] = asked + 1
+        return asked < QUERIES_A_SECOND
+
+    def find(self, query: Query, largest: int) -> bytes | None:
+        """The packet that answers at once; None where the outside has to be asked."""
+        return self._lookup.find(query, largest)
+
+    async def fetch(self, query: Query, source: str, largest: int) -> bytes:
+        """The packet that answers a query for which the outside has to be asked."""
+        awaited = self._awaited.get(source, 0)
+        if awaited >= MOST_AWAITED or sum(self._awaited.values()) >= MOST_AWAITED_BY_ALL:
+            return self._lookup.packet(query, FAILED, largest)
+        self._awaited[source] = awaited + 1
+        try:
+            return self._lookup.packet(query, await self._lookup.fetch(query), largest)
+        finally:
+            self._awaited[source] -= 1
+            if not self._awaited[source]:
+                del self._awaited[source]
+
+    def _is_ours(self, source: str) -> bool:
+        address = ip_address(source.partition("%")[0])
+        return address in self._network.gateways or any(address in each for each in self._clients)
+
+    def _say(self, problem: str) -> None:
+        if problem == self._problem:
+            return
+        self._problem = problem
+        if problem:
+            log.warning("no DNS", reason=problem)
+        self._changed()
+
+
+class _Datagrams(asyncio.DatagramProtocol):
+    """Queries by UDP."""
+
+    def __init__(self, dns: Dns, tasks: Background) -> None:
+        self._dns = dns
+        self._tasks = tasks
+        self._transport: asyncio.DatagramTransport | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.DatagramTransport)
+        self._transport = transport
+
+    def datagram_received(self, data: bytes, addr: tuple[str, int]) -> None:
+        if not self._dns.admits(addr[0]):
+            return
+        try:
+            query = read(data)
+        except Malformed as error:
+            if error.reply:
+                self._send(error.reply, addr)
+            return
+        reply = self._dns.find(query, query.size)
+        if reply is not None:
+            self._send(reply, addr)
+        else:
+            _ = self._tasks.start(self._fetch(query, addr), name="dns query")
+
+    async def _fetch(self, query: Query, addr: tuple[str, int]) -> None:
+        self._send(await self._dns.fetch(query, addr[0], query.size), addr)
+
+    def _send(self, packet: bytes, addr: tuple[str, int]) -> None:
+        assert self._transport is not None
+        if not self._transport.is_closing():
+            self._transport.sendto(packet, addr)
+
+    def error_received(self, exc: Exception) -> None:
+        log.debug("an answer did not arrive", error=str(exc))
+
+
+async def _next(reader: asyncio.StreamReader) -> bytes | None:
+    """The next query of a connection; None at its end, or where it is silent or too long."""
+    try:
+        async with asyncio.timeout(IDLE_SECONDS):
+            (length,) = _LENGTH.unpack(await reader.readexactly(_LENGTH.size))
+            return await reader.readexactly(length) if length <= LONGEST_QUERY else None
+    except (asyncio.IncompleteReadError, TimeoutError):
+        return None

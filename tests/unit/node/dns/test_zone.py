@@ -1,0 +1,258 @@
+"""The names of a cluster: what the DNS specification asks for, example by example."""
+
+from ipaddress import IPv6Address
+
+import pytest
+from lightkube.models.core_v1 import Service, ServicePort, ServiceSpec
+from lightkube.models.discovery_v1 import (
+    Endpoint,
+    EndpointConditions,
+    EndpointPort,
+    EndpointSlice,
+)
+from lightkube.models.meta_v1 import ObjectMeta
+
+from corral.api.object import Key
+from corral.node.dns.records import Code, Server, Type, name_of
+from corral.node.dns.zone import Zone
+
+WEB = Key("default", "web")
+HTTP = ServicePort(port=80, name="http", protocol="TCP")
+
+
+def service(**spec):
+    return Service(spec=ServiceSpec(**spec))
+
+
+def endpoints(*members, of="web", ports=(), address_type="IPv4"):
+    return EndpointSlice(
+        metadata=ObjectMeta(labels={"kubernetes.io/service-name": of}),
+        addressType=address_type,
+        endpoints=list(members),
+        ports=[EndpointPort(name=name, port=port, protocol="TCP") for name, port in ports],
+    )
+
+
+def member(address, *, hostname=None, ready=True):
+    return Endpoint(
+        addresses=[address], hostname=hostname, conditions=EndpointConditions(ready=ready)
+    )
+
+
+@pytest.fixture
+def zone():
+    made = Zone(
+        "cluster.local", servers=["10.96.0.10"], ranges=["10.244.0.0/16", "10.96.0.0/12"], serial=7
+    )
+    made.put_namespace("default")
+    return made
+
+
+def asked(zone, name, kind):
+    return zone.answer(name_of(name), kind)
+
+
+def data(answer):
+    assert answer.code == Code.OK
+    return [record.data for record in answer.records]
+
+
+def is_no_data(answer):
+    return (answer.code, list(answer.records)) == (Code.OK, []) and (
+        answer.authority[0].type is Type.SOA
+    )
+
+
+def is_no_name(answer):
+    return answer.code == Code.NO_SUCH_NAME and answer.authority[0].type is Type.SOA
+
+
+def test_a_service_has_its_cluster_addresses(zone):
+    zone.put_service(WEB, service(clusterIP="10.96.3.4", clusterIPs=["10.96.3.4", "fd00::5"]))
+    answer = asked(zone, "web.default.svc.cluster.local", Type.A)
+    assert data(answer) == ["10.96.3.4"]
+    assert answer.records[0].ttl_seconds == 5
+    assert data(asked(zone, "web.default.svc.cluster.local.", Type.AAAA)) == ["fd00::5"]
+
+
+def test_names_are_compared_without_case_and_answered_as_asked(zone):
+    zone.put_service(WEB, service(clusterIP="10.96.3.4"))
+    answer = asked(zone, "WEB.Default.SVC.cluster.LOCAL", Type.A)
+    assert answer.records[0].name == name_of("WEB.Default.SVC.cluster.LOCAL")
+
+
+def test_a_name_without_records_of_a_type_is_told_from_no_name(zone):
+    zone.put_service(WEB, service(clusterIP="10.96.3.4"))
+    assert is_no_data(asked(zone, "web.default.svc.cluster.local", Type.AAAA))
+    assert is_no_data(asked(zone, "web.default.svc.cluster.local", 15))
+    assert is_no_name(asked(zone, "other.default.svc.cluster.local", Type.A))
+    assert is_no_name(asked(zone, "a.b.c.web.default.svc.cluster.local", Type.A))
+
+
+@pytest.mark.parametrize("name", ["svc", "pod", "dns", "default.svc", "default.pod"])
+def test_what_has_names_below_it_is_there(zone, name):
+    assert is_no_data(asked(zone, f"{name}.cluster.local", Type.A))
+
+
+@pytest.mark.parametrize("name", ["gone.svc", "gone.pod", "other", "10-0-0-1.gone.pod", "x.pod"])
+def test_what_is_in_no_namespace_is_not(zone, name):
+    assert is_no_name(asked(zone, f"{name}.cluster.local", Type.A))
+
+
+def test_names_outside_are_none_of_its_business(zone):
+    assert asked(zone, "example.com", Type.A) is None
+    assert asked(zone, "web.default.svc", Type.A) is None
+    assert asked(zone, "xcluster.local", Type.A) is None
+    assert asked(zone, "", Type.A) is None
+
+
+def test_the_version_of_the_schema_is_told(zone):
+    answer = asked(zone, "dns-version.cluster.local", Type.TXT)
+    assert (data(answer), answer.records[0].ttl_seconds) == (["1.1.0"], 28800)
+
+
+def test_the_zone_tells_who_serves_it(zone):
+    assert data(asked(zone, "cluster.local", Type.NS)) == [name_of("ns.dns.cluster.local")]
+    assert data(asked(zone, "ns.dns.cluster.local", Type.A)) == ["10.96.0.10"]
+    assert data(asked(zone, "cluster.local", Type.SOA))[0].serial == 7
+    assert is_no_data(asked(zone, "cluster.local", Type.A))
+
+
+def test_a_headless_service_gives_every_ready_address(zone):
+    zone.put_service(WEB, service(clusterIP="None"))
+    zone.put_slice(
+        Key("default", "web-1"), endpoints(member("10.244.0.5"), member("10.244.0.6", ready=False))
+    )
+    zone.put_slice(Key("default", "web-2"), endpoints(member("10.244.0.7", ready=None)))
+    answer = asked(zone, "web.default.svc.cluster.local", Type.A)
+    assert sorted(data(answer)) == ["10.244.0.5", "10.244.0.7"]
+    assert is_no_data(asked(zone, "web.default.svc.cluster.local", Type.AAAA))
+
+
+def test_a_headless_service_without_ready_members_has_no_name(zone):
+    zone.put_service(WEB, service(clusterIP="None"))
+    zone.put_slice(Key("default", "web-1"), endpoints(member("10.244.0.5", ready=False)))
+    assert is_no_name(asked(zone, "web.default.svc.cluster.local", Type.A))
+
+
+def test_members_that_are_not_ready_count_where_the_service_says_so(zone):
+    zone.put_service(WEB, service(clusterIP="None", publishNotReadyAddresses=True))
+    zone.put_slice(Key("default", "web-1"), endpoints(member("10.244.0.5", ready=False)))
+    assert data(asked(zone, "web.default.svc.cluster.local", Type.A)) == ["10.244.0.5"]
+
+
+def test_members_have_names_of_their_own(zone):
+    zone.put_service(WEB, service(clusterIP="None"))
+    zone.put_slice(
+        Key("default", "web-1"),
+        endpoints(
+            member("10.244.0.5", hostname="vm1"),
+            member("10.244.0.6", hostname="vm1"),
+            member("10.244.0.7"),
+        ),
+    )
+    assert data(asked(zone, "vm1.web.default.svc.cluster.local", Type.A)) == [
+        "10.244.0.5",
+        "10.244.0.6",
+    ]
+    assert data(asked(zone, "10-244-0-7.web.default.svc.cluster.local", Type.A)) == ["10.244.0.7"]
+    assert is_no_name(asked(zone, "vm2.web.default.svc.cluster.local", Type.A))
+
+
+def test_named_ports_have_servers(zone):
+    zone.put_service(WEB, service(clusterIP="10.96.3.4", ports=[HTTP, ServicePort(port=9)]))
+    whole = name_of("web.default.svc.cluster.local")
+    answer = asked(zone, "_http._tcp.web.default.svc.cluster.local", Type.SRV)
+    assert data(answer) == [Server(80, whole)]
+    assert [(one.name, one.data) for one in answer.additional] == [(whole, "10.96.3.4")]
+    assert data(asked(zone, "web.default.svc.cluster.local", Type.SRV)) == [
+        Server(80, whole),
+        Server(9, whole),
+    ]
+    assert is_no_data(asked(zone, "_http._tcp.web.default.svc.cluster.local", Type.A))
+    assert is_no_data(asked(zone, "_tcp.web.default.svc.cluster.local", Type.SRV))
+    assert is_no_name(asked(zone, "_http._udp.web.default.svc.cluster.local", Type.SRV))
+    assert is_no_name(asked(zone, "_._tcp.web.default.svc.cluster.local", Type.SRV))
+
+
+def test_a_headless_service_has_a_server_for_each_member_and_port(zone):
+    zone.put_service(WEB, service(clusterIP="None", ports=[HTTP]))
+    zone.put_slice(
+        Key("default", "web-1"),
+        endpoints(
+            member("10.244.0.5", hostname="vm1"),
+            member("10.244.0.6"),
+            ports=[("http", 8080), ("other", 1)],
+        ),
+    )
+    answer = asked(zone, "_http._tcp.web.default.svc.cluster.local", Type.SRV)
+    whole = name_of("web.default.svc.cluster.local")
+    assert data(answer) == [Server(8080, ("vm1", *whole)), Server(8080, ("10-244-0-6", *whole))]
+    assert [one.data for one in answer.additional] == ["10.244.0.5", "10.244.0.6"]
+
+
+def test_an_external_name_is_an_alias(zone):
+    zone.put_service(WEB, service(type="ExternalName", externalName="www.example.com"))
+    answer = asked(zone, "web.default.svc.cluster.local", Type.A)
+    assert data(answer) == [name_of("www.example.com")]
+    assert answer.records[0].type is Type.CNAME
+    assert is_no_name(asked(zone, "_http._tcp.web.default.svc.cluster.local", Type.SRV))
+
+
+def test_an_external_name_that_fits_into_no_packet_leads_nowhere(zone):
+    zone.put_service(WEB, service(type="ExternalName", externalName=f"{'a' * 64}.com"))
+    assert is_no_data(asked(zone, "web.default.svc.cluster.local", Type.A))
+
+
+def test_cluster_addresses_lead_back_to_their_service(zone):
+    zone.put_service(WEB, service(clusterIP="10.96.3.4", clusterIPs=["10.96.3.4", "fd00::5"]))
+    whole = name_of("web.default.svc.cluster.local")
+    assert data(asked(zone, "4.3.96.10.in-addr.arpa", Type.PTR)) == [whole]
+    nibbles = reversed(IPv6Address("fd00::5").exploded.replace(":", ""))
+    assert data(asked(zone, f"{'.'.join(nibbles)}.ip6.arpa", Type.PTR)) == [whole]
+    assert is_no_data(asked(zone, "4.3.96.10.in-addr.arpa", Type.A))
+
+
+def test_members_lead_back_to_the_hostname_that_they_asked_for(zone):
+    zone.put_service(WEB, service(clusterIP="None"))
+    zone.put_slice(
+        Key("default", "web-1"), endpoints(member("10.244.0.5", hostname="vm1"), member("10.1.1.1"))
+    )
+    assert data(asked(zone, "5.0.244.10.in-addr.arpa", Type.PTR)) == [
+        name_of("vm1.web.default.svc.cluster.local")
+    ]
+
+
+def test_addresses_of_the_cluster_that_have_no_name_are_asked_nowhere_else(zone):
+    assert is_no_name(asked(zone, "9.9.244.10.in-addr.arpa", Type.PTR))
+    assert asked(zone, "8.8.8.8.in-addr.arpa", Type.PTR) is None
+    assert asked(zone, "244.10.in-addr.arpa", Type.PTR) is None
+    assert asked(zone, "x.9.244.10.in-addr.arpa", Type.PTR) is None
+
+
+def test_a_pod_is_found_by_its_address(zone):
+    assert data(asked(zone, "10-244-0-5.default.pod.cluster.local", Type.A)) == ["10.244.0.5"]
+    assert data(asked(zone, "fd00--5.default.pod.cluster.local", Type.AAAA)) == ["fd00::5"]
+    assert is_no_name(asked(zone, "10-244-0-256.default.pod.cluster.local", Type.A))
+
+
+def test_what_is_gone_has_no_name_and_leaves_nothing(zone):
+    empty = {name: len(value) for name, value in vars(zone).items() if isinstance(value, dict)}
+    slices = [Key("default", f"web-{n}") for n in range(3)]
+    zone.put_service(WEB, service(clusterIPs=["10.96.3.4"]))
+    zone.put_service(Key("default", "head"), service(clusterIP="None"))
+    for key in slices:
+        zone.put_slice(key, endpoints(member("10.244.0.5", hostname="vm1"), of="head"))
+    zone.put_slice(slices[0], endpoints(member("10.244.0.6", hostname="vm2"), of="head"))
+    assert len(data(asked(zone, "head.default.svc.cluster.local", Type.A))) == 2
+    for key in slices:
+        zone.drop_slice(key)
+        zone.drop_slice(key)
+    assert is_no_name(asked(zone, "head.default.svc.cluster.local", Type.A))
+    zone.drop_service(WEB)
+    zone.drop_service(Key("default", "head"))
+    assert is_no_name(asked(zone, "4.3.96.10.in-addr.arpa", Type.PTR))
+    zone.drop_namespace("default")
+    assert is_no_name(asked(zone, "default.svc.cluster.local", Type.A))
+    after = {name: len(value) for name, value in vars(zone).items() if isinstance(value, dict)}
+    assert after == empty
