@@ -24,13 +24,14 @@ from corral.client.transport import InProcess
 from corral.cluster import STAND_INS
 from corral.config import Settings
 from corral.controllers import CONTROLLERS
+from corral.networking import Networking, api_names
+from corral.node import record as records
 from corral.node.agent import Agent
 from corral.node.heartbeat import Capacity, measure
 from corral.node.hollow import CAPACITY, Behaviour, Hollow
 from corral.node.hypervisor import Hypervisor
 from corral.node.images.store import ImageStore
 from corral.node.qemu.hypervisor import Qemu
-from corral.node.record import has_machines
 from corral.reconcile.world import World
 from corral.server.app import ApiServer
 from corral.server.asgi import App
@@ -64,14 +65,18 @@ class CannotStart(Exception):
     hint: str = ""
 
 
-async def run(settings: Settings, announce: Callable[[dict[str, str]], None]) -> None:
+async def run(
+    settings: Settings,
+    network: Networking,
+    announce: Callable[[dict[str, str]], None],
+) -> None:
     """Run everything until SIGTERM or SIGINT; machines run on afterwards.
 
     ``announce`` is called once when the API is ready, with lines for people.  Raises CannotStart.
     """
     layout = settings.layout
     try:
-        identity = pki.ensure(layout.pki, [settings.address])
+        identity = pki.ensure(layout.pki, api_names(settings))
         store = Store.open(layout.store, lifetimes={"events": EVENT_SECONDS})
     except (pki.PkiError, LogError) as error:
         raise CannotStart(str(error)) from error
@@ -86,17 +91,24 @@ async def run(settings: Settings, announce: Callable[[dict[str, str]], None]) ->
     try:
         await _make_namespaces(server)
         names = await _settle_nodes(settings, server)
+        await network.prepare()
         tls = tls_context(identity.certificate, identity.key)
-        async with listening(App(server), settings.address, settings.port, tls) as (host, port):
+        app = App(server)
+        async with (
+            listening(app, settings.address, settings.port, tls) as (host, port),
+            network.listening(app, tls),
+        ):
             url = f"{f'[{host}]' if ':' in host else host}:{port}"
             pki.write_private(layout.kubeconfig, pki.kubeconfig(identity, url))
             async with Background() as tasks:
                 tasks.start(store.run(), name="store")
                 tasks.start(_renew(settings, identity, url, tls), name="certificates")
                 hypervisors = {name: _hypervisor(settings, name) for name in names}
-                agents |= _start(settings, server, hypervisors, tasks)
+                agents |= _start(settings, server, hypervisors, network, tasks)
+                network.start(agents, tasks)
                 log.info("ready", url=f"https://{url}", version=__version__, nodes=names)
-                announce(await _summary(settings, f"https://{url}", list(hypervisors.values())))
+                summary = await _summary(settings, f"https://{url}", list(hypervisors.values()))
+                announce(summary | network.told())
                 await ended.wait()
                 log.info("stopping")
             await store.close()
@@ -112,7 +124,7 @@ async def _renew(settings: Settings, identity: pki.Identity, url: str, tls: SSLC
     while True:
         await asyncio.sleep(DAY_SECONDS)
         try:
-            if pki.renew(layout.pki, [settings.address], tls):
+            if pki.renew(layout.pki, api_names(settings), tls):
                 pki.write_private(layout.kubeconfig, pki.kubeconfig(identity, url))
                 log.info("certificates renewed", kubeconfig=str(layout.kubeconfig))
         except (pki.PkiError, OSError) as error:
@@ -148,13 +160,15 @@ def _start(
     settings: Settings,
     server: ApiServer,
     hypervisors: Mapping[str, Hypervisor],
+    network: Networking,
     tasks: Background,
 ) -> dict[str, Agent]:
     """Start the loops and the nodes; answers the nodes' agents by name."""
     world = World(Client(InProcess(server.handle, STAND_IN)))
     ours = world.acting(Client(InProcess(server.handle, CONTROLLER)))
     controllers = [make(ours) for make in CONTROLLERS] if hypervisors else []
-    controllers += [make(world) for make in STAND_INS] if hypervisors else []
+    stand_ins = [*STAND_INS, *network.stand_ins()] if hypervisors else []
+    controllers += [make(world) for make in stand_ins]
     images = ImageStore(settings.layout.images)
     agents = {}
     for name, hypervisor in hypervisors.items():
@@ -168,6 +182,8 @@ def _start(
             hypervisor=hypervisor,
             capacity=_capacity(settings),
             boots_at_once=settings.boots,
+            network=network.machines,
+            network_facts=network.facts,
         )
         tasks.start(agents[name].run(), name=name)
     tasks.start(world.run(), name="world")
@@ -196,7 +212,7 @@ async def _settle_nodes(settings: Settings, server: ApiServer) -> list[str]:
     earlier = [
         each.name
         for each in settings.layout.node_directories()
-        if each.name not in wanted and has_machines(each)
+        if each.name not in wanted and records.has_machines(each)
     ]
     client = Client(InProcess(server.handle, ADMINISTRATOR))
     for node in (await client.list(Node)).items:

@@ -17,7 +17,7 @@ from corral.client import kubeconfig
 from corral.client.client import Client
 from corral.client.transport import Https
 from corral.config import Layout
-from corral.node.heartbeat import ACCELERATOR, REASON
+from corral.node.heartbeat import ACCELERATOR, NETWORK, NETWORK_REASON, REASON
 
 
 @click.command(epilog="\b\nExample:\n  corral status")
@@ -46,11 +46,15 @@ def status(layout: Layout) -> None:
             wrong.append(f"node {_name(node)} is not ready: kubectl describe node {_name(node)}")
     for reason in dict.fromkeys(filter(None, map(_runs_machines, nodes))):
         click.echo(field("runs by", reason))
+    for network in dict.fromkeys(filter(None, (_annotation(each, NETWORK) for each in nodes))):
+        click.echo(field("network", network))
     phases = Counter(each.status.phase or "Pending" for each in machines)
     counted = ", ".join(f"{count} {phase}" for phase, count in phases.most_common())
     click.echo(field("machines", counted or "none"))
     for each in wrong:
         click.echo(field("wrong", each))
+    for reason in dict.fromkeys(filter(None, (_annotation(one, NETWORK_REASON) for one in nodes))):
+        click.echo(field("wrong", f"network: {reason}"))
     if wrong:
         raise click.exceptions.Exit(1)
 
@@ -76,8 +80,13 @@ def _told(node: Node) -> str:
 
 def _runs_machines(node: Node) -> str:
     """What runs the machines of a node, and why that."""
-    said = (node.metadata and node.metadata.annotations) or {}
-    return f"{said[ACCELERATOR]}: {said.get(REASON, '')}" if ACCELERATOR in said else ""
+    named = _annotation(node, ACCELERATOR)
+    return f"{named}: {_annotation(node, REASON)}" if named else ""
+
+
+def _annotation(node: Node, name: str) -> str:
+    said: dict[str, str] = (node.metadata and node.metadata.annotations) or {}
+    return said.get(name, "")
 
 
 def _name(node: Node) -> str:

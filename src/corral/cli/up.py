@@ -17,7 +17,8 @@ from corral import manager
 from corral.cli.options import data_directory
 from corral.cli.output import field
 from corral.cli.problem import Problem, of_system
-from corral.config import Hollow, Layout, Settings
+from corral.cli.ranges import Address, Ranges, overlapping, written
+from corral.config import POD_CIDRS, SERVICE_CIDRS, Hollow, Layout, Settings
 
 
 class _Bind(click.ParamType[tuple[str, int]]):
@@ -64,6 +65,33 @@ class _Bind(click.ParamType[tuple[str, int]]):
     type=click.IntRange(1),
     default=None,
     help="How many guests may boot at once on a node.  [default: by its accelerator]",
+)
+@click.option(
+    "--network/--no-network",
+    default=True,
+    help="Give machines addresses, Services and names, or else QEMU's user network alone.",
+    show_default=True,
+)
+@click.option(
+    "--pod-cidr",
+    type=Ranges(),
+    default=written(POD_CIDRS),
+    show_default=True,
+    help="The addresses of machines.",
+)
+@click.option(
+    "--service-cidr",
+    type=Ranges(),
+    default=written(SERVICE_CIDRS),
+    show_default=True,
+    help="The addresses of Services.",
+)
+@click.option(
+    "--service-address",
+    type=Address(),
+    default="127.0.0.1",
+    show_default=True,
+    help="Where NodePort and LoadBalancer Services listen on this host.",
 )
 @click.option("--verbose", is_flag=True, help="Log more.")
 @click.option(
@@ -141,6 +169,11 @@ def _hold(
 
 def _settings(layout: Layout, chosen: dict[str, Any]) -> Settings:
     address, port = chosen["bind"]
+    if both := overlapping(chosen["pod_cidr"], chosen["service_cidr"]):
+        raise Problem(
+            f"pods and Services cannot share addresses: {both} overlap",
+            "Choose others with --pod-cidr and --service-cidr.",
+        )
     hollow = Hollow(
         boot_seconds=chosen["hollow_boot_seconds"],
         failure_rate=chosen["hollow_failure_rate"],
@@ -154,6 +187,10 @@ def _settings(layout: Layout, chosen: dict[str, Any]) -> Settings:
         hollow=hollow if chosen["machine"] == "hollow" else None,
         boots=chosen["boots"],
         controllers=chosen["controllers"],
+        network=chosen["network"],
+        pod_cidrs=chosen["pod_cidr"],
+        service_cidrs=chosen["service_cidr"],
+        service_address=chosen["service_address"],
     )
 
 
@@ -169,10 +206,12 @@ def _run(
     verbose: bool,
 ) -> None:
     from corral import daemon, logs  # noqa: PLC0415  a second of imports that --detach can spare
+    from corral.networking import Networking  # noqa: PLC0415
 
     logs.configure(log, verbose=verbose)
+    network = Networking.join(settings)  # while there is one thread
     try:
-        asyncio.run(daemon.run(settings, announce))
+        asyncio.run(daemon.run(settings, network, announce))
     except daemon.CannotStart as error:
         raise Problem(error.message, error.hint) from error
 

@@ -30,6 +30,9 @@ from corral.reconcile.events import Clock
 ACCELERATOR = "corral.dev/accelerator"
 REASON = "corral.dev/accelerator-reason"
 """Annotations of the Node: what runs its machines, and why that and nothing quicker."""
+NETWORK = "corral.dev/network"
+NETWORK_REASON = "corral.dev/network-reason"
+"""Annotations of the Node: what network its machines have, and what is wrong with it."""
 LEASE_NAMESPACE = "kube-node-lease"
 LEASE_SECONDS = 40
 RENEW_SECONDS = 10.0
@@ -97,6 +100,7 @@ class Host:
     version: str = __version__
     labels: dict[str, str] = field(default_factory=dict)
     facts: Callable[[], Mapping[str, Any]] = dict
+    network: Callable[[], Mapping[str, str]] = dict
 
     def node(self, now: datetime) -> Document:
         """The Node document, without its status."""
@@ -115,11 +119,14 @@ class Host:
         }
 
     def _told(self) -> dict[str, str]:
-        facts = self.facts()
-        if "accelerator" not in facts:
-            return {}
-        named = f"{facts['hypervisor']} {facts.get('version', '')}".strip()
-        return {ACCELERATOR: f"{named}, {facts['accelerator']}", REASON: facts["reason"]}
+        facts, network = self.facts(), self.network()
+        told = {}
+        if "accelerator" in facts:
+            named = f"{facts['hypervisor']} {facts.get('version', '')}".strip()
+            told = {ACCELERATOR: f"{named}, {facts['accelerator']}", REASON: facts["reason"]}
+        if "network" in network:
+            told |= {NETWORK: network["network"], NETWORK_REASON: network["reason"]}
+        return told
 
     def status(self, now: datetime, old: list[Document]) -> Document:
         """The Node's status; ``old`` are the conditions that it has had."""

@@ -6,6 +6,7 @@ and ends the process when a port is taken.
 
 import asyncio
 import errno
+import socket
 import ssl
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
@@ -118,7 +119,34 @@ async def listening(
     At the end requests that are being answered get a moment to finish.  Whoever streams without
     end must be told before: the store's watches end when the store is closed.
     """
-    state = ServerState()
+    try:
+        server = await _start(app, tls, state := ServerState(), host=host, port=port)
+    except OSError as error:
+        raise ServeError(_cannot_listen(host, port, error)) from error
+    try:
+        address = server.sockets[0].getsockname()
+        yield address[0], address[1]
+    finally:
+        server.close()
+        await _end(state)
+
+
+@asynccontextmanager
+async def listening_on(
+    app: ASGIApp, bound: socket.socket, tls: ssl.SSLContext | None
+) -> AsyncGenerator[None, None]:
+    """Serve an app on a socket that is bound already, as ``listening`` does; it is closed after."""
+    server = await _start(app, tls, state := ServerState(), sock=bound)
+    try:
+        yield
+    finally:
+        server.close()
+        await _end(state)
+
+
+async def _start(
+    app: ASGIApp, tls: ssl.SSLContext | None, state: ServerState, **where: Any
+) -> asyncio.Server:
     config: Any = Config(
         app,
         interface="asgi3",
@@ -135,23 +163,13 @@ async def listening(
         timeout_keep_alive=KEEP_ALIVE_SECONDS,
     )
     config.load()
-    try:
-        server = await asyncio.get_running_loop().create_server(
-            lambda: _Protocol(config=config, server_state=state, app_state={}),
-            host,
-            port,
-            ssl=tls,
-            backlog=1024,
-            ssl_handshake_timeout=None if tls is None else HANDSHAKE_SECONDS,
-        )
-    except OSError as error:
-        raise ServeError(_cannot_listen(host, port, error)) from error
-    try:
-        address = server.sockets[0].getsockname()
-        yield address[0], address[1]
-    finally:
-        server.close()
-        await _end(state)
+    return await asyncio.get_running_loop().create_server(
+        lambda: _Protocol(config=config, server_state=state, app_state={}),
+        **where,
+        ssl=tls,
+        backlog=1024,
+        ssl_handshake_timeout=None if tls is None else HANDSHAKE_SECONDS,
+    )
 
 
 def _cannot_listen(host: str, port: int, error: OSError) -> str:

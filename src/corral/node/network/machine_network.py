@@ -7,10 +7,11 @@ packet filter.  Nothing of the host is changed, but for a link and its routes wh
 import asyncio
 import os
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from ipaddress import IPv4Address, ip_interface
 from pathlib import Path
+from socket import SOCK_STREAM
 from typing import Final
 
 from corral.aio import Background
@@ -21,8 +22,11 @@ from corral.node.network.netlink import Address, Network, NetworkError
 from corral.node.network.outward import Outward
 from corral.node.network.rules import rules
 
+USER: Final = "QEMU's user network: machines have no addresses of their own"
 TUN: Final = Path("/dev/net/tun")
 CONNECT_SECONDS: Final = 10.0
+Connection = socket.socket  # in MachineNetwork ``socket`` is a method
+_FAMILIES: Final = {4: socket.AF_INET, 6: socket.AF_INET6}
 
 _SYSCTLS: Final = {
     4: (
@@ -56,7 +60,7 @@ class MachineNetwork:
     """The machine namespace, with what leads into it and out of it.
 
     ``pod_cidrs`` and ``service_cidrs`` hold a range for each IP version at most, that of IPv4
-    first.  ``changed`` is told when ``problems`` answers something new.
+    first.  ``on_change`` is called when ``problems`` answers something new.
     """
 
     def __init__(
@@ -65,7 +69,6 @@ class MachineNetwork:
         *,
         pod_cidrs: Sequence[Network],
         service_cidrs: Sequence[Network],
-        changed: Callable[[], None] = lambda: None,
     ) -> None:
         self.families = tuple(
             each for each in families() if each in {cidr.version for cidr in pod_cidrs}
@@ -74,10 +77,16 @@ class MachineNetwork:
         self.service_cidrs = tuple(each for each in service_cidrs if each.version in self.families)
         self.gateways: tuple[Address, ...] = tuple(each[1] for each in self.pod_cidrs)
         self._directory = directory
-        self._changed = changed
+        self.on_change: Callable[[], None] = lambda: None
         self._namespace: Namespace | None = None
-        self._holder = Helper("holder", directory / "holder", self._hold, changed=changed)
+        self._holder = Helper("holder", directory / "holder", self._hold, changed=self._changed)
         self._outward: Outward | None = None
+        self._refused: NetworkError | None = None
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether ``prepare`` has come back well."""
+        return self._outward is not None
 
     @property
     def namespace(self) -> Namespace:
@@ -92,11 +101,27 @@ class MachineNetwork:
         assert isinstance(first, IPv4Address)
         return first
 
+    def join(self, others: Iterable[Path] = ()) -> None:
+        """Enter the namespace in which who is not root may have a network (``holder.join``).
+
+        Where that is refused, ``prepare`` says so.
+        """
+        try:
+            holder.join(self._directory / "holder", [*self._directory.glob("*/"), *others])
+        except NetworkError as error:
+            self._refused = error
+
     async def prepare(self) -> None:
         """Make the network, or find it again and put it right.  Raises NetworkError."""
-        _require()
-        self._namespace = self._find() or await self._make()
-        await self.namespace.call(self._furnish)
+        try:
+            if self._refused is not None:
+                raise self._refused
+            _require()
+            self._namespace = self._find() or await self._make()
+            await self.namespace.call(self._furnish)
+        except NetworkError as error:
+            self._refused = error
+            raise
         self._outward = Outward(
             self._directory / "outward", self.namespace, self.families, changed=self._changed
         )
@@ -112,14 +137,42 @@ class MachineNetwork:
             self._holder.release()
             self._outward.release()
 
+    def facts(self) -> Mapping[str, str]:
+        """For ``corral status``: what the network is, and what is wrong with it."""
+        if not self.is_ready:
+            return {"network": USER, "reason": "; ".join(self.problems())}
+        pods, services = (
+            ", ".join(map(str, each)) for each in (self.pod_cidrs, self.service_cidrs)
+        )
+        return {
+            "network": f"machines {pods}; Services {services}",
+            "reason": "; ".join(self.problems()),
+        }
+
+    def _changed(self) -> None:
+        self.on_change()
+
     def problems(self) -> Sequence[str]:
         """What is wrong, a line each."""
+        if self._refused is not None:
+            return [self._refused.told]
         helpers = (self._holder, self._outward)
         return [each.problem for each in helpers if each is not None and each.problem]
 
-    async def socket(self, family: int, kind: int) -> socket.socket:
+    async def socket(self, family: int, kind: int) -> Connection:
         """A non-blocking socket that lives in the machine namespace.  Raises OSError."""
         return await self.namespace.call(socket.socket, family, kind | socket.SOCK_NONBLOCK)
+
+    async def bound(self, address: Address, port: int, kind: int = SOCK_STREAM) -> Connection:
+        """The same, bound to one of the namespace's own addresses.  Raises OSError."""
+        made = await self.socket(_FAMILIES[address.version], kind)
+        try:
+            made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            made.bind((str(address), port))
+        except OSError:
+            made.close()
+            raise
+        return made
 
     async def connect(
         self, address: str, port: int

@@ -1,0 +1,123 @@
+"""The part of the composition that is the machines' network: what is opened for it, and joined."""
+
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from ssl import SSLContext
+from typing import Self
+
+import structlog
+from starlette.types import ASGIApp
+
+from corral.aio import Background
+from corral.api.object import Key
+from corral.cluster import builtins, node_ranges
+from corral.config import Settings
+from corral.node import record as records
+from corral.node.agent import Agent
+from corral.node.network.machine_network import MachineNetwork, families
+from corral.node.network.netlink import NetworkError
+from corral.node.network.rules import API_PORT
+from corral.reconcile.controller import Controller
+from corral.reconcile.world import World
+from corral.server.serve import listening_on
+
+API_NAMES = ("kubernetes", "kubernetes.default", "kubernetes.default.svc")
+"""By what names machines know the API server, besides its full one."""
+DOMAIN = "cluster.local"
+DNS_HOST = 10
+"""The name server's Service has the tenth address of its range, as kubeadm gives it."""
+
+log = structlog.get_logger()
+
+
+def api_names(settings: Settings) -> list[str]:
+    """By what names and addresses the API server is to be trusted."""
+    services = [str(each[1]) for each in settings.service_cidrs]
+    return [settings.address, *API_NAMES, f"{API_NAMES[-1]}.{DOMAIN}", *services]
+
+
+class Networking:
+    """The machines' network as far as there is one, and what runs for it.
+
+    ``machines`` is that network once ``prepare`` has come back; None where there is none.
+    """
+
+    def __init__(self, settings: Settings, wanted: MachineNetwork | None) -> None:
+        self.machines: MachineNetwork | None = None
+        self._settings = settings
+        self._wanted = wanted
+
+    @classmethod
+    def join(cls, settings: Settings) -> Self:
+        """The network as it is wished for.
+
+        Who is not root joins the namespace that it lies in: to be called while there is one thread.
+        """
+        if settings.hollow or not settings.controllers or not settings.network:
+            return cls(settings, None)
+        layout = settings.layout
+        wanted = MachineNetwork(
+            layout.network, pod_cidrs=settings.pod_cidrs, service_cidrs=settings.service_cidrs
+        )
+        wanted.join(
+            machine
+            for node in layout.node_directories()
+            for machine, _ in records.scan(node / records.MACHINES)
+        )
+        return cls(settings, wanted)
+
+    async def prepare(self) -> None:
+        """Make the network, or find it again; where that cannot be, ``facts`` tells why."""
+        if self._wanted is None:
+            return
+        try:
+            await self._wanted.prepare()
+        except NetworkError as error:
+            log.warning("no network for machines", reason=error.message, hint=error.hint)
+        else:
+            self.machines = self._wanted
+
+    def facts(self) -> Mapping[str, str]:
+        """What nodes say of the network."""
+        return {} if self._wanted is None else self._wanted.facts()
+
+    def told(self) -> dict[str, str]:
+        """The lines for people."""
+        facts = self.facts()
+        wrong = {"wrong": f"network: {facts['reason']}"} if facts.get("reason") else {}
+        return {"network": facts["network"], **wrong} if facts else {}
+
+    @asynccontextmanager
+    async def listening(self, app: ASGIApp, tls: SSLContext) -> AsyncGenerator[None, None]:
+        """Serve the API in the machine namespace too, where the Service ``kubernetes`` leads."""
+        async with AsyncExitStack() as stack:
+            if self.machines is not None:
+                for gateway in self.machines.gateways:
+                    bound = await self.machines.bound(gateway, API_PORT)
+                    await stack.enter_async_context(listening_on(app, bound, tls))
+            yield
+
+    def stand_ins(self) -> Sequence[Callable[[World], Controller[Key]]]:
+        """What gives nodes their addresses, and keeps the Services that every cluster has."""
+        versions = families()
+        pods = [each for each in self._settings.pod_cidrs if each.version in versions]
+        services, gateway = self._settings.service_cidrs[0], pods[0][1]
+        return (
+            node_ranges.controller(self._settings.nodes, *pods),
+            builtins.controller(
+                builtins.kubernetes(services[1], gateway, API_PORT),
+                builtins.dns(services[DNS_HOST], gateway),
+            ),
+        )
+
+    def start(self, agents: Mapping[str, Agent], tasks: Background) -> None:
+        """Start what keeps the network right."""
+        if self.machines is None:
+            return
+
+        def tell() -> None:
+            for agent in agents.values():
+                agent.register_again()
+
+        self.machines.on_change = tell
+        tasks.start(self.machines.run(), name="network")
