@@ -4,7 +4,7 @@ import asyncio
 import os
 import socket
 from collections.abc import AsyncIterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 from corral.node.hypervisor import Change, GuestError, Introduction
@@ -172,21 +172,26 @@ class QemuGuest:
         if move_cursor:
             step = {"type": "rel", "data": {"axis": "x", "value": 1}}
             await self._monitor.execute("input-send-event", {"events": [step]})
-        picture = os.memfd_create("screenshot")
-        try:
-            lent = await self._monitor.lend(picture, "add-fd", {})
+        with ExitStack() as stack:
+            picture = _closing(stack, os.memfd_create("screenshot"))
+            # QEMU writes to what is open for writing and nothing else
+            canvas = _closing(stack, os.open(f"/proc/self/fd/{picture}", os.O_WRONLY))
+            lent = await self._monitor.lend(canvas, "add-fd", {})
             try:
                 place = f"/dev/fdset/{lent['fdset-id']}"
                 await self._monitor.execute("screendump", {"filename": place, "format": "png"})
             finally:
                 await self._monitor.execute("remove-fd", {"fdset-id": lent["fdset-id"]})
             return os.pread(picture, os.fstat(picture).st_size, 0)
-        finally:
-            os.close(picture)
 
     async def release(self) -> None:
         await self._monitor.close()
         self._process.release()
+
+
+def _closing(stack: ExitStack, descriptor: int) -> int:
+    stack.callback(os.close, descriptor)
+    return descriptor
 
 
 def translate(event: Event) -> Change | None:

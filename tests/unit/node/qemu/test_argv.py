@@ -58,8 +58,8 @@ def test_a_machine_has_nothing_that_nobody_asked_for():
     assert value(arguments, "-machine") == (
         "q35,sata=off,smbus=off,usb=off,vmport=off,hpet=off,dump-guest-core=off,acpi=on"
     )
-    agent_and_balloon = {"virtio-serial-pci", "virtserialport", "virtio-balloon-pci"}
-    assert set(devices(arguments)) == agent_and_balloon
+    by_default = {"virtio-serial-pci", "virtserialport", "virtio-balloon-pci", "VGA"}
+    assert set(devices(arguments)) == by_default
 
 
 def test_a_guest_waits_for_the_monitor_and_stays_when_it_has_ended():
@@ -253,6 +253,17 @@ def test_the_serial_console_is_a_socket_with_a_log():
     assert not any("logfile" in one for one in silent)
     none = argv(domain({"devices": {"autoattachSerialConsole": False}}))
     assert "-serial" not in none
+
+
+def test_there_is_a_screen_unless_it_is_declined():
+    line = argv(domain())
+    assert value(line, "-vnc") == "none", "it listens nowhere"
+    assert '{"driver":"VGA","id":"video0"}' in line
+    bochs = argv(domain({"devices": {"video": {"type": "bochs"}}}))
+    assert '{"driver":"bochs-display","id":"video0"}' in bochs
+    declined = argv(domain({"devices": {"autoattachGraphicsDevice": False}}))
+    assert "-vnc" not in declined
+    assert not any("VGA" in each for each in declined)
 
 
 def test_devices_on_request():

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from corral.node.qemu.devices.agent import agent
 from corral.node.qemu.devices.balloon import balloon
 from corral.node.qemu.devices.disks import disks
+from corral.node.qemu.devices.graphics import graphics
 from corral.node.qemu.devices.inputs import inputs
 from corral.node.qemu.devices.interfaces import interfaces
 from corral.node.qemu.devices.panic import panic
@@ -23,6 +24,7 @@ DEVICES: tuple[Callable[[Domain], list[str]], ...] = (
     rng,
     disks,
     interfaces,
+    graphics,
     inputs,
     watchdog,
     panic,
