@@ -4,6 +4,8 @@ Create, update and patch differ in where the document comes from; from then on t
 steps.  Nothing here touches the store but to ask for the namespace.
 """
 
+from collections.abc import Callable
+
 from corral.api.errors import BadRequest, Cause, Details, Forbidden, NotFound
 from corral.api.kind import Kind, at
 from corral.api.metadata import check_metadata
@@ -12,6 +14,10 @@ from corral.api.schema import schema_for
 from corral.server import query
 from corral.server.call import Call
 from corral.store import Store
+
+Allocate = Callable[[Document, Document | None], None]
+"""Gives a document that has its defaults what only the server has to give; the second argument is
+what it was before.  Raises Invalid, and InternalError where nothing is left."""
 
 
 def incoming(call: Call, document: Document) -> Document:
@@ -86,7 +92,9 @@ def conform(call: Call, document: Document, *, creating: bool) -> None:
         raise call.kind.invalid(str(document["metadata"].get("name", call.name)), causes)
 
 
-def check(call: Call, document: Document, old: Document | None) -> None:
+def check(
+    call: Call, document: Document, old: Document | None, allocate: Allocate | None = None
+) -> None:
     """Default and validate a document that fits its schema and has its identity: Invalid."""
     kind = call.kind
     name = document["metadata"].get("name", "")
@@ -95,6 +103,8 @@ def check(call: Call, document: Document, old: Document | None) -> None:
     kind.default(document)
     if causes := [*check_metadata(kind, document), *_check_scale(kind, document)]:
         raise kind.invalid(name, causes)
+    if allocate is not None and call.subresource != "status":
+        allocate(document, old)
     verdict = kind.validate(document, old, call.user.name)
     if verdict.causes:
         raise kind.denied(name, verdict.causes, creating=old is None)

@@ -20,11 +20,13 @@ from corral.api.errors import (
 )
 from corral.api.kind import Kind
 from corral.api.kinds import KINDS
+from corral.api.kinds.service import SERVICE
 from corral.api.kinds.table import KindTable
 from corral.api.wire import Request, Response, User
 from corral.server import authz, lists, machines, query, route, streams, subresources, watch
+from corral.server.allocation import Allocation, ServiceRanges
 from corral.server.authn import ANONYMOUS, Authenticator
-from corral.server.call import JSON_HEADERS, Call
+from corral.server.call import JSON_HEADERS, Call, storage
 from corral.server.delete import delete, delete_collection
 from corral.server.documents import Documents, text_response
 from corral.server.metrics import Metrics
@@ -54,7 +56,8 @@ class ApiServer:
     """A Kubernetes API over a store.
 
     ``kinds`` is looked at for each request, so kinds may be added while it runs.  ``nodes`` finds
-    the ASGI app of a node's agent, to which logs and consoles are forwarded.
+    the ASGI app of a node's agent, to which logs and consoles are forwarded.  ``services`` is
+    where services' addresses and ports come from.
     """
 
     def __init__(
@@ -64,11 +67,13 @@ class ApiServer:
         *,
         authenticator: Authenticator | None = None,
         nodes: Nodes = _no_nodes,
+        services: ServiceRanges | None = None,
         now: Callable[[], float] = time.time,
     ) -> None:
         self.store = store
         self.kinds = kinds
-        self.rest = Rest(store, now)
+        allocation = Allocation(store, services or ServiceRanges())
+        self.rest = Rest(store, now, {storage(SERVICE): allocation.allocate})
         self.nodes = nodes
         self.authenticator = authenticator or Authenticator()
         self.metrics = Metrics(kinds, store)

@@ -6,7 +6,7 @@ in between; then it waits until what it answers is on disk.
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from corral.api.encoding import decode_any
 from corral.api.errors import BadRequest, Cause, Details, Timeout, UnsupportedMedia
@@ -34,11 +34,21 @@ Change = Callable[[Document], Document]
 
 
 class Rest:
-    """Get, create, update and patch; ``now`` is seconds since 1970."""
+    """Get, create, update and patch.
 
-    def __init__(self, store: Store, now: Callable[[], float] = time.time) -> None:
+    ``now`` is seconds since 1970; ``allocators`` give documents, by the name that their kind is
+    stored under, what only the server has to give.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        now: Callable[[], float] = time.time,
+        allocators: Mapping[str, admission.Allocate] | None = None,
+    ) -> None:
         self.store = store
         self.now = now
+        self.allocators = allocators or {}
 
     def presenter(self, call: Call) -> Presenter:
         return Presenter(call, self.now)
@@ -65,7 +75,7 @@ class Rest:
         if call.kind.status and not call.kind.status_on_create:
             document.pop("status", None)
         call.kind.default_create(document)
-        admission.check(call, document, None)
+        admission.check(call, document, None, self.allocators.get(storage(call.kind)))
         if self.store.latest(storage(call.kind), call.key) is not None:
             raise identity.already_exists(self.store, call)
         if dry:
@@ -107,7 +117,7 @@ class Rest:
         identity.keep_identity(wanted, old)
         document = identity.separate_status(call, wanted, old)
         identity.check_finalizers(call, document, old)
-        admission.check(call, document, old)
+        admission.check(call, document, old, self.allocators.get(storage(call.kind)))
         if identity.unchanged(document, old):
             return None
         identity.count_generation(call, document, old)

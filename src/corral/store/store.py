@@ -184,6 +184,16 @@ class Store:
             return self._memory.table(kind).records.get(key)
         return None if write.deleted else write.record
 
+    def newest(self, kind: str) -> dict[Key, Record]:
+        """What ``latest`` answers of every object of a kind; a new dictionary."""
+        found = dict(self._memory.table(kind).records)
+        for (of, key), write in self._latest.items():
+            if of == kind and write.deleted:
+                found.pop(key, None)
+            elif of == kind:
+                found[key] = write.record
+        return found
+
     async def durable(self, record: Record) -> Record:
         """Wait until a version that ``latest`` answered is on disk."""
         write = self._latest.get((record.kind, record.key))
