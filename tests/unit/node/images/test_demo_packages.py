@@ -9,9 +9,9 @@ from corral.node.images.demo.errors import DemoError
 
 
 def known(cache):
-    """A cache of two packages, as a fetch leaves it."""
+    """A cache of all packages, as a fetch leaves it."""
     (cache / "packages").mkdir(parents=True)
-    names = ["a_1_i386.deb", "b_2_all.deb"]
+    names = [f"{name}_1_i386.deb" for name in packages.NAMES]
     for name in names:
         (cache / "packages" / name).touch()
     (cache / "packages.json").write_text(json.dumps(names))
@@ -30,6 +30,12 @@ async def test_a_package_that_is_gone_is_fetched_again_and_no_apt_is_told(tmp_pa
     assert packages.fetched(tmp_path) == []
     with pytest.raises(DemoError, match="apt-get is not on this machine"):
         await packages.fetch(tmp_path, print)
+
+
+def test_a_cache_that_was_filled_for_fewer_packages_does_not_do(tmp_path, monkeypatch):
+    known(tmp_path)
+    monkeypatch.setattr(packages, "NAMES", (*packages.NAMES, "something-new"))
+    assert packages.fetched(tmp_path) == []
 
 
 async def test_a_second_build_waits_for_the_first(tmp_path):

@@ -52,6 +52,10 @@ _PROGRAMS = {
     "usr/sbin/dropbear": "sbin/dropbear",
     "usr/bin/dropbearkey": "bin/dropbearkey",
     "usr/sbin/qemu-ga": "sbin/qemu-ga",
+    "usr/sbin/dhcpcd": "sbin/dhcpcd",  # for IPv6: Debian's busybox has no client for it
+    # the other ends of scp, of today and of before OpenSSH 9
+    "usr/lib/openssh/sftp-server": "usr/lib/sftp-server",
+    "usr/bin/scp": "bin/scp",
 }
 _LIBRARIES = (
     "ld-linux.so.2", "libc.so.6", "libcrypt.so.1", "libglib-2.0.so.0",
@@ -66,7 +70,7 @@ _DIRECTORIES = ("dev", "mnt", "proc", "run", "sys", "system", "tmp", "var/log", 
 
 
 async def build_demo(target: Path, *, cache: Path, progress: Callable[[str], None]) -> Path:
-    """Writes the demo guest's disk (raw, 28 MB) to `target` and returns that.
+    """Writes the demo guest's disk (raw, 30 MB) to `target` and returns that.
 
     Packages are kept in `cache`, so that a second build needs no network. `progress` is called
     with a line for each step. Raises DemoError.

@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
 KERNEL = "linux-image-686"  # an empty package that depends on the current kernel
 NAMES = (
-    "busybox-static", "dropbear-bin", "isolinux", "libc6", "libcrypt1", "libglib2.0-0", "libgmp10",
+    "busybox-static", "dhcpcd-base", "dropbear-bin", "isolinux", "libc6", "libcrypt1", "libglib2.0-0", "libgmp10",
     "libnuma1", "libpcre2-8-0", "libtomcrypt1", "libtommath1", "libudev1", "liburing2",
-    "qemu-guest-agent", "syslinux-common", "zlib1g",
+    "openssh-client", "openssh-sftp-server", "qemu-guest-agent", "syslinux-common", "zlib1g",
 )  # fmt: skip
 APT_SECONDS = 600
 _INDEX = "packages.json"
@@ -151,10 +151,12 @@ async def _fetch(cache: Path, progress: Callable[[str], None]) -> list[Path]:
 
 
 def fetched(cache: Path) -> list[Path]:
-    """The packages of an earlier `fetch`; none unless all of them are there."""
+    """The packages of an earlier `fetch`; none unless all that are needed now are there."""
     try:
-        names = json.loads((cache / _INDEX).read_text())
+        names: list[str] = json.loads((cache / _INDEX).read_text())
     except (OSError, ValueError):
+        return []
+    if not {name.partition("_")[0] for name in names}.issuperset(NAMES):
         return []
     packages = [cache / "packages" / name for name in names]
     return packages if all(package.is_file() for package in packages) else []

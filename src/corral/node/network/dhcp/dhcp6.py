@@ -26,6 +26,7 @@ ALL_SERVERS = IPv6Address("ff02::1:2")
 _DUID_OF_MAC = b"\x00\x03\x00\x01"  # 11.4, for Ethernet
 _LONGEST_DUID = 130
 _MOST_ASSOCIATIONS = 8
+_FOREVER = 0xFFFFFFFF
 
 
 class Message(IntEnum):
@@ -129,7 +130,7 @@ def _granted(asked: _Request, lease: Lease6) -> bytes:
     given = b""
     for index, association in enumerate(asked.associations):
         if index == 0:
-            inside = _address(lease.address.ip, lease.seconds)
+            inside = _address(lease.address.ip, _FOREVER)
         else:
             inside = _status(Status.NO_ADDRESSES_AVAILABLE)
         for address in association.addresses:

@@ -64,15 +64,14 @@ class Lease6:
 
     The router's address is the link-local one of the device that the guest is plugged to.
 
-    address: the guest's address and its prefix, such as fd10:0:2::2/120.
-    dns, search, mtu, seconds: as in `Lease`.
+    address: the guest's address and its prefix, such as fd10:0:2::2/120; it is lent for ever.
+    dns, search, mtu: as in `Lease`.
     """
 
     address: IPv6Interface
     dns: tuple[IPv6Address, ...] = ()
     search: tuple[str, ...] = ()
     mtu: int = 1500
-    seconds: int = LONG_SECONDS
 
 
 @dataclass(frozen=True, slots=True)
