@@ -1,16 +1,18 @@
 """Connections to local ports, each carried to a machine by a stream of its own."""
 
 import asyncio
+import socket
+import struct
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, field
-from typing import Final
+from dataclasses import dataclass, field, replace
+from typing import Final, cast
 
 import click
 
 from corral.aio import Background
 from corral.api.errors import ApiError
-from corral.cli.problem import Problem, cause_of
+from corral.cli.problem import Problem, cause_of, reason
 from corral.cli.session import Session
 from corral.cli.target import Target
 from corral.client.stream import Stream, StreamLost
@@ -112,18 +114,19 @@ class Forwarder:
             return await self._listen_tcp(address, port)
         except OSError as error:
             raise Problem(
-                f"cannot listen on {port.protocol} {address}:{port.local}: {error.strerror}",
+                f"cannot listen on {port.protocol} {address}:{port.local}: {reason(error)}",
                 "Choose another local port, LOCAL:REMOTE; 0 takes a free one.",
             ) from error
 
     async def _listen_tcp(self, address: str, port: Port) -> int:
         def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            self.background.start(self._connection(port, reader, writer), name="connection")
+            self.background.start(self._connection(bound, reader, writer), name="connection")
 
+        bound = port
         server = await asyncio.start_server(connected, address, port.local)
         self.opened.callback(server.close)
-        local: int = server.sockets[0].getsockname()[1]
-        return local
+        bound = replace(port, local=server.sockets[0].getsockname()[1])
+        return bound.local
 
     async def _connection(
         self, port: Port, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
@@ -137,18 +140,18 @@ class Forwarder:
                 await relay(stream, _chunks(reader), take)
         except* (ApiError, StreamLost, OSError) as group:
             self._tell(port, group)
-            writer.transport.abort()
+            _reset(writer)
         finally:
             writer.close()
 
     async def _listen_udp(self, address: str, port: Port) -> int:
         loop = asyncio.get_running_loop()
-        transport, _ = await loop.create_datagram_endpoint(
+        transport, clients = await loop.create_datagram_endpoint(
             lambda: _Datagrams(self, port), local_addr=(address, port.local)
         )
         self.opened.callback(transport.close)
-        local: int = transport.get_extra_info("sockname")[1]
-        return local
+        clients.port = replace(port, local=transport.get_extra_info("sockname")[1])
+        return clients.port.local
 
     async def client(
         self,
@@ -168,6 +171,14 @@ class Forwarder:
         if isinstance(error, BrokenPipeError | ConnectionResetError):
             return  # the client went away: it knows
         click.echo(f"error handling connection for {port.local}: {error}", err=True)
+
+
+def _reset(writer: asyncio.StreamWriter) -> None:
+    """End a connection so that the client does not take it for a whole answer."""
+    connected = writer.get_extra_info("socket")
+    with suppress(OSError):
+        connected.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    writer.transport.abort()
 
 
 async def _silence(active: asyncio.Event) -> None:
@@ -219,8 +230,7 @@ class _Datagrams(asyncio.DatagramProtocol):
     transport: asyncio.DatagramTransport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.DatagramTransport)
-        self.transport = transport
+        self.transport = cast("asyncio.DatagramTransport", transport)
 
     def datagram_received(self, data: bytes, addr: tuple[object, ...]) -> None:
         queue = self.clients.get(addr)

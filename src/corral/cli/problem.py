@@ -1,6 +1,7 @@
 """How a command says that something went wrong."""
 
 import errno
+import os
 from dataclasses import dataclass
 
 
@@ -34,6 +35,13 @@ def cause_of(error: Exception) -> Exception:
     while isinstance(error, ExceptionGroup):
         error = error.exceptions[0]
     return error
+
+
+def reason(error: OSError) -> str:
+    """What the system says, without what asyncio puts around it."""
+    if error.errno and error.errno > 0:
+        return os.strerror(error.errno)
+    return error.strerror or str(error)
 
 
 def of_system(error: OSError | ExceptionGroup[Exception]) -> Problem:

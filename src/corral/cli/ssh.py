@@ -6,6 +6,7 @@ agents and terminals are OpenSSH's business.
 
 import os
 import shlex
+import shutil
 import signal
 import sys
 from collections.abc import Callable, Sequence
@@ -184,10 +185,10 @@ def _run(session: Session, program: str, given: Sequence[str]) -> NoReturn:
     environment = os.environ | {"KUBECONFIG": str(session.path)}
     if session.context:
         environment["CORRAL_CONTEXT"] = session.context
-    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # Python ignores it, and that is inherited
-    try:
-        os.execvpe(program, [program, *given], environment)  # noqa: S606
-    except FileNotFoundError:
+    found = shutil.which(program)
+    if found is None:
         raise Problem(
             f"there is no {program} on this host", "Install it: apt-get install openssh-client."
-        ) from None
+        )
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # Python ignores it, and that is inherited
+    os.execve(found, [program, *given], environment)  # noqa: S606

@@ -15,7 +15,7 @@ import click
 
 from corral.aio import Background
 from corral.cli import options
-from corral.cli.problem import Problem
+from corral.cli.problem import Problem, reason
 from corral.cli.session import Session
 from corral.cli.signals import ended
 from corral.cli.target import Target, machine
@@ -190,7 +190,7 @@ async def _listen(opened: AsyncExitStack, client: asyncio.Future[_Client], wish:
         server = await asyncio.start_server(connected, wish.address, wish.port)
     except OSError as error:
         raise Problem(
-            f"cannot listen on {wish.address}:{wish.port}: {error.strerror}",
+            f"cannot listen on {wish.address}:{wish.port}: {reason(error)}",
             "Without --port a free one is taken.",
         ) from error
     opened.callback(server.close)
@@ -231,7 +231,7 @@ async def _view(wish: Wish, port: int) -> None:
             program, form.format(host, port), stdin=DEVNULL, stdout=DEVNULL, stderr=PIPE
         )
     except OSError as error:
-        raise Problem(f"{program} cannot be started: {error.strerror}") from error
+        raise Problem(f"{program} cannot be started: {reason(error)}") from error
     try:
         _, said = await viewer.communicate()
     except asyncio.CancelledError:

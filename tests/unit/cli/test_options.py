@@ -1,0 +1,87 @@
+"""Commands are written as virtctl's: switches with values, options before the command."""
+
+import click
+import pytest
+
+from corral.cli.main import run
+from corral.cli.options import Command
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ([], (False, "", ())),
+        (["--on"], (True, "", ())),
+        (["--on=true"], (True, "", ())),
+        (["--on=1"], (True, "", ())),
+        (["--on=FALSE"], (False, "", ())),
+        (["--on", "vmi/web", "22"], (True, "", ("vmi/web", "22"))),
+        (["--text=true"], (False, "true", ())),
+        (["--", "--on=true"], (False, "", ("--on=true",))),
+    ],
+)
+def test_switches_may_have_values(arguments, expected):
+    seen = []
+
+    @click.command(cls=Command)
+    @click.option("--on", is_flag=True)
+    @click.option("--text", default="")
+    @click.argument("rest", nargs=-1)
+    def command(*, on, text, rest):
+        seen.append((on, text, rest))
+
+    command.main(arguments, standalone_mode=False)
+    assert seen == [expected]
+
+
+def test_a_switch_that_is_neither_true_nor_false_is_refused(capsys, nobody_home):
+    assert run(["port-forward", "--stdio=maybe", "vmi/x", "22"]) == 2
+    assert "--stdio" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "namespace"),
+    [
+        (["guestosinfo", "web"], "home"),
+        (["-n", "early", "guestosinfo", "web"], "early"),
+        (["-n", "early", "guestosinfo", "-n", "late", "web"], "late"),
+        (["--context", "other", "guestosinfo", "web"], "away"),
+        (["guestosinfo", "web", "--context=other"], "away"),
+    ],
+)
+def test_where_the_namespace_comes_from(arguments, namespace, nobody_home, monkeypatch):
+    asked = []
+    monkeypatch.setattr(
+        "corral.cli.guest._show", lambda session, *_: asked.append(session.namespace)
+    )
+    assert run(arguments) == 0
+    assert asked == [namespace]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["console", "web", "--timeout", "1s"],
+        ["port-forward", "vmi/web", "--stdio", "22"],
+        ["vnc", "web", "--proxy-only"],
+        ["vnc", "screenshot", "web", "--file", "-"],
+        ["expose", "vmi", "web", "--name", "s", "--port", "1"],
+        ["guestosinfo", "web"],
+        ["pause", "vmi", "web"],
+        ["unpause", "vm", "web"],
+        ["soft-reboot", "web"],
+        ["softreboot", "web"],
+        ["reset", "web"],
+    ],
+)
+def test_a_cluster_that_does_not_answer_is_said_so(arguments, nobody_home, capsys):
+    assert run(arguments) == 1
+    said = capsys.readouterr().err
+    assert "127.0.0.1:1 does not answer" in said
+    assert "corral up" in said
+    assert "Traceback" not in said
+
+
+def test_another_context_must_exist(nobody_home, capsys):
+    assert run(["--context", "no-such", "guestosinfo", "web"]) == 1
+    assert 'contexts has no entry named "no-such"' in capsys.readouterr().err
