@@ -1,0 +1,160 @@
+"""Follows Services and their endpoints, and keeps the packet filter's table of them."""
+
+import asyncio
+from collections.abc import Collection, Mapping, Sequence
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
+from typing import Protocol
+
+import structlog
+from lightkube.models.core_v1 import Service
+from lightkube.models.discovery_v1 import EndpointSlice
+
+from corral.aio import wait_at_most
+from corral.api.object import Key
+from corral.node.network import netlink, nft
+from corral.node.network.namespaces import Namespace
+from corral.node.network.netlink import Flow, NetworkError
+from corral.node.proxy.backends import Backend
+from corral.node.proxy.part import NO_PART, Door, Part, part
+from corral.node.proxy.rules import PROBE, Rules, Surroundings
+from corral.reconcile.objects import key_of, labels_of
+from corral.reconcile.world import World
+
+SERVICE_NAME = "kubernetes.io/service-name"
+OTHER_PROXY = "service.kubernetes.io/service-proxy-name"
+"""Label of Services that somebody else serves."""
+PROBE_SECONDS = 30.0
+"""So often is looked whether the table is still there."""
+RETRY_SECONDS = 1.0
+"""After a refusal everything is written again, after this long."""
+_UDP = 17
+
+log = structlog.get_logger()
+
+
+class Network(Protocol):
+    """What a proxy has to know of the machine network."""
+
+    @property
+    def namespace(self) -> Namespace: ...
+    @property
+    def pod_cidrs(self) -> Sequence[IPv4Network | IPv6Network]: ...
+    @property
+    def service_cidrs(self) -> Sequence[IPv4Network | IPv6Network]: ...
+
+
+class Proxy:
+    """The Services of a cluster, in the machine namespace."""
+
+    def __init__(
+        self,
+        world: World,
+        network: Network,
+        *,
+        nodes: Collection[str],
+        addresses: Sequence[IPv4Address | IPv6Address] = (),
+    ) -> None:
+        """``nodes`` are this machine's, ``addresses`` those at which they have node ports."""
+        self._network = network
+        self._nodes = nodes
+        self._services = world.informers.of(Service)
+        self._slices = world.informers.of(EndpointSlice)
+        self._slices.index("of service", _service_words)
+        self._dirty: set[Key] = set()
+        self._woken = asyncio.Event()
+        self._rules = Rules(
+            Surroundings(network.service_cidrs, network.pod_cidrs, tuple(addresses))
+        )
+        self._is_written = False
+        self._services.handle(self._service_changed)
+        self._slices.handle(self._slice_changed)
+
+    async def run(self) -> None:
+        """Keep the table until cancelled; what is in it stays.
+
+        Nothing is written before the present state is known: what an earlier process wrote serves
+        until then.
+        """
+        await self._services.synced()
+        await self._slices.synced()
+        while True:
+            try:
+                await self._write()
+            except NetworkError as error:
+                log.warning("services not written", error=str(error))
+                self._is_written = False
+                await asyncio.sleep(RETRY_SECONDS)
+                continue
+            if not self._dirty:
+                self._woken.clear()
+                await wait_at_most(self._woken, PROBE_SECONDS)
+
+    async def _write(self) -> None:
+        """Bring the kernel up to date: by what changed, or as a whole."""
+        keys, self._dirty = sorted(self._dirty), set()
+        before = {key: self._rules.part(key) for key in keys}
+        text = self._rules.change({key: self._part(key) for key in keys})
+        left = lost_doors(before, self._rules)
+        if not self._is_written:
+            text = self._rules.whole()
+            left = self._rules.datagrams()
+        await self._network.namespace.call(nft.apply, text or PROBE)
+        self._is_written = True
+        if left:
+            await self._network.namespace.call(forget, left)
+
+    def _part(self, key: Key) -> Part:
+        service = self._services.get(key)
+        if service is None or OTHER_PROXY in labels_of(service):
+            return NO_PART
+        return part(service, self._slices.indexed("of service", str(key)), self._nodes)
+
+    def _service_changed(self, old: Service | None, new: Service | None) -> None:
+        for each in (old, new):
+            if each is not None:
+                self._wake(key_of(each))
+
+    def _slice_changed(self, old: EndpointSlice | None, new: EndpointSlice | None) -> None:
+        for each in (old, new):
+            for word in _service_words(each) if each is not None else ():
+                self._wake(Key(*word.split("/", 1)))
+
+    def _wake(self, key: Key) -> None:
+        self._dirty.add(key)
+        self._woken.set()
+
+
+def lost_doors(before: Mapping[Key, Part], now: Rules) -> Mapping[Door, frozenset[Backend]]:
+    """The doors for UDP at which somebody answers no more, and who may still."""
+    return {
+        door: now.part(key).datagrams.get(door, frozenset())
+        for key, old in before.items()
+        for door, answering in old.datagrams.items()
+        if answering - now.part(key).datagrams.get(door, frozenset())
+    }
+
+
+def forget(doors: Mapping[Door, frozenset[Backend]]) -> int:
+    """Forget the UDP flows through doors to who may not answer there; answers how many.
+
+    The kernel would send on to a pod that is gone for as long as the client goes on asking.  Acts
+    on the calling thread's namespace; raises NetworkError.
+    """
+
+    def is_stale(flow: Flow) -> bool:
+        if flow.protocol != _UDP or flow.answerer == flow.destination:
+            return False
+        answering = doors.get(Door(flow.destination, flow.destination_port))
+        if answering is None:
+            answering = doors.get(Door(None, flow.destination_port))
+        answerer = Backend(str(flow.answerer), flow.answerer_port)
+        return answering is not None and answerer not in answering
+
+    versions = {door.address.version for door in doors if door.address is not None}
+    return sum(netlink.forget_flows(is_stale, version) for version in sorted(versions or {4}))
+
+
+def _service_words(told: EndpointSlice) -> Sequence[str]:
+    """The Service that a slice is of."""
+    name = labels_of(told).get(SERVICE_NAME)
+    return (str(Key(key_of(told).namespace, name)),) if name else ()
