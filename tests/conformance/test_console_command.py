@@ -3,8 +3,10 @@
 import os
 import pty
 import select
+import signal
 import subprocess
 import sys
+import termios
 import time
 
 import pytest
@@ -19,10 +21,17 @@ class Terminal:
 
     def __init__(self, command: list[str], environment: dict[str, str]) -> None:
         self._ours, theirs = pty.openpty()
+        self.before = termios.tcgetattr(theirs)
         self._process = subprocess.Popen(
             command, env=environment, stdin=theirs, stdout=theirs, stderr=theirs, close_fds=True
         )
-        os.close(theirs)
+        self._theirs = theirs
+
+    def settings(self) -> list:
+        return termios.tcgetattr(self._theirs)
+
+    def kill(self, number: int) -> None:
+        self._process.send_signal(number)
 
     def type(self, keys: bytes) -> None:
         os.write(self._ours, keys)
@@ -39,7 +48,9 @@ class Terminal:
 
     def end(self) -> int:
         code = self._process.wait(20)
+        assert self.settings() == self.before, "the terminal is not as it was"
         os.close(self._ours)
+        os.close(self._theirs)
         return code
 
 
@@ -68,3 +79,11 @@ def test_what_is_typed_before_the_escape_key_still_arrives(terminal):
     terminal.read_until(b"login: ")
     terminal.type(b"bye\x1dlost")
     assert terminal.end() == 0
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+def test_a_signal_leaves_the_terminal_as_it_was(terminal, number):
+    terminal.read_until(b"login: ")
+    assert terminal.settings() != terminal.before
+    terminal.kill(number)
+    assert terminal.end() == 128 + number

@@ -97,9 +97,8 @@ def run(arguments: Sequence[str]) -> int:
     """Run one command and answer its exit code; what goes wrong is told in a line or three."""
     code = 0
     try:
-        corral.main(list(arguments), prog_name="corral", standalone_mode=False)
-    except click.exceptions.Exit as exit_:
-        code = exit_.exit_code
+        # Without standalone mode, click answers the code of an Exit that a command raised.
+        code = corral.main(list(arguments), prog_name="corral", standalone_mode=False) or 0
     except click.ClickException as error:
         error.show()
         code = error.exit_code

@@ -85,3 +85,13 @@ def test_a_cluster_that_does_not_answer_is_said_so(arguments, nobody_home, capsy
 def test_another_context_must_exist(nobody_home, capsys):
     assert run(["--context", "no-such", "guestosinfo", "web"]) == 1
     assert 'contexts has no entry named "no-such"' in capsys.readouterr().err
+
+
+def test_the_code_of_a_command_that_exits_is_the_programs(monkeypatch):
+    @click.command()
+    def version():
+        raise click.exceptions.Exit(7)
+
+    monkeypatch.setattr("corral.cli.version.version", version)
+    assert run(["version"]) == 7
+    assert run(["--help"]) == 0
