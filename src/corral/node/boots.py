@@ -9,9 +9,14 @@ it must not slow them down: the last one to come steps back, until one of the ot
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
+
+from corral.aio import Background
+
+BOOT_SECONDS = 60.0
+"""A guest that is not up after this long gives its slot to the next."""
 
 StepBack = Callable[[bool], None]
 
@@ -83,6 +88,15 @@ class Slot:
                 self._step_back(False)  # noqa: FBT003
             self._give_back(self)
             self._give_back = None
+
+    async def hold_until(self, *signs: Coroutine[Any, Any, object]) -> None:
+        """Give it back when the first of these signs that the guest is up is there."""
+        with self:
+            async with Background() as tasks:
+                waiting = {tasks.start(one, name="sign of boot") for one in signs}
+                await asyncio.wait(
+                    waiting, timeout=BOOT_SECONDS, return_when=asyncio.FIRST_COMPLETED
+                )
 
     def __enter__(self) -> Self:
         return self

@@ -33,6 +33,8 @@ class Facts:
 
     state: State = State.PREPARING
     trouble: Trouble | None = None
+    addresses: tuple[str, ...] = ()
+    """The pod's, as soon as its network is there."""
     paused: str = ""
     """The reason of KubeVirt's Paused condition; empty while the guest runs."""
     agent_connected: bool = False

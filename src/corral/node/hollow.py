@@ -10,7 +10,7 @@ import random
 import struct
 import time
 import zlib
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from typing import Any
 import msgspec
 
 from corral import files
+from corral.api.kinds.vmi import VirtualMachineInstance
 from corral.api.object import Document
 from corral.node.heartbeat import Capacity
 from corral.node.hypervisor import (
@@ -28,6 +29,7 @@ from corral.node.hypervisor import (
     Introduction,
     StartError,
 )
+from corral.node.network.plan import families
 
 CAPACITY = Capacity(cpu=100_000, memory_bytes=1 << 50, storage_bytes=1 << 50, pods=1_000_000)
 """What a node of hollow machines says that it has."""
@@ -111,6 +113,23 @@ class Hollow:
             await guest.release()
 
 
+class HollowNetworks:
+    """Networks without links: hollow machines have addresses that nothing answers at."""
+
+    def families(self, vmi: VirtualMachineInstance) -> Sequence[int]:
+        return families(vmi)
+
+    async def attach(
+        self, uid: str, vmi: VirtualMachineInstance, addresses: Iterable[str]
+    ) -> None: ...
+
+    async def adopt(
+        self, uid: str, vmi: VirtualMachineInstance, addresses: Iterable[str], pid: int
+    ) -> None: ...
+
+    def detach(self, uid: str) -> None: ...
+
+
 class HollowGuest:
     """One hollow guest."""
 
@@ -124,6 +143,10 @@ class HollowGuest:
         self.agent = HollowAgent(directory.name)
         if not written.halted:
             self._begin()
+
+    @property
+    def pid(self) -> None:
+        """It is nothing but a file."""
 
     @property
     def halted(self) -> bool:

@@ -4,14 +4,17 @@
 has.  A guest tells what happens to it as a stream of ``Change``; nothing is polled.
 """
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar, TypeVarTuple
 
 from corral.api.kinds.vmi import VirtualMachineInstance
 from corral.api.object import Document
+
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
 
 
 class Change(Enum):
@@ -50,13 +53,28 @@ class Drive:
     ephemeral: bool = True
 
 
+class Network(Protocol):
+    """What a machine is plugged into; it lasts as long as what was started in it."""
+
+    @property
+    def taps(self) -> Mapping[str, int]:
+        """Descriptors of the host's ends of the machine's cards, by name of the interface."""
+
+    def run(self, function: Callable[[*Ts], T], *arguments: *Ts) -> T:
+        """Call a function inside, and wait for it: what it starts is born there."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Definition:
-    """What is to run: an instance, the files of its volumes, and the directory that is its own."""
+    """What is to run: an instance, the files of its volumes, and the directory that is its own.
+
+    Without a ``network`` its cards are behind a user network of the hypervisor's own.
+    """
 
     vmi: VirtualMachineInstance
     directory: Path
     drives: Mapping[str, Drive] = field(default_factory=dict)
+    network: Network | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,6 +167,10 @@ class Guest(Protocol):
     @property
     def agent(self) -> GuestAgent:
         """Its agent, whether that is there or not."""
+
+    @property
+    def pid(self) -> int | None:
+        """The process that it runs in; None where it is none of its own."""
 
     @property
     def halted(self) -> bool:

@@ -41,9 +41,10 @@ def pod_status(facts: Facts, pod: Pod, host_ip: str, now: str) -> Document:
             _container(facts, container, old, now) for container in pod.spec.containers
         ],
     }
-    if phase == "Running":
+    if facts.addresses or phase == "Running":
         # A machine behind QEMU's user network is reached, if at all, where its host is.
-        status |= {"podIP": host_ip, "podIPs": [{"ip": host_ip}]}
+        addresses = facts.addresses or (host_ip,)
+        status |= {"podIP": addresses[0], "podIPs": [{"ip": one} for one in addresses]}
     return status
 
 

@@ -34,13 +34,17 @@ class Outcome(Enum):
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True):
-    """Whose machine it is, and how far it has come."""
+    """Whose machine it is, and how far it has come.
+
+    addresses: its pod's; none where it is behind QEMU's user network.
+    """
 
     namespace: str
     instance: str
     uid: str
     pod: str
     pod_uid: str
+    addresses: tuple[str, ...] = ()
     stage: Stage = Stage.DEFINED
     outcome: Outcome | None = None
     message: str = ""

@@ -12,6 +12,7 @@ from corral.node import record as records
 from corral.node.boots import Boots
 from corral.node.hypervisor import Drive, Hypervisor
 from corral.node.machine import Machine
+from corral.node.networking import Networking
 from corral.node.record import Stage
 
 
@@ -57,6 +58,7 @@ async def _end(
         record,
         directory,
         hypervisor=hypervisor,
+        networking=Networking(None),
         boots=Boots(hypervisor.boots_at_once),
         voice=_Silence(),
         steps=lambda _step: None,

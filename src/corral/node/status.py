@@ -4,7 +4,7 @@ Phases up to Scheduled and the condition Ready belong to the VMI controller (Kub
 virt-controller); Running, how it ended, and what the guest is like belong here (virt-handler).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -14,14 +14,16 @@ from corral.api.kinds.machine import guest_memory, processors
 from corral.api.kinds.networks import Interface
 from corral.api.kinds.vmi import FINAL_PHASES, VirtualMachineInstance
 from corral.api.object import Document
-from corral.node.addresses import USER_NETWORK, guest_address, mac
+from corral.node.addresses import POD_INTERFACE, USER_NETWORK, guest_address, mac_of
 from corral.node.facts import PAUSED_BY_USER, Facts, State
-from corral.node.hypervisor import GuestInterface, Introduction
+from corral.node.hypervisor import GuestInterface
 
 IMAGE_REASONS = frozenset(
     {"ErrImagePull", "ImagePullBackOff", "ErrImageNeverPull", "InvalidImageName"}
 )
 """Troubles that the VMI controller reads from the pod and tells as Synchronized."""
+_MOST_OF_THE_GUESTS_OWN = 16
+"""Interfaces that are no card of the instance: a guest may make up as many as it likes."""
 _OURS = frozenset({"Scheduled", "Running"})
 _CONTROLLERS = IMAGE_REASONS | {"FailedCreate"}
 
@@ -42,7 +44,7 @@ def instance_status(facts: Facts, vmi: VirtualMachineInstance, now: str) -> Docu
     if (conditions := _conditions(facts, old, now)) != old:
         changes["conditions"] = conditions
     if facts.state is State.RUNNING:
-        interfaces = _interfaces(vmi, facts.introduction)
+        interfaces = _interfaces(vmi, facts)
         if interfaces != msgspec.to_builtins(vmi.status.interfaces):
             changes["interfaces"] = interfaces
     system = facts.introduction.os if facts.introduction is not None else {}
@@ -101,28 +103,60 @@ def _conditions(facts: Facts, conditions: Sequence[Document], now: str) -> list[
     return [{"lastProbeTime": None, **one} for one in answer] if answer != conditions else answer
 
 
-def _interfaces(vmi: VirtualMachineInstance, introduction: Introduction | None) -> list[Document]:
-    """Every card of the instance: as the guest tells of it, else with the address it was given."""
+def _interfaces(vmi: VirtualMachineInstance, facts: Facts) -> list[Document]:
+    """Every card of the instance, then what else the guest tells of (a bridge of its own, say)."""
+    introduction = facts.introduction
     told = {one.mac: one for one in introduction.interfaces} if introduction else {}
-    return [_interface(vmi, one, told) for one in vmi.spec.domain.devices.interfaces]
+    ours = [
+        _interface(vmi, one, facts.addresses, told.pop(mac_of(vmi, one), None))
+        for one in vmi.spec.domain.devices.interfaces
+        if one.state != "absent"
+    ]
+    others = list(told.values())[:_MOST_OF_THE_GUESTS_OWN]
+    return ours + [_guests_own(one) for one in others]
 
 
 def _interface(
-    vmi: VirtualMachineInstance, interface: Interface, told: Mapping[str, GuestInterface]
+    vmi: VirtualMachineInstance,
+    interface: Interface,
+    pod: Sequence[str],
+    known: GuestInterface | None,
 ) -> Document:
-    address = (interface.mac_address or mac(vmi.metadata.uid, interface.name)).lower()
-    known = told.get(address)
-    addresses = list(known.addresses) if known is not None else []
+    """A card with the pod's addresses, where the guest's own are translated to these.
+
+    A guest that has the pod's address itself is believed when it says which it has by now; before
+    it says so, and behind QEMU's user network, an address is what it was given.
+    """
+    addresses = list(pod)
+    if known is not None and known.addresses and (not pod or interface.masquerade is None):
+        addresses = list(known.addresses)
+    if not addresses:
+        addresses = [guest_address(_range(vmi, interface.name))]
     status: Document = {
         "name": interface.name,
-        "mac": address,
-        "ipAddress": addresses[0] if addresses else guest_address(_range(vmi, interface.name)),
-        "ipAddresses": addresses or [guest_address(_range(vmi, interface.name))],
+        "mac": mac_of(vmi, interface),
+        "ipAddress": addresses[0],
+        "ipAddresses": addresses,
         "infoSource": "domain, guest-agent" if known is not None else "domain",
         "queueCount": 1,
+        "linkState": interface.state or "up",
     }
+    if pod:
+        status["podInterfaceName"] = POD_INTERFACE
     if known is not None:
         status["interfaceName"] = known.name
+    return status
+
+
+def _guests_own(known: GuestInterface) -> Document:
+    """An interface that only the guest knows of."""
+    status: Document = {
+        "mac": known.mac,
+        "interfaceName": known.name,
+        "infoSource": "guest-agent",
+    }
+    if known.addresses:
+        status |= {"ipAddress": known.addresses[0], "ipAddresses": list(known.addresses)}
     return status
 
 

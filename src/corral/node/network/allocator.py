@@ -39,7 +39,8 @@ class Allocator:
 
         Raises NoAddressFreeError.
         """
-        if owner not in self._held:
+        held = self._held.get(owner, ())
+        if not held or not all(any(one in each.network for each in self._ranges) for one in held):
             chosen = [one for one in self._ranges if one.network.version in versions]
             self._held[owner] = tuple(one.next() for one in chosen)
             for one, address in zip(chosen, self._held[owner], strict=True):

@@ -14,7 +14,7 @@ can be translated and filtered.  Names and ranges are KubeVirt's (``eth0``, ``k6
 """
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from ipaddress import (
@@ -32,13 +32,12 @@ from ipaddress import (
 from corral.api.kinds.machine import host_name
 from corral.api.kinds.networks import Interface, PodNetwork, Port
 from corral.api.kinds.vmi import VirtualMachineInstance
-from corral.node.addresses import USER_NETWORK, mac
+from corral.node.addresses import POD_INTERFACE, USER_NETWORK, mac, mac_of
 from corral.node.network import antispoof
 from corral.node.network.antispoof import LINK_PREFIX, card_rules
 from corral.node.network.dhcp import Lease, Lease6, Link
 from corral.node.network.netlink import Address, Interface as Assigned, Network
 
-POD_LINK = "eth0"
 BRIDGE = "k6t-eth0"
 TAP = "tap0"
 BRIDGE_MAC = "02:00:00:00:00:00"
@@ -50,7 +49,7 @@ USER_NETWORK_6 = "fd10:0:2::/120"
 TABLE = "corral_pod"
 
 _GATEWAY, _GUEST = 1, 2  # in a private range
-_ANYWHERE = {4: IPv4Network("0.0.0.0/0"), 6: IPv6Network("::/0")}
+_ANYWHERE: Mapping[int, Network] = {4: IPv4Network("0.0.0.0/0"), 6: IPv6Network("::/0")}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,10 +162,10 @@ def plan(vmi: VirtualMachineInstance, addresses: Sequence[Address], site: Site) 
                 for one in addresses
             ),
         ),
-        pod_end=Fittings(name=POD_LINK, mac=pod_mac)
+        pod_end=Fittings(name=POD_INTERFACE, mac=pod_mac)
         if bridged
         else Fittings(
-            name=POD_LINK,
+            name=POD_INTERFACE,
             mac=pod_mac,
             addresses=tuple(ip_interface(one) for one in addresses),
             neighbours=tuple((site.gateway(one.version), MACHINE_MAC) for one in addresses),
@@ -220,7 +219,7 @@ def _masquerade(
     ranges = [_private_range(vmi, interface.name, one.version) for one in addresses]
     routers = tuple(ip_interface((one[_GATEWAY], one.prefixlen)) for one in ranges)
     guests = [one[_GUEST] for one in ranges]
-    guest_mac = card_mac(vmi, interface)
+    guest_mac = mac_of(vmi, interface)
     lease, lease6 = None, None
     for network in ranges:
         if isinstance(network, IPv4Network):
@@ -257,11 +256,12 @@ def _masquerade(
 def _bridge(
     vmi: VirtualMachineInstance, interface: Interface, addresses: Sequence[Address], site: Site
 ) -> tuple[Card, str]:
-    guest_mac = card_mac(vmi, interface)
+    guest_mac = mac_of(vmi, interface)
     lease = None
     for address in addresses:
         if isinstance(address, IPv4Address):
-            network = next(one for one in site.ranges if address in one)
+            ranges = (one for one in site.ranges if address in one)
+            network = next(ranges, ip_network(address))
             gateway = site.gateway(4)
             assert isinstance(gateway, IPv4Address)
             whole = IPv4Interface((address, network.prefixlen))
@@ -274,12 +274,6 @@ def _bridge(
         told=Link(BRIDGE, guest_mac, BRIDGE_MAC, lease),
     )
     return card, card_rules(TAP, guest_mac, addresses)
-
-
-def card_mac(vmi: VirtualMachineInstance, interface: Interface) -> str:
-    """A card's hardware address: as asked for, else one that follows from the instance."""
-    given = interface.mac_address.replace("-", ":").lower()
-    return given or mac(vmi.metadata.uid, interface.name)
 
 
 def _private_range(vmi: VirtualMachineInstance, name: str, version: int) -> Network:
@@ -339,12 +333,12 @@ def translation(pairs: Sequence[tuple[Address, Address]], ports: Sequence[Port])
     to the guest.
     """
     inward = [
-        f'iifname "{POD_LINK}" {_family(pod)} daddr {pod} {port}dnat {_family(pod)} to {guest}'
+        f'iifname "{POD_INTERFACE}" {_family(pod)} daddr {pod} {port}dnat {_family(pod)} to {guest}'
         for pod, guest in pairs
         for port in _matches(ports)
     ]
     outward = [
-        f'oifname "{POD_LINK}" {_family(pod)} saddr {guest} snat {_family(pod)} to {pod}'
+        f'oifname "{POD_INTERFACE}" {_family(pod)} saddr {guest} snat {_family(pod)} to {pod}'
         for pod, guest in pairs
     ]
     return "\n".join(

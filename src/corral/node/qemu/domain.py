@@ -28,7 +28,8 @@ class Accelerator(Enum):
 class Handles:
     """Descriptors that QEMU inherits.
 
-    ``files`` maps each image to its descriptor; the sockets are listening ones.
+    ``files`` maps each image to its descriptor, ``taps`` each interface that has a network; the
+    sockets are listening ones.
     """
 
     monitor: int
@@ -36,9 +37,11 @@ class Handles:
     serial_log: int
     agent: int
     files: Mapping[Path, int] = field(default_factory=dict)
+    taps: Mapping[str, int] = field(default_factory=dict)
 
     def all(self) -> list[int]:
-        return [self.monitor, self.serial, self.serial_log, self.agent, *self.files.values()]
+        sockets = [self.monitor, self.serial, self.serial_log, self.agent]
+        return [*sockets, *self.files.values(), *self.taps.values()]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

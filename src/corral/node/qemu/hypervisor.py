@@ -5,17 +5,19 @@ import ctypes
 import os
 import resource
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import structlog
 
 from corral.node.hypervisor import Definition, Drive, StartError
-from corral.node.process import Process, hold, keep_to_ourselves, runs
+from corral.node.process import Process, hold, keep_to_ourselves, launch, runs
 from corral.node.qemu.account import account, privileges
 from corral.node.qemu.argv import QEMU, argv
+from corral.node.qemu.devices.interfaces import unplugged
 from corral.node.qemu.domain import Accelerator, Domain, Handles
 from corral.node.qemu.guest import AGENT, MONITOR, SERIAL, QemuGuest
 from corral.node.qemu.monitor import Monitor, MonitorError
@@ -120,26 +122,34 @@ class Qemu:
                     definition.vmi.metadata.uid,
                     device=KVM if accelerator is Accelerator.KVM else None,
                 )
-                process = Process.spawn(
+                start = partial(
+                    launch,
                     [*privileges(user), *argv(domain, program=self._program)],
-                    directory,
                     descriptors=[lock, *handles.all()],
                     output=output,
                 )
+                network = definition.network
+                pid = start() if network is None else network.run(start)
+                process = Process.of_child(pid, directory)
         except OSError as error:
             raise StartError("StartFailed", f"QEMU cannot be started: {error}") from error
         try:
-            return await self._greet(directory, process)
+            return await self._greet(directory, process, unplugged(domain))
         except MonitorError as error:
             process.kill()
             await process.wait()
             raise StartError("StartFailed", complaint(directory) or str(error)) from error
 
-    async def _greet(self, directory: Path, process: Process) -> QemuGuest:
+    async def _greet(
+        self, directory: Path, process: Process, unplugged: Sequence[str] = ()
+    ) -> QemuGuest:
+        """Connect to a QEMU; ``unplugged`` are the cards whose cables are pulled out first."""
         monitor: Monitor | None = None
         try:
             monitor = await Monitor.connect(directory / MONITOR, seconds=START_SECONDS)
             state = await monitor.execute("query-status", seconds=START_SECONDS)
+            for card in unplugged:
+                await monitor.execute("set_link", {"name": card, "up": False})
         except BaseException as error:
             if not isinstance(error, MonitorError):
                 process.release()
@@ -171,6 +181,7 @@ def _opened(definition: Definition) -> Iterator[tuple[Handles, int, int]]:
             agent=stack.enter_context(listen(directory / AGENT)).fileno(),
             serial_log=opened(directory / CONSOLE_LOG, append),
             files={path: opened(path, flags) for path, flags in _files(definition.drives.values())},
+            taps=definition.network.taps if definition.network is not None else {},
         )
         output = opened(directory / OUTPUT, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         yield handles, output, lock

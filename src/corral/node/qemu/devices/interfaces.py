@@ -1,14 +1,14 @@
-"""Network cards, each on a user network of QEMU's own: outbound traffic needs no privilege.
+"""Network cards: each on its tap in the pod's network, or on a user network of QEMU's own.
 
-The guest gets 10.0.2.15 by DHCP and reaches what its host reaches.  Nothing reaches the guest.
-
-That includes what listens on the host's loopback only: behind 10.0.2.2 QEMU connects to 127.0.0.1.
-Its library could refuse that (libslirp, disable_host_loopback), but QEMU offers no option for it;
-``restrict=on`` would take away every other connection too.
+The latter is for hosts where there can be no pod network.  The guest gets 10.0.2.15 by DHCP then
+and reaches what its host reaches; nothing reaches the guest.  That includes what listens on the
+host's loopback only: behind 10.0.2.2 QEMU connects to 127.0.0.1.  Its library could refuse that
+(libslirp, disable_host_loopback), but QEMU offers no option for it; ``restrict=on`` would take away
+every other connection too.
 """
 
 from corral.api.kinds.machine import host_name
-from corral.node.addresses import USER_NETWORK, mac
+from corral.node.addresses import USER_NETWORK, mac_of
 from corral.node.qemu.devices.boot import boot_indexes
 from corral.node.qemu.domain import Domain, device, option
 
@@ -16,34 +16,47 @@ _DRIVERS = {"": "virtio-net-pci", "virtio": "virtio-net-pci"}
 
 
 def interfaces(domain: Domain) -> list[str]:
-    spec = domain.vmi.spec
     order = boot_indexes(domain)
-    ranges = {
-        network.name: network.pod.vm_network_cidr
-        for network in spec.networks
-        if network.pod is not None and network.pod.vm_network_cidr
-    }
     arguments: list[str] = []
-    for index, interface in enumerate(spec.domain.devices.interfaces):
+    for index, interface in enumerate(domain.vmi.spec.domain.devices.interfaces):
         if interface.state == "absent":
             continue
         boot_index = order.get(("interface", interface.name))
-        arguments += option(
-            "netdev",
-            type="user",
-            id=f"net{index}",
-            net=ranges.get(interface.name, USER_NETWORK),
-            ipv6=False,
-            hostname=host_name(domain.vmi),
-        )
+        arguments += _backend(domain, interface.name, f"net{index}")
         arguments += device(
             _DRIVERS.get(interface.model, interface.model),
-            id=f"nic{index}",
+            id=_card(index),
             netdev=f"net{index}",
-            mac=interface.mac_address or mac(domain.vmi.metadata.uid, interface.name),
+            mac=mac_of(domain.vmi, interface),
             bootindex=boot_index,
             # An option ROM is loaded only where the card can be booted from.
             romfile=None if boot_index is not None else "",
             **({"acpi-index": interface.acpi_index} if interface.acpi_index else {}),
         )
     return arguments
+
+
+def unplugged(domain: Domain) -> list[str]:
+    """The cards without a cable, by QEMU's name."""
+    cards = enumerate(domain.vmi.spec.domain.devices.interfaces)
+    return [_card(index) for index, one in cards if one.state == "down"]
+
+
+def _card(index: int) -> str:
+    return f"nic{index}"
+
+
+def _backend(domain: Domain, name: str, identifier: str) -> list[str]:
+    if (tap := domain.handles.taps.get(name)) is not None:
+        return option("netdev", type="tap", id=identifier, fd=str(tap))
+    ranges = [
+        one.pod.vm_network_cidr for one in domain.vmi.spec.networks if one.name == name and one.pod
+    ]
+    return option(
+        "netdev",
+        type="user",
+        id=identifier,
+        net=next((one for one in ranges if one), USER_NETWORK),
+        ipv6=False,
+        hostname=host_name(domain.vmi),
+    )
