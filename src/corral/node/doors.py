@@ -18,6 +18,7 @@ from corral.node import websockets
 from corral.node.console import Consoles, Occupied
 from corral.node.freezer import Freezer
 from corral.node.hypervisor import GuestAgent, GuestError, Line
+from corral.node.lines import StreamLine
 from corral.node.machine import Machine
 from corral.node.ports import Ports
 
@@ -69,6 +70,10 @@ class Doors:
             ),
         ]
 
+    async def connect(self, machine: Machine, port: int) -> StreamLine:
+        """Open a TCP port of a machine.  Raises GuestError."""
+        return await self._ports.tcp(self._address_of(machine), port)
+
     def _machine(self, parameters: Mapping[str, str]) -> Machine:
         key = Key(parameters["namespace"], parameters["name"])
         machine = self._of_instance(key, parameters["uid"])
@@ -116,7 +121,8 @@ class Doors:
             return
         try:
             await websocket.accept(subprotocol=websockets.PLAIN)
-            await websockets.carry(websocket, line)
+            end = line.end if isinstance(line, StreamLine) else None
+            await websockets.carry(websocket, line, end=end)
         finally:
             line.close()
         await websockets.hang_up(websocket)

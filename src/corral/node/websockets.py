@@ -4,6 +4,7 @@ Binary messages carry the bytes as they are, with no frames of their own; text i
 """
 
 import asyncio
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
@@ -20,12 +21,22 @@ NORMAL = 1000
 GOING_AWAY = 1001
 
 
-async def carry(websocket: WebSocket, line: Line, until: asyncio.Event | None = None) -> None:
-    """Carry bytes both ways until either side ends, or the event is set."""
+async def carry(
+    websocket: WebSocket,
+    line: Line,
+    until: asyncio.Event | None = None,
+    *,
+    end: Callable[[], None] | None = None,
+) -> None:
+    """Carry bytes both ways until either side ends, or the event is set.
+
+    ``end`` is called when the client has said all and still listens: it sends an empty message
+    then, which KubeVirt's clients never do, and its servers do not mind.
+    """
     async with Background() as tasks:
         ends: set[asyncio.Task[Any]] = {
             tasks.start(_to_client(websocket, line), name="to client"),
-            tasks.start(_to_guest(websocket, line), name="to guest"),
+            tasks.start(_to_guest(websocket, line, end), name="to guest"),
         }
         if until is not None:
             ends.add(tasks.start(until.wait(), name="until"))
@@ -40,21 +51,30 @@ async def _to_client(websocket: WebSocket, line: Line) -> None:
         return  # the client has gone: the other direction has seen it
 
 
-async def _to_guest(websocket: WebSocket, line: Line) -> None:
+async def _to_guest(websocket: WebSocket, line: Line, end: Callable[[], None] | None) -> None:
     try:
-        while (data := await received(websocket)) is not None:
-            await line.write(data)
+        while (data := await _message(websocket)) is not None:
+            if data:
+                await line.write(data)
+            elif end is not None:
+                end()
     except OSError:
         return
 
 
 async def received(websocket: WebSocket) -> bytes | None:
-    """The next binary message; None when the client has gone."""
+    """The next binary message that is not empty; None when the client has gone."""
+    while (data := await _message(websocket)) == b"":
+        pass
+    return data
+
+
+async def _message(websocket: WebSocket) -> bytes | None:
     while True:
         message = await websocket.receive()
         if message["type"] == "websocket.disconnect":
             return None
-        if data := message.get("bytes"):
+        if (data := message.get("bytes")) is not None:
             return bytes(data)
 
 
