@@ -43,6 +43,9 @@ class Machine:
 class Loopback:
     """The network of the pods, where each is this host."""
 
+    async def connect(self, address, port):
+        return await asyncio.open_connection(address, port)
+
     async def socket(self, family, kind):
         made = socket.socket(family, kind)
         made.setblocking(False)
@@ -181,6 +184,20 @@ def test_a_guest_learns_that_its_client_has_gone(client, echo):
     with guest:
         guest.settimeout(5)
         assert guest.recv(1) == b""
+
+
+def test_a_client_that_said_all_may_still_listen(client, echo):
+    path = f"/portforward/default/vm/uid/{echo.getsockname()[1]}/tcp"
+    with client.websocket_connect(path) as forward:
+        guest, _ = echo.accept()
+        with guest:
+            guest.settimeout(5)
+            forward.send_bytes(b"question")
+            forward.send_bytes(b"")
+            assert guest.recv(100) == b"question"
+            assert guest.recv(1) == b""
+            guest.sendall(b"answer")
+            assert forward.receive_bytes() == b"answer"
 
 
 def test_a_port_that_nobody_listens_on_is_refused_before_the_upgrade(client, echo):
