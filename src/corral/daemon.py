@@ -28,11 +28,12 @@ from corral.networking import Networking, api_names
 from corral.node import record as records
 from corral.node.agent import Agent
 from corral.node.heartbeat import Capacity, measure
-from corral.node.hollow import CAPACITY, Behaviour, Hollow
+from corral.node.hollow import CAPACITY, Behaviour, Echoes, Hollow
 from corral.node.hypervisor import Hypervisor
 from corral.node.images.store import ImageStore
 from corral.node.qemu.hypervisor import Qemu
 from corral.reconcile.world import World
+from corral.server.allocation import ServiceRanges
 from corral.server.app import ApiServer
 from corral.server.asgi import App
 from corral.server.authn import ADMINISTRATOR, Authenticator
@@ -85,6 +86,7 @@ async def run(
         store,
         authenticator=Authenticator({identity.token: ADMINISTRATOR}),
         nodes=lambda name: agents[name].asgi if name in agents else None,
+        services=ServiceRanges(networks=network.service_cidrs()),
     )
     _raise_descriptor_limit()
     ended = _ended()
@@ -105,7 +107,6 @@ async def run(
                 tasks.start(_renew(settings, identity, url, tls), name="certificates")
                 hypervisors = {name: _hypervisor(settings, name) for name in names}
                 agents |= _start(settings, server, hypervisors, network, tasks)
-                network.start(agents, tasks)
                 log.info("ready", url=f"https://{url}", version=__version__, nodes=names)
                 summary = await _summary(settings, f"https://{url}", list(hypervisors.values()))
                 announce(summary | network.told())
@@ -182,10 +183,12 @@ def _start(
             hypervisor=hypervisor,
             capacity=_capacity(settings),
             boots_at_once=settings.boots,
-            network=network.machines,
+            network=Echoes() if settings.hollow else network.machines,
+            networks=network.pods,
             network_facts=network.facts,
         )
         tasks.start(agents[name].run(), name=name)
+    network.start(world, agents, tasks)
     tasks.start(world.run(), name="world")
     for controller in controllers:
         tasks.start(controller.run(), name=controller.name)

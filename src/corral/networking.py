@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from ipaddress import IPv4Network, IPv6Network
 from ssl import SSLContext
 from typing import Self
 
@@ -14,8 +15,11 @@ from corral.cluster import builtins, node_ranges
 from corral.config import Settings
 from corral.node import record as records
 from corral.node.agent import Agent
+from corral.node.hollow import HollowNetworks
 from corral.node.network.machine_network import MachineNetwork, families
 from corral.node.network.netlink import NetworkError
+from corral.node.network.plan import Site
+from corral.node.network.pod_network import PodNetworks
 from corral.node.network.rules import API_PORT
 from corral.reconcile.controller import Controller
 from corral.reconcile.world import World
@@ -39,11 +43,15 @@ def api_names(settings: Settings) -> list[str]:
 class Networking:
     """The machines' network as far as there is one, and what runs for it.
 
-    ``machines`` is that network once ``prepare`` has come back; None where there is none.
+    ``machines`` is that network once ``prepare`` has come back, ``pods`` what joins pods to it;
+    None where there is none.
     """
 
     def __init__(self, settings: Settings, wanted: MachineNetwork | None) -> None:
         self.machines: MachineNetwork | None = None
+        self.pods: PodNetworks | HollowNetworks | None = (
+            HollowNetworks() if settings.hollow else None
+        )
         self._settings = settings
         self._wanted = wanted
 
@@ -72,10 +80,29 @@ class Networking:
             return
         try:
             await self._wanted.prepare()
+            self.pods = await self._pods(self._wanted)
         except NetworkError as error:
             log.warning("no network for machines", reason=error.message, hint=error.hint)
         else:
             self.machines = self._wanted
+
+    async def _pods(self, machines: MachineNetwork) -> PodNetworks:
+        site = Site(
+            gateways=machines.gateways,
+            ranges=machines.pod_cidrs,
+            dns=tuple(each[DNS_HOST] for each in machines.service_cidrs),
+            domain=DOMAIN,
+        )
+        pods = PodNetworks(machines.namespace, site)
+        await pods.prepare()
+        return pods
+
+    def service_cidrs(self) -> tuple[IPv4Network | IPv6Network, ...]:
+        """Where services' addresses come from: a range for each IP version that machines have."""
+        cidrs = self._settings.service_cidrs
+        if self._wanted is None:
+            return cidrs[:1]
+        return tuple(each for each in cidrs if each.version in families())
 
     def facts(self) -> Mapping[str, str]:
         """What nodes say of the network."""
@@ -110,8 +137,8 @@ class Networking:
             ),
         )
 
-    def start(self, agents: Mapping[str, Agent], tasks: Background) -> None:
-        """Start what keeps the network right."""
+    def start(self, world: World, agents: Mapping[str, Agent], tasks: Background) -> None:
+        """Start what keeps the network right, and what serves machines in it."""
         if self.machines is None:
             return
 
@@ -121,3 +148,5 @@ class Networking:
 
         self.machines.on_change = tell
         tasks.start(self.machines.run(), name="network")
+        if isinstance(self.pods, PodNetworks):
+            tasks.start(self.pods.run(), name="pod networks")

@@ -32,8 +32,8 @@ from corral.store import Record, Store
 
 Network = IPv4Network | IPv6Network
 
-MOST_BITS: Final = 20
-"""Host bits of the largest range that addresses are given from, as in Kubernetes."""
+MOST_ADDRESSES: Final = 2**62
+"""Of larger ranges the first so many are given; ``range`` counts no further."""
 
 
 class Band(NamedTuple):
@@ -58,8 +58,8 @@ PORT_BAND: Final = Band(share=32, most=128)
 class ServiceRanges:
     """Where services' addresses come from, one range a family, and their ports on nodes.
 
-    The first family is the one of services that do not ask for any.  Raises ValueError for ranges
-    that are too large or of the same family.
+    The first family is the one of services that do not ask for any.  Raises ValueError for two
+    ranges of the same family, and for none.
     """
 
     networks: tuple[Network, ...] = (IPv4Network("10.96.0.0/12"),)
@@ -69,10 +69,6 @@ class ServiceRanges:
         versions = {network.version for network in self.networks}
         if not self.networks or len(versions) < len(self.networks):
             raise ValueError("services need one range of addresses for each family")
-        for network in self.networks:
-            if network.max_prefixlen - network.prefixlen > MOST_BITS:
-                least = network.max_prefixlen - MOST_BITS
-                raise ValueError(f"the service range {network} is too large: /{least} at most")
 
     @property
     def families(self) -> tuple[str, ...]:
@@ -85,8 +81,8 @@ class ServiceRanges:
 def usable(network: Network) -> range:
     """The numbers of addresses that services may have: not the network's, nor IPv4's broadcast."""
     first = int(network.network_address)
-    last = int(network.broadcast_address)
-    return range(first + 1, last if network.version == 4 else last + 1)
+    size = min(network.num_addresses, MOST_ADDRESSES)
+    return range(first + 1, first + size - (1 if network.version == 4 else 0))
 
 
 def pick(numbers: range, taken: Container[int], band: int, dice: random.Random) -> int | None:
