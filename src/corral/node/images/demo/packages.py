@@ -24,9 +24,10 @@ if TYPE_CHECKING:
 
 KERNEL = "linux-image-686"  # an empty package that depends on the current kernel
 NAMES = (
-    "busybox-static", "dhcpcd-base", "dropbear-bin", "isolinux", "libc6", "libcrypt1", "libglib2.0-0", "libgmp10",
-    "libnuma1", "libpcre2-8-0", "libtomcrypt1", "libtommath1", "libudev1", "liburing2",
-    "openssh-client", "openssh-sftp-server", "qemu-guest-agent", "syslinux-common", "zlib1g",
+    "busybox-static", "dhcpcd-base", "dropbear-bin", "isolinux", "libc6", "libcrypt1",
+    "libglib2.0-0", "libgmp10", "libnuma1", "libpcre2-8-0", "libtomcrypt1", "libtommath1",
+    "libudev1", "liburing2", "openssh-client", "openssh-sftp-server", "qemu-guest-agent",
+    "syslinux-common", "zlib1g",
 )  # fmt: skip
 APT_SECONDS = 600
 _INDEX = "packages.json"

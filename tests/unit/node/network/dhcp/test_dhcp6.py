@@ -1,0 +1,166 @@
+"""Requests of real and of hostile DHCPv6 clients, and the answers; numbers are RFC 8415's."""
+
+import struct
+from dataclasses import replace
+from ipaddress import IPv6Address
+
+import pytest
+from dnslib import DNSBuffer
+from hypothesis import given, strategies as st
+from tests.unit.node.network.dhcp.packets import LEASE6, RECORDED, ROUTER, SEARCH, damaged
+
+from corral.node.network.dhcp import dhcp6
+
+ADVERTISE, REPLY = 2, 7
+SOLICIT, REQUEST, CONFIRM, RENEW, REBIND, DECLINE, INFORMATION = 1, 3, 4, 5, 6, 9, 11
+CLIENT, SERVER, IA_NA, ADDRESS, STATUS, RAPID = 1, 2, 3, 5, 13, 14
+REQUESTS = [name for name in RECORDED if "v6" in name]
+DUID = b"\0\3\0\1" + ROUTER
+OURS = LEASE6.address.ip.packed
+FOREIGN = IPv6Address("2001:db8::1").packed
+
+
+def options(data: bytes) -> dict[int, list[bytes]]:
+    found: dict[int, list[bytes]] = {}
+    while data:
+        number, size = struct.unpack_from(">HH", data)
+        assert len(data) >= 4 + size
+        found.setdefault(number, []).append(data[4 : 4 + size])
+        data = data[4 + size :]
+    return found
+
+
+def option(number: int, value: bytes = b"") -> bytes:
+    return struct.pack(">HH", number, len(value)) + value
+
+
+def wants(number: bytes, *addresses: bytes) -> bytes:
+    inside = b"".join(option(ADDRESS, address + bytes(8)) for address in addresses)
+    return option(IA_NA, number + bytes(8) + inside)
+
+
+def ask(kind: int, *more: bytes, client: bytes = b"client") -> bytes:
+    return bytes([kind]) + b"abc" + (option(CLIENT, client) if client else b"") + b"".join(more)
+
+
+def answer(request: bytes, lease=LEASE6) -> tuple[int, dict[int, list[bytes]]]:
+    reply = dhcp6.answer(request, lease, ROUTER)
+    assert reply is not None
+    assert reply[1:4] == request[1:4], "the transaction"
+    return reply[0], options(reply[4:])
+
+
+def addresses(told: dict[int, list[bytes]]) -> list[tuple[bytes, dict[bytes, int]]]:
+    """Of each association its number, and the addresses in it with their valid lifetimes."""
+    found = []
+    for association in told.get(IA_NA, []):
+        inside = options(association[12:])
+        given_ = {value[:16]: int.from_bytes(value[20:24], "big") for value in inside.get(5, [])}
+        found.append((association[:4], given_))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("dhclient v6 SOLICIT", ADVERTISE),
+        ("dhclient v6 REQUEST", REPLY),
+        ("dhcpcd v6 SOLICIT rapid", REPLY),
+        ("dhcpcd v6 RENEW", REPLY),
+    ],
+)
+def test_real_clients_get_their_address(name, kind):
+    said, told = answer(RECORDED[name])
+    assert said == kind
+    assert told[SERVER] == [DUID]
+    assert told[CLIENT] == options(RECORDED[name][4:])[CLIENT]
+    assert addresses(told) == [(b"\0\0\0\x09", {OURS: 0xFFFFFFFF})]
+    assert told[23] == [LEASE6.dns[0].packed]
+    buffer = DNSBuffer(told[24][0])
+    assert [str(buffer.decode_name()) for _ in SEARCH] == [f"{name}." for name in SEARCH]
+    assert (RAPID in told) == ("rapid" in name)
+
+
+def test_real_clients_are_told_that_their_address_still_holds():
+    said, told = answer(RECORDED["dhclient v6 CONFIRM"])
+    assert (said, told[STATUS]) == (REPLY, [b"\0\0"])
+
+
+@pytest.mark.parametrize("name", ["dhclient v6 RELEASE", "dhcpcd v6 RELEASE"])
+def test_a_release_is_acknowledged(name):
+    said, told = answer(RECORDED[name])
+    assert (said, told[STATUS]) == (REPLY, [b"\0\0"])
+    assert IA_NA not in told
+
+
+def test_who_asks_for_names_gets_no_address():
+    said, told = answer(RECORDED["dhclient v6 INFORMATION-REQUEST"])
+    assert said == REPLY
+    assert set(told) == {CLIENT, SERVER, 23, 24}
+    assert set(answer(ask(INFORMATION, client=b""))[1]) == {SERVER, 23, 24}
+    assert set(answer(ask(INFORMATION), replace(LEASE6, dns=(), search=()))[1]) == {CLIENT, SERVER}
+
+
+def test_an_address_of_elsewhere_is_taken_away():
+    for request in (
+        ask(REBIND, wants(b"one1", FOREIGN)),
+        ask(RENEW, option(SERVER, DUID), wants(b"one1", FOREIGN)),
+    ):
+        assert addresses(answer(request)[1]) == [(b"one1", {OURS: 0xFFFFFFFF, FOREIGN: 0})]
+
+
+def test_there_is_one_address_for_all_associations():
+    said, told = answer(ask(SOLICIT, wants(b"one1"), wants(b"two2", OURS)))
+    assert said == ADVERTISE
+    assert addresses(told) == [(b"one1", {OURS: 0xFFFFFFFF}), (b"two2", {OURS: 0})]
+    assert options(told[IA_NA][1][12:])[STATUS] == [b"\0\2"]
+
+
+def test_an_address_of_elsewhere_is_not_on_this_link():
+    assert answer(ask(CONFIRM, wants(b"one1", FOREIGN)))[1][STATUS] == [b"\0\4"]
+    assert dhcp6.answer(ask(CONFIRM, wants(b"one1")), LEASE6, ROUTER) is None
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        ask(SOLICIT, wants(b"one1"), client=b""),
+        ask(SOLICIT, wants(b"one1"), client=b"x" * 131),
+        ask(SOLICIT, wants(b"one1"), option(SERVER, DUID)),
+        ask(REQUEST, wants(b"one1")),
+        ask(REQUEST, wants(b"one1"), option(SERVER, b"another")),
+        ask(DECLINE, wants(b"one1", OURS), option(SERVER, b"another")),
+        ask(INFORMATION, wants(b"one1")),
+        ask(INFORMATION, option(SERVER, b"another")),
+        ask(12, wants(b"one1")),
+        ask(ADVERTISE, option(SERVER, DUID)),
+        b"\1ab",
+    ],
+    ids=[
+        "nameless", "long name", "solicit names a server", "no server", "other server",
+        "declined elsewhere", "information for an address", "information of another",
+        "relayed", "another server's", "cut off",
+    ],
+)  # fmt: skip
+def test_what_is_not_for_this_server_is_not_answered(request_):
+    assert dhcp6.answer(request_, LEASE6, ROUTER) is None
+
+
+@given(st.binary(max_size=400))
+def test_no_bytes_make_it_raise(data):
+    dhcp6.answer(data, LEASE6, ROUTER)
+
+
+@given(damaged(*REQUESTS))
+def test_damaged_requests_are_answered_well_or_not_at_all(request_):
+    if reply := dhcp6.answer(request_, LEASE6, ROUTER):
+        assert reply[0] in {ADVERTISE, REPLY}
+        assert options(reply[4:])[SERVER] == [DUID]
+        assert len(reply) < 1400
+
+
+def test_a_crowd_of_associations_gets_a_short_answer():
+    crowd = b"".join(wants(bytes([0, 0, 0, n]), *[FOREIGN] * 20) for n in range(3))
+    reply = dhcp6.answer(ask(SOLICIT, crowd * 10), LEASE6, ROUTER)
+    assert reply is not None
+    assert len(reply) < 4000
