@@ -8,7 +8,15 @@ from urllib.parse import quote
 
 import pytest
 from tests.conformance.api import JSON_PATCH, MERGE, STRATEGIC, until
-from tests.conformance.manifests import config_map, core, machine, machines, replica_set, sets
+from tests.conformance.manifests import (
+    config_map,
+    core,
+    machine,
+    machines,
+    path as path_to,
+    replica_set,
+    sets,
+)
 
 pytestmark = [pytest.mark.conformance, pytest.mark.timeout(120)]
 
@@ -26,6 +34,53 @@ POD = {
         "tolerations": [{"key": "a", "operator": "Exists"}],
     },
 }  # fmt: skip
+SERVICE = {
+    "apiVersion": "v1",
+    "kind": "Service",
+    "metadata": {"name": "x"},
+    "spec": {
+        "type": "LoadBalancer", "externalTrafficPolicy": "Local", "healthCheckNodePort": 31999,
+        "clusterIP": "10.96.0.77", "clusterIPs": ["10.96.0.77"], "ipFamilies": ["IPv4"],
+        "ipFamilyPolicy": "SingleStack", "selector": {"a": "b"}, "externalIPs": ["192.0.2.1"],
+        "sessionAffinity": "ClientIP", "loadBalancerSourceRanges": ["10.0.0.0/8"],
+        "sessionAffinityConfig": {"clientIP": {"timeoutSeconds": 5}},
+        "ports": [{"name": "a", "port": 80, "targetPort": "web", "protocol": "TCP"}],
+    },
+}  # fmt: skip
+SLICE = {
+    "apiVersion": "discovery.k8s.io/v1",
+    "kind": "EndpointSlice",
+    "metadata": {"name": "x", "labels": {"kubernetes.io/service-name": "x"}},
+    "addressType": "IPv4",
+    "endpoints": [
+        {"addresses": ["10.0.0.1"], "conditions": {"ready": True}, "hostname": "a", "nodeName": "n"}
+    ],
+    "ports": [{"name": "a", "port": 80, "protocol": "TCP"}],
+}
+ENDPOINTS = {
+    "apiVersion": "v1",
+    "kind": "Endpoints",
+    "metadata": {"name": "x"},
+    "subsets": [{"addresses": [{"ip": "10.0.0.1", "hostname": "a"}], "ports": [{"port": 80}]}],
+}
+POLICY = {
+    "apiVersion": "networking.k8s.io/v1",
+    "kind": "NetworkPolicy",
+    "metadata": {"name": "x"},
+    "spec": {
+        "podSelector": {"matchLabels": {"a": "b"}},
+        "ingress": [
+            {
+                "from": [{"ipBlock": {"cidr": "10.0.0.0/8", "except": ["10.1.0.0/16"]}}],
+                "ports": [{"port": 80, "endPort": 90, "protocol": "TCP"}],
+            }
+        ],
+        "egress": [
+            {"to": [{"podSelector": {"matchExpressions": [{"key": "a", "operator": "Exists"}]}}]}
+        ],
+        "policyTypes": ["Ingress", "Egress"],
+    },
+}
 ODD: tuple[Any, ...] = (
     None, True, False, 0, -1, 1.5, 1e308, 2**31, 2**63, 2**64, 10**30, "", "x", "-", "\0", "\ud83d",
     "é" * 3, "a" * 300, "../..", "{}", "1Gi", "-1Gi", "1e9999", "9" * 400, "2026-13-45T99:99:99Z",
@@ -79,13 +134,19 @@ def full_machine() -> dict:
     return document
 
 
-@pytest.mark.parametrize("kind", ["machine", "set", "pod", "config map"])
+@pytest.mark.parametrize(
+    "kind", ["machine", "set", "pod", "config map", "service", "endpoints", "slice", "policy"]
+)
 def test_no_value_in_any_place_breaks_the_server(api, namespace, kind):
     path, document = {
         "machine": (machines(namespace), full_machine()),
         "set": (sets(namespace), replica_set("x", 0)),
         "pod": (core("pods", namespace), POD),
         "config map": (core("configmaps", namespace), config_map("x", a="b")),
+        "service": (core("services", namespace), SERVICE),
+        "endpoints": (core("endpoints", namespace), ENDPOINTS),
+        "slice": (path_to("/apis/discovery.k8s.io/v1", "endpointslices", namespace), SLICE),
+        "policy": (path_to("/apis/networking.k8s.io/v1", "networkpolicies", namespace), POLICY),
     }[kind]
     dice = random.Random(kind)
     for place in places(document):
@@ -151,16 +212,17 @@ def test_no_patch_breaks_the_server(api, namespace, media):
             understood(api.send_patch(path, [step], media, dryRun="All"), step)
 
 
-@pytest.mark.parametrize("kind", ["node", "pod", "namespace"])
+@pytest.mark.parametrize("kind", ["node", "pod", "namespace", "service"])
 def test_no_strategic_patch_breaks_the_server(api, namespace, kind):
     node = api.items(core("nodes"))[0]
     path, document = {
         "node": (core("nodes", name=node["metadata"]["name"]), node),
         "pod": (core("pods", namespace, "x"), POD),
         "namespace": (core("namespaces", name=namespace), {"spec": {"finalizers": ["a"]}}),
+        "service": (core("services", namespace, "x"), SERVICE),
     }[kind]
-    if kind == "pod":
-        api.create(core("pods", namespace), POD)
+    if kind in ("pod", "service"):
+        api.create(core(f"{kind}s", namespace), document)
     dice = random.Random(kind)
     chosen = [place for place in places(document) if place[0] in ("metadata", "spec", "status")]
     for place in dice.sample(chosen, min(len(chosen), 60)):

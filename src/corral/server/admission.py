@@ -4,7 +4,8 @@ Create, update and patch differ in where the document comes from; from then on t
 steps.  Nothing here touches the store but to ask for the namespace.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from corral.api.errors import BadRequest, Cause, Details, Forbidden, NotFound
 from corral.api.kind import Kind, at
@@ -18,6 +19,15 @@ from corral.store import Store
 Allocate = Callable[[Document, Document | None], None]
 """Gives a document that has its defaults what only the server has to give; the second argument is
 what it was before.  Raises Invalid, and InternalError where nothing is left."""
+
+_EMPTY: Mapping[str, Any] = {
+    "labels": {},
+    "annotations": {},
+    "ownerReferences": [],
+    "finalizers": [],
+    "managedFields": [],
+}
+"""Metadata that says nothing: it is left out."""
 
 
 def incoming(call: Call, document: Document) -> Document:
@@ -45,7 +55,7 @@ def incoming(call: Call, document: Document) -> Document:
     document["apiVersion"] = stored_api_version(kind)
     document["kind"] = kind.name
     metadata = document["metadata"] = document.get("metadata") or {}
-    for name in [name for name, value in metadata.items() if value is None]:
+    for name in [name for name in metadata if metadata[name] in (None, _EMPTY.get(name))]:
         del metadata[name]
     namespace = metadata.get("namespace") or call.namespace
     if namespace != call.namespace:
