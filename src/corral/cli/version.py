@@ -1,19 +1,33 @@
 """``corral version``."""
 
+import asyncio
 import platform
 import subprocess
 
 import click
+import msgspec
 
 from corral import __version__
+from corral.cli import options
+from corral.cli.problem import Problem
+from corral.cli.session import Session, session_of
+from corral.config import Layout
+
+SERVER = "/apis/subresources.kubevirt.io/v1/version"
 
 
-@click.command(epilog="\b\nExample:\n  corral version")
-def version() -> None:
-    """Print the versions of corral and of what it stands on."""
+@click.command(
+    cls=options.Command, epilog="\b\nExample:\n  corral version\n  corral version --client"
+)
+@options.data_directory
+@click.option("-c", "--client", is_flag=True, help="Do not ask the server.")
+def version(*, layout: Layout, client: bool) -> None:
+    """Print the versions of corral, of what it stands on, and of the server."""
     click.echo(f"corral  {__version__}")
     click.echo(f"python  {platform.python_version()}")
     click.echo(f"qemu    {_qemu()}")
+    if not client:
+        click.echo(f"server  {_server(layout)}")
 
 
 def _qemu() -> str:
@@ -27,3 +41,20 @@ def _qemu() -> str:
     except (subprocess.SubprocessError, OSError) as error:
         return f"does not run: {error}"
     return said.split("version", 1)[-1].split()[0]
+
+
+def _server(layout: Layout) -> str:
+    try:
+        session = session_of(layout)
+        with session.told():
+            said = asyncio.run(_ask(session))
+    except Problem as problem:
+        return f"unknown: {problem}"
+    ours = said.endswith(f"+corral-{__version__}")
+    return said if ours else f"{said}, which is not the version of this command"
+
+
+async def _ask(session: Session) -> str:
+    async with session.client() as client:
+        known = msgspec.json.decode(await client.ask("GET", SERVER), type=dict[str, str])
+    return known.get("gitVersion", "unknown")
