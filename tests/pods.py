@@ -2,11 +2,13 @@
 
 import asyncio
 import os
+import signal
 import socket
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
 from ipaddress import ip_address, ip_interface, ip_network
 from pathlib import Path
 
+from corral.node import process
 from corral.node.network import holder, netlink
 from corral.node.network.namespaces import Namespace
 
@@ -17,9 +19,15 @@ PATIENCE_SECONDS = 5.0
 
 
 def obtain_rights(directory: Path) -> None:
-    """Enter a user namespace, where we are not root; before there are threads."""
+    """Enter a user namespace, where we are not root; before there are threads.
+
+    Who is in it may have networks; whose process holds it need not live on.
+    """
     if os.geteuid() != 0:
         holder.join(directory)
+        identity = process.find(directory)
+        assert identity is not None
+        os.kill(identity.pid, signal.SIGKILL)
 
 
 class Pod:
@@ -60,16 +68,24 @@ class Pod:
 
     async def serve(self, port: int = 8080) -> None:
         """Answer each TCP client with the pod's name and the client's address, then echo."""
+        name = self.name
 
-        async def answer(reader, writer):
-            host = writer.get_extra_info("peername")[0]
-            writer.write(f"{self.name} {host}\n".encode())
-            while line := await reader.readline():
-                writer.write(line)
+        stack = self._scene.stack
+
+        class Answer(asyncio.Protocol):
+            def connection_made(self, transport):
+                self.transport = transport
+                stack.callback(transport.abort)
+                host = transport.get_extra_info("peername")[0].removeprefix("::ffff:")
+                transport.write(f"{name} {host}\n".encode())
+
+            def data_received(self, data):
+                self.transport.write(data)
 
         listener = self.namespace.run(_listener, port)
-        server = await asyncio.start_server(answer, sock=listener)
-        self._scene.stack.push_async_callback(_close, server)
+        loop = asyncio.get_running_loop()
+        server = await loop.create_server(Answer, sock=listener)
+        self._scene.stack.callback(server.close)
 
     async def serve_datagrams(self, port: int = 8080) -> None:
         """Answer each UDP datagram with the pod's name."""
@@ -210,8 +226,3 @@ def _datagrams(port: int) -> socket.socket:
     sock = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
     sock.bind(("::", port))
     return sock
-
-
-async def _close(server: asyncio.Server) -> None:
-    server.close()
-    server.close_clients() if hasattr(server, "close_clients") else None

@@ -81,7 +81,8 @@ def host_port(spec: ServiceSpec, port: ServicePort) -> int:
     """
     if spec.type not in ("NodePort", "LoadBalancer"):
         return 0
-    return port.nodePort or (port.port if spec.type == "LoadBalancer" else 0)
+    is_ours = spec.type == "LoadBalancer" and not spec.loadBalancerClass
+    return port.nodePort or (port.port if is_ours else 0)
 
 
 class _Maker:
