@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from ipaddress import IPv4Network, IPv6Network
+from ipaddress import IPv4Network, IPv6Network, ip_address
 from ssl import SSLContext
 from typing import Self
 
@@ -15,12 +15,15 @@ from corral.cluster import builtins, node_ranges
 from corral.config import Settings
 from corral.node import record as records
 from corral.node.agent import Agent
+from corral.node.heartbeat import host_address
 from corral.node.hollow import HollowNetworks
 from corral.node.network.machine_network import MachineNetwork, families
 from corral.node.network.netlink import NetworkError
 from corral.node.network.plan import Site
 from corral.node.network.pod_network import PodNetworks
 from corral.node.network.rules import API_PORT
+from corral.node.proxy.host_ports import HostPorts
+from corral.node.proxy.proxy import Proxy
 from corral.reconcile.controller import Controller
 from corral.reconcile.world import World
 from corral.server.serve import listening_on
@@ -150,3 +153,7 @@ class Networking:
         tasks.start(self.machines.run(), name="network")
         if isinstance(self.pods, PodNetworks):
             tasks.start(self.pods.run(), name="pod networks")
+        proxy = Proxy(world, self.machines, nodes=agents, addresses=[ip_address(host_address())])
+        tasks.start(proxy.run(), name="proxy")
+        ports = HostPorts(world, self.machines.inbound, self._settings.service_address)
+        tasks.start(ports.run(), name="host ports")

@@ -180,6 +180,7 @@ def _chains(surroundings: Surroundings) -> Mapping[str, Sequence[str]]:
     dispatch += [
         f"{_family(each)} daddr {each} {port} @nodeports{each.version}"
         for each in surroundings.nodes
+        if not each.is_loopback
     ]
     dispatch += [
         # What no Service has is not sent to the outside.
