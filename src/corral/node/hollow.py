@@ -7,6 +7,7 @@ in its machine's directory, so it outlives the manager as a real one does.
 
 import asyncio
 import random
+import socket
 import struct
 import time
 import zlib
@@ -297,6 +298,39 @@ class HollowAgent:
         """``false`` fails, as it does everywhere."""
         output = " ".join(command).encode() + b"\n" + typed
         return Finished(exit_code=int(command[0] == "false"), output=output)
+
+
+class Echoes:
+    """The way to hollow machines: every port of theirs echoes what it is sent."""
+
+    async def connect(
+        self,
+        address: str,  # noqa: ARG002
+        port: int,  # noqa: ARG002
+    ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        ours, theirs = socket.socketpair()
+        await asyncio.get_running_loop().create_connection(_Echo, sock=theirs)
+        return await asyncio.open_connection(sock=ours)
+
+    async def socket(self, family: int, kind: int) -> socket.socket:
+        raise OSError(f"hollow machines take no datagrams: {family}, {kind}")
+
+
+class _Echo(asyncio.Protocol):
+    """The guest's side of a connection."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        self._transport.write(data)
+
+    def pause_writing(self) -> None:
+        self._transport.pause_reading()
+
+    def resume_writing(self) -> None:
+        self._transport.resume_reading()
 
 
 def _picture() -> bytes:

@@ -6,18 +6,22 @@ Paths are a kubelet's where it has them; the API server has authorised who comes
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
 from datetime import UTC, datetime
+from functools import partial
 
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
-from starlette.routing import Route
+from starlette.routing import Route, WebSocketRoute
+from starlette.websockets import WebSocket
 
 from corral.api.errors import ApiError, BadRequest, NotFound
 from corral.api.kinds.machine import COMPUTE
 from corral.api.object import Key
+from corral.node import commands, websockets
 from corral.node.doors import Doors
 from corral.node.logs import Logs, grown, tail
 from corral.node.machine import Machine
+from corral.node.portforward import PROTOCOL, PortForward
 
 
 class Kubelet:
@@ -35,6 +39,8 @@ class Kubelet:
         self.asgi = Starlette(
             routes=[
                 Route("/containerLogs/{namespace}/{pod}/{container}", self._container_logs),
+                WebSocketRoute("/exec/{namespace}/{pod}/{container}", self._exec),
+                WebSocketRoute("/portForward/{namespace}/{pod}", self._port_forward),
                 *doors.routes(),
             ],
             exception_handlers={ApiError: _refuse},
@@ -44,12 +50,38 @@ class Kubelet:
         """Keep what was promised to clients, until cancelled."""
         await self._doors.freezer.run()
 
-    async def _container_logs(self, request: Request) -> Response:
-        key = Key(request.path_params["namespace"], request.path_params["pod"])
-        container = request.path_params["container"]
+    def _machine(self, parameters: Mapping[str, str]) -> tuple[Key, Machine]:
+        key = Key(parameters["namespace"], parameters["pod"])
         machine = self._of_pod(key)
         if machine is None:
             raise NotFound(f'the machine of pod "{key.name}" is not on this node')
+        return key, machine
+
+    async def _exec(self, websocket: WebSocket) -> None:
+        try:
+            _, machine = self._machine(websocket.path_params)
+        except NotFound as error:
+            await websockets.deny(websocket, error)
+        else:
+            await commands.execute(websocket, machine)
+
+    async def _port_forward(self, websocket: WebSocket) -> None:
+        try:
+            key, machine = self._machine(websocket.path_params)
+        except NotFound as error:
+            await websockets.deny(websocket, error)
+            return
+        if PROTOCOL not in (websocket.scope.get("subprotocols") or []):
+            refusal = f"unable to upgrade: only {PROTOCOL} is spoken, as kubectl does since 1.31"
+            await websockets.deny(websocket, BadRequest(refusal))
+            return
+        whom = f"pod {key.name}, uid {machine.record.pod_uid}"
+        connect = partial(self._doors.connect, machine)
+        await PortForward(websocket, connect, whom).serve()
+
+    async def _container_logs(self, request: Request) -> Response:
+        key, machine = self._machine(request.path_params)
+        container = request.path_params["container"]
         if container != COMPUTE:
             return PlainTextResponse("")  # the others have nothing to say
         wish = _Wish(request.query_params)

@@ -7,7 +7,6 @@ network, where nothing reaches them.
 import asyncio
 import os
 import socket
-from ipaddress import ip_address
 from typing import Protocol
 
 from corral.node.hypervisor import GuestError, Line
@@ -19,8 +18,13 @@ CONNECT_SECONDS = 10.0
 class Network(Protocol):
     """What is needed of the network of the pods."""
 
+    async def connect(
+        self, address: str, port: int
+    ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """A connection.  Raises OSError."""
+
     async def socket(self, family: int, kind: int) -> socket.socket:
-        """A socket that does not block, in the namespace of the network."""
+        """A socket that does not block, in the namespace of the network.  Raises OSError."""
 
 
 class Ports:
@@ -29,38 +33,35 @@ class Ports:
     def __init__(self, network: Network | None) -> None:
         self._network = network
 
-    async def tcp(self, address: str, port: int, *, seconds: float = CONNECT_SECONDS) -> StreamLine:
+    async def tcp(self, address: str, port: int) -> StreamLine:
         """A connection.  Raises GuestError, in Go's words for a failed dial, as KubeVirt's are."""
-        connected = await self._socket(address, socket.SOCK_STREAM)
+        network = self._reach(address)
         try:
-            async with asyncio.timeout(seconds):
-                loop = asyncio.get_running_loop()
-                await loop.sock_connect(connected, (address, port))
-            reader, writer = await asyncio.open_connection(sock=connected)
-        except BaseException as error:
-            connected.close()
-            if isinstance(error, TimeoutError):
-                raise GuestError(_failed("tcp", address, port, "i/o timeout")) from error
-            if isinstance(error, OSError):
-                raise GuestError(_failed("tcp", address, port, _reason(error))) from error
-            raise
-        return StreamLine(reader, writer)
+            async with asyncio.timeout(CONNECT_SECONDS):
+                return StreamLine(*await network.connect(address, port))
+        except OSError as error:
+            raise GuestError(_failed("tcp", address, port, error)) from error
 
     async def udp(self, address: str, port: int) -> DatagramLine:
         """Datagrams to and from a port.  Raises GuestError."""
-        connected = await self._socket(address, socket.SOCK_DGRAM)
+        network = self._reach(address)
+        family = socket.AF_INET6 if ":" in address else socket.AF_INET
         try:
-            connected.connect((address, port))
+            connected = await network.socket(family, socket.SOCK_DGRAM)
+            try:
+                connected.connect((address, port))
+            except BaseException:
+                connected.close()
+                raise
         except OSError as error:
-            connected.close()
-            raise GuestError(_failed("udp", address, port, _reason(error))) from error
+            raise GuestError(_failed("udp", address, port, error)) from error
         return DatagramLine(connected)
 
     async def open(self, address: str, port: int, protocol: str) -> Line:
         """By ``tcp`` or ``udp``.  Raises GuestError."""
         return await (self.udp if protocol == "udp" else self.tcp)(address, port)
 
-    async def _socket(self, address: str, kind: int) -> socket.socket:
+    def _reach(self, address: str) -> Network:
         if self._network is None:
             raise GuestError(
                 "the machine is behind QEMU's user network, where nothing reaches it; "
@@ -68,17 +69,12 @@ class Ports:
             )
         if not address:
             raise GuestError("the machine has no address yet")
-        family = socket.AF_INET6 if ip_address(address).version == 6 else socket.AF_INET
-        try:
-            return await self._network.socket(family, kind)
-        except OSError as error:
-            raise GuestError(f"the network of the machines cannot be entered: {error}") from error
+        return self._network
 
 
-def _failed(protocol: str, address: str, port: int, reason: str) -> str:
+def _failed(protocol: str, address: str, port: int, error: OSError) -> str:
     host = f"[{address}]" if ":" in address else address
+    if isinstance(error, TimeoutError):
+        return f"dial {protocol} {host}:{port}: i/o timeout"
+    reason = (os.strerror(error.errno) if error.errno else str(error)).lower()
     return f"dial {protocol} {host}:{port}: connect: {reason}"
-
-
-def _reason(error: OSError) -> str:
-    return (os.strerror(error.errno) if error.errno else str(error)).lower()

@@ -73,6 +73,17 @@ SUBRESOURCES = (
         verbs=("create",),
     ),
     Subresource(group="", version="v1", plural="pods", name="log", responds=("", "v1", "Pod")),
+    *(
+        Subresource(
+            group="",
+            version="v1",
+            plural="pods",
+            name=name,
+            responds=("", "v1", f"Pod{options}Options"),
+            verbs=("create", "get"),
+        )
+        for name, options in (("exec", "Exec"), ("portforward", "PortForward"))
+    ),
     *(each for version in machines.VERSIONS for each in _of_machines(version)),
 )
 

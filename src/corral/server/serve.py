@@ -16,7 +16,10 @@ from typing import Any
 from starlette.types import ASGIApp
 from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from uvicorn.server import ServerState
+from websockets.datastructures import Headers
+from websockets.server import ServerProtocol
 
 REQUEST_SECONDS = 30.0
 """How long a client may take to send a request, so that slow ones do not hold connections."""
@@ -98,6 +101,25 @@ class _Protocol(HttpToolsProtocol):
         self.transport.close()
 
 
+class _Handshake(ServerProtocol):
+    """A websocket's handshake that leaves the choice of a subprotocol to the app.
+
+    The library refuses names that RFC 6455 does not allow, but Kubernetes has such:
+    ``SPDY/3.1+portforward.k8s.io``.
+    """
+
+    def process_subprotocol(self, headers: Headers) -> None:  # noqa: ARG002
+        return None
+
+
+class _WebSocket(WebSocketsSansIOProtocol):
+    """uvicorn's websockets with that handshake."""
+
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        super().__init__(*arguments, **named)
+        self.conn = _Handshake(max_size=self.config.ws_max_size, logger=self.logger)
+
+
 def tls_context(certificate: Path, key: Path) -> ssl.SSLContext:
     """TLS as the server speaks it.  Raises ServeError for files that cannot be used."""
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
@@ -152,8 +174,7 @@ async def _start(
         interface="asgi3",
         lifespan="off",
         http=_Protocol,
-        ws="websockets-sansio",
-        ws_per_message_deflate=False,
+        ws=_WebSocket,
         ws_max_size=1 << 20,
         log_config=None,
         access_log=False,

@@ -11,6 +11,7 @@ from starlette.types import ASGIApp
 
 from corral.api.errors import BadRequest, MethodNotAllowed, Unavailable
 from corral.api.kind import Kind, at
+from corral.api.kinds.machine import COMPUTE
 from corral.api.object import Document
 from corral.api.wire import Response
 from corral.server import identity, machines
@@ -77,8 +78,44 @@ def _container(call: Call, pod: Document) -> str:
     return asked or (names[0] if names else "")
 
 
+def _exec(call: Call, pod: Document) -> tuple[str, str]:
+    container = _container(call, pod)
+    if container != COMPUTE:
+        raise BadRequest(
+            f"container {container} only brings a disk; commands are run in {COMPUTE}, by the "
+            "guest's agent"
+        )
+    if not call.query.get("command"):
+        raise BadRequest("you must specify at least one command for the container")
+    return _stream(call, pod), f"/exec/{call.namespace}/{call.name}/{container}"
+
+
+def _port_forward(call: Call, pod: Document) -> tuple[str, str]:
+    return _stream(call, pod), f"/portForward/{call.namespace}/{call.name}"
+
+
+def _stream(call: Call, pod: Document) -> str:
+    """The node of a pod that is to be streamed to; refuses one that does not run.
+
+    Clients that get no websocket ask again for SPDY, by POST, and show what they are told then: so
+    refusals come first.
+    """
+    node, phase = at(pod, "spec", "nodeName"), at(pod, "status", "phase")
+    if not node or phase != "Running":
+        raise BadRequest(
+            f"unable to {call.subresource}: pod {call.name} is not running. "
+            f"Current status={phase or 'Pending'}"
+        )
+    if call.request.headers.get("upgrade", "").lower() != "websocket":
+        raise BadRequest(
+            f"{call.subresource} is a websocket, which this request does not ask for: kubectl does "
+            "since version 1.31"
+        )
+    return str(node)
+
+
 def _no_way_in(call: Call, pod: Document) -> tuple[str, str]:
-    """The pod of a machine has no containers, and its guest is not reached through the API yet."""
+    """There is no container to attach to: what a machine prints and reads is its console."""
     owners: list[Document] = at(pod, "metadata", "ownerReferences") or []
     owner = owners[0]["name"] if owners else "NAME"
     raise BadRequest(
@@ -89,7 +126,7 @@ def _no_way_in(call: Call, pod: Document) -> tuple[str, str]:
 
 _OF_PODS: Mapping[str, Callable[[Call, Document], tuple[str, str]]] = {
     "log": _log,
-    "exec": _no_way_in,
+    "exec": _exec,
     "attach": _no_way_in,
-    "portforward": _no_way_in,
+    "portforward": _port_forward,
 }

@@ -1,0 +1,108 @@
+"""Ports of a machine's pod, and commands in it, with every kubectl that there is."""
+
+import contextlib
+import re
+import socket
+import subprocess
+from collections.abc import Iterator
+
+import pytest
+from tests.conformance.api import until
+from tests.conformance.manifests import core, machine, machines
+
+pytestmark = [pytest.mark.conformance, pytest.mark.timeout(60)]
+
+
+@pytest.fixture
+def pod(api, namespace) -> str:
+    """The pod of a machine that runs, and whose agent has answered."""
+    api.create(machines(namespace), machine("one"))
+    path = machines(namespace, "one")
+
+    def connected() -> bool:
+        conditions = api.get_document(path)["status"].get("conditions", [])
+        return any(one["type"] == "AgentConnected" for one in conditions)
+
+    until("its agent is connected", connected)
+    (pod,) = api.items(core("pods", namespace))
+    return pod["metadata"]["name"]
+
+
+def kubectl(shell, *arguments, typed=None):
+    command = ["kubectl", *arguments]
+    return subprocess.run(
+        command, env=shell, input=typed, capture_output=True, text=True, timeout=30, check=False
+    )
+
+
+@contextlib.contextmanager
+def forwarded(shell, target: str, port: int) -> Iterator[int]:
+    """The local port at which kubectl forwards a port."""
+    command = ["kubectl", "port-forward", target, f":{port}", "--address", "127.0.0.1"]
+    process = subprocess.Popen(
+        command, env=shell, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        said = process.stdout.readline()
+        found = re.search(r"127\.0\.0\.1:(\d+)", said)
+        assert found, said + process.stderr.read()
+        yield int(found[1])
+    finally:
+        process.terminate()
+        process.communicate()
+
+
+def echoed(port: int, content: bytes) -> bytes:
+    """What comes back of what is sent, to the end; hollow machines echo."""
+    with socket.create_connection(("127.0.0.1", port), timeout=10) as connection:
+        connection.sendall(content)
+        connection.shutdown(socket.SHUT_WR)
+        return b"".join(iter(lambda: connection.recv(65536), b""))
+
+
+def test_a_port_is_forwarded_for_many_connections(shell, pod):
+    with forwarded(shell, f"pod/{pod}", 80) as port:
+        for number in range(5):
+            assert echoed(port, b"%d" % number) == b"%d" % number
+        large = bytes(range(256)) * 8192
+        assert echoed(port, large) == large
+
+
+def test_several_connections_are_open_at_once(shell, pod):
+    with forwarded(shell, f"pod/{pod}", 80) as port, contextlib.ExitStack() as stack:
+        connections = [
+            stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=10))
+            for _ in range(10)
+        ]
+        for number, connection in enumerate(connections):
+            connection.sendall(b"%d" % number)
+        assert [one.recv(10) for one in connections] == [b"%d" % n for n in range(10)]
+
+
+def test_a_command_runs_and_its_exit_code_is_kubectls(shell, pod):
+    ran = kubectl(shell, "exec", pod, "--", "uname", "-a")
+    assert (ran.returncode, ran.stdout) == (0, "uname -a\n"), ran.stderr
+    failed = kubectl(shell, "exec", pod, "-c", "compute", "--", "false")
+    assert failed.returncode == 1
+    assert "exit code 1" in failed.stderr
+
+
+def test_input_reaches_the_command(shell, pod):
+    ran = kubectl(shell, "exec", "-i", pod, "--", "cat", typed="typed words")
+    assert ran.stdout == "cat\ntyped words", ran.stderr
+
+
+def test_what_a_machine_has_not_is_said_clearly(shell, pod):
+    attached = kubectl(shell, "attach", pod)
+    assert attached.returncode != 0
+    assert "corral console one" in attached.stderr
+    disk = kubectl(shell, "exec", pod, "-c", "volumedisk", "--", "ls")
+    assert "only brings a disk" in disk.stderr
+
+
+def test_a_pod_that_waits_has_no_doors_yet(api, shell, namespace):
+    api.create(machines(namespace), machine("waiting", nodeSelector={"nosuch": "node"}))
+    until("its pod is there", lambda: api.items(core("pods", namespace)))
+    (pod,) = api.items(core("pods", namespace))
+    refused = kubectl(shell, "exec", pod["metadata"]["name"], "--", "ls")
+    assert "is not running" in refused.stderr

@@ -1,0 +1,278 @@
+"""Ports of a pod and commands in it, as kubectl asks for them."""
+
+import socket
+from types import SimpleNamespace
+
+import msgspec
+import pytest
+from starlette.testclient import TestClient, WebSocketDenialResponse
+from starlette.websockets import WebSocketDisconnect
+from tests.unit.node.test_doors import Loopback
+
+from corral.api.object import Key
+from corral.node import spdy
+from corral.node.doors import Doors
+from corral.node.facts import Facts, State
+from corral.node.hypervisor import Finished, GuestError
+from corral.node.kubelet import Kubelet
+from corral.node.logs import Logs
+from corral.node.portforward import MOST_STREAMS, PROTOCOL
+from corral.node.ports import Ports
+from corral.node.spdy import Data, Opened, Reset
+
+FORWARD = "/portForward/default/pod"
+EXEC = "/exec/default/pod/compute"
+
+
+class Agent:
+    """Runs commands that say what they are told."""
+
+    def __init__(self):
+        self.ran = []
+        self.answer = Finished(exit_code=0, output=b"out", errors=b"err")
+
+    async def run(self, command, typed=b""):
+        self.ran.append((list(command), typed))
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        return self.answer
+
+
+@pytest.fixture
+def machine():
+    return SimpleNamespace(
+        guest=SimpleNamespace(agent=Agent()),
+        facts=Facts(state=State.RUNNING, agent_connected=True),
+        record=SimpleNamespace(uid="uid", instance="vm", namespace="default", pod_uid="pod-uid"),
+    )
+
+
+@pytest.fixture
+def client(machine):
+    doors = Doors(lambda key, uid: None, lambda machine: "127.0.0.1", Ports(Loopback()))
+    find = {Key("default", "pod"): machine}.get
+    with TestClient(Kubelet(find, Logs(), doors).asgi) as client:
+        yield client
+
+
+@pytest.fixture
+def guest():
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.settimeout(5)
+        yield server
+
+
+class Kubectl:
+    """The client's side of a forwarded connection."""
+
+    def __init__(self, websocket):
+        self.websocket = websocket
+        self.writer, self.reader = spdy.Writer(), spdy.Reader()
+        self.replies = spdy.Reader()
+        self.told = []
+
+    def open(self, port, number, error_stream, data_stream):
+        headers = {"port": str(port), "requestid": str(number)}
+        self.send(self.writer.open(error_stream, {**headers, "streamtype": "error"}))
+        self.send(spdy.data(error_stream, b"", last=True))
+        self.send(self.writer.open(data_stream, {**headers, "streamtype": "data"}))
+
+    def send(self, packet):
+        self.websocket.send_bytes(packet)
+
+    def frame(self):
+        while not self.told:
+            self.told += self.reader.feed(self.websocket.receive_bytes())
+        return self.told.pop(0)
+
+
+@pytest.fixture
+def kubectl(client):
+    with client.websocket_connect(FORWARD, subprotocols=[PROTOCOL]) as websocket:
+        assert websocket.accepted_subprotocol == PROTOCOL
+        yield Kubectl(websocket)
+
+
+def test_connections_are_carried_both_ways_to_their_ends(kubectl, guest):
+    port = guest.getsockname()[1]
+    for number in range(3):
+        stream = 4 * number + 1
+        kubectl.open(port, number, stream, stream + 2)
+        inside, _ = guest.accept()
+        with inside:
+            inside.settimeout(5)
+            kubectl.send(spdy.data(stream + 2, b"question"))
+            assert inside.recv(100) == b"question"
+            kubectl.send(spdy.data(stream + 2, b"", last=True))
+            assert inside.recv(100) == b"", "the client's end is the guest's"
+            inside.sendall(b"answer")
+            assert kubectl.frame() == Data(stream + 2, b"answer", last=False)
+        assert kubectl.frame() == Data(stream, b"", last=True)
+        assert kubectl.frame() == Data(stream + 2, b"", last=True)
+
+
+def test_many_connections_are_open_at_once(kubectl, guest):
+    port = guest.getsockname()[1]
+    inside = []
+    for number in range(20):
+        kubectl.open(port, number, 4 * number + 1, 4 * number + 3)
+        inside.append(guest.accept()[0])
+    for number, connection in enumerate(inside):
+        connection.sendall(b"%d" % number)
+        assert kubectl.frame() == Data(4 * number + 3, b"%d" % number, last=False)
+        connection.close()
+        assert {kubectl.frame().stream, kubectl.frame().stream} == {4 * number + 1, 4 * number + 3}
+
+
+def test_a_port_that_nobody_listens_on_is_told_of(kubectl, guest):
+    port = guest.getsockname()[1]
+    guest.close()
+    kubectl.open(port, 0, 1, 3)
+    assert kubectl.frame() == Data(
+        1,
+        f"error forwarding port {port} to pod pod, uid pod-uid: "
+        f"dial tcp 127.0.0.1:{port}: connect: connection refused".encode(),
+        last=True,
+    )
+    assert kubectl.frame() == Data(3, b"", last=True)
+
+
+def test_a_connection_that_the_client_gives_up_is_closed(kubectl, guest):
+    kubectl.open(guest.getsockname()[1], 0, 1, 3)
+    inside, _ = guest.accept()
+    with inside:
+        inside.settimeout(5)
+        kubectl.send(spdy.reset(3, spdy.CANCEL))
+        assert inside.recv(1) == b""
+    assert kubectl.frame() == Data(1, b"", last=True), "kubectl waits for the end of its errors"
+
+
+def test_pings_are_answered(kubectl):
+    kubectl.send(spdy.ping(5))
+    assert kubectl.frame() == spdy.Ping(5)
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {},
+        {"streamtype": "data", "port": "0", "requestid": "1"},
+        {"streamtype": "data", "port": "x", "requestid": "1"},
+        {"streamtype": "data", "port": "65536", "requestid": "1"},
+        {"streamtype": "stdin", "port": "80", "requestid": "1"},
+    ],
+)
+def test_a_stream_that_makes_no_sense_is_reset(kubectl, headers):
+    kubectl.send(kubectl.writer.open(1, headers))
+    assert kubectl.frame() == Reset(1)
+
+
+def test_a_stream_is_opened_once(kubectl):
+    headers = {"streamtype": "error", "port": "80", "requestid": "1"}
+    for stream in (1, 3):
+        kubectl.send(kubectl.writer.open(stream, headers))
+    assert kubectl.frame() == Reset(3)
+
+
+def test_streams_are_limited(kubectl):
+    for number in range(MOST_STREAMS + 1):
+        headers = {"streamtype": "error", "port": "80", "requestid": str(number)}
+        kubectl.send(kubectl.writer.open(2 * number + 1, headers))
+    assert kubectl.frame() == Reset(2 * MOST_STREAMS + 1)
+    assert not any(isinstance(frame, Opened) for frame in kubectl.told)
+
+
+def test_nonsense_ends_the_connection(kubectl):
+    kubectl.send(b"\xff" * 100)
+    with pytest.raises(WebSocketDisconnect):
+        kubectl.frame()
+
+
+def test_other_protocols_are_refused_before_the_upgrade(client):
+    with (
+        pytest.raises(WebSocketDenialResponse) as refused,
+        client.websocket_connect(FORWARD, subprotocols=["v9.channel.k8s.io"]),
+    ):
+        pass
+    assert refused.value.status_code == 400
+    assert PROTOCOL in refused.value.json()["message"]
+
+
+# -- commands
+
+
+def listen(websocket, said):
+    while message := websocket.receive_bytes():
+        said[message[0]] = said.get(message[0], b"") + message[1:]
+
+
+def run(client, query, protocols=("v5.channel.k8s.io", "v4.channel.k8s.io"), typed=()):
+    """What comes on each channel."""
+    said = {}
+    with client.websocket_connect(f"{EXEC}?{query}", subprotocols=list(protocols)) as websocket:
+        for message in typed:
+            websocket.send_bytes(message)
+        with pytest.raises(WebSocketDisconnect) as closed:
+            listen(websocket, said)
+    assert closed.value.code == 1000
+    return said.get(1, b""), said.get(2, b""), msgspec.json.decode(said[3])
+
+
+@pytest.mark.parametrize("protocol", ["v5.channel.k8s.io", "v4.channel.k8s.io"])
+def test_a_command_runs_in_the_guest(client, machine, protocol):
+    output, errors, status = run(client, "command=ls&command=-l&stdout=true", [protocol])
+    assert machine.guest.agent.ran == [(["ls", "-l"], b"")]
+    assert (output, errors, status["status"]) == (b"out", b"err", "Success")
+
+
+def test_the_exit_code_is_told_as_a_kubelet_tells_it(client, machine):
+    machine.guest.agent.answer = Finished(exit_code=3, output=b"x" * 200_000)
+    output, _, status = run(client, "command=false")
+    assert len(output) == 200_000
+    assert status["reason"] == "NonZeroExitCode"
+    assert status["details"]["causes"] == [{"reason": "ExitCode", "message": "3"}]
+
+
+def test_input_is_read_to_its_end(client, machine):
+    typed = [b"\0some", b"\4{}", b"\0 words", b"\xff\0"]
+    run(client, "command=cat&stdin=true", typed=typed)
+    assert machine.guest.agent.ran == [(["cat"], b"some words")]
+
+
+@pytest.mark.parametrize(
+    ("query", "protocols", "why"),
+    [
+        ("command=sh&tty=true", ["v5.channel.k8s.io"], "there is no terminal"),
+        ("command=cat&stdin=true", ["v4.channel.k8s.io"], "input needs the subprotocol"),
+    ],
+)
+def test_what_cannot_be_done_is_said_with_what_can(client, machine, query, protocols, why):
+    _, _, status = run(client, query, protocols)
+    assert status["status"] == "Failure"
+    assert status["code"] == 400
+    assert why in status["message"]
+    assert not machine.guest.agent.ran
+
+
+def test_without_an_agent_nothing_is_run(client, machine):
+    machine.facts = Facts(state=State.RUNNING)
+    _, _, status = run(client, "command=ls")
+    assert "corral console vm -n default" in status["message"]
+    assert not machine.guest.agent.ran
+
+
+def test_an_agent_that_refuses_is_quoted(client, machine):
+    machine.guest.agent.answer = GuestError("No such file or directory")
+    _, _, status = run(client, "command=nosuch")
+    assert (status["code"], status["message"]) == (
+        500, "Internal error occurred: No such file or directory",
+    )  # fmt: skip
+
+
+def test_a_pod_that_is_not_here_runs_nothing(client):
+    with (
+        pytest.raises(WebSocketDenialResponse) as refused,
+        client.websocket_connect("/exec/default/other/compute", subprotocols=["v5.channel.k8s.io"]),
+    ):
+        pass
+    assert refused.value.status_code == 404
