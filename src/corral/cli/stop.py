@@ -29,7 +29,7 @@ def stop(layout: Layout) -> None:
     help="Seconds that guests get to shut down.",
 )  # fmt: skip
 def down(layout: Layout, grace_period: float) -> None:
-    """End the manager, and shut all its machines down.
+    """End the manager, shut all its machines down, and remove their network.
 
     Objects stay: at the next corral up, replica sets make new machines.
     """
@@ -59,7 +59,8 @@ def _stop(layout: Layout) -> bool:
 
 
 async def _down(layout: Layout, grace_seconds: float) -> int:
-    from corral.node.qemu.hypervisor import Qemu  # noqa: PLC0415  only where machines are
+    from corral.node.network.machine_network import remove  # noqa: PLC0415  only where machines are
+    from corral.node.qemu.hypervisor import Qemu  # noqa: PLC0415
     from corral.node.shutdown import end_machines  # noqa: PLC0415
 
     ended: list[str] = []
@@ -67,4 +68,5 @@ async def _down(layout: Layout, grace_seconds: float) -> int:
         for node in layout.node_directories():
             machines = end_machines(node, Qemu(node), seconds=grace_seconds, ended=ended.append)
             group.create_task(machines)
+    await remove(layout.network)
     return len(ended)

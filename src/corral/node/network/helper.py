@@ -49,9 +49,13 @@ class Helper:
         self._changed = changed
         self._process: Process | None = None
 
+    @property
+    def is_running(self) -> bool:
+        return self._process is not None and not self._process.ended
+
     async def ensure(self) -> Process:
         """The program, found again or started.  Raises NetworkError."""
-        if self._process is not None and not self._process.ended:
+        if self._process is not None and self.is_running:
             return self._process
         self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._process = self._found() or await self._started()
@@ -88,7 +92,6 @@ class Helper:
         if process is not None:
             process.kill()
             await process.wait()
-            self._process = None
 
     def release(self) -> None:
         """Leave it to a later manager."""
@@ -104,7 +107,9 @@ class Helper:
         except TimeoutError:
             self._say("")
             await process.wait()
-        self._say(f"{self.name} has ended and is started again{self._complaint()}")
+            self._say(f"{self.name} has ended and is started again")
+        else:
+            self._say(f"{self.name} does not stay: {self._complaint() or 'it says nothing'}")
 
     def _found(self) -> Process | None:
         return Process.adopt(self._directory) if runs(self._directory) else None
@@ -127,13 +132,12 @@ class Helper:
             os.close(lock)
 
     def _complaint(self) -> str:
-        """The last thing that it said."""
+        """The first thing that it said."""
         try:
             text = (self._directory / _OUTPUT).read_text(encoding="utf-8", errors="replace")
         except OSError:
             return ""
-        lines = [line.strip() for line in text.splitlines() if line.strip()]
-        return f": {lines[-1][:_LONGEST_COMPLAINT]}" if lines else ""
+        return text.strip().partition("\n")[0][:_LONGEST_COMPLAINT]
 
     def _say(self, problem: str) -> None:
         if problem == self.problem:

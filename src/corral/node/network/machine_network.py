@@ -15,16 +15,21 @@ from socket import SOCK_STREAM
 from typing import Final
 
 from corral.aio import Background
-from corral.node.network import holder, netlink, nft
+from corral.node.network import holder, host, netlink, nft
 from corral.node.network.helper import Helper
+from corral.node.network.host import HostLink
+from corral.node.network.inbound import Inbound
 from corral.node.network.namespaces import Namespace
 from corral.node.network.netlink import Address, Network, NetworkError
 from corral.node.network.outward import Outward
-from corral.node.network.rules import rules
+from corral.node.network.rules import TABLE, rules
+from corral.node.network.watch import follow, leave, notices
+from corral.node.process import Process, runs
 
 USER: Final = "QEMU's user network: machines have no addresses of their own"
 TUN: Final = Path("/dev/net/tun")
 CONNECT_SECONDS: Final = 10.0
+_SETTLING_SECONDS: Final = 0.1
 Connection = socket.socket  # in MachineNetwork ``socket`` is a method
 _FAMILIES: Final = {4: socket.AF_INET, 6: socket.AF_INET6}
 
@@ -79,8 +84,15 @@ class MachineNetwork:
         self._directory = directory
         self.on_change: Callable[[], None] = lambda: None
         self._namespace: Namespace | None = None
-        self._holder = Helper("holder", directory / "holder", self._hold, changed=self._changed)
+        self._holder = Helper(
+            "the holder of the namespace", directory / "holder", self._hold, changed=self._changed
+        )
         self._outward: Outward | None = None
+        self._inbound: Inbound | None = None
+        self._host: HostLink | None = None
+        self._rules: str | None = None
+        self._lost = asyncio.Event()
+        self._unmended = ""
         self._refused: NetworkError | None = None
 
     @property
@@ -95,6 +107,12 @@ class MachineNetwork:
         return self._namespace
 
     @property
+    def inbound(self) -> Inbound:
+        """The host's ports that lead in; once ``prepare`` has come back."""
+        assert self._inbound is not None, "the network has not been prepared"
+        return self._inbound
+
+    @property
     def gateway(self) -> IPv4Address:
         """Where machines find the way out, DNS and the API."""
         first = self.gateways[0]
@@ -107,7 +125,7 @@ class MachineNetwork:
         Where that is refused, ``prepare`` says so.
         """
         try:
-            holder.join(self._directory / "holder", [*self._directory.glob("*/"), *others])
+            holder.join(self._directory / "holder", [*_helpers(self._directory), *others])
         except NetworkError as error:
             self._refused = error
 
@@ -122,20 +140,52 @@ class MachineNetwork:
         except NetworkError as error:
             self._refused = error
             raise
-        self._outward = Outward(
-            self._directory / "outward", self.namespace, self.families, changed=self._changed
-        )
+        place, inside, changed = self._directory, self._namespace, self._changed
+        self._outward = Outward(place / "outward", inside, self.families, changed=changed)
+        self._inbound = Inbound(place / "inbound", inside, changed=changed)
+        if os.geteuid() == 0:
+            self._host = HostLink(place, inside, [*self.pod_cidrs, *self.service_cidrs])
+            await self._host.ensure()
 
     async def run(self) -> None:
-        """Keep it right until cancelled: whatever ends is started again."""
+        """Keep it right until cancelled: what ends is started again, what is removed is put back.
+
+        All of it stays when this ends.
+        """
         assert self._outward is not None
+        told = await self.namespace.call(notices)
         try:
+            for each in told:
+                follow(each, self._lost.set)
             async with Background() as tasks:
                 tasks.start(self._holder.run(), name="network holder")
-                await tasks.start(self._outward.run(), name="outward")
+                tasks.start(self._outward.run(), name="outward")
+                tasks.start(self.inbound.run(), name="inbound")
+                await tasks.start(self._heal(), name="network healing")
         finally:
-            self._holder.release()
-            self._outward.release()
+            for each in told:
+                leave(each)
+            for helper in (self._holder, self._outward):
+                helper.release()
+
+    async def _heal(self) -> None:
+        while True:
+            await self._lost.wait()
+            await asyncio.sleep(_SETTLING_SECONDS)  # several notices tell of one change
+            self._lost.clear()
+            try:
+                await self._put_back()
+                self._say("")
+            except NetworkError as error:
+                self._say(f"what was removed cannot be put back: {error.told}")
+
+    async def _put_back(self) -> None:
+        assert self._outward is not None
+        await self.namespace.call(self._furnish)
+        if self._host is not None:
+            await self._host.ensure()
+        self.inbound.look_again()
+        await self._outward.look_again()
 
     def facts(self) -> Mapping[str, str]:
         """For ``corral status``: what the network is, and what is wrong with it."""
@@ -149,15 +199,23 @@ class MachineNetwork:
             "reason": "; ".join(self.problems()),
         }
 
-    def _changed(self) -> None:
-        self.on_change()
-
     def problems(self) -> Sequence[str]:
         """What is wrong, a line each."""
         if self._refused is not None:
             return [self._refused.told]
-        helpers = (self._holder, self._outward)
-        return [each.problem for each in helpers if each is not None and each.problem]
+        found = [self._unmended, self._holder.problem]
+        found += [self._outward.problem] if self._outward is not None else []
+        found += self._inbound.problems() if self._inbound is not None else []
+        found += self._host.problems if self._host is not None else []
+        return [each for each in found if each]
+
+    def _changed(self) -> None:
+        self.on_change()
+
+    def _say(self, problem: str) -> None:
+        if problem != self._unmended:
+            self._unmended = problem
+            self._changed()
 
     async def socket(self, family: int, kind: int) -> Connection:
         """A non-blocking socket that lives in the machine namespace.  Raises OSError."""
@@ -200,6 +258,7 @@ class MachineNetwork:
             raise NetworkError(f"the machine namespace cannot be entered: {error}") from error
 
     async def _make(self) -> Namespace:
+        await remove(self._directory)  # what may still serve a namespace that nobody holds
         try:
             self._namespace = Namespace.create()
         except OSError as error:
@@ -222,9 +281,22 @@ class MachineNetwork:
             link.change("lo")
             for gateway in self.gateways:
                 link.add_address("lo", ip_interface(gateway))
-            for cidr in (*self.pod_cidrs, *self.service_cidrs):
+            for cidr in self.pod_cidrs:
                 link.add_route(cidr)
-        nft.apply(rules(self.gateways))
+            for cidr, gateway in zip(self.service_cidrs, self.gateways, strict=False):
+                # Our own packets need some route before the Service's endpoint is drawn.
+                link.add_route(cidr, link="lo", source=gateway)
+        if self._rules != _present_rules():
+            nft.apply(rules(self.gateways))
+            self._rules = _present_rules()
+
+
+def _present_rules() -> str:
+    """The own table as the kernel has it; empty where it is not there."""
+    try:
+        return nft.ask(f"list table {TABLE}")
+    except NetworkError:
+        return ""
 
 
 def _require() -> None:
@@ -235,3 +307,22 @@ def _require() -> None:
         raise NetworkError(f"{TUN} is missing", "Load it as root: modprobe tun")
     if not os.access(TUN, os.R_OK | os.W_OK):
         raise NetworkError(f"{TUN} cannot be opened", f"Allow it as root: chmod 0666 {TUN}")
+
+
+async def remove(directory: Path) -> None:
+    """End whatever runs for the network of a data directory.
+
+    The kernel then removes the namespace, and with it all links, routes and rules, as soon as no
+    machine is in one of its own that leads there.
+    """
+    for each in _helpers(directory):
+        if runs(each) and (running := Process.adopt(each)) is not None:
+            running.kill()
+            await running.wait()
+    if os.geteuid() == 0 and directory.is_dir():  # noqa: ASYNC240
+        await host.remove(directory)
+
+
+def _helpers(directory: Path) -> Sequence[Path]:
+    """The directories of what runs for a network."""
+    return sorted(directory.glob("*/"))

@@ -57,6 +57,7 @@ class Link:
     mtu: int
     is_up: bool
     master: int
+    alias: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +131,7 @@ class Netlink:
         mac: str | None = None,
         mtu: int | None = None,
         rename: str | None = None,
+        alias: str | None = None,
     ) -> None:
         """Change a link, and bring it up; ``master`` is the bridge that it becomes a port of."""
         changes: dict[str, Any] = {"state": "up" if up else "down", **_mac(mac)}
@@ -139,6 +141,8 @@ class Netlink:
             changes["mtu"] = mtu
         if rename is not None:
             changes["ifname"] = rename
+        if alias is not None:
+            changes["ifalias"] = alias
         with _told(f"the link {name} cannot be set"):
             self._requests.link("set", index=self._must(name), **changes)
 
@@ -207,10 +211,15 @@ class Netlink:
         via: Address | None = None,
         source: Address | None = None,
         metric: int | None = None,
+        replace: bool = True,
     ) -> None:
-        """Put a route in place of what leads there; without link and via it answers unreachable."""
-        with _told(f"the route to {destination} cannot be made"):
-            self._requests.route("replace", **self._route(destination, link, via, source, metric))
+        """Lead to a destination; without link and via it answers unreachable.
+
+        ``replace``: in place of what leads there already, which stays otherwise.
+        """
+        verb = "replace" if replace else "add"
+        with _told(f"the route to {destination} cannot be made"), _kept():
+            self._requests.route(verb, **self._route(destination, link, via, source, metric))
 
     def delete_route(
         self, destination: Network, *, link: str | None = None, metric: int | None = None
@@ -341,6 +350,7 @@ def _link(message: Any) -> Link:
         message.get("mtu") or 0,
         message["state"] == "up",
         message.get("master") or 0,
+        message.get("ifalias") or "",
     )
 
 

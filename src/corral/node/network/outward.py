@@ -4,12 +4,14 @@ One for all machines.  It makes the link ``outward`` with a default route in the
 where the packet filter gives all packets its address.
 """
 
+import asyncio
 import os
 import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
+from corral.node.network import netlink
 from corral.node.network.helper import Helper, launch_able
 from corral.node.network.namespaces import Namespace
 from corral.node.network.netlink import NetworkError
@@ -17,6 +19,8 @@ from corral.node.network.rules import OUTWARD
 
 PROGRAM: Final = "pasta"
 MTU: Final = 1500
+START_SECONDS: Final = 1.0
+"""So long it may take until its link is there."""
 
 
 class Outward(Helper):
@@ -34,6 +38,16 @@ class Outward(Helper):
         self._namespace = namespace
         self._families = families
 
+    async def look_again(self) -> None:
+        """Start it again where its link was removed, which it does not notice."""
+        if await self._has_lost_its_link():
+            await asyncio.sleep(START_SECONDS)
+            if await self._has_lost_its_link():
+                await self.end()
+
+    async def _has_lost_its_link(self) -> bool:
+        return self.is_running and not await self._namespace.call(_link_is_there)
+
     async def _launch(self, descriptors: Sequence[int], output: int) -> int:
         if shutil.which(PROGRAM) is None:
             raise NetworkError(
@@ -45,6 +59,11 @@ class Outward(Helper):
             descriptors=[*descriptors, self._namespace.descriptor],
             output=output,
         )
+
+
+def _link_is_there() -> bool:
+    with netlink.opened() as link:
+        return bool(link.index(OUTWARD))
 
 
 def command(descriptor: int, families: Sequence[int], *, root: bool) -> list[str]:

@@ -16,8 +16,11 @@ INBOUND: Final = "inbound"
 """The link by which the host's ports come in: only what a Service leads on."""
 HOST: Final = "host"
 """The link to the host, which root has: the host opens connections, machines do not."""
+OWN_LINKS: Final = (OUTWARD, INBOUND, HOST)
 API_PORT: Final = 6443
 DNS_PORT: Final = 53
+_LINKS: Final = {4: "169.254.76.0/22", 6: "fd00:10:74::/46"}
+"""The addresses of the ends of these links."""
 
 
 def rules(gateways: Sequence[Address]) -> str:
@@ -30,6 +33,12 @@ def rules(gateways: Sequence[Address]) -> str:
         for gateway in gateways
         for protocol, port in (("udp", DNS_PORT), ("tcp", DNS_PORT), ("tcp", API_PORT))
     )
+    # Machines know who comes from the host as their gateway: not every guest answers link-locals.
+    given = "\n".join(
+        f"    {_family(gateway)} saddr {_LINKS[gateway.version]} oifname != {{ {_links()} }}"
+        f" snat {_family(gateway)} to {gateway}"
+        for gateway in gateways
+    )
     return f"""\
 table {TABLE}
 delete table {TABLE}
@@ -37,6 +46,7 @@ table {TABLE} {{
   chain postrouting {{
     type nat hook postrouting priority srcnat; policy accept;
     oifname "{OUTWARD}" masquerade
+{given}
   }}
   chain input {{
     type filter hook input priority filter; policy drop;
@@ -59,6 +69,10 @@ table {TABLE} {{
   }}
 }}
 """
+
+
+def _links() -> str:
+    return ", ".join(f'"{each}"' for each in (*OWN_LINKS, "lo"))
 
 
 def _family(address: Address) -> str:
