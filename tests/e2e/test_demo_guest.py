@@ -5,6 +5,7 @@ import base64
 import gzip
 import io
 import json
+import os
 import re
 import socket
 import subprocess
@@ -12,11 +13,16 @@ import time
 import urllib.request
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from ipaddress import IPv4Address, IPv4Interface, IPv4Network
 from pathlib import Path
 
 import pycdlib
 import pytest
+from tests.e2e.network.cable import LEASE, LINK, ip, may_make_links, plug, responding
+
+from corral.node.network.dhcp import Lease, Route
+from corral.node.network.namespaces import Namespace
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(120)]
 
@@ -80,6 +86,21 @@ class Guest:
                     return await asyncio.to_thread(self.get, path)
                 except OSError:
                     await asyncio.sleep(0.1)
+
+    async def greets(self) -> str:
+        """How the SSH server announces itself, once it is there."""
+        async with asyncio.timeout(BOOT_SECONDS):
+            while True:
+                try:
+                    reader, writer = await asyncio.open_connection("127.0.0.1", self.forwarded[22])
+                    greeting = await reader.readline()
+                    writer.close()
+                    await writer.wait_closed()
+                except OSError:
+                    greeting = b""
+                if greeting:
+                    return greeting.decode()
+                await asyncio.sleep(0.1)
 
     async def monitor(self, command: str) -> None:
         reader, writer = await asyncio.open_unix_connection(self.directory / "qmp")
@@ -174,19 +195,34 @@ def sata(disk: Path, port: int, kind: str = "hd") -> list[str]:
     return ["-drive", drive, "-device", f"ide-{kind},drive={name},bus=ide.{port}"]
 
 
+SSH = ("-F", "none", "-o", "StrictHostKeyChecking=no", "-o", "UserKnownHostsFile=/dev/null")
+
+
+async def run(*command: str | Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    return await asyncio.to_thread(
+        subprocess.run, command, env=os.environ | environment,
+        capture_output=True, text=True, timeout=30,
+    )  # fmt: skip
+
+
 @asynccontextmanager
 async def machine(
-    directory: Path, *disks: list[str], more: tuple[str, ...] = ()
+    directory: Path, *disks: list[str], more: tuple[str, ...] = (), pod: Namespace | None = None
 ) -> AsyncIterator[Guest]:
-    forwarded = {22: free_port(), 80: free_port()}
-    network = ",hostname=vm-1" + "".join(
+    """A running guest, on a user network, or on the device `tap` of a namespace."""
+    forwarded = {} if pod else {22: free_port(), 80: free_port()}
+    network = "user,id=net,hostname=vm-1" + "".join(
         f",hostfwd=tcp:127.0.0.1:{host}-:{inside}" for inside, host in forwarded.items()
     )
+    enter: list[str] = []
+    if pod:
+        network = "tap,id=net,ifname=tap,script=no,downscript=no"
+        enter = ["nsenter", f"--net=/proc/{os.getpid()}/fd/{pod.descriptor}"]
     command = [
-        "qemu-system-x86_64", "-M", "q35" if "ide-" in str(disks) else "q35,sata=off",
+        *enter, "qemu-system-x86_64", "-M", "q35" if "ide-" in str(disks) else "q35,sata=off",
         "-accel", "tcg,tb-size=32", "-cpu", "qemu64,+rdrand", "-m", "62500K",
         "-nodefaults", "-no-user-config", "-display", "none", "-snapshot", "-serial", "stdio",
-        "-netdev", f"user,id=net{network}", "-device", f"virtio-net-pci,netdev=net,mac={MAC}",
+        "-netdev", network, "-device", f"virtio-net-pci,netdev=net,mac={MAC}",
         "-qmp", f"unix:{directory}/qmp,server=on,wait=off",
         "-device", "virtio-serial-pci",
         "-chardev", f"socket,id=agent,path={directory}/agent,server=on,wait=off",
@@ -267,8 +303,7 @@ async def test_cloud_config_is_obeyed(demo_disk, tmp_path):
 
 async def test_a_vfat_seed_brings_users_passwords_a_key_and_a_fixed_address(demo_disk, tmp_path):
     key = tmp_path / "key"
-    making = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", key]
-    await asyncio.to_thread(subprocess.run, making, check=True)
+    await run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", key)
     packed = base64.b64encode(gzip.compress(b"unpacked")).decode()
     seed = fat_disk(
         tmp_path / "seed",
@@ -304,16 +339,11 @@ config:
         assert (await guest.run("cat /srv/packed; echo; stat -c %U /srv/packed")).split() == [
             "unpacked", "alice",
         ]  # fmt: skip
-        await guest.served("/")
+        await guest.greets()
         assert "10.0.2.15/24" in await guest.run("ip -4 address show eth0")
-        said = await asyncio.to_thread(
-            subprocess.run,
-            [
-                "ssh", "-F", "none", "-i", key, "-p", str(guest.forwarded[22]),
-                "-o", "BatchMode=yes", "-o", "StrictHostKeyChecking=no",
-                "-o", "UserKnownHostsFile=/dev/null", "alice@127.0.0.1", "id -un",
-            ],
-            capture_output=True, text=True, timeout=30,
+        said = await run(
+            "ssh", *SSH, "-i", key, "-o", "BatchMode=yes", "-p", str(guest.forwarded[22]),
+            "alice@127.0.0.1", "id -un",
         )  # fmt: skip
         assert said.stdout == "alice\n", said.stderr
 
@@ -384,11 +414,77 @@ async def test_it_reboots(demo_disk, tmp_path):
         await guest.type("reboot", "demo login: ")
 
 
-async def test_ssh_asks_for_a_key(demo_disk, tmp_path):
+async def test_ssh_takes_the_password_and_scp_copies_both_ways(demo_disk, tmp_path):
+    answers = tmp_path / "askpass"
+    answers.write_text("#!/bin/sh\necho gocubsgo\n")
+    answers.chmod(0o700)
+    asking = {"SSH_ASKPASS": str(answers), "SSH_ASKPASS_REQUIRE": "force"}
+    sent = tmp_path / "sent"
+    sent.write_bytes(os.urandom(100_000))
     async with machine(tmp_path, virtio(demo_disk)) as guest:
-        await guest.served("/")
-        reader, writer = await asyncio.open_connection("127.0.0.1", guest.forwarded[22])
-        async with asyncio.timeout(20):
-            assert (await reader.readline()).startswith(b"SSH-2.0-dropbear")
-        writer.close()
-        await writer.wait_closed()
+        assert (await guest.greets()).startswith("SSH-2.0-dropbear")
+        port = ("-P", str(guest.forwarded[22]))
+        for way in ([], ["-O"]):  # by SFTP, and as before OpenSSH 9
+            copy = tmp_path / "copy"
+            for pair in ((sent, "cirros@127.0.0.1:/tmp/it"), ("cirros@127.0.0.1:/tmp/it", copy)):
+                done = await run("scp", *SSH, *way, *port, *pair, **asking)
+                assert done.returncode == 0, done.stderr
+            assert copy.read_bytes() == sent.read_bytes()
+            copy.unlink()
+
+
+needs_rights = pytest.mark.skipif(
+    not may_make_links(), reason="makes a tap device; the sessions of tests/e2e do that as a user"
+)
+
+
+@asynccontextmanager
+async def networked(directory: Path, disk: Path, lease: Lease) -> AsyncIterator[Guest]:
+    """A guest that somebody is logged in to, in a pod as `masquerade` and `bridge` make them."""
+    with Namespace.create() as pod:
+        pod.run(ip, "link set lo up", "tuntap add tap mode tap")
+        plug(pod, "tap", f"{lease.server}/32")
+        pod.run(ip, f"route add {lease.address.ip} dev bridge")
+        async with (
+            responding(pod, replace(LINK, guest=MAC, lease=lease)),
+            machine(directory, virtio(disk), pod=pod) as guest,
+        ):
+            await guest.log_in("demo", "demo")
+            yield guest
+
+
+@needs_rights
+async def test_it_uses_all_that_its_network_tells(demo_disk, tmp_path):
+    async with networked(tmp_path, demo_disk, LEASE) as guest:
+        await guest.run("until ip -6 address show scope global | grep inet6; do sleep 1; done")
+        addresses = await guest.run("ip address show eth0")
+        assert "mtu 1450" in addresses
+        assert "inet 10.0.2.2/24 brd 10.0.2.255 scope global" in addresses
+        assert "inet6 fd10:0:2::2/128 scope global" in addresses
+        assert "default via 10.0.2.1" in await guest.run("ip route")
+        assert "default via fe80::" in await guest.run("ip -6 route")
+        assert await guest.run("cat /etc/resolv.conf") == (
+            "search default.svc.cluster.local svc.cluster.local\nnameserver 10.0.2.1\n"
+        )
+        assert await guest.run("hostname") == "web-1\n"
+        await guest.run("while pidof dhcpcd; do usleep 100000; done")
+
+
+@needs_rights
+async def test_it_reaches_a_gateway_outside_of_its_prefix(demo_disk, tmp_path):
+    router = IPv4Address("10.244.0.1")
+    lease = replace(
+        LEASE,
+        address=IPv4Interface("10.244.0.7/32"),
+        server=router,
+        gateway=router,
+        routes=(Route(IPv4Network("192.168.4.0/22"), router),),
+    )
+    async with networked(tmp_path, demo_disk, lease) as guest:
+        await guest.run("until ip route | grep default; do usleep 100000; done")
+        assert (await guest.run("ip route")).splitlines() == [
+            "default via 10.244.0.1 dev eth0 ",
+            "10.244.0.1 dev eth0 scope link ",
+            "192.168.4.0/22 via 10.244.0.1 dev eth0 ",
+        ]
+        assert "0% packet loss" in await guest.run("ping -c 1 -W 2 10.244.0.1")
