@@ -15,13 +15,14 @@ from corral.cluster import builtins, node_ranges
 from corral.config import Settings
 from corral.node import record as records
 from corral.node.agent import Agent
+from corral.node.dns.server import Dns
 from corral.node.heartbeat import host_address
 from corral.node.hollow import HollowNetworks
 from corral.node.network.machine_network import MachineNetwork, families
 from corral.node.network.netlink import NetworkError
 from corral.node.network.plan import Site
 from corral.node.network.pod_network import PodNetworks
-from corral.node.network.rules import API_PORT
+from corral.node.network.rules import API_PORT, HOST_RANGES
 from corral.node.proxy.host_ports import HostPorts
 from corral.node.proxy.proxy import Proxy
 from corral.reconcile.controller import Controller
@@ -57,6 +58,7 @@ class Networking:
         )
         self._settings = settings
         self._wanted = wanted
+        self._dns: Dns | None = None
 
     @classmethod
     def join(cls, settings: Settings) -> Self:
@@ -109,7 +111,11 @@ class Networking:
 
     def facts(self) -> Mapping[str, str]:
         """What nodes say of the network."""
-        return {} if self._wanted is None else self._wanted.facts()
+        if self._wanted is None:
+            return {}
+        facts = self._wanted.facts()
+        served = self._dns.problems() if self._dns is not None else ()
+        return {**facts, "reason": "; ".join(filter(None, (facts["reason"], *served)))}
 
     def told(self) -> dict[str, str]:
         """The lines for people."""
@@ -153,6 +159,16 @@ class Networking:
         tasks.start(self.machines.run(), name="network")
         if isinstance(self.pods, PodNetworks):
             tasks.start(self.pods.run(), name="pod networks")
+        servers = [str(each[DNS_HOST]) for each in self.machines.service_cidrs]
+        self._dns = Dns(
+            world,
+            self.machines,
+            domain=DOMAIN,
+            addresses=servers[:1],
+            clients=HOST_RANGES,
+            changed=tell,
+        )
+        tasks.start(self._dns.run(), name="dns")
         proxy = Proxy(world, self.machines, nodes=agents, addresses=[ip_address(host_address())])
         tasks.start(proxy.run(), name="proxy")
         ports = HostPorts(world, self.machines.inbound, self._settings.service_address)

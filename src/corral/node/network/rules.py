@@ -5,6 +5,7 @@ namespace's address, and keeps them from what is not theirs.
 """
 
 from collections.abc import Sequence
+from ipaddress import IPv4Network, IPv6Network
 from typing import Final
 
 from corral.node.network.netlink import Address
@@ -19,8 +20,10 @@ HOST: Final = "host"
 OWN_LINKS: Final = (OUTWARD, INBOUND, HOST)
 API_PORT: Final = 6443
 DNS_PORT: Final = 53
+HOST_RANGES: Final = (IPv4Network("169.254.76.0/24"), IPv6Network("fd00:10:76::/64"))
+"""The addresses of links to the host."""
 _LINKS: Final = {4: "169.254.76.0/22", 6: "fd00:10:74::/46"}
-"""The addresses of the ends of these links."""
+"""The addresses of the ends of all these links."""
 
 
 def rules(gateways: Sequence[Address]) -> str:
