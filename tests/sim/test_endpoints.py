@@ -1,9 +1,11 @@
 """Services and who answers for them, in a whole cluster under virtual time."""
 
+import asyncio
+
 import pytest
 from lightkube.models.core_v1 import Endpoints, Pod, Service
 from lightkube.models.discovery_v1 import EndpointSlice
-from tests.sim.cluster import cluster, replica_set
+from tests.sim.cluster import Faults, cluster, replica_set
 
 from corral.api.kinds.replicaset import VirtualMachineInstanceReplicaSet as ReplicaSet
 from corral.api.object import Key
@@ -26,9 +28,7 @@ def service(**spec) -> dict:
 
 
 async def slices(c) -> list[EndpointSlice]:
-    found = await c.client.list(
-        EndpointSlice, "default", labels="kubernetes.io/service-name=web"
-    )
+    found = await c.client.list(EndpointSlice, "default", labels="kubernetes.io/service-name=web")
     return found.items
 
 
@@ -68,6 +68,97 @@ async def test_pods_come_ready_and_go():
         assert old.subsets[0].ports[0].port == 8080
         await c.scale("test", 1)
         await c.until(lambda: tells(1))
+        await c.client.delete(Service, WEB)
+
+        async def is_gone():
+            return not await slices(c) and not (await c.client.list(Endpoints)).items
+
+        await c.until(is_gone)
+
+
+@pytest.mark.parametrize("seed", range(4))
+async def test_whatever_happens_every_pod_is_told_of_once(seed):
+    faults = Faults(seed, fail=0.2, lose_answer=0.2, delay=0.3, cut=0.05, double=0.1)
+    async with cluster(faults=faults) as c:
+        await c.client.create(Service, service())
+        await c.client.create(ReplicaSet, replica_set("test", 4))
+        await c.settled("test", 4)
+        await addressed(c)
+        await c.crash_loops()
+        c.start_loops()
+        await c.scale("test", 3)
+        await c.settled("test", 3)
+
+        async def tells():
+            found = [each.targetRef.name for one in await slices(c) for each in one.endpoints or ()]
+            pods = [pod.metadata.name for pod in await c.pods("default")]
+            return sorted(found) == sorted(pods)
+
+        await c.until(tells)
+        assert len(await slices(c)) == 1
+
+
+async def test_nothing_is_written_where_nothing_changes():
+    async with cluster() as c:
+        await c.client.create(Service, service())
+        await c.client.create(ReplicaSet, replica_set("test", 2))
+        await c.settled("test", 2)
+        await addressed(c)
+
+        async def tells():
+            return len(await told(c)) == 2
+
+        await c.until(tells)
+        await asyncio.sleep(5)
+        before = [one.metadata.resourceVersion for one in await slices(c)]
+        pod = (await c.pods("default"))[0]
+        change = {"metadata": {"annotations": {"of": "no concern"}}}
+        await c.client.patch(Pod, Key("default", pod.metadata.name), change)
+        await c.crash_loops()
+        c.start_loops()
+        await asyncio.sleep(60)
+        assert [one.metadata.resourceVersion for one in await slices(c)] == before
+
+
+async def test_a_slice_that_is_deleted_or_changed_comes_right():
+    async with cluster() as c:
+        await c.client.create(Service, service())
+        await c.client.create(ReplicaSet, replica_set("test", 2))
+        await c.settled("test", 2)
+        await addressed(c)
+
+        async def tells():
+            return len(await told(c)) == 2
+
+        await c.until(tells)
+        (one,) = await slices(c)
+        await c.client.patch(EndpointSlice, Key("default", one.metadata.name), {"endpoints": []})
+        await c.until(tells)
+        await c.client.delete(EndpointSlice, Key("default", one.metadata.name))
+        await c.until(tells)
+
+
+async def test_what_people_write_is_mirrored_and_goes_with_it():
+    async with cluster() as c:
+        await c.client.create(Service, service(selector=None, clusterIP=None))
+        port = {"name": "http", "port": 80}
+        subsets = [{"addresses": [{"ip": "192.0.2.7"}], "ports": [port]}]
+        metadata = {"name": "web", "namespace": "default"}
+        await c.client.create(Endpoints, {"metadata": metadata, "subsets": subsets})
+
+        async def addresses():
+            return [e.addresses[0] for one in await slices(c) for e in one.endpoints or ()]
+
+        await c.until(addresses)
+        assert await addresses() == ["192.0.2.7"]
+        more = [{"addresses": [{"ip": "192.0.2.7"}, {"ip": "192.0.2.8"}], "ports": [port]}]
+        await c.client.patch(Endpoints, WEB, {"subsets": more})
+
+        async def both():
+            return await addresses() == ["192.0.2.7", "192.0.2.8"]
+
+        await c.until(both)
+        assert len(await slices(c)) == 1
         await c.client.delete(Service, WEB)
 
         async def is_gone():

@@ -1,0 +1,264 @@
+"""Which pods answer for a Service, and how they are told of."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from lightkube.models.core_v1 import (
+    Container,
+    ContainerPort,
+    Endpoints,
+    Pod,
+    PodCondition,
+    PodIP,
+    PodSpec,
+    PodStatus,
+    Service,
+    ServicePort,
+    ServiceSpec,
+)
+from lightkube.models.meta_v1 import ObjectMeta
+
+from corral.cluster.endpoints import legacy, mirror
+from corral.cluster.endpoints.members import Port, endpoint, members, ports
+from corral.cluster.endpoints.slices import frame, groups
+from corral.cluster.endpoints.trigger import Triggers
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def pod(name="one", *, number=2, ready=True, going=False, phase="Running", **spec) -> Pod:
+    offered = [ContainerPort(name="http", containerPort=8080)]
+    ip = f"10.244.{number // 250}.{number % 250}"
+    listed = [PodIP(ip=ip), PodIP(ip=f"fd00::{number:x}")]
+    condition = PodCondition(
+        type="Ready", status="True" if ready else "False", lastTransitionTime=NOW
+    )
+    return Pod(
+        metadata=ObjectMeta(
+            name=name, namespace="default", uid=f"uid-{name}", labels={"app": "web"},
+            deletionTimestamp=NOW if going else None,
+        ),
+        spec=PodSpec(containers=[Container(name="c", ports=offered)], nodeName="node0", **spec),
+        status=PodStatus(phase=phase, podIP=ip, podIPs=listed, conditions=[condition]),
+    )  # fmt: skip
+
+
+def service(**spec) -> Service:
+    whole = {
+        "selector": {"app": "web"},
+        "clusterIP": "10.96.0.9",
+        "ports": [ServicePort(port=80, protocol="TCP", targetPort=8080)],
+    }
+    return Service(
+        metadata=ObjectMeta(name="web", namespace="default", uid="u1", creationTimestamp=NOW),
+        spec=ServiceSpec(**(whole | spec)),
+    )
+
+
+def test_members_have_the_labels_an_address_and_a_life():
+    other, addressless = pod("other"), pod("addressless")
+    other.metadata.labels = {"app": "other"}
+    addressless.status = PodStatus(phase="Running")
+    found = [pod("b"), pod("a"), pod("done", phase="Succeeded"), pod("dead", phase="Failed"),
+             pod("going", going=True), other, addressless]  # fmt: skip
+    assert [each.metadata.name for each in members(service(), found)] == ["a", "b", "going"]
+
+
+@pytest.mark.parametrize(
+    ("ready", "going", "always", "told"),
+    [
+        (True, False, False, (True, True, False)),
+        (False, False, False, (False, False, False)),
+        (True, True, False, (False, True, True)),
+        (False, True, False, (False, False, True)),
+        (False, False, True, (True, False, False)),
+        (True, True, True, (True, True, True)),
+    ],
+)
+def test_conditions(ready, going, always, told):
+    one = service(publishNotReadyAddresses=always)
+    conditions = endpoint(one, pod(ready=ready, going=going), "IPv4").conditions
+    assert (conditions.ready, conditions.serving, conditions.terminating) == told
+
+
+def test_an_endpoint_names_its_pod_and_node():
+    told = endpoint(service(), pod(), "IPv4")
+    assert told.addresses == ["10.244.0.2"]
+    assert (told.targetRef.kind, told.targetRef.name, told.targetRef.uid) == (
+        "Pod", "one", "uid-one",
+    )  # fmt: skip
+    assert told.nodeName == "node0"
+    assert told.zone is None
+    assert endpoint(service(), pod(), "IPv6").addresses == ["fd00::2"]
+
+
+@pytest.mark.parametrize(
+    ("hostname", "subdomain", "told"),
+    [("vm1", "web", "vm1"), ("vm1", "other", None), ("vm1", None, None), (None, "web", None)],
+)
+def test_a_hostname_is_told_under_the_services_name(hostname, subdomain, told):
+    one = pod(hostname=hostname, subdomain=subdomain)
+    assert endpoint(service(), one, "IPv4").hostname == told
+
+
+def test_ports_by_number_by_name_and_by_default():
+    one = service(
+        ports=[
+            ServicePort(name="number", port=80, protocol="TCP", targetPort=81),
+            ServicePort(name="name", port=80, protocol="TCP", targetPort="http"),
+            ServicePort(name="default", port=80, protocol="TCP"),
+            ServicePort(name="datagram", port=80, protocol="UDP", targetPort="http"),
+            ServicePort(name="unknown", port=80, protocol="TCP", targetPort="nope"),
+        ]
+    )
+    assert ports(one, pod()) == (
+        Port("number", "TCP", 81),
+        Port("name", "TCP", 8080),
+        Port("default", "TCP", 80),
+    )
+
+
+def test_each_family_has_slices_of_its_own():
+    found = groups(service(ipFamilies=["IPv4", "IPv6"]), [pod()])
+    assert [(each.address_type, len(each.endpoints)) for each in found] == [
+        ("IPv4", 1),
+        ("IPv6", 1),
+    ]
+
+
+def test_headless_services_say_so_and_need_no_ports():
+    one = service(clusterIP="None", ports=None)
+    (found,) = groups(one, [pod()])
+    assert found.ports == ()
+    assert len(found.endpoints) == 1
+    assert frame(one, "").labels["service.kubernetes.io/headless"] == ""
+    assert "service.kubernetes.io/headless" not in frame(service(), "").labels
+
+
+def test_slices_carry_the_services_labels_but_not_over_their_own():
+    one = service()
+    one.metadata.labels = {"tier": "front", "kubernetes.io/service-name": "lie"}
+    assert frame(one, "").labels == {
+        "tier": "front",
+        "kubernetes.io/service-name": "web",
+        "endpointslice.kubernetes.io/managed-by": "endpointslice-controller.k8s.io",
+    }
+
+
+def test_the_older_object_tells_ready_and_others():
+    found = legacy.plan(service(), [pod(), pod("ill", number=3, ready=False)], None, "")
+    (subset,) = found["subsets"]
+    assert [each.ip for each in subset.addresses] == ["10.244.0.2"]
+    assert [each.ip for each in subset.notReadyAddresses] == ["10.244.0.3"]
+    assert [(each.port, each.protocol) for each in subset.ports] == [(8080, "TCP")]
+    assert found["metadata"]["labels"] == {
+        "endpoints.kubernetes.io/managed-by": "endpoint-controller"
+    }
+
+
+def test_the_older_object_leaves_out_who_goes_unless_all_are_published():
+    going = pod(going=True)
+    assert legacy.plan(service(), [going], None, "")["subsets"] == []
+    always = service(publishNotReadyAddresses=True)
+    (subset,) = legacy.plan(always, [going], None, "")["subsets"]
+    assert len(subset.addresses) == 1
+
+
+def test_the_older_object_puts_ports_together_that_the_same_pods_offer():
+    bare = pod("bare", number=3)
+    bare.spec.containers = [Container(name="c")]
+    one = service(
+        ports=[
+            ServicePort(name="a", port=80, protocol="TCP", targetPort=81),
+            ServicePort(name="b", port=80, protocol="TCP", targetPort=82),
+            ServicePort(name="c", port=80, protocol="TCP", targetPort="http"),
+        ]
+    )
+    found = legacy.plan(one, [pod(), bare], None, "")["subsets"]
+    shown = [
+        ([each.ip for each in subset.addresses], [port.name for port in subset.ports])
+        for subset in found
+    ]
+    assert shown == [(["10.244.0.2", "10.244.0.3"], ["a", "b"]), (["10.244.0.2"], ["c"])]
+
+
+def test_the_older_object_is_cut_at_a_thousand_ready_ones_first():
+    pods = [pod(f"p{n}", number=n, ready=n >= 300) for n in range(1, 1301)]
+    found = legacy.plan(service(), pods, None, "")
+    (subset,) = found["subsets"]
+    assert len(subset.addresses) == 1000
+    assert not subset.notReadyAddresses
+    assert found["metadata"]["annotations"] == {
+        "endpoints.kubernetes.io/over-capacity": "truncated"
+    }
+    pods = [pod(f"p{n}", number=n, ready=n <= 999) for n in range(1, 1301)]
+    (subset,) = legacy.plan(service(), pods, None, "")["subsets"]
+    assert (len(subset.addresses), len(subset.notReadyAddresses)) == (999, 1)
+
+
+def test_the_older_object_is_written_only_where_it_changes():
+    written = legacy.plan(service(), [pod()], None, "")
+    present = Endpoints(
+        metadata=ObjectMeta(name="web", labels=written["metadata"]["labels"], resourceVersion="4"),
+        subsets=written["subsets"],
+    )
+    assert legacy.plan(service(), [pod()], present, "2026-01-01T00:00:00Z") is None
+    patch = legacy.plan(service(), [pod(ready=False)], present, "2026-01-01T00:00:00Z")
+    assert patch["metadata"]["resourceVersion"] == "4"
+
+
+def test_what_people_write_is_mirrored_by_family():
+    one = Endpoints.from_dict(
+        {
+            "metadata": {"name": "web", "namespace": "default", "uid": "u", "labels": {"a": "b"}},
+            "subsets": [
+                {
+                    "addresses": [{"ip": "192.0.2.1"}, {"ip": "2001:db8::1"}, {"ip": "nonsense"}],
+                    "notReadyAddresses": [{"ip": "192.0.2.2", "hostname": "h"}],
+                    "ports": [{"name": "http", "port": 80}],
+                }
+            ],
+        }
+    )
+    assert mirror.is_mirrored(one)
+    found = {each.address_type: list(each.endpoints.values()) for each in mirror.groups(one)}
+    assert [(e.addresses[0], e.conditions.ready) for e in found["IPv4"]] == [
+        ("192.0.2.1", True), ("192.0.2.2", False)
+    ]  # fmt: skip
+    assert [each.addresses[0] for each in found["IPv6"]] == ["2001:db8::1"]
+    labels = mirror.frame(one).labels
+    assert labels["a"] == "b"
+    assert labels["endpointslice.kubernetes.io/managed-by"] == (
+        "endpointslicemirroring-controller.k8s.io"
+    )
+    assert mirror.frame(one).owner["kind"] == "Endpoints"
+
+
+@pytest.mark.parametrize(
+    "metadata",
+    [
+        {"labels": {"endpointslice.kubernetes.io/skip-mirror": "true"}},
+        {"annotations": {"control-plane.alpha.kubernetes.io/leader": "{}"}},
+    ],
+)
+def test_what_says_so_is_not_mirrored(metadata):
+    assert not mirror.is_mirrored(Endpoints.from_dict({"metadata": metadata}))
+
+
+def test_more_than_a_thousand_are_not_mirrored():
+    listed = [{"ip": f"10.0.{n // 250}.{n % 250}"} for n in range(1200)]
+    one = Endpoints.from_dict({"metadata": {"name": "web"}, "subsets": [{"addresses": listed}]})
+    (found,) = mirror.groups(one)
+    assert len(found.endpoints) == 1000
+    assert mirror.skipped(one) == 200
+
+
+def test_since_when_a_change_has_been_so():
+    triggers, one = Triggers(), pod()
+    assert triggers.time(service(), [one]) == "2026-01-01T00:00:00Z"
+    assert triggers.time(service(), [one]) == ""
+    one.status.conditions[0].lastTransitionTime = NOW + timedelta(seconds=9)
+    new = pod("new", number=3)
+    new.status.conditions[0].lastTransitionTime = NOW + timedelta(seconds=7)
+    assert triggers.time(service(), [one, new]) == "2026-01-01T00:00:07Z"
+    assert triggers.time(service(), [new]) == ""

@@ -1,0 +1,166 @@
+"""How endpoints are packed into slices."""
+
+from itertools import count
+
+from hypothesis import given, settings, strategies as st
+from lightkube.models.core_v1 import ObjectReference
+from lightkube.models.discovery_v1 import Endpoint, EndpointConditions, EndpointSlice
+from lightkube.models.meta_v1 import ObjectMeta, OwnerReference
+
+from corral.cluster.endpoints.members import Port
+from corral.cluster.endpoints.slices import (
+    LARGEST,
+    MANAGED_BY,
+    MANAGER,
+    SERVICE_NAME,
+    TRIGGER,
+    Frame,
+    Group,
+    identity,
+    plan,
+)
+
+HTTP = (Port("http", "TCP", 8080),)
+OWNER = {"apiVersion": "v1", "kind": "Service", "name": "web", "uid": "u1"}
+FRAME = Frame("default", "web-", OWNER, {SERVICE_NAME: "web", MANAGED_BY: MANAGER}, {})
+
+
+def endpoint(number: int, *, ready: bool = True) -> Endpoint:
+    reference = ObjectReference(kind="Pod", name=f"pod-{number}", uid=f"uid-{number}")
+    return Endpoint(
+        addresses=[f"10.244.{number // 250}.{number % 250 + 1}"],
+        conditions=EndpointConditions(ready=ready, serving=ready, terminating=False),
+        targetRef=reference,
+    )
+
+
+def group(*numbers: int, ports=HTTP, unready=(), may_be_empty=False) -> Group:
+    told = [endpoint(number, ready=number not in unready) for number in numbers]
+    return Group("IPv4", ports, {identity(each): each for each in told}, may_be_empty)
+
+
+def existing(name: str, *numbers: int, ports=HTTP, labels=None) -> EndpointSlice:
+    return EndpointSlice(
+        addressType="IPv4",
+        metadata=ObjectMeta(
+            name=name,
+            namespace="default",
+            uid=name,
+            resourceVersion="7",
+            labels=labels or dict(FRAME.labels),
+            ownerReferences=[OwnerReference(apiVersion="v1", kind="Service", name="web", uid="u1")],
+        ),
+        ports=[port.in_slice() for port in ports],
+        endpoints=[endpoint(number) for number in numbers],
+    )
+
+
+def told(endpoints) -> list[str]:
+    return [each.targetRef.name.removeprefix("pod-") for each in endpoints]
+
+
+def test_nothing_yet():
+    changes = plan([group(1, 2)], [], FRAME)
+    (document,) = changes.create
+    assert document["metadata"]["generateName"] == "web-"
+    assert document["metadata"]["ownerReferences"] == [OWNER]
+    assert document["addressType"] == "IPv4"
+    assert told(document["endpoints"]) == ["1", "2"]
+    assert not changes.update
+    assert not changes.delete
+
+
+def test_nothing_new():
+    assert not plan([group(1, 2)], [existing("a", 1, 2)], FRAME)
+
+
+def test_another_condition_is_told_where_the_endpoint_is():
+    changes = plan([group(1, 2, unready=[2])], [existing("a", 1, 2)], FRAME)
+    ((slice_, patch),) = changes.update
+    assert slice_.metadata.name == "a"
+    assert patch["metadata"]["resourceVersion"] == "7"
+    assert [each.conditions.ready for each in patch["endpoints"]] == [True, False]
+
+
+def test_only_the_slice_that_changes_is_written():
+    first, second = range(100), range(100, 200)
+    slices = [existing("a", *first), existing("b", *second)]
+    changes = plan([group(*first, *second[1:])], slices, FRAME)
+    assert [each.metadata.name for each, _ in changes.update] == ["b"]
+    assert not changes.create
+    assert not changes.delete
+
+
+def test_what_is_new_goes_where_something_is_written_anyway():
+    slices = [existing("a", *range(50)), existing("b", *range(100, 190))]
+    changes = plan([group(*range(1, 50), *range(100, 190), 300)], slices, FRAME)
+    ((slice_, patch),) = changes.update
+    assert slice_.metadata.name == "a"
+    assert told(patch["endpoints"])[-1] == "300"
+
+
+def test_what_is_new_fills_the_fullest_slice_that_has_room_for_all():
+    slices = [existing("a", *range(50)), existing("b", *range(100, 190))]
+    changes = plan([group(*range(50), *range(100, 190), 300)], slices, FRAME)
+    assert [each.metadata.name for each, _ in changes.update] == ["b"]
+
+
+def test_more_than_a_slice_holds_makes_another():
+    changes = plan([group(*range(250))], [existing("a", *range(100))], FRAME)
+    assert [len(each["endpoints"]) for each in changes.create] == [100, 50]
+    assert not changes.update
+
+
+def test_a_slice_that_runs_empty_goes():
+    changes = plan([group(1)], [existing("a", 1), existing("b", 2)], FRAME)
+    assert [each.metadata.name for each in changes.delete] == ["b"]
+
+
+def test_where_nobody_answers_one_empty_slice_says_so():
+    empty = Group("IPv4", may_be_empty=True)
+    changes = plan([empty], [existing("a", 1)], FRAME)
+    (document,) = changes.create
+    assert document["endpoints"] == document["ports"] == []
+    assert [each.metadata.name for each in changes.delete] == ["a"]
+    assert not plan([empty], [existing("a", ports=())], FRAME)
+
+
+def test_other_ports_are_other_slices():
+    metrics = (Port("metrics", "TCP", 9090),)
+    changes = plan([group(1), group(2, ports=metrics)], [existing("a", 1, 2)], FRAME)
+    assert told(changes.create[0]["endpoints"]) == ["2"]
+    assert told(changes.update[0][1]["endpoints"]) == ["1"]
+
+
+def test_labels_that_somebody_changed_are_put_right():
+    wrong = existing("a", 1, labels={**FRAME.labels, "mine": "yes"})
+    ((_, patch),) = plan([group(1)], [wrong], FRAME).update
+    assert patch["metadata"]["labels"] == {"mine": None, **FRAME.labels}
+
+
+def test_when_it_changed_is_told_but_no_reason_to_write():
+    later = Frame("default", "web-", OWNER, FRAME.labels, {TRIGGER: "2026-01-01T00:00:00Z"})
+    assert not plan([group(1)], [existing("a", 1)], later)
+    ((_, patch),) = plan([group(1, 2)], [existing("a", 1)], later).update
+    assert patch["metadata"]["annotations"] == {TRIGGER: "2026-01-01T00:00:00Z"}
+
+
+@given(st.lists(st.sets(st.integers(0, 400), max_size=320), min_size=1, max_size=5))
+@settings(max_examples=40, deadline=None)
+def test_after_any_history_everything_is_told_once_in_few_slices(history):
+    names, slices = count(), {}
+    for wanted in history:
+        changes = plan([group(*sorted(wanted), may_be_empty=True)], slices.values(), FRAME)
+        for gone in changes.delete:
+            del slices[gone.metadata.name]
+        for slice_, patch in changes.update:
+            slices[slice_.metadata.name].endpoints = patch["endpoints"]
+        for document in changes.create:
+            made = existing(f"s{next(names)}")
+            made.endpoints = document["endpoints"]
+            slices[made.metadata.name] = made
+        found = [name for each in slices.values() for name in told(each.endpoints)]
+        assert sorted(found) == sorted(map(str, wanted))
+        assert all(len(each.endpoints) <= LARGEST for each in slices.values())
+        assert slices
+        assert not plan([group(*sorted(wanted), may_be_empty=True)], slices.values(), FRAME)

@@ -1,0 +1,172 @@
+"""Which port of the host goes to which Service, and what is told of it."""
+
+from datetime import UTC, datetime
+from ipaddress import ip_address
+
+import pytest
+from lightkube.models.core_v1 import Event, Service
+from lightkube.models.meta_v1 import ObjectMeta
+from tests.sim.cluster import cluster
+
+from corral.api.object import Key
+from corral.node.network.inbound import HostPort
+from corral.node.proxy import host_ports
+from corral.node.proxy.host_ports import HostPorts, plan, wishes
+from corral.reconcile.world import World
+
+HOST = ip_address("127.0.0.1")
+MORNING, NOON = datetime(2026, 1, 1, 8, tzinfo=UTC), datetime(2026, 1, 1, 12, tzinfo=UTC)
+
+
+def service(name, created=NOON, kind="LoadBalancer", ports=((80, 30080),), **spec) -> Service:
+    document = {
+        "spec": {
+            "type": kind,
+            "clusterIP": "10.96.0.9",
+            "ports": [{"name": f"p{port}", "port": port, "nodePort": node or None}
+                      for port, node in ports],
+            **spec,
+        }
+    }  # fmt: skip
+    one = Service.from_dict(document)
+    one.metadata = ObjectMeta(name=name, namespace="default", creationTimestamp=created)
+    return one
+
+
+def port(number, protocol="tcp") -> HostPort:
+    return HostPort(protocol, HOST, number)
+
+
+def planned(*services):
+    return plan(wishes(services, HOST))
+
+
+def test_a_node_port_is_the_same_on_the_host():
+    assert planned(service("web", kind="NodePort")).ports == {port(30080): 30080}
+
+
+def test_a_load_balancer_has_its_ports_and_its_node_ports():
+    assert planned(service("web")).ports == {port(80): 30080, port(30080): 30080}
+
+
+def test_without_node_ports_it_comes_in_at_its_own_number():
+    assert planned(service("web", ports=((80, 0),))).ports == {port(80): 80}
+
+
+@pytest.mark.parametrize(
+    "one",
+    [
+        service("web", kind="ClusterIP"),
+        service("web", loadBalancerClass="example.com/other", ports=((80, 0),)),
+        service("web", clusterIP="fd00::9"),
+        service("web", clusterIP="None"),
+    ],
+)
+def test_others_want_nothing(one):
+    assert planned(one).ports == {}
+
+
+def test_of_two_balancers_the_older_has_the_port():
+    young, old = service("a"), service("b", MORNING, ports=((80, 30081),))
+    found = planned(young, old)
+    assert found.ports[port(80)] == 30081
+    ((wish, why),) = found.refused.items()
+    assert wish.service == Key("default", "a")
+    assert why == "the Service default/b has it"
+
+
+def test_a_node_port_goes_before_a_balancers_port():
+    found = planned(service("a", MORNING, ports=((30080, 30090),)), service("b", kind="NodePort"))
+    assert found.ports == {port(30080): 30080, port(30090): 30090}
+
+
+class Inbound:
+    """Remembers what was asked for; refuses some ports."""
+
+    def __init__(self) -> None:
+        self.ports = {}
+        self.refusing = {}
+
+    async def set(self, ports):
+        self.ports = dict(ports)
+        return {host: why for host, why in self.refusing.items() if host in ports}
+
+
+def document(name="web", **spec) -> dict:
+    whole = {"type": "LoadBalancer", "ports": [{"port": 80}], **spec}
+    return {"metadata": {"name": name, "namespace": "default"}, "spec": whole}
+
+
+@pytest.mark.looptime
+async def test_the_status_follows_what_could_be_had():
+    async with cluster(nodes=0) as c:
+        world = World(c.component, clock=c.clock)
+        inbound = Inbound()
+        inbound.refusing[port(80)] = "another program has it"
+        loop = HostPorts(world, inbound, HOST)
+        c._tasks.start(world.run(), name="world")
+        c._tasks.start(loop.run(), name="ports")
+        await c.client.create(Service, document())
+
+        async def ingress():
+            found = await c.client.get(Service, "web", "default")
+            return (found.status.loadBalancer and found.status.loadBalancer.ingress) or []
+
+        async def refused():
+            return await c.events("web")
+
+        await c.until(refused)
+        (event,) = await c.events("web")
+        assert event.reason == "SyncLoadBalancerFailed"
+        assert event.message == (
+            "Error syncing load balancer: tcp 127.0.0.1:80 cannot be had: another program has it"
+        )
+        assert event.source.component == "service-controller"
+        assert not await ingress()
+        inbound.refusing.clear()
+        await c.until(ingress, host_ports.RETRY_SECONDS + 1)
+        assert [each.ip for each in await ingress()] == ["127.0.0.1"]
+
+        await c.client.patch(Service, Key("default", "web"), {"spec": {"type": "ClusterIP"}})
+
+        async def is_closed():
+            return not await ingress() and not inbound.ports
+
+        await c.until(is_closed)
+        told = [each.reason for each in (await c.client.list(Event)).items]
+        assert sorted(told) == ["EnsuredLoadBalancer", "SyncLoadBalancerFailed"]
+
+
+@pytest.mark.looptime
+async def test_of_several_ports_each_is_told_of():
+    async with cluster(nodes=0) as c:
+        world = World(c.component, clock=c.clock)
+        inbound = Inbound()
+        inbound.refusing[port(80)] = "another program has it"
+        c._tasks.start(world.run(), name="world")
+        c._tasks.start(HostPorts(world, inbound, HOST).run(), name="ports")
+        ports = [{"name": "a", "port": 80}, {"name": "b", "port": 81}]
+        await c.client.create(Service, document(ports=ports))
+
+        async def told():
+            found = await c.client.get(Service, "web", "default")
+            ingress = (found.status.loadBalancer and found.status.loadBalancer.ingress) or []
+            return [(each.port, each.error) for one in ingress for each in one.ports or ()]
+
+        await c.until(told)
+        assert await told() == [(80, "corral.dev/HostPortUnavailable"), (81, None)]
+
+
+@pytest.mark.looptime
+async def test_what_an_earlier_manager_opened_is_closed():
+    async with cluster(nodes=0) as c:
+        world = World(c.component, clock=c.clock)
+        inbound = Inbound()
+        inbound.ports = {port(80): 80}
+        c._tasks.start(world.run(), name="world")
+        c._tasks.start(HostPorts(world, inbound, HOST).run(), name="ports")
+
+        async def is_closed():
+            return not inbound.ports
+
+        await c.until(is_closed)
