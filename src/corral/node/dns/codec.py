@@ -36,6 +36,8 @@ _LONGEST_LABEL: Final = 63
 _LONGEST_NAME: Final = 254
 """Octets of a name without the root's."""
 _TYPE_AND_CLASS: Final = 4
+_UNREADABLE: Final = (dnslib.DNSError, LookupError, RecursionError, ValueError, struct.error)
+"""What comes out of a packet that nobody should send."""
 _FARTHEST: Final = 0x3FFF
 """What the 14 bits of a pointer can say (RFC 1035 4.1.4)."""
 
@@ -79,7 +81,7 @@ def read(packet: bytes) -> Query:
     try:
         end = _bounded(packet, counts)
         record: Any = dnslib.DNSRecord.parse(packet)
-    except (ValueError, IndexError, dnslib.DNSError) as error:
+    except _UNREADABLE as error:
         raise Malformed(_bare(number, flags, Code.MALFORMED)) from error
     query = Query(
         number=number,
@@ -211,7 +213,7 @@ def addresses(packet: bytes) -> list[Record]:
     try:
         record: Any = dnslib.DNSRecord.parse(packet)
         return [_read_record(one) for one in record.rr if one.rtype in _FOLLOWED]
-    except (dnslib.DNSError, RecursionError) as error:
+    except _UNREADABLE as error:
         raise ValueError("not a reply") from error
 
 

@@ -1,16 +1,18 @@
 """Serves the cluster's DNS where the machines' way out is.
 
 Names of the cluster are answered at once, from indexes that follow the API; all others are handed
-on to the host's servers.  Only machines and their host are answered, each so often a second: the
-loop that serves them has more to do.
+on to the host's servers.  Only machines and their host are answered, and nobody may ask so much
+that others are not heard.
 """
 
 import asyncio
 import socket
 import struct
+from collections import Counter
 from collections.abc import Callable, Sequence
-from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
-from typing import Final, Protocol
+from functools import partial
+from ipaddress import ip_address, ip_network
+from typing import Final, Protocol, cast
 
 import structlog
 from lightkube.models.core_v1 import Namespace, Service
@@ -19,25 +21,27 @@ from lightkube.models.discovery_v1 import EndpointSlice
 from corral.aio import Background
 from corral.node.dns.codec import LARGEST_STREAM, LONGEST_QUERY, Malformed, Query, read
 from corral.node.dns.lookup import FAILED, Lookup
+from corral.node.dns.rules import rules
 from corral.node.dns.upstream import Upstream
 from corral.node.dns.zone import Zone
+from corral.node.network import namespaces, nft
+from corral.node.network.netlink import Address, Network as Range, NetworkError
 from corral.reconcile.objects import key_of
 from corral.reconcile.world import World
 
 PORT: Final = 53
 DOMAIN: Final = "cluster.local"
-QUERIES_A_SECOND: Final = 500
 MOST_AWAITED: Final = 32
-"""What one source may ask a second, and how many answers from outside it may wait for."""
 MOST_AWAITED_BY_ALL: Final = 256
-MOST_CONNECTIONS: Final = 64
+"""For how many answers from outside one source may wait, and all together."""
+MOST_CONNECTIONS: Final = 8
+MOST_CONNECTIONS_OF_ALL: Final = 256
+MOST_ON_CONNECTION: Final = 100
 IDLE_SECONDS: Final = 10.0
-"""TCP connections at a time, and how long one may be silent (RFC 7766 6.2.3)."""
+"""TCP connections of one source at a time, and of all; how many queries one may bring, and how long
+it may be silent (RFC 7766 6.2.3)."""
 RETRY_SECONDS: Final = 5.0
 _LENGTH: Final = struct.Struct("!H")
-
-Address = IPv4Address | IPv6Address
-Range = IPv4Network | IPv6Network
 
 log = structlog.get_logger()
 
@@ -45,11 +49,15 @@ log = structlog.get_logger()
 class Network(Protocol):
     """What the server needs of the machines' network."""
 
-    gateways: tuple[Address, ...]
-    pod_cidrs: tuple[Range, ...]
-    service_cidrs: tuple[Range, ...]
-
-    async def socket(self, family: int, kind: int) -> socket.socket: ...
+    @property
+    def namespace(self) -> namespaces.Namespace: ...
+    @property
+    def gateways(self) -> Sequence[Address]: ...
+    @property
+    def pod_cidrs(self) -> Sequence[Range]: ...
+    @property
+    def service_cidrs(self) -> Sequence[Range]: ...
+    async def bound(self, address: Address, port: int, kind: int = ...) -> socket.socket: ...
 
 
 class Dns:
@@ -77,7 +85,8 @@ class Dns:
         self._port = port
         self._changed = changed
         self._problem = ""
-        self._clients = (*network.pod_cidrs, *clients)
+        own = [ip_network(str(one)) for one in network.gateways]
+        self._clients = (*network.pod_cidrs, *own, *clients)
         self._upstream = upstream or Upstream(ours=[*addresses, *gateways], changed=changed)
         self._zone = Zone(
             domain,
@@ -86,10 +95,9 @@ class Dns:
             serial=int(world.clock().timestamp()) & 0xFFFFFFFF,
         )
         self._lookup = Lookup(self._zone, self._upstream)
-        self._asked: dict[str, int] = {}
-        self._second = 0
-        self._awaited: dict[str, int] = {}
-        self._connections = 0
+        self._awaited = Counter[str]()
+        self._connected = Counter[str]()
+        """By source: answers from outside that it waits for, and its connections."""
         self._namespaces = world.informers.of(Namespace)
         self._services = world.informers.of(Service)
         self._slices = world.informers.of(EndpointSlice)
@@ -137,8 +145,12 @@ class Dns:
         loop = asyncio.get_running_loop()
         while True:
             try:
-                datagrams = await self._bound(gateway, socket.SOCK_DGRAM)
-                with datagrams, await self._bound(gateway, socket.SOCK_STREAM) as streams:
+                await self._network.namespace.call(nft.apply, rules(gateway, self._port))
+                bound = partial(self._network.bound, gateway, self._port)
+                with (
+                    await bound(socket.SOCK_DGRAM) as datagrams,
+                    await bound(socket.SOCK_STREAM) as streams,
+                ):
                     streams.listen()
                     self._say("")
                     transport, _ = await loop.create_datagram_endpoint(
@@ -148,72 +160,62 @@ class Dns:
                         await self._accept(streams, tasks)
                     finally:
                         transport.close()
-            except OSError as error:
-                self._say(f"DNS cannot serve on {gateway}: {error.strerror or error}")
+            except (OSError, NetworkError) as error:
+                self._say(f"DNS cannot serve on {gateway}: {error}")
                 await asyncio.sleep(RETRY_SECONDS)
-
-    async def _bound(self, gateway: Address, kind: int) -> socket.socket:
-        family = socket.AF_INET if gateway.version == 4 else socket.AF_INET6
-        opened = await self._network.socket(family, kind)
-        try:
-            opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, kind == socket.SOCK_STREAM)
-            opened.bind((str(gateway), self._port))
-        except OSError:
-            opened.close()
-            raise
-        return opened
 
     async def _accept(self, listening: socket.socket, tasks: Background) -> None:
         loop = asyncio.get_running_loop()
         while True:
             connection, address = await loop.sock_accept(listening)
-            if self._connections >= MOST_CONNECTIONS or not self.admits(address[0]):
+            if self._is_enough(address[0]) or not self.admits(address[0]):
                 connection.close()
                 continue
-            self._connections += 1
+            self._connected[address[0]] += 1
             _ = tasks.start(self._converse(connection, address[0]), name="dns connection")
+
+    def _is_enough(self, source: str) -> bool:
+        """Whether a source, or all together, have as many connections as they may."""
+        return (
+            self._connected[source] >= MOST_CONNECTIONS
+            or self._connected.total() >= MOST_CONNECTIONS_OF_ALL
+        )
 
     async def _converse(self, connection: socket.socket, source: str) -> None:
         """Answer the queries of a connection, one after the other."""
         try:
             reader, writer = await asyncio.open_connection(sock=connection)
             try:
-                while (packet := await _next(reader)) is not None and self.admits(source):
-                    try:
-                        reply = await self._reply(packet, source)
-                    except Malformed as error:
-                        reply = error.reply
+                for _ in range(MOST_ON_CONNECTION):
+                    reply = await self._reply(await _next(reader), source)
                     writer.write(_LENGTH.pack(len(reply)) + reply)
                     async with asyncio.timeout(IDLE_SECONDS):
                         await writer.drain()
+            except asyncio.IncompleteReadError:
                 writer.close()
                 async with asyncio.timeout(IDLE_SECONDS):
                     await writer.wait_closed()
             finally:
                 writer.transport.abort()
-        except (OSError, TimeoutError):
+        except (OSError, TimeoutError, ValueError):
             connection.close()
         finally:
-            self._connections -= 1
+            _release(self._connected, source)
 
     async def _reply(self, packet: bytes, source: str) -> bytes:
-        query = read(packet)
+        try:
+            query = read(packet)
+        except Malformed as error:
+            return error.reply
         reply = self.find(query, LARGEST_STREAM)
         return await self.fetch(query, source, LARGEST_STREAM) if reply is None else reply
 
     # ---------------------------------------------------------------- answers
 
     def admits(self, source: str) -> bool:
-        """Whether a source is answered: it is one of ours, and has not asked too often."""
-        second = int(asyncio.get_running_loop().time())
-        if second != self._second:
-            self._second = second
-            self._asked.clear()
-        asked = self._asked.get(source, 0)
-        if not asked and not self._is_ours(source):
-            return False
-        self._asked[source] = asked + 1
-        return asked < QUERIES_A_SECOND
+        """Whether a source is one of ours."""
+        address = ip_address(source.partition("%")[0])
+        return any(address in each for each in self._clients)
 
     def find(self, query: Query, largest: int) -> bytes | None:
         """The packet that answers at once; None where the outside has to be asked."""
@@ -221,20 +223,13 @@ class Dns:
 
     async def fetch(self, query: Query, source: str, largest: int) -> bytes:
         """The packet that answers a query for which the outside has to be asked."""
-        awaited = self._awaited.get(source, 0)
-        if awaited >= MOST_AWAITED or sum(self._awaited.values()) >= MOST_AWAITED_BY_ALL:
+        if self._awaited[source] >= MOST_AWAITED or self._awaited.total() >= MOST_AWAITED_BY_ALL:
             return self._lookup.packet(query, FAILED, largest)
-        self._awaited[source] = awaited + 1
+        self._awaited[source] += 1
         try:
             return self._lookup.packet(query, await self._lookup.fetch(query), largest)
         finally:
-            self._awaited[source] -= 1
-            if not self._awaited[source]:
-                del self._awaited[source]
-
-    def _is_ours(self, source: str) -> bool:
-        address = ip_address(source.partition("%")[0])
-        return address in self._network.gateways or any(address in each for each in self._clients)
+            _release(self._awaited, source)
 
     def _say(self, problem: str) -> None:
         if problem == self._problem:
@@ -254,8 +249,7 @@ class _Datagrams(asyncio.DatagramProtocol):
         self._transport: asyncio.DatagramTransport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.DatagramTransport)
-        self._transport = transport
+        self._transport = cast("asyncio.DatagramTransport", transport)
 
     def datagram_received(self, data: bytes, addr: tuple[str, int]) -> None:
         if not self._dns.admits(addr[0]):
@@ -284,11 +278,19 @@ class _Datagrams(asyncio.DatagramProtocol):
         log.debug("an answer did not arrive", error=str(exc))
 
 
-async def _next(reader: asyncio.StreamReader) -> bytes | None:
-    """The next query of a connection; None at its end, or where it is silent or too long."""
-    try:
-        async with asyncio.timeout(IDLE_SECONDS):
-            (length,) = _LENGTH.unpack(await reader.readexactly(_LENGTH.size))
-            return await reader.readexactly(length) if length <= LONGEST_QUERY else None
-    except (asyncio.IncompleteReadError, TimeoutError):
-        return None
+async def _next(reader: asyncio.StreamReader) -> bytes:
+    """The next query of a connection.
+
+    Raises IncompleteReadError at its end, ValueError for one that is too long, TimeoutError.
+    """
+    async with asyncio.timeout(IDLE_SECONDS):
+        (length,) = _LENGTH.unpack(await reader.readexactly(_LENGTH.size))
+        if length > LONGEST_QUERY:
+            raise ValueError("too long a query")
+        return await reader.readexactly(length)
+
+
+def _release(counts: Counter[str], source: str) -> None:
+    counts[source] -= 1
+    if not counts[source]:
+        del counts[source]

@@ -26,6 +26,8 @@ SERVER_SECONDS: Final = 2.0
 ASK_SECONDS: Final = 4.5
 """And all of them: a guest waits for 5 s (resolv.conf(5), timeout)."""
 MOST_SERVERS: Final = 3
+FAILURES: Final = 3
+"""So many names in a row without any reply are the servers' fault, not the names'."""
 _USELESS: Final = (Code.FAILED, Code.NOT_IMPLEMENTED, Code.REFUSED, Code.MALFORMED)
 """What another server may know better."""
 _LENGTH: Final = struct.Struct("!H")
@@ -55,6 +57,7 @@ class Upstream:
         self._changed = changed
         self._read: tuple[int, int, int] | None = None
         self._servers: Sequence[str] = ()
+        self._failures = 0
 
     async def ask(self, query: Query) -> Reply | None:
         """The reply to a query, or None where no server gives one in time."""
@@ -66,20 +69,28 @@ class Upstream:
                     if reply is None:
                         self._postpone(server)
                     elif reply.code not in _USELESS:
-                        self._say("")
+                        self._replied()
                         return reply
                     else:
                         useless = reply
         except TimeoutError:
             pass
         if useless is None:
-            tried = ", ".join(self._servers)
-            self._say(
-                f"no name server of the host replies ({tried})"
-                if tried
-                else f"{self._configuration} names no name server"
-            )
+            self._failed()
+        else:
+            self._replied()
         return useless
+
+    def _replied(self) -> None:
+        self._failures = 0
+        self._say("")
+
+    def _failed(self) -> None:
+        self._failures += 1
+        if not self._servers:
+            self._say(f"{self._configuration} names no name server")
+        elif self._failures >= FAILURES:
+            self._say(f"no name server of the host replies ({', '.join(self._servers)})")
 
     def servers(self) -> Sequence[str]:
         """The addresses to ask, in order; those that did not reply come last."""

@@ -1,0 +1,183 @@
+"""A machine network with pods that are bare namespaces, and a server that knows them: for sessions.
+
+A session is a program of its own, since who is not root enters a user namespace for good: it acts,
+and prints what it saw as JSON.
+"""
+
+import asyncio
+import json
+import socket
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from ipaddress import ip_interface, ip_network
+from pathlib import Path
+
+from lightkube.models.core_v1 import Namespace as ApiNamespace, Pod as ApiPod
+
+from corral.aio import Background
+from corral.api.object import Key
+from corral.api.wire import User
+from corral.client.client import Client
+from corral.client.transport import InProcess
+from corral.node.network import netlink
+from corral.node.network.machine_network import MachineNetwork, remove
+from corral.node.network.namespaces import Namespace
+from corral.reconcile.world import World
+from corral.server.allocation import ServiceRanges
+from corral.server.app import ApiServer
+from corral.store import Store
+
+ADMIN = User(name="kubernetes-admin", groups=("system:masters", "system:authenticated"))
+REACH_SECONDS = 0.5
+
+
+@dataclass
+class Pod:
+    """A namespace with an address, as a pod is."""
+
+    name: str
+    address: str
+    namespace: Namespace
+
+
+@dataclass
+class Site:
+    """What a session acts upon."""
+
+    network: MachineNetwork
+    client: Client
+    world: World
+    tasks: Background
+    directory: Path
+    saw: dict[str, object] = field(default_factory=dict)
+    pods: dict[str, Pod] = field(default_factory=dict)
+
+    async def link(self, name: str, number: int) -> Pod:
+        """A pod's namespace and links; the API does not know of it."""
+        cidr, gateway = self.network.pod_cidrs[0], self.network.gateway
+        address = cidr[number]
+        inside, outside = Namespace.create(), f"pod{number}"
+
+        def join() -> None:
+            with netlink.opened() as link:
+                link.add_veth(outside, peer="eth0", peer_namespace=inside.descriptor)
+                link.change(outside)
+                link.add_route(ip_network(f"{address}/32"), link=outside)
+
+        def furnish() -> None:
+            with netlink.opened() as link:
+                link.change("lo")
+                link.change("eth0")
+                link.add_address("eth0", ip_interface(f"{address}/32"))
+                link.add_route(ip_network(f"{gateway}/32"), link="eth0")
+                link.add_route(ip_network("0.0.0.0/0"), link="eth0", via=gateway)
+
+        await self.network.namespace.call(join)
+        await inside.call(furnish)
+        pod = self.pods[name] = Pod(name, str(address), inside)
+        return pod
+
+    async def tell(self, pod: Pod, **labels: str) -> None:
+        """Let the API know of a pod."""
+        key = Key("default", pod.name)
+        document = {
+            "metadata": {"name": pod.name, "namespace": "default", "labels": labels},
+            "spec": {
+                "containers": [
+                    {
+                        "name": "compute",
+                        "image": "none",
+                        "ports": [{"name": "http", "containerPort": 8080}],
+                    }
+                ]
+            },
+        }
+        await self.client.create(ApiPod, document)
+        status = {"phase": "Running", "podIP": pod.address, "podIPs": [{"ip": pod.address}]}
+        await self.client.patch(ApiPod, key, {"status": status}, subresource="status")
+
+    async def serve(self, pod: Pod, *ports: int) -> None:
+        """Echo what arrives at these ports of a pod."""
+
+        async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            while data := await reader.read(100):
+                writer.write(data)
+            writer.close()
+
+        for port in ports:
+            listening = await pod.namespace.call(socket.create_server, (pod.address, port))
+            server = await asyncio.start_server(echo, sock=listening)
+            self.tasks.start(server.serve_forever(), name=f"echo {pod.name}")
+
+    async def connect(self, source: Pod | MachineNetwork, target: Pod, port: int) -> socket.socket:
+        """A connection to a pod.  Raises OSError, TimeoutError."""
+        made = await source.namespace.call(socket.socket, socket.AF_INET, socket.SOCK_STREAM)
+        made.setblocking(False)
+        try:
+            async with asyncio.timeout(REACH_SECONDS):
+                await asyncio.get_running_loop().sock_connect(made, (target.address, port))
+        except BaseException:
+            made.close()
+            raise
+        return made
+
+    async def reaches(self, source: Pod | MachineNetwork, target: Pod, port: int) -> bool:
+        """Whether a connection can be made."""
+        try:
+            (await self.connect(source, target, port)).close()
+        except (OSError, TimeoutError):
+            return False
+        return True
+
+    async def until(self, condition: Callable[[], Awaitable[bool]]) -> float:
+        """Milliseconds until a condition comes true, 5 s at most."""
+        loop = asyncio.get_running_loop()
+        begun = loop.time()
+        async with asyncio.timeout(5):
+            while not await condition():
+                await asyncio.sleep(0.002)
+        return round((loop.time() - begun) * 1000, 1)
+
+
+@asynccontextmanager
+async def opened(network: MachineNetwork, directory: Path) -> AsyncIterator[Site]:
+    """A site for the length of a block; nothing of it is left."""
+    store = Store.in_memory()
+    server = ApiServer(store, services=ServiceRanges(networks=network.service_cidrs))
+    client = Client(InProcess(server.handle, ADMIN))
+    world = World(Client(InProcess(server.handle, ADMIN)))
+    try:
+        await network.prepare()
+        for name in ("default", "kube-system", "team"):
+            document = {"metadata": {"name": name, "labels": {"name": name}}}
+            await client.create(ApiNamespace, document)
+        async with Background() as tasks:
+            tasks.start(world.run(), name="world")
+            site = Site(network, client, world, tasks, directory)
+            yield site
+            for pod in site.pods.values():
+                pod.namespace.close()
+    finally:
+        await store.close()
+        await remove(directory)
+
+
+def play(session: Callable[[Site], Awaitable[None]], number: int) -> None:
+    """Run a session in the directory that the command names; ``number`` keeps ranges apart."""
+    directory = Path(sys.argv[1])
+    directory.mkdir(parents=True, exist_ok=True)
+    network = MachineNetwork(
+        directory,
+        pod_cidrs=[ip_network(f"10.{number}.0.0/16")],
+        service_cidrs=[ip_network(f"10.{number + 1}.0.0/16")],
+    )
+    network.join()
+
+    async def whole() -> dict[str, object]:
+        async with opened(network, directory) as site:
+            await session(site)
+            return site.saw
+
+    print(json.dumps(asyncio.run(whole())))  # noqa: T201

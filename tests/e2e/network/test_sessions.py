@@ -1,0 +1,101 @@
+"""DNS and NetworkPolicies between pods that are bare namespaces: as root, and as anybody."""
+
+import json
+import os
+import subprocess
+import sys
+from functools import cache
+
+import pytest
+
+pytestmark = pytest.mark.e2e
+
+ORDINARY = ("unshare", "--user", "--map-user=1000", "--map-group=1000")
+USERS = {"root": (), "ordinary": ORDINARY} if os.geteuid() == 0 else {"ordinary": ()}
+
+
+@pytest.fixture(params=USERS, scope="module")
+def play(request, tmp_path_factory):
+    """Runs a session as a user; answers what it saw."""
+
+    @cache
+    def played(name):
+        directory = tmp_path_factory.mktemp("network")
+        command = [sys.executable, "-W", "error", "-m", f"tests.e2e.network.{name}", directory]
+        done = subprocess.run(
+            [*USERS[request.param], *command],
+            capture_output=True,
+            text=True,
+            timeout=50,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout.splitlines()[-1])
+
+    return played
+
+
+def test_policies_block_and_allow(play):
+    saw = play("policy_session")
+    assert saw["without"] == [True, True, True, True]
+    # of: client to web; other to web; web to other; a pod that the API does not know yet, to web,
+    # and to other; client to a port that is not allowed; other to the unknown one
+    assert saw["ingress"] == [True, False, True, False, False, False, False]
+    assert saw["machine reaches"]
+    assert saw["told, reached"]
+    assert saw["no such namespace"] == [False]
+    assert saw["named port"] == [True, False]
+    assert saw["block"] == [True, False]
+    # client may not open connections, but with itself, and may answer
+    assert saw["egress"] == [False, True, True]
+    # open connections are judged too
+    echoes = [saw[f"echo {when}"] for when in ("before", "under policy", "again")]
+    assert echoes == [True, False, True]
+    assert "corral_policy" not in saw["tables"]
+
+
+def test_names_are_resolved(play):
+    saw = play("dns_session")
+
+    def told(label, *records, code="NOERROR", truncated=False):
+        return saw[label] == [code, truncated, list(records)]
+
+    assert told("service", "10.214.0.20")
+    assert told("member", "10.1.0.7")
+    assert told("nobody", code="NXDOMAIN")
+    assert told("version", '"1.1.0"')
+    for label, least, most in (("members", 25, 30), ("members, large", 60, 80)):
+        code, truncated, records = saw[label]
+        assert (code, truncated) == ("NOERROR", True)
+        assert least < len(records) < most
+    assert saw["members by tcp"][1] is False
+    assert len(saw["members by tcp"][2]) == 200
+    assert "10.1.0.7" in saw["nslookup"]
+    assert told("gone", code="NXDOMAIN")
+
+
+def test_names_of_the_outside_are_asked_for_once(play):
+    saw = play("dns_session")
+    assert saw["outside"] == saw["outside again"] == ["NOERROR", False, ["192.0.2.7"]]
+    assert saw["asked again"] == 0
+    assert saw["outside, nobody"] == ["NXDOMAIN", False, []]
+    assert len(saw["outside, large"][2]) == 100
+    assert saw["alias"] == ["NOERROR", False, ["192.0.2.7", "www.example."]]
+    assert saw["inner"] == ["NOERROR", False, ["10.214.0.20", "web.default.svc.cluster.local."]]
+
+
+def test_servers_of_the_outside_that_fail_are_told(play):
+    saw = play("dns_session")
+    assert saw["silent"] == saw["no server"] == ["SERVFAIL", False, []]
+    assert saw["no server ms"] < 1000
+    assert saw["problems"] == []  # one name without a reply may be that name's fault
+    assert saw["problems then"] == ["no name server of the host replies (127.0.0.1, 127.0.0.2)"]
+    assert "names no name server" in saw["problems without"][0]
+    assert saw["a server again"] == ["NXDOMAIN", False, []]
+    assert saw["problems at last"] == []
+
+
+def test_one_that_shouts_drowns_nobody(play):
+    saw = play("dns_session")
+    labels = [*(f"under noise {number}" for number in range(5)), "after the noise"]
+    assert [saw[label] for label in labels] == [["NOERROR", False, ['"1.1.0"']]] * 6
