@@ -4,6 +4,7 @@ import msgspec
 import pytest
 from lightkube.models.core_v1 import Pod
 
+from corral.api.kinds.networks import Bridge
 from corral.api.kinds.vmi import VirtualMachineInstance
 from corral.node.addresses import mac
 from corral.node.facts import Facts, State, Trouble, fold
@@ -191,6 +192,74 @@ def test_trouble_with_images_is_left_to_the_controller():
     theirs = {"type": "Synchronized", "status": "False", "reason": "ErrImagePull"}
     changes = instance_status(RUNNING, vmi(conditions=[theirs]), NOW)
     assert "conditions" not in changes
+
+
+def test_a_pod_has_its_addresses_before_its_machine_runs():
+    facts = Facts(state=State.PULLING, addresses=("10.244.0.7", "fd00::7"))
+    status = pod_status(facts, pod(), "192.0.2.1", NOW)
+    assert status["podIP"] == "10.244.0.7"
+    assert status["podIPs"] == [{"ip": "10.244.0.7"}, {"ip": "fd00::7"}]
+    assert status["hostIP"] == "192.0.2.1"
+    without = pod_status(Facts(state=State.PULLING), pod(), "192.0.2.1", NOW)
+    assert "podIP" not in without
+
+
+def guest(*interfaces: GuestInterface, binding="masquerade", **changes):
+    """What an instance says of its interfaces, whose guest says this."""
+    told = Introduction(interfaces=interfaces) if interfaces else None
+    facts = Facts(state=State.RUNNING, introduction=told, addresses=("10.244.0.7", "fd00::7"))
+    instance = vmi()
+    card = instance.spec.domain.devices.interfaces[0]
+    if binding == "bridge":
+        card = msgspec.structs.replace(card, masquerade=None, bridge=Bridge())
+    instance.spec.domain.devices.interfaces = [msgspec.structs.replace(card, **changes)]
+    return instance_status(facts, instance, NOW).get("interfaces", [])
+
+
+def test_behind_a_translation_an_interface_has_the_pods_addresses():
+    card = mac(UID, "default")
+    ours = {
+        "name": "default",
+        "mac": card,
+        "ipAddress": "10.244.0.7",
+        "ipAddresses": ["10.244.0.7", "fd00::7"],
+        "infoSource": "domain",
+        "queueCount": 1,
+        "linkState": "up",
+        "podInterfaceName": "eth0",
+    }
+    assert guest() == [ours]
+    told = guest(GuestInterface(name="ens3", mac=card, addresses=("10.0.2.2", "fd10:0:2::2")))
+    assert told == [ours | {"infoSource": "domain, guest-agent", "interfaceName": "ens3"}]
+
+
+def test_a_bridged_guest_is_believed_about_its_addresses():
+    card = mac(UID, "default")
+    addresses = ("10.244.0.7", "fe80::1")
+    told = guest(GuestInterface(name="e", mac=card, addresses=addresses), binding="bridge")
+    assert told[0]["ipAddresses"] == ["10.244.0.7", "fe80::1"]
+    silent = guest(GuestInterface(name="e", mac=card), binding="bridge")
+    assert silent[0]["ipAddress"] == "10.244.0.7"
+
+
+def test_what_only_the_guest_knows_comes_last_and_has_an_end():
+    own = GuestInterface(name="docker0", mac="02:42:00:00:00:01", addresses=("172.17.0.1",))
+    told = guest(own)
+    assert [one.get("name") for one in told] == ["default", None]
+    assert told[1] == {
+        "mac": "02:42:00:00:00:01",
+        "interfaceName": "docker0",
+        "infoSource": "guest-agent",
+        "ipAddress": "172.17.0.1",
+        "ipAddresses": ["172.17.0.1"],
+    }
+    many = [GuestInterface(name=f"v{n}", mac=f"02:42:00:00:00:{n:02x}") for n in range(200)]
+    assert len(guest(*many)) < 20
+
+
+def test_an_interface_that_is_down_or_absent_says_so():
+    assert guest(state="down")[0]["linkState"] == "down"
+    assert guest(state="absent") == []
 
 
 def test_addresses_come_from_the_guest_where_it_tells_them():

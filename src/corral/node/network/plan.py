@@ -25,6 +25,7 @@ from ipaddress import (
     IPv6Address,
     IPv6Interface,
     IPv6Network,
+    ip_address,
     ip_interface,
     ip_network,
 )
@@ -172,7 +173,7 @@ def plan(vmi: VirtualMachineInstance, addresses: Sequence[Address], site: Site) 
             routes=tuple(_routes(addresses, site)),
         ),
         card=card,
-        machine_settings=_machine_settings(link_name(uid), bridged=bridged),
+        machine_settings=tuple(_machine_settings(link_name(uid), addresses, bridged=bridged)),
         pod_settings=_pod_settings(addresses),
         rules=rules,
         mtu=site.mtu,
@@ -191,11 +192,15 @@ def _routes(addresses: Sequence[Address], site: Site) -> Iterator[tuple[Network,
         yield _ANYWHERE[one.version], gateway
 
 
-def _machine_settings(link: str, *, bridged: bool) -> tuple[tuple[str, int], ...]:
-    """A guest that has the pod's address asks for all others of the range as for neighbours."""
-    if not bridged:
-        return ()
-    return ((f"ipv4/conf/{link}/proxy_arp", 1), (f"ipv4/neigh/{link}/proxy_delay", 0))
+def _machine_settings(
+    link: str, addresses: Sequence[Address], *, bridged: bool
+) -> Iterator[tuple[str, int]]:
+    if all(one.version == 4 for one in addresses):
+        yield f"ipv6/conf/{link}/disable_ipv6", 1
+    if bridged:
+        # A guest that has the pod's address asks for all others of the range as for neighbours.
+        yield f"ipv4/conf/{link}/proxy_arp", 1
+        yield f"ipv4/neigh/{link}/proxy_delay", 0
 
 
 def _pod_settings(addresses: Sequence[Address]) -> tuple[tuple[str, int], ...]:
@@ -233,7 +238,7 @@ def _masquerade(
         else:
             lease6 = Lease6(
                 address=IPv6Interface((network[_GUEST], network.prefixlen)),
-                dns=tuple(one for one in site.dns if isinstance(one, IPv6Address)),
+                dns=tuple(one for one in _servers(vmi, site) if isinstance(one, IPv6Address)),
                 search=_search(vmi, site),
                 mtu=site.mtu,
             )
@@ -298,7 +303,7 @@ def _lease(
         address=address,
         server=gateway,
         gateway=gateway,
-        dns=tuple(one for one in site.dns if isinstance(one, IPv4Address)),
+        dns=tuple(one for one in _servers(vmi, site) if isinstance(one, IPv4Address)),
         search=_search(vmi, site),
         mtu=site.mtu,
         hostname=host_name(vmi),
@@ -319,11 +324,22 @@ def _addresses(texts: Sequence[str]) -> Iterator[IPv4Address]:
             yield IPv4Address(text)
 
 
+def _servers(vmi: VirtualMachineInstance, site: Site) -> Iterator[Address]:
+    """Who looks names up: the cluster's server, unless the instance does without, and its own."""
+    if vmi.spec.dns_policy != "None":
+        yield from site.dns
+    for text in (vmi.spec.dns_config and vmi.spec.dns_config.nameservers) or ():
+        with suppress(ValueError):
+            yield ip_address(text)
+
+
 def _search(vmi: VirtualMachineInstance, site: Site) -> tuple[str, ...]:
     """Where short names are looked up, as in a pod; the guest's own domain comes first."""
     namespace = f"{vmi.metadata.namespace}.svc.{site.domain}"
     own = (f"{vmi.spec.subdomain}.{namespace}",) if vmi.spec.subdomain else ()
-    return (*own, namespace, f"svc.{site.domain}", site.domain)
+    cluster = (*own, namespace, f"svc.{site.domain}", site.domain)
+    asked = tuple((vmi.spec.dns_config and vmi.spec.dns_config.searches) or ())
+    return asked if vmi.spec.dns_policy == "None" else cluster + asked
 
 
 def translation(pairs: Sequence[tuple[Address, Address]], ports: Sequence[Port]) -> str:

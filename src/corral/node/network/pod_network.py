@@ -8,6 +8,7 @@ kernel takes everything of it away with it: links, rules, routes to it.
 import asyncio
 import fcntl
 import os
+import socket
 import struct
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -182,13 +183,13 @@ def _found(machine: Namespace, layout: Layout, pid: int) -> PodNetwork:
 
 
 def _remove(link: str) -> None:
-    with netlink.opened() as links:
-        links.delete(link)
+    if _has(link):
+        with netlink.opened() as links:
+            links.delete(link)
 
 
 def _has(link: str) -> bool:
-    with netlink.opened() as links:
-        return links.index(link) != 0
+    return link in (name for _index, name in socket.if_nameindex())
 
 
 def _fit_machine(layout: Layout) -> None:
@@ -224,7 +225,6 @@ def _mend_pod(network: PodNetwork, machine: int) -> None:
 
 def _mend(links: netlink.Netlink, layout: Layout, machine: int) -> None:
     _set(layout.pod_settings)
-    links.change("lo")
     end = layout.pod_end
     if not links.index(end.name):
         links.add_veth(

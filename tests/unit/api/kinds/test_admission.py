@@ -338,14 +338,27 @@ def test_a_network_that_is_not_there_is_refused(network, binding, path):
     assert refused(document) == [path]
 
 
+@pytest.mark.parametrize("name", ["readinessProbe", "livenessProbe"])
+@pytest.mark.parametrize(
+    "way",
+    [
+        {"guestAgentPing": {}},
+        {"tcpSocket": {"port": 22}},
+        {"httpGet": {"port": "http", "path": "/", "httpHeaders": [{"name": "a", "value": "b"}]}},
+        {"exec": {"command": ["true"]}},
+    ],
+)
+def test_probes_have_an_effect(name, way):
+    verdict = judge(machine(**{name: {**way, "periodSeconds": 5, "failureThreshold": 2}}))
+    assert not [one for one in verdict.warnings if "Probe" in one]
+
+
 @pytest.mark.parametrize(
     ("fields", "path"),
     [
         ({"priorityClassName": "high"}, "spec.priorityClassName"),
-        ({"readinessProbe": {"guestAgentPing": {}}}, "spec.readinessProbe"),
-        ({"livenessProbe": {"guestAgentPing": {}}}, "spec.livenessProbe"),
         ({"evictionStrategy": "LiveMigrate"}, "spec.evictionStrategy"),
-        ({"subdomain": "example"}, "spec.subdomain"),
+        ({"dnsPolicy": "Default"}, "spec.dnsPolicy"),
         ({"affinity": {"podAntiAffinity": {}}}, "spec.affinity.podAntiAffinity"),
     ],
 )
@@ -428,8 +441,8 @@ def test_components_are_spared_the_warnings():
 
 def test_a_set_is_warned_of_when_its_template_is_new():
     document = replica_set()
-    document["spec"]["template"]["spec"]["subdomain"] = "example"
-    told = ["spec.template.spec.subdomain has no effect in this version"]
+    document["spec"]["template"]["spec"]["dnsPolicy"] = "Default"
+    told = ["spec.template.spec.dnsPolicy has no effect in this version"]
     assert judge(document).warnings == told
     assert judge(document, replica_set()).warnings == told
     assert judge(copy.deepcopy(document) | {"metadata": {}}, document).warnings == []

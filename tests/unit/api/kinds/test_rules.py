@@ -567,6 +567,34 @@ WRONG = [
             "/27 is the smallest range."
         ),
     ),
+    (
+        with_interface({"pod": {"vmIPv6NetworkCIDR": "10.0.0.0/24"}}),
+        "spec.networks[0].pod.vmIPv6NetworkCIDR",
+        "spec.networks[0].pod.vmIPv6NetworkCIDR '10.0.0.0/24' is not a valid IPv6 CIDR.",
+    ),
+    (
+        with_interface({"pod": {"vmIPv6NetworkCIDR": "fd00::/127"}}),
+        "spec.networks[0].pod.vmIPv6NetworkCIDR",
+        (
+            "spec.networks[0].pod.vmIPv6NetworkCIDR 'fd00::/127' is too small: "
+            "/126 is the smallest range."
+        ),
+    ),
+    (
+        with_interface(dhcpOptions={"privateOptions": [{"option": 223, "value": "x"}]}),
+        f"{INTERFACE}.dhcpOptions.privateOptions",
+        "provided DHCPPrivateOptions are out of range, must be in range 224 to 254",
+    ),
+    (
+        with_interface(dhcpOptions={"privateOptions": [{"option": 230, "value": "x"}] * 2}),
+        f"{INTERFACE}.dhcpOptions.privateOptions",
+        "Found Duplicates: you have provided duplicate DHCPPrivateOptions",
+    ),
+    (
+        with_interface(dhcpOptions={"ntpServers": ["192.0.2.1", "pool.ntp.org"]}),
+        f"{INTERFACE}.dhcpOptions.ntpServers[1]",
+        "NTP servers must be a list of valid IPv4 addresses.",
+    ),
     # placement
     (
         {"hostname": "Up.Case"},

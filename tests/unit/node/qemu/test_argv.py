@@ -9,12 +9,15 @@ import pytest
 from corral.api.kinds.vmi import VirtualMachineInstance
 from corral.node.hypervisor import Drive
 from corral.node.qemu.argv import SANDBOX, argv
+from corral.node.qemu.devices.interfaces import unplugged
 from corral.node.qemu.domain import Accelerator, Domain, Handles
 
 UID = "0b7d6a4e-5a3f-4f3c-9d55-0c1f6f0a1b2c"
 
 
-def domain(spec=None, *, drives=(), accelerator=Accelerator.TCG, **spec_fields) -> Domain:
+def domain(
+    spec=None, *, drives=(), taps=None, accelerator=Accelerator.TCG, **spec_fields
+) -> Domain:
     document = {
         "metadata": {"name": "vm", "namespace": "default", "uid": UID},
         "spec": {"domain": {"devices": {}, **(spec or {})}, **spec_fields},
@@ -28,6 +31,7 @@ def domain(spec=None, *, drives=(), accelerator=Accelerator.TCG, **spec_fields) 
             serial_log=12,
             agent=13,
             files={path: 20 + index for index, path in enumerate(files)},
+            taps=taps or {},
         ),
         accelerator=accelerator,
         drives={drive.volume: drive for drive in drives},
@@ -239,6 +243,19 @@ def test_interfaces_get_a_stable_address_and_the_range_of_their_network():
     assert nic["mac"].startswith("02:")
     assert nic["romfile"] == ""
     assert objects(first, "-netdev")[0]["net"] == "10.9.0.0/24"
+
+
+def test_an_interface_with_a_tap_is_on_the_pods_network():
+    spec = {"devices": {"interfaces": [{"name": "default", "macAddress": "DE-AD-00-00-BE-AF"}]}}
+    one = domain(spec, taps={"default": 30})
+    assert objects(argv(one), "-netdev") == [{"type": "tap", "id": "net0", "fd": "30"}]
+    assert devices(argv(one))["virtio-net-pci"]["mac"] == "de:ad:00:00:be:af"
+    assert 30 in one.handles.all()
+
+
+def test_an_interface_that_is_down_has_no_cable():
+    cards = [{"name": "a"}, {"name": "b", "state": "down"}, {"name": "c", "state": "absent"}]
+    assert unplugged(domain({"devices": {"interfaces": cards}})) == ["nic1"]
 
 
 def test_an_interface_that_is_absent_is_left_out():

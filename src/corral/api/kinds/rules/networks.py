@@ -5,14 +5,19 @@ import re
 from collections.abc import Iterator
 
 from corral.api.errors import Cause
-from corral.api.kinds.networks import Interface, Port
+from corral.api.kinds.networks import DhcpOptions, Interface, Port
 from corral.api.kinds.vmi import Spec
 
 MODELS = ("", "virtio", "e1000", "e1000e", "igb", "ne2k_pci", "pcnet", "rtl8139")
 RESERVED_MAC = "02:00:00:00:00:00"
 """The address of the bridge in KubeVirt's pods; a guest that had it could not be reached."""
-SMALLEST_RANGE = 27
-"""Bits of the smallest private range: gateway, name server and DHCP take its first 16 addresses."""
+SMALLEST_RANGE = {4: 27, 6: 126}
+"""Bits of the smallest private range, by version of IP: it holds the gateway and the guest.
+
+QEMU's user network, where there can be no other, takes the first 16 addresses of IPv4's.
+"""
+PRIVATE_OPTIONS = range(224, 255)
+"""DHCP options that anybody may use for anything (RFC 3942)."""
 MOST_ACPI_INDEX = 16 * 1024 - 1
 
 _NAME = re.compile(r"[A-Za-z0-9_-]+", re.ASCII)
@@ -35,23 +40,28 @@ def check_networks(spec: Spec, path: str) -> Iterator[Cause]:
             message = f'Network with name "{network.name}" already exists, every network must have '
             yield Cause(f"{here}.name", f"{message}a unique name", "FieldValueDuplicate")
         seen.add(network.name)
-        if network.pod is not None and (fault := _range_fault(network.pod.vm_network_cidr)):
-            field = f"{here}.pod.vmNetworkCIDR"
-            yield Cause(field, f"{field} '{network.pod.vm_network_cidr}' {fault}.")
+        if network.pod is not None:
+            yield from _check_range(network.pod.vm_network_cidr, 4, f"{here}.pod.vmNetworkCIDR")
+            range6 = network.pod.vm_ipv6_network_cidr
+            yield from _check_range(range6, 6, f"{here}.pod.vmIPv6NetworkCIDR")
     if sum(network.pod is not None for network in spec.networks) > 1:
         field = f"{path}.interfaces"
         message = f"more than one interface is connected to a pod network in {field}"
         yield Cause(field, message, "FieldValueDuplicate")
 
 
-def _range_fault(cidr: str) -> str:
+def _check_range(cidr: str, version: int, field: str) -> Iterator[Cause]:
+    if not cidr:
+        return
+    parse = ipaddress.IPv4Network if version == 4 else ipaddress.IPv6Network
     try:
-        network = ipaddress.IPv4Network(cidr) if cidr else None
+        network = parse(cidr)
     except ValueError:
-        return "is not a valid IPv4 CIDR"
-    if network is not None and network.prefixlen > SMALLEST_RANGE:
-        return f"is too small: /{SMALLEST_RANGE} is the smallest range"
-    return ""
+        yield Cause(field, f"{field} '{cidr}' is not a valid IPv{version} CIDR.")
+        return
+    if network.prefixlen > SMALLEST_RANGE[version]:
+        smallest = f"/{SMALLEST_RANGE[version]} is the smallest range"
+        yield Cause(field, f"{field} '{cidr}' is too small: {smallest}.")
 
 
 def check_pairs(spec: Spec, path: str) -> Iterator[Cause]:
@@ -79,6 +89,8 @@ def check_interfaces(spec: Spec, path: str) -> Iterator[Cause]:
         yield from _check_interface(interface, here)
         yield from _check_binding(interface, here, on_pod_network=interface.name in pods)
         yield from _check_ports(interface.ports, f"{here}.ports")
+        if interface.dhcp_options is not None:
+            yield from _check_dhcp(interface.dhcp_options, f"{here}.dhcpOptions")
 
 
 def _check_interface(interface: Interface, here: str) -> Iterator[Cause]:
@@ -125,6 +137,22 @@ def _check_binding(interface: Interface, here: str, *, on_pod_network: bool) -> 
 
 def _same_mac(one: str, other: str) -> bool:
     return one.replace("-", ":").lower() == other
+
+
+def _check_dhcp(options: DhcpOptions, here: str) -> Iterator[Cause]:
+    numbers = [one.option for one in options.private_options]
+    if len(set(numbers)) < len(numbers):
+        message = "Found Duplicates: you have provided duplicate DHCPPrivateOptions"
+        yield Cause(f"{here}.privateOptions", message)
+    if any(number not in PRIVATE_OPTIONS for number in numbers):
+        message = "provided DHCPPrivateOptions are out of range, must be in range 224 to 254"
+        yield Cause(f"{here}.privateOptions", message)
+    for index, server in enumerate(options.ntp_servers):
+        try:
+            ipaddress.IPv4Address(server)
+        except ValueError:
+            message = "NTP servers must be a list of valid IPv4 addresses."
+            yield Cause(f"{here}.ntpServers[{index}]", message)
 
 
 def _check_ports(ports: list[Port], path: str) -> Iterator[Cause]:
