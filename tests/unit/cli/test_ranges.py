@@ -1,0 +1,44 @@
+"""Ranges of addresses on the command line."""
+
+from ipaddress import ip_address, ip_network
+
+import click
+import pytest
+
+from corral.cli.ranges import Address, Ranges, overlapping, written
+from corral.config import POD_CIDRS, SERVICE_CIDRS
+
+
+def test_a_range_of_each_ip_version_is_read_that_of_ipv4_first():
+    both = (ip_network("10.1.0.0/16"), ip_network("fd01::/56"))
+    assert Ranges().convert("10.1.0.0/16", None, None) == both[:1]
+    assert Ranges().convert("fd01::/56, 10.1.0.0/16", None, None) == both
+    assert Ranges().convert(written(both), None, None) == both
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("10.1.0.0", "too small"),
+        ("10.1.0.1/16", "has host bits set"),
+        ("fd01::/56", "name one range of IPv4"),
+        ("10.1.0.0/16,10.2.0.0/16", "name one range of IPv4"),
+        ("10.1.0.0/29", "/28 is the smallest"),
+        ("ten", "does not appear to be"),
+    ],
+)
+def test_a_range_that_cannot_be_used_is_told(text, told):
+    with pytest.raises(click.BadParameter, match=told):
+        Ranges().convert(text, None, None)
+
+
+def test_an_address_is_read():
+    assert Address().convert("192.0.2.1", None, None) == ip_address("192.0.2.1")
+    with pytest.raises(click.BadParameter, match="does not appear"):
+        Address().convert("here", None, None)
+
+
+def test_ranges_with_common_addresses_are_told():
+    assert overlapping(POD_CIDRS, SERVICE_CIDRS) == ""
+    wide = (ip_network("10.0.0.0/8"),)
+    assert overlapping(wide, SERVICE_CIDRS) == "10.0.0.0/8 and 10.96.0.0/12"
