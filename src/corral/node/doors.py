@@ -29,17 +29,15 @@ _NAMED = "{namespace}/{name}/{uid}"
 class Doors:
     """Routes to the machines of a node, by instance.
 
-    ``of_instance`` finds a machine, ``address_of`` the address of its pod.
+    ``of_instance`` finds a machine.
     """
 
     def __init__(
         self,
         of_instance: Callable[[Key, str], Machine | None],
-        address_of: Callable[[Machine], str],
         ports: Ports,
     ) -> None:
         self._of_instance = of_instance
-        self._address_of = address_of
         self._ports = ports
         self._consoles = Consoles()
         self.freezer = Freezer()
@@ -72,7 +70,7 @@ class Doors:
 
     async def connect(self, machine: Machine, port: int) -> StreamLine:
         """Open a TCP port of a machine.  Raises GuestError."""
-        return await self._ports.tcp(self._address_of(machine), port)
+        return await self._ports.tcp(_address(machine), port)
 
     def _machine(self, parameters: Mapping[str, str]) -> Machine:
         key = Key(parameters["namespace"], parameters["name"])
@@ -111,7 +109,7 @@ class Doors:
     async def _port(self, websocket: WebSocket) -> None:
         parameters = websocket.path_params
         try:
-            address = self._address_of(self._machine(parameters))
+            address = _address(self._machine(parameters))
             line = await self._ports.open(address, parameters["port"], parameters["protocol"])
         except BadRequest as error:
             await websockets.deny(websocket, error)
@@ -164,6 +162,10 @@ class Doors:
 
     async def _thaw(self, machine: Machine, _: Request) -> None:
         await self.freezer.thaw(machine.record.uid, machine.guest.agent)
+
+
+def _address(machine: Machine) -> str:
+    return next(iter(machine.facts.addresses), "")
 
 
 async def _guest_info(agent: GuestAgent) -> Document:

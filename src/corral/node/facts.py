@@ -37,6 +37,8 @@ class Facts:
     """The pod's, as soon as its network is there."""
     paused: str = ""
     """The reason of KubeVirt's Paused condition; empty while the guest runs."""
+    ready: bool | None = None
+    """The verdict of its readiness probe; None while there is none."""
     agent_connected: bool = False
     introduction: Introduction | None = None
     outcome: Outcome | None = None
@@ -98,6 +100,13 @@ def stillborn(facts: Facts, why: str) -> Facts:
     """What is known of a machine whose guest was to run, and perhaps did."""
     return _decided(
         facts, Outcome.FAILED, f"The VirtualMachineInstance could not be started: {why}"
+    )
+
+
+def unhealthy(facts: Facts, why: str) -> Facts:
+    """What is known of a machine that is about to be destroyed since it does not live."""
+    return _decided(
+        facts, Outcome.FAILED, f"The VirtualMachineInstance failed its liveness probe: {why}"
     )
 
 

@@ -301,7 +301,7 @@ class HollowAgent:
 
 
 class Echoes:
-    """The way to hollow machines: every port of theirs echoes what it is sent."""
+    """The way to hollow machines: each port echoes what it is sent, or grants it if it is HTTP."""
 
     async def connect(
         self,
@@ -324,7 +324,8 @@ class _Echo(asyncio.Protocol):
         self._transport = transport
 
     def data_received(self, data: bytes) -> None:
-        self._transport.write(data)
+        answer = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"
+        self._transport.write(answer if data.startswith(b"GET ") else data)
 
     def pause_writing(self) -> None:
         self._transport.pause_reading()

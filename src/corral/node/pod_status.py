@@ -6,13 +6,11 @@ import msgspec
 from lightkube.models.core_v1 import Container, Pod
 
 from corral.api.conditions import set_condition
-from corral.api.kinds.machine import COMPUTE
+from corral.api.kinds.machine import COMPUTE, UNPAUSED
 from corral.api.object import Document
 from corral.api.quantity import parse
 from corral.node.facts import Facts, State, Trouble
 from corral.node.record import Outcome
-
-_UNPAUSED = "kubevirt.io/virtual-machine-unpaused"
 
 
 def pod_phase(facts: Facts) -> str:
@@ -30,16 +28,15 @@ def pod_status(facts: Facts, pod: Pod, host_ip: str, now: str) -> Document:
     assert pod.spec is not None
     old: Document = msgspec.to_builtins(pod.status) if pod.status is not None else {}
     phase = pod_phase(facts)
+    containers = [_container(facts, one, old, now) for one in pod.spec.containers]
     status: Document = {
         "phase": phase,
         "hostIP": host_ip,
         "hostIPs": [{"ip": host_ip}],
         "startTime": old.get("startTime") or now,
         "qosClass": old.get("qosClass") or qos_class(pod.spec.containers),
-        "conditions": _conditions(facts, pod, old.get("conditions") or [], now),
-        "containerStatuses": [
-            _container(facts, container, old, now) for container in pod.spec.containers
-        ],
+        "conditions": _conditions(facts, pod, containers, old.get("conditions") or [], now),
+        "containerStatuses": containers,
     }
     if facts.addresses or phase == "Running":
         # A machine behind QEMU's user network is reached, if at all, where its host is.
@@ -64,16 +61,26 @@ def _plain(value: object) -> object:
     return value
 
 
-def _conditions(facts: Facts, pod: Pod, old: Sequence[Document], now: str) -> list[Document]:
+def _conditions(
+    facts: Facts,
+    pod: Pod,
+    containers: Sequence[Document],
+    old: Sequence[Document],
+    now: str,
+) -> list[Document]:
     phase = pod_phase(facts)
     over = phase in {"Succeeded", "Failed"}
-    ready, reason, message = _readiness(facts, pod)
+    unready = " ".join(one["name"] for one in containers if not one["ready"])
+    not_ready = "ContainersNotReady", f"containers with unready status: [{unready}]"
+    reason, message = ("PodCompleted", "") if over else not_ready if unready else ("", "")
     wanted = [
         ("PodReadyToStartContainers", phase == "Running", "", ""),
         ("Initialized", True, "PodCompleted" if over else "", ""),
-        ("Ready", ready, reason, message),
-        _containers_ready(phase, reason, message),
+        ("Ready", *_ready(facts, reason, message)),
+        ("ContainersReady", not reason, reason, message),
     ]
+    if phase == "Running" and pod.spec is not None and pod.spec.readinessGates:
+        wanted.append(_unpaused(facts))
     conditions = list(old)
     for name, holds, why, words in wanted:
         value = "True" if holds else "False"
@@ -81,23 +88,18 @@ def _conditions(facts: Facts, pod: Pod, old: Sequence[Document], now: str) -> li
     return conditions
 
 
-def _readiness(facts: Facts, pod: Pod) -> tuple[bool, str, str]:
-    phase = pod_phase(facts)
-    if phase in {"Succeeded", "Failed"}:
-        return False, "PodCompleted", ""
-    if phase != "Running":
-        names = " ".join(one.name for one in (pod.spec.containers if pod.spec else ()))
-        return False, "ContainersNotReady", f"containers with unready status: [{names}]"
-    if facts.paused:
-        gate = f'the status of pod readiness gate "{_UNPAUSED}" is not "True", but False'
+def _ready(facts: Facts, reason: str, message: str) -> tuple[bool, str, str]:
+    if not reason and facts.paused:
+        gate = f'the status of pod readiness gate "{UNPAUSED}" is not "True", but False'
         return False, "ReadinessGatesNotReady", gate
-    return True, "", ""
+    return not reason, reason, message
 
 
-def _containers_ready(phase: str, reason: str, message: str) -> tuple[str, bool, str, str]:
-    if phase == "Running":
-        return "ContainersReady", True, "", ""
-    return "ContainersReady", False, reason, message
+def _unpaused(facts: Facts) -> tuple[str, bool, str, str]:
+    """The readiness gate of machines' pods, in KubeVirt's words."""
+    if facts.paused:
+        return UNPAUSED, False, "Paused", "the virtual machine is paused"
+    return UNPAUSED, True, "NotPaused", "the virtual machine is not paused"
 
 
 def _container(facts: Facts, container: Container, old: Document, now: str) -> Document:
@@ -116,11 +118,18 @@ def _container(facts: Facts, container: Container, old: Document, now: str) -> D
         "name": container.name,
         "image": container.image or "",
         "imageID": "",
-        "ready": phase == "Running",
+        "ready": phase == "Running" and _passes(facts, container, known),
         "started": phase == "Running",
         "restartCount": 0,
         "state": state,
     }
+
+
+def _passes(facts: Facts, container: Container, known: Document) -> bool:
+    """What its probe says; what it said to an earlier manager, until it has said something."""
+    if container.readinessProbe is None:
+        return True
+    return bool(known.get("ready")) if facts.ready is None else facts.ready
 
 
 def _waiting(trouble: Trouble | None, container: Container) -> Document:

@@ -7,6 +7,7 @@ network, where nothing reaches them.
 import asyncio
 import os
 import socket
+import ssl
 from typing import Protocol
 
 from corral.node.hypervisor import GuestError, Line
@@ -33,12 +34,17 @@ class Ports:
     def __init__(self, network: Network | None) -> None:
         self._network = network
 
-    async def tcp(self, address: str, port: int) -> StreamLine:
+    async def tcp(
+        self, address: str, port: int, *, tls: ssl.SSLContext | None = None
+    ) -> StreamLine:
         """A connection.  Raises GuestError, in Go's words for a failed dial, as KubeVirt's are."""
         network = self._reach(address)
         try:
             async with asyncio.timeout(CONNECT_SECONDS):
-                return StreamLine(*await network.connect(address, port))
+                reader, writer = await network.connect(address, port)
+                if tls is not None:
+                    await _secure(writer, tls)
+                return StreamLine(reader, writer)
         except OSError as error:
             raise GuestError(_failed("tcp", address, port, error)) from error
 
@@ -70,6 +76,14 @@ class Ports:
         if not address:
             raise GuestError("the machine has no address yet")
         return self._network
+
+
+async def _secure(writer: asyncio.StreamWriter, tls: ssl.SSLContext) -> None:
+    try:
+        await writer.start_tls(tls)
+    except BaseException:
+        writer.close()
+        raise
 
 
 def _failed(protocol: str, address: str, port: int, error: OSError) -> str:

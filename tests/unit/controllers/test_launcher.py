@@ -131,3 +131,18 @@ def test_cpu_is_verbatim_or_a_share():
     }
     limited = of({"resources": {"limits": {"cpu": "300m"}}})
     assert compute_resources(limited)["requests"]["cpu"] == "300m"
+
+
+def test_probes_are_shown_at_the_container_of_the_machine():
+    ready = {"tcpSocket": {"port": 22}, "periodSeconds": 5}
+    spec = pod_for(of({}, readinessProbe=ready, livenessProbe={"guestAgentPing": {}}))["spec"]
+    compute = spec["containers"][0]
+    assert compute["readinessProbe"]["tcpSocket"]["port"] == 22
+    assert compute["readinessProbe"]["periodSeconds"] == 5
+    assert compute["livenessProbe"]["exec"]["command"] == ["virt-probe", "--guestAgentPing"]
+    assert spec["readinessGates"] == [
+        {"conditionType": "kubevirt.io/virtual-machine-unpaused"},
+    ]
+    plain = pod_for(of({}))["spec"]["containers"][0]
+    assert "readinessProbe" not in plain
+    assert "livenessProbe" not in plain

@@ -29,7 +29,7 @@ class Machine:
 
     def __init__(self, guest):
         self._guest = guest
-        self.facts = Facts(state=State.RUNNING)
+        self.facts = Facts(state=State.RUNNING, addresses=("127.0.0.1",))
         self.record = SimpleNamespace(uid="uid", instance="vm")
         self.trouble = None
 
@@ -64,7 +64,6 @@ def machine(tmp_path):
 def doors(machine):
     return Doors(
         lambda key, uid: machine if (key, uid) == (Key("default", "vm"), "uid") else None,
-        lambda machine: "127.0.0.1",
         Ports(Loopback()),
     )
 

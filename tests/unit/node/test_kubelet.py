@@ -52,7 +52,7 @@ def kubelet(machine, logs=None):
     return Kubelet(
         lambda key: machine if key == Key("default", "pod") else None,
         logs or Logs(),
-        Doors(lambda key, uid: None, lambda machine: "", Ports(None)),
+        Doors(lambda key, uid: None, Ports(None)),
     ).asgi
 
 

@@ -42,14 +42,14 @@ class Agent:
 def machine():
     return SimpleNamespace(
         guest=SimpleNamespace(agent=Agent()),
-        facts=Facts(state=State.RUNNING, agent_connected=True),
+        facts=Facts(state=State.RUNNING, agent_connected=True, addresses=("127.0.0.1",)),
         record=SimpleNamespace(uid="uid", instance="vm", namespace="default", pod_uid="pod-uid"),
     )
 
 
 @pytest.fixture
 def client(machine):
-    doors = Doors(lambda key, uid: None, lambda machine: "127.0.0.1", Ports(Loopback()))
+    doors = Doors(lambda key, uid: None, Ports(Loopback()))
     find = {Key("default", "pod"): machine}.get
     with TestClient(Kubelet(find, Logs(), doors).asgi) as client:
         yield client

@@ -148,7 +148,7 @@ SPEC: Tree = {
     "terminationGracePeriodSeconds": True,
     "hostname": True,
     "subdomain": True,
-    "dnsPolicy": frozenset({"ClusterFirst", "ClusterFirstWithHostNet", "None"}),
+    "dnsPolicy": True,
     "dnsConfig": {"nameservers": True, "searches": True},
     "nodeSelector": True,
     "affinity": {"nodeAffinity": True},

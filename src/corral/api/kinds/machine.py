@@ -15,6 +15,8 @@ from corral.api.quantity import NOTHING, Amount, amount, parse
 
 COMPUTE = "compute"
 """The container of a machine's pod that stands for the machine itself."""
+UNPAUSED = "kubevirt.io/virtual-machine-unpaused"
+"""The readiness gate of a machine's pod."""
 DEFAULT_GRACE_SECONDS = 30
 LONGEST_HOST_NAME = 63
 MOST_SOCKETS = 2**32 - 1

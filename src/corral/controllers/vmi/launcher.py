@@ -16,6 +16,7 @@ from corral.api.kinds.domain import Resources
 from corral.api.kinds.machine import (
     COMPUTE,
     INSTANCE_ID,
+    UNPAUSED,
     grace_seconds,
     guest_memory,
     host_name,
@@ -23,6 +24,7 @@ from corral.api.kinds.machine import (
     pod_name,
     processors,
 )
+from corral.api.kinds.probes import Probe
 from corral.api.kinds.vmi import VirtualMachineInstance
 from corral.api.kinds.volumes import ContainerDisk
 from corral.api.object import Document, Quantity
@@ -73,6 +75,7 @@ def pod_for(vmi: VirtualMachineInstance, *, cpu_ratio: int = CPU_RATIO) -> Docum
     pod_spec = {
         "restartPolicy": "Never",
         "terminationGracePeriodSeconds": grace_seconds(spec) + _LAUNCHER_GRACE_SECONDS,
+        "readinessGates": [{"conditionType": UNPAUSED}],
         "enableServiceLinks": False,
         "automountServiceAccountToken": False,
         "hostname": host_name(vmi),
@@ -93,6 +96,7 @@ def pod_for(vmi: VirtualMachineInstance, *, cpu_ratio: int = CPU_RATIO) -> Docum
                 "image": IMAGE,
                 "imagePullPolicy": "IfNotPresent",
                 "resources": compute_resources(vmi, cpu_ratio=cpu_ratio),
+                **_probes(vmi),
             },
             *(_disk_container(name, disk) for name, disk in disks),
         ],
@@ -109,6 +113,22 @@ def pod_for(vmi: VirtualMachineInstance, *, cpu_ratio: int = CPU_RATIO) -> Docum
             field: value for field, value in pod_spec.items() if value not in (None, "", [], {})
         },
     }
+
+
+def _probes(vmi: VirtualMachineInstance) -> Document:
+    """The machine's probes where people look for them; the node reads them of the machine."""
+    wanted = {
+        "readinessProbe": vmi.spec.readiness_probe,
+        "livenessProbe": vmi.spec.liveness_probe,
+    }
+    return {name: _probe(probe) for name, probe in wanted.items() if probe is not None}
+
+
+def _probe(probe: Probe) -> Document:
+    document: Document = msgspec.to_builtins(probe)
+    if document.pop("guestAgentPing", None) is not None:  # a pod has no such probe
+        document["exec"] = {"command": ["virt-probe", "--guestAgentPing"]}
+    return document
 
 
 def compute_resources(

@@ -1,0 +1,339 @@
+"""Probes in virtual time, and what they say to a pod."""
+
+import asyncio
+from dataclasses import replace
+from types import SimpleNamespace
+
+import msgspec
+import pytest
+from lightkube.models.core_v1 import Pod
+
+from corral.aio import Background
+from corral.api.kinds.machine import UNPAUSED
+from corral.api.kinds.probes import Probe
+from corral.api.kinds.vmi import VirtualMachineInstance
+from corral.node.facts import PAUSED_BY_USER, Facts, State
+from corral.node.hypervisor import Finished, GuestError
+from corral.node.pod_status import pod_status
+from corral.node.ports import Ports
+from corral.node.prober import Prober, Tally
+from corral.node.record import Outcome
+
+ADDRESS = "10.244.0.7"
+
+
+class Agent:
+    """Answers as it is told to."""
+
+    def __init__(self):
+        self.asked = []
+        self.well = True
+
+    def _answer(self, question):
+        self.asked.append((question, asyncio.get_running_loop().time()))
+        if not self.well:
+            raise GuestError("the guest agent does not answer")
+
+    async def ping(self):
+        self._answer("ping")
+
+    async def run(self, command, typed=b""):
+        self._answer(" ".join(command))
+        return Finished(exit_code=int(command[0] == "false"), errors=b"it is false")
+
+
+class Machine:
+    """What probes ask of a machine."""
+
+    def __init__(self):
+        self.facts = Facts(state=State.RUNNING, addresses=(ADDRESS,))
+        self.agent = Agent()
+        self.destroyed = False
+        self.guest = SimpleNamespace(agent=self.agent, destroy=self._destroy)
+
+    def learn(self, facts):
+        self.facts = facts
+
+    async def _destroy(self):
+        self.destroyed = True
+
+
+class Voice:
+    """Keeps what it is told."""
+
+    def __init__(self):
+        self.said = []
+
+    def of_pod(self, kind, reason, message):
+        self.said.append((kind, reason, message))
+
+
+class Site:
+    """A network with a server that answers each request with the same."""
+
+    def __init__(self, answer=b"HTTP/1.1 200 OK\r\n\r\n"):
+        self.answer = answer
+        self.requests = []
+        self.connected = []
+
+    async def connect(self, address, port):
+        self.connected.append((address, port))
+        if self.answer is None:
+            raise ConnectionRefusedError(111, "Connection refused")
+        reader = asyncio.StreamReader()
+        reader.feed_data(self.answer)
+        reader.feed_eof()
+        return reader, Writer(self.requests)
+
+
+class Writer:
+    def __init__(self, requests):
+        self.requests = requests
+
+    def write(self, data):
+        self.requests.append(data)
+
+    async def drain(self):
+        pass
+
+    def close(self):
+        pass
+
+
+def instance(phase="Scheduled", **probes):
+    document = {
+        "metadata": {"name": "vm"},
+        "spec": {
+            "domain": {
+                "devices": {
+                    "interfaces": [
+                        {
+                            "name": "default",
+                            "masquerade": {},
+                            "ports": [{"name": "web", "port": 80}],
+                        }
+                    ]
+                }
+            },
+            **probes,
+        },
+        "status": {"phase": phase},
+    }
+    return msgspec.convert(document, VirtualMachineInstance)
+
+
+@pytest.fixture
+def machine():
+    return Machine()
+
+
+@pytest.fixture
+def voice():
+    return Voice()
+
+
+async def watched(machine, voice, vmi, seconds, network=None):
+    """Let its probes run for so long."""
+    async with Background() as tasks:
+        tasks.start(Prober(vmi, Ports(network), voice).run(machine), name="probes")
+        await asyncio.sleep(seconds)
+
+
+def seconds_of(agent):
+    return [round(when) for _, when in agent.asked]
+
+
+@pytest.mark.parametrize(
+    ("success", "failure", "answers", "verdicts"),
+    [
+        (1, 3, "yes no no yes no no no yes", "+ + + + + + - +"),
+        (2, 1, "yes yes no yes yes", ". + - - +"),
+        (0, 0, "no no no yes", ". . - +"),
+    ],
+)
+def test_a_verdict_takes_some_answers_in_a_row(success, failure, answers, verdicts):
+    tally = Tally(Probe(success_threshold=success, failure_threshold=failure))
+    seen = []
+    for answer in answers.split():
+        tally = tally.after(answer == "yes")
+        seen.append({None: ".", True: "+", False: "-"}[tally.verdict])
+    assert " ".join(seen) == verdicts
+
+
+@pytest.mark.looptime
+async def test_probes_keep_to_their_times(machine, voice):
+    probe = {"guestAgentPing": {}, "initialDelaySeconds": 20, "periodSeconds": 5}
+    await watched(machine, voice, instance(readinessProbe=probe), 36)
+    assert seconds_of(machine.agent) == [20, 25, 30, 35]
+    assert machine.facts.ready is True
+    assert not voice.said
+
+
+@pytest.mark.looptime
+async def test_a_machine_that_ran_before_is_asked_at_once(machine, voice):
+    probe = {"guestAgentPing": {}, "initialDelaySeconds": 300}
+    await watched(machine, voice, instance("Running", readinessProbe=probe), 1)
+    assert machine.facts.ready is True
+
+
+@pytest.mark.looptime
+async def test_a_machine_without_probes_is_not_asked(machine, voice):
+    await watched(machine, voice, instance(), 100)
+    await watched(machine, voice, None, 100)
+    assert not machine.agent.asked
+    assert machine.facts.ready is None
+
+
+@pytest.mark.looptime
+async def test_readiness_comes_and_goes(machine, voice):
+    probe = {"guestAgentPing": {}, "periodSeconds": 1, "failureThreshold": 2}
+    prober = Prober(instance(readinessProbe=probe), Ports(None), voice)
+    async with Background() as tasks:
+        tasks.start(prober.run(machine), name="probes")
+        await asyncio.sleep(0.5)
+        assert machine.facts.ready is True
+        machine.agent.well = False
+        await asyncio.sleep(1)
+        assert machine.facts.ready is True, "once is not enough"
+        await asyncio.sleep(1)
+        assert machine.facts.ready is False
+        machine.agent.well = True
+        await asyncio.sleep(1)
+        assert machine.facts.ready is True
+    unhealthy = "Readiness probe failed: the guest agent does not answer"
+    assert voice.said == [("Warning", "Unhealthy", unhealthy)] * 2
+    assert not machine.destroyed
+
+
+@pytest.mark.looptime
+async def test_a_guest_that_is_paused_is_not_asked(machine, voice):
+    machine.facts = Facts(state=State.RUNNING, paused=PAUSED_BY_USER)
+    await watched(machine, voice, instance(readinessProbe={"guestAgentPing": {}}), 100)
+    assert not machine.agent.asked
+
+
+@pytest.mark.looptime
+async def test_a_machine_that_does_not_live_is_ended(machine, voice):
+    machine.agent.well = False
+    probe = {"guestAgentPing": {}, "periodSeconds": 2, "failureThreshold": 3}
+    await watched(machine, voice, instance(livenessProbe=probe), 60)
+    assert machine.destroyed
+    assert machine.facts.outcome is Outcome.FAILED
+    assert "liveness probe" in machine.facts.message
+    assert seconds_of(machine.agent) == [0, 2, 4]
+    assert voice.said[-1][1] == "Killing"
+
+
+@pytest.mark.looptime
+async def test_an_answer_has_a_deadline(machine, voice):
+    async def never():
+        await asyncio.Event().wait()
+
+    machine.agent.ping = never
+    probe = {"guestAgentPing": {}, "timeoutSeconds": 3, "failureThreshold": 1}
+    await watched(machine, voice, instance(readinessProbe=probe), 4)
+    assert machine.facts.ready is False
+    assert voice.said[0][2] == "Readiness probe failed: no answer within 3 s"
+
+
+@pytest.mark.looptime
+@pytest.mark.parametrize(("command", "ready"), [("true", True), ("false", False)])
+async def test_a_command_in_the_guest_decides(machine, voice, command, ready):
+    probe = {"exec": {"command": [command]}, "failureThreshold": 1}
+    await watched(machine, voice, instance(readinessProbe=probe), 1)
+    assert machine.facts.ready is ready
+    if not ready:
+        assert "the command exited with 1: it is false" in voice.said[0][2]
+
+
+@pytest.mark.looptime
+@pytest.mark.parametrize(
+    ("answer", "ready"),
+    [
+        (b"HTTP/1.1 200 OK\r\n\r\n", True),
+        (b"HTTP/1.0 302 Found\r\n\r\n", True),
+        (b"HTTP/1.1 503 Service Unavailable\r\n\r\n", False),
+        (b"SSH-2.0-dropbear\r\n", False),
+        (b"", False),
+        (b"x" * 100_000, False),
+        (None, False),
+    ],
+)
+async def test_an_http_request_decides(machine, voice, answer, ready):
+    site = Site(answer)
+    headers = [{"name": "host", "value": "x"}, {"name": "a", "value": "b\r\nc: d"}]
+    action = {"port": "web", "path": "up", "httpHeaders": headers}
+    probe = {"httpGet": action, "failureThreshold": 1}
+    await watched(machine, voice, instance(readinessProbe=probe), 1, site)
+    assert machine.facts.ready is ready
+    assert site.connected == [(ADDRESS, 80)]
+    if site.requests:
+        lines = site.requests[0].split(b"\r\n")
+        assert lines[0] == b"GET /up HTTP/1.1"
+        assert {b"host: x", b"a: bc: d", b"Connection: close"} <= set(lines)
+        assert b"c: d" not in lines
+
+
+@pytest.mark.looptime
+async def test_a_port_that_opens_decides(machine, voice):
+    probe = {"tcpSocket": {"port": 22}, "failureThreshold": 1}
+    await watched(machine, voice, instance(readinessProbe=probe), 1, Site())
+    assert machine.facts.ready is True
+    await watched(machine, voice, instance(readinessProbe=probe), 1, Site(None))
+    assert machine.facts.ready is False
+    assert "dial tcp 10.244.0.7:22: connect: connection refused" in voice.said[0][2]
+
+
+@pytest.mark.looptime
+async def test_a_port_that_nobody_declares_is_told_of(machine, voice):
+    probe = {"httpGet": {"port": "nosuch"}, "failureThreshold": 1}
+    await watched(machine, voice, instance(readinessProbe=probe), 1, Site())
+    assert "no interface has a port named 'nosuch'" in voice.said[0][2]
+
+
+# -- as the pod shows it
+
+RUNNING = Facts(state=State.RUNNING)
+
+
+def shown(facts, before=None):
+    """Whether the pod is ready, and the status that says so."""
+    status = {"containerStatuses": before} if before else {}
+    spec = {
+        "containers": [
+            {"name": "compute", "readinessProbe": {"tcpSocket": {"port": 22}}},
+            {"name": "volumeroot"},
+        ],
+        "readinessGates": [{"conditionType": UNPAUSED}],
+    }
+    document = {"metadata": {"name": "p"}, "spec": spec, "status": status}
+    made = pod_status(facts, msgspec.convert(document, Pod), "192.0.2.1", "2026-01-01T00:00:00Z")
+    conditions = {one["type"]: one for one in made["conditions"]}
+    return conditions["Ready"]["status"] == "True", conditions, made["containerStatuses"]
+
+
+def test_a_pod_waits_for_its_probe():
+    ready, conditions, containers = shown(RUNNING)
+    assert not ready
+    assert conditions["Ready"]["reason"] == "ContainersNotReady"
+    assert conditions["Ready"]["message"] == "containers with unready status: [compute]"
+    assert conditions["ContainersReady"]["status"] == "False"
+    assert [one["ready"] for one in containers] == [False, True]
+    assert shown(replace(RUNNING, ready=True))[0]
+    assert not shown(replace(RUNNING, ready=False))[0]
+
+
+def test_a_new_manager_keeps_what_the_last_one_found():
+    before = [{"name": "compute", "ready": True, "image": "", "imageID": "", "restartCount": 0}]
+    assert shown(RUNNING, before)[0]
+    assert not shown(replace(RUNNING, ready=False), before)[0]
+
+
+def test_the_readiness_gate_is_shut_while_a_machine_is_paused():
+    ready, conditions, _ = shown(replace(RUNNING, ready=True))
+    assert ready
+    assert conditions[UNPAUSED]["status"] == "True"
+    ready, conditions, _ = shown(replace(RUNNING, ready=True, paused=PAUSED_BY_USER))
+    assert not ready
+    assert conditions["Ready"]["reason"] == "ReadinessGatesNotReady"
+    assert (conditions[UNPAUSED]["status"], conditions[UNPAUSED]["reason"]) == ("False", "Paused")
