@@ -13,6 +13,10 @@ run() {
     printf '%s$ %s%s\n' "$bold" "$*" "$plain"
     "$@"
 }
+# Which machine answers a new connection to the Service.
+ask() {
+    curl --silent --max-time 5 "http://127.0.0.1:$node_port/" || true
+}
 finish() {
     code=$?
     trap - EXIT
@@ -42,6 +46,19 @@ run kubectl describe vmirs testreplicaset
 say "Ready means that a machine runs; a moment later its guest is up, as its console shows"
 vmi=$(kubectl get vmi -o 'jsonpath={.items[0].metadata.name}')
 run corral console "$vmi" --expect 'login:' --timeout 3m
+
+say "A Service in front of the set: connections go to all of its machines"
+run corral expose vmirs testreplicaset --name web --port 80 --type NodePort
+run kubectl get service web
+node_port=$(kubectl get service web -o 'jsonpath={.spec.ports[0].nodePort}')
+printf '%s$ curl http://127.0.0.1:%s/%s    # until each of the three has answered\n' "$bold" "$node_port" "$plain"
+answers='' deadline=$(($(date +%s) + 60))
+until [ "$(echo "$answers" | sort -u | wc -l)" = 4 ]; do
+    [ "$(date +%s)" -lt $deadline ] || { echo "not all of them answered: $answers" >&2; exit 1; }
+    answers="$answers
+$(ask)"
+done
+echo "$answers" | sed '/^$/d' | sort | uniq -c
 
 say "Scale to five with kubectl"
 run kubectl scale vmirs testreplicaset --replicas 5

@@ -1,0 +1,118 @@
+"""The commands in virtctl's grammar, against a live server."""
+
+import pytest
+from tests.conformance.api import until
+from tests.conformance.manifests import core, machine, machines, replica_set, sets
+
+pytestmark = [pytest.mark.conformance, pytest.mark.timeout(60)]
+
+
+@pytest.fixture
+def corral(user, namespace):
+    """Run a command in the test's namespace; answers what it printed."""
+
+    def corral(*arguments: str, check: bool = True) -> str:
+        return user.corral("--namespace", namespace, *arguments, check=check)
+
+    return corral
+
+
+@pytest.fixture
+def one(api, namespace) -> str:
+    """A machine that runs."""
+    api.create(machines(namespace), machine("one"))
+    path = machines(namespace, "one")
+    until("it runs", lambda: api.get_document(path)["status"]["phase"] == "Running")
+    return "one"
+
+
+def test_an_exposed_set(api, namespace, corral):
+    made = api.create(sets(namespace), replica_set("web", 2))
+    said = corral("expose", "VMIRS", "web", "--name", "s", "--port", "27017", "--target-port", "22")
+    assert said == "Service s successfully created for vmirs web\n"
+    service = api.get_document(core("services", namespace, "s"))
+    assert service["spec"]["selector"] == {"app": "web"}
+    assert service["spec"]["ports"] == [{"port": 27017, "protocol": "TCP", "targetPort": 22}]
+    assert service["spec"]["clusterIP"]
+    assert service["metadata"]["ownerReferences"] == [
+        {
+            "apiVersion": "kubevirt.io/v1",
+            "kind": "VirtualMachineInstanceReplicaSet",
+            "name": "web",
+            "uid": made["metadata"]["uid"],
+            "controller": True,
+            "blockOwnerDeletion": False,
+        }
+    ]
+    again = corral("expose", "vmirs", "web", "--name", "s", "--port", "1", check=False)
+    assert again == 'error: service creation failed: services "s" already exists\n'
+    api.delete(sets(namespace, "web"))
+    until("its Service goes with it", lambda: not api.items(core("services", namespace)))
+
+
+def test_an_exposed_machine_is_found_by_its_id(api, namespace, one, corral):
+    corral("expose", "vmi", one, "--name", "s", "--port", "22", "--cluster-ip", "None")
+    service = api.get_document(core("services", namespace, "s"))
+    assert service["spec"]["clusterIP"] == "None"
+    path = core("endpoints", namespace, "s")
+    until("it is found", lambda: "addresses" in str(api.get(path).text))
+
+
+def test_a_service_without_a_port_takes_those_of_the_machine(api, namespace, corral):
+    ports = [{"port": 80}, {"port": 53, "protocol": "UDP"}]
+    spec = {
+        "networks": [{"name": "pods", "pod": {}}],
+        "domain": {
+            "devices": {"interfaces": [{"name": "pods", "masquerade": {}, "ports": ports}]},
+            "resources": {"requests": {"memory": "64M"}},
+        },
+    }
+    api.create(machines(namespace), machine("two", **spec))
+    corral("expose", "vmi", "two", "--name", "s")
+    made = api.get_document(core("services", namespace, "s"))["spec"]["ports"]
+    assert [(port["name"], port["port"], port["protocol"]) for port in made] == [
+        ("port-1", 80, "TCP"),
+        ("port-2", 53, "UDP"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (
+            ["expose", "vmi", "none", "--name", "s", "--port", "1"],
+            'error fetching VirtualMachineInstance: virtualmachineinstances.kubevirt.io "none"',
+        ),
+        (
+            ["expose", "vm", "none", "--name", "s", "--port", "1"],
+            "error fetching VirtualMachine: ",
+        ),
+        (["pause", "vmi", "none"], "Error pausing VirtualMachineInstance none: "),
+        (["pause", "vm", "none"], "Error getting VirtualMachine none: "),
+        (["reset", "none"], "Error reseting VirtualMachineInstance none: "),
+        (["guestosinfo", "none"], "Error getting guestosinfo of VirtualMachineInstance none: "),
+        (["port-forward", "--stdio=true", "vmi/none", "22"], "can't access vmi/none/"),
+        (["vnc", "none", "--proxy-only"], "Can't access VMI none: "),
+        (["console", "none"], "virtualmachineinstance"),
+    ],
+)
+def test_a_machine_that_is_not_there(arguments, said, corral):
+    assert f"error: {said}" in corral(*arguments, check=False)
+
+
+def test_what_a_machine_is_told(one, corral):
+    assert corral("pause", "vmi", one) == f"VMI {one} was scheduled to pause\n"
+    assert "VMI is already paused" in corral("pause", "vmi", one, check=False)
+    assert corral("unpause", "vmi", one) == f"VMI {one} was scheduled to unpause\n"
+    assert corral("soft-reboot", one) == f"VMI {one} was scheduled to soft-reboot\n"
+    assert corral("reset", one) == f"VMI {one} was scheduled to reset\n"
+
+
+def test_a_picture_of_the_screen(one, corral, tmp_path):
+    corral("vnc", "screenshot", one, "--file", str(tmp_path / "screen.png"))
+    assert (tmp_path / "screen.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_servers_version(corral):
+    assert "server  v1." in corral("version")
+    assert "server" not in corral("version", "--client")
