@@ -25,6 +25,7 @@ _SETTLED_SECONDS: Final = 10.0
 """A program that ran for so long is started again at once."""
 _OUTPUT: Final = "output"
 _LONGEST_COMPLAINT: Final = 300
+_NOISE: Final = "to syslog"  # pasta misses it where there is none
 
 _NET_ADMIN, _SYS_ADMIN = 12, 21
 _CAPABILITY_VERSION: Final = 0x20080522
@@ -109,7 +110,8 @@ class Helper:
             await process.wait()
             self._say(f"{self.name} has ended and is started again")
         else:
-            self._say(f"{self.name} does not stay: {self._complaint() or 'it says nothing'}")
+            why = f": {complaint}" if (complaint := self._complaint()) else ""
+            self._say(f"{self.name} has ended early and is started again{why}")
 
     def _found(self) -> Process | None:
         return Process.adopt(self._directory) if runs(self._directory) else None
@@ -137,7 +139,8 @@ class Helper:
             text = (self._directory / _OUTPUT).read_text(encoding="utf-8", errors="replace")
         except OSError:
             return ""
-        return text.strip().partition("\n")[0][:_LONGEST_COMPLAINT]
+        lines = [line.strip() for line in text.splitlines() if _NOISE not in line]
+        return next(filter(None, lines), "")[:_LONGEST_COMPLAINT]
 
     def _say(self, problem: str) -> None:
         if problem == self.problem:

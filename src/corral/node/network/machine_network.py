@@ -187,6 +187,13 @@ class MachineNetwork:
         self.inbound.look_again()
         await self._outward.look_again()
 
+    def close(self) -> None:
+        """Let go of it; it stays as it is."""
+        if self._host is not None:
+            self._host.close()
+        if self._namespace is not None:
+            self._namespace.close()
+
     def facts(self) -> Mapping[str, str]:
         """For ``corral status``: what the network is, and what is wrong with it."""
         if not self.is_ready:

@@ -75,7 +75,10 @@ async def test_one_that_does_not_stay_says_why(shell):
     shell.script = "echo no such namespace >&2; echo more; exit 1"
     async with Background() as tasks:
         tasks.start(shell.helper.run(), name="shell")
-        assert await shell.until_told() == "shell does not stay: no such namespace"
+        assert (
+            await shell.until_told()
+            == "shell has ended early and is started again: no such namespace"
+        )
         shell.script = "exec sleep 60"
         async with asyncio.timeout(5):
             while not shell.helper.is_running:

@@ -1,0 +1,211 @@
+"""The machine network is made, found again, damaged and mended: a session (``site``)."""
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import sys
+from collections.abc import Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+from ipaddress import ip_address, ip_interface, ip_network
+from pathlib import Path
+
+from corral.node.network import netlink, nft
+from corral.node.network.inbound import HostPort
+from corral.node.network.machine_network import MachineNetwork, remove
+from corral.node.process import read_record, runs
+
+POD, SERVICE = ip_network("10.206.0.0/16"), ip_network("10.207.0.0/16")
+LOOPBACK = ip_address("127.0.0.1")
+DIRECTORY = Path(sys.argv[1])
+GUARD = "list table inet corral"
+
+
+def made() -> MachineNetwork:
+    return MachineNetwork(DIRECTORY, pod_cidrs=[POD], service_cidrs=[SERVICE])
+
+
+@asynccontextmanager
+async def running(network: MachineNetwork):
+    await network.prepare()
+    task = asyncio.create_task(network.run())
+    try:
+        yield
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+        network.close()
+
+
+async def until(condition: Callable[[], Awaitable[bool]]) -> bool:
+    with suppress(TimeoutError):
+        async with asyncio.timeout(10):
+            while not await condition():
+                await asyncio.sleep(0.02)
+            return True
+    return False
+
+
+def links() -> set[str]:
+    with netlink.opened() as link:
+        return set(link.links())
+
+
+def state() -> list[object]:
+    """What is there, as it has to be again."""
+    with netlink.opened() as link:
+        return [
+            link.links()["lo"].is_up,
+            sorted(map(str, link.addresses("lo"))),
+            sorted(str(network) for network, _ in link.routes(4) if network.prefixlen == 16),
+            present(GUARD),
+            sorted(name for name in link.links() if not name.startswith("pod")),
+        ]
+
+
+def present(listing: str) -> str:
+    try:
+        return nft.ask(listing)
+    except netlink.NetworkError:
+        return ""
+
+
+def damages() -> dict[str, Callable[[], None]]:
+    def by(act):
+        def damage() -> None:
+            with netlink.opened() as link:
+                act(link)
+
+        return damage
+
+    return {
+        "table": lambda: nft.apply("delete table inet corral"),
+        "rules": lambda: nft.apply("flush table inet corral"),
+        "everything filtered": lambda: nft.apply("flush ruleset"),
+        "address": by(lambda link: link.delete_address("lo", ip_interface(f"{POD[1]}/32"))),
+        "route": by(lambda link: link.delete_route(SERVICE)),
+        "loopback": by(lambda link: link.change("lo", up=False)),
+        "outward": by(lambda link: link.delete("outward")),
+        "inbound": by(lambda link: link.delete("inbound")),
+        "host": by(lambda link: link.delete("host")),
+    }
+
+
+def pid_of(name: str) -> int:
+    record = read_record(DIRECTORY / name)
+    return record.pid if record is not None and runs(DIRECTORY / name) else 0
+
+
+async def reaches_in(network: MachineNetwork, port: int, target: int) -> bool:
+    """Whether a connection to a port of the host arrives in the namespace."""
+    rule = f"insert rule inet corral input tcp dport {target} accept"
+    await network.namespace.call(nft.apply, rule)
+    listening = await network.bound(ip_address("169.254.78.100"), target)
+    with listening:
+        listening.listen()
+        loop = asyncio.get_running_loop()
+        with suppress(OSError, TimeoutError), socket.socket() as client:
+            client.setblocking(False)
+            async with asyncio.timeout(2):
+                await loop.sock_connect(client, ("127.0.0.1", port))
+                connection, (source, _) = await loop.sock_accept(listening)
+                connection.close()
+                return source == "169.254.78.2"
+    return False
+
+
+async def reaches_out(network: MachineNetwork) -> bool:
+    """Whether a connection from the namespace arrives at the host's own address."""
+    loop = asyncio.get_running_loop()
+    with socket.create_server(("0.0.0.0", 0)) as server:
+        server.setblocking(False)
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+            probe.connect(("192.0.2.1", 9))
+            address = probe.getsockname()[0]
+        with suppress(OSError, TimeoutError):
+            async with asyncio.timeout(3):
+                _, writer = await network.connect(address, server.getsockname()[1])
+                connection, _ = await loop.sock_accept(server)
+                connection.close()
+                writer.close()
+                await writer.wait_closed()
+                return True
+    return False
+
+
+async def kill(network: MachineNetwork, name: str, whole: list[object]) -> bool:
+    """Whether a program that is killed is there again, with all that it does."""
+    before = pid_of(name)
+    os.kill(before, signal.SIGKILL)
+
+    async def again() -> bool:
+        return pid_of(name) not in (0, before) and await network.namespace.call(state) == whole
+
+    return before != 0 and await until(again)
+
+
+async def session() -> dict[str, object]:
+    saw: dict[str, object] = {}
+    network = made()
+    network.join()
+    free, taken = socket.create_server(("127.0.0.1", 0)), socket.create_server(("127.0.0.1", 0))
+    ports = [each.getsockname()[1] for each in (free, taken)]
+    free.close()
+    wanted = {HostPort("tcp", LOOPBACK, port): 7000 + n for n, port in enumerate(ports)}
+    async with running(network):
+        inside = network.namespace
+        refused = await network.inbound.set(wanted)
+        saw["refused"] = [refused.get(each, "") for each in wanted]
+        taken.close()
+        saw["freed"] = not await network.inbound.set(wanted)
+        saw["problems"] = network.problems()
+        saw["out"] = await until(lambda: reaches_out(network))
+        saw["in"] = await reaches_in(network, ports[0], 7000)
+        await inside.call(nft.apply, "flush ruleset")
+        links_there = {"lo", "outward", "inbound", *(["host"] if os.geteuid() == 0 else [])}
+
+        async def complete() -> bool:
+            return (
+                bool(await inside.call(present, GUARD)) and await inside.call(links) == links_there
+            )
+
+        saw["complete"] = await until(complete)
+        whole = await inside.call(state)
+
+        async def is_whole() -> bool:
+            return await inside.call(state) == whole
+
+        saw["killed"] = {
+            name: await kill(network, name, whole) for name in ("holder", "outward", "inbound")
+        }
+        saw["mended"] = {}
+        for name, damage in damages().items():
+            await inside.call(damage)
+            saw["mended"][name] = await until(is_whole)
+        saw["in again"] = await reaches_in(network, ports[0], 7000)
+    pids = [pid_of(name) for name in ("holder", "outward", "inbound")]
+    again = made()
+    async with running(again):
+        saw["kept"] = pids == [pid_of(name) for name in ("holder", "outward", "inbound")]
+        saw["same"] = not await again.inbound.set(wanted)
+        await again.inbound.set({})
+        saw["closed"] = pid_of("inbound") == 0
+    os.kill(pid_of("holder"), signal.SIGKILL)
+    await remove(DIRECTORY)
+    saw["left"] = [name for name in ("holder", "outward", "inbound") if runs(DIRECTORY / name)]
+    alias = f"corral {DIRECTORY}"
+    saw["links left"] = [
+        each.name for each in await asyncio.to_thread(host_links) if each.alias == alias
+    ]
+    return saw
+
+
+def host_links() -> list[netlink.Link]:
+    with netlink.opened() as link:
+        return list(link.links().values())
+
+
+if __name__ == "__main__":
+    print(json.dumps(asyncio.run(session())))  # noqa: T201
