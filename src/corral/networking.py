@@ -22,7 +22,9 @@ from corral.node.network.machine_network import MachineNetwork, families
 from corral.node.network.netlink import NetworkError
 from corral.node.network.plan import Site
 from corral.node.network.pod_network import PodNetworks
+from corral.node.network.resolver import of_host
 from corral.node.network.rules import API_PORT, HOST_RANGES
+from corral.node.policy.loop import Policies
 from corral.node.proxy.host_ports import HostPorts
 from corral.node.proxy.proxy import Proxy
 from corral.reconcile.controller import Controller
@@ -97,6 +99,7 @@ class Networking:
             ranges=machines.pod_cidrs,
             dns=tuple(each[DNS_HOST] for each in machines.service_cidrs),
             domain=DOMAIN,
+            host=of_host(),
         )
         pods = PodNetworks(machines.namespace, site)
         await pods.prepare()
@@ -169,6 +172,7 @@ class Networking:
             changed=tell,
         )
         tasks.start(self._dns.run(), name="dns")
+        tasks.start(Policies(world, self.machines).run(), name="policies")
         proxy = Proxy(world, self.machines, nodes=agents, addresses=[ip_address(host_address())])
         tasks.start(proxy.run(), name="proxy")
         ports = HostPorts(world, self.machines.inbound, self._settings.service_address)

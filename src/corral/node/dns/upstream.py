@@ -17,9 +17,8 @@ import structlog
 from corral.node.dns.codec import Query, ask
 from corral.node.dns.records import Code
 from corral.node.dns.reply import LARGEST, Reply, read_reply
-from corral.node.network.resolver import parse
+from corral.node.network.resolver import RESOLV_CONF, parse
 
-RESOLV_CONF: Final = Path("/etc/resolv.conf")
 PORT: Final = 53
 SERVER_SECONDS: Final = 2.0
 """How long one server may take."""

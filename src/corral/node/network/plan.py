@@ -25,7 +25,6 @@ from ipaddress import (
     IPv6Address,
     IPv6Interface,
     IPv6Network,
-    ip_address,
     ip_interface,
     ip_network,
 )
@@ -38,6 +37,7 @@ from corral.node.network import antispoof
 from corral.node.network.antispoof import LINK_PREFIX, card_rules
 from corral.node.network.dhcp import Lease, Lease6, Link
 from corral.node.network.netlink import Address, Interface as Assigned, Network
+from corral.node.network.resolver import NO_RESOLVER, Resolver, resolver
 
 BRIDGE = "k6t-eth0"
 TAP = "tap0"
@@ -59,7 +59,8 @@ class Site:
 
     gateways: the machine's address towards its pods, one a family.
     ranges: those of all its pods' addresses.
-    dns: where names are looked up; domain: what the names of the cluster end in.
+    dns: where names are looked up; domain: what the names of the cluster end in; host: how the
+    host itself looks names up.
     mtu: the largest packet, in bytes.
     """
 
@@ -67,6 +68,7 @@ class Site:
     ranges: tuple[Network, ...]
     dns: tuple[Address, ...] = ()
     domain: str = "cluster.local"
+    host: Resolver = NO_RESOLVER
     mtu: int = 1500
 
     def gateway(self, version: int) -> Address:
@@ -238,8 +240,8 @@ def _masquerade(
         else:
             lease6 = Lease6(
                 address=IPv6Interface((network[_GUEST], network.prefixlen)),
-                dns=tuple(one for one in _servers(vmi, site) if isinstance(one, IPv6Address)),
-                search=_search(vmi, site),
+                dns=tuple(IPv6Address(one) for one in _names(vmi, site).servers if ":" in one),
+                search=tuple(_names(vmi, site).searches),
                 mtu=site.mtu,
             )
     card = Card(
@@ -303,8 +305,8 @@ def _lease(
         address=address,
         server=gateway,
         gateway=gateway,
-        dns=tuple(one for one in _servers(vmi, site) if isinstance(one, IPv4Address)),
-        search=_search(vmi, site),
+        dns=tuple(_addresses(_names(vmi, site).servers)),
+        search=tuple(_names(vmi, site).searches),
         mtu=site.mtu,
         hostname=host_name(vmi),
         boot_file_name=options.boot_file_name if options is not None else "",
@@ -324,22 +326,15 @@ def _addresses(texts: Sequence[str]) -> Iterator[IPv4Address]:
             yield IPv4Address(text)
 
 
-def _servers(vmi: VirtualMachineInstance, site: Site) -> Iterator[Address]:
-    """Who looks names up: the cluster's server, unless the instance does without, and its own."""
-    if vmi.spec.dns_policy != "None":
-        yield from site.dns
-    for text in (vmi.spec.dns_config and vmi.spec.dns_config.nameservers) or ():
-        with suppress(ValueError):
-            yield ip_address(text)
-
-
-def _search(vmi: VirtualMachineInstance, site: Site) -> tuple[str, ...]:
-    """Where short names are looked up, as in a pod; the guest's own domain comes first."""
-    namespace = f"{vmi.metadata.namespace}.svc.{site.domain}"
-    own = (f"{vmi.spec.subdomain}.{namespace}",) if vmi.spec.subdomain else ()
-    cluster = (*own, namespace, f"svc.{site.domain}", site.domain)
-    asked = tuple((vmi.spec.dns_config and vmi.spec.dns_config.searches) or ())
-    return asked if vmi.spec.dns_policy == "None" else cluster + asked
+def _names(vmi: VirtualMachineInstance, site: Site) -> Resolver:
+    """Who looks names up for an instance, and where short ones are looked for."""
+    return resolver(
+        vmi.spec,
+        vmi.metadata.namespace,
+        cluster=[str(one) for one in site.dns],
+        domain=site.domain,
+        host=site.host,
+    )
 
 
 def translation(pairs: Sequence[tuple[Address, Address]], ports: Sequence[Port]) -> str:

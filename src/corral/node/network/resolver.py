@@ -1,19 +1,23 @@
-"""Which name servers a machine is told to ask, and where names are looked for.  Pure.
+"""Which name servers a machine is told to ask, and where names are looked for.
 
 A kubelet writes it into its pods' resolv.conf, and KubeVirt hands that to the guest by DHCP; here
 it is made for the lease at once.
 """
 
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from ipaddress import ip_address
+from pathlib import Path
 
 from corral.api.kinds.vmi import Spec
 
+RESOLV_CONF = Path("/etc/resolv.conf")
 MOST_SERVERS = 3
 MOST_SEARCHES = 32
 LONGEST_SEARCHES = 2048
-"""What a kubelet lets a pod have."""
+"""What a kubelet lets a pod have; of servers, so many of each IP version."""
 CLUSTER_OPTIONS = ("ndots:5",)
 
 
@@ -24,6 +28,9 @@ class Resolver:
     servers: Sequence[str] = ()
     searches: Sequence[str] = ()
     options: Sequence[str] = ()
+
+
+NO_RESOLVER = Resolver()
 
 
 def parse(text: str) -> Resolver:
@@ -39,7 +46,15 @@ def parse(text: str) -> Resolver:
                 searches = names
             case ["options", *words]:
                 options += words
-    return Resolver(servers, searches, options)
+    return Resolver(tuple(servers), tuple(searches), tuple(options))
+
+
+def of_host(path: Path = RESOLV_CONF) -> Resolver:
+    """How the host looks names up; not at all where nothing says how."""
+    try:
+        return parse(path.read_text(encoding="utf-8", errors="replace"))
+    except OSError:
+        return NO_RESOLVER
 
 
 def resolver(
@@ -62,7 +77,7 @@ def resolver(
     if spec.subdomain and (service := _service_domain(searches)):
         searches.insert(0, f"{spec.subdomain}.{service}")
     return Resolver(
-        tuple(_unique(servers))[:MOST_SERVERS],
+        tuple(_asked(_unique(servers))),
         tuple(_fitting(_unique(one.rstrip(".").lower() for one in searches))),
         tuple({one.partition(":")[0]: one for one in options if one}.values()),
     )
@@ -78,6 +93,17 @@ def _policy(
         return servers, list(host.searches), list(host.options)
     services = [f"{namespace}.svc.{domain}", f"svc.{domain}", domain]
     return list(cluster), [*services, *host.searches], list(CLUSTER_OPTIONS)
+
+
+def _asked(servers: Iterable[str]) -> Iterator[str]:
+    """As many addresses of each IP version as a resolver asks."""
+    told = Counter[int]()
+    for text in servers:
+        with suppress(ValueError):
+            address = ip_address(text)
+            told[address.version] += 1
+            if told[address.version] <= MOST_SERVERS:
+                yield str(address)
 
 
 def _reachable(server: str, cluster: Sequence[str]) -> Sequence[str]:
