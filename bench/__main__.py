@@ -12,7 +12,7 @@ from pathlib import Path
 
 from bench.figure import Figure, table
 
-NAMES = ("ready", "api", "replicas", "memory", "boot")
+NAMES = ("ready", "api", "replicas", "memory", "boot", "services")
 RESULTS = Path(__file__).parent / "results"
 
 

@@ -7,9 +7,7 @@ from contextlib import asynccontextmanager
 from ipaddress import ip_address
 
 import pytest
-from lightkube.models.core_v1 import Namespace as ApiNamespace, Pod as ApiPod, Service
-from lightkube.models.discovery_v1 import EndpointSlice
-from tests.pods import (
+from bench.pods import (
     GATEWAYS,
     SERVICES,
     Asking,
@@ -18,6 +16,8 @@ from tests.pods import (
     obtain_rights,
     scene,
 )
+from lightkube.models.core_v1 import Namespace as ApiNamespace, Pod as ApiPod, Service
+from lightkube.models.discovery_v1 import EndpointSlice
 
 from corral.aio import Background
 from corral.api.object import Key

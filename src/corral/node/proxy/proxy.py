@@ -62,7 +62,7 @@ class Proxy:
         self._slices.index("of service", _service_words)
         self._dirty: set[Key] = set()
         self._woken = asyncio.Event()
-        self._rules = Rules(
+        self.rules = Rules(
             Surroundings(network.service_cidrs, network.pod_cidrs, tuple(addresses))
         )
         self._is_written = False
@@ -92,12 +92,12 @@ class Proxy:
     async def _write(self) -> None:
         """Bring the kernel up to date: by what changed, or as a whole."""
         keys, self._dirty = sorted(self._dirty), set()
-        before = {key: self._rules.part(key) for key in keys}
-        text = self._rules.change({key: self._part(key) for key in keys})
-        left = lost_doors(before, self._rules)
+        before = {key: self.rules.part(key) for key in keys}
+        text = self.rules.change({key: self._part(key) for key in keys})
+        left = lost_doors(before, self.rules)
         if not self._is_written:
-            text = self._rules.whole()
-            left = self._rules.datagrams()
+            text = self.rules.whole()
+            left = self.rules.datagrams()
         await self._network.namespace.call(nft.apply, text or PROBE)
         self._is_written = True
         if left:

@@ -4,9 +4,11 @@ import asyncio
 import os
 import signal
 import socket
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
 from ipaddress import ip_address, ip_interface, ip_network
 from pathlib import Path
+from typing import Any, Self
 
 from corral.node import process
 from corral.node.network import holder, netlink
@@ -73,13 +75,13 @@ class Pod:
         stack = self._scene.stack
 
         class Answer(asyncio.Protocol):
-            def connection_made(self, transport):
+            def connection_made(self, transport: Any) -> None:
                 self.transport = transport
                 stack.callback(transport.abort)
                 host = transport.get_extra_info("peername")[0].removeprefix("::ffff:")
                 transport.write(f"{name} {host}\n".encode())
 
-            def data_received(self, data):
+            def data_received(self, data: bytes) -> None:
                 self.transport.write(data)
 
         listener = self.namespace.run(_listener, port)
@@ -92,10 +94,10 @@ class Pod:
         name = self.name.encode()
 
         class Answer(asyncio.DatagramProtocol):
-            def connection_made(self, transport):
+            def connection_made(self, transport: Any) -> None:
                 self.transport = transport
 
-            def datagram_received(self, data, client):
+            def datagram_received(self, _data: bytes, client: Any) -> None:
                 self.transport.sendto(name, client)
 
         sock = self.namespace.run(_datagrams, port)
@@ -151,7 +153,8 @@ class Scene:
 
 
 @asynccontextmanager
-async def scene():
+async def scene() -> AsyncIterator[Scene]:
+    """A machine namespace for the block."""
     async with AsyncExitStack() as stack:
         yield Scene(stack)
 
@@ -159,7 +162,9 @@ async def scene():
 class Connection:
     """A TCP connection from a namespace."""
 
-    def __init__(self, reader, writer, hello: str) -> None:
+    def __init__(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, hello: str
+    ) -> None:
         self.reader = reader
         self.writer = writer
         self.server, self.seen_as = hello.split()
@@ -172,7 +177,7 @@ class Connection:
 
 
 @asynccontextmanager
-async def connected(namespace: Namespace, address: str, port: int):
+async def connected(namespace: Namespace, address: str, port: int) -> AsyncIterator[Connection]:
     """A connection that was answered."""
     version = ip_address(address).version
     sock = namespace.run(_client, version, socket.SOCK_STREAM)
@@ -206,10 +211,10 @@ class Asking:
         async with asyncio.timeout(PATIENCE_SECONDS):
             return (await loop.sock_recv(self.sock, 100)).decode()
 
-    def __enter__(self):
+    def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_):
+    def __exit__(self, *_: object) -> None:
         self.sock.close()
 
 
