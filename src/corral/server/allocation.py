@@ -110,8 +110,9 @@ def claims(service: Document) -> Claims:
     """
     spec = service.get("spec") or {}
     addresses = (int(ip_address(each)) for each in spec.get("clusterIPs") or () if each != NONE)
-    ports = [port.get("nodePort") for port in spec.get("ports") or ()]
-    ports.append(spec.get("healthCheckNodePort"))
+    ports = [spec.get("healthCheckNodePort")]
+    if has_node_ports(spec):  # others may speak of ports, and do not get them
+        ports += (port.get("nodePort") for port in spec.get("ports") or ())
     return Claims(frozenset(addresses), frozenset(filter(None, ports)))
 
 

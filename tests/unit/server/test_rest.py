@@ -11,6 +11,14 @@ MACHINES = "/apis/kubevirt.io/v1/namespaces/default/virtualmachineinstances"
 PODS = "/api/v1/namespaces/default/pods"
 
 
+async def test_metadata_that_says_nothing_is_left_out(ask):
+    empty = {"labels": {}, "annotations": {}, "ownerReferences": [], "finalizers": []}
+    made = await ask("POST", MAPS, {"metadata": {"name": "a", "generateName": None, **empty}})
+    assert not made.metadata.keys() & {"generateName", *empty}
+    wrong = await ask("POST", MAPS, {"metadata": {"name": "b", "labels": []}})
+    assert wrong.status == 422
+
+
 async def test_a_created_object_has_an_identity_and_is_found(ask):
     made = await ask("POST", MAPS, {"metadata": {"name": "a"}, "data": {"x": "1"}})
     assert made.status == 201

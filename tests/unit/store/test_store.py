@@ -42,6 +42,22 @@ async def test_a_write_is_seen_by_readers_only_once_it_is_committed(store):
     assert record.document()["metadata"]["resourceVersion"] == str(store.revision) == "1"
 
 
+async def test_the_newest_versions_are_those_on_their_way_too(store):
+    for name in "ab":
+        await write(store, name)
+    writes = [
+        store.write(KIND, key("a"), thing("a", spec=2)),
+        store.delete(KIND, key("b"), thing("b")),
+        store.write(KIND, key("c"), thing("c")),
+        store.write("others", key("d"), thing("d")),
+    ]
+    newest = store.newest(KIND)
+    assert newest == {key(name): store.latest(KIND, key(name)) for name in "ac"}
+    assert [record.key.name for record in store.objects(KIND)] == ["a", "b"]
+    await asyncio.gather(*writes)
+    assert store.newest(KIND) == newest
+
+
 async def test_one_counter_numbers_all_kinds(store):
     first = await write(store, "a")
     second = await store.write("others", Key("", "b"), thing("b", ""))
