@@ -12,7 +12,7 @@ from pathlib import Path
 
 from bench.figure import Figure, table
 
-NAMES = ("ready", "api", "replicas", "memory", "boot", "services")
+NAMES = ("ready", "api", "replicas", "memory", "boot", "services", "dns")
 RESULTS = Path(__file__).parent / "results"
 
 
