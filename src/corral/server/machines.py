@@ -23,7 +23,6 @@ VERSIONS: Final = ("v1", "v1alpha3")
 
 _NOT_RUNNING = "VMI is not running"
 _LARGEST_PORT = 65535
-_PORTS = re.compile(r"portforward/[^/]+(/[^/]+)?")
 
 
 class PlainError(ApiError):
@@ -52,7 +51,10 @@ def find(kind: Kind, subresource: str) -> Door | None:
     """The door of that name, where machines have it."""
     if kind.resource != "virtualmachineinstances.kubevirt.io":
         return None
-    return DOORS.get("portforward" if _PORTS.fullmatch(subresource) else subresource)
+    name, *port = subresource.split("/")
+    if name == "portforward":
+        return DOORS[name] if len(port) in (1, 2) else None
+    return DOORS.get(subresource)
 
 
 def node_path(call: Call, machine: Document) -> tuple[str, str]:

@@ -1,0 +1,179 @@
+"""Every door into one real machine, as kubectl and corral open it."""
+
+import contextlib
+import json
+import re
+import struct
+import subprocess
+import urllib.request
+from collections.abc import Iterator
+
+import pytest
+from tests.cluster import Outside, outside, until
+from tests.conformance.api import Api
+from websockets.sync.client import connect
+
+from corral.client.kubeconfig import load
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(400)]
+
+NAME = "door"
+REFERENCE = "kubevirt/cirros-container-disk-demo:latest"
+RANGES = ("--pod-cidr", "10.233.0.0/16", "--service-cidr", "10.133.0.0/16")
+"""Not those of other clusters that this host may have."""
+DOOR = f"/apis/subresources.kubevirt.io/v1/namespaces/default/virtualmachineinstances/{NAME}"
+MACHINE = {
+    "apiVersion": "kubevirt.io/v1",
+    "kind": "VirtualMachineInstance",
+    "metadata": {"name": NAME, "labels": {"app": NAME}},
+    "spec": {
+        "domain": {
+            "memory": {"guest": "128Mi"},
+            "devices": {
+                "disks": [{"name": "root", "disk": {"bus": "virtio"}}],
+                "interfaces": [{"name": "default", "masquerade": {}}],
+            },
+        },
+        "networks": [{"name": "default", "pod": {}}],
+        "readinessProbe": {"httpGet": {"port": 80}, "periodSeconds": 1, "failureThreshold": 2},
+        "volumes": [{"name": "root", "containerDisk": {"image": REFERENCE}}],
+    },
+}
+
+
+@pytest.fixture(scope="module")
+def user(demo_disk, tmp_path_factory) -> Iterator[Outside]:
+    with outside(*RANGES, directory=tmp_path_factory.mktemp("corral")) as user:
+        user.corral("image", "import", str(demo_disk), REFERENCE)
+        user.kubectl("create", "-f", "-", input=json.dumps(MACHINE))
+        until("its web server answers the probe", lambda: condition(user, "Ready") == "True")
+        until("its agent has answered", lambda: condition(user, "AgentConnected") == "True")
+        yield user
+
+
+@pytest.fixture
+def api(user) -> Iterator[Api]:
+    with Api(user.one.directory / "kubeconfig") as api:
+        yield api
+
+
+def condition(user: Outside, name: str) -> str | None:
+    conditions = user.get("vmi", NAME).get("status", {}).get("conditions", [])
+    return next((one["status"] for one in conditions if one["type"] == name), None)
+
+
+def pod_of(user: Outside) -> str:
+    (pod,) = user.items("pods", "-l", f"app={NAME}")
+    return pod["metadata"]["name"]
+
+
+@contextlib.contextmanager
+def forwarded(user: Outside, target: str, port: int) -> Iterator[int]:
+    """The local port at which kubectl forwards one."""
+    command = [user.kubectl_program, "port-forward", target, f":{port}"]
+    process = subprocess.Popen(
+        command,
+        env=user.one.environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    try:
+        said = process.stdout.readline()
+        found = re.search(r"127\.0\.0\.1:(\d+)", said)
+        assert found, said
+        yield int(found[1])
+    finally:
+        process.terminate()
+        process.communicate()
+
+
+def test_its_ports_are_forwarded(user):
+    with forwarded(user, f"pod/{pod_of(user)}", 80) as port:
+        for _ in range(3):
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=10) as answer:
+                assert answer.read().strip() == NAME.encode()
+
+
+def test_commands_run_in_the_guest(user):
+    pod = pod_of(user)
+    assert user.kubectl("exec", pod, "--", "hostname").strip() == NAME
+    echoed = user.kubectl("exec", "-i", pod, "--", "tr", "a-z", "A-Z", input="loud")
+    assert echoed.strip() == "LOUD"
+    failed = user.kubectl("exec", pod, "--", "sh", "-c", "exit 7", check=False)
+    assert "exit code 7" in failed
+    unknown = user.kubectl("exec", pod, "--", "nosuch", check=False)
+    assert "No such file or directory" in unknown
+
+
+def test_the_guest_tells_of_itself(api):
+    info = api.get_document(f"{DOOR}/guestosinfo")
+    assert info["hostname"] == NAME
+    assert info["os"]["kernelRelease"]
+    assert info["guestAgentVersion"]
+    mounted = api.get_document(f"{DOOR}/filesystemlist")["items"]
+    assert all(one["totalBytes"] >= one["usedBytes"] for one in mounted)
+    assert mounted
+    assert api.get_document(f"{DOOR}/userlist")["items"] is not None
+
+
+def test_its_screen_is_seen(user, api):
+    picture = api.get(f"{DOOR}/vnc/screenshot", params={"moveCursor": "true"}).content
+    assert picture[:8] == b"\x89PNG\r\n\x1a\n"
+    width, height = struct.unpack(">II", picture[16:24])
+    target = load(user.one.directory / "kubeconfig")
+    with connect(
+        f"wss{target.server.removeprefix('https')}{DOOR}/vnc",
+        ssl=target.tls(), additional_headers=dict(target.headers),
+        subprotocols=["plain.kubevirt.io"], proxy=None, compression=None,
+    ) as screen:  # fmt: skip
+        assert screen.recv(timeout=10) == b"RFB 003.008\n"
+        screen.send(b"RFB 003.008\n")
+        assert screen.recv(timeout=10) == b"\x01\x01", "one way to log in: none"
+        screen.send(b"\x01")
+        assert screen.recv(timeout=10) == b"\0\0\0\0"
+        screen.send(b"\x01")
+        assert struct.unpack(">HH", screen.recv(timeout=10)[:4]) == (width, height)
+
+
+def test_a_machine_that_is_paused_is_not_ready(user, api):
+    assert api.put(f"{DOOR}/pause").status_code == 200
+    until("it is told", lambda: condition(user, "Paused") == "True", 10)
+    until("it is not ready", lambda: condition(user, "Ready") == "False", 10)
+    again = api.put(f"{DOOR}/pause")
+    assert (again.status_code, again.json()["reason"]) == (409, "Conflict")
+    assert "already paused" in again.json()["message"]
+    assert api.put(f"{DOOR}/unpause").status_code == 200
+    until("it is ready again", lambda: condition(user, "Ready") == "True", 20)
+    assert condition(user, "Paused") is None
+
+
+def test_its_disks_are_frozen_and_thawed(api):
+    assert api.put(f"{DOOR}/freeze", json={"unfreezeTimeout": "1m"}).status_code == 200
+    assert api.get_document(f"{DOOR}/guestosinfo")["fsFreezeStatus"] in ("frozen", "thawed")
+    assert api.put(f"{DOOR}/unfreeze").status_code == 200
+    assert api.get_document(f"{DOOR}/guestosinfo")["fsFreezeStatus"] == "thawed"
+
+
+def test_readiness_follows_the_web_server(user):
+    pod = pod_of(user)
+    user.kubectl("exec", pod, "--", "killall", "httpd")
+    until("it is not ready", lambda: condition(user, "Ready") == "False", 20)
+    events = user.kubectl("get", "events", "--field-selector", f"involvedObject.name={pod}")
+    assert "Readiness probe failed" in events
+    user.kubectl("exec", pod, "--", "httpd", "-p", "80", "-h", "/srv/www")
+    until("it is ready again", lambda: condition(user, "Ready") == "True", 20)
+
+
+@pytest.mark.parametrize("way", ["softreboot", "reset"])
+def test_it_starts_again(user, api, way):
+    booted = "cat /proc/sys/kernel/random/boot_id"
+    before = user.kubectl("exec", pod_of(user), "--", *booted.split())
+    assert api.put(f"{DOOR}/{way}").status_code == 200
+
+    def other() -> bool:
+        now = user.kubectl("exec", pod_of(user), "--", *booted.split(), check=False)
+        return len(now) == len(before) and now != before
+
+    until("another boot", other, 60)
+    assert user.get("vmi", NAME)["status"]["phase"] == "Running"
