@@ -214,6 +214,22 @@ async def test_a_client_stays_with_its_endpoint_while_that_is_ready():
         assert await c.sample(ADDRESS, 80, 20) == {second}
 
 
+async def test_a_restart_forgets_no_client():
+    async with cluster("one", "two", "three", "four") as c:
+        config = {"clientIP": {"timeoutSeconds": 600}}
+        await c.expose(sessionAffinity="ClientIP", sessionAffinityConfig=config)
+        await asyncio.sleep(0.5)
+        callers = list(c.pods.values())
+        before = [await answered(each.namespace, ADDRESS, 80) for each in callers]
+        before6 = [await answered(each.namespace, ADDRESS6, 80) for each in callers]
+        for _ in range(2):
+            await c.stop()
+            c.start()
+            await asyncio.sleep(0.5)
+            assert [await answered(each.namespace, ADDRESS, 80) for each in callers] == before
+            assert [await answered(each.namespace, ADDRESS6, 80) for each in callers] == before6
+
+
 async def test_affinity_ends_when_its_time_is_over():
     async with cluster("one", "two") as c:
         await c.expose(

@@ -15,8 +15,9 @@ from corral.node.network import netlink, nft
 from corral.node.network.namespaces import Namespace
 from corral.node.network.netlink import Flow, NetworkError
 from corral.node.proxy.backends import Backend
+from corral.node.proxy.clients import Remembered, remembered
 from corral.node.proxy.part import NO_PART, Door, Part, part
-from corral.node.proxy.rules import PROBE, Rules, Surroundings
+from corral.node.proxy.rules import PROBE, TABLE, Rules, Surroundings
 from corral.reconcile.objects import key_of, labels_of
 from corral.reconcile.world import World
 
@@ -62,9 +63,7 @@ class Proxy:
         self._slices.index("of service", _service_words)
         self._dirty: set[Key] = set()
         self._woken = asyncio.Event()
-        self.rules = Rules(
-            Surroundings(network.service_cidrs, network.pod_cidrs, tuple(addresses))
-        )
+        self.rules = Rules(Surroundings(network.service_cidrs, network.pod_cidrs, tuple(addresses)))
         self._is_written = False
         self._services.handle(self._service_changed)
         self._slices.handle(self._slice_changed)
@@ -96,7 +95,7 @@ class Proxy:
         text = self.rules.change({key: self._part(key) for key in keys})
         left = lost_doors(before, self.rules)
         if not self._is_written:
-            text = self.rules.whole()
+            text = self.rules.whole(await self._network.namespace.call(_clients))
             left = self.rules.datagrams()
         await self._network.namespace.call(nft.apply, text or PROBE)
         self._is_written = True
@@ -122,6 +121,14 @@ class Proxy:
     def _wake(self, key: Key) -> None:
         self._dirty.add(key)
         self._woken.set()
+
+
+def _clients() -> Remembered:
+    """Which clients the table that is there remembers, if there is one."""
+    try:
+        return remembered(nft.ask(f"list table {TABLE}"))
+    except NetworkError:
+        return {}
 
 
 def lost_doors(before: Mapping[Key, Part], now: Rules) -> Mapping[Door, frozenset[Backend]]:

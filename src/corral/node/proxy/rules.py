@@ -11,11 +11,14 @@ from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 
 from corral.api.object import Key
 from corral.node.proxy.backends import Backend
+from corral.node.proxy.clients import Remembered
 from corral.node.proxy.part import NO_PART, Claim, Door, Part, Slot
 
 TABLE = "inet corral_services"
 PROBE = f"add chain {TABLE} dispatch\n"
 """A transaction that changes nothing, and fails where the table is not there."""
+
+NOBODY: Remembered = {}
 
 _MAPS = {
     "services4": "map services4 { type ipv4_addr . inet_proto . inet_service : verdict; }",
@@ -95,8 +98,11 @@ class Rules:
                     change.added[slot] = after
         return _transaction(change)
 
-    def whole(self) -> str:
-        """The transaction that puts everything in the place of whatever is there."""
+    def whole(self, clients: Remembered = NOBODY) -> str:
+        """The transaction that puts everything in the place of whatever is there.
+
+        ``clients`` were remembered there, and are still, by sets that are to be there again.
+        """
         change = _Change()
         for each in self._parts.values():
             _compare(change, NO_PART, each)
@@ -104,7 +110,13 @@ class Rules:
             value = self._value(slot)
             assert value is not None
             change.added[slot] = value
-        return _frame(self._surroundings) + _transaction(change)
+        kept = {
+            Slot(name, f"{client} expires {seconds}s"): ""
+            for name in change.new_sets
+            for client, seconds in clients.get(name, {}).items()
+        }
+        again = "".join(f"{line}\n" for line in _elements("add", kept))
+        return _frame(self._surroundings) + _transaction(change) + again
 
     def _claim(self, slot: Slot, key: Key, claim: Claim | None) -> None:
         claims = self._claims.setdefault(slot, {})
