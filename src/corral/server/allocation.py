@@ -6,7 +6,7 @@ tried, or not written after all holds nothing, and after a restart everything is
 """
 
 import random
-from collections.abc import Container, Mapping, Set as AbstractSet
+from collections.abc import Container, Iterable, Set as AbstractSet
 from dataclasses import dataclass, field
 from ipaddress import IPv4Network, IPv6Network, ip_address
 from itertools import chain
@@ -122,30 +122,22 @@ class Holders:
 
     addresses: dict[int, Key] = field(default_factory=dict)
     ports: dict[int, Key] = field(default_factory=dict)
-    _seen: dict[Key, tuple[Record, Claims]] = field(default_factory=dict)
+    _seen: dict[int, Claims] = field(default_factory=dict)
 
-    def follow(self, newest: Mapping[Key, Record]) -> None:
-        """Take in what has changed; services that have not are not looked into again."""
-        changed = [
-            (key, record)
-            for key, record in newest.items()
-            if key not in self._seen or self._seen[key][0] is not record
-        ]
-        for key in [*(self._seen.keys() - newest.keys()), *(key for key, _ in changed)]:
-            self._forget(key)
-        for key, record in changed:
-            held = claims(record.document())
-            self._seen[key] = record, held
-            self.addresses.update(dict.fromkeys(held.addresses, key))
-            self.ports.update(dict.fromkeys(held.ports, key))
-
-    def _forget(self, key: Key) -> None:
-        if key in self._seen:
-            _, held = self._seen.pop(key)
+    def follow(self, newest: Iterable[Record]) -> None:
+        """Take in what has changed; versions that are known are not looked into again."""
+        versions = {record.revision: record for record in newest}
+        for revision in self._seen.keys() - versions.keys():
+            held = self._seen.pop(revision)
             for number in held.addresses:
                 self.addresses.pop(number, None)
             for number in held.ports:
                 self.ports.pop(number, None)
+        for revision in versions.keys() - self._seen.keys():
+            record = versions[revision]
+            held = self._seen[revision] = claims(record.document())
+            self.addresses.update(dict.fromkeys(held.addresses, record.key))
+            self.ports.update(dict.fromkeys(held.ports, record.key))
 
 
 class Allocation:
@@ -167,7 +159,7 @@ class Allocation:
         """
         spec, before = service["spec"], None if old is None else old["spec"]
         metadata = service["metadata"]
-        self._holders.follow(self._store.newest(storage(SERVICE)))
+        self._holders.follow(self._store.newest(storage(SERVICE)).values())
         gift = _Gift(
             Key(metadata.get("namespace", ""), metadata["name"]),
             self._ranges,

@@ -5,6 +5,7 @@ from corral.api.names import (
     label_faults,
     label_key_faults,
     label_value_faults,
+    service_name_faults,
     subdomain_faults,
 )
 
@@ -34,6 +35,13 @@ def test_label_values():
     assert label_value_faults("") == label_value_faults("a.B_c-1") == []
     assert label_value_faults("a" * 64) == ["must be no more than 63 bytes"]
     assert len(label_value_faults("-" * 64)) == 2
+
+
+def test_names_of_services():
+    assert service_name_faults("web-1") == service_name_faults("a" * 63) == []
+    for name in ("1st", "a.b", "A", "-a", "a-", ""):
+        assert service_name_faults(name)[0].startswith("a DNS-1035 label must consist of")
+    assert service_name_faults("a" * 64) == ["must be no more than 63 bytes"]
 
 
 def test_names_of_objects():
