@@ -89,6 +89,22 @@ def test_placement_is_copied():
     assert "topologySpreadConstraints" not in spec
 
 
+def test_ports_of_interfaces_are_the_pods():
+    ports = [{"port": 80, "name": "http"}, {"port": 53, "protocol": "UDP"}]
+    interfaces = [{"name": "default", "masquerade": {}, "ports": ports}]
+    (compute,) = pod_for(of({"devices": {"interfaces": interfaces}}))["spec"]["containers"]
+    assert compute["ports"] == [
+        {"containerPort": 80, "protocol": "TCP", "name": "http"},
+        {"containerPort": 53, "protocol": "UDP"},
+    ]
+    assert "ports" not in pod_for(of({}))["spec"]["containers"][0]
+
+
+def test_a_guest_with_a_subdomain_is_found_by_its_name():
+    spec = pod_for(of({}, hostname="first", subdomain="head", dnsPolicy="None"))["spec"]
+    assert (spec["hostname"], spec["subdomain"], spec["dnsPolicy"]) == ("first", "head", "None")
+
+
 def test_memory_is_the_guests_and_qemus():
     resources = compute_resources(of({"resources": {"requests": {"memory": "64M"}}}))
     assert 64_000_000 + 60 * 2**20 < bytes_of(resources["requests"]["memory"]) < 132 * 2**20

@@ -96,6 +96,7 @@ def pod_for(vmi: VirtualMachineInstance, *, cpu_ratio: int = CPU_RATIO) -> Docum
                 "image": IMAGE,
                 "imagePullPolicy": "IfNotPresent",
                 "resources": compute_resources(vmi, cpu_ratio=cpu_ratio),
+                **_ports(vmi),
                 **_probes(vmi),
             },
             *(_disk_container(name, disk) for name, disk in disks),
@@ -113,6 +114,20 @@ def pod_for(vmi: VirtualMachineInstance, *, cpu_ratio: int = CPU_RATIO) -> Docum
             field: value for field, value in pod_spec.items() if value not in (None, "", [], {})
         },
     }
+
+
+def _ports(vmi: VirtualMachineInstance) -> Document:
+    """What the machine's interfaces declare: Services and policies find ports here by name."""
+    ports = [
+        {
+            "containerPort": port.port,
+            "protocol": port.protocol or "TCP",
+            **({"name": port.name} if port.name else {}),
+        }
+        for interface in vmi.spec.domain.devices.interfaces
+        for port in interface.ports
+    ]
+    return {"ports": ports} if ports else {}
 
 
 def _probes(vmi: VirtualMachineInstance) -> Document:
