@@ -6,7 +6,7 @@ tried, or not written after all holds nothing, and after a restart everything is
 """
 
 import random
-from collections.abc import Container, Iterable, Set as AbstractSet
+from collections.abc import Container, Iterable
 from dataclasses import dataclass, field
 from ipaddress import IPv4Network, IPv6Network, ip_address
 from itertools import chain
@@ -223,7 +223,7 @@ class _Gift:
         """A port on nodes for each port; one number does for a port of several protocols."""
         ports = spec.get("ports") or []
         shared = {port["port"]: port["nodePort"] for port in reversed(ports) if "nodePort" in port}
-        taken = {port["nodePort"] for port in ports if "nodePort" in port}
+        taken = self._taken_ports(spec)
         wanted = spec["type"] == NODE_PORT or at(spec, "allocateLoadBalancerNodePorts")
         for index, port in enumerate(ports):
             if "nodePort" in port:
@@ -241,20 +241,23 @@ class _Gift:
         had = before.get("healthCheckNodePort") if before and needs_health_check(before) else None
         if had and asked != had:
             return [invalid(path, asked or 0, "field is immutable")]
-        taken = {port["nodePort"] for port in spec.get("ports") or () if "nodePort" in port}
         if asked is None:
             failed = "failed to allocate a HealthCheck NodePort 0"
-            spec["healthCheckNodePort"] = self._new_port(failed, taken)
+            spec["healthCheckNodePort"] = self._new_port(failed, self._taken_ports(spec))
         elif fault := self._port_fault(asked):
             return [invalid(path, asked, fault)]
-        elif asked in taken:
+        elif any(asked == port.get("nodePort") for port in spec.get("ports") or ()):
             return [invalid(path, asked, "provided port is already allocated")]
         return []
 
-    def _new_port(self, failed: str, taken: AbstractSet[int]) -> int:
+    def _taken_ports(self, spec: Document) -> set[int]:
+        """The ports on nodes that services hold, and those that this one names."""
+        named = {port["nodePort"] for port in spec.get("ports") or () if "nodePort" in port}
+        return self.holders.ports.keys() | named
+
+    def _new_port(self, failed: str, taken: Container[int]) -> int:
         numbers = self.ranges.node_ports
-        band = PORT_BAND.size(len(numbers))
-        number = pick(numbers, self.holders.ports.keys() | taken, band, self.dice)
+        number = pick(numbers, taken, PORT_BAND.size(len(numbers)), self.dice)
         if number is None:
             raise _full(failed)
         return number
