@@ -74,8 +74,7 @@ class Networking:
             return ()
         await wait_at_most(self._assigned, RANGE_SECONDS)
         if not self._assigned.is_set():
-            raise StartError(
-                NO_SANDBOX,
+            raise _no_sandbox(
                 "the node has no range of addresses yet (spec.podCIDR)",
                 "on a cluster, kube-controller-manager assigns it: --allocate-node-cidrs",
             )
@@ -83,7 +82,7 @@ class Networking:
         try:
             taken = self._allocator.take(uid, self._networks.families(vmi))
         except NoAddressFreeError as error:
-            raise StartError(NO_SANDBOX, str(error)) from error
+            raise _no_sandbox(str(error)) from error
         self._held[uid] = tuple(str(one) for one in taken)
         return tuple(self._held[uid])
 
@@ -94,7 +93,7 @@ class Networking:
         try:
             return await self._networks.attach(vmi.metadata.uid, vmi, addresses)
         except NetworkError as error:
-            raise StartError(NO_SANDBOX, error.message, error.hint) from error
+            raise _no_sandbox(error.message, error.hint) from error
 
     async def adopt(
         self, vmi: VirtualMachineInstance, addresses: Sequence[str], pid: int | None
@@ -117,3 +116,7 @@ class Networking:
         self._allocator.free(uid)
         if self._networks is not None:
             self._networks.detach(uid)
+
+
+def _no_sandbox(why: str, hint: str = "") -> StartError:
+    return StartError(NO_SANDBOX, f"Failed to create pod sandbox: {why}", hint)

@@ -12,6 +12,8 @@ import socket
 import struct
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from functools import partial
 from ipaddress import ip_address
 from typing import TypeVar, TypeVarTuple
 
@@ -27,6 +29,10 @@ from corral.node.network.plan import Fittings, Layout, Site, families, plan
 TUN = "/dev/net/tun"
 _TUNSETIFF = 0x400454CA
 _TAP, _NO_PACKET_INFORMATION, _OFFLOADS = 0x0002, 0x1000, 0x4000  # linux/if_tun.h
+_LINK_NEWS = 1  # RTMGRP_LINK
+_NEWS_BYTES = 1 << 16
+_SETTLE_SECONDS = 0.5
+"""Many links come and go together."""
 _AT_ONCE = 2
 """Namespaces that are worked on at a time: the kernel changes one link at a time anyway."""
 
@@ -53,6 +59,10 @@ class PodNetwork:
     def run(self, function: Callable[[*Ts], T], *arguments: *Ts) -> T:
         """Call a function in the pod's namespace, and wait for it."""
         return self._namespace.run(function, *arguments)
+
+    def copy(self) -> Namespace:
+        """Its namespace, for somebody who may need it for longer than it is kept here."""
+        return Namespace(os.dup(self._namespace.descriptor))
 
     def answer(self) -> None:
         """Answer the guest from now on."""
@@ -88,11 +98,11 @@ class PodNetworks:
         await self._machine.call(nft.apply, antispoof.machine_rules())
 
     async def run(self) -> None:
-        """Tell all guests of their routers now and then, until cancelled."""
+        """Tell guests of their routers now and then, and mend links that go, until cancelled."""
         try:
             async with Background() as tasks:
                 tasks.start(dhcp.advertise(self._responders), name="router advertisements")
-                await asyncio.get_running_loop().create_future()
+                await tasks.start(self._watch_links(), name="links of pods")
         finally:
             self.close()
 
@@ -126,6 +136,31 @@ class PodNetworks:
         for uid in list(self._pods):
             self.detach(uid)
         self._threads.shutdown(wait=False)
+
+    async def _watch_links(self) -> None:
+        """A link goes with its pod; one that somebody has removed is made again."""
+        loop = asyncio.get_running_loop()
+        with await self._machine.call(_hear_links) as heard:
+            while True:
+                with suppress(OSError):  # more has happened than the socket could hold
+                    await loop.sock_recv(heard, _NEWS_BYTES)
+                await asyncio.sleep(_SETTLE_SECONDS)
+                with suppress(OSError):
+                    while heard.recv(_NEWS_BYTES):
+                        pass
+                await self._mend()
+
+    async def _mend(self) -> None:
+        there = await self._machine.call(_links)
+        for uid, network in list(self._pods.items()):
+            if network.layout.machine_end.name in there or self._pods.get(uid) is not network:
+                continue
+            log.warning("a pod has lost its link and gets another", uid=uid)
+            work = partial(_mend_copy, self._machine, network.copy(), network.layout)
+            try:
+                await asyncio.get_running_loop().run_in_executor(self._threads, work)
+            except (NetworkError, OSError) as error:
+                log.warning("a pod is without its link", uid=uid, error=str(error))
 
     def _responders(self) -> Sequence[dhcp.Responder]:
         return [one.responder for one in self._pods.values() if one.responder is not None]
@@ -172,24 +207,42 @@ def _found(machine: Namespace, layout: Layout, pid: int) -> PodNetwork:
     """The namespace of a process, with whatever was missing of it."""
     network = PodNetwork(Namespace.of_process(pid), layout)
     try:
-        if not machine.run(_has, layout.machine_end.name):
-            network.run(_remove, layout.pod_end.name)
-        network.run(_mend_pod, network, machine.descriptor)
-        machine.run(_fit_machine, layout)
+        _mend(machine, network, layout)
+        if network.responder is not None:
+            network.run(network.responder.open)
     except BaseException:
         network.close()
         raise
     return network
 
 
+def _mend(machine: Namespace, pod: Namespace | PodNetwork, layout: Layout) -> None:
+    if layout.machine_end.name not in machine.run(_links):
+        pod.run(_remove, layout.pod_end.name)
+    pod.run(_mend_pod, layout, machine.descriptor)
+    machine.run(_fit_machine, layout)
+
+
+def _mend_copy(machine: Namespace, pod: Namespace, layout: Layout) -> None:
+    with pod:
+        _mend(machine, pod, layout)
+
+
 def _remove(link: str) -> None:
-    if _has(link):
+    if link in _links():
         with netlink.opened() as links:
             links.delete(link)
 
 
-def _has(link: str) -> bool:
-    return link in (name for _index, name in socket.if_nameindex())
+def _links() -> set[str]:
+    return {name for _index, name in socket.if_nameindex()}
+
+
+def _hear_links() -> socket.socket:
+    """A socket that can be read when a link has come, changed or gone (rtnetlink(7))."""
+    heard = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_NONBLOCK, 0)
+    heard.bind((0, _LINK_NEWS))
+    return heard
 
 
 def _fit_machine(layout: Layout) -> None:
@@ -202,28 +255,25 @@ def _fit_machine(layout: Layout) -> None:
 def _fit_pod(network: PodNetwork, machine: int) -> None:
     layout, card = network.layout, network.layout.card
     with netlink.opened() as links:
-        _mend(links, layout, machine)
+        _furnish(links, layout, machine)
         if card is not None:
-            network.taps[card.name] = _open_tap(card.tap)
+            network.taps[card.name] = open_tap(card.tap)
             links.change(card.tap, master=card.bridge.name, mtu=layout.mtu)
             nft.apply(layout.rules)
     if network.responder is not None:
         network.responder.open()
 
 
-def _mend_pod(network: PodNetwork, machine: int) -> None:
+def _mend_pod(layout: Layout, machine: int) -> None:
     """All but the taps, which QEMU has."""
-    layout = network.layout
     with netlink.opened() as links:
-        _mend(links, layout, machine)
+        _furnish(links, layout, machine)
         nft.apply(layout.renewed_rules)
         if layout.card is not None and not links.index(layout.card.tap):
             log.warning("a card has lost its tap: its machine must be started anew to have one")
-    if network.responder is not None:
-        network.responder.open()
 
 
-def _mend(links: netlink.Netlink, layout: Layout, machine: int) -> None:
+def _furnish(links: netlink.Netlink, layout: Layout, machine: int) -> None:
     _set(layout.pod_settings)
     end = layout.pod_end
     if not links.index(end.name):
@@ -261,7 +311,7 @@ def _set(settings: Iterable[tuple[str, int]]) -> None:
             netlink.set_sysctl(name, value)
 
 
-def _open_tap(name: str) -> int:
+def open_tap(name: str) -> int:
     """A tap device of the calling thread's namespace; it is there while a descriptor of it is."""
     try:
         descriptor = os.open(TUN, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)

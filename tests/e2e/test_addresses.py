@@ -1,0 +1,283 @@
+"""Machines with addresses, as root and as anybody: who reaches whom, who may not, what outlives."""
+
+import asyncio
+import json
+import os
+import re
+import subprocess
+import sys
+from ipaddress import ip_address, ip_network
+from pathlib import Path
+
+import pytest
+from tests.cluster import Outside, outside, until
+
+from corral.client.kubeconfig import load
+from corral.client.stream import Stream
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
+
+ORDINARY = ("unshare", "--user", "--map-user=1000", "--map-group=1000")
+USERS = {"root": (), "ordinary": ORDINARY} if os.geteuid() == 0 else {"ordinary": ()}
+REFERENCE = "kubevirt/cirros-container-disk-demo:latest"
+PODS = {"root": "10.213.0.0/16", "ordinary": "10.214.0.0/16"}
+CURSOR = r"(\x1b\[6n)?$"
+"""Where a shell asks the terminal for the place of its cursor."""
+PROMPT = "[#$] " + CURSOR
+FORMER = "10.219.0.9"
+"""An address that is nobody's."""
+
+HOLD = """
+import socket, sys
+line = socket.create_connection((sys.argv[1], 22), 5).makefile("rwb")
+print(line.readline().decode(), end="", flush=True)
+sys.stdin.readline()
+line.write(b"SSH-2.0-test\\r\\n")
+line.flush()
+print(len(line.read(32)), flush=True)
+"""
+"""Opens a connection to a guest's SSH server, and goes on with it when told to."""
+
+
+class Play:
+    """A manager, its machines, and the namespace that they are joined in."""
+
+    def __init__(self, user: Outside, name: str) -> None:
+        self.user = user
+        self.pods = ip_network(PODS[name])
+        self.options = ("--pod-cidr", f"{self.pods},fd00:10:213::/56")
+        self._rootless = name != "root"
+
+    def machine(self, name: str, binding: str, **interface) -> None:
+        document = {
+            "apiVersion": "kubevirt.io/v1",
+            "kind": "VirtualMachineInstance",
+            "metadata": {"name": name},
+            "spec": {
+                "terminationGracePeriodSeconds": 0,
+                "domain": {
+                    "memory": {"guest": "64M"},
+                    "devices": {
+                        "rng": {},
+                        "disks": [
+                            {"name": each, "disk": {"bus": "virtio"}} for each in ("root", "seed")
+                        ],
+                        "interfaces": [{"name": "default", binding: {}, **interface}],
+                    },
+                },
+                "networks": [{"name": "default", "pod": {}}],
+                "volumes": [
+                    {"name": "root", "containerDisk": {"image": REFERENCE}},
+                    {
+                        "name": "seed",
+                        "cloudInitNoCloud": {"userData": "#cloud-config\npassword: gocubsgo\n"},
+                    },
+                ],
+            },
+        }
+        self.user.kubectl("create", "-f", "-", input=json.dumps(document))
+
+    def address(self, name: str) -> str:
+        return self.user.get("vmi", name)["status"]["interfaces"][0]["ipAddress"]
+
+    def inside(self, *command: str) -> list[str]:
+        """A command as one that runs in the machines' namespace."""
+        written = self.user.one.directory / "network" / "holder" / "process.json"
+        pid = json.loads(written.read_text())["pid"]
+        user = ["--user", "--preserve-credentials"] if self._rootless else []
+        return ["nsenter", "--target", str(pid), *user, "--net", "--", *command]
+
+    def run(self, *command: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            self.inside(*command), capture_output=True, text=True, timeout=20, check=False
+        )
+
+    def says(self, name: str, port: int) -> str:
+        """What a guest's server says first; or why it says nothing."""
+        ask = f"exec 3<>/dev/tcp/{self.address(name)}/{port} && head -n 1 <&3"
+        done = self.run("timeout", "5", "bash", "-c", ask)
+        return done.stdout or done.stderr
+
+    def guest_of(self, name: str) -> int:
+        """The process that runs an instance."""
+        uid = self.user.get("vmi", name)["metadata"]["uid"]
+        directory = next(self.user.one.directory.glob(f"nodes/*/machines/{uid}"))
+        return json.loads((directory / "process.json").read_text())["pid"]
+
+    def types(self, name: str, *commands: str) -> list[str]:
+        """Type commands at a guest's console; answers what each printed."""
+        return asyncio.run(self._type(name, commands))
+
+    async def _type(self, name: str, commands: tuple[str, ...]) -> list[str]:
+        target = load(self.user.one.directory / "kubeconfig")
+        path = "/apis/subresources.kubevirt.io/v1/namespaces/default/virtualmachineinstances"
+        url = f"wss{target.server.removeprefix('https')}{path}/{name}/console"
+        async with (
+            asyncio.timeout(60),
+            Stream.open(url, headers=target.headers, tls=target.tls()) as stream,
+        ):
+            heard = aiter(stream)
+
+            async def until_heard(*patterns: str) -> str:
+                text = ""
+                while not any(re.search(one, text) for one in patterns):
+                    text += (await anext(heard)).decode(errors="replace")
+                return text
+
+            await stream.send(b"\n")
+            if "login:" in await until_heard("login: $", PROMPT):
+                await asyncio.sleep(0.5)  # login discards what is typed before it asks
+                await stream.send(b"cirros\n")
+                await until_heard("assword: $")
+                await asyncio.sleep(0.5)
+                await stream.send(b"gocubsgo\n")
+                await until_heard(PROMPT)
+            said = []
+            for number, command in enumerate(commands):
+                await stream.send(f"{command}; echo done $(({number}+100))\n".encode())
+                said.append(await until_heard(f"done {number + 100}"))
+            return said
+
+
+@pytest.fixture(params=USERS, scope="module")
+def play(request, demo_disk, tmp_path_factory):
+    options = ("--pod-cidr", f"{PODS[request.param]},fd00:10:213::/56")
+    directory = tmp_path_factory.mktemp("corral")
+    with outside(*options, directory=directory, through=USERS[request.param]) as user:
+        user.corral("image", "import", str(demo_disk), REFERENCE)
+        play = Play(user, request.param)
+        play.machine("private", "masquerade")
+        play.machine("ported", "masquerade", ports=[{"port": 22}])
+        play.machine("bridged", "bridge")
+        until("three guests have introduced themselves", lambda: len(introduced(user)) == 3, 120)
+        yield play
+
+
+def introduced(user: Outside) -> list[dict]:
+    return [
+        vmi
+        for vmi in user.items("vmi")
+        for card in vmi.get("status", {}).get("interfaces", [])[:1]
+        if "guest-agent" in card["infoSource"]
+    ]
+
+
+def test_every_machine_has_an_address_that_everybody_shows(play):
+    vmis = {vmi["metadata"]["name"]: vmi for vmi in play.user.items("vmi")}
+    cards = {name: vmi["status"]["interfaces"][0] for name, vmi in vmis.items()}
+    addresses = {name: card["ipAddress"] for name, card in cards.items()}
+    assert len(set(addresses.values())) == 3
+    assert all(ip_address(one) in play.pods for one in addresses.values())
+    pods = {pod["metadata"]["ownerReferences"][0]["name"]: pod for pod in play.user.items("pods")}
+    assert {name: pod["status"]["podIP"] for name, pod in pods.items()} == addresses
+    listed = play.user.kubectl("get", "vmi", "--no-headers").splitlines()
+    assert {line.split()[0]: line.split()[3] for line in listed} == addresses
+    assert all(card["podInterfaceName"] == "eth0" for card in cards.values())
+    assert cards["private"]["interfaceName"] == "eth0"
+
+
+def test_the_guest_of_a_masquerade_has_a_private_address_by_dhcp(play):
+    said = play.types("private", "ip -4 address show eth0", "ip route", "cat /etc/resolv.conf")
+    assert "10.0.2.2/24" in said[0]
+    assert "default via 10.0.2.1" in said[1]
+    assert "search default.svc.cluster.local svc.cluster.local cluster.local" in said[2]
+    assert "nameserver 10.96.0.10" in said[2]
+
+
+def test_a_bridged_guest_has_the_pods_address_by_dhcp(play):
+    said = play.types("bridged", "ip -4 address show eth0", "ip route")
+    assert f"{play.address('bridged')}/16" in said[0]
+    assert f"default via {play.pods[1]}" in said[1]
+
+
+@pytest.mark.parametrize("name", ["private", "ported", "bridged"])
+def test_guests_are_reached_at_their_pods_addresses(play, name):
+    assert play.says(name, 22).startswith("SSH-2.0-")
+
+
+def test_only_declared_ports_lead_to_a_guest(play):
+    assert "refused" in play.says("ported", 80)
+    ask = (
+        "import http.client as h; c = h.HTTPConnection('{}', 80, timeout=5); c.request('GET', '/')"
+    )
+    for name in ("private", "bridged"):
+        done = play.run(sys.executable, "-c", ask.format(play.address(name)))
+        assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("source", ["private", "bridged"])
+def test_guests_reach_each_other(play, source):
+    for target in {"private", "ported", "bridged"} - {source}:
+        hello = f"nc -w 3 {play.address(target)} 22 </dev/null"
+        assert "SSH-2.0-" in play.types(source, hello)[0], (source, target)
+
+
+@pytest.mark.parametrize("source", ["private", "bridged"])
+def test_nobody_speaks_in_anothers_name(play, source):
+    target = play.address("private" if source == "bridged" else "bridged")
+    forged = [play.address("ported"), FORMER]
+    said = play.types(
+        source,
+        *(f"ip address add {one}/32 dev eth0" for one in forged),
+        *(f"ping -c 2 -W 1 -I {one} {target}" for one in forged),
+        *(f"ip address del {one}/32 dev eth0" for one in forged),
+        f"ping -c 1 -W 3 {target}",
+    )
+    assert "2 packets transmitted, 0 packets received" in said[2]
+    assert "2 packets transmitted, 0 packets received" in said[3]
+    assert "1 packets transmitted, 1 packets received" in said[6]
+
+
+def test_nobody_takes_anothers_hardware_address(play):
+    ping = f"ping -c 1 -W 1 {play.address('bridged')}"
+    card = play.user.get("vmi", "private")["status"]["interfaces"][0]["mac"]
+    said = play.types(
+        "private",
+        "ip link set eth0 address 02:00:00:00:00:09",
+        ping,
+        f"ip link set eth0 address {card}",
+        ping,
+    )
+    assert "0 packets received" in said[1]
+    assert "1 packets received" in said[3]
+
+
+def test_connections_outlive_the_manager_and_what_was_broken_is_mended(play):
+    names = ("private", "bridged")
+    held = {name: hold(play, name) for name in names}
+    processes = {name: play.guest_of(name) for name in (*names, "ported")}
+    play.user.kill_manager()
+    link = play.run("ip", "route", "get", play_address(play, "ported")).stdout.split("dev ")[1]
+    assert play.run("ip", "link", "delete", link.split()[0]).returncode == 0
+    options = play.options
+    with outside(*options, directory=play.user.one.directory, through=play.user.through) as again:
+        play.user = again
+        until("the broken link is mended", lambda: play.says("ported", 22).startswith("SSH-2.0-"))
+        assert {name: play.guest_of(name) for name in processes} == processes
+        for name, process in held.items():
+            said, errors = process.communicate("go on\n", timeout=20)
+            assert said.strip() == "32", (name, errors)
+        lease = play.types("private", "udhcpc -f -n -q -i eth0 2>&1")
+        assert "lease of 10.0.2.2 obtained" in lease[0]
+        for name in processes:
+            again.kubectl("delete", "vmi", name)
+        until("their links are gone", lambda: "pod" not in play.run("ip", "-br", "link").stdout, 10)
+
+
+def hold(play: Play, name: str) -> subprocess.Popen[str]:
+    process = subprocess.Popen(
+        play.inside(sys.executable, "-c", HOLD, play.address(name)),
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert process.stdout is not None
+    assert process.stdout.readline().startswith("SSH-2.0-")
+    return process
+
+
+def play_address(play: Play, name: str) -> str:
+    """An address from the record, while no API answers."""
+    for path in Path(play.user.one.directory).glob("nodes/*/machines/*/machine.json"):
+        record = json.loads(path.read_text())
+        if record["instance"] == name:
+            return record["addresses"][0]
+    raise AssertionError(name)
