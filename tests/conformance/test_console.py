@@ -108,6 +108,9 @@ def test_the_log_of_a_machine(api, namespace, running):
     assert answer.headers["content-type"].startswith("text/plain")
     assert api.get(path, params=compute | {"tailLines": 5}).status_code == 200
     refused(api.get(path, params=compute | {"tailLines": "some"}), 400, "BadRequest")
+    since = compute | {"sinceSeconds": 60, "timestamps": "true"}
+    assert api.get(path, params=since).status_code == 200
+    refused(api.get(path, params=compute | {"sinceTime": "yesterday"}), 400, "BadRequest")
     refused(api.get(path, params={"container": "nosuch"}), 400, "BadRequest")
     message = refused(api.get(path), 400, "BadRequest")["message"]
     assert "choose one of: [compute volumedisk]" in message

@@ -4,6 +4,7 @@ Paths are a kubelet's where it has them; the API server has authorised who comes
 """
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from datetime import UTC, datetime
 from functools import partial
@@ -17,9 +18,10 @@ from starlette.websockets import WebSocket
 from corral.api.errors import ApiError, BadRequest, NotFound
 from corral.api.kinds.machine import COMPUTE
 from corral.api.object import Key
+from corral.api.time import parse_rfc3339
 from corral.node import commands, websockets
 from corral.node.doors import Doors
-from corral.node.logs import Logs, grown, tail
+from corral.node.logs import Logs, grown
 from corral.node.machine import Machine
 from corral.node.portforward import PROTOCOL, PortForward
 
@@ -89,17 +91,29 @@ class Kubelet:
             raise BadRequest(
                 f'previous terminated container "{container}" in pod "{key.name}" not found'
             )
-        return StreamingResponse(wish.shaped(self._read(machine, wish)), media_type="text/plain")
+        chunks = self._read(machine, wish)
+        return StreamingResponse(wish.limited(chunks), media_type="text/plain")
 
     async def _read(self, machine: Machine, wish: "_Wish") -> AsyncIterator[bytes]:
         directory = machine.directory
         self._logs.follow(directory)
+        stamps = _Stamps(partial(self._logs.written, directory)) if wish.timestamps else None
         with self._logs.changes(directory) as changed:
-            kept, at = await asyncio.to_thread(tail, directory, wish.tail_lines)
-            yield kept
+            kept = await asyncio.to_thread(
+                self._logs.kept, directory, lines=wish.tail_lines, since=wish.since
+            )
+            place = kept.place
+            yield stamps.on(kept.content, place) if stamps else kept.content
             if wish.follow:
-                async for chunk in grown(directory, at, changed, lambda: machine.facts.ended):
-                    yield chunk
+                place += len(kept.content)
+                ended = partial(_has_ended, machine)
+                async for chunk in grown(directory, kept.end, changed, ended):
+                    yield stamps.on(chunk, place) if stamps else chunk
+                    place += len(chunk)
+
+
+def _has_ended(machine: Machine) -> bool:
+    return machine.facts.ended
 
 
 class _Wish:
@@ -111,32 +125,56 @@ class _Wish:
         self.timestamps = query.get("timestamps") == "true"
         self.tail_lines = _count(query, "tailLines")
         self.limit_bytes = _count(query, "limitBytes")
+        self.since = _since(query)
 
-    async def shaped(self, chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-        """The chunks, cut and stamped as asked for."""
+    async def limited(self, chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+        """No more bytes of the chunks than were asked for."""
         left = self.limit_bytes
-        at_start = True
         async for chunk in chunks:
-            shaped = chunk
-            if self.timestamps:
-                shaped, at_start = _stamped(chunk, at_start=at_start)
+            piece = chunk
             if left is not None:
-                shaped = shaped[:left]
-                left -= len(shaped)
-            yield shaped
+                piece = piece[:left]
+                left -= len(piece)
+            yield piece
             if left == 0:
                 return
 
 
-def _stamped(chunk: bytes, *, at_start: bool) -> tuple[bytes, bool]:
-    """Lines with the time when they were read: a serial port does not tell an earlier one."""
-    stamp = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ ").encode()
-    lines = chunk.split(b"\n")
-    ends_line = lines[-1] == b""
-    stamped = [(stamp if index or at_start else b"") + line for index, line in enumerate(lines)]
-    if ends_line:
-        stamped[-1] = b""
-    return b"\n".join(stamped), ends_line if chunk else at_start
+class _Stamps:
+    """Puts before each line the time at which it was written."""
+
+    def __init__(self, written: Callable[[int], float]) -> None:
+        self._written = written
+        self._at_start = True
+
+    def on(self, chunk: bytes, place: int) -> bytes:
+        """The next chunk, which stands at a place of the log."""
+        stamped = []
+        for line in chunk.splitlines(keepends=True) if chunk else ():
+            if self._at_start:
+                moment = datetime.fromtimestamp(self._written(place), UTC)
+                stamped.append(moment.strftime("%Y-%m-%dT%H:%M:%S.%fZ ").encode())
+            stamped.append(line)
+            self._at_start = line.endswith(b"\n")
+            place += len(line)
+        return b"".join(stamped)
+
+
+def _since(query: Mapping[str, str]) -> float | None:
+    """From which moment on, in seconds since 1970."""
+    seconds, moment = _count(query, "sinceSeconds"), query.get("sinceTime")
+    if seconds is not None and moment is not None:
+        raise BadRequest("at most one of sinceTime or sinceSeconds may be specified")
+    if seconds == 0:
+        raise BadRequest("sinceSeconds: must be greater than 0")
+    if seconds is not None:
+        return time.time() - seconds
+    if moment is None:
+        return None
+    try:
+        return parse_rfc3339(moment).timestamp()
+    except (ValueError, OverflowError) as error:
+        raise BadRequest(f"sinceTime: {moment[:50]!r} is no time in RFC 3339") from error
 
 
 def _count(query: Mapping[str, str], name: str) -> int | None:

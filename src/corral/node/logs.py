@@ -9,13 +9,16 @@ import asyncio
 import ctypes
 import os
 import struct
+import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import structlog
 
 from corral import files
+from corral.node.log_times import Times
 
 NAME = "console.log"
 OLDER = "console.log.1"
@@ -29,6 +32,23 @@ _IN_NONBLOCK_CLOEXEC = os.O_NONBLOCK | os.O_CLOEXEC
 log = structlog.get_logger()
 
 
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A part of a log: where in its file it ends, and its place among all there ever was."""
+
+    content: bytes
+    end: int
+    place: int
+
+
+@dataclass(slots=True)
+class _Log:
+    """One log: how much of it was emptied out of its file, and when it grew."""
+
+    emptied: int = 0
+    times: Times = field(default_factory=Times)
+
+
 class Logs:
     """Watches the logs of all machines of a node."""
 
@@ -38,6 +58,7 @@ class Logs:
         self._watches: dict[int, Path] = {}
         self._followed: dict[Path, int] = {}
         self._readers: dict[Path, set[asyncio.Event]] = {}
+        self._logs: dict[Path, _Log] = {}
 
     async def run(self) -> None:
         """Watch until cancelled."""
@@ -71,11 +92,12 @@ class Logs:
         if watch >= 0:
             self._watches[watch] = directory
             self._followed[directory] = watch
-            _bound(directory)
+            self._look(directory, before=True)
             self.wake(directory)
 
     def forget(self, directory: Path) -> None:
         """The machine is no more; who reads its log is told."""
+        self._logs.pop(directory, None)
         watch = self._followed.pop(directory, -1)
         if self._watches.pop(watch, None) is not None:
             self._libc.inotify_rm_watch(self._inotify, watch)
@@ -107,15 +129,45 @@ class Logs:
                 watch, _, _, length = _EVENT.unpack_from(seen, at)
                 at += _EVENT.size + length
                 if (directory := self._watches.get(watch)) is not None:
-                    _bound(directory)
+                    self._look(directory)
                     self.wake(directory)
 
+    def kept(
+        self, directory: Path, *, lines: int | None = None, since: float | None = None
+    ) -> "Kept":
+        """What is kept of a log: its last lines, and of what was written from a moment on."""
+        known = self._logs.get(directory) or _Log()
+        older, newer = (_content(directory / name) for name in (OLDER, NAME))
+        whole, begin = older + newer, known.emptied - len(older)
+        if since is not None:
+            cut = max(0, known.times.since(since) - begin)
+            whole = whole[whole.rfind(b"\n", 0, cut) + 1 :] if cut < len(whole) else b""
+        shown = _last_lines(whole, lines)
+        return Kept(shown, end=len(newer), place=known.emptied + len(newer) - len(shown))
 
-def _bound(directory: Path) -> None:
+    def written(self, directory: Path, place: int) -> float:
+        """When what stands at a place of a log was written, in seconds since 1970."""
+        known = self._logs.get(directory)
+        moment = known.times.at(place) if known is not None else None
+        return time.time() if moment is None else moment
+
+    def _look(self, directory: Path, *, before: bool = False) -> None:
+        """Note how far a log has come; ``before``: nobody saw when."""
+        known = self._logs.setdefault(directory, _Log())
+        with suppress(FileNotFoundError):
+            found = (directory / NAME).stat()
+            moment = found.st_mtime if before else time.time()
+            known.times.note(known.emptied + found.st_size, moment)
+            if found.st_size > LARGEST_BYTES:
+                _bound(directory, found.st_size)
+                known.emptied += found.st_size
+
+
+def _bound(directory: Path, size: int) -> None:
     """Only the end is copied: a log may have grown for days while no manager was there."""
     path = directory / NAME
     try:
-        if (size := path.stat().st_size) > LARGEST_BYTES:
+        if size > LARGEST_BYTES:
             with path.open("rb") as file:
                 file.seek(size - LARGEST_BYTES)
                 files.replace(directory / OLDER, file.read(LARGEST_BYTES))
@@ -124,12 +176,6 @@ def _bound(directory: Path) -> None:
         return
     except OSError as error:
         log.warning("console log cannot be kept within bounds", path=str(path), error=str(error))
-
-
-def tail(directory: Path, lines: int | None) -> tuple[bytes, int]:
-    """What is kept of a log, or its last lines; and where in the log that ends."""
-    older, newer = (_content(directory / name) for name in (OLDER, NAME))
-    return _last_lines(older + newer, lines), len(newer)
 
 
 def _content(path: Path) -> bytes:

@@ -1,7 +1,10 @@
 """Logs as a client sees them."""
 
 import asyncio
+import os
+import time
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from types import SimpleNamespace
 
 import httpx2
@@ -13,7 +16,8 @@ from corral.api.object import Key
 from corral.node.doors import Doors
 from corral.node.facts import Facts, State
 from corral.node.kubelet import Kubelet
-from corral.node.logs import LARGEST_BYTES, NAME, OLDER, Logs, tail
+from corral.node.log_times import MOST_MARKS, Times
+from corral.node.logs import LARGEST_BYTES, NAME, OLDER, Kept, Logs
 from corral.node.ports import Ports
 
 URL = "/containerLogs/default/pod/compute"
@@ -84,7 +88,17 @@ def test_each_line_gets_one_stamp(client):
 
 
 @pytest.mark.parametrize(
-    "query", ["?tailLines=x", "?tailLines=-1", "?limitBytes=1.5", "?previous=true"]
+    "query",
+    [
+        "?tailLines=x",
+        "?tailLines=-1",
+        "?limitBytes=1.5",
+        "?previous=true",
+        "?sinceSeconds=0",
+        "?sinceSeconds=x",
+        "?sinceTime=yesterday",
+        "?sinceSeconds=5&sinceTime=2026-01-01T00:00:00Z",
+    ],
 )
 def test_a_wish_that_makes_no_sense_is_refused(client, query):
     answer = client.get(URL + query)
@@ -101,8 +115,8 @@ def test_a_pod_that_is_not_here_is_not_found(client):
 def test_the_older_part_of_a_log_comes_first(tmp_path):
     (tmp_path / OLDER).write_bytes(b"a\nb\n")
     (tmp_path / NAME).write_bytes(b"c\n")
-    assert tail(tmp_path, None) == (b"a\nb\nc\n", 2)
-    assert tail(tmp_path, 2) == (b"b\nc\n", 2)
+    assert Logs().kept(tmp_path) == Kept(b"a\nb\nc\n", end=2, place=-4)
+    assert Logs().kept(tmp_path, lines=2).content == b"b\nc\n"
 
 
 async def test_a_log_is_followed_until_its_machine_ends(machine):
@@ -176,5 +190,56 @@ async def test_a_log_that_grew_while_nobody_looked_is_cut_when_it_is_followed(tm
         await asyncio.sleep(0)
         logs.follow(tmp_path)
         assert (tmp_path / NAME).stat().st_size == 0
-    assert tail(tmp_path, None) == (b"x" * (LARGEST_BYTES - 4) + b"kept", 0)
+    assert logs.kept(tmp_path).content == b"x" * (LARGEST_BYTES - 4) + b"kept"
+    assert logs.kept(tmp_path).end == 0
     assert (tmp_path / OLDER).stat().st_mode & 0o777 == 0o600
+
+
+async def test_a_log_is_read_from_a_moment_on(machine):
+    """By when the manager saw it grow; what was there before is as old as the file."""
+    logs = Logs()
+    path = machine.directory / NAME
+    an_hour_ago = time.time() - 3600
+    os.utime(path, (an_hour_ago, an_hour_ago))
+    transport = httpx2.ASGITransport(kubelet(machine, logs))
+    async with (
+        Background() as tasks,
+        httpx2.AsyncClient(transport=transport, base_url="http://node") as client,
+    ):
+        tasks.start(logs.run(), name="logs")
+        await asyncio.sleep(0)
+        logs.follow(machine.directory)
+        assert (await client.get(URL + "?sinceSeconds=600")).content == b""
+        assert (await client.get(URL + "?sinceSeconds=4000")).content == b"one\r\ntwo\r\nthree"
+        with logs.changes(machine.directory) as changed:
+            with path.open("ab") as log:
+                log.write(b" times\r\nfour\r\n")
+            async with asyncio.timeout(5):
+                await changed.wait()
+        fresh = b"three times\r\nfour\r\n"
+        assert (await client.get(URL + "?sinceSeconds=600")).content == fresh
+        moment = datetime.fromtimestamp(an_hour_ago + 60, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        assert (await client.get(f"{URL}?sinceTime={moment}")).content == fresh
+        assert (await client.get(URL + "?sinceSeconds=600&tailLines=1")).content == b"four\r\n"
+        stamped = (await client.get(URL + "?timestamps=true")).content.decode().splitlines()
+    then = datetime.fromtimestamp(an_hour_ago, UTC).strftime("%Y-%m-%dT%H:%M")
+    assert [line.startswith(then) for line in stamped] == [True, True, True, False]
+
+
+def test_the_marks_of_a_log_are_few():
+    times = Times()
+    for second in range(10_000):
+        times.note(10 * (second + 1), float(second))
+    assert len(times._ends) <= MOST_MARKS
+    assert times.since(9_999.0) == 99_990
+    assert times.at(99_995) == 9_999.0
+    assert times.at(100_000) is None
+    assert times.since(0) == 0
+    assert 45_000 < times.since(5_000.0) <= 50_000, "rather too much than too little"
+
+
+def test_growth_within_a_second_is_one_mark():
+    times = Times()
+    for moment, end in ((1.0, 10), (1.5, 20), (1.9, 20), (2.0, 30)):
+        times.note(end, moment)
+    assert [times.at(place) for place in (0, 15, 25, 30)] == [1.0, 1.0, 2.0, None]
