@@ -10,6 +10,7 @@ import socket
 import struct
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from ipaddress import ip_address, ip_network
 from typing import Final, Protocol, cast
@@ -186,12 +187,8 @@ class Dns:
         try:
             reader, writer = await asyncio.open_connection(sock=connection)
             try:
-                for _ in range(MOST_ON_CONNECTION):
-                    reply = await self._reply(await _next(reader), source)
-                    writer.write(_LENGTH.pack(len(reply)) + reply)
-                    async with asyncio.timeout(IDLE_SECONDS):
-                        await writer.drain()
-            except asyncio.IncompleteReadError:
+                with suppress(asyncio.IncompleteReadError):
+                    await self._answer_all(reader, writer, source)
                 writer.close()
                 async with asyncio.timeout(IDLE_SECONDS):
                     await writer.wait_closed()
@@ -201,6 +198,17 @@ class Dns:
             connection.close()
         finally:
             _release(self._connected, source)
+
+    async def _answer_all(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, source: str
+    ) -> None:
+        for _ in range(MOST_ON_CONNECTION):
+            reply = await self._reply(await _next(reader), source)
+            if not reply:
+                return
+            writer.write(_LENGTH.pack(len(reply)) + reply)
+            async with asyncio.timeout(IDLE_SECONDS):
+                await writer.drain()
 
     async def _reply(self, packet: bytes, source: str) -> bytes:
         try:
