@@ -297,20 +297,25 @@ async def test_no_new_connection_fails_while_pods_come_and_go():
             assert set(counts) == {"zero", name}
 
 
-async def test_datagrams_go_to_the_living():
+@pytest.mark.parametrize("address", [ADDRESS, ADDRESS6])
+async def test_datagrams_go_to_the_living(address):
     async with cluster("one") as c:
         await c.expose()
         await c.answering("one")
-        with Asking(c.client_namespace, ADDRESS, 80) as asking:
+        with (
+            Asking(c.client_namespace, address, 80) as asking,
+            Asking(c.client_namespace, address, 80) as other,
+        ):
             assert await asking.answer() == "one"
             await c.add("two", 3)
             await c.answering("one", "two")
             assert await asking.answer() == "one"
-            await c.remove("one")
+            await c.report("one", ready=False)
             async with asyncio.timeout(SOON):
                 while await quietly(asking) != "two":
                     await asyncio.sleep(0.02)
             assert [await asking.answer() for _ in range(10)] == ["two"] * 10
+            assert await other.answer() == "two"
 
 
 async def quietly(asking: Asking) -> str:

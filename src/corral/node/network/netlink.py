@@ -1,4 +1,4 @@
-"""Links, addresses, routes, neighbours and flows of a namespace.  The only door to pyroute2.
+"""Links, addresses, routes and neighbours of a namespace.  The only door to pyroute2.
 
 Everything acts on the namespace of the calling thread: call it through ``Namespace.run`` or
 ``call``.  pyroute2 is imported when it is first used, since it costs a fifth of a second.
@@ -7,7 +7,7 @@ Everything acts on the namespace of the calling thread: call it through ``Namesp
 import errno
 import os
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from ipaddress import (
@@ -60,19 +60,6 @@ class Link:
     alias: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Flow:
-    """A connection that the kernel keeps track of: as its client sees it, and who answers."""
-
-    protocol: int
-    source: Address
-    source_port: int
-    destination: Address
-    destination_port: int
-    answerer: Address
-    answerer_port: int
-
-
 class Netlink:
     """One conversation with the kernel about the calling thread's namespace.
 
@@ -112,14 +99,20 @@ class Netlink:
             self._requests.link("add", ifname=name, kind="veth", mtu=mtu, peer=other, **_mac(mac))
 
     def add_bridge(self, name: str, *, mac: str, mtu: int = 1500) -> None:
-        """A bridge, down.
+        """A bridge, up.
 
         It has an address of its own: else it would take its lowest port's, and change it as ports
         come and go.
         """
         with _told(f"the bridge {name} cannot be made"), _kept():
             self._requests.link(
-                "add", ifname=name, kind="bridge", address=mac, mtu=mtu, br_forward_delay=0
+                "add",
+                ifname=name,
+                kind="bridge",
+                address=mac,
+                mtu=mtu,
+                br_forward_delay=0,
+                state="up",
             )
 
     def change(
@@ -309,37 +302,6 @@ def set_sysctl(name: str, value: int | str) -> None:
     except OSError as error:
         hint = "Run corral where /proc/sys can be written." if error.errno == errno.EROFS else ""
         raise NetworkError(f"net/{name} cannot be set: {error.strerror}", hint) from error
-
-
-def forget_flows(is_stale: Callable[[Flow], bool], version: int = 4) -> int:
-    """Forget the flows of an IP version that a predicate picks; answers how many.
-
-    The next packet of such a flow is led as a new one's.  Raises NetworkError.
-    """
-    from pyroute2 import Conntrack  # noqa: PLC0415  slow to import
-
-    count = 0
-    with _told("flows cannot be forgotten"), Conntrack(nfgen_family=_FAMILIES[version]) as table:
-        for entry in list(table.dump_entries()):
-            if is_stale(_flow(entry)):
-                with _gone():
-                    table.delete(entry)
-                count += 1
-    return count
-
-
-def _flow(entry: Any) -> Flow:
-    there, back = entry.tuple_orig, entry.tuple_reply
-    address = IPv4Address if there.family == socket.AF_INET else IPv6Address
-    return Flow(
-        there.proto,
-        address(there.saddr),
-        there.sport or 0,
-        address(there.daddr),
-        there.dport or 0,
-        address(back.saddr),
-        back.sport or 0,
-    )
 
 
 def _link(message: Any) -> Link:

@@ -1,7 +1,7 @@
 """Follows Services and their endpoints, and keeps the packet filter's table of them."""
 
 import asyncio
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 from typing import Protocol
 
@@ -9,11 +9,12 @@ import structlog
 from lightkube.models.core_v1 import Service
 from lightkube.models.discovery_v1 import EndpointSlice
 
-from corral.aio import wait_at_most
+from corral.aio import Background, wait_at_most
 from corral.api.object import Key
-from corral.node.network import netlink, nft
+from corral.node.network import nft
+from corral.node.network.flows import UDP, Flow, forget_flows
 from corral.node.network.namespaces import Namespace
-from corral.node.network.netlink import Flow, NetworkError
+from corral.node.network.netlink import NetworkError
 from corral.node.proxy.backends import Backend
 from corral.node.proxy.clients import Remembered, remembered
 from corral.node.proxy.part import NO_PART, Door, Part, part
@@ -26,9 +27,10 @@ OTHER_PROXY = "service.kubernetes.io/service-proxy-name"
 """Label of Services that somebody else serves."""
 PROBE_SECONDS = 30.0
 """So often is looked whether the table is still there."""
-RETRY_SECONDS = 1.0
-"""After a refusal everything is written again, after this long."""
-_UDP = 17
+RETRY_SECONDS, LONGEST_RETRY_SECONDS = 0.5, 30.0
+"""After a refusal everything is written again, after this long at first, and at most."""
+MOST_LOOKS = 4
+"""To look for the flows to one port takes the kernel as long as to look for all of them."""
 
 log = structlog.get_logger()
 
@@ -65,6 +67,8 @@ class Proxy:
         self._woken = asyncio.Event()
         self.rules = Rules(Surroundings(network.service_cidrs, network.pod_cidrs, tuple(addresses)))
         self._is_written = False
+        self._left: dict[Door, frozenset[Backend]] = {}
+        self._left_behind = asyncio.Event()
         self._services.handle(self._service_changed)
         self._slices.handle(self._slice_changed)
 
@@ -76,17 +80,26 @@ class Proxy:
         """
         await self._services.synced()
         await self._slices.synced()
+        async with Background() as tasks:
+            tasks.start(self._follow(self._forget, self._left_behind, None), name="flows")
+            await tasks.start(self._follow(self._write, self._woken, PROBE_SECONDS), name="rules")
+
+    async def _follow(
+        self, act: Callable[[], Awaitable[None]], woken: asyncio.Event, seconds: float | None
+    ) -> None:
+        """Act now, whenever woken, and after so many seconds."""
+        pause = RETRY_SECONDS
         while True:
+            woken.clear()
             try:
-                await self._write()
+                await act()
             except NetworkError as error:
-                log.warning("services not written", error=str(error))
-                self._is_written = False
-                await asyncio.sleep(RETRY_SECONDS)
+                log.warning("services not up to date", error=str(error))
+                await asyncio.sleep(pause)
+                pause = min(2 * pause, LONGEST_RETRY_SECONDS)
                 continue
-            if not self._dirty:
-                self._woken.clear()
-                await wait_at_most(self._woken, PROBE_SECONDS)
+            pause = RETRY_SECONDS
+            await wait_at_most(woken, seconds)
 
     async def _write(self) -> None:
         """Bring the kernel up to date: by what changed, or as a whole."""
@@ -97,10 +110,21 @@ class Proxy:
         if not self._is_written:
             text = self.rules.whole(await self._network.namespace.call(_clients))
             left = self.rules.datagrams()
+        self._is_written = False  # until it is known to be
         await self._network.namespace.call(nft.apply, text or PROBE)
         self._is_written = True
+        self._left |= left
+        if left:
+            self._left_behind.set()
+
+    async def _forget(self) -> None:
+        """Forget flows to who has left; this takes longer than to write rules."""
+        left = dict(self._left)
         if left:
             await self._network.namespace.call(forget, left)
+        for door, answering in left.items():
+            if self._left.get(door) is answering:
+                del self._left[door]
 
     def _part(self, key: Key) -> Part:
         service = self._services.get(key)
@@ -149,7 +173,7 @@ def forget(doors: Mapping[Door, frozenset[Backend]]) -> int:
     """
 
     def is_stale(flow: Flow) -> bool:
-        if flow.protocol != _UDP or flow.answerer == flow.destination:
+        if flow.answerer == flow.destination:
             return False
         answering = doors.get(Door(flow.destination, flow.destination_port))
         if answering is None:
@@ -157,8 +181,14 @@ def forget(doors: Mapping[Door, frozenset[Backend]]) -> int:
         answerer = Backend(str(flow.answerer), flow.answerer_port)
         return answering is not None and answerer not in answering
 
-    versions = {door.address.version for door in doors if door.address is not None}
-    return sum(netlink.forget_flows(is_stale, version) for version in sorted(versions or {4}))
+    ports: set[int | None] = {door.port for door in doors}
+    if len(ports) > MOST_LOOKS:
+        ports = {None}
+    return sum(
+        forget_flows(is_stale, version=version, protocol=UDP, port=port)
+        for version in (4, 6)
+        for port in ports
+    )
 
 
 def _service_words(told: EndpointSlice) -> Sequence[str]:
