@@ -88,7 +88,7 @@ def answer(request: bytes, lease: Lease, mac: bytes) -> bytes | None:
             return _reply(asked, lease, Message.OFFER)
         case Message.REQUEST:
             return _answer_request(asked, lease)
-        case Message.INFORM if asked.client != _NOWHERE:
+        case Message.INFORM if asked.client == lease.address.ip:
             return _reply(asked, lease, Message.ACK)
     # The address stays the guest's, whether it declines it or gives it back.
     return None

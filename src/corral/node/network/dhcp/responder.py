@@ -50,6 +50,7 @@ class Responder:
         self._answers: dict[socket.socket, Callable[[socket.socket], None]] = {}
         self._solicitations: socket.socket | None = None
         self._allowance = Allowance(ANSWERS_A_SECOND, BURST)
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._pause: asyncio.TimerHandle | None = None
         self._has_said_so = False
 
@@ -69,14 +70,16 @@ class Responder:
 
     def start(self) -> None:
         """Answers from now on, and tells the guest of its router unasked."""
-        self._listen()
+        self._loop = asyncio.get_running_loop()
+        self._listen(self._loop)
         self.advertise()
 
     def close(self) -> None:
-        """May be called in any state, more than once."""
+        """May be called in any state, more than once; before `start` in any thread."""
         if self._pause is not None:
             self._pause.cancel()
-        self._ignore()
+        if self._loop is not None:
+            self._ignore(self._loop)
         for heard in self._answers:
             heard.close()
         self._answers.clear()
@@ -88,22 +91,19 @@ class Responder:
             with suppress(OSError):
                 self._advertise(self._solicitations, self._link.lease6)
 
-    def _listen(self) -> None:
-        loop = asyncio.get_running_loop()
+    def _listen(self, loop: asyncio.AbstractEventLoop) -> None:
         for heard in self._answers:
-            loop.add_reader(heard, self._read, heard)
+            loop.add_reader(heard, self._read, heard, loop)
 
-    def _ignore(self) -> None:
-        loop = asyncio.get_running_loop()
+    def _ignore(self, loop: asyncio.AbstractEventLoop) -> None:
         for heard in self._answers:
             loop.remove_reader(heard)
 
-    def _read(self, heard: socket.socket) -> None:
+    def _read(self, heard: socket.socket, loop: asyncio.AbstractEventLoop) -> None:
         """Answers one request; the loop comes back for the next, after all others' turns."""
-        loop = asyncio.get_running_loop()
         if wait_seconds := self._allowance.take(loop.time()):
-            self._ignore()
-            self._pause = loop.call_later(wait_seconds, self._listen)
+            self._ignore(loop)
+            self._pause = loop.call_later(wait_seconds, self._listen, loop)
             self._say_so()
             return
         # A device that is full or gone loses an answer, which the guest then asks for again.

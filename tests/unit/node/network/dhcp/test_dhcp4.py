@@ -121,13 +121,17 @@ def test_a_request_for_no_address_is_not_answered():
 
 
 def test_who_has_an_address_is_told_the_rest():
-    reply = answer(ask(INFORM, client="10.0.2.77"))
+    reply = answer(ask(INFORM, client="10.0.2.2"))
     told = dict(options(reply))
     assert told[53] == bytes([ACK])
     assert 51 not in told
     assert reply[16:20] == bytes(4), "no address is given"
-    assert dhcp4.destination(reply) == IPv4Address("10.0.2.77")
-    assert dhcp4.answer(ask(INFORM), LEASE, GUEST) is None
+    assert dhcp4.destination(reply) == IPv4Address("10.0.2.2")
+
+
+@pytest.mark.parametrize("client", ["0.0.0.0", "10.0.2.77", "127.0.0.1", "224.0.0.1"])
+def test_nothing_is_sent_to_an_address_that_is_not_the_guests(client):
+    assert dhcp4.answer(ask(INFORM, client=client), LEASE, GUEST) is None
 
 
 def test_answers_go_to_all_until_the_guest_uses_its_address():
@@ -266,7 +270,7 @@ def test_damaged_requests_are_answered_well_or_not_at_all(request_):
         assert request_[4:8] == reply[4:8]
         assert 300 <= len(reply) <= 1472
         assert dict(options(reply))[53][0] in {OFFER, ACK, NAK}
-        assert dhcp4.destination(reply) in {dhcp4.BROADCAST, IPv4Address(request_[12:16])}
+        assert dhcp4.destination(reply) in {dhcp4.BROADCAST, LEASE.address.ip}
 
 
 @given(st.lists(st.tuples(st.integers(1, 254), st.binary(min_size=1, max_size=600))))

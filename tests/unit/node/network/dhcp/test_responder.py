@@ -37,3 +37,10 @@ async def test_a_link_without_leases_needs_no_socket():
     responder.start()
     responder.close()
     responder.close()
+
+
+def test_one_that_never_started_is_closed_where_no_loop_runs():
+    """As where the rest of a pod's network cannot be made, in a thread."""
+    responder = Responder(Link(device="no-such-device", guest="", router=""))
+    responder.open()
+    responder.close()
