@@ -51,7 +51,8 @@ class Policies:
         self._namespaces = world.informers.of(Namespace)
         self._policies = world.informers.of(NetworkPolicy)
         self._table: Table | None = None
-        """What has been written; None where that is not known."""
+        """What has been written; None where there is nothing, or something unknown."""
+        self._is_absent = False
         self._new_pods: set[Key] = set()
         self._new_namespaces: set[str] = set()
         self._new_policies: set[Key] = set()
@@ -74,7 +75,7 @@ class Policies:
                 await self._write()
             except NetworkError as error:
                 log.warning("network policies not written", error=str(error))
-                self._table = None
+                self._table, self._is_absent = None, False
                 await asyncio.sleep(RETRY_SECONDS)
             else:
                 await wait_at_most(self._woken, PROBE_SECONDS)
@@ -85,8 +86,9 @@ class Policies:
         names, self._new_namespaces = self._new_namespaces, set()
         keys, self._new_policies = self._new_policies, set()
         if not self._policies.items():
-            self._table = None
-            await self._network.namespace.call(nft.apply, REMOVAL)
+            if not self._is_absent:
+                await self._network.namespace.call(nft.apply, REMOVAL)
+            self._table, self._is_absent = None, True
             return
         table = self._table
         if table is None:
@@ -104,7 +106,7 @@ class Policies:
                 members={key: self._member(key) for key in pods},
             )
         await self._network.namespace.call(nft.apply, text or PROBE)
-        self._table = table
+        self._table, self._is_absent = table, False
 
     def _policy(self, key: Key) -> Policy | None:
         policy = self._policies.get(key)
