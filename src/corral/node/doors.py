@@ -158,10 +158,10 @@ class Doors:
 
     async def _freeze(self, machine: Machine, request: Request) -> None:
         seconds = float(request.query_params.get("seconds", "0"))
-        await self.freezer.freeze(machine.record.uid, machine.guest.agent, seconds)
+        await self.freezer.freeze(machine, seconds)
 
     async def _thaw(self, machine: Machine, _: Request) -> None:
-        await self.freezer.thaw(machine.record.uid, machine.guest.agent)
+        await self.freezer.thaw(machine)
 
 
 def _address(machine: Machine) -> str:

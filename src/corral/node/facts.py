@@ -41,6 +41,8 @@ class Facts:
     """The verdict of its readiness probe; None while there is none."""
     agent_connected: bool = False
     introduction: Introduction | None = None
+    frozen: bool | None = None
+    """Whether the guest's file systems hold writes back; None where an earlier manager may know."""
     outcome: Outcome | None = None
     message: str = ""
     """Why it ended as it did."""
@@ -62,8 +64,10 @@ def fold(facts: Facts, change: Change) -> Facts:  # noqa: PLR0911 - one row a ch
     match change:
         case Change.AGENT_CONNECTED:
             return replace(facts, agent_connected=True)
-        case Change.AGENT_DISCONNECTED | Change.REBOOTED:
+        case Change.AGENT_DISCONNECTED:
             return replace(facts, agent_connected=False)
+        case Change.REBOOTED:
+            return replace(facts, agent_connected=False, frozen=False)
         case Change.PAUSED if facts.outcome is None:
             reason = facts.paused or PAUSED_BY_USER
             return replace(facts, state=State.RUNNING, paused=reason, trouble=None)

@@ -1,11 +1,13 @@
 """Freezes guests' file systems, and for no longer than was asked."""
 
 import asyncio
+from dataclasses import replace
 
 import structlog
 
 from corral.aio import Background, wait_at_most
-from corral.node.hypervisor import GuestAgent, GuestError
+from corral.node.hypervisor import GuestError
+from corral.node.machine import Machine
 
 log = structlog.get_logger()
 
@@ -26,32 +28,32 @@ class Freezer:
             self._tasks = tasks
             await asyncio.Event().wait()
 
-    async def freeze(self, uid: str, agent: GuestAgent, seconds: float) -> None:
+    async def freeze(self, machine: Machine, seconds: float) -> None:
         """Freeze, for so many seconds at most; for ever if that is none.  Raises GuestError."""
+        uid = machine.record.uid
         self._forget(uid)
-        await agent.freeze()
+        await machine.guest.agent.freeze()
+        machine.learn(replace(machine.facts, frozen=True))
         if seconds and self._tasks is not None:
             thawed = self._thawed[uid] = asyncio.Event()
-            self._tasks.start(self._thaw_later(uid, agent, thawed, seconds), name=f"thaw {uid}")
+            self._tasks.start(self._thaw_later(machine, thawed, seconds), name=f"thaw {uid}")
 
-    async def thaw(self, uid: str, agent: GuestAgent) -> None:
+    async def thaw(self, machine: Machine) -> None:
         """Raises GuestError."""
-        self._forget(uid)
-        await agent.thaw()
+        self._forget(machine.record.uid)
+        await machine.guest.agent.thaw()
+        machine.learn(replace(machine.facts, frozen=False))
 
     def _forget(self, uid: str) -> None:
         if (thawed := self._thawed.pop(uid, None)) is not None:
             thawed.set()
 
-    async def _thaw_later(
-        self, uid: str, agent: GuestAgent, thawed: asyncio.Event, seconds: float
-    ) -> None:
+    async def _thaw_later(self, machine: Machine, thawed: asyncio.Event, seconds: float) -> None:
         try:
             await wait_at_most(thawed, seconds)
         finally:
             if not thawed.is_set():
-                self._thawed.pop(uid, None)
                 try:
-                    await agent.thaw()
+                    await self.thaw(machine)
                 except GuestError as error:
-                    log.warning("a guest was not thawed", uid=uid, error=str(error))
+                    log.warning("a guest was not thawed", uid=machine.record.uid, error=str(error))

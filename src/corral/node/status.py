@@ -50,6 +50,8 @@ def instance_status(facts: Facts, vmi: VirtualMachineInstance, now: str) -> Docu
     system = facts.introduction.os if facts.introduction is not None else {}
     if system and system != msgspec.to_builtins(vmi.status.guest_os_info):
         changes["guestOSInfo"] = dict(system)
+    if facts.frozen not in (None, bool(vmi.status.fs_freeze_status)):
+        changes["fsFreezeStatus"] = "frozen" if facts.frozen else None
     return changes
 
 

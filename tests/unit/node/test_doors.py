@@ -33,6 +33,9 @@ class Machine:
         self.record = SimpleNamespace(uid="uid", instance="vm")
         self.trouble = None
 
+    def learn(self, facts):
+        self.facts = facts
+
     @property
     def guest(self):
         if self.trouble:
@@ -286,19 +289,21 @@ class Freezing:
 @pytest.mark.looptime
 async def test_what_is_frozen_for_a_time_is_thawed(doors):
     agent = Freezing()
-    loop = asyncio.get_running_loop()
+    machine = Machine(SimpleNamespace(agent=agent))
+    freezer = doors.freezer
     async with Background() as tasks:
-        tasks.start(doors.freezer.run(), name="freezer")
+        tasks.start(freezer.run(), name="freezer")
         await asyncio.sleep(0)
-        await doors.freezer.freeze("uid", agent, 300)
+        await freezer.freeze(machine, 300)
         await asyncio.sleep(299)
         assert agent.told == ["freeze"]
+        assert machine.facts.frozen
         await asyncio.sleep(2)
         assert agent.told == ["freeze", "thaw"]
-        await doors.freezer.freeze("uid", agent, 300)
-        await doors.freezer.thaw("uid", agent)
+        assert not machine.facts.frozen
+        await freezer.freeze(machine, 300)
+        await freezer.thaw(machine)
         await asyncio.sleep(301)
         assert agent.told == ["freeze", "thaw", "freeze", "thaw"]
-        await doors.freezer.freeze("uid", agent, 300)
+        await freezer.freeze(machine, 300)
     assert agent.told[-1] == "thaw", "nobody would remember to"
-    assert loop.time() < 1000

@@ -18,6 +18,7 @@ from corral.node.pod_status import pod_status
 from corral.node.ports import Ports
 from corral.node.prober import Prober, Tally
 from corral.node.record import Outcome
+from corral.node.status import instance_status
 
 ADDRESS = "10.244.0.7"
 
@@ -337,3 +338,17 @@ def test_the_readiness_gate_is_shut_while_a_machine_is_paused():
     assert not ready
     assert conditions["Ready"]["reason"] == "ReadinessGatesNotReady"
     assert (conditions[UNPAUSED]["status"], conditions[UNPAUSED]["reason"]) == ("False", "Paused")
+
+
+# -- beside probes, what else a guest's agent brings
+
+
+def test_a_frozen_guest_is_shown_until_it_is_thawed():
+    frozen = instance_status(replace(RUNNING, frozen=True), instance("Running"), "now")
+    assert frozen["fsFreezeStatus"] == "frozen"
+    seen = instance("Running")
+    seen.status.fs_freeze_status = "frozen"
+    assert "fsFreezeStatus" not in instance_status(replace(RUNNING, frozen=True), seen, "now")
+    thawed = instance_status(replace(RUNNING, frozen=False), seen, "now")
+    assert thawed["fsFreezeStatus"] is None
+    assert "fsFreezeStatus" not in instance_status(RUNNING, seen, "now"), "a new manager"

@@ -104,11 +104,12 @@ class QemuGuest:
 
     async def reboot(self) -> None:
         """A guest that obeys the power button instead is started again (``_start_again``)."""
-        try:
-            await self.agent.reboot()
-        except AgentError:
-            self._reboots = True
-            await self._monitor.execute("system_powerdown")
+        if await self._agent_is_open():
+            with suppress(AgentError):
+                await self.agent.reboot()
+                return
+        self._reboots = True
+        await self._monitor.execute("system_powerdown")
 
     async def _start_again(self) -> None:
         """After the guest has shut down, which was to be a reboot."""
@@ -137,6 +138,7 @@ class QemuGuest:
 
     async def power_down(self) -> None:
         """Press the power button.  One that ends meanwhile has been asked well enough."""
+        self._reboots = False
         with suppress(MonitorError):
             await self._monitor.execute("system_powerdown")
 
