@@ -1,7 +1,8 @@
 """What the tests of this directory share: requests of real clients, and links to answer on.
 
-The requests were taken from the wire between udhcpc 1.35, dhclient 4.4 and dhcpcd 9.4 (all of
-Debian 12) and a responder: the data of UDP packets, of the kernel's solicitation all of ICMPv6.
+The requests were taken from the wire between udhcpc 1.35, dhclient 4.4, dhcpcd 9.4 (all of
+Debian 12) or iPXE (QEMU's firmware) and a responder: the data of UDP packets, of the kernel's
+solicitation all of ICMPv6.
 """
 
 import json

@@ -57,6 +57,8 @@ def address(text: str) -> bytes:
         ("dhclient REQUEST selecting", ACK, "0.0.0.0"),
         ("dhclient REQUEST rebooting", ACK, "0.0.0.0"),
         ("dhcpcd DISCOVER", OFFER, "0.0.0.0"),
+        ("iPXE DISCOVER", OFFER, "0.0.0.0"),
+        ("iPXE REQUEST selecting", ACK, "0.0.0.0"),
     ],
 )
 def test_real_clients_get_their_address(name, kind, client):
