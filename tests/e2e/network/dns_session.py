@@ -59,11 +59,15 @@ async def session(site: Site) -> None:
     pod = await site.link("vm1", 5)
     stranger = await site.link("stranger", 6)
 
-    def ask(name: str, kind: str = "A", *, tcp: bool = False, size: int = 0) -> object:
+    def ask(
+        name: str, kind: str = "A", *, server: str = gateway, tcp: bool = False, size: int = 0
+    ) -> object:
         query = dnslib.DNSRecord.question(name, kind)
         if size:
             query.add_ar(dnslib.EDNS0(udp_len=size))
-        reply = dnslib.DNSRecord.parse(query.send(gateway, 53, tcp=tcp, timeout=6))
+        reply = dnslib.DNSRecord.parse(
+            query.send(server, 53, tcp=tcp, timeout=6, ipv6=":" in server)
+        )
         assert reply.header.id == query.header.id
         code = dnslib.RCODE[reply.header.rcode]
         return [code, bool(reply.header.tc), sorted(str(one.rdata) for one in reply.rr)]
@@ -108,6 +112,8 @@ async def session(site: Site) -> None:
 
     await asked("warm", "web.default.svc.cluster.local")
     await asked("service", "web.default.svc.cluster.local")
+    last = str(site.network.gateways[-1])
+    await asked("service, last family", "web.default.svc.cluster.local", server=last)
     await asked("member", "vm7.head.default.svc.cluster.local")
     await asked("members", "head.default.svc.cluster.local")
     await asked("members, large", "head.default.svc.cluster.local", size=4096)

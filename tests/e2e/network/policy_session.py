@@ -41,7 +41,7 @@ async def session(site: Site) -> None:
         await site.serve(pod, 80, 8080)
     site.tasks.start(Policies(site.world, site.network).run(), name="policies")
 
-    async def seen(name: str, *ways: tuple[Pod, Pod, int]) -> None:
+    async def seen(name: str, *ways: tuple) -> None:
         saw[name] = [await reaches(*way) for way in ways]
 
     everybody = [(client, web, 80), (other, web, 80), (web, other, 80), (late, web, 80)]
@@ -53,6 +53,8 @@ async def session(site: Site) -> None:
     await put(site, "web", podSelector={"matchLabels": {"app": "web"}}, ingress=[rule])
     saw["policy ms"] = await site.until(lambda: closed(site, other, web, 80))
     await seen("ingress", *everybody, (client, web, 8080), (late, other, 80), (other, late, 80))
+    saw["families"] = len(site.network.families)
+    await seen("last family", (client, web, 80, -1), (other, web, 80, -1), (client, web, 81, -1))
     saw["machine reaches"] = await reaches(site.network, web, 80)
     saw["echo under policy"] = await is_echoed(open_before)
 

@@ -35,11 +35,15 @@ REACH_SECONDS = 0.5
 
 @dataclass
 class Pod:
-    """A namespace with an address, as a pod is."""
+    """A namespace with an address of each family, as a pod is."""
 
     name: str
-    address: str
+    addresses: tuple[str, ...]
     namespace: Namespace
+
+    @property
+    def address(self) -> str:
+        return self.addresses[0]
 
 
 @dataclass
@@ -56,27 +60,30 @@ class Site:
 
     async def link(self, name: str, number: int) -> Pod:
         """A pod's namespace and links; the API does not know of it."""
-        cidr, gateway = self.network.pod_cidrs[0], self.network.gateway
-        address = cidr[number]
+        addresses = [cidr[number] for cidr in self.network.pod_cidrs]
         inside, outside = Namespace.create(), f"pod{number}"
 
-        def join() -> None:
+        def join() -> str:
             with netlink.opened() as link:
                 link.add_veth(outside, peer="eth0", peer_namespace=inside.descriptor)
                 link.change(outside)
-                link.add_route(ip_network(f"{address}/32"), link=outside)
+                for address in addresses:
+                    link.add_route(ip_network(address), link=outside)
+                return link.links()[outside].mac
 
-        def furnish() -> None:
+        def furnish(mac: str) -> None:
             with netlink.opened() as link:
                 link.change("lo")
                 link.change("eth0")
-                link.add_address("eth0", ip_interface(f"{address}/32"))
-                link.add_route(ip_network(f"{gateway}/32"), link="eth0")
-                link.add_route(ip_network("0.0.0.0/0"), link="eth0", via=gateway)
+                for address, gateway in zip(addresses, self.network.gateways, strict=True):
+                    link.add_address("eth0", ip_interface(address))
+                    link.add_neighbour("eth0", gateway, mac)
+                    link.add_route(ip_network(gateway), link="eth0")
+                    whole = ip_network("0.0.0.0/0" if gateway.version == 4 else "::/0")
+                    link.add_route(whole, link="eth0", via=gateway)
 
-        await self.network.namespace.call(join)
-        await inside.call(furnish)
-        pod = self.pods[name] = Pod(name, str(address), inside)
+        await inside.call(furnish, await self.network.namespace.call(join))
+        pod = self.pods[name] = Pod(name, tuple(map(str, addresses)), inside)
         return pod
 
     async def tell(self, pod: Pod, **labels: str) -> None:
@@ -95,7 +102,8 @@ class Site:
             },
         }
         await self.client.create(ApiPod, document)
-        status = {"phase": "Running", "podIP": pod.address, "podIPs": [{"ip": pod.address}]}
+        addresses = [{"ip": address} for address in pod.addresses]
+        status = {"phase": "Running", "podIP": pod.address, "podIPs": addresses}
         await self.client.patch(ApiPod, key, {"status": status}, subresource="status")
 
     async def serve(self, pod: Pod, *ports: int) -> None:
@@ -107,26 +115,32 @@ class Site:
             writer.close()
 
         for port in ports:
-            listening = await pod.namespace.call(socket.create_server, (pod.address, port))
+            listening = await pod.namespace.call(listen, port)
             server = await asyncio.start_server(echo, sock=listening)
             self.tasks.start(server.serve_forever(), name=f"echo {pod.name}")
 
-    async def connect(self, source: Pod | MachineNetwork, target: Pod, port: int) -> socket.socket:
-        """A connection to a pod.  Raises OSError, TimeoutError."""
-        made = await source.namespace.call(socket.socket, socket.AF_INET, socket.SOCK_STREAM)
+    async def connect(
+        self, source: Pod | MachineNetwork, target: Pod, port: int, which: int = 0
+    ) -> socket.socket:
+        """A connection to one of a pod's addresses.  Raises OSError, TimeoutError."""
+        address = target.addresses[which]
+        family = socket.AF_INET6 if ":" in address else socket.AF_INET
+        made = await source.namespace.call(socket.socket, family, socket.SOCK_STREAM)
         made.setblocking(False)
         try:
             async with asyncio.timeout(REACH_SECONDS):
-                await asyncio.get_running_loop().sock_connect(made, (target.address, port))
+                await asyncio.get_running_loop().sock_connect(made, (address, port))
         except BaseException:
             made.close()
             raise
         return made
 
-    async def reaches(self, source: Pod | MachineNetwork, target: Pod, port: int) -> bool:
+    async def reaches(
+        self, source: Pod | MachineNetwork, target: Pod, port: int, which: int = 0
+    ) -> bool:
         """Whether a connection can be made."""
         try:
-            (await self.connect(source, target, port)).close()
+            (await self.connect(source, target, port, which)).close()
         except (OSError, TimeoutError):
             return False
         return True
@@ -139,6 +153,11 @@ class Site:
             while not await condition():
                 await asyncio.sleep(0.002)
         return round((loop.time() - begun) * 1000, 1)
+
+
+def listen(port: int) -> socket.socket:
+    """A listener on all addresses of the namespace."""
+    return socket.create_server(("::", port), family=socket.AF_INET6, dualstack_ipv6=True)
 
 
 @asynccontextmanager
@@ -170,8 +189,11 @@ def play(session: Callable[[Site], Awaitable[None]], number: int) -> None:
     directory.mkdir(parents=True, exist_ok=True)
     network = MachineNetwork(
         directory,
-        pod_cidrs=[ip_network(f"10.{number}.0.0/16")],
-        service_cidrs=[ip_network(f"10.{number + 1}.0.0/16")],
+        pod_cidrs=[ip_network(f"10.{number}.0.0/16"), ip_network(f"fd00:10:{number}::/56")],
+        service_cidrs=[
+            ip_network(f"10.{number + 1}.0.0/16"),
+            ip_network(f"fd00:10:{number + 1}::/112"),
+        ],
     )
     network.join()
 

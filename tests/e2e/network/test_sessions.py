@@ -41,6 +41,7 @@ def test_policies_block_and_allow(play):
     # of: client to web; other to web; web to other; a pod that the API does not know yet, to web,
     # and to other; client to a port that is not allowed; other to the unknown one
     assert saw["ingress"] == [True, False, True, False, False, False, False]
+    assert saw["last family"] == [True, False, False]
     assert saw["machine reaches"]
     assert saw["told, reached"]
     assert saw["no such namespace"] == [False]
@@ -61,6 +62,7 @@ def test_names_are_resolved(play):
         return saw[label] == [code, truncated, list(records)]
 
     assert told("service", "10.214.0.20")
+    assert told("service, last family", "10.214.0.20")
     assert told("member", "10.1.0.7")
     assert told("nobody", code="NXDOMAIN")
     assert told("version", '"1.1.0"')
