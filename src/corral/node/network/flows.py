@@ -11,7 +11,6 @@ import socket
 import struct
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing
 from dataclasses import dataclass
 from ipaddress import ip_address
 from typing import Final
@@ -69,8 +68,7 @@ def forget_flows(
     Answers how many.  The next packet of such a flow is led as a new one's.  Raises NetworkError.
     """
     try:
-        with closing(socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _NETFILTER)) as kernel:
-            kernel.settimeout(_PATIENCE_SECONDS)
+        with _conversation() as kernel:
             wanted = _pick(protocol, port)
             found = [flow for flow in _flows(kernel, version, wanted) if is_stale(flow)]
             for flow in found:
@@ -78,6 +76,13 @@ def forget_flows(
             return len(found)
     except OSError as error:
         raise NetworkError(f"flows cannot be forgotten: {error.strerror or error}") from error
+
+
+def _conversation() -> socket.socket:
+    """With the kernel, about the namespace of the calling thread."""
+    kernel = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _NETFILTER)
+    kernel.settimeout(_PATIENCE_SECONDS)
+    return kernel
 
 
 def _pick(protocol: int, port: int | None) -> bytes:
