@@ -12,7 +12,7 @@ from typing import Any, Final
 import dnslib
 from dnslib.label import DNSBuffer
 
-from corral.node.dns.records import Answer, Authority, Code, Name, Record, Server, Type
+from corral.node.dns.records import Answer, Authority, Code, Name, Record, Server, Type, is_name
 
 HEADER: Final = struct.Struct("!6H")
 LONGEST_QUERY: Final = 1024
@@ -212,9 +212,15 @@ def addresses(packet: bytes) -> list[Record]:
     """The addresses and aliases among the answers of a reply; raises ValueError for nonsense."""
     try:
         record: Any = dnslib.DNSRecord.parse(packet)
-        return [_read_record(one) for one in record.rr if one.rtype in _FOLLOWED]
+        found = [_read_record(one) for one in record.rr if one.rtype in _FOLLOWED]
     except _UNREADABLE as error:
         raise ValueError("not a reply") from error
+    return [one for one in found if is_name(one.name) and _is_writable(one.data)]
+
+
+def _is_writable(data: object) -> bool:
+    """Whether an address, or a name that fits into a packet."""
+    return isinstance(data, str) or (isinstance(data, tuple) and is_name(data))
 
 
 def _read_record(one: Any) -> Record:

@@ -104,7 +104,7 @@ class Lookup:
         asked = replace(query_for(target, query.type), extended=query.extended)
         kept = self._cache.get(question_of(asked), _now())
         found = kept[0] if kept is not None else await self._outside(asked)
-        if not isinstance(found, Reply):
+        if not isinstance(found, Reply) or found.code not in (Code.OK, Code.NO_SUCH_NAME):
             return FAILED
         try:
             records = addresses(found.packet)

@@ -236,6 +236,10 @@ class Dns:
         self._awaited[source] += 1
         try:
             return self._lookup.packet(query, await self._lookup.fetch(query), largest)
+        except Exception:
+            # The one door: nothing that somebody outside replies may end more than its question.
+            log.exception("a name cannot be looked up", type=query.type)
+            return self._lookup.packet(query, FAILED, largest)
         finally:
             _release(self._awaited, source)
 

@@ -77,13 +77,15 @@ def members_of(endpoints: EndpointSlice) -> Iterator[Member]:
     for endpoint in endpoints.endpoints or ():
         conditions = endpoint.conditions
         is_ready = conditions is None or conditions.ready is not False
+        hostname = (endpoint.hostname or "").lower()
+        is_named = bool(hostname) and is_name((hostname,))
         for text in endpoint.addresses[:1]:
             if address := canonical(text):
                 yield Member(
                     address=address,
-                    hostname=endpoint.hostname or dashed(address),
+                    hostname=hostname if is_named else dashed(address),
                     is_ready=is_ready,
-                    is_named=bool(endpoint.hostname),
+                    is_named=is_named,
                     ports=ports,
                 )
 

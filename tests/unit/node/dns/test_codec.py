@@ -134,6 +134,20 @@ def test_a_maze_of_pointers_is_refused():
         addresses(struct.pack("!6H", 1, 0x8180, 1, 900, 0, 0) + maze)
 
 
+def test_names_that_fit_into_no_packet_are_not_followed():
+    # ever longer names, each of a label and a pointer to the one before
+    packet, at = bytearray(struct.pack("!6H", 1, 0x8180, 0, 9, 0, 0)), 0
+    for number in range(9):
+        start = len(packet)
+        packet += b"\x3f" + b"a" * 63 + (struct.pack("!H", 0xC000 | at) if number else b"\0")
+        packet += struct.pack("!HHIH4B", Type.A, 1, 60, 4, 192, 0, 2, number)
+        at = start
+    found = addresses(bytes(packet))
+    assert [one.data for one in found] == ["192.0.2.0", "192.0.2.1", "192.0.2.2"]
+    query = query_for(name_of("x"), Type.A)
+    assert len(parsed(write(query, Answer(records=found), 1232)).rr) == 3
+
+
 def test_every_kind_of_record_is_written():
     name = name_of("Web.default.svc.cluster.local")
     records = [

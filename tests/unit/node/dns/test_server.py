@@ -219,6 +219,17 @@ async def test_aliases_are_followed_and_circles_left():
         assert alias == ("NOERROR", ["www.example."])
 
 
+async def test_a_reply_that_breaks_something_costs_its_question_only():
+    async with running() as one:
+
+        async def broken(query):
+            raise ZeroDivisionError
+
+        one.outside.ask = broken
+        assert await one.ask("www.example") == ("SERVFAIL", [])
+        assert await one.ask("dns-version.cluster.local", "TXT") == ("NOERROR", ['"1.1.0"'])
+
+
 @pytest.mark.parametrize("kind", ["ANY", "AXFR"])
 async def test_requests_that_are_no_questions_are_refused(kind):
     async with running() as one:

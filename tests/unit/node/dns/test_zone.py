@@ -159,6 +159,14 @@ def test_members_have_names_of_their_own(zone):
     assert is_no_name(asked(zone, "vm2.web.default.svc.cluster.local", Type.A))
 
 
+def test_a_hostname_that_fits_into_no_packet_is_none(zone):
+    zone.put_service(WEB, service(clusterIP="None"))
+    told = [member("10.244.0.5", hostname="x" * 64), member("10.244.0.6", hostname="VM6")]
+    zone.put_slice(Key("default", "web-1"), endpoints(*told))
+    assert data(asked(zone, "10-244-0-5.web.default.svc.cluster.local", Type.A)) == ["10.244.0.5"]
+    assert data(asked(zone, "vm6.web.default.svc.cluster.local", Type.A)) == ["10.244.0.6"]
+
+
 def test_named_ports_have_servers(zone):
     zone.put_service(WEB, service(clusterIP="10.96.3.4", ports=[HTTP, ServicePort(port=9)]))
     whole = name_of("web.default.svc.cluster.local")
