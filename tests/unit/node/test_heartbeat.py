@@ -1,6 +1,7 @@
 """The Node that an agent keeps, and its Lease."""
 
 import asyncio
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import msgspec
@@ -35,6 +36,15 @@ def test_a_condition_keeps_the_time_since_when_it_holds():
     lost = [one | {"status": "Unknown"} for one in before]
     again = HOST.status(NOW + timedelta(minutes=9), lost)["conditions"]
     assert {one["lastTransitionTime"] for one in again} == {"2026-01-01T00:09:00Z"}
+
+
+def test_a_node_tells_of_its_network():
+    network = {"network": "machines 10.244.0.0/16", "reason": "pasta is missing"}
+    told = replace(HOST, network=lambda: network).node(NOW)
+    annotations = told["metadata"]["annotations"]
+    assert annotations["corral.dev/network"] == "machines 10.244.0.0/16"
+    assert annotations["corral.dev/network-reason"] == "pasta is missing"
+    assert "corral.dev/network" not in HOST.node(NOW)["metadata"]["annotations"]
 
 
 def test_a_host_is_measured(tmp_path):

@@ -82,7 +82,8 @@ def _start(directory: Path) -> Identity:
         with suppress(ProcessLookupError):
             os.kill(pid, 9)
         os.waitpid(pid, 0)
-        raise NetworkError(f"no user namespace can be made: {answer}", _hint())
+        why = answer.removeprefix("unshare: ").removeprefix("unshare failed: ")
+        raise NetworkError(f"no user namespace can be made: {why}", _hint())
     process.write_record(directory, identity)
     return identity
 

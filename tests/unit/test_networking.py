@@ -1,0 +1,52 @@
+"""What is told of the network where there is none."""
+
+from ipaddress import ip_network
+
+import pytest
+
+from corral import networking
+from corral.config import Hollow, Settings
+from corral.networking import Networking, api_names
+from corral.node.network import machine_network
+from corral.node.network.netlink import NetworkError
+
+
+@pytest.mark.parametrize(
+    "chosen", [{"network": False}, {"hollow": Hollow()}, {"controllers": False}]
+)
+async def test_where_none_is_wished_for_nothing_is_made_or_told(tmp_path, chosen):
+    network = Networking.join(Settings(directory=tmp_path, **chosen))
+    await network.prepare()
+    assert network.machines is None
+    assert network.facts() == {}
+    assert network.told() == {}
+    assert not (tmp_path / "network").exists()
+
+
+async def test_a_network_that_cannot_be_made_says_why_and_what_to_install(tmp_path, monkeypatch):
+    monkeypatch.setattr(machine_network.holder, "join", lambda *_: None)
+    monkeypatch.setattr(machine_network.nft, "missing", lambda: "libnftables.so.1 is missing")
+    network = Networking.join(Settings(directory=tmp_path))
+    await network.prepare()
+    assert network.machines is None
+    assert network.told() == {
+        "network": "QEMU's user network: machines have no addresses of their own",
+        "wrong": "network: libnftables.so.1 is missing. Install it: apt-get install libnftables1",
+    }
+
+
+async def test_a_user_who_may_have_no_network_is_told_why(tmp_path, monkeypatch):
+    def refused(*_):
+        raise NetworkError("no user namespace can be made", "The system forbids it")
+
+    monkeypatch.setattr(machine_network.holder, "join", refused)
+    network = Networking.join(Settings(directory=tmp_path))
+    await network.prepare()
+    assert network.facts()["reason"] == "no user namespace can be made. The system forbids it"
+
+
+def test_the_api_server_is_trusted_by_the_names_that_machines_use(tmp_path):
+    settings = Settings(directory=tmp_path, service_cidrs=(ip_network("10.99.0.0/16"),))
+    names = api_names(settings)
+    assert {"kubernetes", "kubernetes.default.svc.cluster.local", "10.99.0.1"} <= set(names)
+    assert networking.DOMAIN == "cluster.local"
