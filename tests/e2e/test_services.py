@@ -1,7 +1,6 @@
 """Services in the kernel: who answers a connection, among pods that are namespaces."""
 
 import asyncio
-import contextlib
 from collections import Counter
 from contextlib import asynccontextmanager
 from ipaddress import ip_address
@@ -26,6 +25,7 @@ from corral.client.client import Client
 from corral.client.transport import InProcess
 from corral.cluster import endpoints
 from corral.node.network import nft
+from corral.node.network.netlink import NetworkError
 from corral.node.proxy import proxy as proxies
 from corral.node.proxy.proxy import Proxy
 from corral.reconcile.world import World
@@ -38,6 +38,8 @@ pytestmark = pytest.mark.e2e
 ADMIN = User(name="kubernetes-admin", groups=("system:masters", "system:authenticated"))
 NODE = ip_address("192.0.2.1")
 ADDRESS, ADDRESS6 = "10.96.0.20", "fd00:10:96::20"
+MARK = "add chain inet corral_services mark"
+"""Something of ours in the proxy's table, which is gone when it has written it anew."""
 SOON = 10.0
 LONG = 30.0
 
@@ -122,6 +124,22 @@ class Cluster:
             while await self.sample(address, port, 12 * len(names) or 1) != wanted:
                 await asyncio.sleep(0.02)
 
+    async def drawn_from(self, count: int) -> None:
+        """Until the kernel draws from so many: of both families, for both protocols."""
+        await self.until_listed(lambda text: text.count(f"numgen random mod {count} ") == 4)
+
+    async def until_listed(self, holds) -> None:
+        """Until the proxy's table is as it should be."""
+        async with asyncio.timeout(SOON):
+            while not holds(await self._listing()):
+                await asyncio.sleep(0.02)
+
+    async def _listing(self) -> str:
+        try:
+            return await self.stage.namespace.call(nft.ask, "list table inet corral_services")
+        except NetworkError:
+            return ""
+
     async def sample(self, address: str, port: int, count: int) -> set[str]:
         found = set()
         for _ in range(count):
@@ -195,13 +213,7 @@ async def test_a_client_stays_with_its_endpoint_while_that_is_ready():
             sessionAffinity="ClientIP",
             sessionAffinityConfig={"clientIP": {"timeoutSeconds": 60}},
         )
-        first = None
-        async with asyncio.timeout(SOON):
-            while first is None:
-                with contextlib.suppress(OSError):
-                    first = await answered(c.client_namespace, ADDRESS, 80)
-        # Until all three are known, endpoints come and go; from then on nothing changes.
-        await asyncio.sleep(0.3)
+        await c.drawn_from(3)
         first = await answered(c.client_namespace, ADDRESS, 80)
         assert await c.sample(ADDRESS, 80, 20) == {first}
         others = {"one", "two", "three"} - {first}
@@ -218,14 +230,15 @@ async def test_a_restart_forgets_no_client():
     async with cluster("one", "two", "three", "four") as c:
         config = {"clientIP": {"timeoutSeconds": 600}}
         await c.expose(sessionAffinity="ClientIP", sessionAffinityConfig=config)
-        await asyncio.sleep(0.5)
+        await c.drawn_from(4)
         callers = list(c.pods.values())
         before = [await answered(each.namespace, ADDRESS, 80) for each in callers]
         before6 = [await answered(each.namespace, ADDRESS6, 80) for each in callers]
         for _ in range(2):
             await c.stop()
+            await c.stage.namespace.call(nft.apply, f"{MARK}\n")
             c.start()
-            await asyncio.sleep(0.5)
+            await c.until_listed(lambda text: "mark" not in text)
             assert [await answered(each.namespace, ADDRESS, 80) for each in callers] == before
             assert [await answered(each.namespace, ADDRESS6, 80) for each in callers] == before6
 
