@@ -77,8 +77,13 @@ def free_port() -> int:
 
 
 @contextlib.contextmanager
-def cluster(*arguments: str, directory: Path | None = None) -> Iterator[Cluster]:
-    """Run the manager until the block ends; machines it leaves are ended too."""
+def cluster(
+    *arguments: str, directory: Path | None = None, through: tuple[str, ...] = ()
+) -> Iterator[Cluster]:
+    """Run the manager until the block ends; machines it leaves are ended too.
+
+    ``through`` is a program that runs it, and its arguments: as another user, say.
+    """
     with contextlib.ExitStack() as stack:
         if directory is None:
             directory = Path(
@@ -86,6 +91,7 @@ def cluster(*arguments: str, directory: Path | None = None) -> Iterator[Cluster]
             )
         port = free_port()
         command = [
+            *through,
             sys.executable,
             "-m",
             "corral",
@@ -109,7 +115,7 @@ def cluster(*arguments: str, directory: Path | None = None) -> Iterator[Cluster]
                 process.kill()
                 process.wait()
             subprocess.run(
-                [sys.executable, "-m", "corral", "down", "--data-dir", str(directory)],
+                [*through, sys.executable, "-m", "corral", "down", "--data-dir", str(directory)],
                 stdout=log, stderr=log, check=False,
             )  # fmt: skip
 

@@ -23,15 +23,22 @@ class Outside:
 
     one: Cluster
     kubectl_program: str = KUBECTL
+    through: tuple[str, ...] = ()
 
     def corral(self, *arguments: str, check: bool = True, input: str | None = None) -> str:  # noqa: A002
         """Run the corral command on this manager's data directory; answers what it printed."""
         return run(
-            [sys.executable, "-m", "corral", *arguments],
-            self.one.environment() | {"CORRAL_DATA_DIR": str(self.one.directory)},
+            self.corral_command(*arguments),
+            self.corral_environment(),
             check=check,
             input=input,
         )
+
+    def corral_command(self, *arguments: str) -> list[str]:
+        return [*self.through, sys.executable, "-m", "corral", *arguments]
+
+    def corral_environment(self) -> dict[str, str]:
+        return self.one.environment() | {"CORRAL_DATA_DIR": str(self.one.directory)}
 
     def kubectl(self, *arguments: str, check: bool = True, input: str | None = None) -> str:  # noqa: A002
         """Run kubectl; answers standard output and error together, as a user sees them."""
@@ -68,10 +75,15 @@ def run(
 
 
 @contextmanager
-def outside(*arguments: str, directory: Path | None = None) -> Iterator[Outside]:
-    """A manager for the block; its machines end with it."""
-    with running(*arguments, directory=directory) as one:
-        yield Outside(one)
+def outside(
+    *arguments: str, directory: Path | None = None, through: tuple[str, ...] = ()
+) -> Iterator[Outside]:
+    """A manager for the block; its machines end with it.
+
+    ``through`` is a program that runs corral, and its arguments.
+    """
+    with running(*arguments, directory=directory, through=through) as one:
+        yield Outside(one, through=through)
 
 
 def until(what: str, holds: Callable[[], object], seconds: float = 120) -> None:
