@@ -7,7 +7,7 @@ policies count, whatever comes first: its address in the API, its links, or its 
 """
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 import structlog
@@ -87,25 +87,24 @@ class Policies:
         keys, self._new_policies = self._new_policies, set()
         if not self._policies.items():
             if not self._is_absent:
-                await self._network.namespace.call(nft.apply, REMOVAL)
+                await self._network.namespace.call(_apply, lambda: REMOVAL)
             self._table, self._is_absent = None, True
             return
-        table = self._table
-        if table is None:
-            table = Table(self._network.pod_cidrs)
-            table.change(
-                policies={key_of(one): self._policy(key_of(one)) for one in self._policies.items()},
-                namespaces={key_of(one).name: labels_of(one) for one in self._namespaces.items()},
-                members={key_of(one): self._member(key_of(one)) for one in self._pods.items()},
-            )
-            text = table.whole()
-        else:
-            text = table.change(
-                policies={key: self._policy(key) for key in keys},
-                namespaces={name: self._labels(name) for name in names},
-                members={key: self._member(key) for key in pods},
-            )
-        await self._network.namespace.call(nft.apply, text or PROBE)
+        table, is_new = self._table or Table(self._network.pod_cidrs), self._table is None
+        if is_new:
+            keys = {key_of(one) for one in self._policies.items()}
+            names = {key_of(one).name for one in self._namespaces.items()}
+            pods = {key_of(one) for one in self._pods.items()}
+        policies = {key: self._policy(key) for key in keys}
+        labels = {name: self._labels(name) for name in names}
+        members = {key: self._member(key) for key in pods}
+
+        def text() -> str:
+            change = table.change(policies=policies, namespaces=labels, members=members)
+            return table.whole() if is_new else change
+
+        # Thousands of pods take a while to judge: that is done where others are not kept waiting.
+        await self._network.namespace.call(_apply, text)
         self._table, self._is_absent = table, False
 
     def _policy(self, key: Key) -> Policy | None:
@@ -140,6 +139,10 @@ class Policies:
         if old is None or new is None or old.spec != new.spec:
             self._new_policies |= _keys(old, new)
             self._woken.set()
+
+
+def _apply(text: Callable[[], str]) -> None:
+    nft.apply(text() or PROBE)
 
 
 def _keys(*told: Pod | Namespace | NetworkPolicy | None) -> set[Key]:
