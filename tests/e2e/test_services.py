@@ -38,7 +38,7 @@ pytestmark = pytest.mark.e2e
 ADMIN = User(name="kubernetes-admin", groups=("system:masters", "system:authenticated"))
 NODE = ip_address("192.0.2.1")
 ADDRESS, ADDRESS6 = "10.96.0.20", "fd00:10:96::20"
-MARK = "add chain inet corral_services mark"
+MARK = "add chain inet corral_services earlier"
 """Something of ours in the proxy's table, which is gone when it has written it anew."""
 SOON = 10.0
 LONG = 30.0
@@ -238,7 +238,7 @@ async def test_a_restart_forgets_no_client():
             await c.stop()
             await c.stage.namespace.call(nft.apply, f"{MARK}\n")
             c.start()
-            await c.until_listed(lambda text: "mark" not in text)
+            await c.until_listed(lambda text: "earlier" not in text)
             assert [await answered(each.namespace, ADDRESS, 80) for each in callers] == before
             assert [await answered(each.namespace, ADDRESS6, 80) for each in callers] == before6
 
