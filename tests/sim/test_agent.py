@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from lightkube.models.core_v1 import Node, Pod
+from lightkube.models.core_v1 import Event, Node, Pod
 from tests.sim.cluster import cluster, replica_set
 
 from corral.aio import Background
@@ -20,7 +20,7 @@ from corral.client.client import Client
 from corral.client.transport import InProcess
 from corral.node import record as records
 from corral.node.agent import ASK_SECONDS, Agent
-from corral.node.hollow import CAPACITY, Behaviour, Hollow, HollowGuest
+from corral.node.hollow import CAPACITY, Behaviour, Hollow, HollowGuest, HollowNetworks
 from corral.node.hypervisor import Change, GuestError, GuestInterface, Introduction
 from corral.node.images.store import ImageStore
 from corral.node.record import Outcome, Stage
@@ -66,6 +66,7 @@ class Host:
             hypervisor=self.hypervisor,
             capacity=CAPACITY,
             address="192.0.2.1",
+            networks=HollowNetworks(),
             step=self.step,
         )
         with suppress(BaseExceptionGroup):
@@ -93,7 +94,9 @@ class Host:
 
 
 @asynccontextmanager
-async def node(directory: Path, behaviour: Behaviour | None = None):
+async def node(
+    directory: Path, behaviour: Behaviour | None = None, *, pod_cidr: str = "10.244.0.0/24"
+):
     async with cluster(nodes=0) as whole:
         host = Host(directory, whole, behaviour)
         async with Background() as tasks:
@@ -104,6 +107,8 @@ async def node(directory: Path, behaviour: Behaviour | None = None):
                 return bool(nodes and nodes[0].status.allocatable)
 
             await whole.until(registered)
+            spec = {"podCIDR": pod_cidr, "podCIDRs": [pod_cidr]}
+            await whole.client.patch(Node, Key("", "node1"), {"spec": spec})
             yield host
 
 
@@ -175,9 +180,60 @@ async def test_machines_run_on_while_no_agent_is_there(tmp_path):
         await host.whole.client.create(ReplicaSet, replica_set(replicas=3))
         await host.whole.settled("test", 3)
         before = {machine.metadata.uid for machine in await host.whole.machines()}
+        addresses = await pod_addresses(host)
         await kill(host)
         await host.whole.settled("test", 3)
         assert {machine.metadata.uid for machine in await host.whole.machines()} == before
+        assert times(host, "spawned") == {1}
+        assert await pod_addresses(host) == addresses
+        await host.whole.scale("test", 5)
+        await host.whole.settled("test", 5)
+        now = await pod_addresses(host)
+        assert addresses.items() < now.items()
+        assert len(set(now.values())) == 5
+
+
+async def pod_addresses(host: Host) -> dict[str, str]:
+    return {pod.metadata.name: pod.status.podIP for pod in await host.whole.pods()}
+
+
+async def test_machines_and_pods_show_the_same_addresses(tmp_path):
+    async with node(tmp_path, pod_cidr="10.7.0.0/24") as host:
+        await host.whole.client.create(ReplicaSet, replica_set(replicas=3))
+        await host.whole.settled("test", 3)
+        pods = await pod_addresses(host)
+        assert set(pods.values()) == {"10.7.0.2", "10.7.0.3", "10.7.0.4"}
+
+
+async def test_who_has_no_address_waits_until_one_is_free(tmp_path):
+    async with node(tmp_path, pod_cidr="10.7.0.0/30") as host:
+        await host.whole.client.create(ReplicaSet, replica_set(replicas=2))
+
+        async def complains():
+            events = (await host.whole.client.list(Event)).items
+            return any(one.reason == "FailedCreatePodSandBox" for one in events)
+
+        await host.whole.until(complains)
+        running = [one for one in await host.whole.machines() if one.status.phase == "Running"]
+        assert len(running) == 1
+        assert set((await pod_addresses(host)).values()) == {None, "10.7.0.2"}
+        await host.whole.scale("test", 1)
+        await host.whole.settled("test", 1)
+        assert set((await pod_addresses(host)).values()) == {"10.7.0.2"}
+
+
+async def test_a_record_of_before_there_were_addresses_is_taken_over(tmp_path):
+    async with node(tmp_path) as host:
+        await host.whole.client.create(ReplicaSet, replica_set(replicas=1))
+        await host.whole.settled("test", 1)
+        host.life.cancel()
+        (path,) = host.directory.glob("machines/*/machine.json")
+        former = msgspec.json.decode(path.read_bytes())
+        del former["addresses"]
+        path.write_bytes(msgspec.json.encode(former))
+        await host.whole.settled("test", 1)
+        await host.whole.scale("test", 2)
+        await host.whole.settled("test", 2)
         assert times(host, "spawned") == {1}
 
 
@@ -678,7 +734,7 @@ async def test_a_guest_that_changes_its_addresses_is_asked_again(tmp_path, monke
         return await shown() == addresses
 
     async with node(tmp_path) as host:
-        devices = {"interfaces": [{"name": "default", "macAddress": MAC, "masquerade": {}}]}
+        devices = {"interfaces": [{"name": "default", "macAddress": MAC, "bridge": {}}]}
         domain = {"resources": {"requests": {"memory": "64M"}}, "devices": devices}
         networks = [{"name": "default", "pod": {}}]
         await host.whole.client.create(

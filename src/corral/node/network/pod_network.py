@@ -288,7 +288,6 @@ def _furnish(links: netlink.Netlink, layout: Layout, machine: int) -> None:
     card = layout.card
     if card is not None:
         links.add_bridge(card.bridge.name, mac=card.bridge.mac, mtu=layout.mtu)
-        links.change(card.bridge.name)
         _fit(links, card.bridge)
     joins = card is not None and card.joins_pod_link
     links.change(end.name, master=card.bridge.name if card is not None and joins else None)
