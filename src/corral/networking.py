@@ -29,7 +29,7 @@ from corral.node.proxy.host_ports import HostPorts
 from corral.node.proxy.proxy import Proxy
 from corral.reconcile.controller import Controller
 from corral.reconcile.world import World
-from corral.server.serve import listening_on
+from corral.server.serve import ServeError, listening_on
 
 API_NAMES = ("kubernetes", "kubernetes.default", "kubernetes.default.svc")
 """By what names machines know the API server, besides its full one."""
@@ -89,6 +89,7 @@ class Networking:
             await self._wanted.prepare()
             self.pods = await self._pods(self._wanted)
         except NetworkError as error:
+            self._wanted.refuse(error)
             log.warning("no network for machines", reason=error.message, hint=error.hint)
         else:
             self.machines = self._wanted
@@ -132,7 +133,13 @@ class Networking:
         async with AsyncExitStack() as stack:
             if self.machines is not None:
                 for gateway in self.machines.gateways:
-                    bound = await self.machines.bound(gateway, API_PORT)
+                    try:
+                        bound = await self.machines.bound(gateway, API_PORT)
+                    except OSError as error:
+                        where = f"{gateway} port {API_PORT}"
+                        raise ServeError(
+                            f"no listening for machines at {where}: {error}"
+                        ) from error
                     await stack.enter_async_context(listening_on(app, bound, tls))
             yield
 

@@ -58,8 +58,11 @@ class Helper:
         """The program, found again or started.  Raises NetworkError."""
         if self._process is not None and self.is_running:
             return self._process
-        self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._process = self._found() or await self._started()
+        try:
+            self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._process = self._found() or await self._started()
+        except OSError as error:
+            raise NetworkError(f"{self.name} cannot be started: {error}") from error
         return self._process
 
     def find(self) -> Process | None:
@@ -128,8 +131,6 @@ class Helper:
             finally:
                 os.close(output)
             return Process.of_child(pid, self._directory)
-        except OSError as error:
-            raise NetworkError(f"{self.name} cannot be started: {error}") from error
         finally:
             os.close(lock)
 

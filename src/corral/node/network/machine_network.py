@@ -147,13 +147,17 @@ class MachineNetwork:
             self._host = HostLink(place, inside, [*self.pod_cidrs, *self.service_cidrs])
             await self._host.ensure()
 
+    def refuse(self, error: NetworkError) -> None:
+        """Let it be told that machines cannot use it, and why."""
+        self._refused = error
+
     async def run(self) -> None:
         """Keep it right until cancelled: what ends is started again, what is removed is put back.
 
         All of it stays when this ends.
         """
         assert self._outward is not None
-        told = await self.namespace.call(notices)
+        told = await self._notices()
         try:
             for each in told:
                 follow(each, self._lost.set)
@@ -167,6 +171,13 @@ class MachineNetwork:
                 leave(each)
             for helper in (self._holder, self._outward):
                 helper.release()
+
+    async def _notices(self) -> Sequence[Connection]:
+        try:
+            return await self.namespace.call(notices)
+        except NetworkError as error:
+            self._say(f"what is removed is not noticed: {error.told}")
+            return ()
 
     async def _heal(self) -> None:
         while True:
@@ -196,7 +207,7 @@ class MachineNetwork:
 
     def facts(self) -> Mapping[str, str]:
         """For ``corral status``: what the network is, and what is wrong with it."""
-        if not self.is_ready:
+        if self._refused is not None:
             return {"network": USER, "reason": "; ".join(self.problems())}
         pods, services = (
             ", ".join(map(str, each)) for each in (self.pod_cidrs, self.service_cidrs)
