@@ -98,7 +98,9 @@ class Networking:
         site = Site(
             gateways=machines.gateways,
             ranges=machines.pod_cidrs,
-            dns=tuple(each[DNS_HOST] for each in machines.service_cidrs),
+            # The name server's Service is of the first family, as kubeadm's; by the second one the
+            # server is found where it is.
+            dns=(machines.service_cidrs[0][DNS_HOST], *machines.gateways[1:]),
             domain=DOMAIN,
             host=of_host(),
         )
