@@ -7,7 +7,6 @@ from typing import Any, Final, TypeVar
 
 import click
 
-from corral.cli.session import Session, session_of
 from corral.config import Layout, default_directory
 
 C = TypeVar("C", bound=Callable[..., Any])
@@ -110,7 +109,9 @@ def session(command: Callable[..., Any]) -> Callable[..., Any]:
         *, namespace: str | None, kubeconfig: Path | None, context: str | None, layout: Layout,
         **options: Any,
     ) -> Any:  # fmt: skip
-        found: Session = session_of(layout, kubeconfig, context or "", namespace or "")
+        from corral.cli.session import session_of  # noqa: PLC0415  others need no client
+
+        found = session_of(layout, kubeconfig, context or "", namespace or "")
         return command(session=found, **options)
 
     return _target(data_directory(with_session))
