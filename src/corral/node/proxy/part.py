@@ -13,6 +13,7 @@ from typing import NamedTuple
 from lightkube.models.core_v1 import Service, ServicePort, ServiceSpec
 from lightkube.models.discovery_v1 import EndpointSlice
 
+from corral.node.network.inbound import ADDRESS as INBOUND
 from corral.node.proxy.backends import PROTOCOLS, Backend, Choice, address, choice
 from corral.reconcile.objects import key_of
 
@@ -82,7 +83,8 @@ def host_port(spec: ServiceSpec, port: ServicePort) -> int:
     if spec.type not in ("NodePort", "LoadBalancer"):
         return 0
     is_ours = spec.type == "LoadBalancer" and not spec.loadBalancerClass
-    return port.nodePort or (port.port if is_ours else 0)
+    number = port.nodePort or (port.port if is_ours else 0)
+    return number if 0 < number < 1 << 16 else 0
 
 
 class _Maker:
@@ -124,8 +126,11 @@ class _Maker:
             if each.version == version and not each.is_loopback
         ]
         number = host_port(self._spec, port)
-        if 0 < number < 1 << 16:
-            doors.append((Door(None, number), EXACT if port.nodePort else CLAIMED))
+        if port.nodePort and number:
+            doors.append((Door(None, number), EXACT))
+        elif number and version == INBOUND.version:
+            # There only: this machine's own addresses have other ports of that number.
+            doors.append((Door(INBOUND.ip, number), EXACT))
         if doors:
             policy = self._spec.externalTrafficPolicy
             chosen, verdict = self._verdict(backends, policy, seed, protocol)
