@@ -23,7 +23,7 @@ from corral.node import commands, websockets
 from corral.node.doors import Doors
 from corral.node.logs import Logs, grown
 from corral.node.machine import Machine
-from corral.node.portforward import PROTOCOL, PortForward
+from corral.node.portforward import CHANNELS, PROTOCOL, PortChannels, PortForward, ports_of
 
 
 class Kubelet:
@@ -73,13 +73,21 @@ class Kubelet:
         except NotFound as error:
             await websockets.deny(websocket, error)
             return
-        if PROTOCOL not in (websocket.scope.get("subprotocols") or []):
-            refusal = f"unable to upgrade: only {PROTOCOL} is spoken, as kubectl does since 1.31"
-            await websockets.deny(websocket, BadRequest(refusal))
-            return
+        offered = websocket.scope.get("subprotocols") or []
         whom = f"pod {key.name}, uid {machine.record.pod_uid}"
         connect = partial(self._doors.connect, machine)
-        await PortForward(websocket, connect, whom).serve()
+        if PROTOCOL in offered:
+            await PortForward(websocket, connect, whom).serve()
+        elif CHANNELS in offered:
+            try:
+                ports = ports_of(websocket.query_params.getlist("ports"))
+            except ValueError as error:
+                await websockets.deny(websocket, BadRequest(str(error)))
+            else:
+                await PortChannels(websocket, connect, whom, ports).serve()
+        else:
+            refusal = f"unable to upgrade: neither {PROTOCOL} nor {CHANNELS} is asked for"
+            await websockets.deny(websocket, BadRequest(refusal))
 
     async def _container_logs(self, request: Request) -> Response:
         key, machine = self._machine(request.path_params)

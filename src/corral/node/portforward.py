@@ -6,9 +6,10 @@ number of their own (``requestid``): one for data, one on which it reads what we
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
@@ -19,6 +20,9 @@ from corral.node.lines import StreamLine
 from corral.node.spdy import Data, Frame, Opened, Ping, Reset, SpdyError
 
 PROTOCOL = "SPDY/3.1+portforward.k8s.io"
+CHANNELS = "v4.channel.k8s.io"
+MOST_PORTS = 64
+"""Ports that one client may name who uses channels."""
 MOST_STREAMS = 1024
 """Streams that one websocket may have open; the others are refused."""
 _PORTS = range(1, 65536)
@@ -47,6 +51,17 @@ class _Connection:
     @property
     def error(self) -> int:
         return self.streams.get("error", 0)
+
+    async def take(self, piece: bytes) -> None:
+        """The client sent something, or nothing more: empty."""
+        if not self.given_up.is_set():
+            await self.pieces.put(piece)
+
+    def end(self) -> None:
+        """Nobody takes pieces any more; whoever waits for room for one may go on."""
+        self.given_up.set()
+        while not self.pieces.empty():
+            self.pieces.get_nowait()
 
 
 class PortForward:
@@ -87,9 +102,9 @@ class PortForward:
 
     async def _pass_on(self, connection: _Connection, frame: Data) -> None:
         if frame.data:
-            await connection.pieces.put(frame.data)
+            await connection.take(frame.data)
         if frame.last:
-            await connection.pieces.put(b"")
+            await connection.take(b"")
 
     async def _open(self, frame: Opened, tasks: Background) -> None:
         kind, port = frame.headers.get("streamtype", ""), frame.headers.get("port", "")
@@ -111,18 +126,18 @@ class PortForward:
 
     def _forget(self, connection: _Connection) -> None:
         """End a connection, whoever wishes so."""
-        connection.given_up.set()
+        connection.end()
         self._connections.pop(connection.number, None)
         for stream in connection.streams.values():
             self._streams.pop(stream, None)
-        while not connection.pieces.empty():  # whoever waits for room there may go on
-            connection.pieces.get_nowait()
 
     async def _serve(self, connection: _Connection) -> None:
         """One connection, from its beginning to its end, which the client is told in any case."""
         try:
             async with Background() as tasks:
-                carried = tasks.start(self._carry(connection), name="carry")
+                send = partial(self._send_data, connection.data)
+                carrying = _carry(connection, self._connect, self._whom, send)
+                carried = tasks.start(carrying, name="carry")
                 given_up = tasks.start(connection.given_up.wait(), name="given up")
                 await asyncio.wait({carried, given_up}, return_when=asyncio.FIRST_COMPLETED)
                 fault = carried.result() if carried.done() else ""
@@ -131,24 +146,85 @@ class PortForward:
         finally:
             self._forget(connection)
 
-    async def _carry(self, connection: _Connection) -> str:
-        """Until the guest closes; answers what went wrong."""
-        try:
-            line = await self._connect(connection.port)
-        except GuestError as error:
-            return f"error forwarding port {connection.port} to {self._whom}: {error}"
-        try:
-            async with Background() as tasks:
-                tasks.start(_to_guest(connection, line), name="to guest")
-                while content := await line.read():
-                    await self._send(spdy.data(connection.data, content))
-        finally:
-            line.close()
-        return ""
+    async def _send_data(self, stream: int, content: bytes) -> None:
+        await self._send(spdy.data(stream, content))
 
     async def _send(self, frame: bytes) -> None:
-        with suppress(WebSocketDisconnect, RuntimeError):  # whoever reads sees that it has gone
-            await self._websocket.send_bytes(frame)
+        await _send(self._websocket, frame)
+
+
+class PortChannels:
+    """The same for clients that are no kubectl: a fixed set of ports, a connection to each.
+
+    The first byte of a message is its channel: an even one for each port's data, the odd one behind
+    it for what went wrong; the first message on each is the port's number (v4.channel.k8s.io).
+    """
+
+    def __init__(
+        self, websocket: WebSocket, connect: Open, whom: str, ports: Sequence[int]
+    ) -> None:
+        self._websocket = websocket
+        self._connect = connect
+        self._whom = whom
+        self._connections = [_Connection(str(port), port) for port in ports]
+
+    async def serve(self) -> None:
+        """Until the client leaves, or the guest has closed every connection."""
+        await self._websocket.accept(subprotocol=CHANNELS)
+        async with Background() as tasks:
+            read = tasks.start(self._read(), name="client")
+            guest = tasks.start(self._serve_all(), name="guest")
+            await asyncio.wait({read, guest}, return_when=asyncio.FIRST_COMPLETED)
+        await websockets.hang_up(self._websocket)
+
+    async def _read(self) -> None:
+        while (message := await websockets.received(self._websocket)) is not None:
+            number, odd = divmod(message[0], 2)
+            if not odd and number < len(self._connections) and len(message) > 1:
+                await self._connections[number].take(message[1:])
+
+    async def _serve_all(self) -> None:
+        async with asyncio.TaskGroup() as group:
+            for number, connection in enumerate(self._connections):
+                group.create_task(self._serve(2 * number, connection))
+
+    async def _serve(self, channel: int, connection: _Connection) -> None:
+        for each in (channel, channel + 1):
+            await self._send(each, connection.port.to_bytes(2, "little"))
+        send = partial(self._send, channel)
+        fault = await _carry(connection, self._connect, self._whom, send)
+        connection.end()
+        if fault:
+            await self._send(channel + 1, fault.encode())
+
+    async def _send(self, channel: int, content: bytes) -> None:
+        await _send(self._websocket, bytes([channel]) + content)
+
+
+async def _carry(
+    connection: _Connection,
+    connect: Open,
+    whom: str,
+    send: Callable[[bytes], Coroutine[None, None, None]],
+) -> str:
+    """Until the guest closes; answers what went wrong."""
+    try:
+        line = await connect(connection.port)
+    except GuestError as error:
+        return f"error forwarding port {connection.port} to {whom}: {error}"
+    try:
+        async with Background() as tasks:
+            tasks.start(_to_guest(connection, line), name="to guest")
+            while content := await line.read():
+                await send(content)
+    finally:
+        line.close()
+    return ""
+
+
+async def _send(websocket: WebSocket, message: bytes) -> None:
+    with suppress(WebSocketDisconnect, RuntimeError):  # whoever reads sees that it has gone
+        await websocket.send_bytes(message)
 
 
 async def _to_guest(connection: _Connection, line: StreamLine) -> None:
@@ -157,3 +233,11 @@ async def _to_guest(connection: _Connection, line: StreamLine) -> None:
         with suppress(OSError):
             await line.write(piece)
     line.end()
+
+
+def ports_of(names: Sequence[str]) -> list[int]:
+    """The ports of a query (``ports=80&ports=81``, or ``80,81``).  Raises ValueError."""
+    ports = [int(name) for text in names for name in text.split(",")]
+    if not ports or len(ports) > MOST_PORTS or not all(port in _PORTS for port in ports):
+        raise ValueError(f"ports: 1 to {MOST_PORTS} numbers from 1 to 65535 are to be named")
+    return ports

@@ -198,6 +198,66 @@ def test_other_protocols_are_refused_before_the_upgrade(client):
     assert PROTOCOL in refused.value.json()["message"]
 
 
+# -- ports for clients that are no kubectl
+
+
+def channels(client, query):
+    return client.websocket_connect(f"{FORWARD}?{query}", subprotocols=["v4.channel.k8s.io"])
+
+
+def test_ports_are_channels(client, guest):
+    port = guest.getsockname()[1]
+    with channels(client, f"ports={port},{port}") as websocket:
+        inside = [guest.accept()[0] for _ in range(2)]
+        head = {websocket.receive_bytes() for _ in range(4)}
+        assert head == {bytes([channel]) + port.to_bytes(2, "little") for channel in range(4)}
+        websocket.send_bytes(b"\0first")
+        websocket.send_bytes(b"\2second")
+        websocket.send_bytes(b"\1nothing is read here")
+        websocket.send_bytes(b"\x63nor here")
+        said = {connection.recv(100) for connection in inside}
+        assert said == {b"first", b"second"}
+        inside[0].sendall(b"answer")
+        assert websocket.receive_bytes()[1:] == b"answer"
+        for connection in inside:
+            connection.close()
+        with pytest.raises(WebSocketDisconnect):
+            websocket.receive_bytes()
+
+
+def test_a_connection_that_has_ended_holds_up_no_other(client, guest):
+    port = guest.getsockname()[1]
+    with channels(client, f"ports={port},{port}") as websocket:
+        inside = [guest.accept()[0] for _ in range(2)]
+        websocket.send_bytes(b"\0first")
+        websocket.send_bytes(b"\2second")
+        by_name = {connection.recv(100): connection for connection in inside}
+        by_name[b"first"].close()
+        for _ in range(100):
+            websocket.send_bytes(b"\0more")
+        websocket.send_bytes(b"\2still here")
+        assert by_name[b"second"].recv(100) == b"still here"
+        by_name[b"second"].close()
+
+
+def test_a_channel_tells_what_went_wrong(client, guest):
+    port = guest.getsockname()[1]
+    guest.close()
+    with channels(client, f"ports={port}") as websocket:
+        heads = [websocket.receive_bytes()[0] for _ in range(2)]
+        assert heads == [0, 1]
+        told = websocket.receive_bytes()
+        assert told[0] == 1
+        assert b"connection refused" in told
+
+
+@pytest.mark.parametrize("query", ["", "ports=", "ports=x", "ports=0", "ports=" + "1," * 64 + "1"])
+def test_channels_need_ports(client, query):
+    with pytest.raises(WebSocketDenialResponse) as refused, channels(client, query):
+        pass
+    assert refused.value.status_code == 400
+
+
 # -- commands
 
 
