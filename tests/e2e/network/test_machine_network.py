@@ -1,6 +1,5 @@
 """The machine network is made, found again, damaged and mended: as root, and as anybody."""
 
-
 import pytest
 from tests.e2e.network.test_sessions import play
 
@@ -18,6 +17,7 @@ def test_it_mends_itself_serves_ports_and_leaves_nothing(play):
     assert saw["in"]
     assert saw["complete"]
     assert saw["killed"] == dict.fromkeys(("holder", "outward", "inbound"), True)
+    assert all(saw["damaged"].values()), saw["damaged"]
     assert all(saw["mended"].values()), saw["mended"]
     assert saw["in again"]
     # a later manager finds all of it as it was

@@ -28,6 +28,7 @@ _UP: Final = 1  # IFF_UP
 _LOOPBACK: Final = 1  # its index, in every namespace
 _UNREACHABLE: Final = 7  # RTN_UNREACHABLE
 _NAME: Final = 3  # IFLA_IFNAME
+_DEVICE: Final = 4  # RTA_OIF
 _TABLE_NAME: Final = 1  # NFTA_TABLE_NAME, NFTA_CHAIN_TABLE, NFTA_RULE_TABLE
 _OWN_NAMES: Final = frozenset(each.encode() for each in OWN_LINKS)
 _OWN_TABLE: Final = TABLE.split()[1].encode()
@@ -93,24 +94,29 @@ def messages(packet: bytes) -> Iterator[tuple[int, bytes]]:
 def matters(kind: int, body: bytes) -> bool:
     """Whether a message tells that something may be lost which the network itself needs."""
     if kind == _DELETED_LINK:
-        return _attribute(body[16:], _NAME) in _OWN_NAMES
+        return _text(body[16:], _NAME) in _OWN_NAMES
     if kind == _NEW_LINK:
         _, _, index, flags = struct.unpack_from("=BxHiI", body)
         return index == _LOOPBACK and not flags & _UP
     if kind == _DELETED_ADDRESS:
         return bool(struct.unpack_from("=4xI", body)[0] == _LOOPBACK)
     if kind == _DELETED_ROUTE:
-        return body[7] == _UNREACHABLE
-    return kind in _DELETED_RULES and _attribute(body[4:], _TABLE_NAME) == _OWN_TABLE
+        device = _attribute(body[12:], _DEVICE)
+        return body[7] == _UNREACHABLE or device == struct.pack("=I", _LOOPBACK)
+    return kind in _DELETED_RULES and _text(body[4:], _TABLE_NAME) == _OWN_TABLE
+
+
+def _text(attributes: bytes, wanted: int) -> bytes:
+    return _attribute(attributes, wanted).rstrip(b"\0")
 
 
 def _attribute(attributes: bytes, wanted: int) -> bytes:
-    """The text of an attribute; empty where there is none."""
+    """The content of an attribute; empty where there is none."""
     while len(attributes) >= _ATTRIBUTE.size:
         length, kind = _ATTRIBUTE.unpack_from(attributes)
         if length < _ATTRIBUTE.size:
             break
         if kind & 0x3FFF == wanted:
-            return attributes[_ATTRIBUTE.size : length].rstrip(b"\0")
+            return attributes[_ATTRIBUTE.size : length]
         attributes = attributes[length + 3 & ~3 :]
     return b""

@@ -25,8 +25,9 @@ def address(index: int) -> bytes:
     return struct.pack("=BBBBI", 2, 32, 0, 0, index)
 
 
-def route(kind: int) -> bytes:
-    return struct.pack("=BBBBBBBBI", 2, 16, 0, 0, 254, 4, 0, kind, 0)
+def route(kind: int, device: int = 7) -> bytes:
+    head = struct.pack("=BBBBBBBBI", 2, 16, 0, 0, 254, 4, 0, kind, 0)
+    return head + struct.pack("=HHI", 8, 4, device)
 
 
 def rule_of(table: bytes) -> bytes:
@@ -41,6 +42,7 @@ def rule_of(table: bytes) -> bytes:
         (DELETED_LINK, link(b"host")),
         (NEW_LINK, link(b"lo", index=1)),  # it is down
         (DELETED_ADDRESS, address(1)),
+        (DELETED_ROUTE, route(1, device=1)),  # to Services
         (DELETED_ROUTE, route(7)),  # an unreachable range
         (DELETED_TABLE, rule_of(b"corral")),
         (DELETED_CHAIN, rule_of(b"corral")),
