@@ -165,15 +165,32 @@ def test_readiness_follows_the_web_server(user):
     until("it is ready again", lambda: condition(user, "Ready") == "True", 20)
 
 
-@pytest.mark.parametrize("way", ["softreboot", "reset"])
-def test_it_starts_again(user, api, way):
-    booted = "cat /proc/sys/kernel/random/boot_id"
-    before = user.kubectl("exec", pod_of(user), "--", *booted.split())
+def boot_of(user: Outside) -> str:
+    """Which boot of the guest this is; something else while its agent is away."""
+    path = "/proc/sys/kernel/random/boot_id"
+    return user.kubectl("exec", pod_of(user), "--", "cat", path, check=False).strip()
+
+
+def starts_again(user: Outside, api: Api, way: str, before: str) -> None:
     assert api.put(f"{DOOR}/{way}").status_code == 200
 
     def other() -> bool:
-        now = user.kubectl("exec", pod_of(user), "--", *booted.split(), check=False)
+        now = boot_of(user)
         return len(now) == len(before) and now != before
 
     until("another boot", other, 60)
-    assert user.get("vmi", NAME)["status"]["phase"] == "Running"
+    status = user.get("vmi", NAME)["status"]
+    assert status["phase"] == "Running"
+    assert "Paused" not in {one["type"] for one in status["conditions"]}
+
+
+@pytest.mark.parametrize("way", ["softreboot", "reset"])
+def test_it_starts_again(user, api, way):
+    starts_again(user, api, way, boot_of(user))
+
+
+def test_without_an_agent_the_power_button_reboots_it(user, api):
+    before = boot_of(user)
+    user.kubectl("exec", pod_of(user), "--", "killall", "qemu-ga", check=False)
+    until("its agent has gone", lambda: condition(user, "AgentConnected") is None, 20)
+    starts_again(user, api, "softreboot", before)

@@ -5,10 +5,10 @@ import json
 
 import pytest
 
-from corral.node.hypervisor import GuestInterface, Introduction
+from corral.node.hypervisor import Finished, GuestError, GuestInterface, Introduction
 from corral.node.qemu import guestagent
 from corral.node.qemu.guestagent import QemuAgent
-from corral.node.qemu.guestreport import LONGEST_TEXT, system
+from corral.node.qemu.guestreport import LONGEST_TEXT, MOST_ITEMS, system
 
 ANSWERS = {
     "guest-get-osinfo": {"name": "Debian", "kernel-release": "6.1", "id": "debian", "extra": 3},
@@ -106,3 +106,128 @@ async def test_nobody_there_is_no_introduction(tmp_path):
 def test_texts_of_a_guest_are_cut_and_printable():
     answer = system({"name": "a" * 10_000, "id": 5, "version": "1\n2"})
     assert answer == {"name": "a" * LONGEST_TEXT, "version": "12"}
+
+
+# -- what it is asked and told to do
+
+
+class Told:
+    """An agent that notes what it is told, and answers from a list for each command."""
+
+    def __init__(self, **answers):
+        self.requests = []
+        self.answers = {name.replace("_", "-"): list(said) for name, said in answers.items()}
+
+    def __call__(self, request):
+        if request["execute"] == "guest-sync-delimited":
+            return honest(request)
+        self.requests.append(request)
+        said = self.answers.get(request["execute"])
+        if said is None:
+            return line({"error": {"class": "CommandNotFound", "desc": "not known here\x1b"}})
+        return line({"return": said.pop(0)})
+
+
+async def test_a_command_is_run_to_its_end(agent):
+    told = Told(
+        guest_exec=[{"pid": 7}],
+        guest_exec_status=[
+            {"exited": False},
+            {"exited": True, "exitcode": 3, "out-data": "b3V0", "err-data": "ZXJy"},
+        ],
+    )
+    finished = await QemuAgent(await agent(told)).run(["sh", "-c", "exit 3"], b"typed")
+    assert finished == Finished(exit_code=3, output=b"out", errors=b"err")
+    assert told.requests[0]["arguments"] == {
+        "path": "sh",
+        "arg": ["-c", "exit 3"],
+        "capture-output": True,
+        "input-data": "dHlwZWQ=",
+    }
+    assert told.requests[1]["arguments"] == {"pid": 7}
+
+
+async def test_a_command_that_a_signal_ended_fails_as_in_a_shell(agent):
+    told = Told(guest_exec=[{"pid": 7}], guest_exec_status=[{"exited": True, "signal": 9}])
+    assert (await QemuAgent(await agent(told)).run(["x"])).exit_code == 137
+
+
+async def test_what_an_agent_refuses_is_quoted(agent):
+    with pytest.raises(GuestError, match=r"refuses: not known here$"):
+        await QemuAgent(await agent(Told())).run(["x"])
+
+
+@pytest.mark.parametrize(
+    "status", [{"exited": "yes"}, {}, {"exited": True, "out-data": "not base64!"}, [], None]
+)
+async def test_output_that_is_none_is_refused(agent, status):
+    told = Told(guest_exec=[{"pid": 7}], guest_exec_status=[status])
+    with pytest.raises(GuestError):
+        await QemuAgent(await agent(told)).run(["x"])
+
+
+async def test_a_guest_is_described_as_kubevirt_does(agent):
+    told = Told(
+        guest_info=[
+            {"version": "7.2", "supported_commands": [{"name": "guest-ping", "enabled": True}]}
+        ],
+        guest_get_timezone=[{"zone": "UTC", "offset": 0}],
+        guest_get_users=[[{"user": "root", "login-time": 1.5}, {"user": "a\x1b" * 1000}]],
+        guest_get_fsinfo=[
+            [
+                {
+                    "name": "vda1",
+                    "mountpoint": "/",
+                    "type": "ext4",
+                    "used-bytes": 5,
+                    "total-bytes": 9,
+                    "disk": [{"bus-type": "virtio", "serial": "s"}],
+                }
+            ]
+        ],
+        guest_fsfreeze_status=["thawed"],
+    )
+    document = await QemuAgent(await agent(told)).describe()
+    users = document["userList"]
+    assert users[0] == {"userName": "root", "loginTime": 1.5}
+    assert users[1] == {"userName": "a" * (LONGEST_TEXT // 2)}
+    del document["userList"]
+    assert document == {
+        "guestAgentVersion": "7.2",
+        "supportedCommands": [{"name": "guest-ping", "enabled": True, "successResponse": True}],
+        "timezone": "UTC, 0",
+        "fsInfo": {
+            "disks": [
+                {
+                    "diskName": "vda1",
+                    "mountPoint": "/",
+                    "fileSystemType": "ext4",
+                    "usedBytes": 5,
+                    "totalBytes": 9,
+                    "disk": [{"serial": "s", "busType": "virtio"}],
+                }
+            ]
+        },
+        "fsFreezeStatus": "thawed",
+    }
+
+
+async def test_lists_of_a_guest_are_bounded(agent):
+    told = Told(guest_get_users=[[{"user": str(number)} for number in range(1000)]])
+    assert len(await QemuAgent(await agent(told)).users()) == MOST_ITEMS
+
+
+async def test_what_is_frozen_is_not_frozen_again(agent):
+    told = Told(guest_fsfreeze_status=["frozen", "thawed"], guest_fsfreeze_freeze=[1])
+    frozen = QemuAgent(await agent(told))
+    await frozen.freeze()
+    await frozen.freeze()
+    commands = [request["execute"] for request in told.requests]
+    assert commands.count("guest-fsfreeze-freeze") == 1
+
+
+async def test_questions_wait_for_each_other(agent):
+    told = Told(guest_ping=[{}] * 5)
+    asked = QemuAgent(await agent(told))
+    await asyncio.gather(*(asked.ping() for _ in range(5)))
+    assert len(told.requests) == 5
