@@ -19,8 +19,7 @@ from corral.api.wire import User
 from corral.client.client import Client
 from corral.client.transport import InProcess
 from corral.cluster import endpoints
-from corral.node.network import nft
-from corral.node.proxy.proxy import Proxy
+from corral.node.proxy.proxy import Proxy, write_whole
 from corral.reconcile.batch import each
 from corral.reconcile.world import World
 from corral.server.allocation import ServiceRanges
@@ -82,7 +81,7 @@ async def _measure() -> list[Figure]:
         whole = []
         for _ in range(9):
             begun = time.perf_counter()
-            await stage.namespace.call(nft.apply, proxy.rules.whole())
+            await stage.namespace.call(write_whole, proxy.rules)
             whole.append((time.perf_counter() - begun) * 1e3)
 
         through = [await _timed(caller, WATCHED, 80) for _ in range(300)]

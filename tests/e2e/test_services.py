@@ -26,7 +26,7 @@ from corral.client.transport import InProcess
 from corral.cluster import endpoints
 from corral.node.network import nft
 from corral.node.network.netlink import NetworkError
-from corral.node.proxy import proxy as proxies
+from corral.node.proxy import proxy as proxies, rules
 from corral.node.proxy.proxy import Proxy
 from corral.reconcile.world import World
 from corral.server.allocation import ServiceRanges
@@ -71,6 +71,7 @@ class Cluster:
                 tasks.start(controller.run(), name="endpoints")
                 await tasks.start(proxy.run(), name="proxy")
 
+        self.rules = proxy.rules
         self._proxy = self._tasks.start(run(), name="loops")
 
     async def stop(self) -> None:
@@ -131,7 +132,7 @@ class Cluster:
     async def until_listed(self, holds) -> None:
         """Until the proxy's table is as it should be."""
         async with asyncio.timeout(SOON):
-            while not holds(await self._listing()):
+            while not holds(await self.listing()):
                 await asyncio.sleep(0.02)
 
     async def _listing(self) -> str:
@@ -392,3 +393,20 @@ async def test_a_restart_breaks_nothing_and_a_lost_table_comes_back(monkeypatch)
             await c.stage.namespace.call(nft.apply, "delete table inet corral_services")
             await c.answering("one")
             assert await connection.echo()
+
+
+async def test_a_table_written_in_steps_is_the_same_in_the_end(monkeypatch):
+    monkeypatch.setattr(rules, "STEP", 200)
+    async with cluster("one", "two") as c:
+        await c.expose()
+        await c.answering("one", "two")
+        before = await c.listing()
+        steps = c.rules.in_steps()
+        assert len(steps) > 5
+        for step in steps:
+            await c.stage.namespace.call(nft.apply, step)
+        # The kernel keeps elements in no order.
+        assert sorted(before.replace(",", "").split()) == sorted(
+            (await c.listing()).replace(",", "").split()
+        )
+        await c.answering("one", "two")

@@ -16,9 +16,9 @@ from corral.node.network.flows import UDP, Flow, forget_flows
 from corral.node.network.namespaces import Namespace
 from corral.node.network.netlink import NetworkError
 from corral.node.proxy.backends import Backend
-from corral.node.proxy.clients import Remembered, remembered
+from corral.node.proxy.clients import remembered
 from corral.node.proxy.part import NO_PART, Door, Part, part
-from corral.node.proxy.rules import PROBE, TABLE, Rules, Surroundings
+from corral.node.proxy.rules import PROBE, STEP, TABLE, Rules, Surroundings
 from corral.reconcile.objects import key_of, labels_of
 from corral.reconcile.world import World
 
@@ -29,6 +29,8 @@ PROBE_SECONDS = 30.0
 """So often is looked whether the table is still there."""
 RETRY_SECONDS, LONGEST_RETRY_SECONDS = 0.5, 30.0
 """After a refusal everything is written again, after this long at first, and at most."""
+AT_ONCE = 100
+"""Services of one transaction: the kernel takes no more than some hundred kilobytes."""
 MOST_LOOKS = 4
 """To look for the flows to one port takes the kernel as long as to look for all of them."""
 
@@ -103,19 +105,23 @@ class Proxy:
 
     async def _write(self) -> None:
         """Bring the kernel up to date: by what changed, or as a whole."""
-        keys, self._dirty = sorted(self._dirty), set()
+        keys = sorted(self._dirty)[: AT_ONCE if self._is_written else None]
+        self._dirty.difference_update(keys)
         before = {key: self.rules.part(key) for key in keys}
         text = self.rules.change({key: self._part(key) for key in keys})
         left = lost_doors(before, self.rules)
-        if not self._is_written:
-            text = self.rules.whole(await self._network.namespace.call(_clients))
+        was_written, self._is_written = self._is_written, False  # until it is known to be
+        if was_written:
+            await self._network.namespace.call(nft.apply, text or PROBE)
+        else:
+            await self._network.namespace.call(write_whole, self.rules)
             left = self.rules.datagrams()
-        self._is_written = False  # until it is known to be
-        await self._network.namespace.call(nft.apply, text or PROBE)
         self._is_written = True
         self._left |= left
         if left:
             self._left_behind.set()
+        if self._dirty:
+            self._woken.set()
 
     async def _forget(self) -> None:
         """Forget flows to who has left; this takes longer than to write rules."""
@@ -125,6 +131,10 @@ class Proxy:
         for door, answering in left.items():
             if self._left.get(door) is answering:
                 del self._left[door]
+
+    def look_again(self) -> None:
+        """Somebody may have removed the table."""
+        self._woken.set()
 
     def _part(self, key: Key) -> Part:
         service = self._services.get(key)
@@ -147,12 +157,23 @@ class Proxy:
         self._woken.set()
 
 
-def _clients() -> Remembered:
-    """Which clients the table that is there remembers, if there is one."""
+def write_whole(rules: Rules) -> None:
+    """Write the whole table; what is there remembers its clients, and serves until the end.
+
+    Acts on the calling thread's namespace; raises NetworkError.
+    """
     try:
-        return remembered(nft.ask(f"list table {TABLE}"))
+        clients = remembered(nft.ask(f"list table {TABLE}"))
+    except NetworkError:  # there is none
+        clients = {}
+    text = rules.whole(clients)
+    try:
+        nft.apply(text)
     except NetworkError:
-        return {}
+        if len(text) < STEP:
+            raise
+        for step in rules.in_steps(clients):
+            nft.apply(step)
 
 
 def lost_doors(before: Mapping[Key, Part], now: Rules) -> Mapping[Door, frozenset[Backend]]:

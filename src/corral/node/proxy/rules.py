@@ -19,6 +19,12 @@ PROBE = f"add chain {TABLE} dispatch\n"
 """A transaction that changes nothing, and fails where the table is not there."""
 
 NOBODY: Remembered = {}
+STEP = 1 << 16
+"""Characters of a step.  Who is not root of the host may send the kernel 2 x net.core.wmem_max
+bytes at once (400 KiB), and the kernel's form of a rule takes more than its text."""
+_MOST_ELEMENTS = 1000
+_REFUSAL = ("meta l4proto tcp reject with tcp reset", "reject with icmpx port-unreachable")
+_SILENCE = f"add rule {TABLE} refuse drop"
 
 _MAPS = {
     "services4": "map services4 { type ipv4_addr . inet_proto . inet_service : verdict; }",
@@ -96,13 +102,30 @@ class Rules:
                     change.removed[slot] = before
                 if after is not None:
                     change.added[slot] = after
-        return _transaction(change)
+        return _text(_statements(change))
 
     def whole(self, clients: Remembered = NOBODY) -> str:
         """The transaction that puts everything in the place of whatever is there.
 
         ``clients`` were remembered there, and are still, by sets that are to be there again.
         """
+        return _frame(self._surroundings) + _text(self._all(clients))
+
+    def in_steps(self, clients: Remembered = NOBODY) -> list[str]:
+        """The same in several transactions, for who may not write that much in one.
+
+        Until the last one nobody is refused: who comes too early is not answered, and asks again.
+        """
+        steps = [_frame(self._surroundings) + f"flush chain {TABLE} refuse\n{_SILENCE}\n"]
+        for statement in self._all(clients):
+            if len(steps[-1]) + len(statement) > STEP:
+                steps.append("")
+            steps[-1] += f"{statement}\n"
+        refuse = [f"add rule {TABLE} refuse {rule}" for rule in _REFUSAL]
+        return [*steps, _text([f"flush chain {TABLE} refuse", *refuse])]
+
+    def _all(self, clients: Remembered) -> list[str]:
+        """The statements that fill a table with nothing in it."""
         change = _Change()
         for each in self._parts.values():
             _compare(change, NO_PART, each)
@@ -115,8 +138,7 @@ class Rules:
             for name in change.new_sets
             for client, seconds in clients.get(name, {}).items()
         }
-        again = "".join(f"{line}\n" for line in _elements("add", kept))
-        return _frame(self._surroundings) + _transaction(change) + again
+        return [*_statements(change), *_elements("add", kept)]
 
     def _claim(self, slot: Slot, key: Key, claim: Claim | None) -> None:
         claims = self._claims.setdefault(slot, {})
@@ -147,7 +169,7 @@ def _compare(change: _Change, old: Part, new: Part) -> None:
     change.old_sets += [name for name in old.sets if name not in new.sets]
 
 
-def _transaction(change: _Change) -> str:
+def _statements(change: _Change) -> list[str]:
     lines = [f"add set {TABLE} {name} {{ {text} }}" for name, text in change.new_sets.items()]
     lines += [f"add chain {TABLE} {name}" for name in change.new_chains]
     fresh = set(change.new_chains)
@@ -160,7 +182,11 @@ def _transaction(change: _Change) -> str:
     lines += [f"flush chain {TABLE} {name}" for name in change.old_chains]
     lines += [f"delete chain {TABLE} {name}" for name in change.old_chains]
     lines += [f"delete set {TABLE} {name}" for name in change.old_sets]
-    return "".join(f"{line}\n" for line in lines)
+    return lines
+
+
+def _text(statements: Iterable[str]) -> str:
+    return "".join(f"{statement}\n" for statement in statements)
 
 
 def _elements(verb: str, elements: Mapping[Slot, str]) -> Iterable[str]:
@@ -168,8 +194,9 @@ def _elements(verb: str, elements: Mapping[Slot, str]) -> Iterable[str]:
     for slot, value in elements.items():
         by_map.setdefault(slot.map, []).append(f"{slot.key} : {value}" if value else slot.key)
     for name, listed in by_map.items():
-        text = ",\n".join(f"\t{each}" for each in listed)
-        yield f"{verb} element {TABLE} {name} {{\n{text}\n}}"
+        for start in range(0, len(listed), _MOST_ELEMENTS):
+            text = ",\n".join(f"\t{each}" for each in listed[start : start + _MOST_ELEMENTS])
+            yield f"{verb} element {TABLE} {name} {{\n{text}\n}}"
 
 
 def _frame(surroundings: Surroundings) -> str:
@@ -201,10 +228,7 @@ def _chains(surroundings: Surroundings) -> Mapping[str, Sequence[str]]:
         f"ip6 daddr != ::1 fib daddr type local {port} @nodeports6",
     ]
     return {
-        "refuse": [
-            "meta l4proto tcp reject with tcp reset",
-            "reject with icmpx port-unreachable",
-        ],
+        "refuse": _REFUSAL,
         "dispatch": dispatch,
         "prerouting": [
             "type nat hook prerouting priority -100; policy accept;",

@@ -4,7 +4,7 @@ from ipaddress import ip_address, ip_network
 
 from corral.api.object import Key
 from corral.node.proxy.part import NO_PART, Claim, Part, Slot
-from corral.node.proxy.rules import Rules, Surroundings
+from corral.node.proxy.rules import STEP, Rules, Surroundings
 
 WEB, API = Key("default", "web"), Key("default", "api")
 SLOT = Slot("services4", "10.96.0.9 . tcp . 80")
@@ -166,3 +166,27 @@ def test_who_shares_an_endpoint_keeps_its_return_path():
     one = rules()
     one.change({WEB: leading_to("10.244.0.2"), API: leading_to("10.244.0.2", rank=1)})
     assert "hairpin4" not in one.change({API: NO_PART})
+
+
+def test_what_is_too_much_at_once_is_written_in_steps():
+    one = rules()
+    for number in range(300):
+        backends = [f"10.244.{number}.{each}" for each in range(10)]
+        part = leading_to(*backends)
+        name = f"service-{number}"
+        chains = {name: part.chains["service-1"]}
+        slot = Slot("services4", f"10.96.{number}.9 . tcp . 80")
+        elements = {**part.elements, slot: Claim(0, f"goto {name}")}
+        one.change({Key("default", f"s{number}"): Part(chains=chains, elements=elements)})
+    first, *steps, last = one.in_steps()
+    assert len(steps) > 1
+    assert all(len(step) <= STEP for step in (first, *steps))
+    silence = "flush chain inet corral_services refuse\nadd rule inet corral_services refuse drop\n"
+    assert first.startswith(FRAME + silence)
+    whole = "".join([first.replace(silence, ""), *steps])
+    assert whole == one.whole()
+    assert last == (
+        "flush chain inet corral_services refuse\n"
+        "add rule inet corral_services refuse meta l4proto tcp reject with tcp reset\n"
+        "add rule inet corral_services refuse reject with icmpx port-unreachable\n"
+    )
