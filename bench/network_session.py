@@ -129,7 +129,7 @@ async def traffic(directory: Path, disk: Path) -> dict[str, list[float]]:
         for kind, number in (("bare", 0), ("pods", 1), ("bare", 2), ("pods", 3)):
             one = definition(new_directory(machines), disk)
             if kind == "bare":
-                card = f"02:00:00:00:00:{number:02x}"
+                card = f"02:00:00:00:01:{number:02x}"
                 one.vmi.spec.domain.devices.interfaces[0].mac_address = card
                 network = Bare(machine, number, card)
                 stack.callback(network.close)
