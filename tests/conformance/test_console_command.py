@@ -26,6 +26,7 @@ class Terminal:
             command, env=environment, stdin=theirs, stdout=theirs, stderr=theirs, close_fds=True
         )
         self._theirs = theirs
+        self._said = b""
 
     def settings(self) -> list:
         return termios.tcgetattr(self._theirs)
@@ -37,13 +38,15 @@ class Terminal:
         os.write(self._ours, keys)
 
     def read_until(self, text: bytes, seconds: float = 20) -> bytes:
-        said = b""
+        """What was said up to a text, and the text."""
         deadline = time.monotonic() + seconds
-        while text not in said:
+        while text not in self._said:
             left = deadline - time.monotonic()
-            assert left > 0, f"{text!r} did not come, only {said!r}"
+            assert left > 0, f"{text!r} did not come, only {self._said!r}"
             if select.select([self._ours], [], [], left)[0]:
-                said += os.read(self._ours, 4096)
+                self._said += os.read(self._ours, 4096)
+        end = self._said.index(text) + len(text)
+        said, self._said = self._said[:end], self._said[end:]
         return said
 
     def end(self) -> int:
@@ -87,3 +90,9 @@ def test_a_signal_leaves_the_terminal_as_it_was(terminal, number):
     assert terminal.settings() != terminal.before
     terminal.kill(number)
     assert terminal.end() == 128 + number
+
+
+def test_who_is_displaced_is_told_so(terminal, user, namespace):
+    user.corral("console", "one", "-n", namespace, "--expect", "login:")
+    terminal.read_until(b"error: another client came in its place")
+    assert terminal.end() == 1

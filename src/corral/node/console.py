@@ -9,6 +9,7 @@ from corral.node import websockets
 from corral.node.hypervisor import Line
 
 OPEN_SECONDS = 10.0
+DISPLACED = "another client came in its place"
 
 
 class Occupied(Exception):
@@ -61,5 +62,7 @@ class Consoles:
             seat.left.set()
             if self._seats.get(which) is seat:
                 del self._seats[which]
-        code = websockets.NORMAL if seat.displaced.is_set() else websockets.GOING_AWAY
-        await websockets.hang_up(websocket, code)
+        if seat.displaced.is_set():
+            await websockets.hang_up(websocket, websockets.NORMAL, DISPLACED)
+        else:
+            await websockets.hang_up(websocket, websockets.GOING_AWAY)

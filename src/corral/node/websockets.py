@@ -78,11 +78,11 @@ async def _message(websocket: WebSocket) -> bytes | None:
             return bytes(data)
 
 
-async def hang_up(websocket: WebSocket, code: int = NORMAL) -> None:
+async def hang_up(websocket: WebSocket, code: int = NORMAL, reason: str = "") -> None:
     """Close a websocket that the client may have closed already."""
     if websocket.client_state is WebSocketState.CONNECTED:
         with suppress(WebSocketDisconnect, RuntimeError):  # it may go at any moment
-            await websocket.close(code)
+            await websocket.close(code, reason)
 
 
 async def deny(websocket: WebSocket, error: ApiError) -> None:

@@ -108,6 +108,7 @@ def test_the_second_client_displaces_the_first(client, path):
             with pytest.raises(WebSocketDisconnect) as left:
                 first.receive_bytes()
             assert left.value.code == 1000
+            assert left.value.reason == "another client came in its place"
             second.send_bytes(b"mine")
             assert second.receive_bytes() == b"mine"
 
