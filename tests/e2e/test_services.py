@@ -135,7 +135,7 @@ class Cluster:
             while not holds(await self.listing()):
                 await asyncio.sleep(0.02)
 
-    async def _listing(self) -> str:
+    async def listing(self) -> str:
         try:
             return await self.stage.namespace.call(nft.ask, "list table inet corral_services")
         except NetworkError:
