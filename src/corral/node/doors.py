@@ -70,7 +70,7 @@ class Doors:
 
     async def connect(self, machine: Machine, port: int) -> StreamLine:
         """Open a TCP port of a machine.  Raises GuestError."""
-        return await self._ports.tcp(_address(machine), port)
+        return await self._ports.tcp(machine.facts.address, port)
 
     def _machine(self, parameters: Mapping[str, str]) -> Machine:
         key = Key(parameters["namespace"], parameters["name"])
@@ -109,7 +109,7 @@ class Doors:
     async def _port(self, websocket: WebSocket) -> None:
         parameters = websocket.path_params
         try:
-            address = _address(self._machine(parameters))
+            address = self._machine(parameters).facts.address
             line = await self._ports.open(address, parameters["port"], parameters["protocol"])
         except BadRequest as error:
             await websockets.deny(websocket, error)
@@ -162,10 +162,6 @@ class Doors:
 
     async def _thaw(self, machine: Machine, _: Request) -> None:
         await self.freezer.thaw(machine)
-
-
-def _address(machine: Machine) -> str:
-    return next(iter(machine.facts.addresses), "")
 
 
 async def _guest_info(agent: GuestAgent) -> Document:

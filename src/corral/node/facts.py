@@ -48,6 +48,11 @@ class Facts:
     """Why it ended as it did."""
 
     @property
+    def address(self) -> str:
+        """The first of its pod's addresses; empty where it has none."""
+        return next(iter(self.addresses), "")
+
+    @property
     def ended(self) -> bool:
         return self.state is State.ENDED
 

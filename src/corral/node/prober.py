@@ -113,7 +113,7 @@ class Prober:
     async def _ask(self, machine: Machine, probe: Probe) -> None:
         """Raises GuestError and ProbeError for a no."""
         if probe.tcp_socket is not None:
-            address = probe.tcp_socket.host or _address(machine)
+            address = probe.tcp_socket.host or machine.facts.address
             line = await self._ports.tcp(address, self._port(probe.tcp_socket))
             line.close()
         elif probe.http_get is not None:
@@ -137,7 +137,7 @@ class Prober:
 
     async def _get(self, machine: Machine, action: HTTPGetAction) -> None:
         """An HTTP request that is answered with 200 to 399 (core/v1 HTTPGetAction)."""
-        address, port = action.host or _address(machine), self._port(action)
+        address, port = action.host or machine.facts.address, self._port(action)
         tls = _any_certificate() if (action.scheme or "").upper() == "HTTPS" else None
         line = await self._ports.tcp(address, port, tls=tls)
         try:
@@ -154,10 +154,6 @@ class Prober:
         code = _status_code(head)
         if not 200 <= code < 400:
             raise ProbeError(f"HTTP probe failed with statuscode: {code or 'none'}")
-
-
-def _address(machine: Machine) -> str:
-    return next(iter(machine.facts.addresses), "")
 
 
 def _request(action: HTTPGetAction, host: str) -> bytes:
