@@ -358,7 +358,6 @@ def test_probes_have_an_effect(name, way):
     [
         ({"priorityClassName": "high"}, "spec.priorityClassName"),
         ({"evictionStrategy": "LiveMigrate"}, "spec.evictionStrategy"),
-        ({"dnsPolicy": "Default"}, "spec.dnsPolicy"),
         ({"affinity": {"podAntiAffinity": {}}}, "spec.affinity.podAntiAffinity"),
     ],
 )
@@ -441,8 +440,8 @@ def test_components_are_spared_the_warnings():
 
 def test_a_set_is_warned_of_when_its_template_is_new():
     document = replica_set()
-    document["spec"]["template"]["spec"]["dnsPolicy"] = "Default"
-    told = ["spec.template.spec.dnsPolicy has no effect in this version"]
+    document["spec"]["template"]["spec"]["priorityClassName"] = "high"
+    told = ["spec.template.spec.priorityClassName has no effect in this version"]
     assert judge(document).warnings == told
     assert judge(document, replica_set()).warnings == told
     assert judge(copy.deepcopy(document) | {"metadata": {}}, document).warnings == []
