@@ -148,7 +148,10 @@ class PodNetworks:
                 with suppress(OSError):
                     while heard.recv(_NEWS_BYTES):
                         pass
-                await self._mend()
+                try:
+                    await self._mend()
+                except OSError as error:  # no descriptor is left, say; the next news tells again
+                    log.warning("links of pods cannot be looked after", error=str(error))
 
     async def _mend(self) -> None:
         there = await self._machine.call(_links)
