@@ -181,8 +181,11 @@ class Networking:
             changed=tell,
         )
         tasks.start(self._dns.run(), name="dns")
-        tasks.start(Policies(world, self.machines).run(), name="policies")
+        policies = Policies(world, self.machines)
+        tasks.start(policies.run(), name="policies")
         proxy = Proxy(world, self.machines, nodes=agents, addresses=[ip_address(host_address())])
         tasks.start(proxy.run(), name="proxy")
         ports = HostPorts(world, self.machines.inbound, self._settings.service_address)
         tasks.start(ports.run(), name="host ports")
+        for each in (policies, proxy):
+            self.machines.when_lost(each.look_again)

@@ -19,7 +19,7 @@ from corral.node.process import read_record, runs
 POD, SERVICE = ip_network("10.206.0.0/16"), ip_network("10.207.0.0/16")
 LOOPBACK = ip_address("127.0.0.1")
 DIRECTORY = Path(sys.argv[1])
-GUARD = "list table inet corral"
+OWN, GUARD = "list table inet corral", "list table inet corral_guard"
 
 
 def made() -> MachineNetwork:
@@ -60,7 +60,7 @@ def state() -> list[object]:
             link.links()["lo"].is_up,
             sorted(str(each) for name in ("lo", "inbound") for each in link.addresses(name)),
             sorted(str(network) for network, _ in link.routes(4) if network.prefixlen == 16),
-            present(GUARD),
+            present(OWN) + present(GUARD),
             sorted(name for name in link.links() if not name.startswith("pod")),
         ]
 
@@ -82,6 +82,7 @@ def damages() -> dict[str, Callable[[], None]]:
 
     return {
         "table": lambda: nft.apply("delete table inet corral"),
+        "guard": lambda: nft.apply("delete table inet corral_guard"),
         "rules": lambda: nft.apply("flush table inet corral"),
         "everything filtered": lambda: nft.apply("flush ruleset"),
         "address": by(lambda link: link.delete_address("lo", ip_interface(f"{POD[1]}/32"))),
@@ -168,9 +169,7 @@ async def session() -> dict[str, object]:
         links_there = {"lo", "outward", "inbound", *(["host"] if os.geteuid() == 0 else [])}
 
         async def complete() -> bool:
-            return (
-                bool(await inside.call(present, GUARD)) and await inside.call(links) == links_there
-            )
+            return bool(await inside.call(present, OWN)) and await inside.call(links) == links_there
 
         saw["complete"] = await until(complete)
         whole = await inside.call(state)

@@ -15,7 +15,7 @@ from socket import SOCK_STREAM
 from typing import Final
 
 from corral.aio import Background
-from corral.node.network import holder, host, netlink, nft
+from corral.node.network import antispoof, holder, host, netlink, nft
 from corral.node.network.helper import Helper
 from corral.node.network.host import HostLink
 from corral.node.network.inbound import Inbound
@@ -29,6 +29,7 @@ from corral.node.process import Process, runs
 USER: Final = "QEMU's user network: machines have no addresses of their own"
 TUN: Final = Path("/dev/net/tun")
 CONNECT_SECONDS: Final = 10.0
+_GUARD: Final = f"inet {antispoof.TABLE}"
 _SETTLING_SECONDS: Final = 0.1
 Connection = socket.socket  # in MachineNetwork ``socket`` is a method
 _FAMILIES: Final = {4: socket.AF_INET, 6: socket.AF_INET6}
@@ -92,6 +93,7 @@ class MachineNetwork:
         self._host: HostLink | None = None
         self._rules: str | None = None
         self._lost = asyncio.Event()
+        self._others: list[Callable[[], None]] = []
         self._unmended = ""
         self._refused: NetworkError | None = None
 
@@ -172,6 +174,10 @@ class MachineNetwork:
             for helper in (self._holder, self._outward):
                 helper.release()
 
+    def when_lost(self, look_again: Callable[[], None]) -> None:
+        """Call this when something was removed: who has a table of rules, it may be theirs."""
+        self._others.append(look_again)
+
     async def _notices(self) -> Sequence[Connection]:
         try:
             return await self.namespace.call(notices)
@@ -195,7 +201,8 @@ class MachineNetwork:
         await self.namespace.call(self._furnish)
         if self._host is not None:
             await self._host.ensure()
-        self.inbound.look_again()
+        for look_again in (*self._others, self.inbound.look_again):
+            look_again()
         await self._outward.look_again()
 
     def close(self) -> None:
@@ -306,13 +313,14 @@ class MachineNetwork:
                 link.add_route(cidr, link="lo", source=gateway)
         if self._rules != _present_rules():
             nft.apply(rules(self.gateways))
+            nft.apply(antispoof.machine_rules())
             self._rules = _present_rules()
 
 
 def _present_rules() -> str:
-    """The own table as the kernel has it; empty where it is not there."""
+    """The own table and the pods' guard as the kernel has them; empty where one is not there."""
     try:
-        return nft.ask(f"list table {TABLE}")
+        return "".join(nft.ask(f"list table {each}") for each in (TABLE, _GUARD))
     except NetworkError:
         return ""
 

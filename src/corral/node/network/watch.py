@@ -23,6 +23,7 @@ _GROUPS: Final = {
     _NETFILTER: (_NFTABLES,),
 }
 _NEW_LINK, _DELETED_LINK, _DELETED_ADDRESS, _DELETED_ROUTE = 16, 17, 21, 25
+_DELETED_TABLE: Final = 10 << 8 | 2
 _DELETED_RULES: Final = frozenset(10 << 8 | kind for kind in (2, 5, 8))  # table, chain, rule
 _UP: Final = 1  # IFF_UP
 _LOOPBACK: Final = 1  # its index, in every namespace
@@ -103,7 +104,8 @@ def matters(kind: int, body: bytes) -> bool:
     if kind == _DELETED_ROUTE:
         device = _attribute(body[12:], _DEVICE)
         return body[7] == _UNREACHABLE or device == struct.pack("=I", _LOOPBACK)
-    return kind in _DELETED_RULES and _text(body[4:], _TABLE_NAME) == _OWN_TABLE
+    table = _text(body[4:], _TABLE_NAME) if kind in _DELETED_RULES else b""
+    return table == _OWN_TABLE or (kind == _DELETED_TABLE and table.startswith(_OWN_TABLE))
 
 
 def _text(attributes: bytes, wanted: int) -> bytes:

@@ -107,6 +107,10 @@ class Policies:
         await self._network.namespace.call(_apply, text)
         self._table, self._is_absent = table, False
 
+    def look_again(self) -> None:
+        """Somebody may have removed the table."""
+        self._woken.set()
+
     def _policy(self, key: Key) -> Policy | None:
         policy = self._policies.get(key)
         try:

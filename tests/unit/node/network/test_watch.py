@@ -45,6 +45,7 @@ def rule_of(table: bytes) -> bytes:
         (DELETED_ROUTE, route(1, device=1)),  # to Services
         (DELETED_ROUTE, route(7)),  # an unreachable range
         (DELETED_TABLE, rule_of(b"corral")),
+        (DELETED_TABLE, rule_of(b"corral_services")),
         (DELETED_CHAIN, rule_of(b"corral")),
         (DELETED_RULE, rule_of(b"corral")),
     ],
@@ -64,6 +65,7 @@ def test_what_the_network_needs_is_noticed_when_it_goes(kind, body):
         (NEW_ROUTE, route(7)),
         (DELETED_RULE, rule_of(b"corral_services")),
         (NEW_RULE, rule_of(b"corral")),
+        (DELETED_TABLE, rule_of(b"lan")),
     ],
 )
 def test_the_coming_and_going_of_machines_is_not(kind, body):
