@@ -6,6 +6,8 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from ipaddress import ip_address, ip_network
 from pathlib import Path
 
@@ -17,8 +19,7 @@ from corral.client.stream import Stream
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 
-ORDINARY = ("unshare", "--user", "--map-user=1000", "--map-group=1000")
-USERS = {"root": (), "ordinary": ORDINARY} if os.geteuid() == 0 else {"ordinary": ()}
+USERS = ("root", "ordinary") if os.geteuid() == 0 else ("ordinary",)
 REFERENCE = "kubevirt/cirros-container-disk-demo:latest"
 PODS = {"root": "10.213.0.0/16", "ordinary": "10.214.0.0/16"}
 CURSOR = r"(\x1b\[6n)?$"
@@ -138,11 +139,29 @@ class Play:
             return said
 
 
+@contextmanager
+def acting_as(name: str) -> Iterator[tuple[str, ...]]:
+    """A command that runs others as a user; an ordinary one is the same whenever it is used."""
+    if name == "root" or os.geteuid() != 0:
+        yield ()
+        return
+    command = ["unshare", "--user", "--map-user=1000", "--map-group=1000", "--", "sh", "-c"]
+    with subprocess.Popen([*command, "echo; exec sleep infinity"], stdout=subprocess.PIPE) as user:
+        assert user.stdout is not None
+        user.stdout.readline()
+        enter = ("nsenter", "--target", str(user.pid), "--user")
+        yield (*enter, "--setuid", "1000", "--setgid", "1000", "--")
+        user.kill()
+
+
 @pytest.fixture(params=USERS, scope="module")
 def play(request, demo_disk, tmp_path_factory):
     options = ("--pod-cidr", f"{PODS[request.param]},fd00:10:213::/56")
     directory = tmp_path_factory.mktemp("corral")
-    with outside(*options, directory=directory, through=USERS[request.param]) as user:
+    with (
+        acting_as(request.param) as through,
+        outside(*options, directory=directory, through=through) as user,
+    ):
         user.corral("image", "import", str(demo_disk), REFERENCE)
         play = Play(user, request.param)
         play.machine("private", "masquerade")
