@@ -40,6 +40,8 @@ class Pod:
     name: str
     addresses: tuple[str, ...]
     namespace: Namespace
+    router: str
+    """The hardware address of the machine's end of its link."""
 
     @property
     def address(self) -> str:
@@ -82,8 +84,9 @@ class Site:
                     whole = ip_network("0.0.0.0/0" if gateway.version == 4 else "::/0")
                     link.add_route(whole, link="eth0", via=gateway)
 
-        await inside.call(furnish, await self.network.namespace.call(join))
-        pod = self.pods[name] = Pod(name, tuple(map(str, addresses)), inside)
+        router = await self.network.namespace.call(join)
+        await inside.call(furnish, router)
+        pod = self.pods[name] = Pod(name, tuple(map(str, addresses)), inside, router)
         return pod
 
     async def tell(self, pod: Pod, **labels: str) -> None:

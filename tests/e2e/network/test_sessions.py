@@ -1,4 +1,4 @@
-"""DNS and NetworkPolicies between pods that are bare namespaces: as root, and as anybody."""
+"""DNS, NetworkPolicies and guards between pods that are bare namespaces: as root, and as anybody."""
 
 import json
 import os
@@ -53,6 +53,10 @@ def test_policies_block_and_allow(play):
     echoes = [saw[f"echo {when}"] for when in ("before", "under policy", "again")]
     assert echoes == [True, False, True]
     assert "corral_policy" not in saw["tables"]
+
+
+def test_a_guest_does_not_reach_the_loopback_of_the_host(play):
+    assert play("guard_session").get("loopback", [False, False]) == [False, False]
 
 
 def test_names_are_resolved(play):

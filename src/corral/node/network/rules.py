@@ -22,6 +22,10 @@ API_PORT: Final = 6443
 DNS_PORT: Final = 53
 HOST_RANGES: Final = (IPv4Network("169.254.76.0/24"), IPv6Network("fd00:10:76::/64"))
 """The addresses of links to the host."""
+_ASTRAY: Final = {4: "169.254.0.0/16", 6: "{ ::/96, ::ffff:0:0/96, fd00:ec2::254 }"}
+"""What nobody outside has.  Routers do not pass link-locals on (RFC 3927, 7): behind one is a
+cloud's metadata, as behind the last.  An IPv4 address in IPv6's clothes (RFC 4291, 2.5.5), and the
+unspecified one, mean the host itself to the sockets of the program that carries packets out."""
 _LINKS: Final = {4: "169.254.76.0/22", 6: "fd00:10:74::/46"}
 """The addresses of the ends of all these links."""
 
@@ -35,6 +39,11 @@ def rules(gateways: Sequence[Address]) -> str:
         f"    {_family(gateway)} daddr {gateway} {protocol} dport {port} accept"
         for gateway in gateways
         for protocol, port in (("udp", DNS_PORT), ("tcp", DNS_PORT), ("tcp", API_PORT))
+    )
+    astray = "\n".join(
+        f'    oifname "{OUTWARD}" {_family(gateway)} daddr {_ASTRAY[gateway.version]}'
+        " reject with icmpx admin-prohibited"
+        for gateway in gateways
     )
     # Machines know who comes from the host as their gateway: not every guest answers link-locals.
     given = "\n".join(
@@ -67,8 +76,11 @@ table {TABLE} {{
     iifname "{INBOUND}" ct status dnat accept
     iifname {{ "{INBOUND}", "{OUTWARD}" }} drop
     oifname {{ "{INBOUND}", "{HOST}" }} iifname != "{HOST}" reject with icmpx admin-prohibited
-    # Routers do not pass these on (RFC 3927, 7): behind one is a cloud's metadata.
-    oifname "{OUTWARD}" ip daddr 169.254.0.0/16 reject with icmpx admin-prohibited
+{astray}
+  }}
+  chain output {{
+    type filter hook output priority filter; policy accept;
+{astray}
   }}
 }}
 """

@@ -1,7 +1,7 @@
 """Where the connections to a port of a Service may go now."""
 
 from collections.abc import Collection, Iterable, Mapping
-from ipaddress import IPv4Address, IPv6Address, ip_address
+from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address
 from typing import NamedTuple
 
 from lightkube.models.core_v1 import ServicePort
@@ -9,6 +9,8 @@ from lightkube.models.discovery_v1 import Endpoint, EndpointSlice
 
 PROTOCOLS: Mapping[str, str] = {"TCP": "tcp", "UDP": "udp", "SCTP": "sctp"}
 """The words of the API, and those of the packet filter."""
+
+_IPV4_IN_IPV6 = IPv6Network("::ffff:0:0/96")
 
 
 class Backend(NamedTuple):
@@ -70,8 +72,10 @@ def _backend(told: Endpoint, port: int, version: int) -> Backend | None:
     parsed = address(told.addresses[0] if told.addresses else None)
     if parsed is None or parsed.version != version:
         return None
-    # Nobody may reach this machine's own doors by naming them as an endpoint.
-    if parsed.is_loopback or parsed.is_link_local or parsed.is_multicast or parsed.is_unspecified:
+    # Nobody may reach this machine's own doors by naming them as an endpoint, in whatever clothes.
+    if parsed in _IPV4_IN_IPV6 or parsed.is_loopback or parsed.is_link_local:
+        return None
+    if parsed.is_multicast or parsed.is_unspecified:
         return None
     return Backend(str(parsed), port)
 

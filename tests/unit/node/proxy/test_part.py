@@ -205,6 +205,13 @@ def test_nobody_is_led_to_the_machines_own_doors_or_into_nonsense(ip):
     assert made(None, slice_of(endpoint(ip))).elements == {WEB: Claim(0, "goto refuse")}
 
 
+@pytest.mark.parametrize("ip", ["::1", "::", "::ffff:127.0.0.1", "fe80::1", "ff02::1"])
+def test_so_it_is_in_the_clothes_of_ipv6(ip):
+    one = service(clusterIP="fd00::9", clusterIPs=["fd00::9"])
+    slot = Slot("services6", "fd00::9 . tcp . 80")
+    assert made(one, slice_of(endpoint(ip), version=6)).elements == {slot: Claim(0, "goto refuse")}
+
+
 HOSTILE = '"; flush ruleset; #\n}'
 
 

@@ -1,0 +1,83 @@
+"""What a hostile pod gets at around the machine namespace's own rules; prints it."""
+
+import asyncio
+import socket
+import struct
+from contextlib import suppress
+from ipaddress import IPv6Address
+
+from tests.e2e.network.site import Pod, Site, play
+
+SYN = 2
+WAIT_SECONDS = 1.0
+
+
+def checksum(data: bytes) -> int:
+    total = sum(struct.unpack(f"!{len(data) // 2}H", data))
+    while total >> 16:
+        total = (total & 0xFFFF) + (total >> 16)
+    return ~total & 0xFFFF
+
+
+def knock(source: str, target: str, port: int, router: str) -> None:
+    """Send the first packet of a connection as no kernel would: to an address that it refuses."""
+    ends = IPv6Address(source).packed + IPv6Address(target).packed
+    header = struct.pack("!HHIIBBHHH", 33333, port, 1000, 0, 5 << 4, SYN, 64000, 0, 0)
+    sum_ = checksum(ends + struct.pack("!II", len(header), socket.IPPROTO_TCP) + header)
+    packet = struct.pack("!IHBB", 6 << 28, len(header), socket.IPPROTO_TCP, 64) + ends
+    packet += header[:16] + struct.pack("!H", sum_) + header[18:]
+    with socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM) as raw:
+        mac = bytes.fromhex(router.replace(":", ""))
+        raw.sendto(packet, ("eth0", 0x86DD, 0, 0, mac))
+
+
+async def is_knocked_at(listening: socket.socket) -> bool:
+    """Whether somebody connects before long."""
+    listening.setblocking(False)
+    with suppress(TimeoutError):
+        async with asyncio.timeout(WAIT_SECONDS):
+            connection, _ = await asyncio.get_running_loop().sock_accept(listening)
+            connection.close()
+            return True
+    return False
+
+
+async def outward(site: Site, pod: Pod) -> None:
+    """Nothing of the host's loopback is reached, by whatever name; its own address is."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.connect(("192.0.2.1", 9))
+        own = probe.getsockname()[0]
+    with (
+        socket.create_server(("127.0.0.1", 0)) as private,
+        socket.create_server(("::1", 0), family=socket.AF_INET6) as private6,
+        socket.create_server((own, 0)) as public,
+    ):
+
+        async def goes_out() -> bool:
+            made = await pod.namespace.call(socket.socket, socket.AF_INET, socket.SOCK_STREAM)
+            with made, suppress(OSError, TimeoutError):
+                made.setblocking(False)
+                async with asyncio.timeout(WAIT_SECONDS):
+                    loop = asyncio.get_running_loop()
+                    await loop.sock_connect(made, (own, public.getsockname()[1]))
+                    return True
+            return False
+
+        await site.until(goes_out)
+        targets = [("::ffff:127.0.0.1", private), ("::127.0.0.1", private), ("::", private6)]
+        for target, listening in targets:
+            port = listening.getsockname()[1]
+            await pod.namespace.call(knock, pod.addresses[-1], target, port, pod.router)
+        saw = [await is_knocked_at(each) for each in (private, private6)]
+        site.saw["loopback"] = saw
+
+
+async def session(site: Site) -> None:
+    site.tasks.start(site.network.run(), name="network")
+    pod = await site.link("guest", 5)
+    if 6 in site.network.families:
+        await outward(site, pod)
+
+
+if __name__ == "__main__":
+    play(session, 216)
