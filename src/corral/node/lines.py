@@ -5,6 +5,7 @@ import socket
 from contextlib import suppress
 
 CHUNK = 64 * 1024
+LINGER_SECONDS = 10.0
 
 
 class StreamLine:
@@ -36,7 +37,10 @@ class StreamLine:
             self._writer.write_eof()
 
     def close(self) -> None:
+        """What has been written still goes out, to a side that takes it soon."""
         self._writer.close()
+        if self._writer.transport.get_write_buffer_size():
+            asyncio.get_running_loop().call_later(LINGER_SECONDS, self._writer.transport.abort)
 
 
 class DatagramLine:

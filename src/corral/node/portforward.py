@@ -13,7 +13,7 @@ from functools import partial
 
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from corral.aio import Background
+from corral.aio import Background, until
 from corral.node import spdy, websockets
 from corral.node.hypervisor import GuestError
 from corral.node.lines import StreamLine
@@ -42,7 +42,9 @@ class _Connection:
     port: int
     streams: dict[str, int] = field(default_factory=dict)
     pieces: asyncio.Queue[bytes] = field(default_factory=lambda: asyncio.Queue(_PIECES))
+    said_all: bool = False
     given_up: asyncio.Event = field(default_factory=asyncio.Event)
+    fault: str = ""
 
     @property
     def data(self) -> int:
@@ -52,10 +54,21 @@ class _Connection:
     def error(self) -> int:
         return self.streams.get("error", 0)
 
+    @property
+    def complete(self) -> bool:
+        return len(self.streams) == 2
+
     async def take(self, piece: bytes) -> None:
         """The client sent something, or nothing more: empty."""
-        if not self.given_up.is_set():
-            await self.pieces.put(piece)
+        if self.said_all or self.given_up.is_set():
+            return
+        self.said_all = not piece
+        try:
+            async with asyncio.timeout(websockets.STALLED_SECONDS):
+                await self.pieces.put(piece)
+        except TimeoutError:
+            self.fault = f"port {self.port} takes nothing any more"
+            self.end()
 
     def end(self) -> None:
         """Nobody takes pieces any more; whoever waits for room for one may go on."""
@@ -101,6 +114,10 @@ class PortForward:
                 await self._pass_on(connection, frame)
 
     async def _pass_on(self, connection: _Connection, frame: Data) -> None:
+        if not connection.complete:  # nobody would take it
+            self._forget(connection)
+            await self._send(spdy.reset(frame.stream, spdy.PROTOCOL_ERROR))
+            return
         if frame.data:
             await connection.take(frame.data)
         if frame.last:
@@ -121,7 +138,7 @@ class PortForward:
         connection.streams[kind] = frame.stream
         self._connections[number] = self._streams[frame.stream] = connection
         await self._send(self._writer.reply(frame.stream))
-        if len(connection.streams) == 2:
+        if connection.complete:
             tasks.start(self._serve(connection), name=f"port {port}")
 
     def _forget(self, connection: _Connection) -> None:
@@ -134,14 +151,10 @@ class PortForward:
     async def _serve(self, connection: _Connection) -> None:
         """One connection, from its beginning to its end, which the client is told in any case."""
         try:
-            async with Background() as tasks:
-                send = partial(self._send_data, connection.data)
-                carrying = _carry(connection, self._connect, self._whom, send)
-                carried = tasks.start(carrying, name="carry")
-                given_up = tasks.start(connection.given_up.wait(), name="given up")
-                await asyncio.wait({carried, given_up}, return_when=asyncio.FIRST_COMPLETED)
-                fault = carried.result() if carried.done() else ""
-            await self._send(spdy.data(connection.error, fault.encode(), last=True))
+            send = partial(self._send_data, connection.data)
+            carrying = _carry(connection, self._connect, self._whom, send)
+            await until(connection.given_up, carrying)
+            await self._send(spdy.data(connection.error, connection.fault.encode(), last=True))
             await self._send(spdy.data(connection.data, b"", last=True))
         finally:
             self._forget(connection)
@@ -192,10 +205,11 @@ class PortChannels:
         for each in (channel, channel + 1):
             await self._send(each, connection.port.to_bytes(2, "little"))
         send = partial(self._send, channel)
-        fault = await _carry(connection, self._connect, self._whom, send)
+        carrying = _carry(connection, self._connect, self._whom, send)
+        await until(connection.given_up, carrying)
         connection.end()
-        if fault:
-            await self._send(channel + 1, fault.encode())
+        if connection.fault:
+            await self._send(channel + 1, connection.fault.encode())
 
     async def _send(self, channel: int, content: bytes) -> None:
         await _send(self._websocket, bytes([channel]) + content)
@@ -206,12 +220,13 @@ async def _carry(
     connect: Open,
     whom: str,
     send: Callable[[bytes], Coroutine[None, None, None]],
-) -> str:
-    """Until the guest closes; answers what went wrong."""
+) -> None:
+    """Until the guest closes; ``connection.fault`` becomes what went wrong."""
     try:
         line = await connect(connection.port)
     except GuestError as error:
-        return f"error forwarding port {connection.port} to {whom}: {error}"
+        connection.fault = f"error forwarding port {connection.port} to {whom}: {error}"
+        return
     try:
         async with Background() as tasks:
             tasks.start(_to_guest(connection, line), name="to guest")
@@ -219,7 +234,6 @@ async def _carry(
                 await send(content)
     finally:
         line.close()
-    return ""
 
 
 async def _send(websocket: WebSocket, message: bytes) -> None:

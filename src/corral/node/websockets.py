@@ -19,6 +19,9 @@ PLAIN = "plain.kubevirt.io"
 
 NORMAL = 1000
 GOING_AWAY = 1001
+STALLED_SECONDS = 60.0
+"""How long a guest may take nothing before its connection is given up: while its client's next
+message waits for room, nobody sees whether that client is still there."""
 
 
 async def carry(
@@ -28,7 +31,7 @@ async def carry(
     *,
     end: Callable[[], None] | None = None,
 ) -> None:
-    """Carry bytes both ways until either side ends, or the event is set.
+    """Carry bytes both ways until either side ends, the event is set, or the guest has stalled.
 
     ``end`` is called when the client has said all and still listens: it sends an empty message
     then, which KubeVirt's clients never do, and its servers do not mind.
@@ -55,10 +58,11 @@ async def _to_guest(websocket: WebSocket, line: Line, end: Callable[[], None] | 
     try:
         while (data := await _message(websocket)) is not None:
             if data:
-                await line.write(data)
+                async with asyncio.timeout(STALLED_SECONDS):
+                    await line.write(data)
             elif end is not None:
                 end()
-    except OSError:
+    except OSError:  # of which TimeoutError is one
         return
 
 

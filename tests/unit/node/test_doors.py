@@ -12,6 +12,7 @@ from starlette.websockets import WebSocketDisconnect
 from corral.aio import Background
 from corral.api.kinds.vmi import VirtualMachineInstance
 from corral.api.object import Key
+from corral.node import lines, websockets
 from corral.node.doors import Doors
 from corral.node.facts import Facts, State
 from corral.node.hollow import Hollow
@@ -201,6 +202,43 @@ def test_a_client_that_said_all_may_still_listen(client, echo):
             assert guest.recv(1) == b""
             guest.sendall(b"answer")
             assert forward.receive_bytes() == b"answer"
+
+
+def test_a_guest_that_takes_nothing_keeps_no_connection(client, echo, monkeypatch):
+    monkeypatch.setattr(websockets, "STALLED_SECONDS", 0.3)
+    path = f"/portforward/default/vm/uid/{echo.getsockname()[1]}/tcp"
+    with client.websocket_connect(path) as forward:
+        guest, _ = echo.accept()
+        with guest:
+            for _ in range(40):
+                forward.send_bytes(b"x" * (1 << 20))
+            with pytest.raises(WebSocketDisconnect):
+                forward.receive_bytes()
+
+
+async def test_what_is_written_goes_out_after_the_close_but_not_for_ever(monkeypatch):
+    monkeypatch.setattr(lines, "LINGER_SECONDS", 0.2)
+    size = 1 << 22
+    taken = []
+    for patient in (True, False):
+        ours, theirs = socket.socketpair()
+        with theirs:
+            line = await lines.StreamLine.over(ours)
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0.05):
+                    await line.write(b"x" * size)
+            line.close()
+            if not patient:
+                await asyncio.sleep(0.4)
+            theirs.settimeout(5)
+            taken.append(await asyncio.to_thread(_all_of, theirs))
+    assert taken[0] == size
+    assert taken[1] < size
+
+
+def _all_of(connection):
+    with connection.makefile("rb") as stream:
+        return len(stream.read())
 
 
 def test_a_port_that_nobody_listens_on_is_refused_before_the_upgrade(client, echo):

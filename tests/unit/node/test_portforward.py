@@ -10,7 +10,7 @@ from starlette.websockets import WebSocketDisconnect
 from tests.unit.node.test_doors import Loopback
 
 from corral.api.object import Key
-from corral.node import spdy
+from corral.node import spdy, websockets
 from corral.node.doors import Doors
 from corral.node.facts import Facts, State
 from corral.node.hypervisor import Finished, GuestError
@@ -147,6 +147,41 @@ def test_a_connection_that_the_client_gives_up_is_closed(kubectl, guest):
     assert kubectl.frame() == Data(1, b"", last=True), "kubectl waits for the end of its errors"
 
 
+MUCH = b"x" * (1 << 20)
+
+
+def test_a_guest_that_takes_nothing_any_more_is_given_up(kubectl, guest, monkeypatch):
+    monkeypatch.setattr(websockets, "STALLED_SECONDS", 0.3)
+    port = guest.getsockname()[1]
+    kubectl.open(port, 0, 1, 3)
+    inside, _ = guest.accept()
+    with inside:
+        for _ in range(40):
+            kubectl.send(spdy.data(3, MUCH))
+        told = f"port {port} takes nothing any more".encode()
+        assert kubectl.frame() == Data(1, told, last=True)
+        assert kubectl.frame() == Data(3, b"", last=True)
+
+
+def test_data_before_both_streams_are_open_resets_its_own(kubectl):
+    kubectl.send(kubectl.writer.open(1, {"streamtype": "data", "port": "80", "requestid": "1"}))
+    for _ in range(40):
+        kubectl.send(spdy.data(1, b"early"))
+    kubectl.send(spdy.ping(5))
+    assert [kubectl.frame(), kubectl.frame()] == [Reset(1), spdy.Ping(5)]
+
+
+def test_what_is_said_after_the_end_holds_nobody_up(kubectl, guest):
+    kubectl.open(guest.getsockname()[1], 0, 1, 3)
+    inside, _ = guest.accept()
+    with inside:
+        kubectl.send(spdy.data(3, b"", last=True))
+        for _ in range(40):
+            kubectl.send(spdy.data(3, b"more"))
+        kubectl.send(spdy.ping(5))
+        assert kubectl.frame() == spdy.Ping(5)
+
+
 def test_pings_are_answered(kubectl):
     kubectl.send(spdy.ping(5))
     assert kubectl.frame() == spdy.Ping(5)
@@ -238,6 +273,20 @@ def test_a_connection_that_has_ended_holds_up_no_other(client, guest):
         websocket.send_bytes(b"\2still here")
         assert by_name[b"second"].recv(100) == b"still here"
         by_name[b"second"].close()
+
+
+def test_a_port_that_takes_nothing_any_more_is_given_up(client, guest, monkeypatch):
+    monkeypatch.setattr(websockets, "STALLED_SECONDS", 0.3)
+    port = guest.getsockname()[1]
+    with channels(client, f"ports={port}") as websocket:
+        inside, _ = guest.accept()
+        with inside:
+            for _ in range(40):
+                websocket.send_bytes(b"\0" + MUCH)
+            told = [websocket.receive_bytes() for _ in range(3)][2]
+            assert told == b"\1" + f"port {port} takes nothing any more".encode()
+            with pytest.raises(WebSocketDisconnect):
+                websocket.receive_bytes()
 
 
 def test_a_channel_tells_what_went_wrong(client, guest):
