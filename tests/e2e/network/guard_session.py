@@ -1,12 +1,15 @@
 """What a hostile pod gets at around the machine namespace's own rules; prints it."""
 
 import asyncio
+import os
 import socket
 import struct
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from ipaddress import IPv6Address
 
 from tests.e2e.network.site import Pod, Site, play
+
+from corral.node.network.rules import API_PORT, MOST_CALLS_AT_ONCE
 
 SYN = 2
 WAIT_SECONDS = 1.0
@@ -72,9 +75,54 @@ async def outward(site: Site, pod: Pod) -> None:
         site.saw["loopback"] = saw
 
 
+async def calls(site: Site, guest: Pod, other: Pod) -> None:
+    """How many connections to the API one may have, and whether another then has one."""
+    loop, gateway = asyncio.get_running_loop(), str(site.network.gateway)
+
+    async def connects(pod: Pod, stack: ExitStack) -> bool:
+        made = stack.enter_context(await pod.namespace.call(socket.socket))
+        made.setblocking(False)
+        with suppress(OSError, TimeoutError):
+            async with asyncio.timeout(WAIT_SECONDS):
+                await loop.sock_connect(made, (gateway, API_PORT))
+                return True
+        return False
+
+    with ExitStack() as stack:
+        listening = await site.network.bound(site.network.gateway, API_PORT)
+        stack.enter_context(listening).listen(2 * MOST_CALLS_AT_ONCE)
+        made = 0
+        while made < 2 * MOST_CALLS_AT_ONCE and await connects(guest, stack):
+            made += 1
+        site.saw["connections"] = made
+        site.saw["another's call"] = await connects(other, stack)
+
+
+async def by_the_host(site: Site, pod: Pod) -> None:
+    """Whether a pod gets what the host sends in its own name, and in that of another address."""
+    with (
+        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe,
+        await pod.namespace.call(socket.socket, socket.AF_INET, socket.SOCK_DGRAM) as listening,
+    ):
+        listening.bind(("", 53))
+        listening.setblocking(False)
+        probe.connect(("192.0.2.1", 9))
+        site.saw["by the host"] = saw = []
+        for source in ("", probe.getsockname()[0]):
+            with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as made, suppress(TimeoutError):
+                made.bind((source, 0))
+                made.sendto(b"hello", (pod.address, 53))
+                saw.append(False)
+                async with asyncio.timeout(WAIT_SECONDS):
+                    saw[-1] = bool(await asyncio.get_running_loop().sock_recv(listening, 9))
+
+
 async def session(site: Site) -> None:
     site.tasks.start(site.network.run(), name="network")
-    pod = await site.link("guest", 5)
+    pod, other = await site.link("guest", 5), await site.link("other", 6)
+    await calls(site, pod, other)
+    if os.geteuid() == 0:
+        await by_the_host(site, pod)
     if 6 in site.network.families:
         await outward(site, pod)
 

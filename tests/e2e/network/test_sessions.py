@@ -1,4 +1,4 @@
-"""DNS, NetworkPolicies and guards between pods that are bare namespaces: as root, and as anybody."""
+"""DNS, policies and guards between pods that are bare namespaces: as root, and as anybody."""
 
 import json
 import os
@@ -7,6 +7,8 @@ import sys
 from functools import cache
 
 import pytest
+
+from corral.node.network.rules import MOST_CALLS_AT_ONCE
 
 pytestmark = pytest.mark.e2e
 
@@ -57,6 +59,18 @@ def test_policies_block_and_allow(play):
 
 def test_a_guest_does_not_reach_the_loopback_of_the_host(play):
     assert play("guard_session").get("loopback", [False, False]) == [False, False]
+
+
+def test_a_guest_that_calls_without_end_keeps_nobody_from_the_api(play):
+    saw = play("guard_session")
+    assert saw["connections"] == MOST_CALLS_AT_ONCE
+    assert saw["another's call"]
+
+
+def test_only_the_host_itself_comes_by_its_link(play):
+    saw = play("guard_session")
+    if "by the host" in saw:  # root has that link
+        assert saw["by the host"] == [True, False]
 
 
 def test_names_are_resolved(play):

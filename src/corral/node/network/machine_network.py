@@ -320,7 +320,7 @@ class MachineNetwork:
 def _present_rules() -> str:
     """The own table and the pods' guard as the kernel has them; empty where one is not there."""
     try:
-        return "".join(nft.ask(f"list table {each}") for each in (TABLE, _GUARD))
+        return "".join(nft.ask(f"list table {each}", members=False) for each in (TABLE, _GUARD))
     except NetworkError:
         return ""
 

@@ -13,6 +13,7 @@ from typing import Final
 from corral.node.network.netlink import NetworkError
 
 LIBRARY: Final = "libnftables.so.1"
+_TERSE: Final = 1 << 11  # NFT_CTX_OUTPUT_TERSE
 _LONGEST_COMPLAINT: Final = 500
 # libnftables gives no word on threads that use it at the same time.
 _turn = threading.Lock()
@@ -23,9 +24,12 @@ def apply(text: str) -> None:
     _run(text)
 
 
-def ask(text: str) -> str:
-    """What a listing command says, such as ``list table inet corral``.  Raises NetworkError."""
-    return _run(text)
+def ask(text: str, *, members: bool = True) -> str:
+    """What a listing command says, such as ``list table inet corral``.  Raises NetworkError.
+
+    Without ``members`` it does not say what is in sets and maps.
+    """
+    return _run(text, 0 if members else _TERSE)
 
 
 def missing() -> str:
@@ -51,7 +55,7 @@ def _library() -> ctypes.CDLL:
     return library
 
 
-def _run(text: str) -> str:
+def _run(text: str, flags: int = 0) -> str:
     library = _library()
     with _turn:
         context = ctypes.c_void_p(library.nft_ctx_new(0))
@@ -60,6 +64,7 @@ def _run(text: str) -> str:
         try:
             library.nft_ctx_buffer_error(context)
             library.nft_ctx_buffer_output(context)
+            library.nft_ctx_output_set_flags(context, flags)
             if library.nft_run_cmd_from_buffer(context, text.encode()):
                 complaint = library.nft_ctx_get_error_buffer(context).decode(errors="replace")
                 raise NetworkError(f"the packet filter refuses: {_shortened(complaint)}")

@@ -4,7 +4,7 @@ Pods, Services and policies have tables of their own.  This one lets machines ou
 namespace's address, and keeps them from what is not theirs.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from ipaddress import IPv4Network, IPv6Network
 from typing import Final
 
@@ -20,6 +20,12 @@ HOST: Final = "host"
 OWN_LINKS: Final = (OUTWARD, INBOUND, HOST)
 API_PORT: Final = 6443
 DNS_PORT: Final = 53
+MOST_CALLS_AT_ONCE: Final = 128
+CALLS_A_SECOND: Final = 50
+"""Connections to the API that one address may have and open: each costs a handshake."""
+_CALLS_BURST: Final = 2 * MOST_CALLS_AT_ONCE
+_MOST_CALLERS: Final = 65536
+_FORGET_SECONDS: Final = 10
 HOST_RANGES: Final = (IPv4Network("169.254.76.0/24"), IPv6Network("fd00:10:76::/64"))
 """The addresses of links to the host."""
 _ASTRAY: Final = {4: "169.254.0.0/16", 6: "{ ::/96, ::ffff:0:0/96, fd00:ec2::254 }"}
@@ -35,6 +41,14 @@ def rules(gateways: Sequence[Address]) -> str:
 
     ``gateways`` are the namespace's own addresses, one for an IP version.
     """
+    callers = "\n".join(_callers(each) for each in gateways)
+    calls = "\n".join(f"    {rule}" for each in gateways for rule in _calls(each))
+    # Who only passes through the host is not the host: policies are not asked about that one.
+    passing = "\n".join(
+        f'    iifname "{HOST}" {_family(each)} saddr != {each} drop'
+        for each in HOST_RANGES
+        if each.version in {gateway.version for gateway in gateways}
+    )
     asked = "\n".join(
         f"    {_family(gateway)} daddr {gateway} {protocol} dport {port} accept"
         for gateway in gateways
@@ -55,6 +69,7 @@ def rules(gateways: Sequence[Address]) -> str:
 table {TABLE}
 delete table {TABLE}
 table {TABLE} {{
+{callers}
   chain postrouting {{
     type nat hook postrouting priority srcnat; policy accept;
     oifname "{OUTWARD}" masquerade
@@ -65,12 +80,14 @@ table {TABLE} {{
     ct state established,related accept
     iifname "lo" accept
     meta l4proto {{ icmp, ipv6-icmp }} accept
+{calls}
 {asked}
     meta l4proto tcp reject with tcp reset
     reject with icmpx admin-prohibited
   }}
   chain forward {{
     type filter hook forward priority filter - 10; policy accept;
+{passing}
     ct state established,related accept
     ct state invalid drop
     iifname "{INBOUND}" ct status dnat accept
@@ -86,9 +103,26 @@ table {TABLE} {{
 """
 
 
+def _callers(gateway: Address) -> str:
+    kind = f"type ipv{gateway.version}_addr; size {_MOST_CALLERS}"
+    return f"""\
+  set callers{gateway.version} {{ {kind}; flags dynamic; }}
+  set calls{gateway.version} {{ {kind}; flags dynamic,timeout; timeout {_FORGET_SECONDS}s; }}"""
+
+
+def _calls(gateway: Address) -> Iterator[str]:
+    """Rules that refuse surplus connections to the API."""
+    version, family = gateway.version, _family(gateway)
+    call = f"{family} daddr {gateway} tcp dport {API_PORT} ct state new"
+    rate = f"limit rate over {CALLS_A_SECOND}/second burst {_CALLS_BURST} packets"
+    yield f"{call} update @calls{version} {{ {family} saddr {rate} }} drop"
+    count = f"ct count over {MOST_CALLS_AT_ONCE}"
+    yield f"{call} add @callers{version} {{ {family} saddr {count} }} reject with tcp reset"
+
+
 def _links() -> str:
     return ", ".join(f'"{each}"' for each in (*OWN_LINKS, "lo"))
 
 
-def _family(address: Address) -> str:
+def _family(address: Address | IPv4Network | IPv6Network) -> str:
     return "ip" if address.version == 4 else "ip6"
