@@ -1,8 +1,8 @@
 """Who may do what.
 
-Administrators may do everything, so may the loops that stand in for Kubernetes' own.  KubeVirt's
-components and nodes may do what their work needs.  Everybody else may look at what is served, not
-at objects.
+Administrators may do everything; so may the loops that stand in for Kubernetes' own, but go into no
+guest.  KubeVirt's components and nodes may do what their work needs.  Everybody else may look at
+what is served, not at objects.
 """
 
 from dataclasses import dataclass
@@ -10,17 +10,20 @@ from dataclasses import dataclass
 from corral.api.errors import Details, Forbidden
 from corral.server.authn import ADMINISTRATORS
 from corral.server.call import Call
+from corral.server.machines import GROUP
 
 _READ = frozenset({"get", "list", "watch"})
 _WRITE = _READ | {"create", "update", "patch", "delete", "deletecollection"}
+_DOORS = frozenset({"exec", "attach", "portforward"})
+"""What leads into the guest behind a pod, as everything of the group subresources.kubevirt.io."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
     """What users whose name begins with ``user`` may do with some resources of some group.
 
-    A group or resource ``*`` is any.  A resource includes its subresources; one that is named as
-    ``services/status`` is that subresource alone.
+    A group or resource ``*`` is any.  A resource includes its subresources, except for the ways
+    into guests; one that is named as ``services/status`` is that subresource alone.
     """
 
     user: str
@@ -29,7 +32,9 @@ class Rule:
     verbs: frozenset[str]
 
     def allows(self, call: Call) -> bool:
-        named = {"*", call.kind.plural, f"{call.kind.plural}/{call.subresource}"}
+        named = {f"{call.kind.plural}/{call.subresource}"}
+        if call.group != GROUP and call.subresource not in _DOORS:
+            named |= {"*", call.kind.plural}
         return (
             call.verb in self.verbs
             and self.group in ("*", call.group)

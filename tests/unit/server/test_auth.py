@@ -75,6 +75,27 @@ async def test_components_may_do_their_work_and_no_more(ask):
     assert (await controller("DELETE", "/api/v1/namespaces/default")).status == 403
 
 
+@pytest.mark.parametrize(
+    "user",
+    [
+        "system:kube-scheduler",
+        "system:kube-controller-manager",
+        "system:node:one",
+        "system:serviceaccount:kube-system:any",
+        "system:serviceaccount:kubevirt:kubevirt-controller",
+    ],
+)
+async def test_only_administrators_go_into_guests(ask, user):
+    component = ask.as_user(user)
+    doors = "/apis/subresources.kubevirt.io/v1/namespaces/default/virtualmachineinstances/vm"
+    pod = "/api/v1/namespaces/default/pods/vm"
+    assert (await component("GET", pod)).status == 404
+    for path in (f"{pod}/exec", f"{pod}/attach", f"{pod}/portforward", f"{doors}/console"):
+        assert (await component("GET", path)).status == 403
+    assert (await component("PUT", f"{doors}/pause")).status == 403
+    assert (await ask("GET", f"{pod}/exec")).status == 404
+
+
 async def test_administrators_may_act_for_others_and_others_may_not(ask):
     as_bob = {"impersonate-user": "bob"}
     refused = await ask("GET", MAPS, headers=as_bob)
