@@ -69,6 +69,8 @@ async def _finished(websocket: WebSocket, machine: Machine, protocol: str) -> Fi
     query = websocket.query_params
     record = machine.record
     console = f"corral console {record.instance} -n {record.namespace}"
+    if not query.getlist("command"):
+        raise BadRequest("you must specify at least 1 command for the container")
     if query.get("tty") == "true":
         raise BadRequest(
             "there is no terminal: commands are run by the guest's agent, one at a time; "

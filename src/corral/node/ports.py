@@ -29,7 +29,7 @@ class Network(Protocol):
 
 
 class Ports:
-    """Opens ports of machines."""
+    """Opens ports of machines.  A name instead of an address is one that the node can look up."""
 
     def __init__(self, network: Network | None) -> None:
         self._network = network
@@ -45,7 +45,7 @@ class Ports:
                 if tls is not None:
                     await _secure(writer, tls)
                 return StreamLine(reader, writer)
-        except OSError as error:
+        except (OSError, OverflowError, ValueError) as error:
             raise GuestError(_failed("tcp", address, port, error)) from error
 
     async def udp(self, address: str, port: int) -> DatagramLine:
@@ -59,7 +59,7 @@ class Ports:
             except BaseException:
                 connected.close()
                 raise
-        except OSError as error:
+        except (OSError, OverflowError, ValueError) as error:
             raise GuestError(_failed("udp", address, port, error)) from error
         return DatagramLine(connected)
 
@@ -86,9 +86,11 @@ async def _secure(writer: asyncio.StreamWriter, tls: ssl.SSLContext) -> None:
         raise
 
 
-def _failed(protocol: str, address: str, port: int, error: OSError) -> str:
+def _failed(protocol: str, address: str, port: int, error: Exception) -> str:
+    """What is no port or no name at all raises OverflowError or ValueError."""
     host = f"[{address}]" if ":" in address else address
     if isinstance(error, TimeoutError):
         return f"dial {protocol} {host}:{port}: i/o timeout"
-    reason = (os.strerror(error.errno) if error.errno else str(error)).lower()
+    number = error.errno if isinstance(error, OSError) else None
+    reason = (os.strerror(number) if number else str(error)).lower()
     return f"dial {protocol} {host}:{port}: connect: {reason}"

@@ -6,6 +6,7 @@ no longer alive is ended.  A machine without probes has no task here.
 
 import asyncio
 import ssl
+import time
 from dataclasses import dataclass, replace
 
 from lightkube.models.core_v1 import ExecAction, HTTPGetAction, TCPSocketAction
@@ -26,6 +27,11 @@ FAILURES = 3
 LONGEST_STATUS_LINE = 1024
 LONGEST_OUTPUT = 200
 """Characters of what a command printed that an event repeats."""
+
+_ANY_CERTIFICATE = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+"""Probes trust whoever answers, as a kubelet's do."""
+_ANY_CERTIFICATE.check_hostname = False
+_ANY_CERTIFICATE.verify_mode = ssl.CERT_NONE
 
 
 class ProbeError(Exception):
@@ -71,9 +77,7 @@ class Prober:
                 group.create_task(self._watch(machine, alive, "Liveness"))
 
     async def _watch(self, machine: Machine, probe: Probe, name: str) -> None:
-        assert self._vmi is not None
-        if self._vmi.status.phase != "Running":  # else an earlier manager has waited
-            await asyncio.sleep(probe.initial_delay_seconds)
+        await asyncio.sleep(_delay_left(probe, machine.record.started_at))
         tally = Tally(probe)
         while True:
             if not machine.facts.paused:  # who does not run cannot answer, nor become unhealthy
@@ -138,7 +142,7 @@ class Prober:
     async def _get(self, machine: Machine, action: HTTPGetAction) -> None:
         """An HTTP request that is answered with 200 to 399 (core/v1 HTTPGetAction)."""
         address, port = action.host or machine.facts.address, self._port(action)
-        tls = _any_certificate() if (action.scheme or "").upper() == "HTTPS" else None
+        tls = _ANY_CERTIFICATE if (action.scheme or "").upper() == "HTTPS" else None
         line = await self._ports.tcp(address, port, tls=tls)
         try:
             await line.write(_request(action, f"{address}:{port}"))
@@ -154,6 +158,15 @@ class Prober:
         code = _status_code(head)
         if not 200 <= code < 400:
             raise ProbeError(f"HTTP probe failed with statuscode: {code or 'none'}")
+
+
+def _delay_left(probe: Probe, started_at: float) -> float:
+    """Seconds until the first question, of which an earlier manager may have waited some.
+
+    Nothing is added, as KubeVirt does for the start of its libvirt: the guest runs already.
+    """
+    delay = float(probe.initial_delay_seconds)
+    return max(0.0, min(delay, started_at + delay - time.time()))
 
 
 def _request(action: HTTPGetAction, host: str) -> bytes:
@@ -178,14 +191,6 @@ def _status_code(head: bytes) -> int:
     version, _, rest = head.partition(b"\n")[0].partition(b" ")
     code = rest[:3]
     return int(code) if version.startswith(b"HTTP/1.") and code.isdigit() else 0
-
-
-def _any_certificate() -> ssl.SSLContext:
-    """Probes trust whoever answers, as a kubelet's do."""
-    context = ssl.create_default_context()
-    context.check_hostname = False
-    context.verify_mode = ssl.CERT_NONE
-    return context
 
 
 async def _run(machine: Machine, action: ExecAction) -> None:

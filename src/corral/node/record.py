@@ -5,6 +5,7 @@ machine does.
 """
 
 import shutil
+import time
 from collections.abc import Iterator
 from enum import Enum
 from pathlib import Path
@@ -37,6 +38,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     """Whose machine it is, and how far it has come.
 
     addresses: its pod's; none where it is behind QEMU's user network.
+    started_at: when its guest was let go, in seconds of the epoch.
     """
 
     namespace: str
@@ -46,8 +48,13 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     pod_uid: str
     addresses: tuple[str, ...] = ()
     stage: Stage = Stage.DEFINED
+    started_at: float = 0.0
     outcome: Outcome | None = None
     message: str = ""
+
+    def started(self) -> "Record":
+        """The same machine once its guest runs, which is now."""
+        return msgspec.structs.replace(self, stage=Stage.STARTED, started_at=time.time())
 
 
 def write(directory: Path, record: Record) -> None:

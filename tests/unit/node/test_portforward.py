@@ -363,6 +363,12 @@ def test_what_cannot_be_done_is_said_with_what_can(client, machine, query, proto
     assert not machine.guest.agent.ran
 
 
+def test_a_command_has_words(client, machine):
+    _, _, status = run(client, "stdout=true")
+    assert status["message"] == "you must specify at least 1 command for the container"
+    assert not machine.guest.agent.ran
+
+
 def test_without_an_agent_nothing_is_run(client, machine):
     machine.facts = Facts(state=State.RUNNING)
     _, _, status = run(client, "command=ls")

@@ -1,12 +1,14 @@
 """Probes in virtual time, and what they say to a pod."""
 
 import asyncio
+import time
 from dataclasses import replace
 from types import SimpleNamespace
 
 import msgspec
 import pytest
 from lightkube.models.core_v1 import Pod
+from tests.unit.node.test_doors import Loopback
 
 from corral.aio import Background
 from corral.api.kinds.machine import UNPAUSED
@@ -48,6 +50,7 @@ class Machine:
 
     def __init__(self):
         self.facts = Facts(state=State.RUNNING, addresses=(ADDRESS,))
+        self.record = SimpleNamespace(started_at=time.time())
         self.agent = Agent()
         self.destroyed = False
         self.guest = SimpleNamespace(agent=self.agent, destroy=self._destroy)
@@ -90,6 +93,7 @@ class Site:
 class Writer:
     def __init__(self, requests):
         self.requests = requests
+        self.transport = SimpleNamespace(get_write_buffer_size=lambda: 0)
 
     def write(self, data):
         self.requests.append(data)
@@ -171,10 +175,12 @@ async def test_probes_keep_to_their_times(machine, voice):
 
 
 @pytest.mark.looptime
-async def test_a_machine_that_ran_before_is_asked_at_once(machine, voice):
-    probe = {"guestAgentPing": {}, "initialDelaySeconds": 300}
-    await watched(machine, voice, instance("Running", readinessProbe=probe), 1)
-    assert machine.facts.ready is True
+@pytest.mark.parametrize(("ago", "left"), [(0, 300), (100, 200), (300, 0), (9e8, 0), (-9e8, 300)])
+async def test_a_new_manager_waits_for_what_is_left_of_the_delay(machine, voice, ago, left):
+    machine.record.started_at -= ago
+    probe = {"guestAgentPing": {}, "initialDelaySeconds": 300, "periodSeconds": 1000}
+    await watched(machine, voice, instance("Running", readinessProbe=probe), 301)
+    assert seconds_of(machine.agent) == [left]
 
 
 @pytest.mark.looptime
@@ -283,6 +289,15 @@ async def test_a_port_that_opens_decides(machine, voice):
     await watched(machine, voice, instance(readinessProbe=probe), 1, Site(None))
     assert machine.facts.ready is False
     assert "dial tcp 10.244.0.7:22: connect: connection refused" in voice.said[0][2]
+
+
+@pytest.mark.looptime
+@pytest.mark.parametrize("host", ["a" * 64 + ".example", "nul\0"])
+async def test_a_host_that_is_none_is_told_of(machine, voice, host):
+    probe = {"tcpSocket": {"port": 22, "host": host}, "failureThreshold": 1}
+    await watched(machine, voice, instance(readinessProbe=probe), 1, Loopback())
+    assert machine.facts.ready is False
+    assert "dial tcp" in voice.said[0][2]
 
 
 @pytest.mark.looptime

@@ -651,6 +651,29 @@ WRONG = [
         "spec.readinessProbe.periodSeconds '-1': must be greater than or equal to 0.",
     ),
     (
+        {"livenessProbe": {"guestAgentPing": {}, "successThreshold": 5}},
+        "spec.livenessProbe.successThreshold",
+        "spec.livenessProbe.successThreshold '5': must be 1",
+    ),
+    (
+        {"readinessProbe": {"exec": {"command": []}}},
+        "spec.readinessProbe.exec.command",
+        "spec.readinessProbe.exec.command: Required value",
+    ),
+    *(
+        (
+            {"readinessProbe": {"tcpSocket": {"port": port}}},
+            "spec.readinessProbe.tcpSocket.port",
+            f"spec.readinessProbe.tcpSocket.port '{port}': {fault}",
+        )
+        for port, fault in (
+            (0, "must be between 1 and 65535, inclusive"),
+            (70000, "must be between 1 and 65535, inclusive"),
+            ("80", "must contain at least one letter (a-z)"),
+            ("a-port-of-16-let", "must be no more than 15 bytes"),
+        )
+    ),
+    (
         {"dnsPolicy": "Hearsay"},
         "spec.dnsPolicy",
         (

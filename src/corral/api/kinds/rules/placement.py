@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator
 
 from lightkube.models.core_v1 import NodeSelectorTerm
 
+from corral.api.addresses import port_or_name_faults
 from corral.api.errors import Cause
 from corral.api.kinds.probes import Probe
 from corral.api.kinds.vmi import Spec
@@ -60,6 +61,9 @@ def check_probes(spec: Spec, path: str) -> Iterator[Cause]:
     ):
         if probe is not None:
             yield from _check_probe(probe, f"{path}.{name}", has_pod_network=has_pod_network)
+    if spec.liveness_probe is not None and spec.liveness_probe.success_threshold not in (0, 1):
+        field = f"{path}.livenessProbe.successThreshold"
+        yield Cause(field, f"{field} '{spec.liveness_probe.success_threshold}': must be 1")
 
 
 def _check_probe(probe: Probe, here: str, *, has_pod_network: bool) -> Iterator[Cause]:
@@ -74,6 +78,12 @@ def _check_probe(probe: Probe, here: str, *, has_pod_network: bool) -> Iterator[
         if way is not None and not has_pod_network:
             field = f"{here}.{name}"
             yield Cause(field, f"{field} is only allowed if the Pod Network is attached")
+        if way is not None and (faults := port_or_name_faults(way.port)):
+            field = f"{here}.{name}.port"
+            yield Cause(field, f"{field} '{way.port}': {', '.join(faults)}")
+    if probe.exec is not None and not probe.exec.command:
+        field = f"{here}.exec.command"
+        yield Cause(field, f"{field}: Required value", "FieldValueRequired")
     for name, value in (
         ("initialDelaySeconds", probe.initial_delay_seconds),
         ("timeoutSeconds", probe.timeout_seconds),
