@@ -8,7 +8,6 @@ import os
 import shlex
 import shutil
 import signal
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +15,7 @@ from typing import Any, NoReturn
 
 import click
 
-from corral.cli import options
+from corral.cli import itself, options
 from corral.cli.problem import Problem
 from corral.cli.session import Session
 from corral.cli.target import Target, target
@@ -88,7 +87,7 @@ def ssh(*, session: Session, machine: str, command: str, **chosen: Any) -> None:
     wanted = Options(**chosen)
     place = place_of(machine, session.namespace, wanted.username)
     rest = [str(place), command] if command else [str(place)]
-    _run(session, "ssh", arguments(place, wanted, rest))
+    _run(session, "ssh", arguments(place, wanted, ["--", *rest]))
 
 
 @click.command(
@@ -119,7 +118,7 @@ def scp(
     wanted = Options(**chosen)
     place, ends = scp_ends(source, destination, session.namespace, wanted.username)
     switches = ["-r"] * recursive + ["-p"] * preserve
-    _run(session, "scp", arguments(place, wanted, [*switches, *ends]))
+    _run(session, "scp", arguments(place, wanted, [*switches, "--", *ends]))
 
 
 def place_of(text: str, namespace: str, username: str) -> Place:
@@ -129,7 +128,10 @@ def place_of(text: str, namespace: str, username: str) -> Place:
         raise Problem("expected username before '@'")
     if not rest:
         raise Problem("expected target after '@'")
-    return Place(target(rest, namespace), user or username)
+    user = user or username
+    if user.startswith("-"):
+        raise Problem(f"not a username: {user!r}", "To OpenSSH it would be an option.")
+    return Place(target(rest, namespace), user)
 
 
 def scp_ends(
@@ -162,7 +164,7 @@ def arguments(place: Place, wanted: Options, rest: Sequence[str]) -> list[str]:
     hosts.
     """
     forward = ["port-forward", "--stdio=true", str(place.machine), str(wanted.port)]
-    proxy = shlex.join([sys.executable, "-m", "corral", *forward]).replace("%", "%%")
+    proxy = shlex.join([*itself.COMMAND, *forward]).replace("%", "%%")
     known_hosts = str(Path(wanted.known_hosts).expanduser())
     identity = ["-i", wanted.identity_file] if wanted.identity_file else []
     return [

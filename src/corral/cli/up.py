@@ -14,6 +14,7 @@ from typing import Any, TextIO
 import click
 
 from corral import manager
+from corral.cli import itself
 from corral.cli.options import data_directory
 from corral.cli.output import field
 from corral.cli.problem import Problem, of_system
@@ -227,7 +228,7 @@ def _detach(layout: Layout) -> dict[str, str]:
     reading, writing = os.pipe()
     with layout.log.open("ab") as log:
         child = subprocess.Popen(
-            [sys.executable, "-m", "corral", *sys.argv[1:], "--no-detach",
+            [*itself.COMMAND, *sys.argv[1:], "--no-detach",
              "--ready-fd", str(writing)],
             stdin=subprocess.DEVNULL, stdout=log, stderr=log,
             start_new_session=True, pass_fds=(writing,),

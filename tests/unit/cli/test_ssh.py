@@ -7,6 +7,7 @@ import sys
 
 import pytest
 
+from corral.cli import itself
 from corral.cli.main import run
 from corral.cli.problem import Problem
 from corral.cli.ssh import Options, Place, arguments, place_of, scp_ends
@@ -21,7 +22,7 @@ def test_the_proxy_command_is_a_forwarded_port():
     program, proxy = given[1].split("=", 1)
     assert program == "ProxyCommand"
     assert shlex.split(proxy) == [
-        sys.executable, "-m", "corral", "port-forward", "--stdio=true", "vmi/web/lab", "2222",
+        *itself.COMMAND, "port-forward", "--stdio=true", "vmi/web/lab", "2222",
     ]  # fmt: skip
     assert given[2:] == ["me@vmi.web.lab"]
 
@@ -58,6 +59,7 @@ def test_places():
     [
         ("@vmi/web", "expected username before '@'"),
         ("me@", "expected target after '@'"),
+        ("-oProxyCommand=reboot@vmi/web", "not a username: '-oProxyCommand=reboot'"),
         ("me@web", "target must contain type and name separated by '/'"),
     ],
 )
@@ -94,18 +96,47 @@ def test_a_missing_program_is_named(nobody_home, tmp_path, monkeypatch, capsys):
     assert "openssh-client" in said
 
 
-def test_what_ssh_starts_speaks_to_the_same_cluster(nobody_home, tmp_path):
-    """The program is replaced by one that tells what it was given; its exit code is ours."""
-    program = tmp_path / "ssh"
-    program.write_text('#!/bin/sh\necho "$KUBECONFIG" "$CORRAL_CONTEXT"\necho "$@"\nexit 7\n')
-    program.chmod(0o755)
-    done = subprocess.run(
-        [sys.executable, "-m", "corral", "--context", "other", "ssh", "-t", "-v", "-c", "ls /",
-         "--known-hosts=", "me@vmi/web"],
-        env=os.environ | {"PATH": f"{tmp_path}:{os.environ['PATH']}", "CORRAL_DATA_DIR": ""},
-        capture_output=True, text=True, timeout=30, check=False,
+@pytest.fixture
+def instead(nobody_home, tmp_path):
+    """Run a command of corral, whose ssh and scp are replaced by what a test says."""
+
+    def run_with(script: str, *command: str) -> subprocess.CompletedProcess[str]:
+        programs = tmp_path / "programs"
+        programs.mkdir()
+        for name in ("ssh", "scp"):
+            program = programs / name
+            program.write_text(f"#!/bin/sh\n{script}\n")
+            program.chmod(0o755)
+        return subprocess.run(
+            [sys.executable, "-P", "-m", "corral", *command],
+            env=os.environ | {"PATH": f"{programs}:{os.environ['PATH']}", "CORRAL_DATA_DIR": ""},
+            capture_output=True, text=True, timeout=30, check=False, cwd=tmp_path,
+        )  # fmt: skip
+
+    return run_with
+
+
+def test_what_ssh_starts_speaks_to_the_same_cluster(instead, nobody_home):
+    """It is told whom to speak to; its exit code is ours."""
+    done = instead(
+        'echo "$KUBECONFIG" "$CORRAL_CONTEXT"; echo "$@"; exit 7',
+        "--context", "other", "ssh", "-t", "-v", "-c", "ls /", "--known-hosts=", "me@vmi/web",
     )  # fmt: skip
     assert done.returncode == 7, done.stderr
     environment, given = done.stdout.splitlines()
     assert environment == f"{nobody_home} other"
-    assert given.endswith("vmi/web/away 22 -v me@vmi.web.away ls /")
+    assert given.endswith("vmi/web/away 22 -v -- me@vmi.web.away ls /")
+
+
+def test_names_cannot_become_options_of_ssh_or_scp(instead):
+    done = instead('echo "$@"', "scp", "-r", "--known-hosts=", "--", "-oX", "me@vmi/web:")
+    assert done.stdout.endswith(" 22 -r -- -oX me@vmi.web.home:\n"), done.stderr
+
+
+@pytest.mark.parametrize("module", ["click.py", "ssl.py", "corral.py"])
+def test_the_working_directory_holds_nothing_that_is_run(instead, tmp_path, module):
+    (tmp_path / module).write_text("open('was-run', 'w').close()\n")
+    done = instead('sh -c "${2#ProxyCommand=}"', "ssh", "me@vmi/web")
+    assert "error: " in done.stderr  # nobody answers there
+    assert "Traceback" not in done.stderr
+    assert not (tmp_path / "was-run").exists()
