@@ -8,8 +8,8 @@ import pytest
 from tests.unit.node.test_process import spawn
 
 from corral.aio import Background
-from corral.node.hypervisor import Change, GuestError
 from corral.node import process
+from corral.node.hypervisor import Change, GuestError
 from corral.node.qemu import hypervisor
 from corral.node.qemu.guest import MONITOR
 from corral.node.qemu.hypervisor import Qemu
