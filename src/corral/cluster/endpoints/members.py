@@ -76,12 +76,20 @@ def has_ended(pod: Pod) -> bool:
 
 
 def ips(pod: Pod) -> list[str]:
-    """Every address of a pod."""
+    """Every address of a pod.
+
+    Its host's is one only where the pod is on the host's network: a machine behind a user network
+    tells where its host is, and whoever calls there reaches the host's own ports.
+    """
     status = pod.status
     if status is None:
         return []
     listed = [each.ip for each in status.podIPs or () if each.ip]
-    return listed or ([status.podIP] if status.podIP else [])
+    told = listed or ([status.podIP] if status.podIP else [])
+    if pod.spec is not None and pod.spec.hostNetwork:
+        return told
+    hosts = {status.hostIP, *(each.ip for each in status.hostIPs or ())}
+    return [ip for ip in told if ip not in hosts]
 
 
 def address(pod: Pod, family: str) -> str:

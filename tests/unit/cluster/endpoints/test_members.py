@@ -7,6 +7,7 @@ from lightkube.models.core_v1 import (
     Container,
     ContainerPort,
     Endpoints,
+    HostIP,
     Pod,
     PodCondition,
     PodIP,
@@ -53,6 +54,14 @@ def service(**spec) -> Service:
         metadata=ObjectMeta(name="web", namespace="default", uid="u1", creationTimestamp=NOW),
         spec=ServiceSpec(**(whole | spec)),
     )
+
+
+def test_the_address_of_its_host_is_no_pods_own():
+    behind, beside = pod("behind"), pod("beside", hostNetwork=True)
+    for one in (behind, beside):
+        one.status.hostIP = one.status.podIP
+        one.status.hostIPs = [HostIP(ip=each.ip) for each in one.status.podIPs]
+    assert members(service(), [behind, beside]) == [beside]
 
 
 def test_members_have_the_labels_an_address_and_a_life():
