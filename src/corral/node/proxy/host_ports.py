@@ -33,6 +33,12 @@ BALANCER, PROXY = "service-controller", "kube-proxy"
 UNAVAILABLE = "corral.dev/HostPortUnavailable"
 """In the status of a load balancer's port: what is wrong with it."""
 
+BLIND = (
+    "spec.loadBalancerSourceRanges cannot be kept, as callers' addresses are not seen here; "
+    "without it the port is open to all"
+)
+"""Why a load balancer that is for some callers only is closed: slirp4netns calls for everybody."""
+
 log = structlog.get_logger()
 
 
@@ -44,6 +50,8 @@ class Wish(NamedTuple):
     inner: int
     balanced: bool
     """Whether it is a load balancer's own port; else it is a node port."""
+    barred: str = ""
+    """Why nobody may have it, whoever else wants it."""
 
 
 class Inbound(Protocol):
@@ -79,6 +87,9 @@ def plan(wanted: Sequence[Wish]) -> Plan:
     owners: dict[HostPort, Wish] = {}
     refused = {}
     for wish in wanted:
+        if wish.barred:
+            refused[wish] = wish.barred
+            continue
         owner = owners.setdefault(wish.host, wish)
         if owner is not wish:
             refused[wish] = f"the Service {owner.service} has it"
@@ -121,6 +132,7 @@ def _wishes_of(service: Service, at: IPv4Address | IPv6Address) -> Iterable[Wish
     own = [address(text) for text in spec.clusterIPs or [spec.clusterIP or ""]]
     if at.version not in {each.version for each in own if each is not None}:
         return
+    barred = "" if is_for_all(spec.loadBalancerSourceRanges or ()) else BLIND
     for port in spec.ports or ():
         inner = host_port(spec, port)
         node_port = _host(port, port.nodePort or 0, at)
@@ -128,7 +140,15 @@ def _wishes_of(service: Service, at: IPv4Address | IPv6Address) -> Iterable[Wish
             yield Wish(key, node_port, inner, balanced=False)
         balanced = _host(port, port.port, at)
         if inner and balanced and is_balanced(service):
-            yield Wish(key, balanced, inner, balanced=True)
+            yield Wish(key, balanced, inner, balanced=True, barred=barred)
+
+
+def is_for_all(ranges: Sequence[str]) -> bool:
+    """Whether ``spec.loadBalancerSourceRanges`` lets everybody in, as it does where it is empty.
+
+    As with kube-proxy it is about a load balancer's own ports, not about node ports.
+    """
+    return not ranges or any(each.strip() == "0.0.0.0/0" for each in ranges)
 
 
 def _host(port: ServicePort, number: int, at: IPv4Address | IPv6Address) -> HostPort | None:

@@ -80,6 +80,23 @@ def test_a_node_port_goes_before_a_balancers_port():
     assert found.ports == {port(30080): 30080, port(30090): 30090}
 
 
+@pytest.mark.parametrize("ranges", [["10.0.0.0/8"], ["::/0"], [" 127.0.0.0/8 ", "10.0.0.0/8"]])
+def test_a_balancer_for_some_callers_only_is_closed(ranges):
+    one, other = (
+        service("a", MORNING, loadBalancerSourceRanges=ranges),
+        service("b", ports=((80, 0),)),
+    )
+    found = planned(one, other)
+    assert found.ports == {port(30080): 30080, port(80): 80}
+    assert list(found.refused.values()) == [host_ports.BLIND]
+
+
+def test_a_balancer_whose_ranges_are_everybody_is_open():
+    ranges = ["10.0.0.0/8", " 0.0.0.0/0 "]
+    found = planned(service("web", loadBalancerSourceRanges=ranges))
+    assert found.ports == {port(80): 30080, port(30080): 30080}
+
+
 class Inbound:
     """Remembers what was asked for; refuses some ports."""
 
@@ -135,6 +152,27 @@ async def test_the_status_follows_what_could_be_had():
         await c.until(is_closed)
         told = [each.reason for each in (await c.client.list(Event)).items]
         assert sorted(told) == ["EnsuredLoadBalancer", "SyncLoadBalancerFailed"]
+
+
+@pytest.mark.looptime
+async def test_a_balancer_for_some_callers_only_says_why_it_is_closed():
+    async with cluster(nodes=0) as c:
+        world = World(c.component, clock=c.clock)
+        inbound = Inbound()
+        c._tasks.start(world.run(), name="world")
+        c._tasks.start(HostPorts(world, inbound, HOST).run(), name="ports")
+        await c.client.create(Service, document(loadBalancerSourceRanges=["10.0.0.0/8"]))
+
+        async def told():
+            return await c.events("web")
+
+        await c.until(told)
+        (event,) = await told()
+        assert event.reason == "SyncLoadBalancerFailed"
+        assert "spec.loadBalancerSourceRanges cannot be kept" in event.message
+        found = await c.client.get(Service, "web", "default")
+        assert not (found.status.loadBalancer and found.status.loadBalancer.ingress)
+        assert port(80) not in inbound.ports
 
 
 @pytest.mark.looptime
