@@ -7,7 +7,7 @@ import re
 import socket
 import subprocess
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv4Interface, IPv6Address, IPv6Interface
 from pathlib import Path
@@ -86,11 +86,17 @@ class Cable:
     async def answered(
         self, link: Link, request: bytes, target: tuple[str, int] = SERVERS, port: int = 68
     ) -> bytes:
-        """What a guest that sends `request` gets back, from a responder on `link`."""
+        """What a guest that sends `request` gets back, from a responder on `link`.
+
+        It asks again until it is heard, as guests do: a link that is new may lose the first packet.
+        """
         loop = asyncio.get_running_loop()
-        async with responding(self.pod, link), self.client(port) as client, asyncio.timeout(5):
-            await loop.sock_sendto(client, request, target)
-            return await loop.sock_recv(client, 2048)
+        async with responding(self.pod, link), self.client(port) as client, asyncio.timeout(20):
+            while True:
+                await loop.sock_sendto(client, request, target)
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(1):
+                        return await loop.sock_recv(client, 2048)
 
 
 def heard_by_guest(port: int) -> socket.socket:
