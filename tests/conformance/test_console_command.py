@@ -84,7 +84,7 @@ def test_what_is_typed_before_the_escape_key_still_arrives(terminal):
     assert terminal.end() == 0
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT])
 def test_a_signal_leaves_the_terminal_as_it_was(terminal, number):
     terminal.read_until(b"login: ")
     assert terminal.settings() != terminal.before

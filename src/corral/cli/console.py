@@ -3,6 +3,7 @@
 import asyncio
 import sys
 import time
+from contextlib import suppress
 from typing import Any
 
 import click
@@ -17,6 +18,7 @@ from corral.cli.target import Target, machine
 from corral.client.stream import Stream, StreamLost
 
 ESCAPE = b"\x1d"  # Ctrl+], which is Ctrl+5 on some keyboards, as virtctl has it
+_NEW_LINE_SECONDS = 0.5
 LOST = """\
 The console was disconnected.  Either another client opened the console of this machine,
 the machine stopped, or the connection broke."""
@@ -86,8 +88,7 @@ async def _expect(stream: Stream, text: str, deadline: float) -> None:
     try:
         async with asyncio.timeout(max(1.0, deadline - time.monotonic())):
             async for data in stream:
-                sys.stdout.buffer.write(data)
-                sys.stdout.flush()
+                await stdio.write(sys.stdout.fileno(), data)
                 seen = seen[-len(wanted) :] + data
                 if wanted in seen:
                     click.echo()
@@ -104,7 +105,7 @@ async def _talk(stream: Stream, name: str) -> None:
         err=True,
     )
     lost = False
-    with stdio.raw(sys.stdin.fileno()), ended() as signal:
+    with ended() as signal, stdio.raw(sys.stdin.fileno()):
         try:
             async with Background() as background:
                 ends = {
@@ -115,7 +116,9 @@ async def _talk(stream: Stream, name: str) -> None:
                 await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
         except* StreamLost:
             lost = True
-    click.echo(err=True)
+    with suppress(TimeoutError):  # a terminal that shows nothing is not waited for
+        async with asyncio.timeout(_NEW_LINE_SECONDS):
+            await stdio.write(sys.stderr.fileno(), b"\n")
     if lost:
         raise Problem(f"{LOST}\n{stream.close_reason}".rstrip())
     if stream.close_reason:
@@ -126,8 +129,7 @@ async def _talk(stream: Stream, name: str) -> None:
 
 async def _show(stream: Stream) -> None:
     async for data in stream:
-        sys.stdout.buffer.write(data)
-        sys.stdout.buffer.flush()
+        await stdio.write(sys.stdout.fileno(), data)
 
 
 async def _type(stream: Stream) -> None:

@@ -11,6 +11,7 @@ from contextlib import contextmanager, suppress
 _CHUNK = 65536
 _SURE = 4096
 """Bytes that a pipe takes at once when it takes any (pipe(7), PIPE_BUF)."""
+_ANEW = os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 
 
 def can_be_awaited(descriptor: int) -> bool:
@@ -37,12 +38,37 @@ async def read(descriptor: int) -> AsyncIterator[bytes]:
 
 async def write(descriptor: int, data: bytes) -> None:
     """Write everything; raises BrokenPipeError when nobody reads any more."""
+    if not can_be_awaited(descriptor):
+        while data:
+            data = data[os.write(descriptor, data) :]
+        return
     loop = asyncio.get_running_loop()
-    waits = can_be_awaited(descriptor)
-    while data:
-        if waits:
-            await _ready(descriptor, loop.add_writer, loop.remove_writer)
-        data = data[os.write(descriptor, data[:_SURE]) :]
+    with _unhindered(descriptor) as (sink, most):
+        while data:
+            await _ready(sink, loop.add_writer, loop.remove_writer)
+            with suppress(BlockingIOError):
+                data = data[os.write(sink, data[:most]) :]
+
+
+@contextmanager
+def _unhindered(descriptor: int) -> Iterator[tuple[int, int]]:
+    """Where to write, and how much at once so that the write does not wait.
+
+    A terminal with little room takes a part and waits with the rest, unless it is opened anew not
+    to: the open terminal itself is shared with the shell, which expects it to wait.
+    """
+    if not os.isatty(descriptor):
+        yield descriptor, _SURE
+        return
+    try:
+        terminal = os.open(f"/proc/self/fd/{descriptor}", _ANEW)
+    except OSError:  # another user's, after su: where there is room, there is room for a byte
+        yield descriptor, 1
+        return
+    try:
+        yield terminal, _SURE
+    finally:
+        os.close(terminal)
 
 
 def _read(descriptor: int) -> bytes:
@@ -68,14 +94,17 @@ async def _ready(
 
 @contextmanager
 def raw(descriptor: int) -> Iterator[None]:
-    """Give every key to the machine, Ctrl+C too, while the block runs."""
+    """Give every key to the machine, Ctrl+C too, while the block runs.
+
+    The terminal changes at once: to wait until it has shown everything may take for ever.
+    """
     if not os.isatty(descriptor):
         yield
         return
     before = termios.tcgetattr(descriptor)
     try:
-        tty.setraw(descriptor)
+        tty.setraw(descriptor, termios.TCSANOW)
         yield
     finally:
         with suppress(termios.error):  # the terminal itself may be gone
-            termios.tcsetattr(descriptor, termios.TCSADRAIN, before)
+            termios.tcsetattr(descriptor, termios.TCSANOW, before)

@@ -1,6 +1,14 @@
 """How a console ends is told."""
 
 import asyncio
+import os
+import pty
+import select
+import signal
+import subprocess
+import sys
+import termios
+import time
 
 import pytest
 
@@ -44,3 +52,46 @@ def test_a_reason_is_told():
 def test_a_lost_connection_is_told():
     with pytest.raises(Problem, match="The console was disconnected"):
         asyncio.run(_talk(Ending(StreamLost("")), "web"))
+
+
+CHATTY = """
+import asyncio, sys
+from click.exceptions import Exit
+from corral.cli.console import _talk
+
+class Chatty:
+    close_reason = ""
+    async def __aiter__(self):
+        while True:
+            yield b"x" * 10_000
+
+try:
+    asyncio.run(_talk(Chatty(), "web"))
+except Exit as left:
+    sys.exit(left.exit_code)
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGQUIT, signal.SIGHUP])
+def test_a_terminal_that_nobody_reads_is_still_left_as_it_was(number):
+    """The machine prints more than the terminal takes: a write that waits would wait for ever."""
+    ours, theirs = pty.openpty()
+    before = termios.tcgetattr(theirs)
+    command = [sys.executable, "-P", "-c", CHATTY]
+    with subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs) as process:
+        try:
+            full_since = deadline = time.monotonic()
+            while time.monotonic() < full_since + 0.5:
+                assert time.monotonic() < deadline + 30, "the terminal did not fill"
+                if select.select([], [theirs], [], 0)[1]:
+                    full_since = time.monotonic()
+                time.sleep(0.02)
+            assert termios.tcgetattr(theirs) != before
+            process.send_signal(number)
+            assert process.wait(10) == 128 + number
+            assert termios.tcgetattr(theirs) == before
+        finally:
+            process.kill()
+    assert b"Traceback" not in os.read(ours, 1 << 20)
+    os.close(ours)
+    os.close(theirs)
