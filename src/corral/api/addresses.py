@@ -77,6 +77,12 @@ def port_faults(port: int) -> list[str]:
     return [] if 1 <= port <= 65535 else ["must be between 1 and 65535, inclusive"]
 
 
+def port_of(text: str) -> int:
+    """The number of a port as clients write it; 0 for what is none."""
+    number = int(text) if text.isascii() and text.isdecimal() and len(text) <= 5 else 0
+    return 0 if port_faults(number) else number
+
+
 def port_name_faults(name: str) -> list[str]:
     """Names by which ports of containers are called: at most 15 letters, digits and hyphens."""
     faults = []

@@ -14,6 +14,7 @@ from functools import partial
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from corral.aio import Background, until
+from corral.api.addresses import port_of
 from corral.node import spdy, websockets
 from corral.node.hypervisor import GuestError
 from corral.node.lines import StreamLine
@@ -25,7 +26,6 @@ MOST_PORTS = 64
 """Ports that one client may name who uses channels."""
 MOST_STREAMS = 1024
 """Streams that one websocket may have open; the others are refused."""
-_PORTS = range(1, 65536)
 _PIECES = 16
 """What a connection holds of its client's data while the guest does not read: pieces of a message.
 The client's other connections wait then, since SPDY's flow control is not in use."""
@@ -124,12 +124,10 @@ class PortForward:
             await connection.take(b"")
 
     async def _open(self, frame: Opened, tasks: Background) -> None:
-        kind, port = frame.headers.get("streamtype", ""), frame.headers.get("port", "")
+        kind, port = frame.headers.get("streamtype", ""), port_of(frame.headers.get("port", ""))
         number = frame.headers.get("requestid", "")
-        known = port.isascii() and port.isdecimal() and len(port) < 6 and int(port) in _PORTS
-        connection = self._connections.get(number) or _Connection(number, int(port) if known else 0)
-        twice = frame.stream in self._streams or kind in connection.streams
-        if not known or kind not in ("data", "error") or twice:
+        connection = self._connections.get(number) or _Connection(number, port)
+        if not port or kind not in ("data", "error") or kind in connection.streams:
             await self._send(spdy.reset(frame.stream, spdy.PROTOCOL_ERROR))
             return
         if len(self._streams) >= MOST_STREAMS:
@@ -144,7 +142,8 @@ class PortForward:
     def _forget(self, connection: _Connection) -> None:
         """End a connection, whoever wishes so."""
         connection.end()
-        self._connections.pop(connection.number, None)
+        if self._connections.get(connection.number) is connection:
+            del self._connections[connection.number]
         for stream in connection.streams.values():
             self._streams.pop(stream, None)
 
@@ -251,7 +250,7 @@ async def _to_guest(connection: _Connection, line: StreamLine) -> None:
 
 def ports_of(names: Sequence[str]) -> list[int]:
     """The ports of a query (``ports=80&ports=81``, or ``80,81``).  Raises ValueError."""
-    ports = [int(name) for text in names for name in text.split(",")]
-    if not ports or len(ports) > MOST_PORTS or not all(port in _PORTS for port in ports):
+    ports = [port_of(name) for text in names for name in text.split(",")]
+    if not ports or len(ports) > MOST_PORTS or not all(ports):
         raise ValueError(f"ports: 1 to {MOST_PORTS} numbers from 1 to 65535 are to be named")
     return ports

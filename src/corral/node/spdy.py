@@ -72,6 +72,7 @@ class Reader:
     def __init__(self) -> None:
         self._bytes = bytearray()
         self._headers = zlib.decompressobj(zdict=DICTIONARY)
+        self._newest = 0  # of the streams that were opened
         self._stream = 0  # of the data frame that has begun
         self._left = 0
         self._last = False
@@ -118,7 +119,10 @@ class Reader:
         """A control frame; None for one that needs no answer (GOAWAY, SETTINGS and others)."""
         try:
             if kind == _SYN_STREAM:
-                (stream,) = _ONE.unpack_from(body)
+                stream = _ONE.unpack_from(body)[0] & ~_CONTROL
+                if stream <= self._newest or not stream % 2:
+                    raise SpdyError("a client's streams have odd numbers, each above the last")
+                self._newest = stream
                 return Opened(stream, self._decoded(body[10:]), bool(flags & _FIN))
             if kind in (_SYN_REPLY, _HEADERS):  # their compression goes on in the frames after
                 self._decoded(body[4:])

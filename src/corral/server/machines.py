@@ -12,6 +12,7 @@ from urllib.parse import urlencode
 
 import msgspec
 
+from corral.api.addresses import port_of
 from corral.api.conditions import get_condition
 from corral.api.errors import ApiError, BadRequest, Conflict, Forbidden, MethodNotAllowed
 from corral.api.kind import Kind, at
@@ -22,7 +23,6 @@ GROUP: Final = "subresources.kubevirt.io"
 VERSIONS: Final = ("v1", "v1alpha3")
 
 _NOT_RUNNING = "VMI is not running"
-_LARGEST_PORT = 65535
 
 
 class PlainError(ApiError):
@@ -114,8 +114,8 @@ def _stream(machine: Document) -> None:
 
 def _port(call: Call, machine: Document) -> None:
     _, port, *protocol = call.subresource.split("/")
-    if not (port.isascii() and port.isdecimal() and 0 < int(port[:9]) <= _LARGEST_PORT):
-        raise BadRequest(f'port "{port[:20]}" is not a number from 1 to {_LARGEST_PORT}')
+    if not port_of(port):
+        raise BadRequest(f'port "{port[:20]}" is not a number from 1 to 65535')
     if protocol not in ([], ["tcp"], ["udp"]):
         raise BadRequest(f'protocol "{protocol[0][:20]}" is neither tcp nor udp')
     _stream(machine)
@@ -166,10 +166,8 @@ def _softreboot(call: Call, machine: Document) -> None:
 
 def _freeze(call: Call, machine: Document) -> Mapping[str, str] | None:
     _running(call, machine)
-    timeout = _options(call).get("unfreezeTimeout")
-    if timeout is None:
-        return None
-    return {"seconds": f"{duration_seconds(timeout):.3f}"}
+    timeout = _options(call).unfreeze_timeout
+    return None if timeout is None else {"seconds": repr(duration_seconds(timeout))}
 
 
 # ------------------------------------------------------------------ helpers
@@ -177,15 +175,22 @@ def _freeze(call: Call, machine: Document) -> Mapping[str, str] | None:
 
 def dry_run(call: Call) -> bool:
     """Whether nothing is to happen: KubeVirt takes that wish in the body."""
-    return call.verb == "update" and "All" in (_options(call).get("dryRun") or [])
+    return call.verb == "update" and "All" in (_options(call).dry_run or ())
 
 
-def _options(call: Call) -> Document:
+class _Options(msgspec.Struct, rename="camel"):
+    """What KubeVirt takes in the body: PauseOptions, FreezeUnfreezeTimeout and others."""
+
+    dry_run: list[str] | None = None
+    unfreeze_timeout: str | None = None
+
+
+def _options(call: Call) -> _Options:
     """The body of a request, which may be left out.  Raises BadRequest."""
     if not call.request.body.strip():
-        return {}
+        return _Options()
     try:
-        return msgspec.json.decode(call.request.body, type=dict[str, object])
+        return msgspec.json.decode(call.request.body, type=_Options)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise BadRequest(f"Can not unmarshal Request body to struct, error: {error}") from error
 
@@ -194,11 +199,11 @@ _UNITS: Final = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m":
 _PART = re.compile(r"(\d{1,12}(?:\.\d{0,9})?)(ns|us|µs|ms|s|m|h)")
 
 
-def duration_seconds(text: object) -> float:
+def duration_seconds(text: str) -> float:
     """A duration as Go writes it (``5m0s``, metav1.Duration).  Raises BadRequest."""
-    parts = _PART.findall(text) if isinstance(text, str) else []
+    parts = _PART.findall(text)
     if not parts or "".join(f"{number}{unit}" for number, unit in parts) != text:
-        raise BadRequest(f"unfreezeTimeout: {str(text)[:50]!r} is no duration like 30s or 5m0s")
+        raise BadRequest(f"unfreezeTimeout: {text[:50]!r} is no duration like 30s or 5m0s")
     return sum(float(number) * _UNITS[unit] for number, unit in parts)
 
 

@@ -147,6 +147,21 @@ def test_a_connection_that_the_client_gives_up_is_closed(kubectl, guest):
     assert kubectl.frame() == Data(1, b"", last=True), "kubectl waits for the end of its errors"
 
 
+def test_a_number_may_be_used_again(kubectl, guest):
+    port = guest.getsockname()[1]
+    kubectl.open(port, 7, 1, 3)
+    first, _ = guest.accept()
+    kubectl.send(spdy.reset(3, spdy.CANCEL))
+    kubectl.open(port, 7, 5, 7)
+    second, _ = guest.accept()
+    with first, second:
+        assert [kubectl.frame().stream, kubectl.frame().stream] == [1, 3], "the first has ended"
+        kubectl.send(kubectl.writer.open(9, {"port": "1", "requestid": "7", "streamtype": "data"}))
+        assert kubectl.frame() == Reset(9), "the second is known"
+        second.sendall(b"here")
+        assert kubectl.frame() == Data(7, b"here", last=False)
+
+
 MUCH = b"x" * (1 << 20)
 
 

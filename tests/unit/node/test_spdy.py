@@ -103,6 +103,13 @@ def test_what_makes_no_sense_is_refused(packet):
         frames(packet)
 
 
+@pytest.mark.parametrize("streams", [(0,), (2,), (3, 3), (3, 1), ((1 << 31) + 2,)])
+def test_streams_have_the_numbers_of_a_client(streams):
+    writer = spdy.Writer()
+    with pytest.raises(SpdyError, match="odd numbers"):
+        frames(*(writer.open(stream, {}) for stream in streams))
+
+
 @given(st.lists(st.binary(max_size=200), max_size=5))
 def test_no_bytes_at_all_do_harm(pieces):
     reader = spdy.Reader()
