@@ -37,14 +37,15 @@ def _checked(result: int) -> None:
         raise OSError(error, os.strerror(error))
 
 
-async def apart(function: Callable[[*Ts], T], *arguments: *Ts) -> T:
-    """Call a function in a thread that ends with it, whatever it has changed of itself."""
+def apart(function: Callable[[*Ts], T], *arguments: *Ts) -> asyncio.Future[T]:
+    """Call a function in a thread that ends with it, whatever it has changed of itself.
+
+    Where nobody waits for it any more it goes on to its end.
+    """
     thread = _thread()
-    try:
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(thread, lambda: function(*arguments))
-    finally:
-        thread.shutdown(wait=False)
+    future = asyncio.get_running_loop().run_in_executor(thread, lambda: function(*arguments))
+    thread.shutdown(wait=False)
+    return future
 
 
 def _thread() -> ThreadPoolExecutor:
@@ -60,13 +61,14 @@ class Namespace:
     @classmethod
     def create(cls) -> Self:
         """A new namespace, with nothing in it but a loopback that is down.  Raises OSError."""
-
-        def made() -> int:
-            unshare(CLONE_NEWNET)
-            return _current()
-
         with _thread() as thread:
-            return cls(thread.submit(made).result())
+            return thread.submit(cls.begin).result()
+
+    @classmethod
+    def begin(cls) -> Self:
+        """A new namespace with the calling thread in it (see ``apart``).  Raises OSError."""
+        unshare(CLONE_NEWNET)
+        return cls.current()
 
     @classmethod
     def current(cls) -> Self:
@@ -77,6 +79,10 @@ class Namespace:
     def of_process(cls, pid: int) -> Self:
         """The namespace that a process is in.  Raises OSError, for instance where it has ended."""
         return cls(os.open(f"/proc/{pid}/ns/net", os.O_RDONLY | os.O_CLOEXEC))
+
+    def enter(self) -> None:
+        """Move the calling thread inside (see ``apart``).  Raises OSError."""
+        enter(self.descriptor, CLONE_NEWNET)
 
     def run(self, function: Callable[[*Ts], T], *arguments: *Ts) -> T:
         """Call a function inside, and wait for it; it raises what the function raises."""
@@ -112,7 +118,7 @@ class Namespace:
         self.close()
 
     def _inside(self, function: Callable[[*Ts], T], *arguments: *Ts) -> T:
-        enter(self.descriptor, CLONE_NEWNET)
+        self.enter()
         return function(*arguments)
 
 

@@ -1,12 +1,12 @@
-"""Links, addresses, routes and neighbours of a namespace.  The only door to pyroute2.
+"""Links, addresses, routes and neighbours of a namespace, in rtnetlink(7)'s messages.
 
 Everything acts on the namespace of the calling thread: call it through ``Namespace.run`` or
-``call``.  pyroute2 is imported when it is first used, since it costs a fifth of a second.
+``call``.
 """
 
 import errno
-import os
 import socket
+import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,9 +17,26 @@ from ipaddress import (
     IPv6Address,
     IPv6Interface,
     IPv6Network,
+    ip_interface,
+    ip_network,
 )
 from pathlib import Path
-from typing import Any, Final
+from sys import byteorder
+from typing import Final
+
+from corral.node.network.messages import (
+    CREATE,
+    EXCLUSIVE,
+    REPLACE,
+    ROUTE,
+    Conversation,
+    attribute,
+    attributes,
+    hardware,
+    nested,
+    number,
+    text,
+)
 
 Address = IPv4Address | IPv6Address
 Interface = IPv4Interface | IPv6Interface
@@ -27,10 +44,37 @@ Network = IPv4Network | IPv6Network
 
 SYSCTL: Final = Path("/proc/sys/net")
 _FAMILIES: Final = {4: socket.AF_INET, 6: socket.AF_INET6}
+_WHOLE: Final[dict[int, Network]] = {4: IPv4Network("0.0.0.0/0"), 6: IPv6Network("::/0")}
+_PRESENT: Final = frozenset({errno.EEXIST})
+_ABSENT: Final = frozenset({errno.ENODEV, errno.ENOENT, errno.ESRCH, errno.EADDRNOTAVAIL})
+_ADD: Final = CREATE | EXCLUSIVE
+_PUT: Final = CREATE | REPLACE
+
+# Messages and their attributes, by linux/if_link.h, if_addr.h, rtnetlink.h and neighbour.h.
+_NEW_LINK, _DELETE_LINK, _GET_LINK = 16, 17, 18
+_LINK_BODY: Final = struct.Struct("=BxHiII")  # family, type, index, flags, which are meant
+_MAC, _NAME, _MTU, _MASTER, _INFO, _ALIAS, _NAMESPACE = 1, 3, 4, 10, 18, 20, 28
+_KIND, _DATA, _PEER, _FORWARD_DELAY = 1, 2, 1, 1
+_UP: Final = 1  # IFF_UP
+
+_NEW_ADDRESS, _DELETE_ADDRESS, _GET_ADDRESS = 20, 21, 22
+_ADDRESS_BODY: Final = struct.Struct("=BBBBi")  # family, prefix, flags, scope, link
+_PREFIXED, _LOCAL, _ADDRESS_FLAGS = 1, 2, 8
+_NO_DUPLICATE_CHECK: Final = 0x02  # IFA_F_NODAD
+
+_NEW_ROUTE, _DELETE_ROUTE, _GET_ROUTE = 24, 25, 26
+_ROUTE_BODY: Final = struct.Struct("=BBBBBBBBI")
+"""Family, prefix, that of the source, service, table, maker, scope, type, flags."""
+_DESTINATION, _LINK, _VIA, _METRIC, _SOURCE = 1, 4, 5, 6, 7
+_MAIN_TABLE, _ADMINISTRATOR = 254, 4
+_EVERYWHERE, _ON_LINK = 0, 253
+_UNICAST, _UNREACHABLE = 1, 7
+
+_NEW_NEIGHBOUR: Final = 28
+_NEIGHBOUR_BODY: Final = struct.Struct("=BxxxiHBB")  # family, link, state, flags, type
+_NEIGHBOUR, _NEIGHBOUR_MAC = 1, 2
 _PERMANENT: Final = 0x80  # NUD_PERMANENT
 _PROXY: Final = 0x08  # NTF_PROXY
-_NO_DUPLICATE_CHECK: Final = 0x02  # IFA_F_NODAD
-_ABSENT: Final = frozenset({errno.ENODEV, errno.ENOENT, errno.ESRCH, errno.EADDRNOTAVAIL})
 
 
 class NetworkError(Exception):
@@ -67,13 +111,14 @@ class Netlink:
     removes with what is gone.  All raise NetworkError.
     """
 
-    def __init__(self, requests: Any) -> None:
-        self._requests = requests
+    def __init__(self, kernel: Conversation) -> None:
+        self._kernel = kernel
 
     def links(self) -> dict[str, Link]:
         """All links by name."""
         with _told("the links cannot be listed"):
-            found = [_link(each) for each in self._requests.get_links()]
+            bodies = list(self._kernel.ask(_GET_LINK, _LINK_BODY.pack(0, 0, 0, 0, 0)))
+        found = [_link(each) for each in bodies]
         return {each.name: each for each in found}
 
     def index(self, name: str) -> int:
@@ -94,9 +139,12 @@ class Netlink:
         peer_mac: str | None = None,
     ) -> None:
         """A pair of links, both down; the peer is born in the namespace of a descriptor."""
-        other = {"ifname": peer, "net_ns_fd": peer_namespace, "mtu": mtu, **_mac(peer_mac)}
+        body = _link_body(name=name, mtu=mtu, mac=mac)
+        other = _link_body(name=peer, mtu=mtu, mac=peer_mac)
+        other += attribute(_NAMESPACE, number(peer_namespace))
+        body += _kind("veth", attribute(_PEER, other))
         with _told(f"the link {name} cannot be made"):
-            self._requests.link("add", ifname=name, kind="veth", mtu=mtu, peer=other, **_mac(mac))
+            self._kernel.order(_NEW_LINK, body, _ADD)
 
     def add_bridge(self, name: str, *, mac: str, mtu: int = 1500) -> None:
         """A bridge, up.
@@ -104,16 +152,10 @@ class Netlink:
         It has an address of its own: else it would take its lowest port's, and change it as ports
         come and go.
         """
-        with _told(f"the bridge {name} cannot be made"), _kept():
-            self._requests.link(
-                "add",
-                ifname=name,
-                kind="bridge",
-                address=mac,
-                mtu=mtu,
-                br_forward_delay=0,
-                state="up",
-            )
+        body = _link_body(name=name, mtu=mtu, mac=mac, up=True)
+        body += _kind("bridge", attribute(_FORWARD_DELAY, number(0)))
+        with _told(f"the bridge {name} cannot be made"), _unless(_PRESENT):
+            self._kernel.order(_NEW_LINK, body, _ADD)
 
     def change(
         self,
@@ -127,73 +169,52 @@ class Netlink:
         alias: str | None = None,
     ) -> None:
         """Change a link, and bring it up; ``master`` is the bridge that it becomes a port of."""
-        changes: dict[str, Any] = {"state": "up" if up else "down", **_mac(mac)}
+        body = _link_body(self._must(name), name=rename, mtu=mtu, mac=mac, up=up)
         if master is not None:
-            changes["master"] = self._must(master)
-        if mtu is not None:
-            changes["mtu"] = mtu
-        if rename is not None:
-            changes["ifname"] = rename
+            body += attribute(_MASTER, number(self._must(master)))
         if alias is not None:
-            changes["ifalias"] = alias
+            body += attribute(_ALIAS, alias.encode())
         with _told(f"the link {name} cannot be set"):
-            self._requests.link("set", index=self._must(name), **changes)
+            self._kernel.order(_NEW_LINK, body)
 
     def delete(self, name: str) -> None:
         """Remove a link, and its peer with it."""
         index = self.index(name)
         if index:
-            with _told(f"the link {name} cannot be removed"), _gone():
-                self._requests.link("del", index=index)
+            with _told(f"the link {name} cannot be removed"), _unless(_ABSENT):
+                self._kernel.order(_DELETE_LINK, _link_body(index))
 
     def addresses(self, name: str) -> set[Interface]:
         """The addresses of a link; link-local ones of IPv6 are the kernel's, and not told."""
-        index = self.index(name)
         with _told(f"the addresses of {name} cannot be listed"):
-            found = list(self._requests.get_addr(index=index)) if index else []
-        scoped = (
-            IPv4Interface((each.get("address"), each["prefixlen"]))
-            if each["family"] == socket.AF_INET
-            else IPv6Interface((each.get("address"), each["prefixlen"]))
-            for each in found
-        )
-        return {each for each in scoped if each.version == 4 or not each.is_link_local}
+            bodies = list(self._kernel.ask(_GET_ADDRESS, _ADDRESS_BODY.pack(0, 0, 0, 0, 0)))
+        index = self.index(name)
+        found = (_address(each) for each in bodies if _ADDRESS_BODY.unpack_from(each)[-1] == index)
+        return {each for each in found if each.version == 4 or not each.is_link_local}
 
     def add_address(self, name: str, address: Interface) -> None:
         """Give a link an address, usable at once."""
-        flags = {"flags": _NO_DUPLICATE_CHECK} if address.version == 6 else {}
-        with _told(f"{name} cannot have the address {address}"), _kept():
-            self._requests.addr(
-                "add",
-                index=self._must(name),
-                family=_FAMILIES[address.version],
-                address=str(address.ip),
-                prefixlen=address.network.prefixlen,
-                **flags,
-            )
+        body = _address_body(self._must(name), address)
+        if address.version == 6:
+            body += attribute(_ADDRESS_FLAGS, number(_NO_DUPLICATE_CHECK))
+        with _told(f"{name} cannot have the address {address}"), _unless(_PRESENT):
+            self._kernel.order(_NEW_ADDRESS, body, _ADD)
 
     def delete_address(self, name: str, address: Interface) -> None:
         """Take an address from a link."""
-        with _told(f"{name} cannot lose the address {address}"), _gone():
-            self._requests.addr(
-                "del",
-                index=self._must(name),
-                family=_FAMILIES[address.version],
-                address=str(address.ip),
-                prefixlen=address.network.prefixlen,
-            )
+        body = _address_body(self._must(name), address)
+        with _told(f"{name} cannot lose the address {address}"), _unless(_ABSENT):
+            self._kernel.order(_DELETE_ADDRESS, body)
 
     def routes(self, version: int) -> list[tuple[Network, str]]:
         """Where the main table leads: (destination, name of the link or empty); version 4 or 6."""
-        whole = IPv4Network("0.0.0.0/0") if version == 4 else IPv6Network("::/0")
+        wanted = _ROUTE_BODY.pack(_FAMILIES[version], 0, 0, 0, 0, 0, 0, 0, 0)
         with _told("the routes cannot be listed"):
-            found = list(self._requests.get_routes(family=_FAMILIES[version], table=254))
+            bodies = list(self._kernel.ask(_GET_ROUTE, wanted))
         return [
-            (
-                type(whole)((each.get("dst"), each["dst_len"])) if each.get("dst") else whole,
-                _name(each.get("oif")),
-            )
-            for each in found
+            _route(each, version)
+            for each in bodies
+            if _ROUTE_BODY.unpack_from(each)[4] == _MAIN_TABLE
         ]
 
     def add_route(
@@ -210,39 +231,33 @@ class Netlink:
 
         ``replace``: in place of what leads there already, which stays otherwise.
         """
-        verb = "replace" if replace else "add"
-        with _told(f"the route to {destination} cannot be made"), _kept():
-            self._requests.route(verb, **self._route(destination, link, via, source, metric))
+        body = self._route_body(destination, link, via, source, metric)
+        with _told(f"the route to {destination} cannot be made"), _unless(_PRESENT):
+            self._kernel.order(_NEW_ROUTE, body, _PUT if replace else _ADD)
 
     def delete_route(
         self, destination: Network, *, link: str | None = None, metric: int | None = None
     ) -> None:
         """Remove a route."""
-        with _told(f"the route to {destination} cannot be removed"), _gone():
-            self._requests.route("del", **self._route(destination, link, None, None, metric))
+        body = self._route_body(destination, link, None, None, metric)
+        with _told(f"the route to {destination} cannot be removed"), _unless(_ABSENT):
+            self._kernel.order(_DELETE_ROUTE, body)
 
     def add_neighbour(self, name: str, address: Address, mac: str) -> None:
         """Fix which MAC an address has on a link, so that nobody else can claim it."""
+        family, index = _FAMILIES[address.version], self._must(name)
+        body = _NEIGHBOUR_BODY.pack(family, index, _PERMANENT, 0, 0)
+        body += attribute(_NEIGHBOUR, address.packed) + attribute(_NEIGHBOUR_MAC, hardware(mac))
         with _told(f"{address} cannot be fixed on {name}"):
-            self._requests.neigh(
-                "replace",
-                ifindex=self._must(name),
-                family=_FAMILIES[address.version],
-                dst=str(address),
-                lladdr=mac,
-                state=_PERMANENT,
-            )
+            self._kernel.order(_NEW_NEIGHBOUR, body, _PUT)
 
     def add_proxy(self, name: str, address: Address) -> None:
         """Answer for an address on a link (proxy ARP, proxy NDP)."""
+        family, index = _FAMILIES[address.version], self._must(name)
+        body = _NEIGHBOUR_BODY.pack(family, index, _PERMANENT, _PROXY, 0)
+        body += attribute(_NEIGHBOUR, address.packed)
         with _told(f"{name} cannot answer for {address}"):
-            self._requests.neigh(
-                "replace",
-                ifindex=self._must(name),
-                family=_FAMILIES[address.version],
-                dst=str(address),
-                flags=_PROXY,
-            )
+            self._kernel.order(_NEW_NEIGHBOUR, body, _PUT)
 
     def _must(self, name: str) -> int:
         index = self.index(name)
@@ -250,44 +265,45 @@ class Netlink:
             raise NetworkError(f"there is no link {name}")
         return index
 
-    def _route(
+    def _route_body(
         self,
         destination: Network,
         link: str | None,
         via: Address | None,
         source: Address | None,
         metric: int | None,
-    ) -> dict[str, Any]:
-        route: dict[str, Any] = {
-            "dst": str(destination),
-            "family": _FAMILIES[destination.version],
-        }
-        if link is None and via is None:
-            route["type"] = "unreachable"
+    ) -> bytes:
+        nowhere = link is None and via is None
+        body = _ROUTE_BODY.pack(
+            _FAMILIES[destination.version],
+            destination.prefixlen,
+            0,
+            0,
+            _MAIN_TABLE,
+            _ADMINISTRATOR,
+            _EVERYWHERE if nowhere or via is not None else _ON_LINK,
+            _UNREACHABLE if nowhere else _UNICAST,
+            0,
+        )
+        body += attribute(_DESTINATION, destination.network_address.packed)
         if link is not None:
-            route["oif"] = self._must(link)
-            if via is None:
-                route["scope"] = "link"
+            body += attribute(_LINK, number(self._must(link)))
         if via is not None:
-            route["gateway"] = str(via)
+            body += attribute(_VIA, via.packed)
         if source is not None:
-            route["prefsrc"] = str(source)
+            body += attribute(_SOURCE, source.packed)
         if metric is not None:
-            route["priority"] = metric
-        return route
+            body += attribute(_METRIC, number(metric))
+        return body
 
 
 @contextmanager
 def opened() -> Iterator[Netlink]:
     """A conversation about the namespace of the calling thread.  Raises NetworkError."""
-    from pyroute2 import IPRoute  # noqa: PLC0415  slow to import
-
     with _told("the kernel cannot be asked about its network"):
-        requests = IPRoute()
-    try:
-        yield Netlink(requests)
-    finally:
-        requests.close()
+        kernel = Conversation(ROUTE)
+    with kernel:
+        yield Netlink(kernel)
 
 
 def set_sysctl(name: str, value: int | str) -> None:
@@ -304,62 +320,79 @@ def set_sysctl(name: str, value: int | str) -> None:
         raise NetworkError(f"net/{name} cannot be set: {error.strerror}", hint) from error
 
 
-def _link(message: Any) -> Link:
+def _link_body(
+    index: int = 0,
+    *,
+    name: str | None = None,
+    mtu: int | None = None,
+    mac: str | None = None,
+    up: bool | None = None,
+) -> bytes:
+    body = _LINK_BODY.pack(0, 0, index, _UP if up else 0, 0 if up is None else _UP)
+    if name is not None:
+        body += attribute(_NAME, text(name))
+    if mtu is not None:
+        body += attribute(_MTU, number(mtu))
+    if mac is not None:
+        body += attribute(_MAC, hardware(mac))
+    return body
+
+
+def _kind(kind: str, *data: bytes) -> bytes:
+    return nested(_INFO, attribute(_KIND, text(kind)), nested(_DATA, *data))
+
+
+def _link(body: bytes) -> Link:
+    _family, _type, index, flags, _mask = _LINK_BODY.unpack_from(body)
+    told = dict(attributes(body[_LINK_BODY.size :]))
     return Link(
-        message["index"],
-        message.get("ifname"),
-        message.get("address") or "",
-        message.get("mtu") or 0,
-        message["state"] == "up",
-        message.get("master") or 0,
-        message.get("ifalias") or "",
+        index,
+        told[_NAME].rstrip(b"\0").decode(),
+        told.get(_MAC, b"").hex(":"),
+        int.from_bytes(told.get(_MTU, b""), byteorder),
+        bool(flags & _UP),
+        int.from_bytes(told.get(_MASTER, b""), byteorder),
+        told.get(_ALIAS, b"").rstrip(b"\0").decode(errors="replace"),
     )
 
 
-def _name(index: int | None) -> str:
+def _address_body(index: int, address: Interface) -> bytes:
+    body = _ADDRESS_BODY.pack(_FAMILIES[address.version], address.network.prefixlen, 0, 0, index)
+    return body + attribute(_LOCAL, address.packed) + attribute(_PREFIXED, address.packed)
+
+
+def _address(body: bytes) -> Interface:
+    told = dict(attributes(body[_ADDRESS_BODY.size :]))
+    return ip_interface((told.get(_LOCAL, told[_PREFIXED]), body[1]))
+
+
+def _route(body: bytes, version: int) -> tuple[Network, str]:
+    told = dict(attributes(body[_ROUTE_BODY.size :]))
+    leads = ip_network((told[_DESTINATION], body[1])) if _DESTINATION in told else _WHOLE[version]
+    return leads, _name(int.from_bytes(told.get(_LINK, b""), byteorder))
+
+
+def _name(index: int) -> str:
     try:
         return socket.if_indextoname(index) if index else ""
     except OSError:
         return ""
 
 
-def _mac(mac: str | None) -> dict[str, str]:
-    return {"address": mac} if mac is not None else {}
-
-
 @contextmanager
 def _told(what: str) -> Iterator[None]:
     """Say what failed, in the kernel's words."""
-    from pyroute2.netlink.exceptions import NetlinkError  # noqa: PLC0415  slow to import
-
     try:
         yield
-    except NetlinkError as error:
-        raise NetworkError(f"{what}: {os.strerror(error.code)}") from error
     except OSError as error:
         raise NetworkError(f"{what}: {error.strerror or error}") from error
 
 
 @contextmanager
-def _kept() -> Iterator[None]:
-    """What is there already is as good as made."""
-    with _unless({errno.EEXIST}):
-        yield
-
-
-@contextmanager
-def _gone() -> Iterator[None]:
-    """What is gone already is as good as removed."""
-    with _unless(_ABSENT):
-        yield
-
-
-@contextmanager
-def _unless(codes: frozenset[int] | set[int]) -> Iterator[None]:
-    from pyroute2.netlink.exceptions import NetlinkError  # noqa: PLC0415  slow to import
-
+def _unless(codes: frozenset[int]) -> Iterator[None]:
+    """What is there already is as good as made, and what is gone already as good as removed."""
     try:
         yield
-    except NetlinkError as error:
-        if error.code not in codes:
+    except OSError as error:
+        if error.errno not in codes:
             raise

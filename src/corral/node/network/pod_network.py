@@ -11,9 +11,7 @@ import os
 import socket
 import struct
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from functools import partial
 from ipaddress import ip_address
 from typing import TypeVar, TypeVarTuple
 
@@ -22,7 +20,7 @@ import structlog
 from corral.aio import Background
 from corral.api.kinds.vmi import VirtualMachineInstance
 from corral.node.network import antispoof, dhcp, netlink, nft
-from corral.node.network.namespaces import Namespace
+from corral.node.network.namespaces import Namespace, apart
 from corral.node.network.netlink import SYSCTL, Address, NetworkError
 from corral.node.network.plan import Fittings, Layout, Site, families, plan
 
@@ -87,7 +85,7 @@ class PodNetworks:
         self._machine = machine
         self._site = site
         self._pods: dict[str, PodNetwork] = {}
-        self._threads = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="pod-network")
+        self._turns = asyncio.Semaphore(_AT_ONCE)
 
     def families(self, vmi: VirtualMachineInstance) -> Sequence[int]:
         """The versions of IP that an instance's pod needs addresses of."""
@@ -135,7 +133,6 @@ class PodNetworks:
         """Let go of all; those in which a QEMU runs stay."""
         for uid in list(self._pods):
             self.detach(uid)
-        self._threads.shutdown(wait=False)
 
     async def _watch_links(self) -> None:
         """A link goes with its pod; one that somebody has removed is made again."""
@@ -159,9 +156,8 @@ class PodNetworks:
             if network.layout.machine_end.name in there or self._pods.get(uid) is not network:
                 continue
             log.warning("a pod has lost its link and gets another", uid=uid)
-            work = partial(_mend_copy, self._machine, network.copy(), network.layout)
             try:
-                await asyncio.get_running_loop().run_in_executor(self._threads, work)
+                await apart(_mend_copy, self._machine, network.copy(), network.layout)
             except (NetworkError, OSError) as error:
                 log.warning("a pod is without its link", uid=uid, error=str(error))
 
@@ -170,15 +166,15 @@ class PodNetworks:
 
     async def _worked(self, work: Callable[[*Ts], PodNetwork], *arguments: *Ts) -> PodNetwork:
         """Have something done in a thread.  Where nobody waits for it any more, it is undone."""
-        loop = asyncio.get_running_loop()
-        future = loop.run_in_executor(self._threads, lambda: work(*arguments))
-        try:
-            return await asyncio.shield(future)
-        except asyncio.CancelledError:
-            future.add_done_callback(_undone)
-            raise
-        except OSError as error:
-            raise NetworkError(f"the pod's network cannot be made: {error}") from error
+        async with self._turns:
+            future = apart(work, *arguments)
+            try:
+                return await asyncio.shield(future)
+            except asyncio.CancelledError:
+                future.add_done_callback(_undone)
+                raise
+            except OSError as error:
+                raise NetworkError(f"the pod's network cannot be made: {error}") from error
 
 
 def _undone(future: "asyncio.Future[PodNetwork]") -> None:
@@ -190,16 +186,18 @@ def _parsed(addresses: Iterable[str]) -> tuple[Address, ...]:
     return tuple(ip_address(one) for one in addresses)
 
 
-# -- in threads
+# -- in threads, each of which goes from one namespace to the next and ends
 
 
 def _made(machine: Namespace, layout: Layout) -> PodNetwork:
     """A new namespace with all that belongs into it."""
-    network = PodNetwork(Namespace.create(), layout)
+    machine.enter()
+    _remove(layout.machine_end.name)  # of one that is still on its way out
+    network = PodNetwork(Namespace.begin(), layout)
     try:
-        machine.run(_remove, layout.machine_end.name)  # of one that is still on its way out
-        network.run(_fit_pod, network, machine.descriptor)
-        machine.run(_fit_machine, layout)
+        _fit_pod(network, machine.descriptor)
+        machine.enter()
+        _fit_machine(layout)
     except BaseException:
         network.close()
         raise
@@ -208,22 +206,28 @@ def _made(machine: Namespace, layout: Layout) -> PodNetwork:
 
 def _found(machine: Namespace, layout: Layout, pid: int) -> PodNetwork:
     """The namespace of a process, with whatever was missing of it."""
-    network = PodNetwork(Namespace.of_process(pid), layout)
+    namespace = Namespace.of_process(pid)
+    network = PodNetwork(namespace, layout)
     try:
-        _mend(machine, network, layout)
+        _mend(machine, namespace, layout)
         if network.responder is not None:
-            network.run(network.responder.open)
+            namespace.enter()
+            network.responder.open()
     except BaseException:
         network.close()
         raise
     return network
 
 
-def _mend(machine: Namespace, pod: Namespace | PodNetwork, layout: Layout) -> None:
-    if layout.machine_end.name not in machine.run(_links):
-        pod.run(_remove, layout.pod_end.name)
-    pod.run(_mend_pod, layout, machine.descriptor)
-    machine.run(_fit_machine, layout)
+def _mend(machine: Namespace, pod: Namespace, layout: Layout) -> None:
+    machine.enter()
+    has_link = layout.machine_end.name in _links()
+    pod.enter()
+    if not has_link:
+        _remove(layout.pod_end.name)
+    _mend_pod(layout, machine.descriptor)
+    machine.enter()
+    _fit_machine(layout)
 
 
 def _mend_copy(machine: Namespace, pod: Namespace, layout: Layout) -> None:
@@ -232,9 +236,8 @@ def _mend_copy(machine: Namespace, pod: Namespace, layout: Layout) -> None:
 
 
 def _remove(link: str) -> None:
-    if link in _links():
-        with netlink.opened() as links:
-            links.delete(link)
+    with netlink.opened() as links:
+        links.delete(link)
 
 
 def _links() -> set[str]:

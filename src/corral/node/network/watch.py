@@ -8,19 +8,19 @@ import asyncio
 import errno
 import socket
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Final
 
+from corral.node.network.messages import NETFILTER, ROUTE, attributes, messages
 from corral.node.network.netlink import NetworkError
 from corral.node.network.rules import OWN_LINKS, TABLE
 
-_NETFILTER: Final = 12
 _SOL_NETLINK, _ADD_MEMBERSHIP = 270, 1
 _LINK, _IPV4_ADDRESS, _IPV4_ROUTE, _IPV6_ADDRESS, _IPV6_ROUTE = 1, 5, 7, 9, 11
 _NFTABLES: Final = 7
 _GROUPS: Final = {
-    socket.NETLINK_ROUTE: (_LINK, _IPV4_ADDRESS, _IPV4_ROUTE, _IPV6_ADDRESS, _IPV6_ROUTE),
-    _NETFILTER: (_NFTABLES,),
+    ROUTE: (_LINK, _IPV4_ADDRESS, _IPV4_ROUTE, _IPV6_ADDRESS, _IPV6_ROUTE),
+    NETFILTER: (_NFTABLES,),
 }
 _NEW_LINK, _DELETED_LINK, _DELETED_ADDRESS, _DELETED_ROUTE = 16, 17, 21, 25
 _DELETED_TABLE: Final = 10 << 8 | 2
@@ -33,8 +33,6 @@ _DEVICE: Final = 4  # RTA_OIF
 _TABLE_NAME: Final = 1  # NFTA_TABLE_NAME, NFTA_CHAIN_TABLE, NFTA_RULE_TABLE
 _OWN_NAMES: Final = frozenset(each.encode() for each in OWN_LINKS)
 _OWN_TABLE: Final = TABLE.split()[1].encode()
-_HEADER: Final = struct.Struct("=IHHII")
-_ATTRIBUTE: Final = struct.Struct("=HH")
 _LARGEST: Final = 1 << 16
 
 
@@ -82,16 +80,6 @@ def leave(told: socket.socket) -> None:
     told.close()
 
 
-def messages(packet: bytes) -> Iterator[tuple[int, bytes]]:
-    """The messages in a packet: the kind and the body of each."""
-    while len(packet) >= _HEADER.size:
-        length, kind, *_ = _HEADER.unpack_from(packet)
-        if length < _HEADER.size:
-            return
-        yield kind, packet[_HEADER.size : length]
-        packet = packet[length + 3 & ~3 :]
-
-
 def matters(kind: int, body: bytes) -> bool:
     """Whether a message tells that something may be lost which the network itself needs."""
     if kind == _DELETED_LINK:
@@ -108,17 +96,10 @@ def matters(kind: int, body: bytes) -> bool:
     return table == _OWN_TABLE or (kind == _DELETED_TABLE and table.startswith(_OWN_TABLE))
 
 
-def _text(attributes: bytes, wanted: int) -> bytes:
-    return _attribute(attributes, wanted).rstrip(b"\0")
+def _text(remainder: bytes, wanted: int) -> bytes:
+    return _attribute(remainder, wanted).rstrip(b"\0")
 
 
-def _attribute(attributes: bytes, wanted: int) -> bytes:
+def _attribute(remainder: bytes, wanted: int) -> bytes:
     """The content of an attribute; empty where there is none."""
-    while len(attributes) >= _ATTRIBUTE.size:
-        length, kind = _ATTRIBUTE.unpack_from(attributes)
-        if length < _ATTRIBUTE.size:
-            break
-        if kind & 0x3FFF == wanted:
-            return attributes[_ATTRIBUTE.size : length]
-        attributes = attributes[length + 3 & ~3 :]
-    return b""
+    return next((value for kind, value in attributes(remainder) if kind == wanted), b"")

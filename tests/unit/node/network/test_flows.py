@@ -6,7 +6,7 @@ from ipaddress import ip_address
 
 import pytest
 
-from corral.node.network import flows
+from corral.node.network import messages
 from corral.node.network.flows import UDP, forget_flows
 from corral.node.network.netlink import NetworkError
 
@@ -47,10 +47,7 @@ class Kernel:
         self.asked = []
         self.said = []
 
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
+    def close(self) -> None:
         pass
 
     def send(self, question: bytes) -> None:
@@ -64,7 +61,7 @@ class Kernel:
 @pytest.fixture
 def kernel(monkeypatch):
     one = Kernel()
-    monkeypatch.setattr(flows, "_conversation", lambda: one)
+    monkeypatch.setattr(messages, "_kernel", lambda _part: one)
     return one
 
 

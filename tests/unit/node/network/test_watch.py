@@ -5,7 +5,8 @@ import struct
 import pytest
 from hypothesis import given, strategies as st
 
-from corral.node.network.watch import matters, messages
+from corral.node.network.messages import messages
+from corral.node.network.watch import matters
 
 NEW_LINK, DELETED_LINK, DELETED_ADDRESS, NEW_ROUTE, DELETED_ROUTE = 16, 17, 21, 24, 25
 DELETED_TABLE, DELETED_CHAIN, NEW_RULE, DELETED_RULE = 0xA02, 0xA05, 0xA06, 0xA08
