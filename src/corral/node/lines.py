@@ -27,8 +27,11 @@ class StreamLine:
             return b""
 
     async def write(self, data: bytes) -> None:
-        """Raises ConnectionError when the line is closed."""
-        self._writer.write(data)
+        """Raises ConnectionError when the line is closed, or was ended by us."""
+        try:
+            self._writer.write(data)
+        except RuntimeError as error:
+            raise ConnectionError("nothing more may be sent") from error
         await self._writer.drain()
 
     def end(self) -> None:
@@ -50,16 +53,20 @@ class DatagramLine:
         self._socket = connected
 
     async def read(self) -> bytes:
-        """The next datagram that is not empty; empty when the line is closed.
+        """The next datagram that is not empty; empty when the line is closed, or leads nowhere.
 
         A port that nobody listens on says so in answer to what was sent (ECONNREFUSED), and may
         have a listener the next time.
         """
         loop = asyncio.get_running_loop()
         while self._socket.fileno() >= 0:
-            with suppress(ConnectionRefusedError):
+            try:
                 if datagram := await loop.sock_recv(self._socket, CHUNK):
                     return datagram
+            except ConnectionRefusedError:
+                continue
+            except OSError:
+                break
         return b""
 
     async def write(self, data: bytes) -> None:

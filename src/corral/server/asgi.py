@@ -6,12 +6,15 @@ from contextlib import aclosing
 from functools import partial
 from urllib.parse import unquote
 
+import structlog
 from starlette.types import Receive, Scope, Send
 
 from corral.api.errors import BadRequest, TooLarge
 from corral.api.wire import Request, Response
 from corral.server.app import LARGEST_BODY_BYTES, ApiServer, refusal
 from corral.server.streams import Forward
+
+log = structlog.get_logger()
 
 _PIECE_BYTES = 1 << 20
 """Large answers are sent in pieces of this size, so that other requests get their turn between."""
@@ -35,7 +38,7 @@ class App:
         if response.status == TooLarge.code:
             response.headers.append(("connection", "close"))  # what follows is not read
         if isinstance(response, Forward):
-            await response.app(_forwarded(scope, response), receive, send)
+            await _forward(scope, response, receive, send)
         elif isinstance(response.body, bytes):
             await _send(response, response.body, send)
         else:
@@ -45,7 +48,7 @@ class App:
         """Refusals are ordinary answers, sent before the upgrade."""
         response = await self._server.handle(_request(scope, "GET"))
         if isinstance(response, Forward):
-            await response.app(_forwarded(scope, response), receive, send)
+            await _forward(scope, response, receive, send)
             return
         if isinstance(response.body, AsyncGenerator):
             await response.body.aclose()
@@ -141,6 +144,15 @@ async def _pump(response: Response, body: AsyncGenerator[bytes, None], send: Sen
     async for piece in body:
         await send({"type": "http.response.body", "body": piece, "more_body": True})
     await send({"type": "http.response.body", "body": b""})
+
+
+async def _forward(scope: Scope, forward: Forward, receive: Receive, send: Send) -> None:
+    """Let a node answer.  What fails there is logged here: uvicorn only ends the connection."""
+    try:
+        await forward.app(_forwarded(scope, forward), receive, send)
+    except Exception:
+        log.exception("a node failed at a request", path=forward.path)
+        raise
 
 
 def _forwarded(scope: Scope, forward: Forward) -> Scope:

@@ -1,6 +1,7 @@
 """The doors into a machine as the API server comes to them."""
 
 import asyncio
+import errno
 import socket
 import time
 from types import SimpleNamespace
@@ -244,6 +245,18 @@ def _all_of(connection):
         return len(stream.read())
 
 
+def test_who_said_all_and_goes_on_is_hung_up_on(client, echo):
+    path = f"/portforward/default/vm/uid/{echo.getsockname()[1]}/tcp"
+    with client.websocket_connect(path) as forward:
+        guest, _ = echo.accept()
+        with guest:
+            forward.send_bytes(b"")
+            forward.send_bytes(b"more")
+            with pytest.raises(WebSocketDisconnect) as closed:
+                forward.receive_bytes()
+            assert closed.value.code == 1000
+
+
 def test_a_port_that_nobody_listens_on_is_refused_before_the_upgrade(client, echo):
     port = echo.getsockname()[1]
     echo.close()
@@ -268,6 +281,16 @@ def test_datagrams_stay_apart(client):
             guest.sendto(b"1", client_address)
             guest.sendto(b"2", client_address)
             assert [forward.receive_bytes(), forward.receive_bytes()] == [b"1", b"2"]
+
+
+async def test_datagrams_that_lead_nowhere_end_their_line(monkeypatch):
+    async def unreachable(*_):
+        raise OSError(errno.EHOSTUNREACH, "No route to host")
+
+    line = await Ports(Loopback()).udp("127.0.0.1", 9)
+    monkeypatch.setattr(asyncio.get_running_loop(), "sock_recv", unreachable)
+    assert await line.read() == b""
+    line.close()
 
 
 async def test_without_a_network_nothing_is_reached():

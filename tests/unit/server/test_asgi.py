@@ -7,8 +7,9 @@ from contextlib import asynccontextmanager
 
 import pytest
 import websockets
+from structlog.testing import capture_logs
 from websockets.asyncio.client import connect
-from websockets.exceptions import InvalidStatus
+from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from corral import pki
 from corral.api.object import Key
@@ -38,6 +39,8 @@ async def agent(scope, receive, send):
     await send({"type": "websocket.accept", "subprotocol": scope["subprotocols"][0]})
     await send({"type": "websocket.send", "bytes": scope["path"].encode()})
     while (message := await receive())["type"] == "websocket.receive":
+        if message["bytes"] == b"fail":
+            raise ValueError("the agent has a fault")
         await send({"type": "websocket.send", "bytes": message["bytes"].upper()})
 
 
@@ -298,6 +301,19 @@ async def test_the_console_is_a_websocket_to_the_node(served, machine):
         assert await console.recv() == b"/console/default/vm/uid-1"
         await console.send(b"hello")
         assert await console.recv() == b"HELLO"
+
+
+async def test_a_fault_of_a_node_is_on_record(served, machine):
+    await running_machine(served, machine, phase="Running", nodeName="one")
+    with capture_logs() as logs:
+        async with served.websocket(CONSOLE.format("vm")) as console:
+            await console.recv()
+            await console.send(b"fail")
+            with pytest.raises(ConnectionClosed):
+                await console.recv()
+    assert [(each["event"], each["path"]) for each in logs] == [
+        ("a node failed at a request", "/console/default/vm/uid-1")
+    ]
 
 
 async def test_a_console_is_refused_before_the_upgrade(served, machine):
