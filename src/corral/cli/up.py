@@ -13,12 +13,12 @@ from typing import Any, TextIO
 
 import click
 
-from corral import manager
+from corral import manager, ranges
 from corral.cli import itself
 from corral.cli.options import data_directory
 from corral.cli.output import field
 from corral.cli.problem import Problem, of_system
-from corral.cli.ranges import Address, Ranges, overlapping, written
+from corral.cli.ranges import Address, Network, Ranges, overlapping, written
 from corral.config import POD_CIDRS, SERVICE_CIDRS, Hollow, Layout, Settings
 
 
@@ -76,16 +76,15 @@ class _Bind(click.ParamType[tuple[str, int]]):
 @click.option(
     "--pod-cidr",
     type=Ranges(),
-    default=written(POD_CIDRS),
-    show_default=True,
-    help="The addresses of machines.",
+    default=None,
+    help="The addresses of machines; IPv6 goes with IPv4 unless you name it, where the host has it."
+    f"  [default: as last time, at first {written(POD_CIDRS)}]",
 )
 @click.option(
     "--service-cidr",
     type=Ranges(),
-    default=written(SERVICE_CIDRS),
-    show_default=True,
-    help="The addresses of Services.",
+    default=None,
+    help=f"The addresses of Services.  [default: as last time, at first {written(SERVICE_CIDRS)}]",
 )
 @click.option(
     "--service-address",
@@ -110,19 +109,19 @@ class _Bind(click.ParamType[tuple[str, int]]):
 def up(*, layout: Layout, detach: bool, ready_fd: int | None, verbose: bool, **chosen: Any) -> None:
     """Run corral: the API server, the controllers, and the machines of this host.
 
-    Machines that still run from an earlier time are taken over.
+    Machines that still run from an earlier time are taken over. Their addresses stay: other ranges
+    than last time can be had after corral down.
     """
     layout.root.mkdir(mode=0o700, parents=True, exist_ok=True)
     if detach:
         _announced(_detach(layout))
         return
-    settings = _settings(layout, chosen)
     if ready_fd is None:
-        _hold(settings, _announced, verbose=verbose)
+        _hold(layout, chosen, _announced, verbose=verbose)
         return
     with os.fdopen(ready_fd, "w") as parent:
         try:
-            _hold(settings, _Told(parent), log=layout.log, verbose=verbose)
+            _hold(layout, chosen, _Told(parent), log=layout.log, verbose=verbose)
         except (Problem, OSError, ExceptionGroup) as error:
             problem = error if isinstance(error, Problem) else of_system(error)
             _tell(parent, {"error": problem.message, "hint": problem.hint})
@@ -148,18 +147,18 @@ class _Told:
 
 
 def _hold(
-    settings: Settings,
+    layout: Layout,
+    chosen: dict[str, Any],
     announce: Callable[[dict[str, str]], None],
     *,
     log: Path | None = None,
     verbose: bool,
 ) -> None:
     """Run the manager, alone on its data directory."""
-    layout = settings.layout
-    url = f"https://{_host(settings.address)}:{settings.port}"
+    address, port = chosen["bind"]
     try:
-        with manager.hold(layout.lock, url=url):
-            _run(settings, announce, log=log, verbose=verbose)
+        with manager.hold(layout.lock, url=f"https://{_host(address)}:{port}"):
+            _run(_settings(layout, chosen), announce, log=log, verbose=verbose)
     except manager.AlreadyRunning as other:
         who = f" (process {other.manager.pid}, {other.manager.url})" if other.manager else ""
         raise Problem(
@@ -170,11 +169,7 @@ def _hold(
 
 def _settings(layout: Layout, chosen: dict[str, Any]) -> Settings:
     address, port = chosen["bind"]
-    if both := overlapping(chosen["pod_cidr"], chosen["service_cidr"]):
-        raise Problem(
-            f"pods and Services cannot share addresses: {both} overlap",
-            "Choose others with --pod-cidr and --service-cidr.",
-        )
+    found = _ranges(layout, chosen["pod_cidr"], chosen["service_cidr"])
     hollow = Hollow(
         boot_seconds=chosen["hollow_boot_seconds"],
         failure_rate=chosen["hollow_failure_rate"],
@@ -189,10 +184,34 @@ def _settings(layout: Layout, chosen: dict[str, Any]) -> Settings:
         boots=chosen["boots"],
         controllers=chosen["controllers"],
         network=chosen["network"],
-        pod_cidrs=chosen["pod_cidr"],
-        service_cidrs=chosen["service_cidr"],
+        pod_cidrs=found.pods,
+        service_cidrs=found.services,
         service_address=chosen["service_address"],
     )
+
+
+def _ranges(
+    layout: Layout, pods: tuple[Network, ...] | None, services: tuple[Network, ...] | None
+) -> ranges.Ranges:
+    """The ranges that are asked for, or those of the data directory, which keeps them."""
+    known = ranges.known(layout)
+    found = ranges.chosen(known, pods, services)
+    if both := overlapping(found.pods, found.services):
+        raise Problem(
+            f"pods and Services cannot share addresses: {both} overlap",
+            "Choose others with --pod-cidr and --service-cidr.",
+        )
+    if found == known:
+        return found
+    if known is not None and ranges.in_use(layout):
+        kept = f"{written(known.pods)} and Services in {written(known.services)}"
+        raise Problem(
+            f"machines have their addresses in {kept} as long as they and their network are there",
+            "Leave --pod-cidr and --service-cidr out to go on with these, or end them first: "
+            "corral down",
+        )
+    ranges.remember(layout, found)
+    return found
 
 
 def _host(address: str) -> str:

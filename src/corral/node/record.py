@@ -74,6 +74,13 @@ def scan(directory: Path) -> Iterator[tuple[Path, Record | None]]:
             yield entry, read(entry)
 
 
+def unfinished(node_directory: Path) -> Iterator[tuple[Path, Record]]:
+    """The machines of a node's directory of which it is not on record that they have ended."""
+    for directory, record in scan(node_directory / MACHINES):
+        if record is not None and record.stage is not Stage.ENDED:
+            yield directory, record
+
+
 def has_machines(node_directory: Path) -> bool:
     """Whether a node's directory holds a machine, whatever has become of it."""
     machines = node_directory / MACHINES

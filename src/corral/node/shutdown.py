@@ -13,7 +13,6 @@ from corral.node.boots import Boots
 from corral.node.hypervisor import Drive, Hypervisor
 from corral.node.machine import Machine
 from corral.node.networking import Networking
-from corral.node.record import Stage
 
 
 class _Silence:
@@ -33,15 +32,10 @@ async def end_machines(
 
     ``ended`` is told the name of each instance whose machine has ended.
     """
-    found = [
-        (directory, record)
-        for directory, record in records.scan(node / records.MACHINES)
-        if record is not None and record.stage is not Stage.ENDED
-    ]
     async with Background() as tasks:
         waiting = [
             tasks.start(_end(directory, record, hypervisor, seconds, ended), name=record.instance)
-            for directory, record in found
+            for directory, record in records.unfinished(node)
         ]
         for each in waiting:
             await each

@@ -10,6 +10,9 @@ import pytest
 from corral.cli.main import run
 from corral.cli.problem import Problem, of_system
 from corral.cli.up import _Bind
+from corral.config import Layout
+from corral.node import record as records
+from corral.ranges import Ranges, known, remember
 
 
 @pytest.fixture
@@ -51,6 +54,19 @@ def test_a_spoilt_data_directory_is_named(told, tmp_path, what, how, command):
     assert said.startswith("error: ")
     assert str(tmp_path / what) in said
     assert "Traceback" not in said
+
+
+def test_other_addresses_than_machines_have_are_refused(told, tmp_path):
+    remember(Layout(tmp_path), Ranges())
+    machine = tmp_path / "nodes" / "here" / "machines" / "uid"
+    machine.mkdir(parents=True)
+    record = records.Record(namespace="a", instance="b", uid="uid", pod="c", pod_uid="d")
+    records.write(machine, record)
+    code, said = told("up", "--pod-cidr", "10.230.0.0/16", "--data-dir", tmp_path)
+    assert code == 1
+    assert "have their addresses in 10.244.0.0/16,fd00:10:244::/56" in said
+    assert "corral down" in said
+    assert known(Layout(tmp_path)) == Ranges()
 
 
 def test_a_stray_file_among_the_nodes_harms_nothing(told, tmp_path):
