@@ -4,6 +4,7 @@ import asyncio
 import time
 from contextlib import suppress
 from dataclasses import replace
+from weakref import WeakKeyDictionary
 
 import msgspec
 import structlog
@@ -15,7 +16,8 @@ from corral.node.machine import Machine
 
 NOTE = "frozen.json"
 AGAIN_SECONDS = 30.0
-"""When a guest that was not thawed in time is tried again."""
+LONGEST_AGAIN_SECONDS = 300.0
+"""When a guest that was not thawed in time is tried again; doubled each time."""
 FAREWELL_SECONDS = 5.0
 """How long a guest may take to be thawed where the manager ends."""
 
@@ -38,6 +40,7 @@ class Freezer:
     def __init__(self) -> None:
         self._tasks: Background | None = None
         self._thawed: dict[str, asyncio.Event] = {}
+        self._turns: WeakKeyDictionary[Machine, asyncio.Lock] = WeakKeyDictionary()
 
     async def run(self) -> None:
         """Keep the times until cancelled."""
@@ -55,29 +58,47 @@ class Freezer:
         """Freeze, for so many seconds at most; for ever if that is none.  Raises GuestError.
 
         The time is kept whatever the agent answers: a guest that took too long to say so is frozen.
+        For the same reason one that was to be frozen for ever, and did not say so, is thawed.
         """
-        agent, before = machine.guest.agent, machine.facts.frozen
-        if seconds:
+        async with self._turn(machine):
+            agent, before = machine.guest.agent, machine.facts.frozen
+            if not machine.facts.agent_connected:
+                raise GuestError("the guest agent is not connected")
+            if seconds:
+                self._promise(machine, seconds)
+            machine.learn(replace(machine.facts, frozen=True))
             try:
-                note = msgspec.json.encode(Note(time.time() + seconds))
-                files.replace(machine.directory / NOTE, note)
-            except OSError as error:
-                raise GuestError(f"when to thaw cannot be noted: {error}") from error
-            self._keep(machine, seconds)
-        machine.learn(replace(machine.facts, frozen=True))
-        try:
-            await agent.freeze()
-        except GuestError:
-            machine.learn(replace(machine.facts, frozen=before))
-            raise
-        if not seconds:
-            self._forget(machine)
+                await agent.freeze()
+            except GuestError:
+                machine.learn(replace(machine.facts, frozen=before))
+                if not seconds and not before:
+                    self._promise(machine, AGAIN_SECONDS)
+                raise
+            if not seconds:
+                self._forget(machine)
 
     async def thaw(self, machine: Machine) -> None:
         """Raises GuestError."""
+        async with self._turn(machine):
+            await self._thaw(machine)
+
+    def _turn(self, machine: Machine) -> asyncio.Lock:
+        """One after the other: what comes of a thaw must not end the time of the next freeze."""
+        return self._turns.setdefault(machine, asyncio.Lock())
+
+    async def _thaw(self, machine: Machine) -> None:
         await machine.guest.agent.thaw()
         self._forget(machine)
         machine.learn(replace(machine.facts, frozen=False))
+
+    def _promise(self, machine: Machine, seconds: float) -> None:
+        """Thaw it in so many seconds.  Raises GuestError."""
+        try:
+            note = msgspec.json.encode(Note(time.time() + seconds))
+            files.replace(machine.directory / NOTE, note)
+        except OSError as error:
+            raise GuestError(f"when to thaw cannot be noted: {error}") from error
+        self._keep(machine, seconds)
 
     def _keep(self, machine: Machine, seconds: float) -> None:
         uid = machine.record.uid
@@ -95,22 +116,26 @@ class Freezer:
 
     async def _thaw_later(self, machine: Machine, thawed: asyncio.Event, seconds: float) -> None:
         """Until it is thawed, by whomever, or has ended."""
+        again = AGAIN_SECONDS
         try:
             while not thawed.is_set():
                 await wait_at_most(thawed, seconds)
-                if not thawed.is_set():
-                    await self._try_to_thaw(machine)
-                seconds = AGAIN_SECONDS
+                await self._try_to_thaw(machine, thawed)
+                seconds, again = again, min(again * 2, LONGEST_AGAIN_SECONDS)
         except asyncio.CancelledError:
             with suppress(TimeoutError):
                 async with asyncio.timeout(FAREWELL_SECONDS):
-                    await self._try_to_thaw(machine)
+                    await self._try_to_thaw(machine, thawed)
             raise
 
-    async def _try_to_thaw(self, machine: Machine) -> None:
-        try:
-            await self.thaw(machine)
-        except GuestError as error:
-            log.warning("a guest was not thawed", uid=machine.record.uid, error=str(error))
+    async def _try_to_thaw(self, machine: Machine, thawed: asyncio.Event) -> None:
+        async with self._turn(machine):
+            if thawed.is_set():
+                return
             if machine.facts.ended:
                 self._forget(machine)
+                return
+            try:
+                await self._thaw(machine)
+            except GuestError as error:
+                log.warning("a guest was not thawed", uid=machine.record.uid, error=str(error))

@@ -34,7 +34,7 @@ class Machine:
     def __init__(self, guest, directory):
         self._guest = guest
         self.directory = directory
-        self.facts = Facts(state=State.RUNNING, addresses=("127.0.0.1",))
+        self.facts = Facts(state=State.RUNNING, addresses=("127.0.0.1",), agent_connected=True)
         self.record = SimpleNamespace(uid="uid", instance="vm")
         self.trouble = None
 
