@@ -60,7 +60,7 @@ class Networking:
         )
         self._settings = settings
         self._wanted = wanted
-        self._dns: Dns | None = None
+        self._served: list[Dns | Policies | Proxy] = []
 
     @classmethod
     def join(cls, settings: Settings) -> Self:
@@ -120,7 +120,7 @@ class Networking:
         if self._wanted is None:
             return {}
         facts = self._wanted.facts()
-        served = self._dns.problems() if self._dns is not None else ()
+        served = [problem for each in self._served for problem in each.problems()]
         return {**facts, "reason": "; ".join(filter(None, (facts["reason"], *served)))}
 
     def told(self) -> dict[str, str]:
@@ -172,7 +172,7 @@ class Networking:
         if isinstance(self.pods, PodNetworks):
             tasks.start(self.pods.run(), name="pod networks")
         servers = [str(each[DNS_HOST]) for each in self.machines.service_cidrs]
-        self._dns = Dns(
+        dns = Dns(
             world,
             self.machines,
             domain=DOMAIN,
@@ -180,12 +180,12 @@ class Networking:
             clients=HOST_RANGES,
             changed=tell,
         )
-        tasks.start(self._dns.run(), name="dns")
-        policies = Policies(world, self.machines)
-        tasks.start(policies.run(), name="policies")
-        proxy = Proxy(world, self.machines, nodes=agents, addresses=[ip_address(host_address())])
-        tasks.start(proxy.run(), name="proxy")
+        policies = Policies(world, self.machines, changed=tell)
+        node_addresses = [ip_address(host_address())]
+        proxy = Proxy(world, self.machines, nodes=agents, addresses=node_addresses, changed=tell)
+        self._served = [dns, policies, proxy]
+        for name, each in (("dns", dns), ("policies", policies), ("proxy", proxy)):
+            tasks.start(each.run(), name=name)
+            self.machines.when_lost(each.look_again)
         ports = HostPorts(world, self.machines.inbound, self._settings.service_address)
         tasks.start(ports.run(), name="host ports")
-        for each in (policies, proxy):
-            self.machines.when_lost(each.look_again)

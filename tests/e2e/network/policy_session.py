@@ -8,10 +8,15 @@ from tests.e2e.network.site import Pod, Site, play
 
 from corral.api.object import Key
 from corral.node.network import nft
-from corral.node.policy.loop import Policies
+from corral.node.policy.loop import Policies, apply
+from corral.node.policy.policy import INGRESS, Member, policy_of
+from corral.node.policy.rules import REMOVAL, TABLE
+from corral.node.policy.table import Table
 
 CLIENT = {"podSelector": {"matchLabels": {"app": "client"}}}
 WEB = Key("default", "web")
+DENY = {"metadata": {"name": "web", "namespace": "default"}, "spec": {"podSelector": {}}}
+MANY = 3000
 
 
 async def put(site: Site, name: str, **spec: object) -> None:
@@ -93,10 +98,28 @@ async def session(site: Site) -> None:
     await site.client.delete(NetworkPolicy, Key("default", "deny"))
     await site.until(lambda: reaches(client, web, 80))
     saw["tables"] = await site.network.namespace.call(nft.ask, "list tables")
+    saw["many"] = await site.network.namespace.call(many, site.network.pod_cidrs)
+
+
+def many(ranges) -> int:
+    """How many pods the table has of so many that they are too much for one transaction."""
+    table = Table(ranges)
+    pods = [
+        Member("default", {"app": "web"}, tuple(str(each[number]) for each in ranges), ())
+        for number in range(2, MANY + 2)
+    ]
+    deny = policy_of(NetworkPolicy.from_dict(DENY))
+    members = {Key("default", f"pod{number}"): each for number, each in enumerate(pods)}
+    table.change(policies={WEB: deny}, namespaces={"default": {}}, members=members)
+    apply(table.whole)
+    found = nft.ask(f"list map {TABLE} {INGRESS}4").count(" : jump ")
+    nft.apply(REMOVAL)
+    return found
 
 
 async def closed(site: Site, source: Pod, target: Pod, port: int) -> bool:
     return not await site.reaches(source, target, port)
 
 
-play(session, 211)
+if __name__ == "__main__":
+    play(session, 211)

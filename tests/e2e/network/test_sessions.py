@@ -7,6 +7,7 @@ import sys
 from functools import cache
 
 import pytest
+from tests.e2e.network.policy_session import MANY
 
 from corral.node.network.rules import MOST_CALLS_AT_ONCE
 
@@ -55,6 +56,7 @@ def test_policies_block_and_allow(play):
     echoes = [saw[f"echo {when}"] for when in ("before", "under policy", "again")]
     assert echoes == [True, False, True]
     assert "corral_policy" not in saw["tables"]
+    assert saw["many"] == MANY
 
 
 def test_a_guest_does_not_reach_the_loopback_of_the_host(play):
@@ -119,3 +121,4 @@ def test_one_that_shouts_drowns_nobody(play):
     saw = play("dns_session")
     labels = [*(f"under noise {number}" for number in range(5)), "after the noise"]
     assert [saw[label] for label in labels] == [["NOERROR", False, ['"1.1.0"']]] * 6
+    assert saw["guarded again ms"] > 0

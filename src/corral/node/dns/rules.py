@@ -13,13 +13,20 @@ TABLE: Final = "inet corral_dns"
 QUERIES_A_SECOND: Final = 500
 BURST: Final = 100
 """What one source may ask by UDP."""
+MARK: Final = "update @sources"
+"""What a listing of the table says where its rule is there."""
 _FORGET_SECONDS: Final = 10
 _MOST_SOURCES: Final = 65536
 
 
+def table_of(gateway: Address) -> str:
+    """The table for an address of the server."""
+    return f"{TABLE}{gateway.version}"
+
+
 def rules(gateway: Address, port: int) -> str:
     """The transaction that puts the table of an address in place, whatever stood there."""
-    version, table = gateway.version, f"{TABLE}{gateway.version}"
+    version, table = gateway.version, table_of(gateway)
     family = "ip" if version == 4 else "ip6"
     most = f"{QUERIES_A_SECOND}/second burst {BURST} packets"
     return f"""\

@@ -22,7 +22,7 @@ from lightkube.models.discovery_v1 import EndpointSlice
 from corral.aio import Background
 from corral.node.dns.codec import LARGEST_STREAM, LONGEST_QUERY, Malformed, Query, read
 from corral.node.dns.lookup import FAILED, Lookup
-from corral.node.dns.rules import rules
+from corral.node.dns.rules import MARK, rules, table_of
 from corral.node.dns.upstream import Upstream
 from corral.node.dns.zone import Zone
 from corral.node.network import namespaces, nft
@@ -99,6 +99,7 @@ class Dns:
         self._awaited = Counter[str]()
         self._connected = Counter[str]()
         """By source: answers from outside that it waits for, and its connections."""
+        self._woken = asyncio.Event()
         self._namespaces = world.informers.of(Namespace)
         self._services = world.informers.of(Service)
         self._slices = world.informers.of(EndpointSlice)
@@ -117,7 +118,24 @@ class Dns:
         async with Background() as tasks:
             for gateway in self._network.gateways:
                 _ = tasks.start(self._serve(gateway, tasks), name=f"dns {gateway}")
-            await asyncio.Event().wait()
+            await tasks.start(self._guard(), name="dns guard")
+
+    def look_again(self) -> None:
+        """Somebody may have removed the tables."""
+        self._woken.set()
+
+    async def _guard(self) -> None:
+        """Put back what keeps one guest's questions from drowning the others', where it is gone."""
+        while True:
+            await self._woken.wait()
+            self._woken.clear()
+            for gateway in self._network.gateways:
+                try:
+                    await self._network.namespace.call(ensure, gateway, self._port)
+                except NetworkError as error:
+                    log.warning("questions are not limited", error=error.told)
+                    await asyncio.sleep(RETRY_SECONDS)
+                    self._woken.set()
 
     # ------------------------------------------------------------------ names
 
@@ -146,7 +164,7 @@ class Dns:
         loop = asyncio.get_running_loop()
         while True:
             try:
-                await self._network.namespace.call(nft.apply, rules(gateway, self._port))
+                await self._network.namespace.call(ensure, gateway, self._port)
                 bound = partial(self._network.bound, gateway, self._port)
                 with (
                     await bound(socket.SOCK_DGRAM) as datagrams,
@@ -300,6 +318,17 @@ async def _next(reader: asyncio.StreamReader) -> bytes:
         if length > LONGEST_QUERY:
             raise ValueError("too long a query")
         return await reader.readexactly(length)
+
+
+def ensure(gateway: Address, port: int) -> None:
+    """Put an address's table in place where it is not there, or not whole.
+
+    Acts on the calling thread's namespace; raises NetworkError.
+    """
+    with suppress(NetworkError):
+        if MARK in nft.ask(f"list table {table_of(gateway)}", members=False):
+            return
+    nft.apply(rules(gateway, port))
 
 
 def _release(counts: Counter[str], source: str) -> None:

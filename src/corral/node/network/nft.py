@@ -7,12 +7,16 @@ checked to be an address, a number or a name of their own.
 
 import ctypes
 import threading
+from collections.abc import Iterable
 from functools import cache
 from typing import Final
 
 from corral.node.network.netlink import NetworkError
 
 LIBRARY: Final = "libnftables.so.1"
+STEP: Final = 1 << 16
+"""Characters of a step.  Who is not root of the host may send the kernel 2 x net.core.wmem_max
+bytes at once (400 KiB), and the kernel's form of a rule takes more than its text."""
 _TERSE: Final = 1 << 11  # NFT_CTX_OUTPUT_TERSE
 _LONGEST_COMPLAINT: Final = 500
 # libnftables gives no word on threads that use it at the same time.
@@ -22,6 +26,16 @@ _turn = threading.Lock()
 def apply(text: str) -> None:
     """Carry out a text as one transaction: all of it or nothing.  Raises NetworkError."""
     _run(text)
+
+
+def steps(statements: Iterable[str]) -> list[str]:
+    """Statements as several transactions, none of them too much for the kernel."""
+    texts = [""]
+    for statement in statements:
+        if texts[-1] and len(texts[-1]) + len(statement) > STEP:
+            texts.append("")
+        texts[-1] += f"{statement}\n"
+    return texts
 
 
 def ask(text: str, *, members: bool = True) -> str:

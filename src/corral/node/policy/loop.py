@@ -45,8 +45,14 @@ class Network(Protocol):
 class Policies:
     """The policies of a cluster, in the machine namespace."""
 
-    def __init__(self, world: World, network: Network) -> None:
+    def __init__(
+        self, world: World, network: Network, *, changed: Callable[[], None] = lambda: None
+    ) -> None:
+        """``changed`` is told when ``problems`` answers something new."""
         self._network = network
+        self._changed = changed
+        self._problem = ""
+        self._unread: dict[Key, str] = {}
         self._pods = world.informers.of(Pod)
         self._namespaces = world.informers.of(Namespace)
         self._policies = world.informers.of(NetworkPolicy)
@@ -61,6 +67,13 @@ class Policies:
         self._namespaces.handle(self._namespace_changed)
         self._policies.handle(self._policy_changed)
 
+    def problems(self) -> Sequence[str]:
+        """What is wrong, a line each."""
+        left_out = (
+            f"the NetworkPolicy {key} is left out: {why}" for key, why in self._unread.items()
+        )
+        return [*filter(None, [self._problem]), *left_out]
+
     async def run(self) -> None:
         """Keep the table until cancelled; what is in it stays.
 
@@ -74,10 +87,11 @@ class Policies:
             try:
                 await self._write()
             except NetworkError as error:
-                log.warning("network policies not written", error=str(error))
+                self._say(f"NetworkPolicies are not in force: {error.told}")
                 self._table, self._is_absent = None, False
                 await asyncio.sleep(RETRY_SECONDS)
             else:
+                self._say("")
                 await wait_at_most(self._woken, PROBE_SECONDS)
 
     async def _write(self) -> None:
@@ -87,7 +101,7 @@ class Policies:
         keys, self._new_policies = self._new_policies, set()
         if not self._policies.items():
             if not self._is_absent:
-                await self._network.namespace.call(_apply, lambda: REMOVAL)
+                await self._network.namespace.call(apply, lambda: REMOVAL)
             self._table, self._is_absent = None, True
             return
         table, is_new = self._table or Table(self._network.pod_cidrs), self._table is None
@@ -104,7 +118,7 @@ class Policies:
             return table.whole() if is_new else change
 
         # Thousands of pods take a while to judge: that is done where others are not kept waiting.
-        await self._network.namespace.call(_apply, text)
+        await self._network.namespace.call(apply, text)
         self._table, self._is_absent = table, False
 
     def look_again(self) -> None:
@@ -113,11 +127,15 @@ class Policies:
 
     def _policy(self, key: Key) -> Policy | None:
         policy = self._policies.get(key)
+        was_unread = self._unread.pop(key, "")
         try:
             return None if policy is None else policy_of(policy)
         except BadRequest as error:
-            log.warning("network policy left out", policy=str(key), error=str(error))
+            self._unread[key] = str(error)
             return None
+        finally:
+            if self._unread.get(key, "") != was_unread:
+                self._changed()
 
     def _labels(self, name: str) -> Mapping[str, str] | None:
         namespace = self._namespaces.get(Key("", name))
@@ -126,6 +144,14 @@ class Policies:
     def _member(self, key: Key) -> Member | None:
         pod = self._pods.get(key)
         return None if pod is None else member_of(pod, self._network.pod_cidrs)
+
+    def _say(self, problem: str) -> None:
+        if problem == self._problem:
+            return
+        self._problem = problem
+        if problem:
+            log.warning("network policies", problem=problem)
+        self._changed()
 
     def _pod_changed(self, old: Pod | None, new: Pod | None) -> None:
         ranges = self._network.pod_cidrs
@@ -145,8 +171,21 @@ class Policies:
             self._woken.set()
 
 
-def _apply(text: Callable[[], str]) -> None:
-    nft.apply(text() or PROBE)
+def apply(text: Callable[[], str]) -> None:
+    """Carry out a transaction; in steps where it is too much for the kernel.
+
+    Acts on the calling thread's namespace; raises NetworkError.  No step lets anything pass that
+    the whole does not: what makes pods known comes after what restrains them, and who is not known
+    is not reached.
+    """
+    whole = text() or PROBE
+    try:
+        nft.apply(whole)
+    except NetworkError:
+        if len(whole) < nft.STEP:
+            raise
+        for step in nft.steps(whole.splitlines()):  # the table's frame is within the first one
+            nft.apply(step)
 
 
 def _keys(*told: Pod | Namespace | NetworkPolicy | None) -> set[Key]:

@@ -13,6 +13,8 @@ from corral.node.network.netlink import Network
 from corral.node.policy.policy import EGRESS, INGRESS, Member, Policy
 from corral.node.policy.rules import TABLE, chain_of, chain_rules, frame, gathered, set_of, sets
 
+_MOST_ELEMENTS = 500
+"""Of one statement."""
 Labels = Mapping[str, str]
 T = TypeVar("T")
 V = TypeVar("V")
@@ -203,9 +205,10 @@ class _Sorted:
                 self._elements.setdefault(one.set, []).append(text)
 
     def elements(self) -> Iterator[tuple[str, str]]:
-        """Each set's name, and its elements as text."""
+        """Sets' names, and elements as text: of a large set in several parts."""
         for name, elements in self._elements.items():
-            yield name, ", ".join(elements)
+            for start in range(0, len(elements), _MOST_ELEMENTS):
+                yield name, ", ".join(elements[start : start + _MOST_ELEMENTS])
 
 
 def _update(known: dict[T, V], news: Mapping[T, V | None]) -> None:

@@ -18,7 +18,7 @@ from corral.node.network.netlink import NetworkError
 from corral.node.proxy.backends import Backend
 from corral.node.proxy.clients import remembered
 from corral.node.proxy.part import NO_PART, Door, Part, part
-from corral.node.proxy.rules import PROBE, STEP, TABLE, Rules, Surroundings
+from corral.node.proxy.rules import PROBE, TABLE, Rules, Surroundings
 from corral.reconcile.objects import key_of, labels_of
 from corral.reconcile.world import World
 
@@ -29,6 +29,8 @@ PROBE_SECONDS = 30.0
 """So often is looked whether the table is still there."""
 RETRY_SECONDS, LONGEST_RETRY_SECONDS = 0.5, 30.0
 """After a refusal everything is written again, after this long at first, and at most."""
+RULES = "Services are not up to date"
+FLOWS = "flows to endpoints that are gone are not forgotten"
 AT_ONCE = 100
 """Services of one transaction: the kernel takes no more than some hundred kilobytes."""
 MOST_LOOKS = 4
@@ -58,8 +60,14 @@ class Proxy:
         *,
         nodes: Collection[str],
         addresses: Sequence[IPv4Address | IPv6Address] = (),
+        changed: Callable[[], None] = lambda: None,
     ) -> None:
-        """``nodes`` are this machine's, ``addresses`` those at which they have node ports."""
+        """``nodes`` are this machine's, ``addresses`` those at which they have node ports.
+
+        ``changed`` is told when ``problems`` answers something new.
+        """
+        self._changed = changed
+        self._refused: dict[str, str] = {}
         self._network = network
         self._nodes = nodes
         self._services = world.informers.of(Service)
@@ -82,25 +90,44 @@ class Proxy:
         """
         await self._services.synced()
         await self._slices.synced()
+        flows = self._follow(FLOWS, self._forget, self._left_behind, None)
+        rules = self._follow(RULES, self._write, self._woken, PROBE_SECONDS)
         async with Background() as tasks:
-            tasks.start(self._follow(self._forget, self._left_behind, None), name="flows")
-            await tasks.start(self._follow(self._write, self._woken, PROBE_SECONDS), name="rules")
+            tasks.start(flows, name="flows")
+            await tasks.start(rules, name="rules")
+
+    def problems(self) -> Sequence[str]:
+        """What is wrong, a line each."""
+        return [f"{what}: {why}" for what, why in self._refused.items() if why]
+
+    def _say(self, what: str, why: str) -> None:
+        if why == self._refused.get(what, ""):
+            return
+        self._refused[what] = why
+        if why:
+            log.warning(what, error=why)
+        self._changed()
 
     async def _follow(
-        self, act: Callable[[], Awaitable[None]], woken: asyncio.Event, seconds: float | None
+        self,
+        what: str,
+        act: Callable[[], Awaitable[None]],
+        woken: asyncio.Event,
+        seconds: float | None,
     ) -> None:
-        """Act now, whenever woken, and after so many seconds."""
+        """Act now, whenever woken, and after so many seconds; say ``what`` is wrong meanwhile."""
         pause = RETRY_SECONDS
         while True:
             woken.clear()
             try:
                 await act()
             except NetworkError as error:
-                log.warning("services not up to date", error=str(error))
+                self._say(what, error.told)
                 await asyncio.sleep(pause)
                 pause = min(2 * pause, LONGEST_RETRY_SECONDS)
                 continue
             pause = RETRY_SECONDS
+            self._say(what, "")
             await wait_at_most(woken, seconds)
 
     async def _write(self) -> None:
@@ -170,7 +197,7 @@ def write_whole(rules: Rules) -> None:
     try:
         nft.apply(text)
     except NetworkError:
-        if len(text) < STEP:
+        if len(text) < nft.STEP:
             raise
         for step in rules.in_steps(clients):
             nft.apply(step)

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 
 from corral.api.object import Key
+from corral.node.network import nft
 from corral.node.proxy.backends import Backend
 from corral.node.proxy.clients import Remembered
 from corral.node.proxy.part import NO_PART, Claim, Door, Part, Slot
@@ -19,9 +20,6 @@ PROBE = f"add chain {TABLE} dispatch\n"
 """A transaction that changes nothing, and fails where the table is not there."""
 
 NOBODY: Remembered = {}
-STEP = 1 << 16
-"""Characters of a step.  Who is not root of the host may send the kernel 2 x net.core.wmem_max
-bytes at once (400 KiB), and the kernel's form of a rule takes more than its text."""
 _MOST_ELEMENTS = 1000
 _REFUSAL = ("meta l4proto tcp reject with tcp reset", "reject with icmpx port-unreachable")
 _SILENCE = f"add rule {TABLE} refuse drop"
@@ -116,11 +114,8 @@ class Rules:
 
         Until the last one nobody is refused: who comes too early is not answered, and asks again.
         """
-        steps = [_frame(self._surroundings) + f"flush chain {TABLE} refuse\n{_SILENCE}\n"]
-        for statement in self._all(clients):
-            if len(steps[-1]) + len(statement) > STEP:
-                steps.append("")
-            steps[-1] += f"{statement}\n"
+        silent = f"{_frame(self._surroundings)}flush chain {TABLE} refuse\n{_SILENCE}"
+        steps = nft.steps([silent, *self._all(clients)])
         refuse = [f"add rule {TABLE} refuse {rule}" for rule in _REFUSAL]
         return [*steps, _text([f"flush chain {TABLE} refuse", *refuse])]
 

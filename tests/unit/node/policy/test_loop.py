@@ -13,10 +13,13 @@ from corral.api.object import Key
 from corral.api.wire import User
 from corral.client.client import Client
 from corral.client.transport import InProcess
+from corral.node.network import nft
 from corral.node.network.netlink import NetworkError
 from corral.node.policy import loop as module
 from corral.node.policy.loop import Policies
+from corral.node.policy.policy import Member
 from corral.node.policy.rules import PROBE, REMOVAL
+from corral.node.policy.table import Table
 from corral.reconcile.world import World
 from corral.server.app import ApiServer
 from corral.store import Store
@@ -32,6 +35,7 @@ class Kernel:
     def __init__(self):
         self.texts = []
         self.refuses = 0
+        self.told = []
 
     async def call(self, _apply, text):
         if self.refuses:
@@ -57,8 +61,12 @@ async def running():
     try:
         async with Background() as tasks:
             tasks.start(world.run(), name="world")
-            tasks.start(Policies(world, network).run(), name="policies")
-            yield client, network.namespace
+            kernel = network.namespace
+            policies = Policies(
+                world, network, changed=lambda: kernel.told.append(policies.problems())
+            )
+            tasks.start(policies.run(), name="policies")
+            yield client, kernel
     finally:
         await store.close()
 
@@ -125,6 +133,47 @@ async def test_after_a_refusal_everything_is_written_again(monkeypatch):
         assert kernel.texts[-1].startswith("table inet corral_policy\ndelete table")
 
 
+async def test_what_is_not_in_force_is_told(monkeypatch):
+    monkeypatch.setattr(module, "RETRY_SECONDS", 0.01)
+    async with running() as (client, kernel):
+        kernel.refuses = 2
+        await add_policy(client)
+        await until(lambda: len(kernel.told) == 2)
+        assert kernel.told == [
+            ["NetworkPolicies are not in force: the packet filter refuses: no such table"],
+            [],
+        ]
+
+
+def test_what_is_too_much_for_the_kernel_is_written_in_steps(monkeypatch):
+    done = []
+
+    def apply(text):
+        if len(text) > nft.STEP:
+            raise NetworkError("the packet filter refuses: Message too long")
+        done.append(text)
+
+    monkeypatch.setattr(nft, "apply", apply)
+    table = Table(Network.pod_cidrs)
+    members = {
+        Key("default", str(number)): Member("default", {}, (str(Network.pod_cidrs[0][number]),), ())
+        for number in range(5000)
+    }
+    table.change(members=members)
+    module.apply(table.whole)
+    assert len(done) > 1
+    assert "".join(done) == table.whole()
+
+
+def test_a_refusal_of_what_is_not_too_much_stands(monkeypatch):
+    def refuse(text):
+        raise NetworkError("no")
+
+    monkeypatch.setattr(nft, "apply", refuse)
+    with pytest.raises(NetworkError):
+        module.apply(lambda: "add chain inet corral_policy x\n")
+
+
 async def test_a_table_that_was_removed_is_missed(monkeypatch):
     monkeypatch.setattr(module, "PROBE_SECONDS", 0.02)
     monkeypatch.setattr(module, "RETRY_SECONDS", 0.01)
@@ -144,6 +193,7 @@ async def test_a_policy_that_cannot_be_read_is_left_out(monkeypatch):
         await add_pod(client, "a", "10.244.0.5")
         await add_policy(client)
         await until(lambda: kernel.texts and "10.244.0.5 : accept" in kernel.texts[-1])
+        assert kernel.told == [["the NetworkPolicy default/deny is left out: no selector"]]
 
 
 @pytest.mark.parametrize("labels", [{"team": "a"}])
