@@ -169,7 +169,8 @@ async def session() -> dict[str, object]:
         links_there = {"lo", "outward", "inbound", *(["host"] if os.geteuid() == 0 else [])}
 
         async def complete() -> bool:
-            return bool(await inside.call(present, OWN)) and await inside.call(links) == links_there
+            tables = [await inside.call(present, each) for each in (OWN, GUARD)]
+            return all(tables) and await inside.call(links) == links_there
 
         saw["complete"] = await until(complete)
         whole = await inside.call(state)

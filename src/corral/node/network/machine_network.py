@@ -14,7 +14,7 @@ from pathlib import Path
 from socket import SOCK_STREAM
 from typing import Final
 
-from corral.aio import Background
+from corral.aio import Background, wait_at_most
 from corral.node.network import antispoof, holder, host, netlink, nft
 from corral.node.network.helper import Helper
 from corral.node.network.host import HostLink
@@ -31,6 +31,8 @@ TUN: Final = Path("/dev/net/tun")
 CONNECT_SECONDS: Final = 10.0
 _GUARD: Final = f"inet {antispoof.TABLE}"
 _SETTLING_SECONDS: Final = 0.1
+RETRY_SECONDS: Final = 5.0
+"""What could not be put back is tried again after this long."""
 Connection = socket.socket  # in MachineNetwork ``socket`` is a method
 _FAMILIES: Final = {4: socket.AF_INET, 6: socket.AF_INET6}
 
@@ -91,7 +93,7 @@ class MachineNetwork:
         self._outward: Outward | None = None
         self._inbound: Inbound | None = None
         self._host: HostLink | None = None
-        self._rules: str | None = None
+        self._rules = ""
         self._lost = asyncio.Event()
         self._others: list[Callable[[], None]] = []
         self._unmended = ""
@@ -195,6 +197,9 @@ class MachineNetwork:
                 self._say("")
             except NetworkError as error:
                 self._say(f"what was removed cannot be put back: {error.told}")
+            if self._unmended or (self._host is not None and self._host.problems):
+                await wait_at_most(self._lost, RETRY_SECONDS)
+                self._lost.set()
 
     async def _put_back(self) -> None:
         assert self._outward is not None
@@ -311,10 +316,11 @@ class MachineNetwork:
             for cidr, gateway in zip(self.service_cidrs, self.gateways, strict=False):
                 # Our own packets need some route before the Service's endpoint is drawn.
                 link.add_route(cidr, link="lo", source=gateway)
-        if self._rules != _present_rules():
+        if not self._rules or self._rules != _present_rules():
             nft.apply(rules(self.gateways))
             nft.apply(antispoof.machine_rules())
-            self._rules = _present_rules()
+            # Only the first time: later ones are mends, and what was mended may be damaged again.
+            self._rules = self._rules or _present_rules()
 
 
 def _present_rules() -> str:
