@@ -25,7 +25,7 @@ from corral.cluster import STAND_INS
 from corral.controllers import CONTROLLERS
 from corral.node.agent import Agent
 from corral.node.heartbeat import Capacity
-from corral.node.hollow import Hollow
+from corral.node.hollow import Hollow, HollowNetworks
 from corral.node.hypervisor import Change
 from corral.node.images.store import ImageStore
 from corral.reconcile.controller import Controller
@@ -123,10 +123,12 @@ class Cluster:
         faults: Faults,
         directory: Path,
         stand_ins: Sequence[Callable[[World], Controller[Any]]] = (),
+        networks: HollowNetworks | None = None,
     ) -> None:
         asyncio.get_running_loop().set_default_executor(Inline())
         self._directory = directory
         self._stand_ins = (*STAND_INS, *stand_ins)
+        self._networks = networks
         self._hypervisors: dict[str, Hollow] = {}
         self.server = server
         self.clock = clock
@@ -174,6 +176,7 @@ class Cluster:
             hypervisor=hypervisor,
             capacity=capacity,
             address="192.0.2.1",
+            networks=self._networks,
         )
 
         async def run() -> None:
@@ -236,8 +239,12 @@ async def cluster(
     faults: Faults | None = None,
     capacity: Capacity = AMPLE,
     stand_ins: Sequence[Callable[[World], Controller[Any]]] = (),
+    networks: HollowNetworks | None = None,
 ) -> AsyncIterator[Cluster]:
-    """Run a cluster for the length of a block; ``stand_ins`` are loops beside the usual ones."""
+    """Run a cluster for the length of a block; ``stand_ins`` are loops beside the usual ones.
+
+    Without ``networks`` pods have their node's address, as behind a user network.
+    """
     loop = asyncio.get_running_loop()
 
     def clock() -> datetime:
@@ -248,7 +255,7 @@ async def cluster(
     store = Store.in_memory(clock=lambda: clock().timestamp())
     server = ApiServer(store, now=lambda: clock().timestamp())
     with TemporaryDirectory() as directory:
-        whole = Cluster(server, clock, faults, Path(directory), stand_ins)
+        whole = Cluster(server, clock, faults, Path(directory), stand_ins, networks)
         for namespace in ("default", "kube-node-lease", "kube-system"):
             await whole.client.create(Namespace, {"metadata": {"name": namespace}})
         async with whole._tasks:

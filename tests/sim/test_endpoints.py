@@ -1,6 +1,7 @@
 """Services and who answers for them, in a whole cluster under virtual time."""
 
 import asyncio
+from ipaddress import ip_network
 
 import pytest
 from lightkube.models.core_v1 import Endpoints, Pod, Service
@@ -9,6 +10,8 @@ from tests.sim.cluster import Faults, cluster, replica_set
 
 from corral.api.kinds.replicaset import VirtualMachineInstanceReplicaSet as ReplicaSet
 from corral.api.object import Key
+from corral.cluster import node_ranges
+from corral.node.hollow import HollowNetworks
 
 pytestmark = pytest.mark.looptime
 
@@ -41,19 +44,16 @@ async def told(c) -> dict[str, bool]:
     }
 
 
-async def addressed(c) -> None:
-    """Give every pod an address, as its node does."""
-    for number, pod in enumerate(await c.pods("default")):
-        ip = f"10.244.0.{number + 2}"
-        change = {"status": {"podIP": ip, "podIPs": [{"ip": ip}]}}
-        await c.client.patch(Pod, Key("default", pod.metadata.name), change, subresource="status")
+def addressed(**options):
+    """A cluster whose nodes give every pod an address."""
+    ranges = node_ranges.controller(1, ip_network("10.244.0.0/16"))
+    return cluster(stand_ins=[ranges], networks=HollowNetworks(), **options)
 
 
 async def test_pods_come_ready_and_go():
-    async with cluster() as c:
+    async with addressed() as c:
         await c.client.create(ReplicaSet, replica_set("test", 3))
         await c.settled("test", 3)
-        await addressed(c)
         await c.client.create(Service, service())
 
         async def tells(count):
@@ -79,11 +79,10 @@ async def test_pods_come_ready_and_go():
 @pytest.mark.parametrize("seed", range(4))
 async def test_whatever_happens_every_pod_is_told_of_once(seed):
     faults = Faults(seed, fail=0.2, lose_answer=0.2, delay=0.3, cut=0.05, double=0.1)
-    async with cluster(faults=faults) as c:
+    async with addressed(faults=faults) as c:
         await c.client.create(Service, service())
         await c.client.create(ReplicaSet, replica_set("test", 4))
         await c.settled("test", 4)
-        await addressed(c)
         await c.crash_loops()
         c.start_loops()
         await c.scale("test", 3)
@@ -99,11 +98,10 @@ async def test_whatever_happens_every_pod_is_told_of_once(seed):
 
 
 async def test_nothing_is_written_where_nothing_changes():
-    async with cluster() as c:
+    async with addressed() as c:
         await c.client.create(Service, service())
         await c.client.create(ReplicaSet, replica_set("test", 2))
         await c.settled("test", 2)
-        await addressed(c)
 
         async def tells():
             return len(await told(c)) == 2
@@ -121,11 +119,10 @@ async def test_nothing_is_written_where_nothing_changes():
 
 
 async def test_a_slice_that_is_deleted_or_changed_comes_right():
-    async with cluster() as c:
+    async with addressed() as c:
         await c.client.create(Service, service())
         await c.client.create(ReplicaSet, replica_set("test", 2))
         await c.settled("test", 2)
-        await addressed(c)
 
         async def tells():
             return len(await told(c)) == 2
@@ -139,7 +136,7 @@ async def test_a_slice_that_is_deleted_or_changed_comes_right():
 
 
 async def test_what_people_write_is_mirrored_and_goes_with_it():
-    async with cluster() as c:
+    async with addressed() as c:
         await c.client.create(Service, service(selector=None, clusterIP=None))
         port = {"name": "http", "port": 80}
         subsets = [{"addresses": [{"ip": "192.0.2.7"}], "ports": [port]}]
