@@ -21,7 +21,7 @@ from corral.api.object import Document, Key
 from corral.api.wire import User
 from corral.client.client import Client
 from corral.client.transport import InProcess
-from corral.cluster import STAND_INS
+from corral.cluster import STAND_INS, node_ranges
 from corral.config import Settings
 from corral.controllers import CONTROLLERS
 from corral.networking import Networking, api_names
@@ -93,6 +93,7 @@ async def run(
     try:
         await _make_namespaces(server)
         names = await _settle_nodes(settings, server)
+        await _settle_ranges(settings, server)
         await network.prepare()
         tls = tls_context(identity.certificate, identity.key)
         app = App(server)
@@ -228,6 +229,12 @@ async def _settle_nodes(settings: Settings, server: ApiServer) -> list[str]:
         elif name not in wanted and name not in earlier:
             await client.delete(Node, Key("", name))
     return [*wanted, *earlier]
+
+
+async def _settle_ranges(settings: Settings, server: ApiServer) -> None:
+    """Where pods have other addresses than last time, nodes are to get others before they ask."""
+    client = Client(InProcess(server.handle, ADMINISTRATOR))
+    await node_ranges.take_back(client, settings.pod_cidrs)
 
 
 def _retirement(*, retired: bool) -> Document:

@@ -59,3 +59,25 @@ async def test_ranges_stay_over_a_restart_and_are_free_again_with_their_node():
 
         await c.until(new_has)
         assert await given(c) == {"node1": before["node1"], "node7": before["node0"]}
+
+
+async def test_where_all_pods_get_another_range_nodes_get_others_too():
+    async with cluster(nodes=2, stand_ins=[RANGES]) as c:
+        old = {"podCIDR": "10.8.0.0/20", "podCIDRs": ["10.8.0.0/20"]}
+
+        async def both_have(begin):
+            found = await given(c)
+            return len(found) == 2 and all(each[0].startswith(begin) for each in found.values())
+
+        await c.until(lambda: both_have("10.9."))
+        before = await given(c)
+        await node_ranges.take_back(
+            c.client, [ip_network("10.9.0.0/16"), ip_network("fd00:9::/56")]
+        )
+        assert await given(c) == before
+        await c.client.patch(Node, Key("", "node0"), {"spec": old})
+        await node_ranges.take_back(
+            c.client, [ip_network("10.9.0.0/16"), ip_network("fd00:9::/56")]
+        )
+        assert "node0" not in await given(c)
+        await c.until(lambda: both_have("10.9."))

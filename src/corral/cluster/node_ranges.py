@@ -1,7 +1,7 @@
 """Gives each node a range of the pods' addresses: Kubernetes' node IPAM.
 
-A range is written into the node's ``spec.podCIDRs`` and stays with it for its life; nothing else
-remembers it.  No two nodes have a common address.
+A range is written into the node's ``spec.podCIDRs`` and stays with it for its life, or until all
+pods get another range; nothing else remembers it.  No two nodes have a common address.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -10,6 +10,7 @@ from ipaddress import IPv4Network, IPv6Network, ip_network
 from lightkube.models.core_v1 import Node
 
 from corral.api.object import Key
+from corral.client.client import Client
 from corral.reconcile.controller import Controller
 from corral.reconcile.objects import key_of
 from corral.reconcile.queue import WorkQueue
@@ -91,6 +92,16 @@ class NodeRanges:
                 self.queue.add(key_of(other))
 
 
+async def take_back(client: Client, pod_cidrs: Sequence[Network]) -> None:
+    """Leave no node a range that lies in none of these: the range of all pods was changed.
+
+    Only while no machine has an address.  Nodes then get new ranges.
+    """
+    for node in (await client.list(Node)).items:
+        if not all(any(_within(each, whole) for whole in pod_cidrs) for each in ranges(node)):
+            await client.patch(Node, key_of(node), {"spec": {"podCIDR": None, "podCIDRs": None}})
+
+
 def ranges(node: Node) -> list[Network]:
     """The ranges that a node has; what is unreadable is none."""
     spec = node.spec
@@ -137,6 +148,10 @@ def free_range(whole: Network, prefix: int, taken: Iterable[Network]) -> Network
             behind = max(int(each.broadcast_address) for each in blocking) + 1
             at = max(at + size, -(-behind // size) * size)
     return None
+
+
+def _within(part: Network, whole: Network) -> bool:
+    return part.network_address in whole and part.prefixlen >= whole.prefixlen
 
 
 def _overlap(one: Network, other: Network) -> bool:

@@ -49,16 +49,23 @@ class HostLink:
             for each in present.values():
                 if each.alias == self._alias:
                     if self._namespace.run(_is_there):
+                        self._address(link, each.name)
                         return number_of(each.name)
                     link.delete(each.name)
-            number = free_number(present)
-            name = name_of(number)
+            # Half of a link that somebody had no time to give its alias goes with its other end.
+            self._namespace.run(_remove_inner)
+            name = name_of(free_number(link.links()))
             link.add_veth(name, peer=HOST, peer_namespace=self._namespace.descriptor)
             link.change(name, alias=self._alias)
-            for address, _ in addresses(number):
-                if self._has(address):
-                    link.add_address(name, address)
-            return number
+            self._address(link, name)
+            return number_of(name)
+
+    def _address(self, link: Netlink, name: str) -> None:
+        """On the host: bring the link up, with its addresses."""
+        link.change(name)
+        for address, _ in addresses(number_of(name)):
+            if self._has(address):
+                link.add_address(name, address)
 
     def _furnish(self, number: int) -> None:
         """Inside: the other end."""
@@ -127,8 +134,8 @@ def addresses(number: int) -> Sequence[tuple[Interface, Interface]]:
             IPv4Interface(f"169.254.76.{first + 1}/30"),
         ),
         (
-            IPv6Interface(f"fd00:10:76::{first:x}/126"),
-            IPv6Interface(f"fd00:10:76::{first + 1:x}/126"),
+            IPv6Interface(f"fd00:169:254:4c00::{first:x}/126"),
+            IPv6Interface(f"fd00:169:254:4c00::{first + 1:x}/126"),
         ),
     )
 
@@ -151,6 +158,11 @@ def _lead(link: Netlink, destination: Network, number: int) -> None:
 def _is_there() -> bool:
     with netlink.opened() as link:
         return bool(link.index(HOST))
+
+
+def _remove_inner() -> None:
+    with netlink.opened() as link:
+        link.delete(HOST)
 
 
 async def remove(directory: Path) -> None:

@@ -26,7 +26,7 @@ CALLS_A_SECOND: Final = 50
 _CALLS_BURST: Final = 2 * MOST_CALLS_AT_ONCE
 _MOST_CALLERS: Final = 65536
 _FORGET_SECONDS: Final = 10
-HOST_RANGES: Final = (IPv4Network("169.254.76.0/24"), IPv6Network("fd00:10:76::/64"))
+HOST_RANGES: Final = (IPv4Network("169.254.76.0/24"), IPv6Network("fd00:169:254:4c00::/64"))
 """The addresses of links to the host."""
 _ASTRAY: Final = {4: "169.254.0.0/16", 6: "{ ::/96, ::ffff:0:0/96, fd00:ec2::254 }"}
 """What nobody outside has.  Routers do not pass link-locals on (RFC 3927, 7): behind one is a

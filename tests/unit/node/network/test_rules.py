@@ -34,4 +34,4 @@ def test_without_ipv6_nothing_is_said_of_it():
 def test_the_host_is_known_to_machines_by_their_gateway():
     assert "ip saddr 169.254.76.0/22 " in rules(BOTH)
     assert "snat ip to 10.244.0.1" in rules(BOTH)
-    assert [str(each) for each in HOST_RANGES] == ["169.254.76.0/24", "fd00:10:76::/64"]
+    assert [str(each) for each in HOST_RANGES] == ["169.254.76.0/24", "fd00:169:254:4c00::/64"]
