@@ -14,7 +14,15 @@ import msgspec
 
 from corral.api.addresses import port_of
 from corral.api.conditions import get_condition
-from corral.api.errors import ApiError, BadRequest, Conflict, Forbidden, MethodNotAllowed
+from corral.api.errors import (
+    ApiError,
+    BadRequest,
+    Conflict,
+    Details,
+    Forbidden,
+    MethodNotAllowed,
+    NotFound,
+)
 from corral.api.kind import Kind, at
 from corral.api.object import Document
 from corral.server.call import Call
@@ -23,6 +31,8 @@ GROUP: Final = "subresources.kubevirt.io"
 VERSIONS: Final = ("v1", "v1alpha3")
 
 _NOT_RUNNING = "VMI is not running"
+_SINGULAR = 'virtualmachineinstance.kubevirt.io "{}"'
+"""KubeVirt names the resource in the singular where its subresources refuse."""
 
 
 class PlainError(ApiError):
@@ -85,6 +95,11 @@ def node_path(call: Call, machine: Document) -> tuple[str, str]:
     uid = machine["metadata"]["uid"]
     path = "/".join(["", name, call.namespace, call.name, uid, *below])
     return node, f"{path}?{urlencode(query)}" if query else path
+
+
+def not_found(name: str) -> NotFound:
+    details = Details(name=name, group="kubevirt.io", kind="virtualmachineinstance")
+    return NotFound(f"{_SINGULAR.format(name)} not found", details=details)
 
 
 # ------------------------------------------------------------------- checks
@@ -217,8 +232,7 @@ def _set(call: Call, name: str) -> bool:
 
 
 def _named(machine: Document) -> str:
-    """KubeVirt names the resource in the singular here."""
-    return f'virtualmachineinstance.kubevirt.io "{machine["metadata"]["name"]}"'
+    return _SINGULAR.format(machine["metadata"]["name"])
 
 
 def _conflict(machine: Document, why: str) -> Conflict:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from starlette.types import ASGIApp
 
-from corral.api.errors import BadRequest, MethodNotAllowed, Unavailable
+from corral.api.errors import BadRequest, MethodNotAllowed, NotFound, Unavailable
 from corral.api.kind import Kind, at
 from corral.api.kinds.machine import COMPUTE
 from corral.api.object import Document
@@ -38,8 +38,14 @@ def serves(kind: Kind, subresource: str) -> bool:
 
 async def answer(store: Store, nodes: Nodes, call: Call) -> Response:
     """Where to forward a request.  Raises NotFound, BadRequest, Conflict, Unavailable."""
-    document = identity.existing(store, call.kind, storage(call.kind), call.key).document()
-    if machines.find(call.kind, call.subresource) is not None:
+    machine = machines.find(call.kind, call.subresource) is not None
+    try:
+        document = identity.existing(store, call.kind, storage(call.kind), call.key).document()
+    except NotFound:
+        if machine:
+            raise machines.not_found(call.name) from None
+        raise
+    if machine:
         node, path = machines.node_path(call, document)
         if machines.dry_run(call):
             return Response()

@@ -106,6 +106,13 @@ async def test_what_cannot_be_is_refused(ask, store_machine, method, sub, status
     assert refused["kind"] == "Status"
 
 
+async def test_a_machine_that_is_not_there_is_named_as_kubevirt_does(ask):
+    missing = await ask("PUT", path("pause"))
+    assert (missing.status, missing["reason"]) == (404, "NotFound")
+    assert missing["message"] == 'virtualmachineinstance.kubevirt.io "vm" not found'
+    assert missing["details"]["kind"] == "virtualmachineinstance"
+
+
 @pytest.mark.parametrize(
     ("status", "why"),
     [

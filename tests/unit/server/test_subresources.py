@@ -110,7 +110,7 @@ async def test_logs_of_a_node_that_cannot_be_reached_are_unavailable(ask, pod):
 async def test_the_console_is_refused_in_kubevirts_words(ask, machine):
     missing = await ask("GET", CONSOLE.format("nosuch"), headers=UPGRADE)
     assert missing.status == 404
-    assert missing["message"] == 'virtualmachineinstances.kubevirt.io "nosuch" not found'
+    assert missing["message"] == 'virtualmachineinstance.kubevirt.io "nosuch" not found'
     await ask("POST", MACHINES, machine)
     waiting = await ask("GET", CONSOLE.format("vm"), headers=UPGRADE)
     assert (waiting.status, waiting["message"]) == (400, "VMI is not running")
