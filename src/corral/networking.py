@@ -11,7 +11,7 @@ from starlette.types import ASGIApp
 
 from corral.aio import Background
 from corral.api.object import Key
-from corral.cluster import builtins, node_ranges
+from corral.cluster import builtins, node_ranges, service_ranges
 from corral.config import Settings
 from corral.node import record as records
 from corral.node.agent import Agent
@@ -152,6 +152,7 @@ class Networking:
         services, gateway = self._settings.service_cidrs[0], pods[0][1]
         return (
             node_ranges.controller(self._settings.nodes, *pods),
+            service_ranges.controller(*self._settings.service_cidrs),
             builtins.controller(
                 builtins.kubernetes(services[1], gateway, API_PORT),
                 builtins.dns(services[DNS_HOST], gateway),

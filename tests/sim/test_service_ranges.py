@@ -1,0 +1,33 @@
+"""Services that a change of the range has left outside."""
+
+from ipaddress import ip_network
+
+import pytest
+from lightkube.models.core_v1 import Event, Service
+from tests.sim.cluster import cluster
+
+from corral.cluster import service_ranges
+
+pytestmark = pytest.mark.looptime
+
+LOOP = service_ranges.controller(ip_network("10.96.0.0/16"))  # the cluster gives out 10.96.0.0/12
+
+
+async def test_a_service_outside_the_range_is_told_of_and_no_other():
+    async with cluster(stand_ins=[LOOP]) as c:
+        for name, address in (("out", "10.97.0.7"), ("in", "10.96.0.7"), ("headless", "None")):
+            spec = {"clusterIP": address, "ports": [{"port": 80}]}
+            metadata = {"name": name, "namespace": "default"}
+            await c.client.create(Service, {"metadata": metadata, "spec": spec})
+
+        async def told():
+            found = (await c.client.list(Event)).items
+            return [each for each in found if each.reason == "ClusterIPOutOfRange"]
+
+        await c.until(told)
+        (event,) = await told()
+        assert event.involvedObject.name == "out"
+        assert event.type == "Warning"
+        assert event.message == (
+            "Cluster IP 10.97.0.7 is not within 10.96.0.0/16: recreate the Service"
+        )
