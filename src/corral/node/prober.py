@@ -80,8 +80,8 @@ class Prober:
         await asyncio.sleep(_delay_left(probe, machine.record.started_at))
         tally = Tally(probe)
         while True:
-            if not machine.facts.paused:  # who does not run cannot answer, nor become unhealthy
-                why = await self._answer(machine, probe)
+            why = await self._verdict(machine, probe)
+            if why is not None:
                 if why:
                     self._voice.of_pod("Warning", "Unhealthy", f"{name} probe failed: {why}")
                 tally = tally.after(not why)
@@ -101,6 +101,20 @@ class Prober:
         self._voice.of_pod("Normal", "Killing", "Container compute failed liveness probe")
         machine.learn(unhealthy(machine.facts, why))
         await machine.guest.destroy()
+
+    async def _verdict(self, machine: Machine, probe: Probe) -> str | None:
+        """The answer, or None where the guest cannot be blamed for it."""
+        if self._rests(machine):
+            return None
+        why = await self._answer(machine, probe)
+        return None if why and self._rests(machine) else why
+
+    def _rests(self, machine: Machine) -> bool:
+        """Who is paused cannot answer, who is frozen runs no commands; neither is unhealthy."""
+        frozen = machine.facts.frozen
+        if frozen is None and self._vmi is not None:
+            frozen = self._vmi.status.fs_freeze_status == "frozen"  # by an earlier manager
+        return bool(frozen or machine.facts.paused)
 
     async def _answer(self, machine: Machine, probe: Probe) -> str:
         """Ask once; answers why not, nothing if all is well."""
@@ -197,5 +211,6 @@ async def _run(machine: Machine, action: ExecAction) -> None:
     """A command in the guest that exits with 0."""
     finished = await machine.guest.agent.run(action.command or ())
     if finished.exit_code:
-        output = (finished.output + finished.errors).decode(errors="replace").strip()
-        raise ProbeError(f"the command exited with {finished.exit_code}: {output[:LONGEST_OUTPUT]}")
+        printed = (finished.output + finished.errors)[: 4 * LONGEST_OUTPUT].decode(errors="replace")
+        plain = "".join(one if one.isprintable() else " " for one in printed.strip())
+        raise ProbeError(f"the command exited with {finished.exit_code}: {plain[:LONGEST_OUTPUT]}")

@@ -42,7 +42,7 @@ class Agent:
 
     async def run(self, command, typed=b""):
         self._answer(" ".join(command))
-        return Finished(exit_code=int(command[0] == "false"), errors=b"it is false")
+        return Finished(exit_code=int(command[0] == "false"), errors=b"it\x1bis\nfalse")
 
 
 class Machine:
@@ -217,6 +217,35 @@ async def test_a_guest_that_is_paused_is_not_asked(machine, voice):
     machine.facts = Facts(state=State.RUNNING, paused=PAUSED_BY_USER)
     await watched(machine, voice, instance(readinessProbe={"guestAgentPing": {}}), 100)
     assert not machine.agent.asked
+
+
+@pytest.mark.looptime
+async def test_a_guest_that_is_frozen_is_not_blamed(machine, voice):
+    vmi = instance(livenessProbe={"exec": {"command": ["false"]}, "failureThreshold": 1})
+    machine.facts = replace(machine.facts, frozen=True)
+    await watched(machine, voice, vmi, 100)
+    assert not machine.agent.asked
+    vmi.status.fs_freeze_status = "frozen"
+    machine.facts = replace(machine.facts, frozen=None)
+    await watched(machine, voice, vmi, 100)
+    assert not machine.agent.asked, "an earlier manager has frozen it"
+    machine.facts = replace(machine.facts, frozen=False)
+    await watched(machine, voice, vmi, 100)
+    assert machine.destroyed
+
+
+@pytest.mark.looptime
+async def test_who_is_frozen_while_it_is_asked_is_not_blamed(machine, voice):
+    async def mute():
+        await asyncio.sleep(0.5)
+        machine.facts = replace(machine.facts, frozen=True)
+        await asyncio.sleep(60)
+
+    machine.agent.ping = mute
+    probe = {"guestAgentPing": {}, "failureThreshold": 1}
+    await watched(machine, voice, instance(livenessProbe=probe), 100)
+    assert not machine.destroyed
+    assert not voice.said
 
 
 @pytest.mark.looptime
