@@ -6,9 +6,9 @@ They outlive the manager, as machines do (``node/process``), so that connections
 import asyncio
 import ctypes
 import os
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, TypeVar
 
 import structlog
 
@@ -16,6 +16,7 @@ from corral.node.network.namespaces import apart
 from corral.node.network.netlink import NetworkError
 from corral.node.process import Process, hold, launch, runs
 
+T = TypeVar("T")
 Start = Callable[[Sequence[int], int], Awaitable[int]]
 """Starts a program that inherits some descriptors and writes to another; answers its pid."""
 
@@ -60,10 +61,11 @@ class Helper:
             return self._process
         try:
             self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-            self._process = self._found() or await self._started()
+            process = self._found() or await _finished(self._started())
         except OSError as error:
             raise NetworkError(f"{self.name} cannot be started: {error}") from error
-        return self._process
+        self._process = process
+        return process
 
     def find(self) -> Process | None:
         """The program that an earlier manager has left."""
@@ -130,7 +132,9 @@ class Helper:
                 pid = await self._start([lock], output)
             finally:
                 os.close(output)
-            return Process.of_child(pid, self._directory)
+            # Here already: who waits for it may be gone.
+            self._process = process = Process.of_child(pid, self._directory)
+            return process
         finally:
             os.close(lock)
 
@@ -150,6 +154,19 @@ class Helper:
         if problem:
             log.warning("network helper", name=self.name, problem=problem)
         self._changed()
+
+
+async def _finished(work: Coroutine[Any, Any, T]) -> T:
+    """The result of what is not to be left halfway: who is cancelled waits for its end.
+
+    A thread that starts a program goes on, and would give it descriptors that are closed by then.
+    """
+    task = asyncio.ensure_future(work)
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await asyncio.wait({task})
+        raise
 
 
 async def launch_able(command: Sequence[str], *, descriptors: Sequence[int], output: int) -> int:

@@ -47,6 +47,26 @@ async def test_it_is_started_once(shell):
     assert shell.starts == 1
 
 
+async def test_who_is_cancelled_while_it_starts_leaves_it_whole(shell, tmp_path):
+    start, begun, go = shell.start, asyncio.Event(), asyncio.Event()
+
+    async def slowly(descriptors, output):
+        begun.set()
+        await go.wait()
+        return await start(descriptors, output)
+
+    shell.helper._start = slowly
+    task = asyncio.create_task(shell.helper.ensure())
+    await begun.wait()
+    task.cancel()
+    await asyncio.sleep(0)
+    go.set()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert shell.helper.is_running
+    assert runs(tmp_path / "shell")
+
+
 async def test_a_later_manager_finds_it(shell, tmp_path):
     first = await shell.helper.ensure()
     shell.helper.release()
