@@ -100,6 +100,14 @@ def pid_of(name: str) -> int:
     return record.pid if record is not None and runs(DIRECTORY / name) else 0
 
 
+def confined(pid: int) -> list[object]:
+    """The capabilities that a process has (capabilities(7)), and what it sees of the files."""
+    lines = Path(f"/proc/{pid}/status").read_text(encoding="ascii").splitlines()
+    mask = int(next(line.split()[1] for line in lines if line.startswith("CapEff")), 16)
+    held = [number for number in range(mask.bit_length()) if mask >> number & 1]
+    return [held, sorted(each.name for each in Path(f"/proc/{pid}/root").iterdir())]
+
+
 async def reaches_in(network: MachineNetwork, port: int, target: int) -> bool:
     """Whether a connection to a port of the host arrives in the namespace."""
     rule = f"insert rule inet corral input tcp dport {target} accept"
@@ -165,6 +173,8 @@ async def session() -> dict[str, object]:
         saw["problems"] = network.problems()
         saw["out"] = await until(lambda: reaches_out(network))
         saw["in"] = await reaches_in(network, ports[0], 7000)
+        if os.geteuid() == 0:
+            saw["confined"] = [confined(pid_of(name)) for name in ("inbound", "outward")]
         await inside.call(nft.apply, "flush ruleset")
         links_there = {"lo", "outward", "inbound", *(["host"] if os.geteuid() == 0 else [])}
 

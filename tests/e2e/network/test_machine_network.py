@@ -15,6 +15,9 @@ def test_it_mends_itself_serves_ports_and_leaves_nothing(play):
     assert saw["problems"] == []
     assert saw["out"]
     assert saw["in"]
+    if "confined" in saw:  # both read what guests send, and are root's
+        bind, administer = 10, 21
+        assert saw["confined"] == [[[bind], ["etc", "run"]], [[bind, administer], []]]
     assert saw["complete"]
     assert saw["killed"] == dict.fromkeys(("holder", "outward", "inbound"), True)
     assert all(saw["damaged"].values()), saw["damaged"]

@@ -193,7 +193,9 @@ class Inbound:
         with open(reading, "rb", buffering=0) as ready:  # noqa: ASYNC230,PTH123 - a pipe
             try:
                 with _named(self._directory / _SOCKET, inherited) as path:
-                    arguments = command(self._namespace.descriptor, path, writing)
+                    arguments = command(
+                        self._namespace.descriptor, path, writing, root=os.geteuid() == 0
+                    )
                     pid = await launch_able(arguments, descriptors=inherited, output=output)
             finally:
                 os.close(writing)
@@ -201,11 +203,17 @@ class Inbound:
         return pid
 
 
-def command(descriptor: int, path: str, ready: int) -> list[str]:
-    """The program's command for the namespace of a descriptor, listening on a socket's path."""
+def command(descriptor: int, path: str, ready: int, *, root: bool) -> list[str]:
+    """The program's command for the namespace of a descriptor, listening on a socket's path.
+
+    It reads what guests send: as root it sees no files, and keeps no right but that to low ports.
+    Its sandbox is for root alone, as it insists on being user 0 in it; another user's has that
+    user's files, and no rights but over that user's own networks.
+    """
     return [
         PROGRAM, "--mtu", "1500", "--cidr", RANGE, "--disable-dns", "--disable-host-loopback",
-        "--enable-seccomp", "--api-socket", path, "--ready-fd", str(ready), "--netns-type=path",
+        "--enable-seccomp", *(["--enable-sandbox"] if root else []),
+        "--api-socket", path, "--ready-fd", str(ready), "--netns-type=path",
         f"/proc/self/fd/{descriptor}", INBOUND,
     ]  # fmt: skip
 

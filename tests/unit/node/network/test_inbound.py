@@ -60,7 +60,7 @@ def test_a_socket_deep_in_the_file_system_has_a_short_name(tmp_path):
 
 
 def test_nothing_of_the_host_is_shown_to_machines():
-    words = inbound.command(5, "/proc/self/fd/6/api.sock", 7)
+    words = inbound.command(5, "/proc/self/fd/6/api.sock", 7, root=False)
     assert "--disable-host-loopback" in words
     assert "--configure" not in words  # it would lead all traffic out by this link
     assert words[-2:] == ["/proc/self/fd/5", "inbound"]
