@@ -26,7 +26,14 @@ from corral.aio import wait_at_most
 
 LOCK = "alive"
 RECORD = "process.json"
+END_SECONDS = 10.0
+"""So long a process may take to be gone when it was killed."""
 _LAST_BREATH_SECONDS = 2.0
+_ENVIRONMENT = {
+    "LC_ALL": "C.UTF-8",
+    # A heap for each thread (glibc's malloc) makes an idle machine's QEMU larger by some 3 MB.
+    "MALLOC_ARENA_MAX": "1",
+}
 OOM_SCORE_ADJ = "500"  # when memory runs out, what the manager can start again goes first
 
 
@@ -95,7 +102,7 @@ def launch(command: Sequence[str], *, descriptors: Sequence[int], output: int) -
         return os.posix_spawn(
             shutil.which(command[0]) or command[0],
             [*command],
-            {"PATH": os.environ.get("PATH", os.defpath), "LC_ALL": "C.UTF-8"},
+            {"PATH": os.environ.get("PATH", os.defpath), **_ENVIRONMENT},
             file_actions=[
                 (os.POSIX_SPAWN_DUP2, null, 0),
                 (os.POSIX_SPAWN_DUP2, output, 1),
@@ -183,6 +190,15 @@ class Process:
     async def ends(self) -> bool:
         """Whether it is just about to end: its sockets close a little before it is gone."""
         await wait_at_most(self._ended, _LAST_BREATH_SECONDS)
+        return self.ended
+
+    async def end(self) -> bool:
+        """Kill it; answers whether it is gone.
+
+        One that waits for the kernel, say for a disk that does not answer, stays until that ends.
+        """
+        self.kill()
+        await wait_at_most(self._ended, END_SECONDS)
         return self.ended
 
     def kill(self) -> None:

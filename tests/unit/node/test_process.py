@@ -55,6 +55,19 @@ async def test_the_end_of_a_process_is_told_without_asking(tmp_path):
     started.kill()  # of what is gone: nothing happens
 
 
+async def test_a_child_gets_an_environment_of_its_own(tmp_path, monkeypatch):
+    monkeypatch.setenv("SECRET", "x")
+    started = spawn(tmp_path, ["env"])
+    async with asyncio.timeout(5):
+        await started.wait()
+    printed = dict(line.split("=", 1) for line in (tmp_path / "output").read_text().splitlines())
+    assert printed == {
+        "PATH": os.environ["PATH"],
+        "LC_ALL": "C.UTF-8",
+        "MALLOC_ARENA_MAX": "1",
+    }
+
+
 async def test_a_child_gets_its_own_session_and_only_what_it_is_given(tmp_path):
     secret = os.open(tmp_path / "secret", os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC)
     started = spawn(tmp_path, ["sh", "-c", "ls -l /proc/self/fd; ps -o sid= -p $$; echo $$"])
