@@ -60,6 +60,7 @@ def _stop(layout: Layout) -> bool:
 
 async def _down(layout: Layout, grace_seconds: float) -> int:
     from corral.node.network.machine_network import remove  # noqa: PLC0415  only where machines are
+    from corral.node.network.netlink import NetworkError  # noqa: PLC0415
     from corral.node.qemu.hypervisor import Qemu  # noqa: PLC0415
     from corral.node.shutdown import end_machines  # noqa: PLC0415
 
@@ -68,5 +69,8 @@ async def _down(layout: Layout, grace_seconds: float) -> int:
         for node in layout.node_directories():
             machines = end_machines(node, Qemu(node), seconds=grace_seconds, ended=ended.append)
             group.create_task(machines)
-    await remove(layout.network)
+    try:
+        await remove(layout.network)
+    except NetworkError as error:
+        raise Problem(error.message, error.hint) from error
     return len(ended)

@@ -158,9 +158,9 @@ class Process:
         return started
 
     @classmethod
-    def adopt(cls, directory: Path) -> "Process | None":
+    async def adopt(cls, directory: Path) -> "Process | None":
         """The process that runs for a directory, started by an earlier manager."""
-        identity = find(directory)
+        identity = await asyncio.to_thread(find, directory)  # it may have to look at all processes
         if identity is None:
             return None
         try:

@@ -3,6 +3,7 @@
 import asyncio
 import errno
 import os
+import threading
 
 import pytest
 
@@ -82,7 +83,7 @@ async def test_a_child_gets_its_own_session_and_only_what_it_is_given(tmp_path):
 
 
 async def test_a_process_is_taken_over_by_its_record(tmp_path, sleeper):
-    adopted = Process.adopt(tmp_path)
+    adopted = await Process.adopt(tmp_path)
     assert adopted is not None
     assert adopted.identity == sleeper.identity
     adopted.release()
@@ -95,7 +96,7 @@ async def test_a_process_whose_record_is_missing_or_wrong_is_found_by_its_lock(
     (tmp_path / process.RECORD).unlink()
     if record is not None:
         (tmp_path / process.RECORD).write_bytes(record)
-    adopted = Process.adopt(tmp_path)
+    adopted = await Process.adopt(tmp_path)
     assert adopted is not None
     assert adopted.identity == sleeper.identity
     assert process.read_record(tmp_path) == sleeper.identity
@@ -109,7 +110,7 @@ async def test_a_process_that_could_not_be_recorded_is_watched_all_the_same(tmp_
     monkeypatch.setattr(process.files, "replace", full)
     sleeper = spawn(tmp_path, ["sleep", "60"])
     assert not (tmp_path / process.RECORD).exists()
-    adopted = Process.adopt(tmp_path)
+    adopted = await Process.adopt(tmp_path)
     assert adopted is not None
     assert adopted.identity == sleeper.identity
     adopted.release()
@@ -143,17 +144,44 @@ async def test_a_number_that_was_given_to_another_process_is_not_believed(tmp_pa
     mine = identify(os.getpid())
     process.write_record(tmp_path, process.Identity(mine.pid, mine.started_ticks + 1, mine.boot_id))
     (tmp_path / process.LOCK).touch()
-    assert Process.adopt(tmp_path) is None
+    assert await Process.adopt(tmp_path) is None
 
 
 async def test_a_released_process_runs_on(tmp_path):
     sleeper = spawn(tmp_path, ["sleep", "60"])
     sleeper.release()
     assert identify(sleeper.identity.pid) == sleeper.identity
-    adopted = Process.adopt(tmp_path)
+    adopted = await Process.adopt(tmp_path)
     adopted.kill()
     async with asyncio.timeout(5):
         await adopted.wait()
+
+
+async def test_one_that_does_not_end_is_not_waited_for_without_end(tmp_path, sleeper, monkeypatch):
+    monkeypatch.setattr(process, "END_SECONDS", 0.01)
+    with monkeypatch.context() as kernel:  # it holds the process in a call
+        kernel.setattr(process.signal, "pidfd_send_signal", lambda *_: None)
+        async with asyncio.timeout(5):
+            assert not await sleeper.end()
+    monkeypatch.setattr(process, "END_SECONDS", 5)
+    assert await sleeper.end()
+    assert not runs(tmp_path)
+
+
+async def test_looking_for_an_unrecorded_process_stops_nothing_else(tmp_path, monkeypatch):
+    loop, looked = asyncio.get_running_loop(), asyncio.Event()
+    went_on = threading.Event()
+
+    def slowly(_directory):
+        loop.call_soon_threadsafe(looked.set)
+        assert went_on.wait(5)
+
+    monkeypatch.setattr(process, "find", slowly)
+    adopting = asyncio.ensure_future(Process.adopt(tmp_path))
+    async with asyncio.timeout(5):
+        await looked.wait()
+        went_on.set()
+        assert await adopting is None
 
 
 async def test_a_program_that_is_missing_is_told(tmp_path):

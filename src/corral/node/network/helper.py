@@ -61,16 +61,18 @@ class Helper:
             return self._process
         try:
             self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-            process = self._found() or await _finished(self._started())
+            process = await self._found()
+            if process is None:
+                process = await _finished(self._started())
         except OSError as error:
             raise NetworkError(f"{self.name} cannot be started: {error}") from error
         self._process = process
         return process
 
-    def find(self) -> Process | None:
+    async def find(self) -> Process | None:
         """The program that an earlier manager has left."""
         if self._process is None:
-            self._process = self._found()
+            self._process = await self._found()
         return self._process
 
     async def run(self) -> None:
@@ -93,11 +95,10 @@ class Helper:
             pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
 
     async def end(self) -> None:
-        """Kill it, and wait for its end."""
-        process = self._process or self._found()
-        if process is not None:
-            process.kill()
-            await process.wait()
+        """Kill it, and wait for its end.  Raises NetworkError where it does not come."""
+        process = self._process or await self._found()
+        if process is not None and not await process.end():
+            raise endless(self.name, process)
 
     def release(self) -> None:
         """Leave it to a later manager."""
@@ -118,8 +119,8 @@ class Helper:
             why = f": {complaint}" if (complaint := self._complaint()) else ""
             self._say(f"{self.name} has ended early and is started again{why}")
 
-    def _found(self) -> Process | None:
-        return Process.adopt(self._directory) if runs(self._directory) else None
+    async def _found(self) -> Process | None:
+        return await Process.adopt(self._directory) if runs(self._directory) else None
 
     async def _started(self) -> Process:
         lock = hold(self._directory)
@@ -154,6 +155,14 @@ class Helper:
         if problem:
             log.warning("network helper", name=self.name, problem=problem)
         self._changed()
+
+
+def endless(name: str, process: Process) -> NetworkError:
+    """What is told of a program that was killed and does not end."""
+    return NetworkError(
+        f"{name} (process {process.identity.pid}) was killed and does not end",
+        "The kernel keeps it, say for a disk that does not answer; try again when it is gone.",
+    )
 
 
 async def _finished(work: Coroutine[Any, Any, T]) -> T:

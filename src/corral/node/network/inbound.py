@@ -133,8 +133,8 @@ class Inbound:
         try:
             await self._namespace.call(_furnish)
         except NetworkError:  # its link was removed, and it does not notice
-            await self._helper.end()
             self._due.set()
+            await self._helper.end()
             raise
 
     async def _held(self) -> dict[HostPort, tuple[int, int]]:

@@ -16,7 +16,7 @@ from typing import Final
 
 from corral.aio import Background, wait_at_most
 from corral.node.network import antispoof, holder, host, netlink, nft
-from corral.node.network.helper import Helper
+from corral.node.network.helper import Helper, endless
 from corral.node.network.host import HostLink
 from corral.node.network.inbound import Inbound
 from corral.node.network.namespaces import Namespace
@@ -139,7 +139,7 @@ class MachineNetwork:
             if self._refused is not None:
                 raise self._refused
             _require()
-            self._namespace = self._find() or await self._make()
+            self._namespace = await self._find() or await self._make()
             await self.namespace.call(self._furnish)
         except NetworkError as error:
             self._refused = error
@@ -279,10 +279,10 @@ class MachineNetwork:
             opened.close()
             raise
 
-    def _find(self) -> Namespace | None:
+    async def _find(self) -> Namespace | None:
         """The namespace that an earlier manager has left."""
         try:
-            process = self._holder.find()
+            process = await self._holder.find()
             return None if process is None else Namespace.of_process(process.identity.pid)
         except OSError as error:
             raise NetworkError(f"the machine namespace cannot be entered: {error}") from error
@@ -345,12 +345,12 @@ async def remove(directory: Path) -> None:
     """End whatever runs for the network of a data directory.
 
     The kernel then removes the namespace, and with it all links, routes and rules, as soon as no
-    machine is in one of its own that leads there.
+    machine is in one of its own that leads there.  Raises NetworkError for what does not go.
     """
     for each in _helpers(directory):
-        if runs(each) and (running := Process.adopt(each)) is not None:
-            running.kill()
-            await running.wait()
+        running = await Process.adopt(each) if runs(each) else None
+        if running is not None and not await running.end():
+            raise endless(each.name, running)
     if os.geteuid() == 0 and directory.is_dir():  # noqa: ASYNC240
         await host.remove(directory)
 

@@ -83,7 +83,7 @@ class Qemu:
 
     async def find(self, directory: Path) -> QemuGuest | None:
         """Take over the QEMU that runs for a directory.  Raises MonitorError where it is silent."""
-        if not runs(directory) or (process := Process.adopt(directory)) is None:
+        if not runs(directory) or (process := await Process.adopt(directory)) is None:
             return None
         try:
             return await self._greet(directory, process)
@@ -96,7 +96,7 @@ class Qemu:
 
     async def end(self, directory: Path) -> None:
         """Kill the QEMU that runs for a directory."""
-        if runs(directory) and (process := Process.adopt(directory)) is not None:
+        if runs(directory) and (process := await Process.adopt(directory)) is not None:
             process.kill()
             await process.wait()
 

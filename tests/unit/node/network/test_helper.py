@@ -7,6 +7,7 @@ import signal
 import pytest
 
 from corral.aio import Background
+from corral.node import process
 from corral.node.network import helper as helpers
 from corral.node.network.helper import Helper
 from corral.node.network.netlink import NetworkError
@@ -103,6 +104,16 @@ async def test_one_that_does_not_stay_says_why(shell):
         async with asyncio.timeout(5):
             while not shell.helper.is_running:
                 await asyncio.sleep(0.01)
+
+
+async def test_one_that_does_not_end_is_told(shell, monkeypatch):
+    running = await shell.helper.ensure()
+    with monkeypatch.context() as kernel:
+        kernel.setattr(process, "END_SECONDS", 0.01)
+        kernel.setattr(running, "kill", lambda: None)
+        with pytest.raises(NetworkError, match=rf"shell \(process {running.identity.pid}\)"):
+            async with asyncio.timeout(5):
+                await shell.helper.end()
 
 
 async def test_one_that_cannot_be_started_is_told(tmp_path):
