@@ -31,7 +31,7 @@ END_SECONDS = 10.0
 _LAST_BREATH_SECONDS = 2.0
 _ENVIRONMENT = {
     "LC_ALL": "C.UTF-8",
-    # A heap for each thread (glibc's malloc) makes an idle machine's QEMU larger by some 3 MB.
+    # A heap for each thread (glibc's malloc) makes an idle machine's QEMU larger by 1 to 3 MB.
     "MALLOC_ARENA_MAX": "1",
 }
 OOM_SCORE_ADJ = "500"  # when memory runs out, what the manager can start again goes first
