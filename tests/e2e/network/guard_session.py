@@ -4,11 +4,16 @@ import asyncio
 import os
 import socket
 import struct
+import subprocess
 from contextlib import ExitStack, suppress
-from ipaddress import IPv6Address
+from ipaddress import IPv6Address, ip_address, ip_interface
 
 from tests.e2e.network.site import Pod, Site, play
 
+from corral.node.network import netlink, nft
+from corral.node.network.antispoof import card_rules
+from corral.node.network.namespaces import Namespace
+from corral.node.network.plan import BRIDGE, BRIDGE_MAC, TAP, translation
 from corral.node.network.rules import API_PORT, MOST_CALLS_AT_ONCE
 
 SYN = 2
@@ -117,10 +122,60 @@ async def by_the_host(site: Site, pod: Pod) -> None:
                     saw[-1] = bool(await asyncio.get_running_loop().sock_recv(listening, 9))
 
 
+async def neighbours(site: Site) -> int:
+    """How many neighbours a pod's namespace remembers after its guest has called hundreds."""
+    guest_mac, card = "02:00:00:00:00:02", ip_interface("10.0.2.2/24")
+    rules = card_rules(TAP, guest_mac, [card.ip, ip_address("fd10:0:2::2")])
+    rules += translation([(site.network.pod_cidrs[0][9], card.ip)], [])
+    with Namespace.create() as pod, Namespace.create() as guest:
+
+        def furnish() -> None:
+            for name in ("ipv4/ip_forward", "ipv6/conf/all/forwarding"):
+                netlink.set_sysctl(name, 1)
+            netlink.set_sysctl("ipv6/conf/default/accept_dad", 0)
+            with netlink.opened() as link:
+                end = {"peer": "eth0", "peer_namespace": guest.descriptor, "peer_mac": guest_mac}
+                link.add_veth(TAP, **end)
+                link.add_bridge(BRIDGE, mac=BRIDGE_MAC)
+                link.change(TAP, master=BRIDGE)
+                link.add_address(BRIDGE, ip_interface("10.0.2.1/24"))
+            nft.apply(rules)
+
+        def call() -> None:
+            with netlink.opened() as link:
+                link.change("eth0")
+                link.add_address("eth0", card)
+                for number in range(3, 250):
+                    link.add_neighbour("eth0", card.network[number], BRIDGE_MAC)
+            with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as made:
+                for number in range(3, 250):
+                    made.sendto(b"hello", (str(card.network[number]), 9))
+            router = "fe80::ff:fe00:0"  # by the hardware address of the bridge
+            echo = struct.pack("!BBHHH", 128, 0, 0, 1, 1)
+            mac = bytes.fromhex(BRIDGE_MAC.replace(":", ""))
+            with socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM) as raw:
+                for number in range(250):
+                    ends = IPv6Address(f"fe80::1:{number:x}").packed + IPv6Address(router).packed
+                    sum_ = checksum(ends + struct.pack("!II", len(echo), 58) + echo)
+                    packet = struct.pack("!IHBB", 6 << 28, len(echo), 58, 64) + ends
+                    packet += echo[:2] + struct.pack("!H", sum_) + echo[4:]
+                    raw.sendto(packet, ("eth0", 0x86DD, 0, 0, mac))
+
+        def count() -> int:
+            command = ["ip", "neigh", "show", "nud", "all", "dev", BRIDGE]
+            done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=5)
+            return done.stdout.count("INCOMPLETE") + done.stdout.count("FAILED")
+
+        await pod.call(furnish)
+        await guest.call(call)
+        return await pod.call(count)
+
+
 async def session(site: Site) -> None:
     site.tasks.start(site.network.run(), name="network")
     pod, other = await site.link("guest", 5), await site.link("other", 6)
     await calls(site, pod, other)
+    site.saw["neighbours"] = await neighbours(site)
     if os.geteuid() == 0:
         await by_the_host(site, pod)
     if 6 in site.network.families:

@@ -1,5 +1,6 @@
 """DNS, policies and guards between pods that are bare namespaces: as root, and as anybody."""
 
+import asyncio
 import json
 import os
 import subprocess
@@ -9,6 +10,7 @@ from functools import cache
 import pytest
 from tests.e2e.network.policy_session import MANY
 
+from corral.node.network.machine_network import remove
 from corral.node.network.rules import MOST_CALLS_AT_ONCE
 
 pytestmark = pytest.mark.e2e
@@ -24,6 +26,7 @@ def play(request, tmp_path_factory):
     @cache
     def played(name):
         directory = tmp_path_factory.mktemp("network")
+        directories.append(directory)
         command = [sys.executable, "-W", "error", "-m", f"tests.e2e.network.{name}", directory]
         done = subprocess.run(
             [*USERS[request.param], *command],
@@ -35,7 +38,10 @@ def play(request, tmp_path_factory):
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout.splitlines()[-1])
 
-    return played
+    directories = []
+    yield played
+    for each in directories:
+        asyncio.run(remove(each))  # whatever a session left that had no time to end
 
 
 def test_policies_block_and_allow(play):
@@ -67,6 +73,11 @@ def test_a_guest_that_calls_without_end_keeps_nobody_from_the_api(play):
     saw = play("guard_session")
     assert saw["connections"] == MOST_CALLS_AT_ONCE
     assert saw["another's call"]
+
+
+def test_a_guest_does_not_fill_the_tables_of_neighbours(play):
+    saw = play("guard_session")
+    assert saw["neighbours"] < 150  # of 500 that it called, or called as
 
 
 def test_only_the_host_itself_comes_by_its_link(play):

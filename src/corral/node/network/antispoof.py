@@ -14,6 +14,10 @@ LINK_PREFIX = "pod"
 """What the names of the machine's ends of the pods' links begin with."""
 _NEIGHBOUR_PACKETS = 50
 """Solicitations and advertisements of one guest in a second: a guest needs a handful."""
+_LINK_PACKETS = 10
+_LINK_BURST = 50
+"""Packets of one guest from addresses of its link in a second, and at once: each address that is
+answered takes a place in the table of neighbours, which all of the host's namespaces share."""
 
 
 def machine_rules() -> str:
@@ -53,6 +57,7 @@ table bridge {TABLE} {{
     arp saddr ip != {{ {mine[4]} }} drop
     ip saddr != {{ {mine[4]} }} drop
     ip6 saddr != {{ {mine[6]} }} drop
+    ip6 saddr fe80::/10 limit rate over {_LINK_PACKETS}/second burst {_LINK_BURST} packets drop
     icmpv6 type {{ nd-router-solicit, nd-neighbor-solicit, nd-neighbor-advert }} \
 limit rate over {_NEIGHBOUR_PACKETS}/second drop
   }}

@@ -363,6 +363,11 @@ def translation(pairs: Sequence[tuple[Address, Address]], ports: Sequence[Port])
             "    type nat hook postrouting priority srcnat; policy accept;",
             *(f"    {rule}" for rule in outward),
             "  }",
+            "  chain forward {",
+            "    type filter hook forward priority filter; policy accept;",
+            # The guest is alone there: what it sends to others would be asked for as neighbours.
+            f'    iifname "{BRIDGE}" oifname != "{POD_INTERFACE}" drop',
+            "  }",
             "}",
             "",
         )

@@ -105,6 +105,10 @@ table inet corral_pod {
     oifname "eth0" ip saddr 10.0.2.2 snat ip to 10.244.0.7
     oifname "eth0" ip6 saddr fd10:0:2::2 snat ip6 to fd00:10:244::7
   }
+  chain forward {
+    type filter hook forward priority filter; policy accept;
+    iifname "k6t-eth0" oifname != "eth0" drop
+  }
 }
 """
     )
@@ -221,6 +225,7 @@ table bridge corral_guard {
     arp saddr ip != { 0.0.0.0, 10.244.0.7 } drop
     ip saddr != { 0.0.0.0, 10.244.0.7 } drop
     ip6 saddr != { ::, fe80::/10, fd00:10:244::7 } drop
+    ip6 saddr fe80::/10 limit rate over 10/second burst 50 packets drop
     icmpv6 type { nd-router-solicit, nd-neighbor-solicit, nd-neighbor-advert } \
 limit rate over 50/second drop
   }
