@@ -59,8 +59,8 @@ class Table:
         self._policies: dict[Key, Policy] = {}
         self._namespaces: dict[str, Labels] = {}
         self._members: dict[Key, Member] = {}
-        self._owners: dict[str, Key] = {}
-        """By address: the pod that was told last to have it."""
+        self._claims: dict[str, list[Key]] = {}
+        """By address: the pods that were told to have it; it is the last one's."""
         self._shares: dict[tuple[type, Key], frozenset[Item]] = {}
         self._counts = Counter[Item]()
 
@@ -101,13 +101,18 @@ class Table:
         judged = set(members)
         for key, member in members.items():
             old = self._members.pop(key, None)
-            for address in old.addresses if old else ():
-                if self._owners.get(address) == key:
-                    del self._owners[address]
-            for address in member.addresses if member else ():
-                if (loser := self._owners.get(address)) is not None:
-                    judged.add(loser)
-                self._owners[address] = key
+            before = set(old.addresses) if old else set()
+            now = set(member.addresses) if member else set()
+            for address in before - now:
+                claims = self._claims[address]
+                claims.remove(key)
+                judged.update(claims[-1:])
+                if not claims:
+                    del self._claims[address]
+            for address in now - before:
+                claims = self._claims.setdefault(address, [])
+                judged.update(claims[-1:])
+                claims.append(key)
             if member is not None:
                 self._members[key] = member
         return judged
@@ -135,7 +140,7 @@ class Table:
         mine = [
             (6 if ":" in address else 4, address)
             for address in member.addresses
-            if self._owners.get(address) == key
+            if self._claims[address][-1] == key
         ]
         for version, address in mine:
             yield Element(f"self{version}", f"{address} . {address}")

@@ -193,6 +193,26 @@ def test_a_policy_that_goes_leaves_nothing():
     assert table.whole() == bare
 
 
+def test_an_address_is_the_later_pods_whatever_the_former_one_still_tells():
+    table, fresh = Table(PODS), Table(PODS)
+    table.change(members={key("old"): member("10.244.0.5", app="web")})
+    table.change(members={key("new"): member("10.244.0.5", app="client")})
+    assert table.change(members={key("old"): member("10.244.0.5", app="other")}) == ""
+    assert table.change(members={key("old"): None}) == ""
+    fresh.change(members={key("new"): member("10.244.0.5", app="client")})
+    assert table.whole() == fresh.whole()
+
+
+def test_an_address_goes_back_to_who_still_has_it():
+    table = Table(PODS)
+    table.change(policies={key("p"): policy({"podSelector": WEB, "ingress": [{}]})})
+    table.change(members={key("a"): member("10.244.0.5", app="web")})
+    before = table.whole()
+    table.change(members={key("b"): member("10.244.0.5", app="client")})
+    table.change(members={key("b"): None})
+    assert table.whole() == before
+
+
 def test_an_address_is_of_the_pod_that_was_told_last_to_have_it():
     table = Table(PODS)
     table.change(

@@ -3,8 +3,8 @@
 from ipaddress import ip_address, ip_network
 
 from corral.api.object import Key
-from corral.node.proxy.part import NO_PART, Claim, Part, Slot
 from corral.node.network.nft import STEP
+from corral.node.proxy.part import NO_PART, Claim, Part, Slot
 from corral.node.proxy.rules import Rules, Surroundings
 
 WEB, API = Key("default", "web"), Key("default", "api")
