@@ -317,8 +317,7 @@ class MachineNetwork:
                 # Our own packets need some route before the Service's endpoint is drawn.
                 link.add_route(cidr, link="lo", source=gateway)
         if not self._rules or self._rules != _present_rules():
-            nft.apply(rules(self.gateways))
-            nft.apply(antispoof.machine_rules())
+            nft.apply(rules(self.gateways) + antispoof.machine_rules())
             # Only the first time: later ones are mends, and what was mended may be damaged again.
             self._rules = self._rules or _present_rules()
 
