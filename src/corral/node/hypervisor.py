@@ -60,8 +60,8 @@ class Network(Protocol):
     def taps(self) -> Mapping[str, int]:
         """Descriptors of the host's ends of the machine's cards, by name of the interface."""
 
-    def run(self, function: Callable[[*Ts], T], *arguments: *Ts) -> T:
-        """Call a function inside, and wait for it: what it starts is born there."""
+    async def call(self, function: Callable[[*Ts], T], *arguments: *Ts) -> T:
+        """Call a function in a thread inside: what it starts is born there."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

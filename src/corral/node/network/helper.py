@@ -6,17 +6,17 @@ They outlive the manager, as machines do (``node/process``), so that connections
 import asyncio
 import ctypes
 import os
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Final
 
 import structlog
 
+from corral.aio import finished
 from corral.node.network.namespaces import apart
 from corral.node.network.netlink import NetworkError
 from corral.node.process import Process, hold, launch, runs
 
-T = TypeVar("T")
 Start = Callable[[Sequence[int], int], Awaitable[int]]
 """Starts a program that inherits some descriptors and writes to another; answers its pid."""
 
@@ -63,7 +63,7 @@ class Helper:
             self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             process = await self._found()
             if process is None:
-                process = await _finished(self._started())
+                process = await finished(self._started())
         except OSError as error:
             raise NetworkError(f"{self.name} cannot be started: {error}") from error
         self._process = process
@@ -163,19 +163,6 @@ def endless(name: str, process: Process) -> NetworkError:
         f"{name} (process {process.identity.pid}) was killed and does not end",
         "The kernel keeps it, say for a disk that does not answer; try again when it is gone.",
     )
-
-
-async def _finished(work: Coroutine[Any, Any, T]) -> T:
-    """The result of what is not to be left halfway: who is cancelled waits for its end.
-
-    A thread that starts a program goes on, and would give it descriptors that are closed by then.
-    """
-    task = asyncio.ensure_future(work)
-    try:
-        return await asyncio.shield(task)
-    except asyncio.CancelledError:
-        await asyncio.wait({task})
-        raise
 
 
 async def launch_able(command: Sequence[str], *, descriptors: Sequence[int], output: int) -> int:

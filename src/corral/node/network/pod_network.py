@@ -54,9 +54,9 @@ class PodNetwork:
         self._namespace = namespace
         self._answers = False
 
-    def run(self, function: Callable[[*Ts], T], *arguments: *Ts) -> T:
-        """Call a function in the pod's namespace, and wait for it."""
-        return self._namespace.run(function, *arguments)
+    async def call(self, function: Callable[[*Ts], T], *arguments: *Ts) -> T:
+        """Call a function in a thread in the pod's namespace."""
+        return await self._namespace.call(function, *arguments)
 
     def copy(self) -> Namespace:
         """Its namespace, for somebody who may need it for longer than it is kept here."""

@@ -13,7 +13,9 @@ from typing import Any
 
 import structlog
 
+from corral.aio import finished
 from corral.node.hypervisor import Definition, Drive, StartError
+from corral.node.network.namespaces import apart
 from corral.node.process import Process, hold, keep_to_ourselves, launch, runs
 from corral.node.qemu.account import account, privileges
 from corral.node.qemu.argv import QEMU, argv
@@ -111,34 +113,42 @@ class Qemu:
             )
         accelerator = (await self.finding()).accelerator
         try:
-            with _opened(definition) as (handles, output, lock):
-                domain = Domain(
-                    vmi=definition.vmi,
-                    handles=handles,
-                    accelerator=accelerator,
-                    drives=definition.drives,
-                )
-                user = account(
-                    definition.vmi.metadata.uid,
-                    device=KVM if accelerator is Accelerator.KVM else None,
-                )
-                start = partial(
-                    launch,
-                    [*privileges(user), *argv(domain, program=self._program)],
-                    descriptors=[lock, *handles.all()],
-                    output=output,
-                )
-                network = definition.network
-                pid = start() if network is None else network.run(start)
-                process = Process.of_child(pid, directory)
+            process, cards = await finished(
+                self._spawned(definition, accelerator),
+                unwanted=lambda spawned: spawned[0].release(),
+            )
         except OSError as error:
             raise StartError("StartFailed", f"QEMU cannot be started: {error}") from error
         try:
-            return await self._greet(directory, process, unplugged(domain))
+            return await self._greet(directory, process, cards)
         except MonitorError as error:
             process.kill()
             await process.wait()
             raise StartError("StartFailed", complaint(directory) or str(error)) from error
+
+    async def _spawned(
+        self, definition: Definition, accelerator: Accelerator
+    ) -> tuple[Process, Sequence[str]]:
+        """A new QEMU, and which of its cards are unplugged.  Raises OSError, StartError."""
+        user = account(
+            definition.vmi.metadata.uid, device=KVM if accelerator is Accelerator.KVM else None
+        )
+        with _opened(definition) as (handles, output, lock):
+            domain = Domain(
+                vmi=definition.vmi,
+                handles=handles,
+                accelerator=accelerator,
+                drives=definition.drives,
+            )
+            start = partial(
+                launch,
+                [*privileges(user), *argv(domain, program=self._program)],
+                descriptors=[lock, *handles.all()],
+                output=output,
+            )
+            network = definition.network
+            pid = await (apart(start) if network is None else network.call(start))
+            return Process.of_child(pid, definition.directory), unplugged(domain)
 
     async def _greet(
         self, directory: Path, process: Process, unplugged: Sequence[str] = ()

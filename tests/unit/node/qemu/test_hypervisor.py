@@ -2,17 +2,23 @@
 
 import asyncio
 import json
+import os
+import threading
 from contextlib import asynccontextmanager
 
+import msgspec
 import pytest
 from tests.unit.node.test_process import spawn
 
 from corral.aio import Background
+from corral.api.kinds.vmi import VirtualMachineInstance
 from corral.node import process
-from corral.node.hypervisor import Change, GuestError
+from corral.node.hypervisor import Change, Definition, GuestError
 from corral.node.qemu import hypervisor
+from corral.node.qemu.domain import Accelerator
 from corral.node.qemu.guest import MONITOR
 from corral.node.qemu.hypervisor import Qemu
+from corral.node.qemu.probe import Finding
 
 
 class FakeMonitor:
@@ -109,3 +115,37 @@ async def test_a_process_that_ends_is_gone_and_not_lost(tmp_path):
         monitor.writer.close()
         assert [change async for change in changes][-1] is Change.GONE
         await guest.release()
+
+
+async def test_who_is_cancelled_while_qemu_is_born_leaves_it_to_be_found(tmp_path, monkeypatch):
+    born, go = threading.Event(), threading.Event()
+
+    def slowly(_command, *, descriptors, output):
+        born.set()
+        assert go.wait(5)
+        return process.launch(["sleep", "60"], descriptors=descriptors, output=output)
+
+    async def found(*_):
+        return Finding(Accelerator.TCG, "", "")
+
+    monkeypatch.setattr(hypervisor, "launch", slowly)
+    monkeypatch.setattr(hypervisor, "find_accelerator", found)
+    qemu = Qemu(tmp_path, program="true")
+    await qemu.prepare()
+    document = {"metadata": {"name": "a", "uid": "0a"}, "spec": {"domain": {"devices": {}}}}
+    vmi = msgspec.convert(document, VirtualMachineInstance)
+    starting = asyncio.ensure_future(qemu.start(Definition(vmi=vmi, directory=tmp_path)))
+    async with asyncio.timeout(5):
+        while not born.is_set():  # the loop goes on meanwhile
+            await asyncio.sleep(0.01)
+        starting.cancel()
+        await asyncio.sleep(0)
+        others = os.open(os.devnull, os.O_RDONLY)  # would have a number that was closed too early
+        go.set()
+        with pytest.raises(asyncio.CancelledError):
+            await starting
+        os.close(others)
+        assert process.runs(tmp_path)
+        child = await process.Process.adopt(tmp_path)
+        assert process.read_record(tmp_path) == child.identity
+        assert await child.end()
