@@ -48,12 +48,18 @@ class Networking:
         self._networks = networks
         self._allocator = Allocator(())
         self._assigned = asyncio.Event()
+        self._ranges: Sequence[str] = ()
         self._held: dict[str, Sequence[str]] = {}
 
     def assign(self, ranges: Sequence[str]) -> None:
-        """The node's ranges of addresses are these; what is held stays held."""
-        if not ranges or self._assigned.is_set():
+        """The node's ranges of addresses are these; what is held stays held.
+
+        One that was deleted, and has registered again, may have others: its former ones may be
+        another node's by now, so nobody new gets an address of them.
+        """
+        if not ranges or list(ranges) == self._ranges:
             return
+        self._ranges = list(ranges)
         self._allocator = Allocator([ip_network(each) for each in ranges])
         for uid, addresses in self._held.items():
             self._allocator.hold(uid, map(ip_address, addresses))
@@ -66,9 +72,10 @@ class Networking:
             self._allocator.hold(uid, map(ip_address, addresses))
 
     async def addresses(self, vmi: VirtualMachineInstance) -> tuple[str, ...]:
-        """The addresses of an instance's pod, one a family; the same when asked again.
+        """The addresses of the pod of an instance that is to be started, one a family.
 
-        Raises StartError where none can be had at present.
+        They are the same when asked again, while the node has these ranges.  Raises StartError
+        where none can be had at present.
         """
         if self._networks is None:
             return ()
@@ -83,8 +90,11 @@ class Networking:
             taken = self._allocator.take(uid, self._networks.families(vmi))
         except NoAddressFreeError as error:
             raise _no_sandbox(str(error)) from error
-        self._held[uid] = tuple(str(one) for one in taken)
-        return tuple(self._held[uid])
+        addresses = tuple(str(one) for one in taken)
+        if tuple(self._held.get(uid, addresses)) != addresses:
+            self._networks.detach(uid)  # made for addresses of the node's former ranges
+        self._held[uid] = addresses
+        return addresses
 
     async def attach(self, vmi: VirtualMachineInstance, addresses: Sequence[str]) -> Network | None:
         """Make what an instance is to be started in.  Raises StartError."""

@@ -77,8 +77,25 @@ async def test_addresses_on_record_stay_with_their_machines():
     networking.hold("old", ["10.244.0.2"])
     networking.hold("of a user network", [])
     networking.assign(["10.244.0.0/24"])
-    networking.assign(["10.9.0.0/24"])  # a node's range stays with it for its life
     assert await networking.addresses(vmi("new")) == ("10.244.0.3",)
+
+
+async def test_a_node_that_was_registered_again_has_the_ranges_that_it_was_given_then():
+    networks = Broken()
+    networking = Networking(networks)
+    networking.assign(["10.244.0.0/24"])
+    assert await networking.addresses(vmi("old")) == ("10.244.0.2",)
+    networking.release("old")
+    assert await networking.addresses(vmi("waiting")) == ("10.244.0.3",)
+    networking.assign(["10.244.0.0/24"])  # nothing new: a freed address still rests
+    assert await networking.addresses(vmi("later")) == ("10.244.0.4",)
+    networking.assign([])
+    networking.assign(["10.244.7.0/24"])
+    assert await networking.addresses(vmi("new")) == ("10.244.7.2",)
+    assert networks.detached == ["old"]
+    # one that did not come to run yet is joined anew
+    assert await networking.addresses(vmi("waiting")) == ("10.244.7.3",)
+    assert networks.detached == ["old", "waiting"]
 
 
 async def test_what_fails_is_told_with_what_helps():
