@@ -54,11 +54,22 @@ class HostLink:
                     link.delete(each.name)
             # Half of a link that somebody had no time to give its alias goes with its other end.
             self._namespace.run(_remove_inner)
-            name = name_of(free_number(link.links()))
-            link.add_veth(name, peer=HOST, peer_namespace=self._namespace.descriptor)
+            name = self._pair(link)
             link.change(name, alias=self._alias)
             self._address(link, name)
             return number_of(name)
+
+    def _pair(self, link: Netlink) -> str:
+        """On the host: a new pair of cards under the lowest number that nobody else takes."""
+        while True:
+            name = name_of(free_number(link.links()))
+            try:
+                link.add_veth(name, peer=HOST, peer_namespace=self._namespace.descriptor)
+            except NetworkError:
+                if not link.index(name):
+                    raise
+                continue  # another corral was quicker, and has this number for good
+            return name
 
     def _address(self, link: Netlink, name: str) -> None:
         """On the host: bring the link up, with its addresses."""

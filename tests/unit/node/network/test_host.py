@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from corral.node.network.host import MOST, addresses, alias, free_number, overlapping
+from corral.node.network.host import MOST, HostLink, addresses, alias, free_number, overlapping
+from corral.node.network.namespaces import Namespace
 from corral.node.network.netlink import NetworkError
 from corral.node.network.rules import HOST_RANGES
 
@@ -44,3 +45,29 @@ def test_a_long_path_fits_into_the_alias_of_a_link():
     assert one != other
     assert max(len(one), len(other)) <= 255
     assert alias(Path("/var/lib/corral/network")) == "corral /var/lib/corral/network"
+
+
+class Busy:
+    """A host where another corral takes the number that was free a moment ago."""
+
+    def __init__(self) -> None:
+        self.present: set[str] = set()
+
+    def links(self):
+        return set(self.present)
+
+    def index(self, name):
+        return name in self.present
+
+    def add_veth(self, name, **_):
+        first = not self.present
+        self.present.add("corral0")
+        if first:
+            raise NetworkError("the link cannot be made: File exists")
+
+
+def test_of_two_that_start_at_once_each_has_a_number():
+    with Namespace.current() as inside:
+        made = HostLink(Path("/nowhere"), inside, [])
+        assert made._pair(Busy()) == "corral1"
+        made.close()
