@@ -15,7 +15,7 @@ from corral.node.process import read_record, runs
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(180)]
 
 RANGES = ("--pod-cidr", "10.208.0.0/16", "--service-cidr", "10.209.0.0/16")
-NETWORK = "network     machines 10.208.0.0/16; Services 10.209.0.0/16"
+NETWORK = "network     machines 10.208.0.0/16"  # and of IPv6 where the host has it
 PARTS = ("holder", "outward")
 
 
