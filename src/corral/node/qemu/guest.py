@@ -13,6 +13,7 @@ from corral.node.process import Process
 from corral.node.qemu.devices.agent import CHARDEV
 from corral.node.qemu.guestagent import AgentError, QemuAgent
 from corral.node.qemu.monitor import Event, Monitor, MonitorError
+from corral.node.qemu.reboot import Reboot
 from corral.node.qemu.sockets import connect
 
 MONITOR = "monitor.sock"
@@ -51,7 +52,7 @@ class QemuGuest:
         self._process = process
         self._monitor = monitor
         self._state = state
-        self._reboots = False
+        self._reboot = Reboot(directory)
         self.agent = QemuAgent(directory / AGENT)
         process.on_end(lambda: monitor.events.put_nowait(END))
 
@@ -66,15 +67,12 @@ class QemuGuest:
 
     async def changes(self) -> AsyncIterator[Change]:
         """What happens, beginning with what is so already; LOST or GONE is the last one."""
-        if (change := _STATES.get(self._state)) is not None:
+        if (change := await self._rebooted(_STATES.get(self._state))) is not None:
             yield change
         if (is_open := await self._agent_is_open()) is not None:
             yield Change.AGENT_CONNECTED if is_open else Change.AGENT_DISCONNECTED
         while (event := await self._monitor.events.get()) not in (END, SILENCE):
-            if self._reboots and event["event"] == "SHUTDOWN":
-                await self._start_again()
-                yield Change.REBOOTED
-            elif (change := translate(event)) is not None:
+            if (change := await self._rebooted(translate(event))) is not None:
                 yield change
         await self._monitor.close()
         yield Change.GONE if event is END else Change.LOST
@@ -103,19 +101,23 @@ class QemuGuest:
         await self._monitor.execute("system_reset")
 
     async def reboot(self) -> None:
-        """A guest that obeys the power button instead is started again (``_start_again``)."""
+        """A guest that obeys the power button instead is started again (``_rebooted``)."""
         if await self._agent_is_open():
             with suppress(AgentError):
                 await self.agent.reboot()
                 return
-        self._reboots = True
+        self._reboot.wish()
         await self._monitor.execute("system_powerdown")
 
-    async def _start_again(self) -> None:
-        """After the guest has shut down, which was to be a reboot."""
-        self._reboots = False
-        await self.reset()
-        await self.resume()
+    async def _rebooted(self, change: Change | None) -> Change | None:
+        """What becomes of a change while a reboot is awaited: the end is the beginning then."""
+        if change is Change.POWERED_OFF and self._reboot.awaited:
+            await self.reset()
+            await self.resume()
+            change = Change.REBOOTED
+        if change is Change.REBOOTED:  # by itself, perhaps: a guest may take the button for that
+            self._reboot.forget()
+        return change
 
     def step_back(self, back: bool) -> None:  # noqa: FBT001 - a switch
         """By niceness, where the way back is allowed: to processes of another user it is root's."""
@@ -138,7 +140,7 @@ class QemuGuest:
 
     async def power_down(self) -> None:
         """Press the power button.  One that ends meanwhile has been asked well enough."""
-        self._reboots = False
+        self._reboot.forget()
         with suppress(MonitorError):
             await self._monitor.execute("system_powerdown")
 

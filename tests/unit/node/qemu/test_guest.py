@@ -1,9 +1,15 @@
-"""What QMP's events mean."""
+"""What QMP's events mean, and what becomes of a guest that is to start again."""
+
+import asyncio
+import time
+from types import SimpleNamespace
 
 import pytest
 
 from corral.node.hypervisor import Change
-from corral.node.qemu.guest import translate
+from corral.node.qemu import reboot
+from corral.node.qemu.guest import END, QemuGuest, translate
+from corral.node.qemu.monitor import MonitorError
 
 
 @pytest.mark.parametrize(
@@ -28,3 +34,84 @@ from corral.node.qemu.guest import translate
 )
 def test_events_are_translated(event, data, change):
     assert translate({"event": event, "data": data}) is change
+
+
+SHUTDOWN = {"event": "SHUTDOWN", "data": {"guest": True, "reason": "guest-shutdown"}}
+RESET = {"event": "RESET", "data": {"guest": True, "reason": "guest-reset"}}
+
+
+class Monitor:
+    """Notes what it is told; the agent is never there."""
+
+    def __init__(self):
+        self.events = asyncio.Queue()
+        self.told = []
+
+    async def execute(self, command):
+        if command == "query-chardev":
+            raise MonitorError("no agent here")
+        self.told.append(command)
+
+    async def close(self):
+        pass
+
+
+@pytest.fixture
+def monitor():
+    return Monitor()
+
+
+@pytest.fixture
+def guest(monitor, tmp_path):
+    """Makes the guest that a manager finds in a state."""
+    process = SimpleNamespace(on_end=lambda _: None)
+    return lambda state="running": QemuGuest(tmp_path, process, monitor, state)
+
+
+async def changes(guest, *events):
+    for event in (*events, END):
+        guest._monitor.events.put_nowait(event)
+    return [change async for change in guest.changes()]
+
+
+async def test_a_guest_that_obeys_the_button_is_started_again_once(guest, monitor):
+    one = guest()
+    await one.reboot()
+    assert await changes(one, SHUTDOWN, SHUTDOWN) == [
+        Change.RESUMED, Change.REBOOTED, Change.POWERED_OFF, Change.GONE,
+    ]  # fmt: skip
+    assert monitor.told == ["system_powerdown", "system_reset", "cont"]
+
+
+async def test_who_ignores_the_button_may_shut_down_later(guest, monkeypatch):
+    one = guest()
+    await one.reboot()
+    late = time.time() + reboot.SECONDS + 1
+    monkeypatch.setattr(time, "time", lambda: late)
+    assert Change.POWERED_OFF in await changes(one, SHUTDOWN)
+
+
+async def test_who_reboots_by_itself_may_shut_down_after_that(guest):
+    one = guest()
+    await one.reboot()
+    assert (await changes(one, RESET, SHUTDOWN))[1:3] == [Change.REBOOTED, Change.POWERED_OFF]
+
+
+async def test_who_is_to_end_is_not_started_again(guest):
+    one = guest()
+    await one.reboot()
+    await one.power_down()
+    assert Change.POWERED_OFF in await changes(one, SHUTDOWN)
+
+
+@pytest.mark.parametrize(("state", "events"), [("running", [SHUTDOWN]), ("shutdown", [])])
+async def test_the_next_manager_knows_of_the_reboot(guest, monitor, state, events):
+    await guest().reboot()
+    told = await changes(guest(state), *events)
+    assert Change.REBOOTED in told
+    assert Change.POWERED_OFF not in told
+    assert monitor.told[1:] == ["system_reset", "cont"]
+
+
+async def test_what_is_shut_down_otherwise_stays_so(guest):
+    assert await changes(guest("shutdown")) == [Change.POWERED_OFF, Change.GONE]
