@@ -12,8 +12,7 @@ from typing import Final
 
 import structlog
 
-from corral.aio import finished
-from corral.node.network.namespaces import apart
+from corral.aio import apart, finished
 from corral.node.network.netlink import NetworkError
 from corral.node.process import Process, hold, launch, runs
 

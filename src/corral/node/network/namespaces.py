@@ -4,13 +4,14 @@ A namespace lives as long as a process is in it or a descriptor is open.  Who en
 root's rights may not come back to the host's, so each visit is a thread that ends with it.
 """
 
-import asyncio
 import ctypes
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
 from typing import Self, TypeVar, TypeVarTuple
+
+from corral.aio import apart
 
 CLONE_NEWUSER = 0x10000000
 CLONE_NEWNET = 0x40000000
@@ -37,17 +38,6 @@ def _checked(result: int) -> None:
         raise OSError(error, os.strerror(error))
 
 
-def apart(function: Callable[[*Ts], T], *arguments: *Ts) -> asyncio.Future[T]:
-    """Call a function in a thread that ends with it, whatever it has changed of itself.
-
-    Where nobody waits for it any more it goes on to its end.
-    """
-    thread = _thread()
-    future = asyncio.get_running_loop().run_in_executor(thread, lambda: function(*arguments))
-    thread.shutdown(wait=False)
-    return future
-
-
 def _thread() -> ThreadPoolExecutor:
     return ThreadPoolExecutor(1, thread_name_prefix="namespace")
 
@@ -66,7 +56,7 @@ class Namespace:
 
     @classmethod
     def begin(cls) -> Self:
-        """A new namespace with the calling thread in it (see ``apart``).  Raises OSError."""
+        """A new namespace with the calling thread in it (see ``aio.apart``).  Raises OSError."""
         unshare(CLONE_NEWNET)
         return cls.current()
 
@@ -81,7 +71,7 @@ class Namespace:
         return cls(os.open(f"/proc/{pid}/ns/net", os.O_RDONLY | os.O_CLOEXEC))
 
     def enter(self) -> None:
-        """Move the calling thread inside (see ``apart``).  Raises OSError."""
+        """Move the calling thread inside (see ``aio.apart``).  Raises OSError."""
         enter(self.descriptor, CLONE_NEWNET)
 
     def run(self, function: Callable[[*Ts], T], *arguments: *Ts) -> T:

@@ -17,10 +17,10 @@ from typing import TypeVar, TypeVarTuple
 
 import structlog
 
-from corral.aio import Background
+from corral.aio import Background, apart
 from corral.api.kinds.vmi import VirtualMachineInstance
 from corral.node.network import antispoof, dhcp, netlink, nft
-from corral.node.network.namespaces import Namespace, apart
+from corral.node.network.namespaces import Namespace
 from corral.node.network.netlink import SYSCTL, Address, NetworkError
 from corral.node.network.plan import Fittings, Layout, Site, families, plan
 

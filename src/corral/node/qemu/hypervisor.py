@@ -13,9 +13,8 @@ from typing import Any
 
 import structlog
 
-from corral.aio import finished
+from corral.aio import apart, finished
 from corral.node.hypervisor import Definition, Drive, StartError
-from corral.node.network.namespaces import apart
 from corral.node.process import Process, hold, keep_to_ourselves, launch, runs
 from corral.node.qemu.account import account, privileges
 from corral.node.qemu.argv import QEMU, argv
