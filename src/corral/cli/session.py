@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from corral.api.errors import ApiError, NotFound, Unavailable
 from corral.cli.problem import Problem, cause_of
@@ -14,6 +15,8 @@ from corral.client.kubeconfig import Kubeconfig, KubeconfigError
 from corral.client.stream import Stream, StreamLost
 from corral.client.transport import Https
 from corral.config import Layout
+
+_SETS: Final = "virtualmachineinstancereplicasets"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,15 +56,23 @@ class Session:
                 raise cause from error
             if not isinstance(cause, ApiError | StreamLost):
                 raise
-            message = f"{doing}: {cause}" if doing else str(cause)
-            raise Problem(message, self._hint(cause)) from error
+            told = "the API serves no such kind" if _is_unserved(cause) else str(cause)
+            raise Problem(f"{doing}: {told}" if doing else told, self._hint(cause)) from error
 
     def _hint(self, cause: Exception) -> str:
         if isinstance(cause, Unavailable):
             return "corral status tells how it is; corral up --detach starts it."
+        if _is_unserved(cause):
+            return "corral serves no VirtualMachine: write vmi, for a machine itself."
         if isinstance(cause, NotFound):
-            return f"kubectl get vmi -n {self.namespace} lists the machines."
+            kind = "vmirs" if cause.details and cause.details.kind == _SETS else "vmi"
+            return f"kubectl get {kind} -n {self.namespace} lists what is there."
         return ""
+
+
+def _is_unserved(cause: Exception) -> bool:
+    """Whether the API has no such path; what it has not found there is told otherwise."""
+    return isinstance(cause, NotFound) and str(cause).strip() == "404 page not found"
 
 
 def session_of(

@@ -42,11 +42,11 @@ class Target:
         return f"namespaces/{namespace}/{PLURALS[self.kind]}/{name}"
 
 
-def kind_of(text: str) -> str:
+def kind_of(text: str, hint: str = "Write vmi or vm.") -> str:
     """``vmi`` or ``vm``, however it is written.  Raises Problem."""
     kind = _KINDS.get(text.lower())
     if kind is None:
-        raise Problem(f"unsupported resource type '{text}'", HINT)
+        raise Problem(f"unsupported resource type '{text}'", hint)
     return kind
 
 
@@ -85,7 +85,7 @@ def _dotted(text: str) -> list[str]:
 
 
 def _target(kind: str, name: str, namespace: str) -> Target:
-    found = kind_of(kind)
+    found = kind_of(kind, HINT)
     if not name:
         raise Problem("name cannot be empty", HINT)
     return Target(found, name, namespace)

@@ -1,0 +1,47 @@
+"""What commands tell of refusals, and what to do then."""
+
+from pathlib import Path
+
+import pytest
+
+from corral.api.errors import Details, NotFound
+from corral.cli.problem import Problem
+from corral.cli.session import Session
+from corral.cli.target import kind_of
+from corral.client.kubeconfig import Kubeconfig
+
+SESSION = Session(config=Kubeconfig(server="https://127.0.0.1:1"), namespace="home", path=Path("/"))
+
+
+@pytest.mark.parametrize(
+    ("error", "told", "hint"),
+    [
+        (
+            NotFound("404 page not found"),
+            "fetching: the API serves no such kind",
+            "corral serves no VirtualMachine: write vmi, for a machine itself.",
+        ),
+        (
+            NotFound("not there", details=Details(name="x", kind="virtualmachineinstances")),
+            "fetching: not there",
+            "kubectl get vmi -n home lists what is there.",
+        ),
+        (
+            NotFound(
+                "not there", details=Details(name="x", kind="virtualmachineinstancereplicasets")
+            ),
+            "fetching: not there",
+            "kubectl get vmirs -n home lists what is there.",
+        ),
+    ],
+)
+def test_what_is_not_there_is_told_by_its_kind(error, told, hint):
+    with pytest.raises(Problem) as problem, SESSION.told("fetching"):
+        raise error
+    assert (problem.value.message, problem.value.hint) == (told, hint)
+
+
+def test_a_type_that_stands_alone_is_explained_alone():
+    with pytest.raises(Problem) as problem:
+        kind_of("vmirs")
+    assert problem.value.hint == "Write vmi or vm."
