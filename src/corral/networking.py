@@ -152,7 +152,9 @@ class Networking:
         services, gateway = self._settings.service_cidrs[0], pods[0][1]
         return (
             node_ranges.controller(self._settings.nodes, *pods),
-            service_ranges.controller(*self._settings.service_cidrs),
+            service_ranges.controller(
+                *self._settings.service_cidrs, mended=(builtins.KUBERNETES, builtins.DNS)
+            ),
             builtins.controller(
                 builtins.kubernetes(services[1], gateway, API_PORT),
                 builtins.dns(services[DNS_HOST], gateway),

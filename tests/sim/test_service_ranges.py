@@ -6,16 +6,20 @@ import pytest
 from lightkube.models.core_v1 import Event, Service
 from tests.sim.cluster import cluster
 
+from corral.api.object import Key
 from corral.cluster import service_ranges
 
 pytestmark = pytest.mark.looptime
 
-LOOP = service_ranges.controller(ip_network("10.96.0.0/16"))  # the cluster gives out 10.96.0.0/12
+RANGE = ip_network("10.96.0.0/16")  # the cluster gives out 10.96.0.0/12
+LOOP = service_ranges.controller(RANGE, mended=[Key("default", "mended")])
 
 
 async def test_a_service_outside_the_range_is_told_of_and_no_other():
     async with cluster(stand_ins=[LOOP]) as c:
-        for name, address in (("out", "10.97.0.7"), ("in", "10.96.0.7"), ("headless", "None")):
+        for name, address in (
+            ("mended", "10.97.0.8"), ("headless", "None"), ("in", "10.96.0.7"), ("out", "10.97.0.7")
+        ):  # fmt: skip
             spec = {"clusterIP": address, "ports": [{"port": 80}]}
             metadata = {"name": name, "namespace": "default"}
             await c.client.create(Service, {"metadata": metadata, "spec": spec})

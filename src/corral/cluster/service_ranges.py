@@ -4,7 +4,7 @@ The range was changed after they were made.  An address of a Service never chang
 put this right but whoever makes the Service again.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from ipaddress import IPv4Network, IPv6Network
 
 from lightkube.models.core_v1 import Service
@@ -21,8 +21,14 @@ Network = IPv4Network | IPv6Network
 COMPONENT = "ipallocator-repair-controller"
 
 
-def controller(*service_cidrs: Network) -> Callable[[World], Controller[Key]]:
-    """Makes the loop; ``service_cidrs``: the range of all Services, one a family."""
+def controller(
+    *service_cidrs: Network, mended: Container[Key] = ()
+) -> Callable[[World], Controller[Key]]:
+    """Makes the loop.
+
+    ``service_cidrs``: the range of all Services, one a family; ``mended``: Services that are made
+    again without anybody's doing.
+    """
 
     def make(world: World) -> Controller[Key]:
         queue = WorkQueue[Key]()
@@ -30,7 +36,7 @@ def controller(*service_cidrs: Network) -> Callable[[World], Controller[Key]]:
         recorder = world.recorder(COMPONENT)
 
         def changed(_old: Service | None, new: Service | None) -> None:
-            if new is not None:
+            if new is not None and key_of(new) not in mended:
                 queue.add(key_of(new))
 
         async def reconcile(key: Key) -> None:
