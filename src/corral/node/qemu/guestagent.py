@@ -6,6 +6,9 @@ it must have the shape that was asked for, and texts are cut.
 
 import asyncio
 import base64
+import errno
+import json
+import os
 import secrets
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
@@ -148,7 +151,12 @@ class QemuAgent:
         wish: dict[str, Any] = {"path": path, "arg": arguments, "capture-output": True}
         if typed:
             wish["input-data"] = base64.b64encode(typed).decode()
-        started = await self._ask("guest-exec", _Started, wish)
+        try:
+            started = await self._ask("guest-exec", _Started, wish)
+        except AgentError as error:
+            if (failed := _not_executed(path, str(error))) is None:
+                raise
+            return failed
         pause = _FIRST_LOOK_SECONDS
         while True:
             await asyncio.sleep(pause)
@@ -251,6 +259,19 @@ def _answer(line: bytes, form: type[T]) -> T:
         return msgspec.convert(answer["return"], form)
     except (msgspec.DecodeError, UnicodeDecodeError, KeyError, TypeError, RecursionError) as error:
         raise AgentError(f"not the answer that was asked for: {error}") from error
+
+
+def _not_executed(path: str, told: str) -> Finished | None:
+    """What a shell answers where there is no such program, or it is none; None for other refusals.
+
+    The agent says it in GLib's words for what failed, and the system's for why.
+    """
+    if "Failed to execute child process" not in told:
+        return None
+    missing = os.strerror(errno.ENOENT) in told
+    why = "executable file not found in $PATH" if missing else "cannot be executed"
+    message = f"exec: {json.dumps(path)}: {why}\n"
+    return Finished(exit_code=127 if missing else 126, errors=message.encode())
 
 
 def _finished(progress: _Progress) -> Finished:

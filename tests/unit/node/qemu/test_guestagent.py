@@ -231,3 +231,26 @@ async def test_questions_wait_for_each_other(agent):
     asked = QemuAgent(await agent(told))
     await asyncio.gather(*(asked.ping() for _ in range(5)))
     assert len(told.requests) == 5
+
+
+@pytest.mark.parametrize(
+    ("why", "code", "message"),
+    [
+        (
+            "No such file or directory",
+            127,
+            'exec: "no\\u001bsuch": executable file not found in $PATH',
+        ),
+        ("Permission denied", 126, 'exec: "no\\u001bsuch": cannot be executed'),
+    ],
+)
+async def test_a_program_that_is_not_there_ends_as_in_a_shell(agent, why, code, message):
+    desc = f"Guest agent command failed, error was 'Failed to execute child process ({why})'"
+
+    def refuses(request):
+        if request["execute"] == "guest-exec":
+            return line({"error": {"class": "GenericError", "desc": desc}})
+        return honest(request)
+
+    finished = await QemuAgent(await agent(refuses)).run(["no\x1bsuch"])
+    assert finished == Finished(exit_code=code, errors=f"{message}\n".encode())
