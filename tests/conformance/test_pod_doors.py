@@ -7,7 +7,7 @@ import subprocess
 from collections.abc import Iterator
 
 import pytest
-from tests.conformance.api import until
+from tests.conformance.api import conditions, until
 from tests.conformance.manifests import core, machine, machines
 
 pytestmark = [pytest.mark.conformance, pytest.mark.timeout(60)]
@@ -20,8 +20,7 @@ def pod(api, namespace) -> str:
     path = machines(namespace, "one")
 
     def connected() -> bool:
-        conditions = api.get_document(path)["status"].get("conditions", [])
-        return any(one["type"] == "AgentConnected" for one in conditions)
+        return "AgentConnected" in conditions(api.get_document(path))
 
     until("its agent is connected", connected)
     (pod,) = api.items(core("pods", namespace))
@@ -98,6 +97,16 @@ def test_what_a_machine_has_not_is_said_clearly(shell, pod):
     assert "corral console one" in attached.stderr
     disk = kubectl(shell, "exec", pod, "-c", "volumedisk", "--", "ls")
     assert "only brings a disk" in disk.stderr
+
+
+def test_no_command_runs_in_a_paused_machine(api, shell, pod, namespace):
+    doors = machines(namespace, "one").replace("/kubevirt.io/", "/subresources.kubevirt.io/")
+    assert api.put(f"{doors}/pause").is_success
+    until(
+        "it is paused", lambda: "Paused" in conditions(api.get_document(machines(namespace, "one")))
+    )
+    refused = kubectl(shell, "exec", pod, "--", "ls")
+    assert "one is paused" in refused.stderr
 
 
 def test_a_pod_that_waits_has_no_doors_yet(api, shell, namespace):

@@ -76,6 +76,8 @@ async def _finished(websocket: WebSocket, machine: Machine, protocol: str) -> Fi
             "there is no terminal: commands are run by the guest's agent, one at a time; "
             f"leave -t out, or open the console: {console}"
         )
+    if machine.facts.paused:
+        raise BadRequest(f"{record.instance} is paused: nothing runs in it")
     if not machine.facts.agent_connected:
         raise BadRequest(
             f"no guest agent is connected in {record.instance}, and commands are run by it; "

@@ -143,6 +143,8 @@ def _port(call: Call, machine: Document) -> None:
 def _guest(_: Call, machine: Document) -> None:
     if at(machine, "status", "phase") != "Running":
         raise PlainError(_conflict(machine, _NOT_RUNNING).message)
+    if _holds(machine, "Paused"):
+        raise PlainError(_conflict(machine, "VMI is paused").message)
     if not _holds(machine, "AgentConnected"):
         raise PlainError(_conflict(machine, "VMI does not have guest agent connected").message)
 

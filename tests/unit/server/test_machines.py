@@ -118,6 +118,7 @@ async def test_a_machine_that_is_not_there_is_named_as_kubevirt_does(ask):
     [
         ({"phase": "Scheduled"}, "VMI is not running"),
         ({}, "VMI does not have guest agent connected"),
+        ({"conditions": [*AGENT["conditions"], *PAUSED["conditions"]]}, "VMI is paused"),
     ],
 )
 async def test_guest_information_is_refused_in_plain_text(ask, store_machine, status, why):
