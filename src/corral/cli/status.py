@@ -17,7 +17,9 @@ from corral.client import kubeconfig
 from corral.client.client import Client
 from corral.client.transport import Https
 from corral.config import Layout
+from corral.node import record as records
 from corral.node.heartbeat import ACCELERATOR, NETWORK, NETWORK_REASON, REASON
+from corral.node.process import runs
 
 
 @click.command(epilog="\b\nExample:\n  corral status")
@@ -31,7 +33,7 @@ def status(layout: Layout) -> None:
     click.echo(field("data", str(layout.root)))
     running = manager.find(layout.lock)
     if running is None:
-        raise Problem("no manager runs here", "Start one: corral up --detach")
+        raise _unmanaged(layout)
     click.echo(field("manager", f"process {running.pid}, {running.url}"))
     try:
         nodes, machines = asyncio.run(_ask(layout))
@@ -57,6 +59,20 @@ def status(layout: Layout) -> None:
         click.echo(field("wrong", f"network: {reason}"))
     if wrong:
         raise click.exceptions.Exit(1)
+
+
+def _unmanaged(layout: Layout) -> Problem:
+    """What there is to say where no manager runs: machines may run on without one."""
+    left = sum(
+        runs(machine)
+        for node in layout.node_directories()
+        for machine, _ in records.unfinished(node)
+    )
+    if not left:
+        return Problem("no manager runs here", "Start one: corral up --detach")
+    many = "1 machine runs" if left == 1 else f"{left} machines run"
+    hint = "corral up --detach takes over what runs; corral down ends it."
+    return Problem(f"no manager runs here, but {many} on", hint)
 
 
 async def _ask(layout: Layout) -> tuple[list[Node], list[VirtualMachineInstance]]:

@@ -11,7 +11,7 @@ from corral.cli.main import run
 from corral.cli.problem import Problem, of_system
 from corral.cli.up import _Bind
 from corral.config import Layout
-from corral.node import record as records
+from corral.node import process, record as records
 from corral.ranges import Ranges, known, remember
 
 
@@ -67,6 +67,25 @@ def test_other_addresses_than_machines_have_are_refused(told, tmp_path):
     assert "have their addresses in 10.244.0.0/16,fd00:10:244::/56" in said
     assert "corral down" in said
     assert known(Layout(tmp_path)) == Ranges()
+
+
+def test_machines_that_run_on_without_a_manager_are_told_of(told, tmp_path):
+    machine = tmp_path / "nodes" / "here" / "machines" / "uid"
+    machine.mkdir(parents=True)
+    record = records.Record(namespace="a", instance="b", uid="uid", pod="c", pod_uid="d")
+    records.write(machine, record.started())
+    code, said = told("status", "--data-dir", tmp_path)
+    assert code == 1
+    assert "error: no manager runs here\n" in said
+    descriptor = process.hold(machine)
+    assert descriptor is not None
+    try:
+        code, said = told("status", "--data-dir", tmp_path)
+    finally:
+        os.close(descriptor)
+    assert code == 1
+    assert "error: no manager runs here, but 1 machine runs on\n" in said
+    assert "corral up --detach takes over" in said
 
 
 def test_a_stray_file_among_the_nodes_harms_nothing(told, tmp_path):
