@@ -103,7 +103,8 @@ def test_commands_run_in_the_guest(user):
     failed = user.kubectl("exec", pod, "--", "sh", "-c", "exit 7", check=False)
     assert "exit code 7" in failed
     unknown = user.kubectl("exec", pod, "--", "nosuch", check=False)
-    assert "No such file or directory" in unknown
+    assert "executable file not found" in unknown
+    assert "exit code 127" in unknown
 
 
 def test_the_guest_tells_of_itself(api):
