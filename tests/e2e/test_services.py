@@ -26,7 +26,7 @@ from corral.client.transport import InProcess
 from corral.cluster import endpoints
 from corral.node.network import nft
 from corral.node.network.netlink import NetworkError
-from corral.node.proxy import proxy as proxies, rules
+from corral.node.proxy import proxy as proxies
 from corral.node.proxy.proxy import Proxy
 from corral.reconcile.world import World
 from corral.server.allocation import ServiceRanges
@@ -396,7 +396,7 @@ async def test_a_restart_breaks_nothing_and_a_lost_table_comes_back(monkeypatch)
 
 
 async def test_a_table_written_in_steps_is_the_same_in_the_end(monkeypatch):
-    monkeypatch.setattr(rules, "STEP", 200)
+    monkeypatch.setattr(nft, "STEP", 200)
     async with cluster("one", "two") as c:
         await c.expose()
         await c.answering("one", "two")
