@@ -119,6 +119,10 @@ def _only_root() -> bool:
     return os.geteuid() == 0 and not (stat.st_gid and stat.st_mode & 0o060 == 0o060)
 
 
+_MORTAL = ("setpriv", "--pdeathsig=KILL", "--")
+"""Makes a command end with us: under a KVM that hangs its guests a probe would stay for ever."""
+
+
 async def run_probe(
     path: str, accelerator: str, *, as_root: bool = False, seconds: float = SECONDS
 ) -> tuple[bool, str]:
@@ -129,6 +133,7 @@ async def run_probe(
     user = None if as_root else account("", device=KVM if accelerator == "kvm" else None)
     command = [
         *privileges(user),
+        *_MORTAL,
         *(path, "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"),
         *("-machine", "pc", "-m", "8M", "-accel", accelerator),
         *("-device", f"isa-debug-exit,iobase={_PORT:#x},iosize=1"),

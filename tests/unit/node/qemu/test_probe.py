@@ -1,5 +1,10 @@
 """What the probe remembers, and how it fails."""
 
+import os
+import select
+import subprocess
+import sys
+
 import pytest
 
 from corral.node.qemu import probe
@@ -108,3 +113,22 @@ def test_others_are_told_to_join_the_group(monkeypatch, tmp_path):
     monkeypatch.setattr(probe.os, "geteuid", lambda: 1000)
     monkeypatch.setattr(probe.os, "access", lambda *_: False)
     assert "group kvm" in probe._obstacle()
+
+
+def test_a_probe_ends_with_the_manager_that_is_killed(tmp_path):
+    """A guest that hangs under KVM would run for ever: only its manager knew of it."""
+    hung, told = tmp_path / "hung", tmp_path / "told"
+    os.mkfifo(told)
+    hung.write_text(f"#!/bin/sh\necho $$ > {told}\nexec sleep 60\n")
+    hung.chmod(0o755)
+    code = (
+        "import asyncio, sys; from corral.node.qemu.probe import run_probe; "
+        "asyncio.run(run_probe(sys.argv[1], 'kvm', as_root=True, seconds=60))"
+    )
+    with subprocess.Popen([sys.executable, "-P", "-c", code, hung]) as manager:
+        probe_of_it = os.pidfd_open(int(told.read_text()))
+        try:
+            manager.kill()
+            assert select.select([probe_of_it], [], [], 10)[0], "the probe lives on"
+        finally:
+            os.close(probe_of_it)
