@@ -25,6 +25,7 @@ from corral.node.dns.lookup import FAILED, Lookup
 from corral.node.dns.rules import MARK, rules, table_of
 from corral.node.dns.upstream import Upstream
 from corral.node.dns.zone import Zone
+from corral.node.health import Health
 from corral.node.network import namespaces, nft
 from corral.node.network.netlink import Address, Network as Range, NetworkError
 from corral.reconcile.objects import key_of
@@ -84,8 +85,7 @@ class Dns:
         gateways = [str(one) for one in network.gateways]
         self._network = network
         self._port = port
-        self._changed = changed
-        self._problem = ""
+        self._health = Health("DNS", changed)
         own = [ip_network(str(one)) for one in network.gateways]
         self._clients = (*network.pod_cidrs, *own, *clients)
         self._upstream = upstream or Upstream(ours=[*addresses, *gateways], changed=changed)
@@ -109,7 +109,7 @@ class Dns:
 
     def problems(self) -> Sequence[str]:
         """What is wrong, a line each."""
-        return [each for each in (self._problem, self._upstream.problem) if each]
+        return [each for each in (self._health.problem, self._upstream.problem) if each]
 
     async def run(self) -> None:
         """Serve until cancelled."""
@@ -171,7 +171,7 @@ class Dns:
                     await bound(socket.SOCK_STREAM) as streams,
                 ):
                     streams.listen()
-                    self._say("")
+                    self._health.say("")
                     transport, _ = await loop.create_datagram_endpoint(
                         lambda: _Datagrams(self, tasks), sock=datagrams
                     )
@@ -180,7 +180,7 @@ class Dns:
                     finally:
                         transport.close()
             except (OSError, NetworkError) as error:
-                self._say(f"DNS cannot serve on {gateway}: {error}")
+                self._health.say(f"DNS cannot serve on {gateway}: {error}")
                 await asyncio.sleep(RETRY_SECONDS)
 
     async def _accept(self, listening: socket.socket, tasks: Background) -> None:
@@ -260,14 +260,6 @@ class Dns:
             return self._lookup.packet(query, FAILED, largest)
         finally:
             _release(self._awaited, source)
-
-    def _say(self, problem: str) -> None:
-        if problem == self._problem:
-            return
-        self._problem = problem
-        if problem:
-            log.warning("no DNS", reason=problem)
-        self._changed()
 
 
 class _Datagrams(asyncio.DatagramProtocol):

@@ -12,11 +12,10 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import Final
 
-import structlog
-
 from corral.node.dns.codec import Query, ask
 from corral.node.dns.records import Code
 from corral.node.dns.reply import LARGEST, Reply, read_reply
+from corral.node.health import Health
 from corral.node.network.resolver import RESOLV_CONF, parse
 
 PORT: Final = 53
@@ -30,8 +29,6 @@ FAILURES: Final = 3
 _USELESS: Final = (Code.FAILED, Code.NOT_IMPLEMENTED, Code.REFUSED, Code.MALFORMED)
 """What another server may know better."""
 _LENGTH: Final = struct.Struct("!H")
-
-log = structlog.get_logger()
 
 
 class Upstream:
@@ -49,11 +46,10 @@ class Upstream:
 
         ``changed`` is told when ``problem`` answers something new.
         """
-        self.problem = ""
         self._configuration = configuration
         self._port = port
         self._ours = {ip_address(one) for one in ours}
-        self._changed = changed
+        self._health = Health("names of the outside", changed)
         self._read: tuple[int, int, int] | None = None
         self._servers: Sequence[str] = ()
         self._failures = 0
@@ -82,14 +78,14 @@ class Upstream:
 
     def _replied(self) -> None:
         self._failures = 0
-        self._say("")
+        self._health.say("")
 
     def _failed(self) -> None:
         self._failures += 1
         if not self._servers:
-            self._say(f"{self._configuration} names no name server")
+            self._health.say(f"{self._configuration} names no name server")
         elif self._failures >= FAILURES:
-            self._say(f"no name server of the host replies ({', '.join(self._servers)})")
+            self._health.say(f"no name server of the host replies ({', '.join(self._servers)})")
 
     def servers(self) -> Sequence[str]:
         """The addresses to ask, in order; those that did not reply come last."""
@@ -149,16 +145,10 @@ class Upstream:
         finally:
             writer.close()
 
-    def _say(self, problem: str) -> None:
-        """Tell a problem when it begins, and that it is over when it ends."""
-        if problem == self.problem:
-            return
-        self.problem = problem
-        if problem:
-            log.warning("names of the outside are not resolved", reason=problem)
-        else:
-            log.info("names of the outside are resolved again")
-        self._changed()
+    @property
+    def problem(self) -> str:
+        """Why they are not resolved; empty while they are."""
+        return self._health.problem
 
 
 class _Exchange(asyncio.DatagramProtocol):

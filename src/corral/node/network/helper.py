@@ -10,9 +10,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Final
 
-import structlog
-
 from corral.aio import apart, finished
+from corral.node.health import Health
 from corral.node.network.netlink import NetworkError
 from corral.node.process import Process, hold, launch, runs
 
@@ -31,8 +30,6 @@ _NET_ADMIN, _SYS_ADMIN = 12, 21
 _CAPABILITY_VERSION: Final = 0x20080522
 _PR_CAP_AMBIENT, _PR_CAP_AMBIENT_RAISE = 47, 2
 
-log = structlog.get_logger()
-
 
 class Helper:
     """One such program, in a directory of its own.
@@ -44,15 +41,19 @@ class Helper:
         self, name: str, directory: Path, start: Start, *, changed: Callable[[], None]
     ) -> None:
         self.name = name
-        self.problem = ""
         self._directory = directory
         self._start = start
-        self._changed = changed
+        self._health = Health(name, changed)
         self._process: Process | None = None
 
     @property
     def is_running(self) -> bool:
         return self._process is not None and not self._process.ended
+
+    @property
+    def problem(self) -> str:
+        """What is wrong with it; empty while it is well."""
+        return self._health.problem
 
     async def ensure(self) -> Process:
         """The program, found again or started.  Raises NetworkError."""
@@ -83,10 +84,10 @@ class Helper:
             try:
                 process = await self.ensure()
             except NetworkError as error:
-                self._say(error.told)
+                self._health.say(error.told)
             else:
                 if pause == FIRST_PAUSE_SECONDS:
-                    self._say("")
+                    self._health.say("")
                 await self._stays(process)
             if loop.time() - since > _SETTLED_SECONDS:
                 pause = FIRST_PAUSE_SECONDS
@@ -111,12 +112,12 @@ class Helper:
             async with asyncio.timeout(_SETTLED_SECONDS):
                 await process.wait()
         except TimeoutError:
-            self._say("")
+            self._health.say("")
             await process.wait()
-            self._say(f"{self.name} has ended and is started again")
+            self._health.say(f"{self.name} has ended and is started again")
         else:
             why = f": {complaint}" if (complaint := self._complaint()) else ""
-            self._say(f"{self.name} has ended early and is started again{why}")
+            self._health.say(f"{self.name} has ended early and is started again{why}")
 
     async def _found(self) -> Process | None:
         return await Process.adopt(self._directory) if runs(self._directory) else None
@@ -146,14 +147,6 @@ class Helper:
             return ""
         lines = [line.strip() for line in text.splitlines() if _NOISE not in line]
         return next(filter(None, lines), "")[:_LONGEST_COMPLAINT]
-
-    def _say(self, problem: str) -> None:
-        if problem == self.problem:
-            return
-        self.problem = problem
-        if problem:
-            log.warning("network helper", name=self.name, problem=problem)
-        self._changed()
 
 
 def endless(name: str, process: Process) -> NetworkError:

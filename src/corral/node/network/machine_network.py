@@ -15,6 +15,7 @@ from socket import SOCK_STREAM
 from typing import Final
 
 from corral.aio import Background, wait_at_most
+from corral.node.health import Health
 from corral.node.network import antispoof, holder, host, netlink, nft
 from corral.node.network.helper import Helper, endless
 from corral.node.network.host import HostLink
@@ -96,7 +97,7 @@ class MachineNetwork:
         self._rules = ""
         self._lost = asyncio.Event()
         self._others: list[Callable[[], None]] = []
-        self._unmended = ""
+        self._mending = Health("the machine network", self._changed)
         self._refused: NetworkError | None = None
 
     @property
@@ -184,7 +185,7 @@ class MachineNetwork:
         try:
             return await self.namespace.call(notices)
         except NetworkError as error:
-            self._say(f"what is removed is not noticed: {error.told}")
+            self._mending.say(f"what is removed is not noticed: {error.told}")
             return ()
 
     async def _heal(self) -> None:
@@ -194,10 +195,10 @@ class MachineNetwork:
             self._lost.clear()
             try:
                 await self._put_back()
-                self._say("")
+                self._mending.say("")
             except NetworkError as error:
-                self._say(f"what was removed cannot be put back: {error.told}")
-            if self._unmended or (self._host is not None and self._host.problems):
+                self._mending.say(f"what was removed cannot be put back: {error.told}")
+            if self._mending.problem or (self._host is not None and self._host.problems):
                 await wait_at_most(self._lost, RETRY_SECONDS)
                 self._lost.set()
 
@@ -233,7 +234,7 @@ class MachineNetwork:
         """What is wrong, a line each."""
         if self._refused is not None:
             return [self._refused.told]
-        found = [self._unmended, self._holder.problem]
+        found = [self._mending.problem, self._holder.problem]
         found += [self._outward.problem] if self._outward is not None else []
         found += self._inbound.problems() if self._inbound is not None else []
         found += self._host.problems if self._host is not None else []
@@ -241,11 +242,6 @@ class MachineNetwork:
 
     def _changed(self) -> None:
         self.on_change()
-
-    def _say(self, problem: str) -> None:
-        if problem != self._unmended:
-            self._unmended = problem
-            self._changed()
 
     async def socket(self, family: int, kind: int) -> Connection:
         """A non-blocking socket that lives in the machine namespace.  Raises OSError."""

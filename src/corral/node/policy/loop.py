@@ -10,13 +10,13 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
-import structlog
 from lightkube.models.core_v1 import Namespace, Pod
 from lightkube.models.networking_v1 import NetworkPolicy
 
 from corral.aio import wait_at_most
 from corral.api.errors import BadRequest
 from corral.api.object import Key
+from corral.node.health import Health
 from corral.node.network import namespaces, nft
 from corral.node.network.netlink import Network as Range, NetworkError
 from corral.node.policy.policy import Member, Policy, member_of, policy_of
@@ -29,8 +29,6 @@ PROBE_SECONDS = 30.0
 """So often is looked whether the table is still there."""
 RETRY_SECONDS = 1.0
 """After a refusal everything is written again, after this long."""
-
-log = structlog.get_logger()
 
 
 class Network(Protocol):
@@ -51,7 +49,7 @@ class Policies:
         """``changed`` is told when ``problems`` answers something new."""
         self._network = network
         self._changed = changed
-        self._problem = ""
+        self._health = Health("network policies", changed)
         self._unread: dict[Key, str] = {}
         self._pods = world.informers.of(Pod)
         self._namespaces = world.informers.of(Namespace)
@@ -72,7 +70,7 @@ class Policies:
         left_out = (
             f"the NetworkPolicy {key} is left out: {why}" for key, why in self._unread.items()
         )
-        return [*filter(None, [self._problem]), *left_out]
+        return [*filter(None, [self._health.problem]), *left_out]
 
     async def run(self) -> None:
         """Keep the table until cancelled; what is in it stays.
@@ -87,11 +85,11 @@ class Policies:
             try:
                 await self._write()
             except NetworkError as error:
-                self._say(f"NetworkPolicies are not in force: {error.told}")
+                self._health.say(f"NetworkPolicies are not in force: {error.told}")
                 self._table, self._is_absent = None, False
                 await asyncio.sleep(RETRY_SECONDS)
             else:
-                self._say("")
+                self._health.say("")
                 await wait_at_most(self._woken, PROBE_SECONDS)
 
     async def _write(self) -> None:
@@ -144,14 +142,6 @@ class Policies:
     def _member(self, key: Key) -> Member | None:
         pod = self._pods.get(key)
         return None if pod is None else member_of(pod, self._network.pod_cidrs)
-
-    def _say(self, problem: str) -> None:
-        if problem == self._problem:
-            return
-        self._problem = problem
-        if problem:
-            log.warning("network policies", problem=problem)
-        self._changed()
 
     def _pod_changed(self, old: Pod | None, new: Pod | None) -> None:
         ranges = self._network.pod_cidrs

@@ -5,12 +5,12 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 from typing import Protocol
 
-import structlog
 from lightkube.models.core_v1 import Service
 from lightkube.models.discovery_v1 import EndpointSlice
 
 from corral.aio import Background, wait_at_most
 from corral.api.object import Key
+from corral.node.health import Health
 from corral.node.network import nft
 from corral.node.network.flows import UDP, Flow, forget_flows
 from corral.node.network.namespaces import Namespace
@@ -35,8 +35,6 @@ AT_ONCE = 100
 """Services of one transaction: the kernel takes no more than some hundred kilobytes."""
 MOST_LOOKS = 4
 """To look for the flows to one port takes the kernel as long as to look for all of them."""
-
-log = structlog.get_logger()
 
 
 class Network(Protocol):
@@ -66,8 +64,7 @@ class Proxy:
 
         ``changed`` is told when ``problems`` answers something new.
         """
-        self._changed = changed
-        self._refused: dict[str, str] = {}
+        self._health = {part: Health(part, changed) for part in (RULES, FLOWS)}
         self._network = network
         self._nodes = nodes
         self._services = world.informers.of(Service)
@@ -98,15 +95,7 @@ class Proxy:
 
     def problems(self) -> Sequence[str]:
         """What is wrong, a line each."""
-        return [f"{what}: {why}" for what, why in self._refused.items() if why]
-
-    def _say(self, what: str, why: str) -> None:
-        if why == self._refused.get(what, ""):
-            return
-        self._refused[what] = why
-        if why:
-            log.warning(what, error=why)
-        self._changed()
+        return [f"{part}: {one.problem}" for part, one in self._health.items() if one.problem]
 
     async def _follow(
         self,
@@ -122,12 +111,12 @@ class Proxy:
             try:
                 await act()
             except NetworkError as error:
-                self._say(what, error.told)
+                self._health[what].say(error.told)
                 await asyncio.sleep(pause)
                 pause = min(2 * pause, LONGEST_RETRY_SECONDS)
                 continue
             pause = RETRY_SECONDS
-            self._say(what, "")
+            self._health[what].say("")
             await wait_at_most(woken, seconds)
 
     async def _write(self) -> None:

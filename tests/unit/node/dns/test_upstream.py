@@ -120,7 +120,7 @@ async def test_silence_of_all_is_told_once_and_its_end(tmp_path, monkeypatch):
     speaks = False
     told = []
     async with serving(tmp_path, at1=lambda q: [answer(q)] if speaks else []) as (one, _):
-        one._changed = lambda: told.append(one.problem)
+        one._health._changed = lambda: told.append(one.problem)
         for _ in range(5):
             assert await one.ask(QUERY) is None
         speaks = True

@@ -1,0 +1,19 @@
+"""What is told of a part that is not well."""
+
+from structlog.testing import capture_logs
+
+from corral.node.health import Health
+
+
+def test_a_problem_is_told_when_it_begins_changes_and_is_over():
+    told = []
+    health = Health("DNS", lambda: told.append(health.problem))
+    with capture_logs() as logged:
+        for problem in ("", "no server", "no server", "no socket", "", ""):
+            health.say(problem)
+    assert told == ["no server", "no socket", ""]
+    assert [(one["log_level"], one.get("problem")) for one in logged] == [
+        ("warning", "no server"),
+        ("warning", "no socket"),
+        ("info", None),
+    ]
