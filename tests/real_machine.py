@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 
 from corral.api.kinds.vmi import VirtualMachineInstance
-from corral.node.hypervisor import Change, Definition, Drive
+from corral.node.hypervisor import Change, Definition, Drive, Layer
 from corral.node.images import qcow
 from corral.node.qemu.hypervisor import Qemu
 
@@ -23,7 +23,7 @@ def definition(directory: Path, disk: Path, **spec) -> Definition:
     overlay = directory / "root.qcow2"
     if not overlay.exists():
         size = disk.stat().st_size
-        qcow.create(overlay, size, backing=disk, backing_format="raw")
+        qcow.create(overlay, size, layers=(Layer(disk, "raw"),))
     document = {
         "metadata": {"name": "vm", "namespace": "default", "uid": uid},
         "spec": {
@@ -39,7 +39,7 @@ def definition(directory: Path, disk: Path, **spec) -> Definition:
             **spec,
         },
     }
-    drive = Drive(volume="root", path=overlay, backing=disk, backing_format="raw")
+    drive = Drive(volume="root", path=overlay, layers=(Layer(disk, "raw"),))
     return Definition(
         vmi=msgspec.convert(document, VirtualMachineInstance),
         directory=directory,

@@ -375,7 +375,7 @@ async def test_an_image_that_is_missing_is_told_and_asked_for_again(tmp_path, mo
 
         disk = tmp_path / "disk.raw"
         disk.write_bytes(bytes(1 << 20))
-        await host.agent._images.import_disk(disk, ["nowhere/at-all:1"])
+        await ImageStore(host.directory / "images").import_disk(disk, ["nowhere/at-all:1"])
 
         async def runs():
             return (await machine()).status.phase == "Running"

@@ -98,6 +98,6 @@ def _drive(device: DiskDevice, disk: volumes.Disk) -> Drive:
         read_only=disk.read_only
         or device.cdrom is not None
         or bool(target is not None and target.readonly),
-        backing=disk.backing,
-        backing_format=disk.backing_format or "raw",
+        layers=disk.layers,
+        ephemeral=disk.ephemeral,
     )

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
-from typing import Any, Protocol, TypeVar, TypeVarTuple
+from typing import Any, NamedTuple, Protocol, TypeVar, TypeVarTuple
 
 from corral.api.kinds.vmi import VirtualMachineInstance
 from corral.api.object import Document
@@ -35,9 +35,16 @@ class Change(Enum):
 LAST = frozenset({Change.LOST, Change.GONE})
 
 
+class Layer(NamedTuple):
+    """A file below an overlay: never written, and opened so.  The format is raw or qcow2."""
+
+    path: Path
+    format: str
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drive:
-    """The file behind one disk of a VM.
+    """The file behind one disk of a VM, and the ``layers`` below it, the nearest one first.
 
     ``read_only`` ones (the drive of a CD-ROM is one) are opened such that not even a guest that
     broke out of its QEMU can write them.  The content of an ``ephemeral`` one may be lost with the
@@ -48,8 +55,7 @@ class Drive:
     path: Path
     format: str = "qcow2"
     read_only: bool = False
-    backing: Path | None = None
-    backing_format: str = "raw"
+    layers: tuple[Layer, ...] = ()
     ephemeral: bool = True
 
 

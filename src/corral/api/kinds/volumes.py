@@ -1,5 +1,7 @@
 """Where the bytes of a machine's disks come from: a Volume has one optional field a source."""
 
+from collections.abc import Iterable
+
 import msgspec
 from lightkube.models.core_v1 import DownwardAPIVolumeFile
 
@@ -259,3 +261,19 @@ class UtilityVolume(ClaimSource, kw_only=True):
 
     name: str
     type: str | None = None
+
+
+def claims_of(volumes: Iterable[Volume]) -> dict[str, str]:
+    """The claim behind each volume that has one, by the volume's name.
+
+    A DataVolume's claim has its name (CDI).
+    """
+    claims: dict[str, str] = {}
+    for volume in volumes:
+        if volume.persistent_volume_claim is not None:
+            claims[volume.name] = volume.persistent_volume_claim.claim_name
+        elif volume.data_volume is not None:
+            claims[volume.name] = volume.data_volume.name
+        elif volume.ephemeral is not None and volume.ephemeral.persistent_volume_claim is not None:
+            claims[volume.name] = volume.ephemeral.persistent_volume_claim.claim_name
+    return claims

@@ -199,8 +199,8 @@ def _opened(definition: Definition) -> Iterator[tuple[Handles, int, int]]:
 def _files(drives: Iterable[Drive]) -> Iterator[tuple[Path, int]]:
     for drive in drives:
         yield drive.path, os.O_RDONLY if drive.read_only else os.O_RDWR
-        if drive.backing is not None:
-            yield drive.backing, os.O_RDONLY
+        for layer in drive.layers:
+            yield layer.path, os.O_RDONLY
 
 
 def complaint(directory: Path) -> str:

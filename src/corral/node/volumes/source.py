@@ -7,6 +7,7 @@ from pathlib import Path
 from corral.api.errors import NotFound
 from corral.api.kinds.vmi import VirtualMachineInstance
 from corral.api.kinds.volumes import Volume
+from corral.node.hypervisor import Layer
 from corral.node.images import Credential, Report
 from corral.node.images.progress import silent
 from corral.node.images.store import ImageStore
@@ -41,15 +42,16 @@ class Disk:
     volume: whose it is.
     format: ``raw`` or ``qcow2``, which QEMU must be told: a guest could fake a header.
     read_only: whether QEMU must open it so, whatever the machine's spec says.
-    backing: the file below an overlay, of the format ``backing_format``; never written.
+    layers: the files below an overlay, the nearest one first; never written.
+    ephemeral: whether its content may be lost with the host.
     """
 
     volume: str
     path: Path
     format: str
     read_only: bool = False
-    backing: Path | None = None
-    backing_format: str = ""
+    layers: tuple[Layer, ...] = ()
+    ephemeral: bool = True
 
 
 Values = Callable[[str], Awaitable[Mapping[str, bytes]]]

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from corral.api.kinds.vmi import VirtualMachineInstance
-from corral.node.hypervisor import Drive
+from corral.node.hypervisor import Drive, Layer
 from corral.node.qemu.argv import SANDBOX, argv
 from corral.node.qemu.devices.interfaces import unplugged
 from corral.node.qemu.domain import Accelerator, Domain, Handles
@@ -22,7 +22,7 @@ def domain(
         "metadata": {"name": "vm", "namespace": "default", "uid": UID},
         "spec": {"domain": {"devices": {}, **(spec or {})}, **spec_fields},
     }
-    files = [path for drive in drives for path in (drive.path, drive.backing) if path is not None]
+    files = [path for drive in drives for path in (drive.path, *(one.path for one in drive.layers))]
     return Domain(
         vmi=msgspec.convert(document, VirtualMachineInstance),
         handles=Handles(
@@ -127,7 +127,7 @@ def test_a_cpu_limit_counts_as_sockets_where_there_is_no_topology():
 
 
 OVERLAY = Drive(
-    volume="root", path=Path("/m/root.qcow2"), backing=Path("/m/base.raw"), backing_format="raw"
+    volume="root", path=Path("/m/root.qcow2"), layers=(Layer(Path("/m/base.raw"), "raw"),)
 )
 
 
@@ -139,10 +139,10 @@ def test_an_overlay_is_an_explicit_chain_over_inherited_descriptors():
     )
     nodes = {node["node-name"]: node for node in objects(arguments, "-blockdev")}
     assert nodes["disk0-file"]["filename"] == "/dev/fdset/20"
-    assert nodes["disk0-base-file"]["filename"] == "/dev/fdset/21"
-    assert nodes["disk0-base"]["read-only"] is True
-    assert nodes["disk0-base"]["driver"] == "raw"
-    assert nodes["disk0"]["backing"] == "disk0-base"
+    assert nodes["disk0-layer0-file"]["filename"] == "/dev/fdset/21"
+    assert nodes["disk0-layer0"]["read-only"] is True
+    assert nodes["disk0-layer0"]["driver"] == "raw"
+    assert nodes["disk0"]["backing"] == "disk0-layer0"
     assert nodes["disk0"]["cache"] == {"no-flush": True}
     assert "/m/" not in " ".join(arguments)
     assert arguments[arguments.index("fd=20,set=20") - 1] == "-add-fd"

@@ -36,7 +36,7 @@ async def test_a_seed_is_what_cloud_init_looks_for(context, vmi):
     vmi.spec.domain.firmware = Firmware(uuid="5d307ca9-b3ef-428c-8861-06e72d69f223")
     text = "#cloud-config\npassword: grüße\n"
     disk = await prepare(seed(user_data=text, network_data="version: 2"), context)
-    assert (disk.format, disk.backing) == ("raw", None)
+    assert (disk.format, disk.layers) == ("raw", ())
     label, files = read_iso(disk.path)
     assert label == "cidata"
     assert json.loads(files.pop("meta-data")) == {

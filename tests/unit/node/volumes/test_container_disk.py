@@ -17,12 +17,13 @@ async def test_a_container_disk_is_an_overlay_on_the_shared_image(context, tmp_p
     image = await import_raw(context, tmp_path)
     disk = await prepare(Volume(name="root", container_disk=ContainerDisk(image="demo")), context)
     assert (disk.volume, disk.format, disk.read_only) == ("root", "qcow2", False)
-    assert disk.backing.samefile(image.path)
-    assert disk.backing_format == "raw"
+    (layer,) = disk.layers
+    assert layer.path.samefile(image.path)
+    assert layer.format == "raw"
     seen = judge.info(disk.path)
     assert seen["virtual-size"] == image.virtual_size
     assert (seen["full-backing-filename"], seen["backing-filename-format"]) == (
-        str(disk.backing),
+        str(layer.path),
         "raw",
     )
     assert judge.check(disk.path)["check-errors"] == 0
@@ -49,7 +50,7 @@ async def test_a_kill_between_two_steps_is_mended(context, tmp_path, survives):
     content = whole.path.read_bytes()
     whole.path.unlink()
     if survives == "nothing":
-        whole.backing.unlink()
+        whole.layers[0].path.unlink()
     if survives == "partial":
         (whole.path.parent / f".{whole.path.name}.partial").write_bytes(b"half" * 100_000)
     assert await prepare(volume, context) == whole

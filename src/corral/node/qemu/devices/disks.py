@@ -71,7 +71,7 @@ def _controllers(buses: set[str], count: int) -> list[str]:
 
 
 def _nodes(slot: _Slot, domain: Domain) -> list[str]:
-    """The block graph: format over file, and the same again for the image below an overlay."""
+    """The block graph: format over file, and the same again for each layer below an overlay."""
     drive = slot.drive
     arguments: list[str] = []
     cache: dict[str, bool] = {}
@@ -79,15 +79,19 @@ def _nodes(slot: _Slot, domain: Domain) -> list[str]:
         cache["direct"] = True
     if drive.ephemeral:
         cache["no-flush"] = True
-    if drive.backing is not None:
-        arguments += _file(f"{slot.node}-base-file", drive.backing, domain, read_only=True)
+    below: str | None = None
+    for number, layer in reversed(list(enumerate(drive.layers))):
+        name = f"{slot.node}-layer{number}"
+        arguments += _file(f"{name}-file", layer.path, domain, read_only=True)
         arguments += option(
             "blockdev",
-            node_name=f"{slot.node}-base",
-            driver=drive.backing_format,
-            file=f"{slot.node}-base-file",
+            node_name=name,
+            driver=layer.format,
+            file=f"{name}-file",
+            backing=below,
             read_only=True,
         )
+        below = name
     arguments += _file(
         f"{slot.node}-file", drive.path, domain, read_only=drive.read_only, cache=cache
     )
@@ -96,7 +100,7 @@ def _nodes(slot: _Slot, domain: Domain) -> list[str]:
         node_name=slot.node,
         driver=drive.format,
         file=f"{slot.node}-file",
-        backing=f"{slot.node}-base" if drive.backing is not None else None,
+        backing=below,
         read_only=drive.read_only,
         discard="unmap",
         cache=cache or None,

@@ -1,0 +1,231 @@
+"""DataVolume: a claim, and where its first content comes from (CDI's cdi.kubevirt.io/v1beta1)."""
+
+from typing import ClassVar
+
+import msgspec
+from lightkube.models.core_v1 import (
+    PersistentVolumeClaimSpec,
+    TypedLocalObjectReference,
+    TypedObjectReference,
+    VolumeResourceRequirements,
+)
+from lightkube.models.meta_v1 import LabelSelector
+
+from corral.api.object import AnyFields, Condition, Object, ObjectMeta, Quantity, Struct
+
+GROUP = "cdi.kubevirt.io"
+
+
+class HttpSource(Struct, kw_only=True):
+    """An image on a web server.
+
+    url: http:// or https://.
+    secret_ref: a Secret with the keys accessKeyId and secretKey, the user and the password.
+    cert_config_map: a ConfigMap with certificates of authorities that may sign the server.
+    extra_headers: headers to send, each "Name: value".
+    secret_extra_headers: Secrets whose values are headers to send.
+    checksum: what the file's digest must be, as sha256:HEX, sha512:HEX, sha1:HEX or md5:HEX.
+    """
+
+    url: str
+    secret_ref: str = ""
+    cert_config_map: str = ""
+    extra_headers: list[str] = []
+    secret_extra_headers: list[str] = []
+    checksum: str = ""
+
+
+class RegistryPlatform(Struct, kw_only=True):
+    """Which of an image's platforms is meant.
+
+    architecture: e.g. amd64.
+    """
+
+    architecture: str = ""
+
+
+class RegistrySource(Struct, kw_only=True):
+    """A disk image that is shipped in a container image.
+
+    url: docker://HOST/NAME:TAG.
+    image_stream: an OpenShift ImageStream.
+    pull_method: pod or node.
+    secret_ref: a Secret with the keys accessKeyId and secretKey, the user and the password.
+    cert_config_map: a ConfigMap with certificates of authorities that may sign the registry.
+    platform: which platform of the image.
+    """
+
+    url: str | None = None
+    image_stream: str | None = None
+    pull_method: str | None = None
+    secret_ref: str | None = None
+    cert_config_map: str | None = None
+    platform: RegistryPlatform | None = None
+
+
+class ClaimCopy(Struct, kw_only=True):
+    """A copy of another claim.
+
+    namespace: where it is; the DataVolume's own namespace unless said.
+    name: the claim.
+    """
+
+    name: str
+    namespace: str = ""
+
+
+class UploadSource(Struct, kw_only=True):
+    """Content that is sent by ``image-upload``."""
+
+
+class BlankSource(Struct, kw_only=True):
+    """Nothing: an empty disk."""
+
+
+class Source(Struct, kw_only=True):
+    """Where the content comes from: exactly one of them.
+
+    http: a web server.
+    registry: a container image.
+    pvc: another claim.
+    upload: a client.
+    blank: nowhere.
+    s3: an S3 bucket.
+    gcs: a Google bucket.
+    imageio: oVirt.
+    vddk: VMware.
+    snapshot: a VolumeSnapshot.
+    """
+
+    http: HttpSource | None = None
+    registry: RegistrySource | None = None
+    pvc: ClaimCopy | None = None
+    upload: UploadSource | None = None
+    blank: BlankSource | None = None
+    s3: AnyFields | None = None
+    gcs: AnyFields | None = None
+    imageio: AnyFields | None = None
+    vddk: AnyFields | None = None
+    snapshot: AnyFields | None = None
+
+
+class SourceReference(Struct, kw_only=True):
+    """Names an object that says where the content comes from.
+
+    kind: DataSource.
+    name: its name.
+    namespace: its namespace; the DataVolume's own unless said.
+    """
+
+    kind: str
+    name: str
+    namespace: str | None = None
+
+
+class Storage(Struct, kw_only=True):
+    """The claim to make, where what is left out is settled by its storage class.
+
+    access_modes: ReadWriteOnce and others.
+    volume_mode: Filesystem or Block.
+    resources: the size, as requests.storage; that of the source unless said.
+    storage_class_name: the default class unless said.
+    volume_name: a volume to bind to.
+    selector: which volumes may be bound.
+    data_source: what Kubernetes' own provisioners would fill it from.
+    data_source_ref: the same, across namespaces.
+    """
+
+    access_modes: list[str] = []
+    volume_mode: str | None = None
+    resources: VolumeResourceRequirements | None = None
+    storage_class_name: str | None = None
+    volume_name: str = ""
+    selector: LabelSelector | None = None
+    data_source: TypedLocalObjectReference | None = None
+    data_source_ref: TypedObjectReference | None = None
+
+
+class DataVolumeSpec(Struct, kw_only=True):
+    """What the DataVolume shall be.
+
+    source: where its content comes from.
+    source_ref: an object that says where from.
+    pvc: the claim to make, exactly.
+    storage: the claim to make, by what its storage class knows.
+    priority_class_name: importance of the work.
+    content_type: kubevirt (a disk) or archive (a tar file that is unpacked).
+    checkpoints: stages of a multi-stage import.
+    final_checkpoint: whether the last of them is the last.
+    preallocation: whether all of its space is taken at once.
+    """
+
+    source: Source | None = None
+    source_ref: SourceReference | None = None
+    pvc: PersistentVolumeClaimSpec | None = None
+    storage: Storage | None = None
+    priority_class_name: str = ""
+    content_type: str = ""
+    checkpoints: list[AnyFields] = []
+    final_checkpoint: bool = False
+    preallocation: bool | None = None
+
+
+class DataVolumeStatus(Struct, kw_only=True):
+    """What is known of the DataVolume.
+
+    claim_name: the claim that it fills.
+    phase: Pending, PVCBound, WaitForFirstConsumer, ImportScheduled, ImportInProgress, Succeeded,
+    Failed and others.
+    progress: how much of the content is there, as 12.34%, or N/A.
+    restart_count: how often filling it was begun again.
+    conditions: Bound, Running and Ready.
+    """
+
+    claim_name: str = ""
+    phase: str = ""
+    progress: str = ""
+    restart_count: int = 0
+    conditions: list["DataVolumeCondition"] = []
+
+
+class DataVolumeCondition(Condition, kw_only=True):
+    """One thing that is known of a DataVolume (CDI's condition form).
+
+    last_heartbeat_time: when it was last looked at.
+    """
+
+    last_heartbeat_time: str | None = None
+
+
+class DataVolume(Object, kw_only=True):
+    """A claim, and where its first content comes from.
+
+    spec: what it shall be.
+    status: what is known of it.
+    """
+
+    api_version: ClassVar[str] = f"{GROUP}/v1beta1"
+    kind: ClassVar[str] = "DataVolume"
+
+    spec: DataVolumeSpec
+    status: DataVolumeStatus = msgspec.field(default_factory=DataVolumeStatus)
+
+
+class DataVolumeTemplate(Struct, kw_only=True):
+    """A DataVolume that is made for a VirtualMachine.
+
+    metadata: its name, labels and annotations.
+    spec: what it shall be.
+    """
+
+    spec: DataVolumeSpec
+    metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
+
+
+SIZE = "storage"
+"""The resource of a claim that is its size."""
+
+
+def requested_size(resources: VolumeResourceRequirements | None) -> Quantity | None:
+    """The size that a claim asks for."""
+    return ((resources.requests if resources is not None else None) or {}).get(SIZE)

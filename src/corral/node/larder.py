@@ -1,0 +1,59 @@
+"""What a machine needs before it can start: its drives, and what the API holds for them."""
+
+import base64
+from collections.abc import Mapping, Sequence
+from functools import partial
+
+from lightkube.models.core_v1 import ConfigMap, Secret
+
+from corral.api.kinds.vmi import VirtualMachineInstance
+from corral.client.client import Client
+from corral.node import drives
+from corral.node.hypervisor import Drive
+from corral.node.images import Credential
+from corral.node.images.credentials import from_secret
+from corral.node.images.store import ImageStore
+from corral.node.machine import Machine
+from corral.node.volumes import VolumeContext
+
+
+class Larder:
+    """Where a node's machines get their drives from.
+
+    ``needed``: whether the hypervisor opens drives at all.
+    """
+
+    def __init__(self, client: Client, images: ImageStore, *, needed: bool) -> None:
+        self._client = client
+        self._images = images
+        self._needed = needed
+
+    async def drives(
+        self, machine: Machine, vmi: VirtualMachineInstance | None
+    ) -> Mapping[str, Drive]:
+        """The drives of a machine, by volume.  Raises DriveError."""
+        if vmi is None or not self._needed:
+            return {}
+        namespace = vmi.metadata.namespace
+        context = VolumeContext(
+            vmi=vmi,
+            directory=machine.directory,
+            images=self._images,
+            secret=partial(self._secret, namespace),
+            config_map=partial(self._config_map, namespace),
+            credentials=partial(self._credentials, namespace),
+        )
+        return await drives.prepare(context, machine)
+
+    async def _secret(self, namespace: str, name: str) -> Mapping[str, bytes]:
+        secret = await self._client.get(Secret, name, namespace)
+        return {key: base64.b64decode(value) for key, value in (secret.data or {}).items()}
+
+    async def _config_map(self, namespace: str, name: str) -> Mapping[str, bytes]:
+        config = await self._client.get(ConfigMap, name, namespace)
+        plain = {key: value.encode() for key, value in (config.data or {}).items()}
+        binary = {key: base64.b64decode(value) for key, value in (config.binaryData or {}).items()}
+        return plain | binary
+
+    async def _credentials(self, namespace: str, name: str) -> Sequence[Credential]:
+        return from_secret(name, await self._secret(namespace, name))
