@@ -21,7 +21,7 @@ from tests.real_machine import definition, hypervisor, new_directory
 from bench.pods import obtain_rights
 from corral.api.kinds.vmi import VirtualMachineInstance
 from corral.node.hypervisor import Change, Guest
-from corral.node.network import dhcp, netlink
+from corral.node.network import antispoof, dhcp, netlink, nft
 from corral.node.network.namespaces import Namespace
 from corral.node.network.plan import Site
 from corral.node.network.pod_network import PodNetworks, open_tap
@@ -61,7 +61,7 @@ async def setup() -> dict[str, list[float]]:
     samples = []
     with machine_namespace() as machine:
         networks = PodNetworks(machine, SITE)
-        await networks.prepare()
+        await machine.call(nft.apply, antispoof.machine_rules())
         for number in range(COUNT + 1):
             uid = f"instance-{number}"
             begun = time.perf_counter()
@@ -121,7 +121,7 @@ async def traffic(directory: Path, disk: Path) -> dict[str, list[float]]:
         machine = stack.enter_context(machine_namespace())
         networks = PodNetworks(machine, SITE)
         stack.callback(networks.close)
-        await networks.prepare()
+        await machine.call(nft.apply, antispoof.machine_rules())
         machines = directory / "machines"
         machines.mkdir()
         qemu = await stack.enter_async_context(hypervisor(machines))

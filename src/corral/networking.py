@@ -87,14 +87,14 @@ class Networking:
             return
         try:
             await self._wanted.prepare()
-            self.pods = await self._pods(self._wanted)
+            self.pods = self._pods(self._wanted)
         except NetworkError as error:
             self._wanted.refuse(error)
             log.warning("no network for machines", reason=error.message, hint=error.hint)
         else:
             self.machines = self._wanted
 
-    async def _pods(self, machines: MachineNetwork) -> PodNetworks:
+    def _pods(self, machines: MachineNetwork) -> PodNetworks:
         site = Site(
             gateways=machines.gateways,
             ranges=machines.pod_cidrs,
@@ -104,9 +104,7 @@ class Networking:
             domain=DOMAIN,
             host=of_host(),
         )
-        pods = PodNetworks(machines.namespace, site)
-        await pods.prepare()
-        return pods
+        return PodNetworks(machines.namespace, site)
 
     def service_cidrs(self) -> tuple[IPv4Network | IPv6Network, ...]:
         """Where services' addresses come from: a range for each IP version that machines have."""

@@ -19,7 +19,7 @@ import structlog
 
 from corral.aio import Background, apart
 from corral.api.kinds.vmi import VirtualMachineInstance
-from corral.node.network import antispoof, dhcp, netlink, nft
+from corral.node.network import dhcp, netlink, nft
 from corral.node.network.namespaces import Namespace
 from corral.node.network.netlink import SYSCTL, Address, NetworkError
 from corral.node.network.plan import Fittings, Layout, Site, families, plan
@@ -90,10 +90,6 @@ class PodNetworks:
     def families(self, vmi: VirtualMachineInstance) -> Sequence[int]:
         """The versions of IP that an instance's pod needs addresses of."""
         return families(vmi)
-
-    async def prepare(self) -> None:
-        """Put up the guard against forged sources.  Raises NetworkError."""
-        await self._machine.call(nft.apply, antispoof.machine_rules())
 
     async def run(self) -> None:
         """Tell guests of their routers now and then, and mend links that go, until cancelled."""
