@@ -3,7 +3,6 @@
 import asyncio
 import errno
 import socket
-import time
 from types import SimpleNamespace
 
 import msgspec
@@ -11,13 +10,11 @@ import pytest
 from starlette.testclient import TestClient, WebSocketDenialResponse
 from starlette.websockets import WebSocketDisconnect
 
-from corral.aio import Background
 from corral.api.kinds.vmi import VirtualMachineInstance
 from corral.api.object import Key
 from corral.node import lines, websockets
 from corral.node.doors import Doors
 from corral.node.facts import Facts, State
-from corral.node.freezer import Freezer
 from corral.node.hollow import Hollow
 from corral.node.hypervisor import Change, Definition, GuestError
 from corral.node.kubelet import Kubelet
@@ -336,120 +333,3 @@ def test_a_machine_is_paused_and_let_run(client, machine, act, change):
     assert client.put(f"/{act}/default/vm/uid").status_code == 200
     assert machine._guest._changes.get_nowait() is change
     assert client.get(f"/{act}/default/vm/uid").status_code == 405
-
-
-class Freezing:
-    """An agent that notes what it was told, and may be mute."""
-
-    def __init__(self):
-        self.told = []
-        self.mute = False
-
-    async def freeze(self):
-        await self._take("freeze")
-
-    async def thaw(self):
-        await self._take("thaw")
-
-    async def _take(self, word):
-        self.told.append(word)
-        if self.mute:
-            await asyncio.sleep(60)
-            raise GuestError("the guest agent does not answer")
-
-
-@pytest.fixture
-def agent():
-    return Freezing()
-
-
-@pytest.fixture
-def cold(agent, tmp_path):
-    """A machine that is frozen now and then."""
-    return Machine(SimpleNamespace(agent=agent), tmp_path)
-
-
-@pytest.fixture
-async def freezer():
-    freezer = Freezer()
-    async with Background() as tasks:
-        tasks.start(freezer.run(), name="freezer")
-        await asyncio.sleep(0)
-        yield freezer
-
-
-@pytest.mark.looptime
-async def test_what_is_frozen_for_a_time_is_thawed(freezer, agent, cold):
-    await freezer.freeze(cold, 300)
-    await asyncio.sleep(299)
-    assert agent.told == ["freeze"]
-    assert cold.facts.frozen
-    await asyncio.sleep(2)
-    assert agent.told == ["freeze", "thaw"]
-    assert not cold.facts.frozen
-    await freezer.freeze(cold, 300)
-    await freezer.thaw(cold)
-    await asyncio.sleep(301)
-    assert agent.told == ["freeze", "thaw", "freeze", "thaw"]
-    await freezer.freeze(cold, 300)
-    await freezer.freeze(cold, 0)
-    await asyncio.sleep(301)
-    assert cold.facts.frozen, "for ever"
-
-
-@pytest.mark.looptime
-async def test_a_guest_that_does_not_say_whether_it_is_frozen_is_thawed(freezer, agent, cold):
-    await freezer.freeze(cold, 300)
-    agent.mute = True
-    with pytest.raises(GuestError):
-        await freezer.freeze(cold, 200)
-    assert cold.facts.frozen, "it was before"
-    await asyncio.sleep(300)
-    assert agent.told[:3] == ["freeze", "freeze", "thaw"]
-    assert cold.facts.frozen
-    agent.mute = False
-    await asyncio.sleep(100)
-    assert not cold.facts.frozen, "it was tried again"
-
-
-@pytest.mark.looptime
-async def test_who_ends_thaws_what_would_be_forgotten_and_takes_little_time(agent, cold):
-    for mute in (False, True):
-        agent.mute = False
-        freezer = Freezer()
-        async with Background() as tasks:
-            tasks.start(freezer.run(), name="freezer")
-            await asyncio.sleep(0)
-            await freezer.freeze(cold, 300)
-            agent.mute = mute
-            before = asyncio.get_running_loop().time()
-        assert agent.told[-1] == "thaw"
-        assert asyncio.get_running_loop().time() - before < 6
-
-
-@pytest.mark.looptime
-async def test_the_next_manager_thaws_in_time_or_late(freezer, agent, cold):
-    note = cold.directory / "frozen.json"
-    freezer.recall(cold)
-    note.write_text(f'{{"thaw_at": {time.time() + 100}}}')
-    freezer.recall(cold)
-    freezer.recall(cold)
-    await asyncio.sleep(98)
-    assert not agent.told
-    await asyncio.sleep(3)
-    assert agent.told == ["thaw"]
-    assert not note.exists()
-    note.write_text('{"thaw_at": 1}')
-    freezer.recall(cold)
-    await asyncio.sleep(1)
-    assert agent.told == ["thaw", "thaw"]
-
-
-async def test_a_freeze_is_noted_before_it_begins(freezer, agent, cold):
-    agent.mute = True
-    asked = asyncio.create_task(freezer.freeze(cold, 300))
-    await asyncio.sleep(0)
-    assert agent.told == ["freeze"]
-    assert (cold.directory / "frozen.json").exists()
-    agent.mute = False
-    asked.cancel()

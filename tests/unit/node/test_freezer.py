@@ -1,11 +1,12 @@
 """Freezes and thaws that cross, fail, or outlive their machine."""
 
 import asyncio
+import time
 from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
-from tests.unit.node.test_doors import Freezing, Machine
+from tests.unit.node.test_doors import Machine
 
 from corral.aio import Background
 from corral.node.facts import State
@@ -13,6 +14,26 @@ from corral.node.freezer import Freezer
 from corral.node.hypervisor import GuestError
 
 pytestmark = pytest.mark.looptime
+
+
+class Freezing:
+    """An agent that notes what it was told, and may be mute."""
+
+    def __init__(self):
+        self.told = []
+        self.mute = False
+
+    async def freeze(self):
+        await self._take("freeze")
+
+    async def thaw(self):
+        await self._take("thaw")
+
+    async def _take(self, word):
+        self.told.append(word)
+        if self.mute:
+            await asyncio.sleep(60)
+            raise GuestError("the guest agent does not answer")
 
 
 class Slow(Freezing):
@@ -36,6 +57,17 @@ def agent():
 @pytest.fixture
 def machine(agent, tmp_path):
     return Machine(SimpleNamespace(agent=agent), tmp_path)
+
+
+@pytest.fixture
+def quick():
+    return Freezing()
+
+
+@pytest.fixture
+def cold(quick, tmp_path):
+    """A machine that is frozen now and then."""
+    return Machine(SimpleNamespace(agent=quick), tmp_path)
 
 
 @pytest.fixture
@@ -99,3 +131,76 @@ async def test_a_machine_that_has_ended_is_thawed_no_more(freezer, agent, machin
     await asyncio.sleep(60)
     assert agent.told == ["freeze"]
     assert not (machine.directory / "frozen.json").exists()
+
+
+async def test_what_is_frozen_for_a_time_is_thawed(freezer, quick, cold):
+    await freezer.freeze(cold, 300)
+    await asyncio.sleep(299)
+    assert quick.told == ["freeze"]
+    assert cold.facts.frozen
+    await asyncio.sleep(2)
+    assert quick.told == ["freeze", "thaw"]
+    assert not cold.facts.frozen
+    await freezer.freeze(cold, 300)
+    await freezer.thaw(cold)
+    await asyncio.sleep(301)
+    assert quick.told == ["freeze", "thaw", "freeze", "thaw"]
+    await freezer.freeze(cold, 300)
+    await freezer.freeze(cold, 0)
+    await asyncio.sleep(301)
+    assert cold.facts.frozen, "for ever"
+
+
+async def test_a_guest_that_does_not_say_whether_it_is_frozen_is_thawed(freezer, quick, cold):
+    await freezer.freeze(cold, 300)
+    quick.mute = True
+    with pytest.raises(GuestError):
+        await freezer.freeze(cold, 200)
+    assert cold.facts.frozen, "it was before"
+    await asyncio.sleep(300)
+    assert quick.told[:3] == ["freeze", "freeze", "thaw"]
+    assert cold.facts.frozen
+    quick.mute = False
+    await asyncio.sleep(100)
+    assert not cold.facts.frozen, "it was tried again"
+
+
+async def test_who_ends_thaws_what_would_be_forgotten_and_takes_little_time(quick, cold):
+    for mute in (False, True):
+        quick.mute = False
+        freezer = Freezer()
+        async with Background() as tasks:
+            tasks.start(freezer.run(), name="freezer")
+            await asyncio.sleep(0)
+            await freezer.freeze(cold, 300)
+            quick.mute = mute
+            before = asyncio.get_running_loop().time()
+        assert quick.told[-1] == "thaw"
+        assert asyncio.get_running_loop().time() - before < 6
+
+
+async def test_the_next_manager_thaws_in_time_or_late(freezer, quick, cold):
+    note = cold.directory / "frozen.json"
+    freezer.recall(cold)
+    note.write_text(f'{{"thaw_at": {time.time() + 100}}}')
+    freezer.recall(cold)
+    freezer.recall(cold)
+    await asyncio.sleep(98)
+    assert not quick.told
+    await asyncio.sleep(3)
+    assert quick.told == ["thaw"]
+    assert not note.exists()
+    note.write_text('{"thaw_at": 1}')
+    freezer.recall(cold)
+    await asyncio.sleep(1)
+    assert quick.told == ["thaw", "thaw"]
+
+
+async def test_a_freeze_is_noted_before_it_begins(freezer, quick, cold):
+    quick.mute = True
+    asked = asyncio.create_task(freezer.freeze(cold, 300))
+    await asyncio.sleep(0)
+    assert quick.told == ["freeze"]
+    assert (cold.directory / "frozen.json").exists()
+    quick.mute = False
+    asked.cancel()
