@@ -23,7 +23,7 @@ def definition(directory: Path, disk: Path, **spec) -> Definition:
     overlay = directory / "root.qcow2"
     if not overlay.exists():
         size = disk.stat().st_size
-        qcow.create(overlay, size, layers=(Layer(disk, "raw"),))
+        qcow.create(overlay, size, backing=disk, backing_format="raw")
     document = {
         "metadata": {"name": "vm", "namespace": "default", "uid": uid},
         "spec": {
