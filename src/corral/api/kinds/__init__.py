@@ -8,14 +8,20 @@ import msgspec
 
 from corral.api.kind import Kind
 from corral.api.kinds import (
+    cdi,
+    claim,
     core,
     endpoints,
     endpointslice,
     event,
+    instancetype_kinds,
     kubevirt,
     networkpolicy,
+    persistentvolume,
     pod,
+    revision,
     service,
+    storageclass,
 )
 from corral.api.kinds.table import KindTable
 
@@ -28,9 +34,15 @@ KINDS = KindTable(
         *event.KINDS,
         *pod.KINDS,
         service.SERVICE,
+        claim.CLAIM,
+        persistentvolume.PERSISTENT_VOLUME,
         endpointslice.ENDPOINT_SLICE,
         networkpolicy.NETWORK_POLICY,
+        storageclass.STORAGE_CLASS,
+        revision.CONTROLLER_REVISION,
         *kubevirt.KINDS,
+        *instancetype_kinds.KINDS,
+        *cdi.KINDS,
     )
 )
 

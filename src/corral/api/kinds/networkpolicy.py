@@ -9,15 +9,13 @@ from corral.api.errors import BadRequest, Cause, limited
 from corral.api.kind import Column, Kind, Verdict, Version, at
 from corral.api.kinds.causes import each_invalid, forbidden, invalid, required, unsupported
 from corral.api.kinds.columns import age
+from corral.api.kinds.label_selectors import selector_causes
 from corral.api.kinds.service_rules import PROTOCOLS
-from corral.api.names import label_key_faults, label_value_faults
 from corral.api.object import Document
 from corral.api.selectors import label_selector
 
 NONE = "<none>"
 DIRECTIONS = ("Ingress", "Egress")
-_COUNTED = {"In": True, "NotIn": True, "Exists": False, "DoesNotExist": False}
-"""Operators of selectors, and whether they take values."""
 
 
 def _pod_selector(document: Document) -> str:
@@ -46,7 +44,7 @@ def validate(document: Document, _old: Document | None, _user: str) -> Verdict:
 
 
 def _spec(spec: Document) -> Iterator[Cause]:
-    yield from _selector("spec.podSelector", spec.get("podSelector") or {})
+    yield from selector_causes("spec.podSelector", spec.get("podSelector") or {})
     for direction, peers in (("ingress", "from"), ("egress", "to")):
         for index, rule in enumerate(spec.get(direction) or ()):
             path = f"spec.{direction}[{index}]"
@@ -84,7 +82,7 @@ def _port(path: str, port: Document) -> Iterator[Cause]:
 def _peer(path: str, peer: Document) -> Iterator[Cause]:
     for field in ("podSelector", "namespaceSelector"):
         if field in peer:
-            yield from _selector(f"{path}.{field}", peer[field])
+            yield from selector_causes(f"{path}.{field}", peer[field])
     if "ipBlock" in peer:
         yield from _block(f"{path}.ipBlock", peer["ipBlock"])
         if len(peer) > 1:
@@ -107,29 +105,6 @@ def _block(path: str, block: Document) -> Iterator[Cause]:
             yield from each_invalid(f"{path}.except[{index}]", text, network_faults(text))
         elif part.prefixlen <= whole.prefixlen or part.network_address not in whole:
             yield invalid(f"{path}.except[{index}]", text, "must be a strict subset of `cidr`")
-
-
-def _selector(path: str, selector: Document) -> Iterator[Cause]:
-    """meta/v1 LabelSelector, by apimachinery's rules."""
-    for key, value in (selector.get("matchLabels") or {}).items():
-        yield from each_invalid(f"{path}.matchLabels", key, label_key_faults(key))
-        yield from each_invalid(f"{path}.matchLabels", value, label_value_faults(value))
-    for index, expression in enumerate(selector.get("matchExpressions") or ()):
-        yield from _expression(f"{path}.matchExpressions[{index}]", expression)
-
-
-def _expression(path: str, expression: Document) -> Iterator[Cause]:
-    operator, values = expression["operator"], expression.get("values") or []
-    if operator not in _COUNTED:
-        yield invalid(f"{path}.operator", operator, "not a valid selector operator")
-    elif _COUNTED[operator] and not values:
-        yield required(f"{path}.values", "must be specified when `operator` is 'In' or 'NotIn'")
-    elif values and not _COUNTED[operator]:
-        why = "may not be specified when `operator` is 'Exists' or 'DoesNotExist'"
-        yield forbidden(f"{path}.values", why)
-    yield from each_invalid(f"{path}.key", expression["key"], label_key_faults(expression["key"]))
-    for index, value in enumerate(values):
-        yield from each_invalid(f"{path}.values[{index}]", value, label_value_faults(value))
 
 
 NETWORK_POLICY = Kind(

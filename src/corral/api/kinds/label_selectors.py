@@ -1,0 +1,34 @@
+"""What a label selector in a document may be (meta/v1 LabelSelector), by apimachinery's rules."""
+
+from collections.abc import Iterator
+
+from corral.api.errors import Cause
+from corral.api.kinds.causes import each_invalid, forbidden, invalid, required
+from corral.api.names import label_key_faults, label_value_faults
+from corral.api.object import Document
+
+_COUNTED = {"In": True, "NotIn": True, "Exists": False, "DoesNotExist": False}
+"""Operators of selectors, and whether they take values."""
+
+
+def selector_causes(path: str, selector: Document) -> Iterator[Cause]:
+    """What is wrong with a selector of objects by their labels."""
+    for key, value in (selector.get("matchLabels") or {}).items():
+        yield from each_invalid(f"{path}.matchLabels", key, label_key_faults(key))
+        yield from each_invalid(f"{path}.matchLabels", value, label_value_faults(value))
+    for index, expression in enumerate(selector.get("matchExpressions") or ()):
+        yield from _expression(f"{path}.matchExpressions[{index}]", expression)
+
+
+def _expression(path: str, expression: Document) -> Iterator[Cause]:
+    operator, values = expression["operator"], expression.get("values") or []
+    if operator not in _COUNTED:
+        yield invalid(f"{path}.operator", operator, "not a valid selector operator")
+    elif _COUNTED[operator] and not values:
+        yield required(f"{path}.values", "must be specified when `operator` is 'In' or 'NotIn'")
+    elif values and not _COUNTED[operator]:
+        why = "may not be specified when `operator` is 'Exists' or 'DoesNotExist'"
+        yield forbidden(f"{path}.values", why)
+    yield from each_invalid(f"{path}.key", expression["key"], label_key_faults(expression["key"]))
+    for index, value in enumerate(values):
+        yield from each_invalid(f"{path}.values[{index}]", value, label_value_faults(value))

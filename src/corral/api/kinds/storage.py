@@ -1,0 +1,127 @@
+"""What claims, volumes and storage classes have in common: words of Kubernetes' storage.  Pure."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from corral.api.errors import Cause
+from corral.api.kind import at
+from corral.api.kinds.causes import invalid, unsupported
+from corral.api.object import Document
+from corral.api.quantity import NOTHING, amount, parse
+
+STORAGE = "storage"
+"""The resource of claims and volumes that is their size."""
+
+FILESYSTEM, BLOCK = "Filesystem", "Block"
+VOLUME_MODES = (BLOCK, FILESYSTEM)
+
+ONE_NODE, MANY_READ, MANY_NODES, ONE_POD = (
+    "ReadWriteOnce",
+    "ReadOnlyMany",
+    "ReadWriteMany",
+    "ReadWriteOncePod",
+)
+ACCESS_MODES: Mapping[str, str] = {
+    ONE_NODE: "RWO",
+    MANY_READ: "ROX",
+    MANY_NODES: "RWX",
+    ONE_POD: "RWOP",
+}
+"""Who may use a volume at the same time, and how tables abbreviate that, in their order."""
+
+PENDING, BOUND, LOST = "Pending", "Bound", "Lost"
+"""Phases of claims; Pending and Bound are also phases of volumes."""
+AVAILABLE, RELEASED, FAILED = "Available", "Released", "Failed"
+"""The other phases of volumes."""
+
+RETAIN, DELETE, RECYCLE = "Retain", "Delete", "Recycle"
+RECLAIM_POLICIES = (DELETE, RECYCLE, RETAIN)
+"""What becomes of a volume whose claim is gone."""
+
+IMMEDIATE, WAIT_FOR_FIRST_CONSUMER = "Immediate", "WaitForFirstConsumer"
+
+CLAIM_PROTECTION = "kubernetes.io/pvc-protection"
+VOLUME_PROTECTION = "kubernetes.io/pv-protection"
+"""Finalizers that keep claims and volumes which are in use."""
+
+OLD_CLASS = "volume.beta.kubernetes.io/storage-class"
+"""Annotation that named the class before there was a field for it; it still goes first."""
+DEFAULT_CLASS = "storageclass.kubernetes.io/is-default-class"
+OLD_DEFAULT_CLASS = "storageclass.beta.kubernetes.io/is-default-class"
+"""Annotations with which a class is the one of claims that name none."""
+PROVISIONER = "volume.kubernetes.io/storage-provisioner"
+OLD_PROVISIONER = "volume.beta.kubernetes.io/storage-provisioner"
+"""Annotations of a claim: who is to make its volume."""
+SELECTED_NODE = "volume.kubernetes.io/selected-node"
+"""Annotation of a claim: the node from which its volume will be used first."""
+PROVISIONED_BY = "pv.kubernetes.io/provisioned-by"
+"""Annotation of a volume: who made it, and deletes it."""
+BIND_COMPLETED = "pv.kubernetes.io/bind-completed"
+"""Annotation of a claim that has had its volume: when that is gone, the claim is lost."""
+BOUND_BY_CONTROLLER = "pv.kubernetes.io/bound-by-controller"
+"""Annotation of a claim or volume whose partner was found, not named by a user."""
+
+CORRAL_CLASS = "corral"
+"""The storage class that is there from the start."""
+CORRAL_PROVISIONER = "corral.dev/directory"
+"""Who makes the volumes of that class: the storage of the data directory."""
+
+
+def is_default(storage_class: Document) -> bool:
+    """Whether claims that name no class get this one."""
+    annotations = at(storage_class, "metadata", "annotations") or {}
+    return "true" in (annotations.get(DEFAULT_CLASS), annotations.get(OLD_DEFAULT_CLASS))
+
+
+def class_of(document: Document) -> str | None:
+    """The class of a claim or volume: empty for none, None where nothing is said."""
+    annotations = at(document, "metadata", "annotations") or {}
+    named: str | None = annotations.get(OLD_CLASS)
+    return at(document, "spec", "storageClassName") if named is None else named
+
+
+def abbreviated(modes: Iterable[str]) -> str:
+    """Access modes as tables show them: ``RWO,ROX``."""
+    listed = set(modes)
+    return ",".join(short for mode, short in ACCESS_MODES.items() if mode in listed)
+
+
+def in_canonical_form(quantities: Any) -> None:
+    """Write sizes as the real server does, in place: ``1Gi`` where ``1024Mi`` was sent."""
+    for name, quantity in (quantities or {}).items():
+        quantities[name] = str(parse(quantity))
+
+
+def size_causes(path: str, quantity: Any) -> Iterator[Cause]:
+    """A size is more than nothing."""
+    size = amount(quantity)
+    if size < NOTHING:
+        yield invalid(path, quantity, "must be greater than or equal to 0")
+    if size <= NOTHING:
+        yield invalid(path, quantity, "must be greater than zero")
+
+
+def mode_causes(path: str, modes: Iterable[str]) -> Iterator[Cause]:
+    """Access modes are known ones."""
+    for mode in modes:
+        if mode not in ACCESS_MODES:
+            yield unsupported(path, mode, ACCESS_MODES)
+
+
+def volume_mode_causes(path: str, mode: str | None) -> Iterator[Cause]:
+    """A volume is a file system or a block device."""
+    if mode is not None and mode not in VOLUME_MODES:
+        yield unsupported(path, mode, VOLUME_MODES)
+
+
+def differences(old: Document, new: Document) -> str:
+    """The fields in which two specs differ, a line each, to stand below a refusal."""
+    lines = []
+    for name in sorted(old.keys() | new.keys()):
+        if old.get(name) != new.get(name):
+            lines += [f"- {name}: {_shown(old, name)}", f"+ {name}: {_shown(new, name)}"]
+    return "\n".join(lines)
+
+
+def _shown(spec: Document, name: str) -> str:
+    return str(spec[name]) if name in spec else "<unset>"
