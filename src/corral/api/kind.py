@@ -70,10 +70,15 @@ class Scale:
 
 
 class Webhook(NamedTuple):
-    """Names of the webhooks by which KubeVirt checks a kind when it is created and updated."""
+    """Names of the webhooks by which KubeVirt checks a kind when it is created and updated.
+
+    ``refuses_unknown``: fields that the schema does not know are refused, whatever
+    ``fieldValidation`` says.
+    """
 
     create: str
     update: str
+    refuses_unknown: bool = True
 
 
 @dataclass(slots=True)
@@ -134,7 +139,7 @@ class Kind:
     """Set for kinds that are deleted gracefully (pods): seconds for a deletion that names none."""
     webhook: Webhook | None = None
     """Set for kinds that KubeVirt checks in webhooks: refusals by ``validate`` are worded as
-    theirs, and unknown fields are refused whatever ``fieldValidation`` says."""
+    theirs."""
     status_on_create: bool = False
     """Whether the status that is sent on create is kept: a kubelet registers its node with it."""
     name_first: bool = True

@@ -81,7 +81,7 @@ def conform(call: Call, document: Document, *, creating: bool) -> None:
     """Make a document fit its kind's schema: what comes after may rely on the types of fields.
 
     Fields that the schema does not know are dropped or refused, as ``fieldValidation`` asks;
-    KubeVirt's own kinds refuse them always, as its webhooks do.  Raises BadRequest and Invalid.
+    most of KubeVirt's kinds refuse them always, as its webhooks do.  Raises BadRequest and Invalid.
     """
     mode = query.field_validation(call.query, "CreateOptions" if creating else "UpdateOptions")
     unknown = schema_for(call.kind).prune(document) if call.kind.stored_as is None else []
@@ -93,7 +93,7 @@ def conform(call: Call, document: Document, *, creating: bool) -> None:
             f'{call.kind.name} in version "{version}" cannot be handled as a {call.kind.name}: '
             f"strict decoding error: {', '.join(told)}"
         )
-    if unknown and call.kind.webhook is not None:
+    if unknown and call.kind.webhook is not None and call.kind.webhook.refuses_unknown:
         causes = [Cause(path, f"{path} in body is a forbidden property") for path in unknown]
         raise call.kind.denied(document["metadata"].get("name", ""), causes, creating=creating)
     if mode == "Warn":

@@ -1,0 +1,39 @@
+"""CDI's kinds as the server serves them: names, versions, columns, rules."""
+
+from corral.api.kind import Column, Kind, Version, Webhook
+from corral.api.kinds import datavolume_rules
+from corral.api.kinds.columns import age, field, value
+from corral.api.kinds.datavolume import GROUP, DataVolume
+
+_VALIDATOR = "datavolume-validate.cdi.kubevirt.io"
+
+DATA_VOLUME = Kind(
+    group=GROUP,
+    name="DataVolume",
+    plural="datavolumes",
+    singular="datavolume",
+    short=("dv", "dvs"),
+    categories=("all",),
+    versions=(Version(name="v1beta1"),),
+    view=DataVolume,
+    columns=(
+        field("Phase", "status", "phase", description="The phase the data volume is in"),
+        field(
+            "Progress",
+            "status",
+            "progress",
+            description="Transfer progress in percentage if known, N/A otherwise",
+        ),
+        Column(
+            name="Restarts",
+            type="integer",
+            cell=value("status", "restartCount"),
+            description="The number of times the transfer has been restarted.",
+        ),
+        age(),
+    ),
+    validate=datavolume_rules.validate,
+    webhook=Webhook(create=_VALIDATOR, update=_VALIDATOR, refuses_unknown=False),
+)
+
+KINDS = (DATA_VOLUME,)
