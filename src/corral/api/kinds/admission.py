@@ -61,17 +61,9 @@ def validate_instance(document: Document, old: Document | None, user: str) -> Ve
     trusted = is_component(user)
     if old is not None:
         return Verdict([] if trusted else list(_check_update(document, old)))
-    verdict = _judge(document["spec"], "spec", warn=not trusted)
+    verdict = judge(document["spec"], "spec", warn=not trusted)
     verdict.causes += _check_memory_is_requested(document["spec"])
-    if not trusted and _reserved(document):
-        message = "creation of the following reserved kubevirt.io/ labels on a VMI object is "
-        verdict.causes.append(
-            Cause("metadata.labels", f"{message}prohibited", "FieldValueNotSupported")
-        )
-    for name, reason in REFUSED_ANNOTATIONS.items():
-        if at(document, "metadata", "annotations", name):
-            message = f"invalid entry metadata.annotations.{name}"
-            verdict.causes.append(Cause("metadata.annotations", f"{reason}, {message}"))
+    verdict.causes += check_new_metadata(document, "metadata", user)
     return verdict
 
 
@@ -89,9 +81,7 @@ def validate_replica_set(document: Document, old: Document | None, user: str) ->
         message = "missing virtual machine template."
         return Verdict([Cause("spec.template", message, "FieldValueRequired")])
     changed = old is None or template != at(old, "spec", "template")
-    verdict = _judge(
-        template["spec"], "spec.template.spec", warn=changed and not is_component(user)
-    )
+    verdict = judge(template["spec"], "spec.template.spec", warn=changed and not is_component(user))
     replicas = spec.get("replicas")
     if replicas is not None and replicas < 0:
         message = f"Invalid value: {replicas}: should be a non-negative integer"
@@ -100,7 +90,7 @@ def validate_replica_set(document: Document, old: Document | None, user: str) ->
     return verdict
 
 
-def _judge(document: dict[str, Any], path: str, *, warn: bool) -> Verdict:
+def judge(document: dict[str, Any], path: str, *, warn: bool) -> Verdict:
     """What holds for a machine's spec, wherever it stands."""
     try:
         causes = limited(check_spec(msgspec.convert(document, Spec), path))
@@ -108,6 +98,17 @@ def _judge(document: dict[str, Any], path: str, *, warn: bool) -> Verdict:
         return Verdict([Cause(path, f"{path}: {error}")])
     refused, warnings = effects(document, path)
     return Verdict(causes + refused, warnings if warn else [])
+
+
+def check_new_metadata(document: Document, path: str, user: str) -> Iterator[Cause]:
+    """What a machine's metadata, or that of its template, may not say; ``path`` is where it is."""
+    if not is_component(user) and _reserved(document):
+        message = "creation of the following reserved kubevirt.io/ labels on a VMI object is "
+        yield Cause(f"{path}.labels", f"{message}prohibited", "FieldValueNotSupported")
+    for name, reason in REFUSED_ANNOTATIONS.items():
+        if at(document, "metadata", "annotations", name):
+            here = f"{path}.annotations"
+            yield Cause(here, f"{reason}, invalid entry {here}.{name}")
 
 
 def _check_update(document: Document, old: Document) -> Iterator[Cause]:

@@ -216,10 +216,16 @@ class DataVolumeTemplate(Struct, kw_only=True):
 
     metadata: its name, labels and annotations.
     spec: what it shall be.
+    api_version: means nothing; manifests from before it was a template say it.
+    kind: the same.
+    status: the same.
     """
 
     spec: DataVolumeSpec
     metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
+    api_version: str = ""
+    kind: str = ""
+    status: AnyFields | None = None
 
 
 SIZE = "storage"

@@ -5,9 +5,10 @@ more, is read for the oldest manifests of its user guide.
 """
 
 from corral.api.kind import Column, Kind, Scale, Version, Webhook, at
-from corral.api.kinds import admission, defaults, legacy
+from corral.api.kinds import admission, defaults, legacy, vm_defaults, vm_rules
 from corral.api.kinds.columns import age, condition, field, number
 from corral.api.kinds.replicaset import VirtualMachineInstanceReplicaSet
+from corral.api.kinds.virtualmachine import VirtualMachine
 from corral.api.kinds.vmi import GROUP, VirtualMachineInstance
 from corral.api.object import Document
 
@@ -80,4 +81,26 @@ REPLICA_SET = Kind(
     webhook=Webhook(create=_REPLICA_SET_WEBHOOK, update=_REPLICA_SET_WEBHOOK),
 )
 
-KINDS = (VIRTUAL_MACHINE_INSTANCE, REPLICA_SET)
+_VM_WEBHOOK = "virtualmachine-validator.kubevirt.io"
+
+VIRTUAL_MACHINE = Kind(
+    group=GROUP,
+    name="VirtualMachine",
+    plural="virtualmachines",
+    singular="virtualmachine",
+    short=("vm", "vms"),
+    categories=("all",),
+    versions=(Version(name="v1"), Version(name="v1alpha3", deprecated=True)),
+    view=VirtualMachine,
+    columns=(
+        age(),
+        field("Status", "status", "printableStatus", description="all of it in one word"),
+        condition("Ready", "Ready", description="whether its machine can serve"),
+    ),
+    keep=vm_defaults.keep_identity,
+    default_create=vm_defaults.default_new_vm,
+    validate=vm_rules.validate_vm,
+    webhook=Webhook(create=_VM_WEBHOOK, update=_VM_WEBHOOK),
+)
+
+KINDS = (VIRTUAL_MACHINE_INSTANCE, REPLICA_SET, VIRTUAL_MACHINE)
