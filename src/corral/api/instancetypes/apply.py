@@ -1,0 +1,144 @@
+"""Puts an instance type and a preference into the template of a machine.
+
+What an instance type says, the template may not say too: that is a conflict.  What a preference
+says counts where the template says nothing.  The order, and which fields conflict, are KubeVirt's
+(pkg/instancetype/apply).
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+
+import msgspec
+
+from corral.api.errors import Cause
+from corral.api.instancetypes import topology
+from corral.api.instancetypes.fields import get, put
+from corral.api.instancetypes.preferred import prefer
+from corral.api.kinds.instancetype import InstancetypeSpec, PreferenceSpec
+from corral.api.object import Document
+from corral.api.quantity import NANO, Amount, amount
+
+
+def apply(
+    template: Document,
+    instancetype: InstancetypeSpec | None,
+    preference: PreferenceSpec | None,
+    path: str = "spec.template.spec",
+) -> list[Cause]:
+    """Change a template (``metadata`` and ``spec``) in place; answers the conflicts.
+
+    ``path`` is where its spec stands in the object that the causes are told of.  With conflicts
+    the template is left half changed: nobody may use it.
+    """
+    spec = template["spec"]
+    if instancetype is not None:
+        said: Document = msgspec.to_builtins(instancetype)
+        causes = [_conflict(f"{path}.{one}") for one in conflicts(said, spec)]
+        causes += _annotate(template, instancetype.annotations)
+        if (cause := topology.indivisible(instancetype.cpu.guest, preference)) is not None:
+            causes.append(cause)
+        if causes:
+            return causes
+        for step in _STEPS:
+            step(instancetype, preference, spec)
+    if preference is not None:
+        prefer(preference, spec)
+        if preference.annotations:
+            own = get(template, "metadata.annotations") or {}
+            put(template, "metadata.annotations", {**preference.annotations, **own})
+    return []
+
+
+def conflicts(instancetype: Document, spec: Document) -> Iterator[str]:
+    """Fields of a machine's spec that an instance type settles, and that are set all the same."""
+    for field in _SETTLED:
+        if get(spec, field):
+            yield field
+    for field, said in _SETTLED_WHERE_SAID.items():
+        if get(instancetype, said) is not None and get(spec, field):
+            yield field
+
+
+def _conflict(field: str) -> Cause:
+    return Cause(field, f"VM field(s) {field} conflicts with selected instance type")
+
+
+_SETTLED = (
+    "domain.resources.requests.cpu",
+    "domain.resources.limits.cpu",
+    "domain.cpu.sockets",
+    "domain.cpu.cores",
+    "domain.cpu.threads",
+    "domain.memory.guest",
+    "domain.resources.requests.memory",
+    "domain.resources.limits.memory",
+)
+"""Fields that every instance type settles."""
+
+_SETTLED_WHERE_SAID: Mapping[str, str] = {
+    "nodeSelector": "nodeSelector",
+    "schedulerName": "schedulerName",
+    "domain.cpu.model": "cpu.model",
+    "domain.cpu.dedicatedCpuPlacement": "cpu.dedicatedCPUPlacement",
+    "domain.cpu.isolateEmulatorThread": "cpu.isolateEmulatorThread",
+    "domain.cpu.numa": "cpu.numa",
+    "domain.cpu.realtime": "cpu.realtime",
+    "domain.memory.hugepages": "memory.hugepages",
+    "domain.memory.maxGuest": "memory.maxGuest",
+    "domain.ioThreadsPolicy": "ioThreadsPolicy",
+    "domain.launchSecurity": "launchSecurity",
+    "domain.devices.gpus": "gpus",
+    "domain.devices.hostDevices": "hostDevices",
+}
+"""Fields of a machine's spec, and the field of an instance type that settles each where it is
+said."""
+
+_COPIED: Mapping[str, str] = {
+    **_SETTLED_WHERE_SAID,
+    "domain.cpu.maxSockets": "cpu.maxSockets",
+    "domain.memory.guest": "memory.guest",
+    "domain.ioThreads": "ioThreads",
+}
+
+
+def _copy(
+    instancetype: InstancetypeSpec, _preference: PreferenceSpec | None, spec: Document
+) -> None:
+    said = msgspec.to_builtins(instancetype)
+    for field, source in _COPIED.items():
+        if (value := get(said, source)) is not None:
+            put(spec, field, value)
+
+
+def _lay_out(
+    instancetype: InstancetypeSpec, preference: PreferenceSpec | None, spec: Document
+) -> None:
+    layout = topology.lay_out(instancetype.cpu.guest, preference)
+    put(spec, "domain.cpu", {**(get(spec, "domain.cpu") or {}), **layout._asdict()})
+
+
+def _overcommit(
+    instancetype: InstancetypeSpec, _preference: PreferenceSpec | None, spec: Document
+) -> None:
+    """Ask less memory of the node than the guest sees, by so many percent."""
+    if percent := instancetype.memory.overcommit_percent:
+        guest = amount(instancetype.memory.guest)
+        whole_bytes = guest.rounded_up() * (100 - percent) // 100
+        put(spec, "domain.resources.requests.memory", str(Amount(whole_bytes * NANO, guest.form)))
+
+
+_STEPS: tuple[Callable[[InstancetypeSpec, PreferenceSpec | None, Document], None], ...] = (
+    _copy,
+    _lay_out,
+    _overcommit,
+)
+
+
+def _annotate(template: Document, annotations: Mapping[str, str]) -> Iterator[Cause]:
+    """Give the machine the type's annotations; one that it has with another value conflicts."""
+    if not annotations:
+        return
+    own = get(template, "metadata.annotations") or {}
+    for name, value in annotations.items():
+        if own.get(name, value) != value:
+            yield _conflict(f"annotations.{name}")
+    put(template, "metadata.annotations", {**annotations, **own})

@@ -1,0 +1,21 @@
+"""Fields of a document by their dotted paths."""
+
+from typing import Any
+
+from corral.api.kind import at
+from corral.api.object import Document
+
+
+def get(document: Document, path: str) -> Any:
+    """The value of a field; None where it is missing."""
+    return at(document, *path.split("."))
+
+
+def put(document: Document, path: str, value: Any) -> None:
+    """Set a field, and make the objects above it that are missing."""
+    *above, last = path.split(".")
+    for name in above:
+        if document.get(name) is None:
+            document[name] = {}
+        document = document[name]
+    document[last] = value

@@ -1,0 +1,83 @@
+"""What a preference needs (KubeVirt's pkg/instancetype/preference/requirements)."""
+
+import msgspec
+import pytest
+
+from corral.api.instancetypes.requirements import lacking
+from corral.api.kinds.instancetype import InstancetypeSpec, PreferenceSpec
+
+
+def preference(topology=None, across=None, **requirements):
+    cpu = {"preferredCPUTopology": topology} if topology else {}
+    if across:
+        cpu["spreadOptions"] = {"across": across}
+    return msgspec.convert({"cpu": cpu, "requirements": requirements}, PreferenceSpec)
+
+
+TYPE = msgspec.convert({"cpu": {"guest": 2}, "memory": {"guest": "1Gi"}}, InstancetypeSpec)
+
+
+def test_a_type_that_has_enough_will_do():
+    needs = preference(cpu={"guest": 2}, memory={"guest": "1024Mi"}, architecture="amd64")
+    assert lacking({"domain": {}}, TYPE, needs) == []
+    assert lacking({"domain": {}}, TYPE, None) == []
+
+
+def test_a_type_that_has_too_little_is_refused():
+    needs = preference(cpu={"guest": 3}, memory={"guest": "2Gi"}, architecture="arm64")
+    told = [(cause.field, cause.message) for cause in lacking({"domain": {}}, TYPE, needs)]
+    assert told == [
+        (
+            "spec.instancetype",
+            (
+                "insufficient CPU resources of 2 vCPU provided by instance type, "
+                "preference requires 3 vCPU"
+            ),
+        ),
+        (
+            "spec.instancetype",
+            (
+                "insufficient Memory resources of 1Gi provided by instance type, "
+                "preference requires 2Gi"
+            ),
+        ),
+        (
+            "spec.template.spec.architecture",
+            "preference requires architecture arm64 but amd64 is being requested",
+        ),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("topology", "across", "cpu", "fields"),
+    [
+        (None, None, {"sockets": 2, "cores": 4}, ["sockets"]),
+        ("cores", None, {"sockets": 4, "cores": 2}, ["cores"]),
+        ("preferThreads", None, {"threads": 1}, ["threads"]),
+        ("any", None, {"sockets": 1, "cores": 2, "threads": 1}, ["cores", "sockets", "threads"]),
+        ("spread", None, {"sockets": 1, "cores": 2}, ["sockets", "cores"]),
+        ("spread", "CoresThreads", {"cores": 1, "threads": 2}, ["cores", "threads"]),
+    ],
+)
+def test_what_the_machine_itself_has_counts_as_it_is_preferred(topology, across, cpu, fields):
+    needs = preference(topology, across, cpu={"guest": 3})
+    causes = lacking({"domain": {"cpu": cpu}}, None, needs)
+    assert [cause.field for cause in causes] == [
+        f"spec.template.spec.domain.cpu.{field}" for field in fields
+    ]
+    assert "provided by VirtualMachine, preference requires 3 vCPU provided as" in causes[0].message
+
+
+def test_a_machine_that_says_nothing_lacks_everything():
+    needs = preference(cpu={"guest": 1}, memory={"guest": "1Gi"})
+    told = [cause.message for cause in lacking({"domain": {}}, None, needs)]
+    assert told == [
+        "no CPU resources provided by VirtualMachine, preference requires 1 vCPU",
+        "no Memory provided by VirtualMachine, preference requires 1Gi",
+    ]
+    (cause,) = lacking(
+        {"domain": {"memory": {"guest": "512Mi"}, "cpu": {"sockets": 1}}}, None, needs
+    )
+    assert cause.message == (
+        "insufficient Memory resources of 512Mi provided by VirtualMachine, preference requires 1Gi"
+    )
