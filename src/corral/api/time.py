@@ -25,6 +25,8 @@ _SPANS = (
     (8 * YEAR, "y", "d"),
 )
 
+_GO_UNITS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
+_GO_PART = re.compile(r"([0-9]{1,12}(?:\.[0-9]{0,9})?)(ns|us|µs|ms|s|m|h)")
 _RFC3339 = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,9})?(Z|[+-]\d\d:\d\d)", re.ASCII)
 
 
@@ -49,6 +51,17 @@ def parse_rfc3339(text: str) -> datetime:
         return datetime.fromisoformat(text).astimezone(UTC)
     except OverflowError:
         raise ValueError(f'"{text}" is not in the years 1 to 9999') from None
+
+
+def parse_duration(text: str) -> float:
+    """Seconds of a span as Go writes it (metav1.Duration): ``5m0s``, ``1.5h``.
+
+    Raises ValueError.
+    """
+    parts = _GO_PART.findall(text)
+    if not parts or "".join(f"{number}{unit}" for number, unit in parts) != text:
+        raise ValueError(f"{text[:50]!r} is no duration like 30s or 5m0s")
+    return sum(float(number) * _GO_UNITS[unit] for number, unit in parts)
 
 
 def human_duration(seconds: float) -> str:

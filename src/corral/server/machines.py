@@ -4,7 +4,6 @@ They are served under a group of their own, subresources.kubevirt.io.  What cann
 the instance's status tells, is refused here in KubeVirt's words; the instance's node does the rest.
 """
 
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -25,6 +24,7 @@ from corral.api.errors import (
 )
 from corral.api.kind import Kind, at
 from corral.api.object import Document
+from corral.api.time import parse_duration
 from corral.server.call import Call
 
 GROUP: Final = "subresources.kubevirt.io"
@@ -212,16 +212,12 @@ def _options(call: Call) -> _Options:
         raise BadRequest(f"Can not unmarshal Request body to struct, error: {error}") from error
 
 
-_UNITS: Final = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
-_PART = re.compile(r"(\d{1,12}(?:\.\d{0,9})?)(ns|us|µs|ms|s|m|h)")
-
-
 def duration_seconds(text: str) -> float:
     """A duration as Go writes it (``5m0s``, metav1.Duration).  Raises BadRequest."""
-    parts = _PART.findall(text)
-    if not parts or "".join(f"{number}{unit}" for number, unit in parts) != text:
-        raise BadRequest(f"unfreezeTimeout: {text[:50]!r} is no duration like 30s or 5m0s")
-    return sum(float(number) * _UNITS[unit] for number, unit in parts)
+    try:
+        return parse_duration(text)
+    except ValueError as error:
+        raise BadRequest(f"unfreezeTimeout: {error}") from None
 
 
 def _holds(machine: Document, condition: str) -> bool:
