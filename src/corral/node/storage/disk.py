@@ -1,0 +1,88 @@
+"""Disk files of a volume: made, grown, made durable."""
+
+import os
+import subprocess
+from pathlib import Path
+
+import msgspec
+
+from corral import files
+from corral.node.images import ImageError, qcow
+from corral.node.images.limits import Limits
+from corral.node.storage.error import StorageError
+from corral.node.storage.volume import Format
+
+_QUICK_SECONDS = 60.0
+_LIMITS = Limits(virtual_bytes=qcow.LARGEST)
+
+
+def make_raw(path: Path, size: int) -> None:
+    """A blank disk without any blocks."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+    descriptor = os.open(path, flags, 0o600)
+    try:
+        os.ftruncate(descriptor, size)
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def size(path: Path, format_: Format) -> int:
+    """The size of a disk as its guest sees it.  Raises StorageError for what is no disk."""
+    if format_ == "raw":
+        return path.stat().st_size
+    try:
+        found = qcow.inspect(path, path.name, _LIMITS)
+    except ImageError as error:
+        raise StorageError(error.message, error.hint) from error
+    if found.format != "qcow2":
+        raise StorageError(f"{path.name} is not a qcow2 disk")
+    return found.virtual_size
+
+
+def grow(path: Path, format_: Format, capacity: int) -> None:
+    """Let a disk that nobody has open have that size, unless it is larger.  Raises StorageError."""
+    if size(path, format_) >= capacity:
+        return
+    if format_ == "raw":
+        os.truncate(path, capacity)
+        return
+    node = {
+        "driver": "qcow2",
+        "file": {"driver": "file", "filename": str(path)},
+        "backing": None,  # what is below ends earlier, and is not needed for this
+    }
+    qemu_img("resize", "-q", f"json:{msgspec.json.encode(node).decode()}", str(capacity))
+
+
+def qemu_img(*arguments: str, seconds: float = _QUICK_SECONDS) -> None:
+    """Run qemu-img.  Raises StorageError with its last words."""
+    try:
+        subprocess.run(
+            ("qemu-img", *arguments),
+            check=True,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            timeout=seconds,
+        )
+    except FileNotFoundError as error:
+        raise StorageError("qemu-img is not installed", "apt install qemu-utils") from error
+    except subprocess.TimeoutExpired as error:
+        raise StorageError(f"qemu-img {arguments[0]} took over {seconds:g} s") from error
+    except subprocess.CalledProcessError as error:
+        said = error.stderr.decode(errors="replace").strip().splitlines()
+        detail = (
+            said[-1].removeprefix("qemu-img: ") if said else f"it ended with {error.returncode}"
+        )
+        raise StorageError(f"qemu-img {arguments[0]}: {detail}") from error
+
+
+def sync(path: Path) -> None:
+    """Make a file's content survive a power cut."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+    files.sync_directory(path.parent)

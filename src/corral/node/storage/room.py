@@ -1,0 +1,106 @@
+"""How much a storage has, has promised, and uses.
+
+A promise is kept: what every volume may still grow by has to fit into what is free, so that no
+guest finds the disk of the host full because of another's.  Blocks are counted as the file system
+counts them, and a layer that many volumes share is counted once.
+"""
+
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from corral.node.storage.volume import Stored
+
+_GiB = 1 << 30
+_LARGEST_RESERVE = 2 * _GiB
+_RESERVE_SHARE = 20
+_TABLES_SHARE = 4096
+_SMALLEST_TABLES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Space:
+    """A file system: its size, and what is free of it, in bytes."""
+
+    total: int
+    free: int
+
+    @property
+    def reserve(self) -> int:
+        """What is not promised to volumes, since others write here too."""
+        return min(self.total // _RESERVE_SHARE, _LARGEST_RESERVE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Room:
+    """The state of a storage, in bytes.
+
+    capacity_bytes: what its volumes could occupy if there were nothing else.
+    promised_bytes: the sum of the volumes' sizes.
+    used_bytes: what the volumes occupy.
+    growth_bytes: what they may still come to occupy; free_bytes: what there is for that.
+    """
+
+    capacity_bytes: int
+    promised_bytes: int
+    used_bytes: int
+    growth_bytes: int
+    free_bytes: int
+
+    def left(self, overcommit_percent: int = 0) -> int:
+        """What can still be promised, where promises may exceed what is free by some percent."""
+        return self.free_bytes * (100 + overcommit_percent) // 100 - self.growth_bytes
+
+
+def space(directory: Path) -> Space:
+    """What there is where a directory lies."""
+    found = os.statvfs(directory)
+    return Space(found.f_blocks * found.f_frsize, found.f_bavail * found.f_frsize)
+
+
+def measure(volumes: Iterable[Stored], present: Space) -> Room:
+    """Look at every volume's files."""
+    promised = growth = 0
+    blocks: dict[tuple[int, int], int] = {}
+    for volume in volumes:
+        promised += volume.capacity_bytes
+        growth += growth_of(volume)
+        for each in volume.directory.iterdir():
+            try:
+                found = each.stat(follow_symlinks=False)
+            except FileNotFoundError:
+                continue
+            blocks[(found.st_dev, found.st_ino)] = found.st_blocks * 512
+    used = sum(blocks.values())
+    free = max(0, present.free - present.reserve)
+    return Room(
+        capacity_bytes=free + used,
+        promised_bytes=promised,
+        used_bytes=used,
+        growth_bytes=growth,
+        free_bytes=free,
+    )
+
+
+def growth_of(volume: Stored) -> int:
+    """What a volume's disk may still come to occupy, its tables included."""
+    most = largest(volume.capacity_bytes, is_raw=volume.record.format == "raw")
+    if volume.record.shares_blocks:  # each may have to be copied before it is written
+        return most
+    return max(0, most - occupied(volume.disk.path))
+
+
+def largest(capacity_bytes: int, *, is_raw: bool) -> int:
+    """What a disk of that size can occupy: in qcow2 there are tables beside the content."""
+    return capacity_bytes + (
+        0 if is_raw else max(_SMALLEST_TABLES, capacity_bytes // _TABLES_SHARE)
+    )
+
+
+def occupied(path: Path) -> int:
+    """The blocks of a file in bytes; none where it is missing."""
+    try:
+        return path.stat().st_blocks * 512
+    except FileNotFoundError:
+        return 0

@@ -1,0 +1,266 @@
+"""The volumes of one data directory.
+
+    volumes/HANDLE/   a volume, see ``corral.node.storage.volume``
+    filling/HANDLE/   where the content of a volume is made, before it becomes the volume's
+    staging/          volumes on their way in and out; nothing in it is anybody's
+    id                names this storage among others
+
+Every verb can be taken again after a kill at any moment, and answers the same: a volume appears and
+vanishes by one rename of its directory, and changes by one replacement of its record.  What users
+have written is never moved or copied, only linked.  Several processes may use one storage.
+
+The verbs block; loops call them in threads.
+"""
+
+import fcntl
+import os
+import shutil
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import msgspec
+
+from corral import files
+from corral.node.storage import disk as disks, room, volume as volumes
+from corral.node.storage.error import InUse, NoRoom, NoSuchVolume, StorageError
+from corral.node.storage.room import Room, Space
+from corral.node.storage.volume import Format, Record, Stored
+
+BLOCK = 4096
+"""Sizes are whole multiples of it, so that disks of any block size end where their files end."""
+
+
+class Storage:
+    """Keeps volumes by their handle.
+
+    ``space`` tells what the file system has; all paths that it answers are on that one.
+    """
+
+    def __init__(self, directory: Path, *, space: Callable[[Path], Space] = room.space) -> None:
+        self._root = directory
+        self._volumes = directory / "volumes"
+        self._filling = directory / "filling"
+        self._staging = directory / "staging"
+        self._space = space
+        for each in (directory, self._volumes, self._filling, self._staging):
+            each.mkdir(parents=True, exist_ok=True, mode=0o700)
+
+    @property
+    def id(self) -> str:
+        """Names this storage: the value of a node's label ``corral.dev/storage``."""
+        path = self._root / "id"
+        with self._locked():
+            if not (known := path.read_text() if path.exists() else ""):
+                known = uuid.uuid4().hex[:16]
+                files.replace(path, known.encode(), durable=True)
+        return known
+
+    # ------------------------------------------------------------------ asking
+
+    def find(self, handle: str) -> Stored | None:
+        """The volume; None where there is none, or what lies there cannot be read."""
+        if not volumes.is_handle(handle):
+            return None
+        directory = self._volumes / handle
+        record = volumes.read(directory)
+        return None if record is None else Stored(handle=handle, directory=directory, record=record)
+
+    def volumes(self) -> Iterator[Stored]:
+        """All volumes, by handle."""
+        for directory in sorted(self._volumes.iterdir()):
+            if (found := self.find(directory.name)) is not None:
+                yield found
+
+    def room(self) -> Room:
+        return room.measure(self.volumes(), self._space(self._root))
+
+    # ---------------------------------------------------------- making, removing
+
+    def provision(
+        self,
+        handle: str,
+        capacity_bytes: int,
+        volume_mode: str = "Filesystem",
+        *,
+        overcommit_percent: int = 0,
+    ) -> Stored:
+        """Make an empty volume; one that is there already is answered as it is.
+
+        Raises StorageError, and NoRoom where the promise could not be kept.
+        """
+        if not volumes.is_handle(handle):
+            raise StorageError(f"{handle!r} is no name of a volume")
+        capacity = -(-capacity_bytes // BLOCK) * BLOCK
+        with self._locked():
+            if (present := self.find(handle)) is not None:
+                return present
+            self._check_room(handle, capacity, overcommit_percent)
+            record = Record(capacity_bytes=capacity, volume_mode=volume_mode)
+            staged = self._staged(handle)
+            staged.mkdir(mode=0o700)
+            disks.make_raw(volumes.disk_of(staged, record).path, capacity)
+            volumes.write(staged, record)
+            staged.rename(self._volumes / handle)
+            files.sync_directory(self._volumes)
+        return self._present(handle)
+
+    def remove(self, handle: str) -> None:
+        """Remove a volume and what was being made for it; one that is missing was removed already.
+
+        Layers that other volumes have stay with them.  Raises InUse.
+        """
+        if not volumes.is_handle(handle):
+            return
+        with self._locked():
+            staged = self._staged(handle)
+            if (present := self.find(handle)) is not None:
+                with alone(present):
+                    present.directory.rename(staged)
+            elif (self._volumes / handle).exists():
+                (self._volumes / handle).rename(staged)
+            files.sync_directory(self._volumes)
+        _erase(staged)
+        _erase(self._filling / handle)
+
+    def sweep(self) -> None:
+        """Remove what was left by those who were killed; called before anything else is."""
+        with self._locked():
+            for left in self._staging.iterdir():
+                _erase(left)
+            for work in self._filling.iterdir():
+                if self.find(work.name) is None:
+                    _erase(work)
+            for each in self.volumes():
+                volumes.tidy(each.directory, each.record)
+
+    # ----------------------------------------------------------------- content
+
+    def workplace(self, handle: str) -> Path:
+        """A directory for making a volume's content in.
+
+        It is there until the content was adopted or the volume removed, whoever is killed until
+        then.  Raises NoSuchVolume.
+        """
+        self._present(handle)
+        work = self._filling / handle
+        work.mkdir(mode=0o700, exist_ok=True)
+        return work
+
+    def adopt(self, handle: str, file: Path, format: Format) -> Stored:  # noqa: A002 - a format it is
+        """Let a finished file of the workplace be the volume's content, grown to its capacity.
+
+        A qcow2 file must be one that was written here, see ``corral.node.images.convert``.
+        What the volume held before is gone then.  Raises StorageError, and InUse.
+        """
+        present = self._present(handle)
+        size = disks.size(file, format)
+        if size > present.capacity_bytes:
+            raise StorageError(
+                f"the content of volume {handle} has {size} bytes, the volume "
+                f"{present.capacity_bytes}",
+                "ask for more storage",
+            )
+        disks.grow(file, format, present.capacity_bytes)
+        file.chmod(0o600)
+        disks.sync(file)
+        with self._locked():
+            present = self._present(handle)
+            with alone(present):
+                record = msgspec.structs.replace(
+                    present.record, format=format, layers=(), shares_blocks=False
+                )
+                # A link, lest the file be in neither place when a kill comes before the record.
+                link = present.directory / ".adopted.partial"
+                link.unlink(missing_ok=True)
+                link.hardlink_to(file)
+                link.rename(volumes.disk_of(present.directory, record).path)
+                self._change(present, record)
+        _erase(self._filling / handle)
+        return self._present(handle)
+
+    # -------------------------------------------------------------------- size
+
+    def promise(self, handle: str, capacity_bytes: int, *, overcommit_percent: int = 0) -> Stored:
+        """Promise a volume more space than it has; its disk is then to be grown.
+
+        Raises NoSuchVolume, and NoRoom.
+        """
+        capacity = -(-capacity_bytes // BLOCK) * BLOCK
+        with self._locked():
+            present = self._present(handle)
+            if capacity > present.capacity_bytes:
+                self._check_room(handle, capacity - present.capacity_bytes, overcommit_percent)
+                record = msgspec.structs.replace(present.record, capacity_bytes=capacity)
+                volumes.write(present.directory, record)
+        return self._present(handle)
+
+    def resize(self, handle: str, capacity_bytes: int, *, overcommit_percent: int = 0) -> Stored:
+        """Grow a volume that no machine writes.
+
+        Raises NoSuchVolume, NoRoom, and InUse: the promise stands then, and the machine's own QEMU
+        has to grow the disk.
+        """
+        present = self.promise(handle, capacity_bytes, overcommit_percent=overcommit_percent)
+        with alone(present):
+            disks.grow(present.disk.path, present.record.format, present.capacity_bytes)
+            disks.sync(present.disk.path)
+        return present
+
+    # ------------------------------------------------------------------- parts
+
+    def _present(self, handle: str) -> Stored:
+        if (found := self.find(handle)) is None:
+            raise NoSuchVolume(f"there is no volume {handle!r}")
+        return found
+
+    def _check_room(self, handle: str, more: int, overcommit_percent: int) -> None:
+        """Raises NoRoom where so many bytes more cannot be promised."""
+        left = self.room().left(overcommit_percent)
+        if more > left:
+            raise NoRoom(
+                f"volume {handle} needs {more} bytes, and {max(0, left)} are left that are not "
+                "promised to others",
+                "remove volumes, or free space on the host",
+            )
+
+    def _change(self, present: Stored, record: Record) -> None:
+        """Let a volume be what a record says, whose files are in place."""
+        files.sync_directory(present.directory)
+        volumes.write(present.directory, record)
+        volumes.tidy(present.directory, record)
+
+    def _staged(self, handle: str) -> Path:
+        """A path for a volume on its way in or out; the lock is held."""
+        staged = self._staging / handle
+        _erase(staged)
+        return staged
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        """Alone among all who change this storage; held for moments only."""
+        with (self._root / ".lock").open("w") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            yield
+
+
+@contextmanager
+def alone(volume: Stored) -> Iterator[None]:
+    """While no machine writes a volume's disk, and none begins to.
+
+    Whoever opens a disk to write takes a shared lock (flock) on what was opened, which lasts until
+    the last descriptor of it is closed: QEMU's, however it ends.  Raises InUse.
+    """
+    descriptor = os.open(volume.disk.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    except BlockingIOError:
+        raise InUse(f"a machine writes volume {volume.handle}") from None
+    finally:
+        os.close(descriptor)
+
+
+def _erase(directory: Path) -> None:
+    shutil.rmtree(directory, ignore_errors=True)

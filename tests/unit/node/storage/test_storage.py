@@ -1,0 +1,180 @@
+"""Volumes: made, found, filled, grown and removed."""
+
+import fcntl
+import os
+
+import pytest
+
+from corral.node.images import qcow
+from corral.node.storage import InUse, NoRoom, NoSuchVolume, Storage, StorageError
+from corral.node.storage.room import Space
+
+MiB = 1 << 20
+GiB = 1 << 30
+
+
+def files_of(storage, handle):
+    return sorted(each.name for each in storage.find(handle).directory.iterdir())
+
+
+def fill(storage, handle, content=b"data", kind="raw"):
+    work = storage.workplace(handle)
+    file = work / "content"
+    if kind == "raw":
+        file.write_bytes(content)
+        os.truncate(file, 8 * MiB)
+    else:
+        qcow.create(file, 8 * MiB)
+    return storage.adopt(handle, file, kind)
+
+
+def writing(path):
+    """What a machine does with the disk that it is to write."""
+    descriptor = os.open(path, os.O_RDWR)
+    fcntl.flock(descriptor, fcntl.LOCK_SH)
+    return descriptor
+
+
+def test_a_volume_is_a_blank_disk_of_its_capacity_without_blocks(storage):
+    made = storage.provision("pvc-1", GiB)
+    assert made == storage.find("pvc-1")
+    assert made.disk.format == "raw"
+    assert made.disk.path.stat().st_size == GiB
+    assert made.disk.path.stat().st_blocks == 0
+    assert made.layers == ()
+    assert made.volume_mode == "Filesystem"
+    assert files_of(storage, "pvc-1") == ["disk-0.raw", "volume.json"]
+
+
+def test_nobody_else_may_look_into_a_volume(storage):
+    made = storage.provision("pvc-1", GiB)
+    assert made.directory.stat().st_mode & 0o777 == 0o700
+    assert {each.stat().st_mode & 0o777 for each in made.directory.iterdir()} == {0o600}
+
+
+def test_sizes_are_rounded_up_to_whole_blocks(storage):
+    assert storage.provision("pvc-1", 4097).capacity_bytes == 8192
+
+
+def test_to_provision_again_changes_nothing(storage):
+    fill(storage, storage.provision("pvc-1", GiB).handle)
+    again = storage.provision("pvc-1", 2 * GiB)
+    assert again.capacity_bytes == GiB
+    assert again.disk.path.read_bytes()[:4] == b"data"
+
+
+@pytest.mark.parametrize("handle", ["", "..", "a/b", "../pvc-1", "A", "a" * 101, "-a", "a\n"])
+def test_a_handle_cannot_lead_out_of_the_storage(storage, handle):
+    with pytest.raises(StorageError):
+        storage.provision(handle, GiB)
+    assert storage.find(handle) is None
+    with pytest.raises(NoSuchVolume):
+        storage.workplace(handle)
+    storage.remove(handle)
+    assert storage.room().promised_bytes == 0
+
+
+def test_another_process_finds_the_same_volumes(storage, tmp_path):
+    made = storage.provision("pvc-1", GiB, "Block")
+    other = Storage(tmp_path / "storage")
+    assert other.find("pvc-1") == made
+    assert other.id == storage.id
+
+
+def test_a_removed_volume_is_gone_with_what_was_made_for_it(storage, tmp_path):
+    storage.provision("pvc-1", GiB)
+    storage.workplace("pvc-1").joinpath("half").write_bytes(b"x")
+    storage.remove("pvc-1")
+    storage.remove("pvc-1")
+    assert storage.find("pvc-1") is None
+    left = [each for each in (tmp_path / "storage").rglob("*") if each.is_file()]
+    assert [each.name for each in left] == [".lock"]
+
+
+def test_a_volume_that_a_machine_writes_is_not_removed(storage):
+    made = storage.provision("pvc-1", GiB)
+    held = writing(made.disk.path)
+    with pytest.raises(InUse):
+        storage.remove("pvc-1")
+    assert storage.find("pvc-1") == made
+    os.close(held)
+    storage.remove("pvc-1")
+
+
+@pytest.mark.parametrize("kind", ["raw", "qcow2"])
+def test_adopted_content_is_the_volumes_and_as_large_as_its_capacity(storage, kind, judge):
+    storage.provision("pvc-1", 64 * MiB)
+    filled = fill(storage, "pvc-1", kind=kind)
+    assert filled.disk.format == kind
+    assert judge.info(filled.disk.path)["virtual-size"] == 64 * MiB
+    assert files_of(storage, "pvc-1") == [f"disk-0.{kind}", "volume.json"]
+
+
+def test_content_that_is_larger_than_its_volume_is_refused(storage):
+    storage.provision("pvc-1", MiB)
+    with pytest.raises(StorageError, match="8388608 bytes, the volume 1048576"):
+        fill(storage, "pvc-1")
+    assert files_of(storage, "pvc-1") == ["disk-0.raw", "volume.json"]
+
+
+def test_a_disk_that_names_another_file_is_not_adopted(storage, tmp_path):
+    storage.provision("pvc-1", 64 * MiB)
+    file = storage.workplace("pvc-1") / "content"
+    qcow.create(file, MiB, backing=tmp_path / "secret", backing_format="raw")
+    with pytest.raises(StorageError, match="backing file"):
+        storage.adopt("pvc-1", file, "qcow2")
+
+
+@pytest.mark.parametrize("kind", ["raw", "qcow2"])
+def test_a_volume_grows_with_its_content(storage, kind, judge):
+    storage.provision("pvc-1", 64 * MiB)
+    fill(storage, "pvc-1", kind=kind)
+    grown = storage.resize("pvc-1", 128 * MiB)
+    assert grown.capacity_bytes == 128 * MiB
+    assert judge.info(grown.disk.path)["virtual-size"] == 128 * MiB
+    assert storage.resize("pvc-1", MiB).capacity_bytes == 128 * MiB
+
+
+def test_a_volume_in_use_is_promised_its_size_and_left_to_its_machine(storage):
+    made = storage.provision("pvc-1", 64 * MiB)
+    held = writing(made.disk.path)
+    with pytest.raises(InUse):
+        storage.resize("pvc-1", 128 * MiB)
+    assert storage.find("pvc-1").capacity_bytes == 128 * MiB
+    assert made.disk.path.stat().st_size == 64 * MiB
+    os.close(held)
+    storage.resize("pvc-1", 128 * MiB)
+    assert made.disk.path.stat().st_size == 128 * MiB
+
+
+def test_no_more_is_promised_than_there_is(storage, space):
+    space["free"] = 10 * GiB
+    storage.provision("pvc-1", 6 * GiB)
+    with pytest.raises(NoRoom, match="pvc-2"):
+        storage.provision("pvc-2", 6 * GiB)
+    assert storage.find("pvc-2") is None
+    with pytest.raises(NoRoom):
+        storage.promise("pvc-1", 12 * GiB)
+    storage.provision("pvc-2", 2 * GiB)
+
+
+def test_what_a_volume_occupies_already_is_not_promised_twice(storage, space):
+    made = storage.provision("pvc-1", 6 * MiB)
+    with made.disk.path.open("r+b") as file:
+        file.write(bytes(range(256)) * 4096 * 4)
+    room = storage.room()
+    assert room.used_bytes >= 4 * MiB
+    assert room.growth_bytes == 6 * MiB - made.disk.path.stat().st_blocks * 512
+    assert room.promised_bytes == 6 * MiB
+
+
+def test_some_percent_more_can_be_promised_where_that_is_wished(storage, space):
+    space |= {"total": 0, "free": 10 * GiB}
+    storage.provision("pvc-1", 15 * GiB, overcommit_percent=50)
+    with pytest.raises(NoRoom):
+        storage.provision("pvc-2", GiB, overcommit_percent=50)
+
+
+def test_a_part_of_the_file_system_is_never_promised(tmp_path):
+    storage = Storage(tmp_path, space=lambda _: Space(total=100 * GiB, free=100 * GiB))
+    assert storage.room().left() == 98 * GiB
