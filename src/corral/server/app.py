@@ -20,6 +20,8 @@ from corral.api.errors import (
 )
 from corral.api.kind import Kind
 from corral.api.kinds import KINDS
+from corral.api.kinds.claim import CLAIM
+from corral.api.kinds.kubevirt import VIRTUAL_MACHINE
 from corral.api.kinds.service import SERVICE
 from corral.api.kinds.table import KindTable
 from corral.api.wire import Request, Response, User
@@ -27,8 +29,10 @@ from corral.server import authz, lists, machines, query, route, streams, subreso
 from corral.server.allocation import Allocation, ServiceRanges
 from corral.server.authn import ANONYMOUS, Authenticator
 from corral.server.call import JSON_HEADERS, Call, storage
+from corral.server.claims import ClaimClasses
 from corral.server.delete import delete, delete_collection
 from corral.server.documents import Documents, text_response
+from corral.server.instancetypes import Instancetypes
 from corral.server.metrics import Metrics
 from corral.server.rest import Rest
 from corral.server.route import Route
@@ -73,7 +77,12 @@ class ApiServer:
         self.store = store
         self.kinds = kinds
         allocation = Allocation(store, services or ServiceRanges())
-        self.rest = Rest(store, now, {storage(SERVICE): allocation.allocate})
+        settled = {
+            storage(SERVICE): allocation.allocate,
+            storage(VIRTUAL_MACHINE): Instancetypes(store).settle,
+            storage(CLAIM): ClaimClasses(store).settle,
+        }
+        self.rest = Rest(store, now, settled)
         self.nodes = nodes
         self.authenticator = authenticator or Authenticator()
         self.metrics = Metrics(kinds, store)

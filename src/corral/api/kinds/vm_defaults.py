@@ -21,11 +21,12 @@ def default_new_vm(document: Document) -> None:
     for name in IDENTITY:
         if not firmware.get(name):
             firmware[name] = str(uuid.uuid4())
-    if not spec.get("architecture"):
-        spec["architecture"] = ARCHITECTURE
-    machine = spec["domain"].get("machine") or {}
-    if not machine.get("type") and document["spec"].get("preference") is None:
-        spec["domain"]["machine"] = {**machine, "type": MACHINE}
+    if document["spec"].get("preference") is None:  # which may like others
+        if not spec.get("architecture"):
+            spec["architecture"] = ARCHITECTURE
+        machine = spec["domain"].get("machine") or {}
+        if not machine.get("type"):
+            spec["domain"]["machine"] = {**machine, "type": MACHINE}
     metadata = template["metadata"] = template.get("metadata") or {}
     annotations = metadata["annotations"] = metadata.get("annotations") or {}
     annotations[PCI_TOPOLOGY] = "v3"
