@@ -120,7 +120,7 @@ def label_selector(document: Mapping[str, Any] | None) -> LabelSelector:
     if document is None:
         return NOTHING
     requirements = [
-        _requirement(key, "=", (value,))
+        requirement(key, "=", (value,))
         for key, value in (document.get("matchLabels") or {}).items()
     ]
     operators = {"In": "in", "NotIn": "notin", "Exists": "exists", "DoesNotExist": "!"}
@@ -129,7 +129,7 @@ def label_selector(document: Mapping[str, Any] | None) -> LabelSelector:
         if name not in operators:
             raise BadRequest(f'"{shortened(name)}" is not a valid label selector operator')
         values = tuple(expression.get("values") or ())
-        requirements.append(_requirement(expression.get("key", ""), operators[name], values))
+        requirements.append(requirement(expression.get("key", ""), operators[name], values))
     return _sorted(requirements)
 
 
@@ -137,7 +137,7 @@ def _sorted(requirements: Sequence[Requirement]) -> LabelSelector:
     return LabelSelector(tuple(sorted(requirements, key=lambda each: each.key)))
 
 
-def _requirement(key: str, operator: str, values: tuple[str, ...]) -> Requirement:
+def requirement(key: str, operator: str, values: tuple[str, ...]) -> Requirement:
     faults = list(islice(_faults(key, operator, values), MOST_CAUSES))
     if faults:
         raise BadRequest(faults[0] if len(faults) == 1 else f"[{', '.join(faults)}]")
@@ -218,14 +218,14 @@ class _LabelParser:
         if faults := label_key_faults(key):
             raise BadRequest(_invalid("<nil>", key, "; ".join(faults)))
         if absent:
-            return _requirement(key, "!", ())
+            return requirement(key, "!", ())
         if self.peek() in ("", ","):
-            return _requirement(key, "exists", ())
+            return requirement(key, "exists", ())
         operator = self.take()
         if operator not in _OPERATORS:
             self.refuse(operator, "in, notin, =, ==, !=, gt, lt")
         values = self.values() if operator in ("in", "notin") else (self.value(),)
-        return _requirement(key, _SYMBOLS.get(operator, operator), values)
+        return requirement(key, _SYMBOLS.get(operator, operator), values)
 
     def value(self) -> str:
         if self.peek() in ("", ","):

@@ -13,6 +13,7 @@ from corral.api.errors import BadRequest, Cause, limited
 from corral.api.kind import Verdict, at
 from corral.api.kinds.effects import effects
 from corral.api.kinds.rules import check_spec
+from corral.api.kinds.shared_disks import shared_disks
 from corral.api.kinds.vmi import Spec
 from corral.api.object import Document
 from corral.api.quantity import NOTHING, amount
@@ -81,12 +82,15 @@ def validate_replica_set(document: Document, old: Document | None, user: str) ->
         message = "missing virtual machine template."
         return Verdict([Cause("spec.template", message, "FieldValueRequired")])
     changed = old is None or template != at(old, "spec", "template")
-    verdict = judge(template["spec"], "spec.template.spec", warn=changed and not is_component(user))
+    told = changed and not is_component(user)
+    verdict = judge(template["spec"], "spec.template.spec", warn=told)
+    if told:
+        verdict.warnings += shared_disks(template["spec"], "spec.template.spec")
     replicas = spec.get("replicas")
     if replicas is not None and replicas < 0:
         message = f"Invalid value: {replicas}: should be a non-negative integer"
         verdict.causes.append(Cause("spec.replicas", f"spec.replicas: {message}"))
-    verdict.causes += _check_selector(spec.get("selector"), at(template, "metadata", "labels"))
+    verdict.causes += check_selector(spec.get("selector"), at(template, "metadata", "labels"))
     return verdict
 
 
@@ -137,7 +141,7 @@ def _check_memory_is_requested(spec: dict[str, Any]) -> Iterator[Cause]:
     yield Cause("spec.domain.memory.guest", message, "FieldValueRequired")
 
 
-def _check_selector(
+def check_selector(
     selector: dict[str, Any] | None, labels: dict[str, str] | None
 ) -> Iterator[Cause]:
     try:

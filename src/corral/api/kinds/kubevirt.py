@@ -5,7 +5,7 @@ more, is read for the oldest manifests of its user guide.
 """
 
 from corral.api.kind import Column, Kind, Scale, Version, Webhook, at
-from corral.api.kinds import admission, defaults, legacy, vm_defaults, vm_rules
+from corral.api.kinds import admission, defaults, legacy, pool, pool_rules, vm_defaults, vm_rules
 from corral.api.kinds.columns import age, condition, field, number
 from corral.api.kinds.replicaset import VirtualMachineInstanceReplicaSet
 from corral.api.kinds.virtualmachine import VirtualMachine
@@ -103,4 +103,29 @@ VIRTUAL_MACHINE = Kind(
     webhook=Webhook(create=_VM_WEBHOOK, update=_VM_WEBHOOK),
 )
 
-KINDS = (VIRTUAL_MACHINE_INSTANCE, REPLICA_SET, VIRTUAL_MACHINE)
+_POOL_WEBHOOK = "virtualmachinepool-validator.kubevirt.io"
+
+POOL = Kind(
+    group=pool.GROUP,
+    name="VirtualMachinePool",
+    plural="virtualmachinepools",
+    singular="virtualmachinepool",
+    short=("vmpool", "vmpools"),
+    categories=("all",),
+    versions=(
+        Version(name="v1beta1"),
+        Version(name="v1alpha1", read=pool_rules.read_old_switches),
+    ),
+    view=pool.VirtualMachinePool,
+    scale=Scale(),
+    columns=(
+        number("Desired", "spec", "replicas", description="VirtualMachines it shall keep"),
+        number("Current", "status", "replicas", description="VirtualMachines it has"),
+        number("Ready", "status", "readyReplicas", description="those that can serve"),
+        age(),
+    ),
+    validate=pool_rules.validate_pool,
+    webhook=Webhook(create=_POOL_WEBHOOK, update=_POOL_WEBHOOK),
+)
+
+KINDS = (VIRTUAL_MACHINE_INSTANCE, REPLICA_SET, VIRTUAL_MACHINE, POOL)

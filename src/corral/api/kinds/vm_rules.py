@@ -12,11 +12,6 @@ RUN_STRATEGIES = ("Halted", "Manual", "Always", "RerunOnFailure", "Once")
 RECEIVER = "WaitAsReceiver"
 DEPRECATED_RUNNING = "spec.running is deprecated, please use spec.runStrategy instead."
 
-_NOT_YET = {
-    "instancetype": "the machine would get other processors and memory than are asked for",
-    "preference": "the machine would get other devices than are asked for",
-}
-
 
 def validate_vm(document: Document, old: Document | None, user: str) -> Verdict:
     """The rules for a VirtualMachine, and for the machine that it will make.
@@ -29,55 +24,52 @@ def validate_vm(document: Document, old: Document | None, user: str) -> Verdict:
         return Verdict()
     if old is not None and spec == old.get("spec"):
         return Verdict()
+    namespace = at(document, "metadata", "namespace") or ""
+    return judge_vm(spec, "spec", namespace, at(old, "spec"), user)
+
+
+def judge_vm(spec: Document, path: str, namespace: str, old: Document | None, user: str) -> Verdict:
+    """What holds for a VirtualMachine's spec, wherever it stands; ``old`` is what it was before."""
     template = spec["template"]
-    changed = old is None or template != at(old, "spec", "template")
+    changed = old is None or template != old.get("template")
     told = not is_component(user)
-    path = "spec.template"
-    verdict = judge(template["spec"], f"{path}.spec", warn=changed and told)
-    verdict.causes += check_new_metadata(template, f"{path}.metadata", user)
-    verdict.causes += _check_data_volumes(spec, at(document, "metadata", "namespace") or "")
-    verdict.causes += _check_run_strategy(spec)
-    verdict.causes += _check_unknown(spec)
+    verdict = judge(template["spec"], f"{path}.template.spec", warn=changed and told)
+    verdict.causes += check_new_metadata(template, f"{path}.template.metadata", user)
+    verdict.causes += _check_data_volumes(spec, path, namespace)
+    verdict.causes += _check_run_strategy(spec, path)
     if told:
-        verdict.warnings += _warnings(spec)
+        verdict.warnings += _warnings(spec, path)
     return verdict
 
 
-def _check_run_strategy(spec: Document) -> Iterator[Cause]:
+def _check_run_strategy(spec: Document, path: str) -> Iterator[Cause]:
     running, strategy = spec.get("running"), spec.get("runStrategy")
     if running is not None and strategy is not None:
         message = (
             "Running and RunStrategy are mutually exclusive. Note that Running is deprecated, "
             "please use RunStrategy instead"
         )
-        yield Cause("spec.running", message)
+        yield Cause(f"{path}.running", message)
     if running is None and strategy is None:
-        yield Cause("spec.running", "RunStrategy must be specified")
+        yield Cause(f"{path}.running", "RunStrategy must be specified")
     if strategy == RECEIVER:
         message = "DecentralizedLiveMigration feature gate is not enabled in kubevirt-config"
-        yield Cause("spec.runStrategy", f"Invalid RunStrategy ({RECEIVER}): {message}")
+        yield Cause(f"{path}.runStrategy", f"Invalid RunStrategy ({RECEIVER}): {message}")
     elif strategy is not None and strategy not in RUN_STRATEGIES:
-        yield Cause("spec.runStrategy", f"Invalid RunStrategy ({strategy})")
+        yield Cause(f"{path}.runStrategy", f"Invalid RunStrategy ({strategy})")
 
 
-def _check_unknown(spec: Document) -> Iterator[Cause]:
-    for name, reason in _NOT_YET.items():
-        if spec.get(name) is not None:
-            message = f"spec.{name} is not supported by this version: {reason}"
-            yield Cause(f"spec.{name}", message, "FieldValueNotSupported")
-
-
-def _warnings(spec: Document) -> Iterator[str]:
+def _warnings(spec: Document, path: str) -> Iterator[str]:
     if spec.get("running") is not None:
         yield DEPRECATED_RUNNING
     if spec.get("updateVolumesStrategy") not in (None, "Replacement"):
-        yield "spec.updateVolumesStrategy has no effect in this version"
+        yield f"{path}.updateVolumesStrategy has no effect in this version"
 
 
 # ------------------------------------------------------------ dataVolumeTemplates
 
 
-def _check_data_volumes(spec: Document, namespace: str) -> Iterator[Cause]:
+def _check_data_volumes(spec: Document, path: str, namespace: str) -> Iterator[Cause]:
     """Each template makes a sound DataVolume of a name of its own, and a volume uses it.
 
     KubeVirt's messages call the field ``dataVolumeTemplate``; so do their paths.
@@ -85,22 +77,22 @@ def _check_data_volumes(spec: Document, namespace: str) -> Iterator[Cause]:
     used = set(_used(spec["template"]["spec"].get("volumes") or ()))
     names = set()
     for index, template in enumerate(spec.get("dataVolumeTemplates") or ()):
-        path = f"spec.dataVolumeTemplate[{index}]"
+        here = f"{path}.dataVolumeTemplate[{index}]"
         name = at(template, "metadata", "name") or ""
-        wrong = _fault(template, name, path)
+        wrong = _fault(template, name, here)
         if wrong is not None:
             yield wrong
             continue
         if name in names:
-            yield Cause(f"{path}.name", f'Duplicate value: "{name}"', "FieldValueDuplicate")
+            yield Cause(f"{here}.name", f'Duplicate value: "{name}"', "FieldValueDuplicate")
         names.add(name)
         if name not in used:
-            message = f"DataVolumeTemplate entry {path} must be referenced in the VMI template's "
-            yield Cause(path, f"{message}'volumes' list", "FieldValueRequired")
+            message = f"DataVolumeTemplate entry {here} must be referenced in the VMI template's "
+            yield Cause(here, f"{message}'volumes' list", "FieldValueRequired")
         other = at(template, "metadata", "namespace")
         if other and other != namespace:
             message = f"Embedded DataVolume namespace {other} differs from VM namespace {namespace}"
-            yield Cause(f"spec.dataVolumeTemplates[{index}]", message)
+            yield Cause(f"{path}.dataVolumeTemplates[{index}]", message)
 
 
 def _used(volumes: Any) -> Iterator[str]:
