@@ -1,0 +1,43 @@
+"""What is known of one machine, what is on record of it, and who is told: its parts share this."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+from corral.node import record as records
+from corral.node.facts import Facts, State, Trouble
+from corral.node.record import Record
+from corral.node.voice import Voice
+
+Steps = Callable[[str], None]
+"""Is told each step that was taken, for the timeline."""
+
+
+class Chronicle:
+    """The facts and the record of a machine, in its directory.
+
+    ``voice`` is told what the API shall hear of; ``step`` is told each step that was taken.
+    """
+
+    def __init__(self, record: Record, directory: Path, *, voice: Voice, step: Steps) -> None:
+        self.record = record
+        self.directory = directory
+        self.facts = Facts(
+            addresses=record.addresses, outcome=record.outcome, message=record.message
+        )
+        self.voice = voice
+        self.step = step
+
+    def learn(self, facts: Facts) -> None:
+        if facts != self.facts:
+            self.facts = facts
+            self.voice.changed()
+
+    def trouble(self, trouble: Trouble) -> None:
+        """Tell why it does not start."""
+        self.learn(replace(self.facts, state=State.PREPARING, trouble=trouble))
+
+    def write(self, record: Record) -> None:
+        """Put something on record.  Raises OSError."""
+        records.write(self.directory, record)
+        self.record = record

@@ -1,0 +1,166 @@
+"""How a machine comes up: its network, its drives, QEMU, and the guest's first instruction.
+
+The record says that the guest has been started before it is: so a guest that was once started is
+never started again, whenever the manager is killed.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
+
+import msgspec
+
+from corral.api.kinds.vmi import VirtualMachineInstance
+from corral.node import record as records
+from corral.node.boots import Boots, Slot
+from corral.node.chronicle import Chronicle
+from corral.node.drives import DriveError
+from corral.node.facts import State, Trouble, fold, stillborn
+from corral.node.hypervisor import (
+    Change,
+    Definition,
+    Drive,
+    Guest,
+    GuestError,
+    Hypervisor,
+    Network,
+    StartError,
+)
+from corral.node.networking import NO_SANDBOX, Networking
+
+FIRST_BACK_OFF_SECONDS = 10.0
+LONGEST_BACK_OFF_SECONDS = 300.0
+"""A kubelet's back-off when an image cannot be pulled; doubled each time."""
+_ERROR_SHOWN_SECONDS = 2.0
+"""How long the error itself is shown before the state is called a back-off."""
+
+Prepare = Callable[[], Awaitable[Mapping[str, Drive]]]
+Born = Callable[[Guest, Slot], None]
+"""Takes a guest over, and the slot that it boots in."""
+
+
+class Starting:
+    """Brings one machine up; ``born`` gets what came of it."""
+
+    def __init__(
+        self,
+        chronicle: Chronicle,
+        *,
+        hypervisor: Hypervisor,
+        networking: Networking,
+        boots: Boots,
+        born: Born,
+    ) -> None:
+        self._chronicle = chronicle
+        self._hypervisor = hypervisor
+        self._networking = networking
+        self._boots = boots
+        self._born = born
+
+    async def run(self, vmi: VirtualMachineInstance, prepare: Prepare) -> None:
+        """Try until there is a guest, with pauses that grow."""
+        pause = FIRST_BACK_OFF_SECONDS
+        while True:
+            try:
+                await self._attempt(vmi, prepare)
+            except DriveError as error:
+                await self._back_off_from_drive(error, pause)
+            except (StartError, OSError) as error:
+                reason = error.reason if isinstance(error, StartError) else "StartFailed"
+                self._chronicle.trouble(Trouble(reason=reason, message=str(error)))
+                voice = self._chronicle.voice
+                say = voice.of_pod if reason == NO_SANDBOX else voice.of_instance
+                say("Warning", reason, str(error))
+                await asyncio.sleep(pause)
+            else:
+                return
+            pause = min(pause * 2, LONGEST_BACK_OFF_SECONDS)
+
+    async def _attempt(self, vmi: VirtualMachineInstance, prepare: Prepare) -> None:
+        chronicle = self._chronicle
+        network = await self._join(vmi)
+        drives = await prepare()
+        chronicle.step("prepared")
+        await self._start(
+            Definition(vmi=vmi, directory=chronicle.directory, drives=drives, network=network)
+        )
+
+    async def _join(self, vmi: VirtualMachineInstance) -> Network | None:
+        """Its addresses are on record before anything has them."""
+        chronicle = self._chronicle
+        addresses = await self._networking.addresses(vmi)
+        on_record = (chronicle.directory / records.NAME).exists()
+        if addresses != chronicle.record.addresses or not on_record:
+            chronicle.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+            chronicle.write(msgspec.structs.replace(chronicle.record, addresses=addresses))
+            chronicle.step("defined")
+        network = await self._networking.attach(vmi, addresses)
+        chronicle.learn(replace(chronicle.facts, addresses=addresses))
+        return network
+
+    async def _start(self, definition: Definition) -> None:
+        chronicle = self._chronicle
+        slot = await self._boots.take(self._queued)
+        guest: Guest | None = None
+        born = False
+        try:
+            chronicle.learn(replace(chronicle.facts, state=State.STARTING, trouble=None))
+            guest = await self._hypervisor.start(definition)
+            chronicle.step("spawned")
+            chronicle.voice.of_instance("Normal", "Created", "VirtualMachineInstance defined.")
+            await self.let_go(guest, definition.vmi)
+            self._born(guest, slot)
+            born = True
+        except OSError as error:
+            if guest is not None:
+                await guest.destroy()
+            raise StartError("StartFailed", str(error)) from error
+        finally:
+            if not born:
+                slot.give_back()
+                if guest is not None:
+                    await guest.release()
+
+    def _queued(self, slots: int) -> None:
+        chronicle = self._chronicle
+        chronicle.learn(replace(chronicle.facts, state=State.QUEUED, trouble=None))
+        chronicle.voice.of_instance(
+            "Normal", "BootQueued", f"Waits for its turn to boot: {slots} at a time."
+        )
+
+    async def let_go(self, guest: Guest, vmi: VirtualMachineInstance) -> None:
+        """The guest's first instruction, after the record says so.  Raises OSError."""
+        chronicle = self._chronicle
+        chronicle.write(chronicle.record.started())
+        chronicle.step("recorded")
+        if vmi.spec.start_strategy == "Paused":
+            chronicle.learn(fold(chronicle.facts, Change.PAUSED))
+            return
+        try:
+            await guest.resume()
+        except GuestError as error:
+            # Whether it runs by now nobody knows, and it must not be started twice.
+            chronicle.learn(stillborn(chronicle.facts, str(error)))
+            await guest.destroy()
+            return
+        chronicle.step("resumed")
+        chronicle.voice.of_instance("Normal", "Started", "VirtualMachineInstance started.")
+
+    async def _back_off_from_drive(self, error: DriveError, pause: float) -> None:
+        voice = self._chronicle.voice
+        trouble = Trouble(reason=error.reason, message=error.message, volume=error.volume)
+        self._chronicle.trouble(trouble)
+        if not error.image:
+            voice.of_pod("Warning", error.reason, error.message)
+            await asyncio.sleep(pause)
+            return
+        voice.of_pod("Warning", "Failed", f'Failed to pull image "{error.image}": {error.message}')
+        voice.of_pod("Warning", "Failed", f"Error: {error.reason}")
+        await asyncio.sleep(_ERROR_SHOWN_SECONDS)
+        if error.reason == "ErrImagePull":
+            message = f'Back-off pulling image "{error.image}"'
+            self._chronicle.trouble(
+                replace(trouble, reason="ImagePullBackOff", message=f"{message}: {error.message}")
+            )
+            voice.of_pod("Normal", "BackOff", message)
+        await asyncio.sleep(pause - _ERROR_SHOWN_SECONDS)
