@@ -10,6 +10,10 @@ _SUBDOMAIN = re.compile(
     r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*", re.ASCII
 )
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?", re.ASCII)
+SUFFIX_LETTERS = "bcdfghjklmnpqrstvwxz2456789"
+"""What generated names end in: no vowels, so no words (Kubernetes' rand.String)."""
+SUFFIX_LENGTH = 5
+
 _LETTER_FIRST = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?", re.ASCII)
 
 

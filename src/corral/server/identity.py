@@ -6,13 +6,12 @@ import uuid
 from corral.api.encoding import same
 from corral.api.errors import AlreadyExists, ApiError, BadRequest, Cause, Conflict, Details, Invalid
 from corral.api.kind import Kind, at
+from corral.api.names import SUFFIX_LENGTH, SUFFIX_LETTERS
 from corral.api.object import Document, Key
 from corral.server.call import Call, not_found, storage
 from corral.store import Record, Store
 
-_SUFFIX_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
-_SUFFIX_LENGTH = 5
-_LONGEST_BASE = 63 - _SUFFIX_LENGTH
+_LONGEST_BASE = 63 - SUFFIX_LENGTH
 
 _OF_THE_SERVER = (
     "uid",
@@ -54,7 +53,7 @@ def identify(store: Store, call: Call, document: Document, now: str) -> None:
 def _generated(store: Store, call: Call, base: str) -> str:
     """A free name that begins with ``base``."""
     while True:
-        suffix = "".join(random.choices(_SUFFIX_ALPHABET, k=_SUFFIX_LENGTH))  # noqa: S311 - no secret
+        suffix = "".join(random.choices(SUFFIX_LETTERS, k=SUFFIX_LENGTH))  # noqa: S311 - no secret
         name = base[:_LONGEST_BASE] + suffix
         if store.latest(storage(call.kind), Key(call.namespace, name)) is None:
             return name

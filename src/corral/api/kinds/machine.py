@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from corral.api.kinds.domain import Cpu, Domain, Resources
 from corral.api.kinds.vmi import Spec, VirtualMachineInstance
+from corral.api.names import SUFFIX_LENGTH, SUFFIX_LETTERS
 from corral.api.object import Quantity
 from corral.api.quantity import NOTHING, Amount, amount, parse
 
@@ -25,9 +26,6 @@ INSTANCE_ID = "vmi.kubevirt.io/id"
 """The label by which a Service finds the pod of one machine: see ``instance_id``."""
 _LONGEST_LABEL = 63
 _LONGEST_POD_NAME = 63
-_SUFFIX_LENGTH = 5
-_LETTERS = "bcdfghjklmnpqrstvwxz2456789"
-"""What generated names end in: no vowels, so no words (Kubernetes' rand.String)."""
 _DEFAULT_MEMORY = parse("128Mi")
 
 
@@ -105,7 +103,7 @@ def pod_name(vmi: VirtualMachineInstance) -> str:
     """
     number = int.from_bytes(hashlib.sha256(vmi.metadata.uid.encode()).digest()[:8])
     suffix = ""
-    for _ in range(_SUFFIX_LENGTH):
-        number, letter = divmod(number, len(_LETTERS))
-        suffix += _LETTERS[letter]
-    return f"virt-launcher-{vmi.metadata.name}-"[: _LONGEST_POD_NAME - _SUFFIX_LENGTH] + suffix
+    for _ in range(SUFFIX_LENGTH):
+        number, letter = divmod(number, len(SUFFIX_LETTERS))
+        suffix += SUFFIX_LETTERS[letter]
+    return f"virt-launcher-{vmi.metadata.name}-"[: _LONGEST_POD_NAME - SUFFIX_LENGTH] + suffix
