@@ -3,6 +3,8 @@
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from lightkube.models.core_v1 import PersistentVolume, PersistentVolumeClaim
+
 from corral.api.errors import Cause
 from corral.api.kind import at
 from corral.api.kinds.causes import invalid, unsupported
@@ -78,6 +80,12 @@ def class_of(document: Document) -> str | None:
     annotations = at(document, "metadata", "annotations") or {}
     named: str | None = annotations.get(OLD_CLASS)
     return at(document, "spec", "storageClassName") if named is None else named
+
+
+def class_name(view: PersistentVolumeClaim | PersistentVolume) -> str | None:
+    """The class of a claim or volume: empty for none, None where nothing is said."""
+    named: str | None = ((view.metadata and view.metadata.annotations) or {}).get(OLD_CLASS)
+    return view.spec and view.spec.storageClassName if named is None else named
 
 
 def abbreviated(modes: Iterable[str]) -> str:

@@ -1,0 +1,66 @@
+"""What claims are given, and refused, by what storage classes say.
+
+Kubernetes has admission plugins for this (DefaultStorageClass, PersistentVolumeClaimResize).
+"""
+
+from corral.api.errors import Details, Forbidden
+from corral.api.kind import at
+from corral.api.kinds.claim import CLAIM
+from corral.api.kinds.storage import BOUND, STORAGE, class_of, is_default
+from corral.api.kinds.storageclass import STORAGE_CLASS
+from corral.api.object import Document, Key
+from corral.api.quantity import amount
+from corral.server.call import storage
+from corral.store import Store
+
+_NOT_EXPANDABLE = (
+    "only dynamically provisioned pvc can be resized and the storageclass that provisions the pvc "
+    "must support resize"
+)
+
+
+class ClaimClasses:
+    """The storage classes of a store, as they bear upon claims."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def settle(self, claim: Document, old: Document | None) -> None:
+        """Give a new claim the default class; let one grow only where its class allows that.
+
+        Raises Forbidden.
+        """
+        if old is None:
+            if class_of(claim) is None and (name := self._default()):
+                claim["spec"]["storageClassName"] = name
+        elif _grows(claim, old) and not self._is_expandable(old):
+            name = claim["metadata"]["name"]
+            raise Forbidden(
+                f'{CLAIM.resource} "{name}" is forbidden: {_NOT_EXPANDABLE}',
+                details=Details(name=name, kind=CLAIM.plural),
+            )
+
+    def _default(self) -> str:
+        """The class of claims that name none: of several the newest."""
+        classes = [each.document() for each in self._store.newest(storage(STORAGE_CLASS)).values()]
+        classes = sorted(filter(is_default, classes), key=_name)
+        newest = max(classes, key=_made, default=None)
+        return "" if newest is None else _name(newest)
+
+    def _is_expandable(self, claim: Document) -> bool:
+        record = self._store.latest(storage(STORAGE_CLASS), Key("", class_of(claim) or ""))
+        return record is not None and bool(record.document().get("allowVolumeExpansion"))
+
+
+def _grows(claim: Document, old: Document) -> bool:
+    """Whether a claim that has its volume asks for more; of others the size cannot change."""
+    sizes = [amount(at(each, "spec", "resources", "requests", STORAGE)) for each in (claim, old)]
+    return at(old, "status", "phase") == BOUND and sizes[0] > sizes[1]
+
+
+def _name(document: Document) -> str:
+    return str(document["metadata"]["name"])
+
+
+def _made(document: Document) -> str:
+    return str(document["metadata"].get("creationTimestamp"))
