@@ -194,5 +194,14 @@ def create(path: Path, size: int, *, backing: Path | None = None, backing_format
     partial.rename(path)
 
 
+def is_blank(path: Path) -> bool:
+    """Whether nothing was ever written to a disk of this machine's own making, nor discarded."""
+    with path.open("rb") as file:
+        header = _HEADER.unpack(file.read(_HEADER.size))
+        l1_entries, l1 = header[7:9]
+        file.seek(l1)
+        return not any(file.read(l1_entries * 8))
+
+
 def _extension(kind: int, body: bytes) -> bytes:
     return struct.pack(">II", kind, len(body)) + body + bytes(-len(body) % 8)

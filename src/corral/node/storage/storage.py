@@ -23,7 +23,7 @@ from pathlib import Path
 import msgspec
 
 from corral import files
-from corral.node.storage import disk as disks, room, volume as volumes
+from corral.node.storage import clone as clones, disk as disks, room, volume as volumes
 from corral.node.storage.error import InUse, NoRoom, NoSuchVolume, StorageError
 from corral.node.storage.room import Room, Space
 from corral.node.storage.volume import Format, Record, Stored
@@ -130,7 +130,7 @@ class Storage:
             for left in self._staging.iterdir():
                 _erase(left)
             for work in self._filling.iterdir():
-                if self.find(work.name) is None:
+                if (volume := self.find(work.name)) is None or volume.filled:
                     _erase(work)
             for each in self.volumes():
                 volumes.tidy(each.directory, each.record)
@@ -152,7 +152,9 @@ class Storage:
         """Let a finished file of the workplace be the volume's content, grown to its capacity.
 
         A qcow2 file must be one that was written here, see ``corral.node.images.convert``.
-        What the volume held before is gone then.  Raises StorageError, and InUse.
+        What the volume held before is gone then, and so is the workplace: who was killed meanwhile
+        sees by the volume's ``filled`` whether there is anything left to do.  Raises StorageError,
+        and InUse.
         """
         present = self._present(handle)
         size = disks.size(file, format)
@@ -169,16 +171,41 @@ class Storage:
             present = self._present(handle)
             with alone(present):
                 record = msgspec.structs.replace(
-                    present.record, format=format, layers=(), shares_blocks=False
+                    present.record, format=format, layers=(), shares_blocks=False, filled=True
                 )
                 # A link, lest the file be in neither place when a kill comes before the record.
                 link = present.directory / ".adopted.partial"
                 link.unlink(missing_ok=True)
                 link.hardlink_to(file)
                 link.rename(volumes.disk_of(present.directory, record).path)
-                self._change(present, record)
+                present = volumes.change(present, record)
         _erase(self._filling / handle)
-        return self._present(handle)
+        return present
+
+    def clone(self, source: str, target: str, *, overcommit_percent: int = 0) -> Stored:
+        """Let a volume's content be what another one holds now; both then go their own ways.
+
+        No content is copied, unless the file system knows neither reflinks nor hard links, or the
+        source stands on too many layers.  What the target held before is gone then.
+        Raises NoSuchVolume, StorageError where the target is smaller, NoRoom, and InUse.
+        """
+        origin, copy = self._present(source), self._present(target)
+        if copy.capacity_bytes < origin.capacity_bytes:
+            raise StorageError(
+                f"volume {target} has {copy.capacity_bytes} bytes, and {source} that it is to be "
+                f"a clone of {origin.capacity_bytes}",
+                "ask for as much storage as the source has",
+            )
+        with self._locked():
+            origin, copy = self._present(source), self._present(target)
+            with alone(origin), alone(copy):
+                self._check_room(target, clones.growth(origin), overcommit_percent)
+                if (made := clones.clone(origin, copy)) is not None:
+                    return made
+        with alone(origin):
+            file = self.workplace(target) / "clone"
+            clones.copy(origin, file)
+        return self.adopt(target, file, "raw")
 
     # -------------------------------------------------------------------- size
 
@@ -224,12 +251,6 @@ class Storage:
                 "promised to others",
                 "remove volumes, or free space on the host",
             )
-
-    def _change(self, present: Stored, record: Record) -> None:
-        """Let a volume be what a record says, whose files are in place."""
-        files.sync_directory(present.directory)
-        volumes.write(present.directory, record)
-        volumes.tidy(present.directory, record)
 
     def _staged(self, handle: str) -> Path:
         """A path for a volume on its way in or out; the lock is held."""

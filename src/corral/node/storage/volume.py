@@ -12,7 +12,7 @@ over; of others in the directory nothing is known here.
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -35,6 +35,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     volume_mode: Filesystem or Block, as it was asked for; on disk they are alike.
     format: of the disk; layers: formats of the layers below, the lowest one first.
     shares_blocks: whether blocks of the disk may be another's too (a reflink).
+    filled: whether it was given content, of a file or of another volume.
     """
 
     capacity_bytes: int
@@ -42,6 +43,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     format: Format = "raw"
     layers: tuple[Format, ...] = ()
     shares_blocks: bool = False
+    filled: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +61,10 @@ class Stored:
     @property
     def volume_mode(self) -> str:
         return self.record.volume_mode
+
+    @property
+    def filled(self) -> bool:
+        return self.record.filled
 
     @property
     def disk(self) -> Layer:
@@ -92,6 +98,14 @@ def read(directory: Path) -> Record | None:
 def write(directory: Path, record: Record) -> None:
     """From here on the volume is what the record says, whatever happens to the host."""
     files.replace(directory / RECORD, msgspec.json.encode(record), durable=True)
+
+
+def change(volume: Stored, record: Record) -> Stored:
+    """Let a volume be what a record says, whose files are in place and durable but for names."""
+    files.sync_directory(volume.directory)
+    write(volume.directory, record)
+    tidy(volume.directory, record)
+    return replace(volume, record=record)
 
 
 def leftovers(directory: Path, record: Record) -> Iterator[Path]:

@@ -1,0 +1,147 @@
+"""Clones of volumes, without copying what they hold.
+
+Where the file system has reflinks, the clone's disk is one.  Elsewhere the disk of the source
+becomes a layer, which nobody writes any more: it is hard-linked into both volumes, and each gets an
+empty overlay of its own.  The link count counts who needs a layer.  A source whose overlay is still
+empty is cloned without being touched, so a thousand clones of one image stand on one layer.
+
+All callers hold the storage's lock, and nobody writes either volume.
+"""
+
+import errno
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from corral.node.images import qcow
+from corral.node.storage import disk as disks, volume as volumes
+from corral.node.storage.reflink import reflink
+from corral.node.storage.room import growth_of, largest
+from corral.node.storage.volume import Record, Stored
+
+DEEPEST = 8
+"""Layers below a disk: each costs a descriptor, and time wherever the disk itself is blank."""
+_COPY_SECONDS = 24 * 3600.0
+_NO_LINKS = frozenset({errno.EMLINK, errno.EPERM, errno.EOPNOTSUPP})
+
+
+def clone(origin: Stored, copy: Stored) -> Stored | None:
+    """Give ``copy`` the content of ``origin``; None where that takes copying it."""
+    if copy.record.layers:
+        copy = _emptied(copy)
+    if not origin.record.layers and (made := _reflinked(origin, copy)) is not None:
+        return made
+    try:
+        if not _is_blank(origin):
+            if len(origin.record.layers) >= DEEPEST:
+                return None
+            origin = _frozen(origin)
+        return _stacked(origin, copy)
+    except OSError as error:
+        if error.errno in _NO_LINKS:
+            return None
+        raise
+
+
+def growth(origin: Stored) -> int:
+    """How much more the source itself may come to occupy once it was cloned."""
+    most = largest(origin.capacity_bytes, is_raw=False)
+    return 0 if _is_blank(origin) else most - growth_of(origin)
+
+
+def copy(origin: Stored, file: Path) -> None:
+    """Write the content of a volume to a file, as a raw disk.  Raises StorageError."""
+    file.unlink(missing_ok=True)
+    chain = f"json:{msgspec.json.encode(_chain(origin)).decode()}"
+    disks.qemu_img("convert", "-O", "raw", chain, str(file), seconds=_COPY_SECONDS)
+
+
+def _chain(origin: Stored) -> dict[str, Any]:
+    """A disk with all that is below it, for qemu-img: headers are not asked."""
+    node: dict[str, Any] | None = None
+    for each in reversed((origin.disk, *origin.layers)):
+        below = {"backing": node} if each.format == "qcow2" else {}
+        file = {"driver": "file", "filename": str(each.path)}
+        node = {"driver": each.format, "file": file, **below}
+    assert node is not None
+    return node
+
+
+def _is_blank(volume: Stored) -> bool:
+    """Whether a volume is its layers, as nothing was written above them."""
+    return bool(volume.record.layers) and qcow.is_blank(volume.disk.path)
+
+
+def _emptied(volume: Stored) -> Stored:
+    """A volume without content, and without layers whose names others shall have."""
+    record = Record(capacity_bytes=volume.capacity_bytes, volume_mode=volume.volume_mode)
+    path = volumes.disk_of(volume.directory, record).path
+    path.unlink(missing_ok=True)
+    disks.make_raw(path, record.capacity_bytes)
+    return volumes.change(volume, record)
+
+
+def _reflinked(origin: Stored, copy: Stored) -> Stored | None:
+    partial = copy.directory / ".cloned.partial"
+    partial.unlink(missing_ok=True)
+    if not reflink(origin.disk.path, partial):
+        return None
+    if not origin.record.shares_blocks:
+        volumes.change(origin, msgspec.structs.replace(origin.record, shares_blocks=True))
+    record = msgspec.structs.replace(
+        copy.record, format=origin.record.format, layers=(), shares_blocks=True, filled=True
+    )
+    disks.grow(partial, record.format, record.capacity_bytes)
+    disks.sync(partial)
+    partial.rename(volumes.disk_of(copy.directory, record).path)
+    return volumes.change(copy, record)
+
+
+def _frozen(origin: Stored) -> Stored:
+    """The volume with its disk as one more layer, and an empty disk above."""
+    disks.sync(origin.disk.path)
+    number = len(origin.record.layers)
+    frozen = volumes.layer(origin.directory, number, origin.record.format)
+    frozen.path.unlink(missing_ok=True)
+    frozen.path.hardlink_to(origin.disk.path)
+    record = msgspec.structs.replace(
+        origin.record,
+        format="qcow2",
+        layers=(*origin.record.layers, origin.record.format),
+        shares_blocks=False,
+    )
+    _put_overlay(origin.directory, record)
+    changed = volumes.change(origin, record)
+    frozen.path.chmod(0o400)
+    return changed
+
+
+def _stacked(origin: Stored, copy: Stored) -> Stored:
+    """The clone as an empty disk above the layers of its source."""
+    for number, format_ in enumerate(origin.record.layers):
+        link = volumes.layer(copy.directory, number, format_).path
+        link.unlink(missing_ok=True)
+        link.hardlink_to(volumes.layer(origin.directory, number, format_).path)
+    record = msgspec.structs.replace(
+        copy.record,
+        format="qcow2",
+        layers=origin.record.layers,
+        shares_blocks=False,
+        filled=True,
+    )
+    _put_overlay(copy.directory, record)
+    return volumes.change(copy, record)
+
+
+def _put_overlay(directory: Path, record: Record) -> None:
+    """An empty disk above a record's layers.  Its name for them is for people: QEMU is told."""
+    below = volumes.layer(directory, len(record.layers) - 1, record.layers[-1])
+    path = volumes.disk_of(directory, record).path
+    qcow.create(
+        path,
+        record.capacity_bytes,
+        backing=Path(below.path.name),
+        backing_format=below.format,
+    )
+    disks.sync(path)

@@ -1,0 +1,195 @@
+"""Clones: what they hold, what they cost, and what they leave alone."""
+
+import errno
+import os
+import shutil
+import subprocess
+
+import pytest
+from tests.unit.node.storage.test_storage import GiB, MiB, files_of, writing
+
+from corral.node.images import qcow
+from corral.node.storage import InUse, NoRoom, NoSuchVolume, StorageError, clone
+
+SIZE = 8 * MiB
+
+
+def write(volume, offset, text):
+    """What a guest does with its disk."""
+    commands = f"write -P {ord(text)} {offset} 65536", "flush"
+    subprocess.run(
+        ("qemu-io", "-f", volume.disk.format, "-c", commands[0], "-c", commands[1],
+         volume.disk.path), check=True, capture_output=True,
+    )  # fmt: skip
+
+
+def content(volume, tmp_path):
+    """The disk as its guest sees it: one letter for each 64 KiB that somebody wrote."""
+    clone.copy(volume, tmp_path / "seen")
+    seen = (tmp_path / "seen").read_bytes()
+    return {at // 65536: chr(seen[at]) for at in range(0, len(seen), 65536) if seen[at]}
+
+
+@pytest.fixture
+def golden(storage):
+    storage.provision("golden", SIZE)
+    write(storage.find("golden"), 0, "g")
+    return storage.find("golden")
+
+
+def cloned(storage, source, target, size=SIZE):
+    storage.provision(target, size)
+    return storage.clone(source, target)
+
+
+def test_a_clone_holds_what_its_source_held(storage, golden, tmp_path):
+    made = cloned(storage, "golden", "pvc-1")
+    assert made == storage.find("pvc-1")
+    assert content(made, tmp_path) == {0: "g"}
+
+
+def test_source_and_clone_go_their_own_ways(storage, golden, tmp_path):
+    made = cloned(storage, "golden", "pvc-1")
+    write(made, 65536, "c")
+    write(storage.find("golden"), 2 * 65536, "s")
+    assert content(storage.find("pvc-1"), tmp_path) == {0: "g", 1: "c"}
+    assert content(storage.find("golden"), tmp_path) == {0: "g", 2: "s"}
+
+
+def test_clones_of_one_source_stand_on_one_layer(storage, golden):
+    volumes = [cloned(storage, "golden", f"pvc-{number}") for number in range(5)]
+    assert files_of(storage, "golden") == ["disk-1.qcow2", "layer-0.raw", "volume.json"]
+    inodes = {each.layers[0].path.stat().st_ino for each in (storage.find("golden"), *volumes)}
+    assert len(inodes) == 1
+    assert all(len(each.layers) == 1 for each in volumes)
+
+
+def test_a_layer_is_counted_once_and_costs_next_to_nothing(storage):
+    storage.provision("golden", 64 * MiB)
+    disk = storage.find("golden").disk.path
+    disk.write_bytes(os.urandom(32 * MiB))
+    os.truncate(disk, 64 * MiB)
+    before = storage.room().used_bytes
+    for number in range(10):
+        cloned(storage, "golden", f"pvc-{number}", 64 * MiB)
+    assert storage.room().used_bytes - before <= 10 * MiB
+
+
+def test_a_clone_may_be_larger_than_its_source(storage, golden, tmp_path, judge):
+    made = cloned(storage, "golden", "pvc-1", 2 * SIZE)
+    assert judge.info(made.disk.path)["virtual-size"] == 2 * SIZE
+    write(made, SIZE, "b")
+    assert content(made, tmp_path) == {0: "g", SIZE // 65536: "b"}
+
+
+def test_a_clone_that_is_smaller_is_refused(storage, golden):
+    storage.provision("pvc-1", SIZE // 2)
+    with pytest.raises(StorageError, match="as much storage as the source"):
+        storage.clone("golden", "pvc-1")
+
+
+def test_who_is_not_there_is_neither_source_nor_target(storage, golden):
+    with pytest.raises(NoSuchVolume):
+        storage.clone("golden", "pvc-1")
+    with pytest.raises(NoSuchVolume):
+        storage.clone("pvc-1", "golden")
+
+
+def test_a_source_that_a_machine_writes_is_not_pulled_away_from_under_it(storage, golden):
+    storage.provision("pvc-1", SIZE)
+    held = writing(golden.disk.path)
+    with pytest.raises(InUse, match="golden"):
+        storage.clone("golden", "pvc-1")
+    assert storage.find("golden") == golden
+    os.close(held)
+    storage.clone("golden", "pvc-1")
+
+
+def test_a_layer_cannot_be_opened_under_the_name_that_it_had_as_a_disk(storage, golden):
+    cloned(storage, "golden", "pvc-1")
+    assert not golden.disk.path.exists()
+
+
+def test_a_clone_outlives_its_source(storage, golden, tmp_path):
+    made = cloned(storage, "golden", "pvc-1")
+    storage.remove("golden")
+    assert content(made, tmp_path) == {0: "g"}
+    storage.remove("pvc-1")
+    assert storage.room().used_bytes == 0
+
+
+def test_to_clone_again_takes_what_the_source_holds_by_then(storage, golden, tmp_path):
+    write(cloned(storage, "golden", "pvc-1"), 0, "x")
+    write(storage.find("golden"), 65536, "h")
+    made = storage.clone("golden", "pvc-1")
+    assert content(made, tmp_path) == {0: "g", 1: "h"}
+    assert files_of(storage, "pvc-1") == [
+        "disk-2.qcow2", "layer-0.raw", "layer-1.qcow2", "volume.json",
+    ]  # fmt: skip
+
+
+def test_no_disk_stands_on_too_many_layers(storage, golden, tmp_path):
+    source, wanted = "golden", {0: "g"}
+    for number in range(1, clone.DEEPEST + 3):
+        write(cloned(storage, source, f"pvc-{number}"), number * 65536, "c")
+        source, wanted = f"pvc-{number}", wanted | {number: "c"}
+        assert len(storage.find(source).layers) <= clone.DEEPEST
+        assert content(storage.find(source), tmp_path) == wanted
+
+
+def test_a_clone_is_copied_where_there_are_no_hard_links(storage, golden, tmp_path, monkeypatch):
+    def refuse(*_):
+        raise OSError(errno.EPERM, "no hard links here")
+
+    real = os.link
+    monkeypatch.setattr(os, "link", lambda a, b: refuse() if "layer" in str(b) else real(a, b))
+    made = cloned(storage, "golden", "pvc-1")
+    assert content(made, tmp_path) == {0: "g"}
+    assert files_of(storage, "golden") == ["disk-0.raw", "volume.json"]
+
+
+def reflinks(monkeypatch):
+    """A file system that has them: a copy of few bytes is as good."""
+
+    def reflink(source, target):
+        shutil.copyfile(source, target)
+        return True
+
+    monkeypatch.setattr(clone, "reflink", reflink)
+
+
+@pytest.mark.parametrize("kind", ["raw", "qcow2"])
+def test_where_the_file_system_has_reflinks_a_clone_needs_no_layers(
+    storage, kind, tmp_path, monkeypatch
+):
+    storage.provision("golden", SIZE)
+    if kind == "qcow2":
+        file = storage.workplace("golden") / "file"
+        qcow.create(file, SIZE)
+        storage.adopt("golden", file, "qcow2")
+    write(storage.find("golden"), 0, "g")
+    reflinks(monkeypatch)
+    made = cloned(storage, "golden", "pvc-1", 2 * SIZE)
+    write(made, 65536, "c")
+    assert content(made, tmp_path) == {0: "g", 1: "c"}
+    assert content(storage.find("golden"), tmp_path) == {0: "g"}
+    assert files_of(storage, "pvc-1") == [f"disk-0.{kind}", "volume.json"]
+
+
+def test_blocks_that_may_be_shared_are_promised_as_if_they_were_to_be_copied(
+    storage, golden, monkeypatch
+):
+    reflinks(monkeypatch)
+    cloned(storage, "golden", "pvc-1")
+    assert storage.room().growth_bytes == 2 * SIZE
+
+
+def test_a_source_is_not_frozen_where_it_could_not_be_written_anew(storage, space):
+    storage.provision("golden", GiB)
+    with storage.find("golden").disk.path.open("r+b") as file:
+        file.write(os.urandom(4 * MiB))
+    storage.provision("pvc-1", GiB)
+    space |= {"total": 0, "free": storage.room().growth_bytes + MiB}
+    with pytest.raises(NoRoom):
+        storage.clone("golden", "pvc-1")
+    assert storage.find("golden").layers == ()
