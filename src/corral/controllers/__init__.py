@@ -3,12 +3,13 @@
 from collections.abc import Callable
 from typing import Any
 
-from corral.controllers import replicaset, vmi
+from corral.controllers import datavolume, replicaset, vmi
 from corral.reconcile.controller import Controller
 from corral.reconcile.world import World
 
 CONTROLLERS: tuple[Callable[[World], Controller[Any]], ...] = (
     replicaset.controller,
     vmi.controller,
+    datavolume.controller,
 )
 """Each makes one loop; they run beside each other and meet only in the API's objects."""

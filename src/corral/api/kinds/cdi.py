@@ -3,6 +3,7 @@
 from corral.api.kind import Column, Kind, Version, Webhook
 from corral.api.kinds import datavolume_rules
 from corral.api.kinds.columns import age, field, value
+from corral.api.kinds.datasource import DataSource
 from corral.api.kinds.datavolume import GROUP, DataVolume
 
 _VALIDATOR = "datavolume-validate.cdi.kubevirt.io"
@@ -36,4 +37,22 @@ DATA_VOLUME = Kind(
     webhook=Webhook(create=_VALIDATOR, update=_VALIDATOR, refuses_unknown=False),
 )
 
-KINDS = (DATA_VOLUME,)
+DATA_SOURCE = Kind(
+    group=GROUP,
+    name="DataSource",
+    plural="datasources",
+    singular="datasource",
+    short=("das",),
+    categories=("all",),
+    versions=(Version(name="v1beta1"),),
+    view=DataSource,
+    columns=(age(),),
+    validate=datavolume_rules.validate_reference,
+    webhook=Webhook(
+        create="datasource-validate.cdi.kubevirt.io",
+        update="datasource-validate.cdi.kubevirt.io",
+        refuses_unknown=False,
+    ),
+)
+
+KINDS = (DATA_VOLUME, DATA_SOURCE)

@@ -60,6 +60,19 @@ def validate(document: Document, old: Document | None, _user: str) -> Verdict:
     return Verdict(limited(check(spec, "spec")), list(_without_effect(spec)))
 
 
+def validate_reference(document: Document, _old: Document | None, _user: str) -> Verdict:
+    """The rules for a DataSource: it means a claim."""
+    source = document["spec"]["source"]
+    named = [name for name in source if source[name] is not None]
+    if len(named) != 1:
+        which = "multiple sources" if named else "missing source"
+        return Verdict([Cause("spec.source", f"DataSource should have one source: {which}")])
+    if named[0] != "pvc":
+        return Verdict([_unbuilt(f"spec.source.{named[0]}", "name a claim: spec.source.pvc")])
+    copied = msgspec.convert(source["pvc"], ClaimCopy)
+    return Verdict(list(_check_copy(copied, "spec.source.PVC")))
+
+
 def check(spec: DataVolumeSpec, path: str) -> Iterator[Cause]:
     """What is wrong with a DataVolume's spec, wherever it stands."""
     yield from _check_claim(spec, path)

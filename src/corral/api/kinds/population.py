@@ -10,7 +10,7 @@ from collections.abc import Mapping
 import msgspec
 from lightkube.models.core_v1 import PersistentVolumeClaim
 
-from corral.api.kinds.datavolume import Source
+from corral.api.kinds.datavolume import Source, UploadSource
 from corral.api.object import Struct
 
 WISH = "corral.dev/populate"
@@ -24,6 +24,14 @@ RESTARTS = "cdi.kubevirt.io/storage.pod.restarts"
 REASON = "cdi.kubevirt.io/storage.condition.running.reason"
 MESSAGE = "cdi.kubevirt.io/storage.condition.running.message"
 """What it is doing, or why it does not go on: one CamelCase word, and a sentence."""
+GOES_ON = "cdi.kubevirt.io/storage.condition.running"
+"""Whether something is done for it at present: ``true`` or ``false``."""
+READY = "cdi.kubevirt.io/storage.pod.ready"
+"""``true`` while an upload is waited for."""
+UPLOAD_TARGET = "cdi.kubevirt.io/storage.upload.target"
+"""With any value: the claim waits for an upload, and needs no ``WISH`` (``image-upload pvc``)."""
+POPULATED_FOR = "cdi.kubevirt.io/storage.populatedFor"
+"""The DataVolume for which somebody else has filled the claim: it is taken over as it is."""
 
 PENDING, RUNNING, SUCCEEDED, FAILED = "Pending", "Running", "Succeeded", "Failed"
 """Values of ``PHASE``, those of CDI's importer pod; Failed is for good."""
@@ -52,14 +60,18 @@ def wish_of(claim: PersistentVolumeClaim) -> Wish | None:
 
     Raises msgspec.ValidationError for a wish that cannot be read.
     """
-    text = _annotations(claim).get(WISH)
-    return None if text is None else msgspec.json.decode(text, type=Wish)
+    told = _annotations(claim)
+    text = told.get(WISH)
+    if text is None:
+        return Wish(source=Source(upload=UploadSource())) if UPLOAD_TARGET in told else None
+    return msgspec.json.decode(text, type=Wish)
 
 
 def is_populated(claim: PersistentVolumeClaim) -> bool:
     """Whether a claim has its content, or needs none."""
     told = _annotations(claim)
-    return WISH not in told or told.get(PHASE) == SUCCEEDED
+    asks = WISH in told or UPLOAD_TARGET in told
+    return not asks or told.get(PHASE) == SUCCEEDED
 
 
 def _annotations(claim: PersistentVolumeClaim) -> Mapping[str, str]:

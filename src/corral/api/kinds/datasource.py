@@ -1,0 +1,44 @@
+"""DataSource: a name under which golden images are found (CDI's cdi.kubevirt.io/v1beta1)."""
+
+from typing import ClassVar
+
+import msgspec
+
+from corral.api.kinds.datavolume import GROUP, ClaimCopy
+from corral.api.object import AnyFields, Object, Struct
+
+
+class DataSourceSource(Struct, kw_only=True):
+    """What the name means: exactly one of them.
+
+    pvc: a claim.
+    snapshot: a VolumeSnapshot.
+    data_source: another DataSource.
+    """
+
+    pvc: ClaimCopy | None = None
+    snapshot: AnyFields | None = None
+    data_source: AnyFields | None = None
+
+
+class DataSourceSpec(Struct, kw_only=True):
+    """What the DataSource shall be.
+
+    source: what the name means.
+    """
+
+    source: DataSourceSource
+
+
+class DataSource(Object, kw_only=True):
+    """A name for a claim: DataVolumes whose sourceRef names it become copies of that claim.
+
+    spec: what the name means.
+    status: what is known of it.
+    """
+
+    api_version: ClassVar[str] = f"{GROUP}/v1beta1"
+    kind: ClassVar[str] = "DataSource"
+
+    spec: DataSourceSpec
+    status: AnyFields = msgspec.field(default_factory=dict)
