@@ -4,6 +4,7 @@ import hashlib
 from ipaddress import IPv4Network
 
 from corral.api.kinds.networks import Interface
+from corral.api.kinds.saved_memory import identity
 from corral.api.kinds.vmi import VirtualMachineInstance
 
 USER_NETWORK = "10.0.2.0/24"
@@ -23,7 +24,7 @@ def mac(uid: str, interface: str) -> str:
 def mac_of(vmi: VirtualMachineInstance, interface: Interface) -> str:
     """The hardware address of a card: as asked for, else one that follows from the instance."""
     given = interface.mac_address.replace("-", ":").lower()
-    return given or mac(vmi.metadata.uid, interface.name)
+    return given or mac(identity(vmi), interface.name)
 
 
 def guest_address(network: str = USER_NETWORK) -> str:

@@ -6,6 +6,7 @@ manager finds out how it ended even if it was away at that moment.
 """
 
 from corral.api.kinds.machine import guest_memory, processors
+from corral.api.kinds.saved_memory import identity
 from corral.node.qemu.devices import DEVICES
 from corral.node.qemu.devices.disks import needs_usb as disks_need_usb
 from corral.node.qemu.devices.inputs import needs_usb as inputs_need_usb
@@ -111,7 +112,7 @@ def _on_reboot(domain: Domain) -> str:
 def _smbios(domain: Domain) -> list[str]:
     spec = domain.vmi.spec.domain
     firmware, chassis = spec.firmware, spec.chassis
-    uuid = (firmware.uuid if firmware is not None else "") or domain.vmi.metadata.uid
+    uuid = (firmware.uuid if firmware is not None else "") or identity(domain.vmi)
     system = {"uuid": uuid, "serial": firmware.serial if firmware is not None else ""}
     arguments = ["-uuid", uuid, *_smbios_table(1, {"manufacturer": "corral", **system})]
     if chassis is not None:

@@ -1,24 +1,30 @@
-"""cloudInitNoCloud: a small disk with the settings of the first boot.
+"""cloudInitNoCloud, cloudInitConfigDrive: a small disk with the settings of the first boot.
 
-The disk is what cloud-init's NoCloud datasource looks for: the label ``cidata`` and the files
-``meta-data``, ``user-data`` and ``network-config``.
+The disk is what cloud-init's datasources look for: the label ``cidata`` and the files
+``meta-data``, ``user-data`` and ``network-config``; or ``config-2``, and what OpenStack calls these
+files.  A machine has one set of settings: those of its first volume of either kind (KubeVirt).
 """
 
 import base64
 import binascii
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import msgspec
 
+from corral.api.kinds.credentials import keys_of
 from corral.api.kinds.machine import host_name
 from corral.api.kinds.vmi import VirtualMachineInstance
-from corral.api.kinds.volumes import CloudInitNoCloud, ObjectName, Volume
+from corral.api.kinds.volumes import CloudInitConfigDrive, CloudInitNoCloud, ObjectName, Volume
 from corral.node.volumes import seed
+from corral.node.volumes.seed import Files
 from corral.node.volumes.source import Disk, VolumeContext, failed
 
-_LABEL = "cidata"
+_NO_CLOUD_LABEL, _CONFIG_DRIVE_LABEL = "cidata", "config-2"
+_OPENSTACK = "openstack/latest"
 _KEYS = {"userData": ("userdata", "userData"), "networkData": ("networkdata", "networkData")}
+_INSTANCETYPES = ("kubevirt.io/cluster-instancetype-name", "kubevirt.io/instancetype-name")
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,40 +39,54 @@ class _Data:
 
 async def prepare(volume: Volume, context: VolumeContext) -> Disk:
     """Write the disk; what the secrets hold is read once, at the machine's start."""
-    source = volume.cloud_init_no_cloud
+    is_no_cloud = _settings(volume, context).cloud_init_no_cloud is not None
+    label = _NO_CLOUD_LABEL if is_no_cloud else _CONFIG_DRIVE_LABEL
+    return await seed.prepare(volume, context, label, _files)
+
+
+def _settings(volume: Volume, context: VolumeContext) -> Volume:
+    """The volume whose settings the machine gets."""
+    each = (one for one in context.vmi.spec.volumes if _source(one) is not None)
+    return next(each, volume)
+
+
+def _source(volume: Volume) -> CloudInitNoCloud | CloudInitConfigDrive | None:
+    return volume.cloud_init_no_cloud or volume.cloud_init_config_drive
+
+
+async def _files(volume: Volume, context: VolumeContext) -> Files:
+    settings = _settings(volume, context)
+    source = _source(settings)
     assert source is not None
-    path = context.file(f"{volume.name}.iso")
-    if not path.exists():
-        seed.write(path, _LABEL, await _files(volume, source, context))
-    return Disk(volume=volume.name, path=path, format="raw")
-
-
-async def _files(
-    volume: Volume, source: CloudInitNoCloud, context: VolumeContext
-) -> Mapping[str, bytes]:
-    user_data = await _read(
-        volume,
-        _Data("userData", source.user_data, source.user_data_base64, source.secret_ref),
-        context,
+    user = _Data("userData", source.user_data, source.user_data_base64, source.secret_ref)
+    network = _Data(
+        "networkData",
+        source.network_data,
+        source.network_data_base64,
+        source.network_data_secret_ref,
     )
-    network_data = await _read(
-        volume,
-        _Data(
-            "networkData",
-            source.network_data,
-            source.network_data_base64,
-            source.network_data_secret_ref,
-        ),
-        context,
-    )
+    user_data = await _read(settings, user, context)
+    network_data = await _read(settings, network, context)
     if not user_data and not network_data:
         raise failed(
-            volume,
-            "cloudInitNoCloud has neither user data nor network data",
+            settings,
+            f"{_field(settings)} has neither user data nor network data",
             "set userData, userDataBase64, secretRef or one of their networkData counterparts",
         )
-    files = {"meta-data": meta_data(context.vmi), "user-data": user_data}
-    return files | ({"network-config": network_data} if network_data else {})
+    keys = await _public_keys(settings, context)
+    if settings.cloud_init_no_cloud is not None:
+        files = {"meta-data": no_cloud_facts(context.vmi, keys), "user-data": user_data}
+        return files | ({"network-config": network_data} if network_data else {})
+    files = {
+        f"{_OPENSTACK}/meta_data.json": config_drive_facts(context.vmi, keys),
+        f"{_OPENSTACK}/user_data": user_data,
+    }
+    return files | ({f"{_OPENSTACK}/network_data.json": network_data} if network_data else {})
+
+
+def _field(volume: Volume) -> str:
+    no_cloud = volume.cloud_init_no_cloud is not None
+    return "cloudInitNoCloud" if no_cloud else "cloudInitConfigDrive"
 
 
 async def _read(volume: Volume, data: _Data, context: VolumeContext) -> bytes:
@@ -84,14 +104,59 @@ async def _read(volume: Volume, data: _Data, context: VolumeContext) -> bytes:
         try:
             return base64.b64decode(data.encoded, validate=True)
         except binascii.Error as error:
-            field = f"cloudInitNoCloud.{data.field}Base64"
+            field = f"{_field(volume)}.{data.field}Base64"
             raise failed(volume, f"{field} is not base64: {error}") from error
     return data.text.encode()
 
 
-def meta_data(vmi: VirtualMachineInstance) -> bytes:
+async def _public_keys(volume: Volume, context: VolumeContext) -> Mapping[str, str]:
+    """The keys that access credentials bring this way, numbered (KubeVirt)."""
+    found: list[str] = []
+    for credential in context.vmi.spec.access_credentials:
+        key = credential.ssh_public_key
+        if key is None or key.source.secret is None:
+            continue
+        way = key.propagation_method
+        wanted = way.no_cloud if volume.cloud_init_no_cloud is not None else way.config_drive
+        if wanted is not None:
+            found += keys_of(await context.secret_of(volume, key.source.secret.secret_name))
+    return {str(number): key for number, key in enumerate(found)}
+
+
+def no_cloud_facts(vmi: VirtualMachineInstance, keys: Mapping[str, str]) -> bytes:
     """Who the machine is; a new instance-id is what makes cloud-init act as on a first boot."""
+    facts = {
+        "instance-type": _instance_type(vmi),
+        "instance-id": _identity(vmi),
+        "local-hostname": host_name(vmi),
+        "public-keys": keys,
+    }
+    return _encoded(facts)
+
+
+def config_drive_facts(vmi: VirtualMachineInstance, keys: Mapping[str, str]) -> bytes:
+    """Who the machine is, in OpenStack's words."""
+    metadata = vmi.metadata
+    facts = {
+        "instance_type": _instance_type(vmi),
+        "instance_id": f"{metadata.name}.{metadata.namespace}",
+        "local_hostname": host_name(vmi),
+        "hostname": host_name(vmi),
+        "uuid": _identity(vmi),
+        "public_keys": keys,
+    }
+    return _encoded(facts)
+
+
+def _identity(vmi: VirtualMachineInstance) -> str:
     firmware = vmi.spec.domain.firmware
-    identity = firmware.uuid if firmware and firmware.uuid else vmi.metadata.uid
-    facts = {"instance-id": identity, "local-hostname": host_name(vmi)}
-    return msgspec.json.encode(facts)
+    return firmware.uuid if firmware and firmware.uuid else vmi.metadata.uid
+
+
+def _instance_type(vmi: VirtualMachineInstance) -> str:
+    annotations = vmi.metadata.annotations
+    return next((annotations[name] for name in _INSTANCETYPES if annotations.get(name)), "")
+
+
+def _encoded(facts: Mapping[str, Any]) -> bytes:
+    return msgspec.json.encode({name: value for name, value in facts.items() if value})
