@@ -43,6 +43,9 @@ COMMAND_LINE = " ".join(
         "highres=off",  # the kernel ticks all the time: without high resolution, for less
         "initcall_blacklist=tracer_init_tracefs",  # megabytes of files for tracing
         "lsm=",  # AppArmor and friends, which no one configures here
+        # The firmware names a range beyond 4 GiB reserved; this kernel of 32 bits takes that for
+        # all of its addresses, and would have no room for a device that is plugged in later.
+        "pci=no_e820",
     )
 )
 
