@@ -64,7 +64,10 @@ def load_all(text: bytes | str) -> Iterator[Document]:
 
 
 def dump(document: Any) -> str:
-    """A value as YAML with sorted keys, quoted where kubectl or YAML 1.1 would read no text."""
+    """A value as YAML with sorted keys, quoted where kubectl or YAML 1.1 would read no text.
+
+    Text of several lines is written as such, where it can be.
+    """
     text: str = yaml.dump(
         document, Dumper=_Dumper, sort_keys=True, allow_unicode=True, default_flow_style=False
     )
@@ -202,6 +205,12 @@ class _Dumper(_DUMPER):  # type: ignore[misc]  # chosen at run time
     def ignore_aliases(self, _data: Any) -> bool:
         return True
 
+    def represent_text(self, text: str) -> Any:
+        style = "|" if "\n" in text else None
+        return self.represent_scalar(_TAG + "str", text, style=style)
+
+
+_Dumper.add_representer(str, _Dumper.represent_text)
 
 for _word, _pattern, _first in (
     ("bool", re.compile(r"[yYnN]$"), "yYnN"),

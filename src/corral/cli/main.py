@@ -29,6 +29,7 @@ SECTIONS: Final[dict[str, dict[str, str]]] = {
         "port-forward": "corral.cli.port_forward",
         "expose": "corral.cli.expose",
     },
+    "Manifests by flags, in virtctl's grammar": {"create": "corral.cli.create"},
     "What a machine is told and asked, in virtctl's grammar": {
         "pause": "corral.cli.lifecycle",
         "unpause": "corral.cli.lifecycle",

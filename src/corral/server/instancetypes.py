@@ -70,14 +70,18 @@ class Instancetypes:
         if said is None:
             return
         if volume := said.get("inferFromVolume"):
+            guess = said.get("inferFromVolumeFailurePolicy") == "Ignore"
             try:
-                spec[matcher.field] = said = self._inferred(document, matcher, volume)
+                spec[matcher.field] = self._inferred(document, matcher, volume)
             except Refusal as error:
-                if said.get("inferFromVolumeFailurePolicy") == "Ignore":
+                if guess:
                     del spec[matcher.field]
                 else:
                     yield Cause(f"spec.{matcher.field}", str(error))
-                return
+            else:
+                if guess and matcher is INSTANCETYPE:  # memory was for the case that it fails
+                    spec["template"]["spec"]["domain"].pop("memory", None)
+            return
         kind = matcher.kind(said.get("kind") or "")
         if kind is None:
             message = f"got unexpected kind in {_title(matcher)}Matcher: {said.get('kind')}"

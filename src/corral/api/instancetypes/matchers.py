@@ -20,7 +20,7 @@ from corral.api.object import Document
 _VIEWS = {kind.view: kind for kind in KINDS}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Matcher:
     """One of the two fields that refer.
 

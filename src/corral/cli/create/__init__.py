@@ -1,0 +1,21 @@
+"""``corral create``: manifests by flags, in virtctl's grammar; nothing is sent anywhere."""
+
+import click
+
+from corral.cli.create.instancetypes import instancetype, preference
+from corral.cli.create.vm import vm
+
+
+@click.group(
+    epilog="\b\nExample:\n  corral create vm --name web --memory 128Mi | kubectl create -f -"
+)
+def create() -> None:
+    """Print the manifest of a VirtualMachine, an instance type or a preference.
+
+    Pipe it into kubectl create -f -.
+    """
+
+
+create.add_command(vm)
+create.add_command(instancetype)
+create.add_command(preference)

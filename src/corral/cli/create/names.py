@@ -1,0 +1,10 @@
+"""Names that nobody chose."""
+
+import secrets
+
+from corral.api.names import SUFFIX_LENGTH, SUFFIX_LETTERS
+
+
+def random_name(stem: str) -> str:
+    """``STEM-xxxxx``."""
+    return f"{stem}-{''.join(secrets.choice(SUFFIX_LETTERS) for _ in range(SUFFIX_LENGTH))}"
