@@ -3,12 +3,15 @@
 from collections.abc import Callable
 from typing import Any
 
-from corral.controllers import datavolume, replicaset, vmi
+from corral.controllers import datavolume, replicaset, vm, vmi
 from corral.reconcile.controller import Controller
 from corral.reconcile.world import World
 
 CONTROLLERS: tuple[Callable[[World], Controller[Any]], ...] = (
     replicaset.controller,
+    pool.controller,
+    pool.letting_go,
+    vm.controller,
     vmi.controller,
     datavolume.controller,
 )

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from corral.api.images import pull_policy
+from corral.api.kind import at
 from corral.api.kinds.machine import memory_asked, sockets
 from corral.api.kinds.vmi import FINALIZER
 from corral.api.object import Document
@@ -23,6 +24,7 @@ RUNTIME_USER = 107
 TOPOLOGY = ("sockets", "cores", "threads")
 PCI_TOPOLOGY = "kubevirt.io/pci-topology-version"
 
+_REVISION = "virtualMachineRevisionName"
 _DEVICES = ("disk", "cdrom", "lun")
 _PROBES = ("readinessProbe", "livenessProbe")
 
@@ -33,7 +35,15 @@ def default_new_instance(document: Document) -> None:
     for complete in STEPS:
         complete(spec)
     _metadata(document["metadata"])
+    kept = _made_from(document)
     document["status"] = _status(spec["domain"], document["metadata"].get("creationTimestamp"))
+    document["status"] |= kept
+
+
+def _made_from(document: Document) -> dict[str, Any]:
+    """The revision that it is made from: of a new machine's status, what only its maker knows."""
+    name = at(document, "status", _REVISION)
+    return {_REVISION: name} if name else {}
 
 
 def _status(domain: dict[str, Any], now: str | None) -> dict[str, Any]:

@@ -11,6 +11,22 @@ from corral.api.object import AnyFields, Condition, Object, ObjectMeta, Struct, 
 
 FINALIZER = "kubevirt.io/virtualMachineControllerFinalize"
 """Holds a VirtualMachine, and its machine, until their controller has let go of them."""
+GENERATION = "kubevirt.io/vm-generation"
+"""Annotation of a machine: the generation of the VirtualMachine that it is as."""
+IMMEDIATE_DATA_VOLUMES = "kubevirt.io/immediate-data-volume-creation"
+"""Annotation of a VirtualMachine: ``false`` lets its DataVolumes wait for its first start."""
+
+ALWAYS, RERUN_ON_FAILURE, MANUAL, HALTED, ONCE = RUN_STRATEGIES = (
+    "Always",
+    "RerunOnFailure",
+    "Manual",
+    "Halted",
+    "Once",
+)
+START, STOP = "Start", "Stop"
+"""Actions of a StateChangeRequest."""
+PAUSED = "paused"
+"""Key in a request to start: ``true`` lets the machine start paused."""
 
 
 class Template(Struct, kw_only=True):
@@ -60,6 +76,13 @@ class VirtualMachineSpec(Struct, kw_only=True):
     instancetype: InstancetypeMatcher | None = None
     preference: InstancetypeMatcher | None = None
     update_volumes_strategy: str | None = None
+
+    @property
+    def strategy(self) -> str:
+        """The run strategy, whichever way it is said."""
+        if self.running is not None:
+            return ALWAYS if self.running else HALTED
+        return self.run_strategy or HALTED
 
 
 class StateChangeRequest(Struct, kw_only=True):
@@ -197,7 +220,6 @@ class VirtualMachineStatus(Struct, kw_only=True):
     preference_ref: InstancetypeStatusRef | None = None
     snapshot_in_progress: str | None = None
     restore_in_progress: str | None = None
-    virtual_machine_revision_name: str = ""
 
 
 class VirtualMachine(Object, kw_only=True):

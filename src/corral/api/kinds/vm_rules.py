@@ -6,9 +6,9 @@ from typing import Any
 from corral.api.errors import Cause
 from corral.api.kind import Verdict, at
 from corral.api.kinds.admission import check_new_metadata, is_component, judge
+from corral.api.kinds.virtualmachine import RUN_STRATEGIES
 from corral.api.object import Document
 
-RUN_STRATEGIES = ("Halted", "Manual", "Always", "RerunOnFailure", "Once")
 RECEIVER = "WaitAsReceiver"
 DEPRECATED_RUNNING = "spec.running is deprecated, please use spec.runStrategy instead."
 

@@ -18,6 +18,11 @@ GROUP = "kubevirt.io"
 FINALIZER = "kubevirt.io/foregroundDeleteVirtualMachine"
 """Holds a machine's object until the machine is gone."""
 FINAL_PHASES = frozenset({"Succeeded", "Failed"})
+OBSERVED_VERSIONS = {
+    "kubevirt.io/latest-observed-api-version": "v1",
+    "kubevirt.io/storage-observed-api-version": "v1",
+}
+"""Annotations that KubeVirt's controllers put on what they have taken notice of."""
 
 
 class ResourceClaim(Struct, kw_only=True):

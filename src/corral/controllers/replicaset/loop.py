@@ -8,7 +8,7 @@ import structlog
 
 from corral.api.errors import ApiError, BadRequest, Conflict, Invalid, NotFound
 from corral.api.kinds.replicaset import VirtualMachineInstanceReplicaSet
-from corral.api.kinds.vmi import GROUP, VirtualMachineInstance
+from corral.api.kinds.vmi import GROUP, OBSERVED_VERSIONS, VirtualMachineInstance
 from corral.api.object import Document, Key
 from corral.api.selectors import LabelSelector, label_selector
 from corral.api.time import rfc3339
@@ -29,11 +29,6 @@ log = structlog.get_logger()
 COMPONENT = "virtualmachineinstancereplicaset-controller"
 BATCH_SECONDS = 0.05
 """News that only changes the figures in the status waits so long for more of the kind."""
-OBSERVED_VERSIONS = {
-    "kubevirt.io/latest-observed-api-version": "v1",
-    "kubevirt.io/storage-observed-api-version": "v1",
-}
-"""Annotations that KubeVirt's controllers put on what they have taken notice of."""
 
 
 def controller(world: World) -> Controller[Key]:

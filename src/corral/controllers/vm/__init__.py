@@ -1,0 +1,5 @@
+"""Keeps the machine of each VirtualMachine as its run strategy says."""
+
+from corral.controllers.vm.loop import controller
+
+__all__ = ["controller"]

@@ -1,0 +1,45 @@
+"""What of a changed template waits for the next start (KubeVirt's RestartRequired).  Pure.
+
+No field of a machine that runs can be changed here: nodes are chosen once, and processors and
+memory are not plugged in.
+"""
+
+from msgspec.structs import replace
+
+from corral.api.kinds.domain import Cpu, Memory
+from corral.api.kinds.vmi import Spec
+from corral.api.quantity import amount
+
+TEMPLATE = "a non-live-updatable field was changed in the template spec"
+MORE_SOCKETS = "CPU sockets updated in template spec to a value higher than what's available"
+FEWER_SOCKETS = "Reduction of CPU socket count requires a restart"
+MEMORY = "memory updated in template spec. Memory-hotplug is only available for migratable VMs"
+
+
+def restart_reason(started: Spec, wanted: Spec) -> str:
+    """Why the machine has to start anew to be as is wanted; empty if it is as is wanted."""
+    if started == wanted:
+        return ""
+    if _rest(started) != _rest(wanted):
+        return TEMPLATE
+    before, after = _sockets(started), _sockets(wanted)
+    if before != after:
+        return MORE_SOCKETS if after > before else FEWER_SOCKETS
+    return MEMORY if _guest(started) != _guest(wanted) else ""
+
+
+def _rest(spec: Spec) -> Spec:
+    """The spec without what has messages of its own."""
+    domain = spec.domain
+    cpu = replace(domain.cpu or Cpu(), sockets=0)
+    memory = replace(domain.memory or Memory(), guest=None)
+    return replace(spec, domain=replace(domain, cpu=cpu, memory=memory))
+
+
+def _sockets(spec: Spec) -> int:
+    return (spec.domain.cpu and spec.domain.cpu.sockets) or 1
+
+
+def _guest(spec: Spec) -> int:
+    guest = spec.domain.memory.guest if spec.domain.memory is not None else None
+    return amount(guest).nanos
