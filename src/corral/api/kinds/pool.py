@@ -6,7 +6,6 @@ import msgspec
 from lightkube.models.core_v1 import NodeSelectorRequirement
 from lightkube.models.meta_v1 import LabelSelector
 
-from corral.api.kinds.limits import Uint32
 from corral.api.kinds.virtualmachine import VirtualMachineSpec
 from corral.api.object import Condition, IntOrString, Object, ObjectMeta, Struct
 
@@ -134,7 +133,7 @@ class Autohealing(Struct, kw_only=True):
     min_failing_to_start_duration: after failing for so long; 5m unless said.
     """
 
-    start_up_failure_threshold: Annotated[Uint32, msgspec.Meta(ge=1)] | None = None
+    start_up_failure_threshold: Annotated[int, msgspec.Meta(ge=1, le=4294967295)] | None = None
     min_failing_to_start_duration: str | None = None
 
 

@@ -1,0 +1,266 @@
+"""The loop of pools: watches, acts on the plans, tells how far each pool is."""
+
+from random import Random
+from typing import Any
+
+import msgspec
+from lightkube.models.apps_v1 import ControllerRevision
+
+from corral.api.errors import BadRequest, Conflict, NotFound
+from corral.api.kinds.pool import FINALIZER, REVISION_LABEL, VirtualMachinePool
+from corral.api.kinds.virtualmachine import VirtualMachine
+from corral.api.kinds.vmi import VirtualMachineInstance
+from corral.api.object import Key
+from corral.api.selectors import LabelSelector, label_selector
+from corral.controllers.pool import healing, rollout, scaling
+from corral.controllers.pool.creation import create
+from corral.controllers.pool.letting_go import COMPONENT, pool_of
+from corral.controllers.pool.news import machine_news, vm_news
+from corral.controllers.pool.ordinals import free_names
+from corral.controllers.pool.removal import delete, finish, let_go, remove
+from corral.controllers.pool.report import Failure, raise_first, report
+from corral.controllers.pool.revisions import History
+from corral.controllers.pool.tools import Tools
+from corral.controllers.pool.updating import take_steps, update_vms
+from corral.reconcile.batch import each
+from corral.reconcile.controller import Controller, Result, Terminal
+from corral.reconcile.expectations import Expectations
+from corral.reconcile.objects import controller_uid, is_going, key_of, owners_of, uid_of
+from corral.reconcile.queue import WorkQueue
+from corral.reconcile.world import World
+
+Pool = VirtualMachinePool
+Machine = VirtualMachineInstance
+
+BATCH_SECONDS = 0.05
+"""News of a pool's VirtualMachines waits so long for more of the kind."""
+
+
+def controller(world: World) -> Controller[Key]:
+    """The controller of pools."""
+    loop = Pools(world)
+    return Controller("pool", loop.reconcile, queue=loop.queue, sources=loop.sources)
+
+
+class Pools:
+    """The loop's caches and what it remembers between two looks at a pool."""
+
+    def __init__(self, world: World) -> None:
+        self.queue = WorkQueue[Key]()
+        self.pools = world.informers.of(Pool)
+        self.vms = world.informers.of(VirtualMachine)
+        self.machines = world.informers.of(Machine)
+        self.revisions = world.informers.of(ControllerRevision)
+        self.sources = (self.pools, self.vms, self.machines, self.revisions)
+        self._client = world.client
+        self._clock = world.clock
+        self._dice = Random()  # noqa: S311 - shuffles VirtualMachines, guards no secret
+        self._expectations = Expectations[Key](world.monotonic)
+        self._tools = Tools(world.client, world.recorder(COMPONENT), self._expectations)
+        self.vms.index("pool", lambda vm: (controller_uid(vm),))
+        self.revisions.index("pool", lambda revision: (controller_uid(revision),))
+        self.pools.handle(self._pool_changed)
+        self.vms.handle(self._vm_changed)
+        self.machines.handle(self._machine_changed)
+        self.revisions.handle(self._revision_changed)
+
+    async def reconcile(self, key: Key) -> Result | None:
+        """Bring one pool nearer to what it asks for (KubeVirt's pool.go, execute)."""
+        pool = self.pools.get(key)
+        if pool is None:
+            self._expectations.forget(key)
+            return None
+        selector = selector_of(pool)
+        if is_going(pool):
+            await self._dissolve(pool)
+            return None
+        if FINALIZER not in pool.metadata.finalizers:
+            await self._hold(pool)
+            return None
+        owned = await self._claim(pool, selector)
+        failure, wait = None, 0.0
+        try:
+            await finish(self._tools, pool, [vm for vm in owned if is_going(vm)])
+            wait = self._expectations.unmet_seconds(key)
+            if not wait and not pool.spec.paused:
+                wait = await self._act(pool, owned)
+        except Failure as refused:
+            failure = refused
+        await self._tell(pool, owned, selector, failure)
+        if failure is not None:
+            raise failure.error
+        return Result(wait) if wait else None
+
+    # -- what belongs to the pool -----------------------------------------------------------
+
+    async def _hold(self, pool: Pool) -> None:
+        """Keep the pool from going before its VirtualMachines are let go of."""
+        await self._set_finalizers(pool, [*pool.metadata.finalizers, FINALIZER])
+
+    async def _dissolve(self, pool: Pool) -> None:
+        """Let go of the VirtualMachines of a pool that goes, then of the pool.
+
+        What becomes of them is said by how the pool was deleted, and done by the garbage collector.
+        """
+        owned = self.vms.indexed("pool", pool.metadata.uid)
+        held = [vm for vm in owned if FINALIZER in vm.metadata.finalizers]
+        refused = await each(held, lambda vm: let_go(self._tools, vm))
+        if refused:
+            raise refused[0]
+        if FINALIZER in pool.metadata.finalizers:
+            kept = [name for name in pool.metadata.finalizers if name != FINALIZER]
+            await self._set_finalizers(pool, kept)
+
+    async def _set_finalizers(self, pool: Pool, finalizers: list[str]) -> None:
+        guard = {"uid": pool.metadata.uid, "resourceVersion": pool.metadata.resource_version}
+        change = {"metadata": {**guard, "finalizers": finalizers}}
+        await self._client.patch(Pool, pool.key, change)
+
+    async def _claim(self, pool: Pool, selector: LabelSelector) -> list[VirtualMachine]:
+        """The VirtualMachines of the pool; one whose labels do not match is released.
+
+        A pool adopts nobody.
+        """
+        owned = self.vms.indexed("pool", pool.metadata.uid)
+        strays = [vm for vm in owned if not selector.matches(vm.metadata.labels)]
+        for stray in strays:
+            await let_go(self._tools, stray, owner=pool.metadata.uid)
+        return [vm for vm in owned if vm not in strays] if strays else owned
+
+    # -- acting -----------------------------------------------------------------------------
+
+    async def _act(self, pool: Pool, owned: list[VirtualMachine]) -> float:
+        """Do the one thing that is due next; answers after how many seconds to look again."""
+        leaving = [vm for vm in owned if scaling.is_leaving(vm) and not is_going(vm)]
+        if leaving:
+            await delete(self._tools, pool, leaving)
+            return 0.0
+        healed = healing.plan(pool, owned, self._clock())
+        if healed.sick:
+            await remove(self._tools, pool, healed.sick)
+            return 0.0
+        history = History(pool, self.revisions.indexed("pool", pool.metadata.uid))
+        scaled = scaling.plan(pool, owned, self._dice)
+        if scaled.create:
+            names = free_names(pool.metadata.name, scaled.create, self._is_taken(pool))
+            await create(self._tools, pool, names, history, restore_from=lambda _: "")
+        elif scaled.remove:
+            await remove(self._tools, pool, scaled.remove)
+        else:
+            await self._update(pool, owned, history)
+        return healed.seconds
+
+    def _is_taken(self, pool: Pool) -> Any:
+        return lambda name: self.vms.get(Key(pool.metadata.namespace, name)) is not None
+
+    async def _update(self, pool: Pool, owned: list[VirtualMachine], history: History) -> None:
+        keys = {vm.metadata.name: self.machines.get(vm.key) for vm in owned}
+        machines = {name: machine for name, machine in keys.items() if machine is not None}
+        decided = rollout.plan(pool, owned, machines, history, self._dice)
+        if decided.update:
+            await update_vms(self._tools, pool, decided.update, history)
+        elif decided.steps:
+            await take_steps(self._tools, pool, decided.steps, machines)
+        else:
+            present = [*owned, *machines.values()]
+            await self._prune(
+                history, {each.metadata.labels.get(REVISION_LABEL, "") for each in present}
+            )
+
+    async def _prune(self, history: History, used: set[str]) -> None:
+        """Delete the revisions that nothing was made from."""
+
+        async def drop(revision: ControllerRevision) -> None:
+            try:
+                await self._client.delete(
+                    ControllerRevision, key_of(revision), uid=uid_of(revision)
+                )
+            except (NotFound, Conflict):
+                return
+
+        refused = await each(history.unused(used), drop)
+        raise_first(refused, "FailedRevisionPruning", "while pruning vmpool revisions")
+
+    async def _tell(
+        self,
+        pool: Pool,
+        owned: list[VirtualMachine],
+        selector: LabelSelector,
+        failure: Failure | None,
+    ) -> None:
+        told = report(pool, owned, str(selector), failure, self._clock())
+        if told is None:
+            return
+        await self._client.patch(Pool, pool.key, {"status": told.status}, subresource="status")
+        for event_type, reason, message in told.events:
+            self._tools.recorder.event(pool, event_type, reason, message)
+
+    # -- what changed -----------------------------------------------------------------------
+
+    def _pool_changed(self, old: Pool | None, new: Pool | None) -> None:
+        changed = new or old
+        assert changed is not None
+        if old is not None and new is not None and old.spec == new.spec:
+            self.queue.add_after(changed.key, BATCH_SECONDS)  # most often our own status
+        else:
+            self.queue.add(changed.key)
+
+    def _vm_changed(self, old: VirtualMachine | None, new: VirtualMachine | None) -> None:
+        changed = new or old
+        assert changed is not None
+        if old is not None and new is not None and vm_news(old) == vm_news(new):
+            return
+        for key in {key for vm in (old, new) if vm is not None and (key := _pool_key(vm))}:
+            if old is None:
+                self._expectations.created(key)
+            if new is None or is_going(new):
+                self._expectations.deleted(key, changed.metadata.uid)
+            self._soon(key)
+
+    def _machine_changed(self, old: Machine | None, new: Machine | None) -> None:
+        changed = new or old
+        assert changed is not None
+        if old is not None and new is not None and machine_news(old) == machine_news(new):
+            return
+        vm = self.vms.get(changed.key)
+        if vm is None or (key := _pool_key(vm)) is None:
+            return
+        if new is None or is_going(new):
+            self._expectations.deleted(key, changed.metadata.uid)
+        self._soon(key)
+
+    def _revision_changed(
+        self, old: ControllerRevision | None, new: ControllerRevision | None
+    ) -> None:
+        if old is not None or new is None:
+            return
+        uid = controller_uid(new)
+        for owner in owners_of(new):
+            if owner.uid == uid:
+                self._expectations.created(Key(key_of(new).namespace, owner.name))
+                self._soon(Key(key_of(new).namespace, owner.name))
+
+    def _soon(self, key: Key) -> None:
+        self.queue.add_after(key, BATCH_SECONDS)
+
+
+def selector_of(pool: Pool) -> LabelSelector:
+    """The pool's selector.
+
+    Raises Terminal for one that cannot be read or does not match the pool's own template: such a
+    pool, which admission refuses, would make VirtualMachines for ever without owning any.
+    """
+    document: dict[str, Any] = msgspec.to_builtins(pool.spec.selector)
+    labels = pool.spec.virtual_machine_template.metadata.labels
+    try:
+        selector = label_selector(document)
+    except BadRequest as error:
+        raise Terminal(f"spec.selector cannot be read: {error}") from error
+    if not labels or not selector.matches(labels):
+        raise Terminal("spec.selector does not match spec.virtualMachineTemplate.metadata.labels")
+    return selector
+
+
+def _pool_key(vm: VirtualMachine) -> Key | None:
+    owner = pool_of(vm)
+    return Key(vm.metadata.namespace, owner.name) if owner is not None else None

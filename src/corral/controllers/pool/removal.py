@@ -1,0 +1,106 @@
+"""Takes VirtualMachines away, and keeps of them what is to be kept.
+
+The pool's finalizer goes last: while it is there nobody collects what the VirtualMachine owns.
+"""
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+from corral.api.errors import ApiError, Conflict, NotFound
+from corral.api.kinds.pool import FINALIZER, VirtualMachinePool
+from corral.api.kinds.virtualmachine import FINALIZER as VM_FINALIZER, VirtualMachine
+from corral.controllers.pool.disks import orphan_disks
+from corral.controllers.pool.report import raise_first
+from corral.controllers.pool.scaling import LEAVING, kept, kept_when_removed
+from corral.controllers.pool.tools import Tools
+from corral.reconcile.batch import each
+
+
+async def remove(tools: Tools, pool: VirtualMachinePool, vms: Sequence[VirtualMachine]) -> None:
+    """Take VirtualMachines away that the pool has chosen.  Raises Failure."""
+    keep = kept_when_removed(pool)
+    if keep != "Disabled":
+        mark = partial(_mark, tools, keep=keep)
+        raise_first(await each(vms, mark), "FailedScaleIn", "during scale in")
+    if keep != "Online":  # its memory is saved first
+        await delete(tools, pool, vms)
+
+
+async def delete(tools: Tools, pool: VirtualMachinePool, vms: Sequence[VirtualMachine]) -> None:
+    """Delete VirtualMachines of which nothing is left to save.  Raises Failure."""
+    uids = [vm.metadata.uid for vm in vms]
+    tools.expectations.expect(pool.key, deletions=uids)
+    refused = await each(vms, partial(_delete, tools, pool))
+    raise_first(refused, "FailedScaleIn", "during scale in")
+
+
+async def finish(tools: Tools, pool: VirtualMachinePool, vms: Sequence[VirtualMachine]) -> None:
+    """Keep what is to be kept of VirtualMachines that go, and let go of them.  Raises Failure."""
+    held = [vm for vm in vms if FINALIZER in vm.metadata.finalizers]
+    refused = await each(held, partial(_finish, tools, pool))
+    raise_first(refused, "FailedScaleIn", "during opportunistic scale in")
+
+
+async def let_go(tools: Tools, vm: VirtualMachine, *, owner: str = "") -> None:
+    """Take the pool's finalizer off a VirtualMachine, and its reference to ``owner``."""
+    metadata: dict[str, Any] = {
+        "uid": vm.metadata.uid,
+        "resourceVersion": vm.metadata.resource_version,
+        "finalizers": [name for name in vm.metadata.finalizers if name != FINALIZER],
+    }
+    if owner:
+        kept = [each for each in vm.metadata.owner_references if each.uid != owner]
+        metadata["ownerReferences"] = kept
+    try:
+        await tools.client.patch(VirtualMachine, vm.key, {"metadata": metadata})
+    except NotFound:
+        return
+
+
+async def _mark(tools: Tools, vm: VirtualMachine, *, keep: str) -> None:
+    change: dict[str, object] = {
+        "metadata": {"uid": vm.metadata.uid, "annotations": {LEAVING: keep}}
+    }
+    if keep == "Online":
+        # A machine whose memory was saved has ended: it is not to be started again.
+        change["spec"] = {"runStrategy": "Manual", "running": None}
+    try:
+        await tools.client.patch(VirtualMachine, vm.key, change)
+    except (NotFound, Conflict):
+        return  # gone, or another one by now
+
+
+async def _delete(tools: Tools, pool: VirtualMachinePool, vm: VirtualMachine) -> None:
+    uid, name = vm.metadata.uid, str(vm.key)
+    try:
+        await tools.client.delete(VirtualMachine, vm.key, uid=uid)
+    except (NotFound, Conflict):
+        tools.expectations.deleted(pool.key, uid)  # it went by itself
+        return
+    except ApiError as error:
+        tools.expectations.deleted(pool.key, uid)
+        tools.warn(pool, "FailedDelete", f"Error deleting virtual machine {name}: {error}")
+        raise
+    tools.tell(pool, "SuccessfulDelete", f"Deleted VM {name} with uid {uid} from pool")
+
+
+async def _finish(tools: Tools, pool: VirtualMachinePool, vm: VirtualMachine) -> None:
+    if kept(pool, vm) != "Disabled":
+        try:
+            await orphan_disks(tools.client, vm)
+        except Conflict:
+            raise
+        except ApiError as error:
+            tools.warn(pool, "FailedUpdate", f"Error preserving state of VM {vm.key}: {error}")
+            raise
+        if VM_FINALIZER in vm.metadata.finalizers:
+            # Until its own loop knows that it goes, that loop may take the disks back.
+            return
+    try:
+        await let_go(tools, vm)
+    except Conflict:
+        raise
+    except ApiError as error:
+        tools.warn(pool, "FailedUpdate", f"Error removing finalizer for VM {vm.key}: {error}")
+        raise

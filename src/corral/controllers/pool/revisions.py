@@ -1,0 +1,99 @@
+"""A pool's template as it was: which VirtualMachines and machines are of an older one.  Pure.
+
+What a VirtualMachine was made from is told by a label with the name of a ControllerRevision, which
+holds the whole spec of the pool at that generation.
+"""
+
+from collections.abc import Iterable
+from enum import Enum
+
+import msgspec
+from lightkube.models.apps_v1 import ControllerRevision
+
+from corral.api.kinds.pool import REVISION_LABEL, PoolSpec, Template, VirtualMachinePool
+from corral.api.kinds.virtualmachine import VirtualMachine
+from corral.api.kinds.vmi import VirtualMachineInstance
+from corral.api.object import Document
+from corral.reconcile.objects import key_of, owner_reference
+
+
+class Step(Enum):
+    """What brings the machine of an up-to-date VirtualMachine up to date."""
+
+    NOTHING = "it is"
+    LABEL = "it is but for its label: only the VirtualMachine changed"
+    RESTART = "its machine is made anew"
+    RECREATE = "its disks changed: the VirtualMachine is made anew"
+
+
+def name_of(pool: VirtualMachinePool) -> str:
+    """The revision that holds the pool's present spec."""
+    return f"{pool.metadata.name}-{pool.metadata.generation}"
+
+
+def revision(pool: VirtualMachinePool) -> Document:
+    """The ControllerRevision that holds the pool's present spec."""
+    return {
+        "metadata": {
+            "name": name_of(pool),
+            "namespace": pool.metadata.namespace,
+            "ownerReferences": [owner_reference(pool)],
+        },
+        "data": msgspec.to_builtins(pool.spec),
+        "revision": pool.metadata.generation,
+    }
+
+
+class History:
+    """The revisions of one pool."""
+
+    def __init__(self, pool: VirtualMachinePool, revisions: Iterable[ControllerRevision]) -> None:
+        self._pool = pool
+        self._revisions = {key_of(each).name: each for each in revisions}
+        self._templates: dict[str, Template | None] = {}
+
+    @property
+    def holds_present(self) -> bool:
+        """Whether there is a revision of the pool's present spec."""
+        return name_of(self._pool) in self._revisions
+
+    def is_outdated(self, vm: VirtualMachine) -> bool:
+        """Whether a VirtualMachine was made from another template than today's."""
+        name = vm.metadata.labels.get(REVISION_LABEL, "")
+        return self._template(name) != self._pool.spec.virtual_machine_template
+
+    def step(self, vm: VirtualMachine, machine: VirtualMachineInstance) -> Step:
+        """What the machine of an up-to-date VirtualMachine needs."""
+        wanted = vm.metadata.labels.get(REVISION_LABEL, "")
+        present = machine.metadata.labels.get(REVISION_LABEL, "")
+        new = self._template(wanted)
+        if wanted == present or new is None:
+            return Step.NOTHING
+        old = self._template(present)
+        if old is None:
+            return Step.RESTART
+        if old.spec.data_volume_templates != new.spec.data_volume_templates:
+            return Step.RECREATE
+        return Step.RESTART if old.spec.template != new.spec.template else Step.LABEL
+
+    def unused(self, used: Iterable[str]) -> list[ControllerRevision]:
+        """The revisions whose name is not among these."""
+        kept = set(used)
+        return [each for name, each in self._revisions.items() if name not in kept]
+
+    def _template(self, name: str) -> Template | None:
+        """The pool's template as of a revision; None where that is not known any more."""
+        if name == name_of(self._pool):
+            return self._pool.spec.virtual_machine_template
+        if name not in self._templates:
+            self._templates[name] = self._read(name)
+        return self._templates[name]
+
+    def _read(self, name: str) -> Template | None:
+        found = self._revisions.get(name)
+        if found is None:
+            return None
+        try:
+            return msgspec.convert(found.data, PoolSpec).virtual_machine_template
+        except msgspec.ValidationError:
+            return None  # somebody else's, or of a form that is no more: as if it were not there

@@ -1,0 +1,99 @@
+"""Carries out what an update of a pool asks for next."""
+
+from collections.abc import Sequence
+from functools import partial
+
+from corral.api.errors import ApiError, Conflict, NotFound
+from corral.api.kinds.pool import REVISION_LABEL, VirtualMachinePool
+from corral.api.kinds.virtualmachine import VirtualMachine
+from corral.api.kinds.vmi import VirtualMachineInstance
+from corral.controllers.pool.child import update
+from corral.controllers.pool.creation import keep_revision
+from corral.controllers.pool.report import Failure, raise_first
+from corral.controllers.pool.revisions import History, Step, name_of
+from corral.controllers.pool.rollout import Machines
+from corral.controllers.pool.scaling import kept
+from corral.controllers.pool.tools import Tools
+from corral.reconcile.batch import each
+
+
+async def update_vms(
+    tools: Tools, pool: VirtualMachinePool, vms: Sequence[VirtualMachine], history: History
+) -> None:
+    """Make VirtualMachines what the template says today.  Raises Failure."""
+    tools.expectations.expect(pool.key, creations=0 if history.holds_present else 1)
+    try:
+        await keep_revision(tools, pool, history)
+    except ApiError as error:
+        tools.expectations.forget(pool.key)
+        raise Failure("FailedUpdate", "during VM update", error) from error
+    refused = await each(vms, partial(_update, tools, pool))
+    raise_first(refused, "FailedUpdate", "during VM update")
+
+
+async def take_steps(
+    tools: Tools,
+    pool: VirtualMachinePool,
+    steps: Sequence[tuple[VirtualMachine, Step]],
+    machines: Machines,
+) -> None:
+    """Bring the machines of up-to-date VirtualMachines up to date.  Raises Failure."""
+    going = {
+        vm.metadata.name: _goes(vm, step, machines[vm.metadata.name])
+        for vm, step in steps
+        if step is not Step.LABEL
+    }
+    tools.expectations.expect(pool.key, deletions=going.values())
+
+    async def take(due: tuple[VirtualMachine, Step]) -> None:
+        vm, step = due
+        try:
+            await _take(tools, pool, vm, step, machines[vm.metadata.name])
+        except (NotFound, Conflict):
+            # It went by itself, or is another one by now; the cache will show it.
+            tools.expectations.deleted(pool.key, going.get(vm.metadata.name, ""))
+            return
+        except ApiError as error:
+            tools.expectations.deleted(pool.key, going.get(vm.metadata.name, ""))
+            tools.warn(pool, "FailedUpdate", f"Error updating resource {vm.key}: {error}")
+            raise
+        tools.tell(pool, "SuccessfulDelete", f"Successfully updated resource {vm.key}")
+
+    refused = await each(steps, take)
+    raise_first(refused, "FailedUpdate", "during VMI update")
+
+
+async def _update(tools: Tools, pool: VirtualMachinePool, vm: VirtualMachine) -> None:
+    try:
+        await tools.client.patch(VirtualMachine, vm.key, update(vm, pool, name_of(pool)))
+    except NotFound:
+        return
+    except ApiError as error:
+        name = f"{vm.metadata.name}/{vm.metadata.namespace}"
+        tools.warn(pool, "FailedUpdate", f"Error updating virtual machine {name}: {error}")
+        raise
+    tools.tell(pool, "SuccessfulUpdate", f"Updated VM {vm.key}")
+
+
+def _goes(vm: VirtualMachine, step: Step, machine: VirtualMachineInstance) -> str:
+    """The uid of what a step deletes."""
+    return (vm if step is Step.RECREATE else machine).metadata.uid
+
+
+async def _take(
+    tools: Tools,
+    pool: VirtualMachinePool,
+    vm: VirtualMachine,
+    step: Step,
+    machine: VirtualMachineInstance,
+) -> None:
+    if step is Step.RECREATE:
+        # In the foreground its disks go first; what is to be kept must not be waited for.
+        policy = "Foreground" if kept(pool, vm) == "Disabled" else "Background"
+        await tools.client.delete(VirtualMachine, vm.key, uid=vm.metadata.uid, propagation=policy)
+    elif step is Step.RESTART:
+        await tools.client.delete(VirtualMachineInstance, machine.key, uid=machine.metadata.uid)
+    else:
+        labels = {REVISION_LABEL: vm.metadata.labels[REVISION_LABEL]}
+        change = {"metadata": {"uid": machine.metadata.uid, "labels": labels}}
+        await tools.client.patch(VirtualMachineInstance, machine.key, change)
