@@ -17,7 +17,7 @@ import msgspec
 from corral.node.images import qcow
 from corral.node.storage import disk as disks, volume as volumes
 from corral.node.storage.reflink import reflink
-from corral.node.storage.room import growth_of, largest
+from corral.node.storage.room import growth_of, largest, occupied
 from corral.node.storage.volume import Record, Stored
 
 DEEPEST = 8
@@ -71,6 +71,17 @@ def _chain(origin: Stored) -> dict[str, Any]:
 def _is_blank(volume: Stored) -> bool:
     """Whether a volume is its layers, as nothing was written above them."""
     return bool(volume.record.layers) and qcow.is_blank(volume.disk.path)
+
+
+def is_replaceable(volume: Stored) -> bool:
+    """Whether nothing is in a volume that is not in others too."""
+    own = {volumes.RECORD, volume.disk.path.name, *(each.path.name for each in volume.layers)}
+    if any(each.name not in own for each in volume.directory.iterdir()):
+        return False
+    if volume.layers:
+        shared = all(each.path.stat().st_nlink > 1 for each in volume.layers)
+        return shared and _is_blank(volume)
+    return volume.record.format == "raw" and not occupied(volume.disk.path)
 
 
 def _emptied(volume: Stored) -> Stored:

@@ -67,6 +67,17 @@ class Storage:
         record = volumes.read(directory)
         return None if record is None else Stored(handle=handle, directory=directory, record=record)
 
+    def present(self, handle: str) -> Stored:
+        """The volume.  Raises NoSuchVolume."""
+        if (found := self.find(handle)) is None:
+            raise NoSuchVolume(f"there is no volume {handle!r}")
+        return found
+
+    def is_blank(self, handle: str) -> bool:
+        """Whether nothing would be lost with a volume, since nothing was written to it."""
+        found = self.find(handle)
+        return found is not None and clones.is_replaceable(found)
+
     def volumes(self) -> Iterator[Stored]:
         """All volumes, by handle."""
         for directory in sorted(self._volumes.iterdir()):
@@ -104,7 +115,7 @@ class Storage:
             volumes.write(staged, record)
             staged.rename(self._volumes / handle)
             files.sync_directory(self._volumes)
-        return self._present(handle)
+        return self.present(handle)
 
     def remove(self, handle: str) -> None:
         """Remove a volume and what was being made for it; one that is missing was removed already.
@@ -143,7 +154,7 @@ class Storage:
         It is there until the content was adopted or the volume removed, whoever is killed until
         then.  Raises NoSuchVolume.
         """
-        self._present(handle)
+        self.present(handle)
         work = self._filling / handle
         work.mkdir(mode=0o700, exist_ok=True)
         return work
@@ -156,7 +167,7 @@ class Storage:
         sees by the volume's ``filled`` whether there is anything left to do.  Raises StorageError,
         and InUse.
         """
-        present = self._present(handle)
+        present = self.present(handle)
         size = disks.size(file, format)
         if size > present.capacity_bytes:
             raise StorageError(
@@ -168,7 +179,7 @@ class Storage:
         file.chmod(0o600)
         disks.sync(file)
         with self._locked():
-            present = self._present(handle)
+            present = self.present(handle)
             with alone(present):
                 record = msgspec.structs.replace(
                     present.record, format=format, layers=(), shares_blocks=False, filled=True
@@ -189,7 +200,7 @@ class Storage:
         source stands on too many layers.  What the target held before is gone then.
         Raises NoSuchVolume, StorageError where the target is smaller, NoRoom, and InUse.
         """
-        origin, copy = self._present(source), self._present(target)
+        origin, copy = self.present(source), self.present(target)
         if copy.capacity_bytes < origin.capacity_bytes:
             raise StorageError(
                 f"volume {target} has {copy.capacity_bytes} bytes, and {source} that it is to be "
@@ -197,7 +208,7 @@ class Storage:
                 "ask for as much storage as the source has",
             )
         with self._locked():
-            origin, copy = self._present(source), self._present(target)
+            origin, copy = self.present(source), self.present(target)
             with alone(origin), alone(copy):
                 self._check_room(target, clones.growth(origin), overcommit_percent)
                 if (made := clones.clone(origin, copy)) is not None:
@@ -216,12 +227,12 @@ class Storage:
         """
         capacity = -(-capacity_bytes // BLOCK) * BLOCK
         with self._locked():
-            present = self._present(handle)
+            present = self.present(handle)
             if capacity > present.capacity_bytes:
                 self._check_room(handle, capacity - present.capacity_bytes, overcommit_percent)
                 record = msgspec.structs.replace(present.record, capacity_bytes=capacity)
                 volumes.write(present.directory, record)
-        return self._present(handle)
+        return self.present(handle)
 
     def resize(self, handle: str, capacity_bytes: int, *, overcommit_percent: int = 0) -> Stored:
         """Grow a volume that no machine writes.
@@ -236,11 +247,6 @@ class Storage:
         return present
 
     # ------------------------------------------------------------------- parts
-
-    def _present(self, handle: str) -> Stored:
-        if (found := self.find(handle)) is None:
-            raise NoSuchVolume(f"there is no volume {handle!r}")
-        return found
 
     def _check_room(self, handle: str, more: int, overcommit_percent: int) -> None:
         """Raises NoRoom where so many bytes more cannot be promised."""
