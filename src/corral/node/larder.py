@@ -4,7 +4,7 @@ import base64
 from collections.abc import Mapping, Sequence
 from functools import partial
 
-from lightkube.models.core_v1 import ConfigMap, Secret
+from lightkube.models.core_v1 import ConfigMap, Pod, Secret
 
 from corral.api.kinds.vmi import VirtualMachineInstance
 from corral.client.client import Client
@@ -42,6 +42,7 @@ class Larder:
             secret=partial(self._secret, namespace),
             config_map=partial(self._config_map, namespace),
             credentials=partial(self._credentials, namespace),
+            pod=partial(self._client.get, Pod, machine.record.pod, namespace),
         )
         return await drives.prepare(context, machine)
 

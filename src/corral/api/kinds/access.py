@@ -1,5 +1,7 @@
 """Credentials that are put into the guest: public keys and passwords."""
 
+from collections.abc import Mapping
+
 from corral.api.object import Struct
 
 
@@ -91,3 +93,19 @@ class AccessCredential(Struct, kw_only=True):
 
     ssh_public_key: SshPublicKey | None = None
     user_password: UserPassword | None = None
+
+
+def keys_of(values: Mapping[str, bytes]) -> list[str]:
+    """The public keys in a Secret, whose values are the content of ``authorized_keys`` files."""
+    lines = [line.strip() for key in sorted(values) for line in _text(values[key]).splitlines()]
+    return [line for line in dict.fromkeys(lines) if line and not line.startswith("#")]
+
+
+def passwords_of(values: Mapping[str, bytes]) -> dict[str, str]:
+    """The passwords in a Secret, by user."""
+    passwords = {user: _text(values[user]).strip() for user in sorted(values)}
+    return {user: password for user, password in passwords.items() if password}
+
+
+def _text(value: bytes) -> str:
+    return value.decode(errors="replace")

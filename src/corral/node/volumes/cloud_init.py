@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from corral.api.kinds.credentials import keys_of
+from corral.api.kinds.access import keys_of
 from corral.api.kinds.machine import host_name
 from corral.api.kinds.vmi import VirtualMachineInstance
 from corral.api.kinds.volumes import CloudInitConfigDrive, CloudInitNoCloud, ObjectName, Volume

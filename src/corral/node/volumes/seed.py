@@ -1,27 +1,67 @@
-"""Writes small ISO 9660 disks: files that a guest reads at its first boot.  The door to pycdlib."""
+"""Small ISO 9660 disks that hold files, which a guest reads.  The door to pycdlib."""
 
+import asyncio
 import io
-from collections.abc import Mapping
+import posixpath
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 
 import pycdlib
 
+from corral.api.kinds.volumes import Volume
+from corral.node.volumes.source import Disk, VolumeContext, failed
 
-def write(path: Path, label: str, files: Mapping[str, bytes]) -> None:
+MOST_FILES = 1000
+"""On one disk: each takes a block of 2 KiB, and its part of the time in which the disk is made."""
+LONGEST_LABEL = 32
+"""Bytes of a file system's label (ISO 9660)."""
+_LONGEST_JOLIET_NAME = 64
+_LONGEST_JOLIET_LABEL = 16
+
+Files = Mapping[str, bytes]
+
+
+async def prepare(
+    volume: Volume,
+    context: VolumeContext,
+    label: str,
+    read: Callable[[Volume, VolumeContext], Awaitable[Files]],
+) -> Disk:
+    """A disk with the files that ``read`` answers, which is asked once, at the machine's start."""
+    path = context.file(f"{volume.name}.iso")
+    if not path.exists():
+        files = await read(volume, context)
+        if len(files) > MOST_FILES:
+            raise failed(volume, f"{len(files)} files are more than the {MOST_FILES} of one disk")
+        if not (label.isascii() and label.isprintable() and 0 < len(label) <= LONGEST_LABEL):
+            raise failed(volume, f"its label is not 1 to {LONGEST_LABEL} ASCII characters")
+        try:
+            await asyncio.to_thread(write, path, label, files)
+        except pycdlib.pycdlibexception.PyCdlibException as error:
+            raise failed(volume, f"no disk can hold these files: {error}") from error
+    return Disk(volume=volume.name, path=path, format="raw")
+
+
+def write(path: Path, label: str, files: Files) -> None:
     """Write the files to a disk with Joliet and Rock Ridge names; it appears at once and complete.
 
-    label: of the file system; names: in the disk's root, of any case and length to 64.
+    label: of the file system; names: of any case, with slashes where files are in directories, and
+    of up to 250 characters, of which Joliet (Windows) shows the first 64.
     Readable by its owner only, as it may hold passwords.
     """
     image = pycdlib.PyCdlib()
-    image.new(interchange_level=1, joliet=3, rock_ridge="1.09", vol_ident=label)
+    joliet_label = label[:_LONGEST_JOLIET_LABEL]
+    image.new(interchange_level=1, joliet=3, rock_ridge="1.09", vol_ident=joliet_label)
+    image.pvd.volume_identifier = label.encode().ljust(LONGEST_LABEL)
+    directories = _Directories(image)
     for number, (name, content) in enumerate(files.items()):
+        parent, joliet = directories.of(posixpath.dirname(name))
         image.add_fp(
             io.BytesIO(content),
             len(content),
-            f"/FILE{number}.;1",  # seen by nobody: every reader knows one of the other two
-            rr_name=name,
-            joliet_path=f"/{name}",
+            f"{parent}/FILE{number}.;1",  # seen by nobody: every reader knows one of the other two
+            rr_name=posixpath.basename(name),
+            joliet_path=f"{joliet}/{_joliet(posixpath.basename(name), number)}",
             file_mode=0o100444,
         )
     partial = path.with_name(f".{path.name}.partial")
@@ -30,3 +70,30 @@ def write(path: Path, label: str, files: Mapping[str, bytes]) -> None:
         image.write_fp(file)
     image.close()
     partial.rename(path)
+
+
+class _Directories:
+    """The directories of a disk, each made when its first file comes."""
+
+    def __init__(self, image: pycdlib.PyCdlib) -> None:
+        self._image = image
+        self._known = {"": ("", "")}
+
+    def of(self, name: str) -> tuple[str, str]:
+        """A directory's path in ISO 9660's own names, and in Joliet's."""
+        if name not in self._known:
+            parent, joliet = self.of(posixpath.dirname(name))
+            number = len(self._known)
+            plain = f"{parent}/DIR{number}"
+            long = f"{joliet}/{_joliet(posixpath.basename(name), number)}"
+            self._image.add_directory(plain, rr_name=posixpath.basename(name), joliet_path=long)
+            self._known[name] = plain, long
+        return self._known[name]
+
+
+def _joliet(name: str, number: int) -> str:
+    """A name as long as Joliet allows, and still no other file's."""
+    if len(name) <= _LONGEST_JOLIET_NAME:
+        return name
+    end = f"~{number}"
+    return name[: _LONGEST_JOLIET_NAME - len(end)] + end

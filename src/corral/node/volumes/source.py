@@ -3,6 +3,9 @@
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NoReturn
+
+from lightkube.models.core_v1 import Pod
 
 from corral.api.errors import NotFound
 from corral.api.kinds.vmi import VirtualMachineInstance
@@ -57,6 +60,10 @@ class Disk:
 Values = Callable[[str], Awaitable[Mapping[str, bytes]]]
 
 
+async def _absent(*_names: str) -> NoReturn:
+    raise NotFound("there is no API to ask")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VolumeContext:
     """Where volumes are prepared, and for whom.
@@ -65,6 +72,8 @@ class VolumeContext:
     secret, config_map: the values of one by its name, in the machine's namespace; they raise
     NotFound.
     credentials: the content of a pull secret by its name; raises NotFound.
+    token: a new token of a ServiceAccount by its name, for the machine's pod; raises NotFound.
+    pod: the machine's pod; raises NotFound.
     progress: is told of pulls.
     """
 
@@ -74,6 +83,8 @@ class VolumeContext:
     secret: Values
     config_map: Values
     credentials: Callable[[str], Awaitable[Sequence[Credential]]]
+    token: Callable[[str], Awaitable[bytes]] = _absent
+    pod: Callable[[], Awaitable[Pod]] = _absent
     progress: Report = silent
 
     def file(self, name: str) -> Path:
@@ -82,12 +93,26 @@ class VolumeContext:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         return folder / name
 
-    async def secret_of(self, volume: Volume, name: str) -> Mapping[str, bytes]:
-        """A secret that a volume cannot do without."""
+    async def secret_of(
+        self, volume: Volume, name: str, *, optional: bool = False
+    ) -> Mapping[str, bytes]:
+        """A secret that a volume needs; nothing where it is optional and missing."""
+        return await self._values(volume, self.secret, f'secret "{name}"', name, optional=optional)
+
+    async def config_map_of(
+        self, volume: Volume, name: str, *, optional: bool = False
+    ) -> Mapping[str, bytes]:
+        """A config map that a volume needs; nothing where it is optional and missing."""
+        what = f'configmap "{name}"'
+        return await self._values(volume, self.config_map, what, name, optional=optional)
+
+    async def _values(
+        self, volume: Volume, values: Values, what: str, name: str, *, optional: bool
+    ) -> Mapping[str, bytes]:
         try:
-            return await self.secret(name)
+            return await values(name)
         except NotFound as error:
-            namespace = self.vmi.metadata.namespace
-            raise failed(
-                volume, f'secret "{name}" not found', f"create it in the namespace {namespace}"
-            ) from error
+            if optional:
+                return {}
+            hint = f"create it in the namespace {self.vmi.metadata.namespace}"
+            raise failed(volume, f"{what} not found", hint) from error

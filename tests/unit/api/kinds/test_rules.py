@@ -58,6 +58,14 @@ def with_keys(way: dict[str, Any], source: dict[str, Any] | None = None) -> dict
     return {"accessCredentials": [{"sshPublicKey": {"source": source, "propagationMethod": way}}]}
 
 
+NAME = {"fieldPath": "metadata.name"}
+FACTS = "spec.volumes[0].downwardAPI.fields"
+
+
+def with_facts(*fields: dict[str, Any]) -> dict[str, Any]:
+    return with_volume(downwardAPI={"fields": list(fields)})
+
+
 WRONG = [
     # capacity
     (
@@ -467,6 +475,40 @@ WRONG = [
             "Should use NetworkDataSecretRef for larger data."
         ),
     ),
+    # volumes that are made of files
+    (
+        with_volume(configMap={}),
+        "spec.volumes[0].configMap.name",
+        "spec.volumes[0].configMap.name is a required field",
+    ),
+    (
+        with_volume(secret={}),
+        "spec.volumes[0].secret.secretName",
+        "spec.volumes[0].secret.secretName is a required field",
+    ),
+    (
+        with_volume(serviceAccount={}),
+        "spec.volumes[0].serviceAccount.serviceAccountName",
+        "spec.volumes[0].serviceAccount.serviceAccountName is a required field",
+    ),
+    (
+        {"volumes": [{"name": x, "serviceAccount": {"serviceAccountName": x}} for x in "ab"]},
+        "spec.volumes",
+        "spec.volumes must have max one serviceAccount volume set",
+    ),
+    (
+        with_volume(secret={"secretName": "s", "volumeLabel": "x" * 33}),
+        "spec.volumes[0].secret.volumeLabel",
+        (
+            f'spec.volumes[0].secret.volumeLabel: Invalid value: "{"x" * 33}": must be at most 32 '
+            "printable ASCII characters"
+        ),
+    ),
+    (
+        with_volume(sysprep={"secret": {"name": "a"}, "configMap": {"name": "b"}}),
+        "spec.volumes[0].sysprep",
+        "spec.volumes[0].sysprep must name exactly one of secret and configMap",
+    ),
     (
         with_volume(cloudInitConfigDrive={"userDataBase64": "%%%"}),
         "spec.volumes[0].cloudInitConfigDrive.userDataBase64",
@@ -727,6 +769,39 @@ WRONG = [
 @pytest.mark.parametrize(("document", "field", "message"), WRONG, ids=lambda part: str(part)[:60])
 def test_what_is_wrong_is_said_where_it_is(document, field, message):
     assert causes(document) == {field: message}
+
+
+@pytest.mark.parametrize(
+    ("document", "field", "message"),
+    [
+        (with_facts({"path": "/etc", "fieldRef": NAME}), f"{FACTS}[0].path", "a relative path"),
+        (with_facts({"path": "a/../b", "fieldRef": NAME}), f"{FACTS}[0].path", "not contain '..'"),
+        (with_facts({"path": "a//b", "fieldRef": NAME}), f"{FACTS}[0].path", "a plain path"),
+        (with_facts({"path": "", "fieldRef": NAME}), f"{FACTS}[0].path", "Required value"),
+        (with_facts({"path": "a" * 201, "fieldRef": NAME}), f"{FACTS}[0].path", "at most 200"),
+        (
+            with_facts({"path": "a", "fieldRef": NAME}, {"path": "a", "fieldRef": NAME}),
+            f"{FACTS}[1].path",
+            'Duplicate value: "a"',
+        ),
+        (
+            with_facts({"path": "a", "fieldRef": NAME}, {"path": "a/b", "fieldRef": NAME}),
+            f"{FACTS}[0].path",
+            "is a directory of another file",
+        ),
+        (with_facts({"path": "a"}), f"{FACTS}[0]", "one of fieldRef and resourceFieldRef"),
+        (
+            with_facts({"path": "a", "fieldRef": {"fieldPath": "spec.nodeName"}}),
+            f"{FACTS}[0].fieldRef.fieldPath",
+            'Unsupported value: "spec.nodeName": supported values: "metadata.annotations"',
+        ),
+    ],
+)
+def test_facts_of_a_pod_are_ones_that_there_are(document, field, message):
+    found = causes(document)
+    assert list(found) == [field]
+    assert found[field].startswith(f"{field}: ")
+    assert message in found[field]
 
 
 def test_two_devices_do_not_share_a_place_in_the_boot_order():

@@ -4,7 +4,9 @@ import json
 import subprocess
 
 import msgspec
+import pycdlib
 import pytest
+from lightkube.models.core_v1 import Pod
 
 from corral.api.errors import NotFound
 from corral.api.kinds.vmi import VirtualMachineInstance
@@ -15,7 +17,33 @@ SECRETS = {
     "login": {"userdata": b"#cloud-config\n"},
     "camel": {"userData": b"camel", "networkData": b"net"},
     "other": {"x": b""},
+    "keys": {
+        "a": b"# mine\n ssh-ed25519 AAA one\n\n",
+        "b": b"ssh-rsa BBB two\nssh-ed25519 AAA one",
+    },
+    "kube-root-ca.crt": {"ca.crt": b"-----BEGIN"},
 }
+
+
+POD = {
+    "metadata": {
+        "name": "virt-launcher-web-x",
+        "namespace": "farm",
+        "uid": "p-1",
+        "labels": {"kubevirt.io": "virt-launcher", "app": "web"},
+        "annotations": {"note": 'a "quoted"\nline\x7f\u200b \U0001f404'},
+    },
+}
+
+
+async def pod():
+    return msgspec.convert(POD, Pod)
+
+
+async def token(name):
+    if name != "robot":
+        raise NotFound(f'serviceaccounts "{name}" not found')
+    return b"a.b.c"
 
 
 async def secret(name):
@@ -43,6 +71,8 @@ def context(tmp_path, vmi):
         secret=secret,
         config_map=secret,
         credentials=secret,
+        token=token,
+        pod=pod,
     )
 
 
@@ -69,3 +99,31 @@ class Judge:
 @pytest.fixture(scope="session")
 def judge():
     return Judge
+
+
+class Iso(dict):
+    """What is on a disk of files: contents by path; the same by Rock Ridge and by Joliet."""
+
+    def __init__(self, path):
+        image = pycdlib.PyCdlib()
+        image.open(str(path))
+        self.label = image.pvd.volume_identifier.decode().strip()
+        super().__init__(self._found(image, "rr_path"))
+        self.joliet = self._found(image, "joliet_path")
+        assert sorted(self.values()) == sorted(self.joliet.values())
+        image.close()
+
+    @staticmethod
+    def _found(image, names):
+        contents = {}
+        for parent, _, files in image.walk(**{names: "/"}):
+            for name in files:
+                whole = f"{parent.rstrip('/')}/{name}"
+                with image.open_file_from_iso(**{names: whole}) as file:
+                    contents[whole.lstrip("/")] = file.read()
+        return contents
+
+
+@pytest.fixture
+def iso():
+    return Iso

@@ -1,44 +1,28 @@
-"""cloudInitNoCloud: what cloud-init finds at a machine's first boot."""
+"""cloudInitNoCloud, cloudInitConfigDrive: what cloud-init finds at a machine's first boot."""
 
 import base64
 import json
 
-import pycdlib
+import msgspec
 import pytest
 
+from corral.api.kinds.access import AccessCredential
 from corral.api.kinds.domain import Firmware
-from corral.api.kinds.volumes import CloudInitNoCloud, ObjectName, Volume
+from corral.api.kinds.volumes import CloudInitConfigDrive, CloudInitNoCloud, ObjectName, Volume
 from corral.node.volumes import VolumeError, cloud_init, prepare
-
-
-def read_iso(path):
-    image = pycdlib.PyCdlib()
-    image.open(str(path))
-    names = [
-        each.file_identifier().decode("utf-16-be") for each in image.list_children(joliet_path="/")
-    ][2:]
-    rock = [each.rock_ridge.name().decode() for each in image.list_children(iso_path="/")][2:]
-    assert sorted(names) == sorted(rock)
-    label = image.pvd.volume_identifier.decode().strip()
-    with_content = {}
-    for name in names:
-        with image.open_file_from_iso(rr_path=f"/{name}") as file:
-            with_content[name] = file.read()
-    image.close()
-    return label, with_content
 
 
 def seed(**fields):
     return Volume(name="init", cloud_init_no_cloud=CloudInitNoCloud(**fields))
 
 
-async def test_a_seed_is_what_cloud_init_looks_for(context, vmi):
+async def test_a_seed_is_what_cloud_init_looks_for(context, vmi, iso):
     vmi.spec.domain.firmware = Firmware(uuid="5d307ca9-b3ef-428c-8861-06e72d69f223")
     text = "#cloud-config\npassword: grüße\n"
     disk = await prepare(seed(user_data=text, network_data="version: 2"), context)
     assert (disk.format, disk.layers) == ("raw", ())
-    label, files = read_iso(disk.path)
-    assert label == "cidata"
+    files = iso(disk.path)
+    assert files.label == "cidata"
     assert json.loads(files.pop("meta-data")) == {
         "instance-id": "5d307ca9-b3ef-428c-8861-06e72d69f223",
         "local-hostname": "web",
@@ -63,8 +47,8 @@ async def test_the_kernel_of_the_host_knows_the_label(context, judge):
         ({"network_data_base64": base64.b64encode(b"n").decode()}, b"", b"n"),
     ],
 )
-async def test_data_from_every_place(context, fields, user, network):
-    _, files = read_iso((await prepare(seed(**fields), context)).path)
+async def test_data_from_every_place(context, iso, fields, user, network):
+    files = iso((await prepare(seed(**fields), context)).path)
     assert files["user-data"] == user
     assert files.get("network-config") == network
 
@@ -84,12 +68,75 @@ async def test_data_that_cannot_be_had(context, fields, message):
     assert caught.value.reason == "FailedMount"
 
 
-async def test_a_seed_is_a_snapshot(context):
+async def test_a_seed_is_a_snapshot(context, iso):
     disk = await prepare(seed(user_data="first"), context)
     await prepare(seed(user_data="second"), context)
-    assert read_iso(disk.path)[1]["user-data"] == b"first"
+    assert iso(disk.path)["user-data"] == b"first"
 
 
 def test_the_host_name_is_the_first_part_of_the_machines(vmi):
     vmi.metadata.name = "web.one"
-    assert json.loads(cloud_init.meta_data(vmi))["local-hostname"] == "web"
+    assert json.loads(cloud_init.no_cloud_facts(vmi, {}))["local-hostname"] == "web"
+
+
+def config_drive(**fields):
+    return Volume(name="drive", cloud_init_config_drive=CloudInitConfigDrive(**fields))
+
+
+async def test_a_config_drive_is_what_openstack_makes(context, vmi, iso, judge):
+    vmi.metadata.annotations["kubevirt.io/instancetype-name"] = "small"
+    vmi.spec.domain.firmware = Firmware(uuid="5d307ca9-b3ef-428c-8861-06e72d69f223")
+    volume = config_drive(user_data="#!/bin/sh", network_data_secret_ref=ObjectName(name="camel"))
+    disk = await prepare(volume, context)
+    files = iso(disk.path)
+    assert json.loads(files.pop("openstack/latest/meta_data.json")) == {
+        "instance_type": "small",
+        "instance_id": "web.example.farm",
+        "local_hostname": "web",
+        "hostname": "web",
+        "uuid": "5d307ca9-b3ef-428c-8861-06e72d69f223",
+    }
+    assert files == {
+        "openstack/latest/user_data": b"#!/bin/sh",
+        "openstack/latest/network_data.json": b"net",
+    }
+    assert judge.run("blkid", "-p", "-o", "value", "-s", "LABEL", disk.path) == b"config-2\n"
+
+
+async def test_only_the_first_settings_of_a_machine_count(context, vmi, iso):
+    vmi.spec.volumes = [config_drive(user_data="first"), seed(user_data="second")]
+    for volume in vmi.spec.volumes:
+        files = iso((await prepare(volume, context)).path)
+        assert files.label == "config-2"
+        assert files["openstack/latest/user_data"] == b"first"
+
+
+def credential(way, secret="keys"):
+    source = {"secret": {"secretName": secret}}
+    document = {"sshPublicKey": {"source": source, "propagationMethod": {way: {}}}}
+    return msgspec.convert(document, AccessCredential)
+
+
+@pytest.mark.parametrize(
+    ("volume", "way", "file", "field"),
+    [
+        (seed(user_data="x"), "noCloud", "meta-data", "public-keys"),
+        (
+            config_drive(user_data="x"),
+            "configDrive",
+            "openstack/latest/meta_data.json",
+            "public_keys",
+        ),
+    ],
+)
+async def test_keys_of_access_credentials_come_along(context, vmi, iso, volume, way, file, field):
+    other = "configDrive" if way == "noCloud" else "noCloud"
+    vmi.spec.access_credentials = [credential(way), credential(other, "gone")]
+    facts = json.loads(iso((await prepare(volume, context)).path)[file])
+    assert facts[field] == {"0": "ssh-ed25519 AAA one", "1": "ssh-rsa BBB two"}
+
+
+async def test_keys_that_are_missing_hold_the_machine_up(context, vmi):
+    vmi.spec.access_credentials = [credential("noCloud", "gone")]
+    with pytest.raises(VolumeError, match='secret "gone" not found'):
+        await prepare(seed(user_data="x"), context)

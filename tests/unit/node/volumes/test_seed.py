@@ -3,8 +3,10 @@
 import stat
 
 import pycdlib
+import pytest
 
-from corral.node.volumes import seed
+from corral.api.kinds.volumes import Volume
+from corral.node.volumes import VolumeError, seed
 
 
 def test_names_and_contents_of_any_length(tmp_path):
@@ -25,3 +27,36 @@ def test_it_is_for_its_owner_only_and_whole(tmp_path):
     assert [each.name for each in tmp_path.iterdir()] == ["disk"]
     assert stat.S_IMODE((tmp_path / "disk").stat().st_mode) == 0o600
     assert (tmp_path / "disk").stat().st_size < 1 << 20
+
+
+def test_long_names_stay_apart_where_joliet_cuts_them(tmp_path, iso):
+    files = {"k" * 253: b"1", "k" * 252 + "x": b"2", "k" * 64: b"3"}
+    seed.write(tmp_path / "disk", "cfgdata", files)
+    found = iso(tmp_path / "disk")
+    assert found == files
+    assert len(found.joliet) == 3
+    assert max(map(len, found.joliet)) == 64
+
+
+def test_files_may_be_in_directories(tmp_path, iso):
+    files = {"a/b/c": b"1", "a/b/d": b"2", "a/e": b"3", "f": b"4"}
+    seed.write(tmp_path / "disk", "cfgdata", files)
+    found = iso(tmp_path / "disk")
+    assert found == found.joliet == files
+
+
+async def test_more_files_than_a_disk_may_have_are_refused(context):
+    async def many(_volume, _context):
+        return {str(number): b"" for number in range(seed.MOST_FILES + 1)}
+
+    with pytest.raises(VolumeError, match="1001 files are more than the 1000 of one disk"):
+        await seed.prepare(Volume(name="many"), context, "cfgdata", many)
+
+
+@pytest.mark.parametrize("label", ["x" * 33, "gr\u00fcn", "a\nb"])
+async def test_a_label_that_no_disk_can_have_is_refused(context, label):
+    async def none(_volume, _context):
+        return {}
+
+    with pytest.raises(VolumeError, match="its label is not"):
+        await seed.prepare(Volume(name="odd"), context, label, none)

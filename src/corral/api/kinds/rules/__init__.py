@@ -8,7 +8,7 @@ function in the file of its theme, and its name in RULES there.
 from collections.abc import Iterator
 
 from corral.api.errors import Cause
-from corral.api.kinds.rules import capacity, devices, disks, networks, placement, volumes
+from corral.api.kinds.rules import capacity, devices, disks, files, networks, placement, volumes
 from corral.api.kinds.vmi import Spec
 
 RULES = (
@@ -18,6 +18,7 @@ RULES = (
     *disks.RULES,
     *devices.RULES,
     *volumes.RULES,
+    *files.RULES,
 )
 
 

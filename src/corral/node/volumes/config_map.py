@@ -1,0 +1,22 @@
+"""configMap: a disk with one file for each key of a ConfigMap, as it is when the machine starts."""
+
+from corral.api.kinds.volumes import Volume
+from corral.node.volumes import seed
+from corral.node.volumes.seed import Files
+from corral.node.volumes.source import Disk, VolumeContext
+
+LABEL = "cfgdata"
+"""Of disks that hold configuration and do not name a label (KubeVirt)."""
+
+
+async def prepare(volume: Volume, context: VolumeContext) -> Disk:
+    """The disk; it is empty where an optional ConfigMap is missing."""
+    source = volume.config_map
+    assert source is not None
+    return await seed.prepare(volume, context, source.volume_label or LABEL, _files)
+
+
+async def _files(volume: Volume, context: VolumeContext) -> Files:
+    source = volume.config_map
+    assert source is not None
+    return await context.config_map_of(volume, source.name, optional=bool(source.optional))

@@ -1,0 +1,77 @@
+"""downwardAPI: a disk with facts about the machine's pod, as Kubernetes writes them into volumes.
+
+They are the pod's, as in KubeVirt: its name and uid are its own, its labels and annotations include
+those of the instance.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from lightkube.models.core_v1 import DownwardAPIVolumeFile, Pod
+
+from corral.api.errors import NotFound
+from corral.api.kinds.downward import KEYED, parsed
+from corral.api.kinds.volumes import Volume
+from corral.node.volumes import seed
+from corral.node.volumes.config_map import LABEL
+from corral.node.volumes.seed import Files
+from corral.node.volumes.source import Disk, VolumeContext, failed
+
+_ESCAPES = {
+    "\a": r"\a",
+    "\b": r"\b",
+    "\f": r"\f",
+    "\n": r"\n",
+    "\r": r"\r",
+    "\t": r"\t",
+    "\v": r"\v",
+    '"': r"\"",
+    "\\": r"\\",
+}
+
+
+async def prepare(volume: Volume, context: VolumeContext) -> Disk:
+    source = volume.downward_api
+    assert source is not None
+    return await seed.prepare(volume, context, source.volume_label or LABEL, _files)
+
+
+async def _files(volume: Volume, context: VolumeContext) -> Files:
+    source = volume.downward_api
+    assert source is not None
+    try:
+        pod = await context.pod()
+    except NotFound as error:
+        raise failed(volume, "the machine's pod is gone") from error
+    return {file.path: _content(file, pod).encode() for file in source.fields}
+
+
+def _content(file: DownwardAPIVolumeFile, pod: Pod) -> str:
+    """A fact; admission sees to it that it is one of those that there are."""
+    assert file.fieldRef is not None
+    field, key = parsed(file.fieldRef.fieldPath)
+    value: Any = getattr(pod.metadata, field)
+    if field not in KEYED:
+        return value or ""
+    return (value or {}).get(key, "") if key else written(value or {})
+
+
+def written(values: Mapping[str, str]) -> str:
+    """Labels or annotations: a line for each, sorted, the value as Go quotes texts."""
+    return "\n".join(f"{key}={quoted(values[key])}" for key in sorted(values))
+
+
+def quoted(text: str) -> str:
+    """A text in quotation marks, with Go's escapes (``%q``)."""
+    return f'"{"".join(map(_escaped, text))}"'
+
+
+def _escaped(letter: str) -> str:
+    if letter in _ESCAPES:
+        return _ESCAPES[letter]
+    if letter.isprintable() and (letter == " " or not letter.isspace()):
+        return letter
+    code = ord(letter)
+    if code < 0x80:
+        return f"\\x{code:02x}"
+    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"

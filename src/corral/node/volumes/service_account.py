@@ -1,0 +1,36 @@
+"""serviceAccount: a disk with a ServiceAccount's token, and what is needed to use it.
+
+The files are those that a pod of Kubernetes finds: token, namespace and ca.crt.  The token is bound
+to the machine's pod, and good for as long as that is there.
+"""
+
+from corral.api.errors import NotFound
+from corral.api.kinds.volumes import Volume
+from corral.node.volumes import seed
+from corral.node.volumes.config_map import LABEL
+from corral.node.volumes.seed import Files
+from corral.node.volumes.source import Disk, VolumeContext, failed
+
+AUTHORITY = "kube-root-ca.crt"
+"""The ConfigMap of each namespace that holds the certificate of the server's authority."""
+
+
+async def prepare(volume: Volume, context: VolumeContext) -> Disk:
+    return await seed.prepare(volume, context, LABEL, _files)
+
+
+async def _files(volume: Volume, context: VolumeContext) -> Files:
+    source = volume.service_account
+    assert source is not None
+    name, namespace = source.service_account_name, context.vmi.metadata.namespace
+    try:
+        token = await context.token(name)
+    except NotFound as error:
+        hint = f"create it in the namespace {namespace}"
+        raise failed(volume, f'serviceaccount "{name}" not found', hint) from error
+    authority = await context.config_map_of(volume, AUTHORITY)
+    return {
+        "token": token,
+        "namespace": namespace.encode(),
+        "ca.crt": authority.get("ca.crt", b""),
+    }

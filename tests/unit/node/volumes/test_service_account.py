@@ -1,0 +1,33 @@
+"""serviceAccount: what a pod of Kubernetes finds below /var/run/secrets."""
+
+import dataclasses
+
+import pytest
+
+from corral.api.errors import NotFound
+from corral.api.kinds.volumes import ServiceAccountVolume, Volume
+from corral.node.volumes import VolumeError, prepare
+
+
+def volume(name):
+    return Volume(name="who", service_account=ServiceAccountVolume(service_account_name=name))
+
+
+async def test_token_namespace_and_authority_are_there(context, iso):
+    files = iso((await prepare(volume("robot"), context)).path)
+    assert files == {"token": b"a.b.c", "namespace": b"farm", "ca.crt": b"-----BEGIN"}
+    assert files.label == "cfgdata"
+
+
+async def test_an_account_that_is_missing(context):
+    with pytest.raises(VolumeError, match='serviceaccount "nobody" not found'):
+        await prepare(volume("nobody"), context)
+
+
+async def test_an_authority_that_is_not_there_yet(context):
+    async def missing(name):
+        raise NotFound(name)
+
+    context = dataclasses.replace(context, config_map=missing)
+    with pytest.raises(VolumeError, match=r'configmap "kube-root-ca.crt" not found'):
+        await prepare(volume("robot"), context)

@@ -1,0 +1,37 @@
+"""sysprep: the answer file of an unattended Windows installation."""
+
+import dataclasses
+
+import pytest
+
+from corral.api.kinds.volumes import ObjectName, SysprepVolume, Volume
+from corral.node.volumes import VolumeError, prepare
+
+ANSWERS = {"Unattend.XML": b"<unattend/>", "extra": b""}
+
+
+@pytest.mark.parametrize("source", ["secret", "config_map"])
+async def test_the_answers_are_on_a_disk_that_setup_finds(context, iso, source):
+    async def values(name):
+        assert name == "answers"
+        return ANSWERS
+
+    context = dataclasses.replace(context, **{source: values})
+    volume = Volume(name="setup", sysprep=SysprepVolume(**{source: ObjectName(name="answers")}))
+    files = iso((await prepare(volume, context)).path)
+    assert files == ANSWERS
+    assert files.label == "unattendCD"
+
+
+async def test_without_an_answer_file_the_machine_does_not_start(context):
+    volume = Volume(name="setup", sysprep=SysprepVolume(secret=ObjectName(name="login")))
+    with pytest.raises(VolumeError) as caught:
+        await prepare(volume, context)
+    assert str(caught.value).endswith(
+        "Sysprep drive should contain autounattend.xml or unattend.xml but neither were found."
+    )
+
+
+async def test_a_source_is_named(context):
+    with pytest.raises(VolumeError, match="neither a secret nor a configMap"):
+        await prepare(Volume(name="setup", sysprep=SysprepVolume()), context)
