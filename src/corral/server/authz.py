@@ -63,6 +63,7 @@ RULES = (
     _rule(_KUBEVIRT, "events.k8s.io", "events", _WRITE),
     _rule(_KUBEVIRT, "apps", "controllerrevisions", _WRITE),
     _rule(_KUBEVIRT, "cdi.kubevirt.io", "*", _WRITE),
+    _rule(_KUBEVIRT, "instancetype.kubevirt.io", "*", _READ),
     _rule(_KUBEVIRT, "coordination.k8s.io", "leases", _WRITE),
     _rule(_NODE, "", "nodes pods events", _WRITE),
     _rule(_NODE, "", "secrets configmaps namespaces serviceaccounts", _READ),

@@ -15,6 +15,7 @@ from lightkube.models.core_v1 import PersistentVolumeClaim
 from corral.api.errors import Cause
 from corral.api.instancetypes.apply import apply
 from corral.api.instancetypes.matchers import INSTANCETYPE, PREFERENCE, Matcher, volume_claim
+from corral.api.instancetypes.preferred import preferred_storage_class
 from corral.api.instancetypes.requirements import lacking
 from corral.api.kind import Kind, at
 from corral.api.kinds import kind_of
@@ -133,6 +134,8 @@ class Instancetypes:
             message = _unfound(PREFERENCE, str(error))
             return [Cause("spec.preference", message, _NOT_FOUND)]
         template = deepcopy(spec["template"])
+        if storage_class := preferred_storage_class(preference):
+            _store_by(spec, storage_class)
         causes = lacking(template["spec"], instancetype, preference)
         causes += apply(template, instancetype, preference)
         # What neither says may still be too much together: the machine's rules have the last word.
@@ -163,6 +166,15 @@ class Instancetypes:
         key = Key(namespace if kind.namespaced else "", name)
         record = self._store.latest(storage(kind), key)
         return None if record is None else record.document()
+
+
+def _store_by(spec: Document, storage_class: str) -> None:
+    """Give DataVolumes that name no storage class this one."""
+    for template in spec.get("dataVolumeTemplates") or ():
+        for form in ("pvc", "storage"):
+            claim = at(template, "spec", form)
+            if claim is not None and claim.get("storageClassName") is None:
+                claim["storageClassName"] = storage_class
 
 
 def _title(matcher: Matcher) -> str:

@@ -23,6 +23,7 @@ from corral.controllers.vm import machine as manufacture
 from corral.controllers.vm.adoption import adopt
 from corral.controllers.vm.data_volumes import DataVolumes
 from corral.controllers.vm.disks import names as disk_names
+from corral.controllers.vm.instancetypes import Instancetypes
 from corral.controllers.vm.refused import Refused
 from corral.controllers.vm.restart import restart_reason
 from corral.controllers.vm.start_failure import Dice
@@ -76,6 +77,7 @@ class VirtualMachines:
         self._client = world.client
         self._recorder = world.recorder(COMPONENT)
         self._expectations = Expectations[Key](world.monotonic)
+        self._instancetypes = Instancetypes(world.client)
         self._dice = dice
         self.vms.index("disks", _disks)
         self.revisions.index("controller", lambda revision: (controller_uid(revision),))
@@ -164,6 +166,8 @@ class VirtualMachines:
             await self._delete(vm, vmi)
         if is_going(vm):
             return vm, vmi
+        if kept := await self._instancetypes.keep(vm):
+            vm = await self._patch_status(vm, kept)
         settled = await self.disks.provide(vm, starting=decided.create)
         if decided.become_always:
             vm = await self._become_always(vm)
@@ -202,6 +206,7 @@ class VirtualMachines:
 
     async def _create_machine(self, vm: VirtualMachine) -> Machine:
         document = manufacture.machine(vm)
+        await self._instancetypes.complete(vm, document)
         self._expectations.expect(vm.key, creations=1)
         try:
             return await self._client.create(Machine, document)
