@@ -9,11 +9,13 @@ from lightkube.models.core_v1 import ConfigMap, Pod, Secret
 from corral.api.kinds.vmi import VirtualMachineInstance
 from corral.client.client import Client
 from corral.node import drives
+from corral.node.claims import Claims
 from corral.node.hypervisor import Drive
 from corral.node.images import Credential
 from corral.node.images.credentials import from_secret
 from corral.node.images.store import ImageStore
 from corral.node.machine import Machine
+from corral.node.storage import Storage
 from corral.node.volumes import VolumeContext
 
 
@@ -23,8 +25,16 @@ class Larder:
     ``needed``: whether the hypervisor opens drives at all.
     """
 
-    def __init__(self, client: Client, images: ImageStore, *, needed: bool) -> None:
+    def __init__(
+        self,
+        client: Client,
+        images: ImageStore,
+        *,
+        storage: Storage | None = None,
+        needed: bool,
+    ) -> None:
         self._client = client
+        self._claims = Claims(client, storage)
         self._images = images
         self._needed = needed
 
@@ -42,6 +52,7 @@ class Larder:
             secret=partial(self._secret, namespace),
             config_map=partial(self._config_map, namespace),
             credentials=partial(self._credentials, namespace),
+            claim=partial(self._claims.find, namespace),
             pod=partial(self._client.get, Pod, machine.record.pod, namespace),
         )
         return await drives.prepare(context, machine)

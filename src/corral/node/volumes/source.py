@@ -14,6 +14,7 @@ from corral.node.hypervisor import Layer
 from corral.node.images import Credential, Report
 from corral.node.images.progress import silent
 from corral.node.images.store import ImageStore
+from corral.node.storage import StorageError, Stored
 
 FAILED_MOUNT = "FailedMount"
 
@@ -64,6 +65,10 @@ async def _absent(*_names: str) -> NoReturn:
     raise NotFound("there is no API to ask")
 
 
+async def _no_claim(_name: str) -> NoReturn:
+    raise StorageError("there is no storage to look in")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VolumeContext:
     """Where volumes are prepared, and for whom.
@@ -72,6 +77,7 @@ class VolumeContext:
     secret, config_map: the values of one by its name, in the machine's namespace; they raise
     NotFound.
     credentials: the content of a pull secret by its name; raises NotFound.
+    claim: the volume of a claim by its name; raises StorageError.
     token: a new token of a ServiceAccount by its name, for the machine's pod; raises NotFound.
     pod: the machine's pod; raises NotFound.
     progress: is told of pulls.
@@ -83,6 +89,7 @@ class VolumeContext:
     secret: Values
     config_map: Values
     credentials: Callable[[str], Awaitable[Sequence[Credential]]]
+    claim: Callable[[str], Awaitable[Stored]] = _no_claim
     token: Callable[[str], Awaitable[bytes]] = _absent
     pod: Callable[[], Awaitable[Pod]] = _absent
     progress: Report = silent
