@@ -13,6 +13,7 @@ from corral.node.qemu.devices.graphics import graphics
 from corral.node.qemu.devices.inputs import inputs
 from corral.node.qemu.devices.interfaces import interfaces
 from corral.node.qemu.devices.panic import panic
+from corral.node.qemu.devices.ports import ports
 from corral.node.qemu.devices.rng import rng
 from corral.node.qemu.devices.serial import serial
 from corral.node.qemu.devices.watchdog import watchdog
@@ -22,6 +23,7 @@ DEVICES: tuple[Callable[[Domain], list[str]], ...] = (
     serial,
     agent,
     rng,
+    ports,
     disks,
     interfaces,
     graphics,

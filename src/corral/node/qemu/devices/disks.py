@@ -1,49 +1,66 @@
-"""Disks: for each an explicit chain of block nodes, and a device on the bus that was asked for."""
+"""Disks: for each an explicit chain of block nodes, and a device on the bus that was asked for.
 
-from collections.abc import Iterator
+``blocks`` and ``attachment`` describe them as QEMU's monitor takes them, too, where a disk is
+plugged in later.
+"""
+
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from corral.api.kinds import disks as kinds
+from corral.api.kinds.hotplug import plugged_disks
+from corral.api.kinds.vmi import VirtualMachineInstance
 from corral.node.hypervisor import Drive
 from corral.node.qemu.devices.boot import boot_indexes
+from corral.node.qemu.devices.plugs import device_name, node_name
+from corral.node.qemu.devices.ports import controller_port, disk_ports
 from corral.node.qemu.domain import Domain, device, option
 
 SATA_PORTS = 6  # of one AHCI controller
+SCSI = "scsi0"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Slot:
-    """A disk of the instance, the drive behind it, and its place among all disks."""
+    """A disk of the instance, the drive behind it, and its place among all disks.
 
-    index: int
+    ``port``: where it is plugged in, for a disk on virtio that may be taken out again.
+    """
+
+    node: str
+    id: str
     disk: kinds.Disk
     drive: Drive
     boot_index: int | None
-
-    @property
-    def node(self) -> str:
-        return f"disk{self.index}"
-
-    @property
-    def is_cdrom(self) -> bool:
-        return self.disk.cdrom is not None
+    port: str | None
 
     @property
     def bus(self) -> str:
-        target = self.disk.disk or self.disk.cdrom or self.disk.lun
-        return (target.bus if target is not None else "") or ("sata" if self.is_cdrom else "virtio")
+        return bus_of(self.disk)
+
+
+def bus_of(disk: kinds.Disk) -> str:
+    """The bus of a disk, whether it names one or not."""
+    target = disk.disk or disk.cdrom or disk.lun
+    return (target.bus if target is not None else "") or ("sata" if disk.cdrom else "virtio")
 
 
 def disks(domain: Domain) -> list[str]:
     slots = list(_slots(domain))
-    arguments = _controllers({slot.bus for slot in slots}, len(slots))
+    arguments = _controllers({slot.bus for slot in slots}, len(slots), domain)
     on_sata = 0
     for slot in slots:
-        arguments += _nodes(slot, domain)
-        arguments += _device(slot, on_sata)
-        on_sata += slot.bus == "sata"
+        for block in blocks(slot.node, slot.disk, slot.drive, domain.handles.files):
+            arguments += option("blockdev", **block)
+        wanted = attachment(slot.id, slot.node, slot.disk, boot_index=slot.boot_index)
+        if slot.bus == "sata":
+            wanted["bus"] = f"sata{on_sata // SATA_PORTS}.{on_sata % SATA_PORTS}"
+            on_sata += 1
+        elif slot.port is not None:
+            wanted["bus"] = slot.port
+        arguments += device(**wanted)
     return arguments
 
 
@@ -53,38 +70,58 @@ def needs_usb(domain: Domain) -> bool:
 
 def _slots(domain: Domain) -> Iterator[_Slot]:
     order = boot_indexes(domain)
+    plugged = plugged_disks(domain.vmi.spec)
+    free = iter(disk_ports(domain.vmi))
     for index, disk in enumerate(domain.vmi.spec.domain.devices.disks):
-        if (drive := domain.drives.get(disk.name)) is not None:
-            yield _Slot(
-                index=index, disk=disk, drive=drive, boot_index=order.get(("disk", disk.name))
-            )
+        if (drive := domain.drives.get(disk.name)) is None:
+            continue
+        comes_and_goes = disk.name in plugged
+        node = node_name(disk.name) if comes_and_goes else f"disk{index}"
+        yield _Slot(
+            node=node,
+            id=device_name(disk.name) if comes_and_goes else f"device-{node}",
+            disk=disk,
+            drive=drive,
+            boot_index=order.get(("disk", disk.name)),
+            port=next(free) if comes_and_goes and bus_of(disk) == "virtio" else None,
+        )
 
 
-def _controllers(buses: set[str], count: int) -> list[str]:
+def _controllers(buses: set[str], count: int, domain: Domain) -> list[str]:
     arguments: list[str] = []
     if "scsi" in buses:
-        arguments += device("virtio-scsi-pci", id="scsi0")
+        arguments += device(**scsi_controller(domain.vmi))
     if "sata" in buses:
         for index in range(-(-count // SATA_PORTS)):
             arguments += device("ich9-ahci", id=f"sata{index}")
     return arguments
 
 
-def _nodes(slot: _Slot, domain: Domain) -> list[str]:
-    """The block graph: format over file, and the same again for each layer below an overlay."""
-    drive = slot.drive
-    arguments: list[str] = []
+def scsi_controller(vmi: VirtualMachineInstance) -> dict[str, Any]:
+    """The controller of all SCSI disks, in the port that is kept for it."""
+    wanted: dict[str, Any] = {"driver": "virtio-scsi-pci", "id": SCSI}
+    if (port := controller_port(vmi)) is not None:
+        wanted["bus"] = port
+    return wanted
+
+
+def blocks(
+    node: str, disk: kinds.Disk, drive: Drive, files: Mapping[Path, int]
+) -> Iterator[dict[str, Any]]:
+    """The block graph below a node, from the bottom up: format over file, for each layer.
+
+    ``files``: the set of descriptors through which QEMU gets at each file.
+    """
     cache: dict[str, bool] = {}
-    if slot.disk.cache == "none":
+    if disk.cache == "none":
         cache["direct"] = True
     if drive.ephemeral:
         cache["no-flush"] = True
     below: str | None = None
     for number, layer in reversed(list(enumerate(drive.layers))):
-        name = f"{slot.node}-layer{number}"
-        arguments += _file(f"{name}-file", layer.path, domain, read_only=True)
-        arguments += option(
-            "blockdev",
+        name = f"{node}-layer{number}"
+        yield _file(f"{name}-file", files[layer.path], read_only=True)
+        yield _known(
             node_name=name,
             driver=layer.format,
             file=f"{name}-file",
@@ -92,30 +129,25 @@ def _nodes(slot: _Slot, domain: Domain) -> list[str]:
             read_only=True,
         )
         below = name
-    arguments += _file(
-        f"{slot.node}-file", drive.path, domain, read_only=drive.read_only, cache=cache
-    )
-    arguments += option(
-        "blockdev",
-        node_name=slot.node,
+    yield _file(f"{node}-file", files[drive.path], read_only=drive.read_only, cache=cache)
+    yield _known(
+        node_name=node,
         driver=drive.format,
-        file=f"{slot.node}-file",
+        file=f"{node}-file",
         backing=below,
         read_only=drive.read_only,
         discard="unmap",
         cache=cache or None,
     )
-    return arguments
 
 
 def _file(
-    name: str, path: Path, domain: Domain, *, read_only: bool, cache: dict[str, bool] | None = None
-) -> list[str]:
-    return option(
-        "blockdev",
+    name: str, fdset: int, *, read_only: bool, cache: dict[str, bool] | None = None
+) -> dict[str, Any]:
+    return _known(
         node_name=name,
         driver="file",
-        filename=f"/dev/fdset/{domain.handles.files[path]}",
+        filename=f"/dev/fdset/{fdset}",
         read_only=read_only,
         discard="unmap",
         cache=cache or None,
@@ -124,30 +156,39 @@ def _file(
     )
 
 
-def _device(slot: _Slot, on_sata: int) -> list[str]:
-    asked = slot.disk.error_policy or "stop"
+def _known(**values: Any) -> dict[str, Any]:
+    """What is said of a block node, in QEMU's spelling of the names."""
+    return {name.replace("_", "-"): value for name, value in values.items() if value is not None}
+
+
+def attachment(
+    name: str, node: str, disk: kinds.Disk, *, boot_index: int | None = None
+) -> dict[str, Any]:
+    """The device that shows a block node to the guest; its place on the bus is not named."""
+    is_cdrom = disk.cdrom is not None
+    asked = disk.error_policy or "stop"
     policy = "enospc" if asked == "enospace" else asked  # KubeVirt's word, and QEMU's
-    common: dict[str, Any] = {
-        "id": f"device-{slot.node}",
-        "drive": slot.node,
-        "bootindex": slot.boot_index,
-        "serial": slot.disk.serial or None,
-        "werror": None if slot.is_cdrom else policy,
-        "rerror": None if slot.is_cdrom else policy if policy != "enospc" else "report",
-        **_block_size(slot.disk),
+    wanted: dict[str, Any] = {
+        "id": name,
+        "drive": node,
+        "bootindex": boot_index,
+        "serial": disk.serial or None,
+        "werror": None if is_cdrom else policy,
+        "rerror": None if is_cdrom else policy if policy != "enospc" else "report",
+        **_block_size(disk),
     }
-    kind = "cd" if slot.is_cdrom else "hd"
-    match slot.bus:
+    kind = "cd" if is_cdrom else "hd"
+    match bus_of(disk):
         case "sata":
-            bus = f"sata{on_sata // SATA_PORTS}.{on_sata % SATA_PORTS}"
-            return device(f"ide-{kind}", bus=bus, **common)
+            wanted["driver"] = f"ide-{kind}"
         case "scsi":
-            driver = "scsi-block" if slot.disk.lun is not None else f"scsi-{kind}"
-            return device(driver, bus="scsi0.0", **common)
+            wanted["driver"] = "scsi-block" if disk.lun is not None else f"scsi-{kind}"
+            wanted["bus"] = f"{SCSI}.0"
         case "usb":
-            return device("usb-storage", removable=slot.is_cdrom, **common)
+            wanted |= {"driver": "usb-storage", "removable": is_cdrom}
         case _:
-            return device("virtio-blk-pci", **common, **_cache_mode(slot.disk))
+            wanted |= {"driver": "virtio-blk-pci", **_cache_mode(disk)}
+    return {key: value for key, value in wanted.items() if value is not None}
 
 
 def _cache_mode(disk: kinds.Disk) -> dict[str, str]:

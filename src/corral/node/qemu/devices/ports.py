@@ -1,0 +1,59 @@
+"""Where disks are plugged in while a guest runs: PCIe root ports, empty at first.
+
+Four of them cost 1 MB, and an emulated guest no more than a twentieth of its boot.  A SCSI
+controller that waits for disks would cost that guest a third of its boot, so it is plugged into the
+first port together with the first disk that needs it.
+"""
+
+from collections.abc import Sequence
+
+from corral.api.kinds.disks import Disk
+from corral.api.kinds.hotplug import plugged_disks
+from corral.api.kinds.machine import guest_memory
+from corral.api.kinds.vmi import VirtualMachineInstance
+from corral.node.qemu.domain import Domain, device
+
+_FREE = 3
+_FREE_OF_LARGE_MACHINES = 6
+_LARGE_BYTES = 2 << 30
+"""Ports that are free when a machine starts: as many as KubeVirt grants."""
+_SLOT = 0x1E
+_FUNCTIONS = 8
+"""The ports share the last slots of the board, so that no other device changes its place."""
+
+
+def ports(domain: Domain) -> list[str]:
+    arguments: list[str] = []
+    for number, name in enumerate(_names(domain.vmi)):
+        slot, function = _SLOT - number // _FUNCTIONS, number % _FUNCTIONS
+        arguments += device(
+            "pcie-root-port",
+            id=name,
+            chassis=number + 1,
+            addr=f"{slot:#x}.{function}",
+            multifunction=True if function == 0 else None,
+        )
+    return arguments
+
+
+def controller_port(vmi: VirtualMachineInstance) -> str | None:
+    """The port that is kept for the SCSI controller; None where nothing can be plugged in."""
+    return next(iter(_names(vmi)), None)
+
+
+def disk_ports(vmi: VirtualMachineInstance) -> Sequence[str]:
+    """The ports of disks on virtio."""
+    return _names(vmi)[1:]
+
+
+def _names(vmi: VirtualMachineInstance) -> Sequence[str]:
+    if vmi.spec.domain.devices.disable_hotplug:
+        return ()
+    large = guest_memory(vmi.spec.domain).rounded_up() > _LARGE_BYTES
+    free = _FREE_OF_LARGE_MACHINES if large else _FREE
+    taken = sum(map(_is_virtio, plugged_disks(vmi.spec).values()))
+    return [f"port{number}" for number in range(1 + taken + free)]
+
+
+def _is_virtio(disk: Disk) -> bool:
+    return disk.disk is not None and disk.disk.bus == "virtio"
