@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from corral.controllers import datavolume, replicaset, vm, vmi
+from corral.controllers import datavolume, pool, replicaset, vm, vmi
 from corral.reconcile.controller import Controller
 from corral.reconcile.world import World
 
