@@ -1,4 +1,4 @@
-"""Stand-ins for what Kubernetes brings: scheduler, garbage collector, namespaces, lost nodes.
+"""Stand-ins for what Kubernetes brings: scheduler, volumes, garbage collector, lost nodes.
 
 Where corral runs on a cluster these stay away.  To add one: write its file, name it in STAND_INS.
 """
@@ -6,12 +6,15 @@ Where corral runs on a cluster these stay away.  To add one: write its file, nam
 from collections.abc import Callable
 from typing import Any
 
-from corral.cluster import endpoints, garbage, namespace, nodes, podgc, scheduler
+from corral.cluster import claims, endpoints, garbage, namespace, nodes, podgc, scheduler
 from corral.reconcile.controller import Controller
 from corral.reconcile.world import World
 
 STAND_INS: tuple[Callable[[World], Controller[Any]], ...] = (
     scheduler.controller,
+    claims.default_class,
+    claims.binder,
+    claims.protection,
     podgc.controller,
     endpoints.controller,
     nodes.controller,

@@ -63,6 +63,9 @@ BIND_COMPLETED = "pv.kubernetes.io/bind-completed"
 BOUND_BY_CONTROLLER = "pv.kubernetes.io/bound-by-controller"
 """Annotation of a claim or volume whose partner was found, not named by a user."""
 
+IN_TREE = "kubernetes.io/"
+"""Provisioners of this prefix are a part of Kubernetes itself, and corral has none of them."""
+
 CORRAL_CLASS = "corral"
 """The storage class that is there from the start."""
 CORRAL_PROVISIONER = "corral.dev/directory"
@@ -85,7 +88,9 @@ def class_of(document: Document) -> str | None:
 def class_name(view: PersistentVolumeClaim | PersistentVolume) -> str | None:
     """The class of a claim or volume: empty for none, None where nothing is said."""
     named: str | None = ((view.metadata and view.metadata.annotations) or {}).get(OLD_CLASS)
-    return view.spec and view.spec.storageClassName if named is None else named
+    if named is not None or view.spec is None:
+        return named
+    return view.spec.storageClassName
 
 
 def abbreviated(modes: Iterable[str]) -> str:

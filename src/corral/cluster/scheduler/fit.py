@@ -5,7 +5,7 @@ search for.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 
@@ -46,8 +46,13 @@ class Verdict:
     message: str = ""
 
 
-def choose(pod: Pod, rooms: Sequence[Room]) -> Verdict:
-    """The node that suits the pod best."""
+def choose(
+    pod: Pod, rooms: Sequence[Room], fault_of: Callable[[Node], str] = lambda _: ""
+) -> Verdict:
+    """The node that suits the pod best.
+
+    ``fault_of`` says why a node that suits otherwise does not do: what its volumes ask.
+    """
     if not rooms:
         return Verdict(message="no nodes available to schedule pods")
     asked = requests(pod)
@@ -55,6 +60,8 @@ def choose(pod: Pod, rooms: Sequence[Room]) -> Verdict:
     fitting = []
     for room in rooms:
         against = faults(pod, room, asked)
+        if not against and (fault := fault_of(room.node)):
+            against = [fault]
         reasons.update(against)
         if not against:
             fitting.append(room)
@@ -63,6 +70,13 @@ def choose(pod: Pod, rooms: Sequence[Room]) -> Verdict:
         return Verdict(node=best.name)
     told = ", ".join(sorted(f"{count} {reason}" for reason, count in reasons.items()))
     return Verdict(message=f"0/{len(rooms)} nodes are available: {told}.")
+
+
+def nowhere(fault: str, rooms: Sequence[Room]) -> Verdict:
+    """No node will do, whichever it is."""
+    none = f"0/{len(rooms)} nodes are available"
+    helpless = f"{len(rooms)} Preemption is not helpful for scheduling"
+    return Verdict(message=f"{none}: {fault}. preemption: {none}: {helpless}.")
 
 
 def requests(pod: Pod) -> Counter[str]:
@@ -137,7 +151,12 @@ def suits(pod: Pod, node: Node) -> bool:
     required = affinity and affinity.requiredDuringSchedulingIgnoredDuringExecution
     if not required:
         return True
-    return any(_meets(node, term) for term in required.nodeSelectorTerms)
+    return meets_any(node, required.nodeSelectorTerms)
+
+
+def meets_any(node: Node, terms: Iterable[NodeSelectorTerm]) -> bool:
+    """Whether a node has what one of the terms asks."""
+    return any(_meets(node, term) for term in terms)
 
 
 def _preference(pod: Pod, node: Node) -> float:

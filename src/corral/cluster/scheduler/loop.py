@@ -4,14 +4,18 @@ from collections import Counter
 from datetime import datetime
 
 import msgspec
-from lightkube.models.core_v1 import Node, Pod
+from lightkube.models.core_v1 import Node, PersistentVolume, PersistentVolumeClaim, Pod
+from lightkube.models.storage_v1 import StorageClass
 
+from corral.api.claims import USED_BY, claim_index, claim_of, claims_of, reserve
+from corral.api.kinds.storage import SELECTED_NODE, class_name
 from corral.api.object import Document, Key
 from corral.api.time import rfc3339
-from corral.cluster.scheduler import fit
-from corral.cluster.scheduler.fit import Room
+from corral.cluster.scheduler import fit, volumes
+from corral.cluster.scheduler.fit import Room, Verdict
+from corral.cluster.scheduler.volumes import Stock, Wanted
 from corral.reconcile.controller import Controller, Result
-from corral.reconcile.objects import is_going, key_of, uid_of
+from corral.reconcile.objects import annotations_of, is_going, key_of, uid_of, version_of
 from corral.reconcile.queue import WorkQueue
 from corral.reconcile.world import World
 
@@ -32,7 +36,7 @@ def controller(world: World) -> Controller[Key]:
         "scheduler",
         loop.reconcile,
         queue=loop.queue,
-        sources=(loop.pods, loop.nodes),
+        sources=(loop.pods, loop.nodes, loop.claims, loop.volumes, loop.classes),
         workers=WORKERS,
     )
 
@@ -44,6 +48,9 @@ class Scheduler:
         self.queue = WorkQueue[Key]()
         self.pods = world.informers.of(Pod)
         self.nodes = world.informers.of(Node)
+        self.claims = world.informers.of(PersistentVolumeClaim)
+        self.volumes = world.informers.of(PersistentVolume)
+        self.classes = world.informers.of(StorageClass)
         self._world = world
         self._client = world.client
         self._recorder = world.recorder(NAME)
@@ -51,8 +58,23 @@ class Scheduler:
         self._placed: dict[str, tuple[str, Counter[str]]] = {}
         """By the pod's uid: its node, and what it asks."""
         self._waiting: set[Key] = set()
+        self._stock = self._storage()
         self.nodes.handle(self._node_changed)
         self.pods.handle(self._pod_changed)
+        self.claims.handle(self._claim_changed)
+        self.volumes.handle(self._volume_changed)
+        self.classes.handle(self._storage_changed)
+
+    def _storage(self) -> Stock:
+        self.pods.index(USED_BY, claim_index)
+        self.volumes.index("class", lambda volume: (class_name(volume) or "",))
+        return Stock(
+            claim=self.claims.get,
+            volume=self.volumes.get,
+            storage_class=self.classes.get,
+            offered=lambda name: self.volumes.indexed("class", name),
+            users=lambda key: self.pods.indexed(USED_BY, str(key)),
+        )
 
     async def reconcile(self, key: Key) -> Result | None:
         """Bind one pod, or say why that cannot be done."""
@@ -63,10 +85,15 @@ class Scheduler:
         uid = uid_of(pod)
         if _node_of(pod) or uid in self._placed:
             return None
-        verdict = fit.choose(pod, list(self._rooms.values()))
+        wanted = volumes.wanted(pod, self._stock)
+        verdict = self._choose(pod, wanted)
         if not verdict.node:
             self._waiting.add(key)
             await self._refuse(pod, verdict.message)
+            return Result(requeue_after=PATIENCE_SECONDS)
+        if wanted.choices:
+            self._waiting.add(key)
+            await self._claim_on(self._rooms[verdict.node].node, wanted)
             return Result(requeue_after=PATIENCE_SECONDS)
         self._waiting.discard(key)
         self._place(uid, verdict.node, fit.requests(pod))
@@ -79,6 +106,26 @@ class Scheduler:
         text = f"Successfully assigned {key} to {verdict.node}"
         self._recorder.event(pod, "Normal", "Scheduled", text)
         return None
+
+    def _choose(self, pod: Pod, wanted: Wanted) -> Verdict:
+        rooms = list(self._rooms.values())
+        if wanted.fault and rooms:
+            return fit.nowhere(wanted.fault, rooms)
+        return fit.choose(pod, rooms, wanted.node_fault)
+
+    async def _claim_on(self, node: Node, wanted: Wanted) -> None:
+        """Have volumes bound for a node, or made there; the pod follows when they are."""
+        for each in wanted.bindings(node) or ():
+            if each.volume is not None:
+                if (patch := reserve(each.volume, each.claim)) is not None:
+                    await self._client.patch(PersistentVolume, key_of(each.volume), patch)
+            elif SELECTED_NODE not in annotations_of(each.claim):
+                metadata: Document = {
+                    "resourceVersion": version_of(each.claim),
+                    "annotations": {SELECTED_NODE: key_of(node).name},
+                }
+                document = {"metadata": metadata}
+                await self._client.patch(PersistentVolumeClaim, key_of(each.claim), document)
 
     async def _bind(self, pod: Pod, node: str) -> None:
         key = key_of(pod)
@@ -138,6 +185,34 @@ class Scheduler:
                 self.queue.add(key_of(new))
         elif uid not in self._placed:
             self._place(uid, _node_of(new), fit.requests(new))
+
+    def _claim_changed(
+        self, old: PersistentVolumeClaim | None, new: PersistentVolumeClaim | None
+    ) -> None:
+        claim = new or old
+        assert claim is not None
+        self._look_again(key_of(claim))
+
+    def _volume_changed(self, _old: PersistentVolume | None, new: PersistentVolume | None) -> None:
+        if new is None:
+            return
+        if (named := claim_of(new)) is None:
+            self._storage_changed(None, new)
+        else:
+            self._look_again(Key(named.namespace or "", named.name or ""))
+
+    def _look_again(self, claim: Key) -> None:
+        """At the pods that wait for a claim."""
+        for pod in self.pods.indexed(USED_BY, str(claim)):
+            if key_of(pod) in self._waiting:
+                self.queue.add(key_of(pod))
+
+    def _storage_changed(self, _old: msgspec.Struct | None, _new: msgspec.Struct | None) -> None:
+        """Pods that wait for any volume of a kind may find one now."""
+        for key in self._waiting:
+            pod = self.pods.get(key)
+            if pod is not None and claims_of(pod):
+                self.queue.add_after(key, WAKE_SECONDS)
 
     def _wake(self) -> None:
         for key in self._waiting:
