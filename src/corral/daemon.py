@@ -8,6 +8,7 @@ import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from ssl import SSLContext
 
@@ -27,11 +28,15 @@ from corral.controllers import CONTROLLERS
 from corral.networking import Networking, api_names
 from corral.node import record as records
 from corral.node.agent import Agent
+from corral.node.growth import grow
 from corral.node.heartbeat import Capacity, measure
 from corral.node.hollow import CAPACITY, Behaviour, Echoes, Hollow
 from corral.node.hypervisor import Hypervisor
 from corral.node.images.store import ImageStore
 from corral.node.qemu.hypervisor import Qemu
+from corral.node.storage import Storage
+from corral.node.storage.loop import controller as provisioner
+from corral.node.storage.room import Space
 from corral.reconcile.world import World
 from corral.server.allocation import ServiceRanges
 from corral.server.app import ApiServer
@@ -50,6 +55,10 @@ RETIRED = "corral.dev/retired"
 
 CONTROLLER = User(
     name="system:serviceaccount:kubevirt:kubevirt-controller",
+    groups=("system:serviceaccounts", "system:authenticated"),
+)
+PROVISIONER = User(
+    name="system:serviceaccount:corral:storage",
     groups=("system:serviceaccounts", "system:authenticated"),
 )
 STAND_IN = User(name="system:kube-controller-manager", groups=("system:authenticated",))
@@ -172,7 +181,11 @@ def _start(
     stand_ins = [*STAND_INS, *network.stand_ins()] if hypervisors else []
     controllers += [make(world) for make in stand_ins]
     images = ImageStore(settings.layout.images)
-    agents = {}
+    storage = _storage(settings)
+    agents: dict[str, Agent] = {}
+    if hypervisors:
+        theirs = world.acting(Client(InProcess(server.handle, PROVISIONER)))
+        controllers.append(provisioner(storage, partial(grow, agents.values()))(theirs))
     for name, hypervisor in hypervisors.items():
         user = User(name=f"system:node:{name}", groups=("system:nodes", "system:authenticated"))
         mine = world.acting(Client(InProcess(server.handle, user)))
@@ -181,6 +194,7 @@ def _start(
             name,
             settings.layout.nodes / name,
             images=images,
+            storage=storage,
             hypervisor=hypervisor,
             capacity=_capacity(settings),
             boots_at_once=settings.boots,
@@ -194,6 +208,16 @@ def _start(
     for controller in controllers:
         tasks.start(controller.run(), name=controller.name)
     return agents
+
+
+def _storage(settings: Settings) -> Storage:
+    """The volumes of claims; those of hollow machines are never written, so there is no end."""
+    if settings.hollow:
+        storage = Storage(settings.layout.storage, space=lambda _: Space(1 << 50, 1 << 50))
+    else:
+        storage = Storage(settings.layout.storage)
+    storage.sweep()
+    return storage
 
 
 def node_names(settings: Settings) -> Sequence[str]:

@@ -214,6 +214,9 @@ class HollowGuest:
     async def reboot(self) -> None:
         await self.reset()
 
+    async def grow(self, vmi: VirtualMachineInstance, volume: str, size: int) -> None:
+        """It has no disks."""
+
     async def power_down(self) -> None:
         seconds = self._hypervisor.behaviour.shutdown_seconds
         self._later(time.time() + seconds, lambda: self.happen(Change.POWERED_OFF))

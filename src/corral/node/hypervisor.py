@@ -206,6 +206,9 @@ class Guest(Protocol):
     async def booted(self) -> None:
         """Until it is up as far as can be told from outside, or has ended."""
 
+    async def grow(self, vmi: VirtualMachineInstance, volume: str, size: int) -> None:
+        """Let the disk that shows a volume have so many bytes, while the guest uses it."""
+
     async def power_down(self) -> None:
         """Press the power button.  The guest may take its time, or ignore it."""
 

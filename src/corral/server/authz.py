@@ -48,6 +48,7 @@ def _rule(user: str, group: str, resources: str, verbs: frozenset[str]) -> Rule:
 
 _KUBEVIRT = "system:serviceaccount:kubevirt:"
 _NODE = "system:node:"
+_STORAGE = "system:serviceaccount:corral:storage"
 RULES = (
     _rule("system:serviceaccount:kube-system:", "*", "*", _WRITE),
     _rule("system:kube-scheduler", "", "pods nodes namespaces events", _WRITE),
@@ -65,6 +66,10 @@ RULES = (
     _rule(_KUBEVIRT, "cdi.kubevirt.io", "*", _WRITE),
     _rule(_KUBEVIRT, "instancetype.kubevirt.io", "*", _READ),
     _rule(_KUBEVIRT, "coordination.k8s.io", "leases", _WRITE),
+    _rule(_STORAGE, "", "persistentvolumes events", _WRITE),
+    _rule(_STORAGE, "", "persistentvolumeclaims", _READ | {"update", "patch"}),
+    _rule(_STORAGE, "", "pods", _READ),
+    _rule(_STORAGE, "storage.k8s.io", "storageclasses", _READ),
     _rule(_NODE, "", "nodes pods events", _WRITE),
     _rule(_NODE, "", "secrets configmaps namespaces serviceaccounts", _READ),
     _rule(_NODE, "", "services endpoints persistentvolumes", _READ),

@@ -7,10 +7,12 @@ from collections.abc import AsyncIterator
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
+from corral.api.kinds.vmi import VirtualMachineInstance
 from corral.node.hypervisor import Change, GuestError, Introduction
 from corral.node.lines import StreamLine
 from corral.node.process import Process
 from corral.node.qemu.devices.agent import CHARDEV
+from corral.node.qemu.devices.disks import node_of
 from corral.node.qemu.guestagent import AgentError, QemuAgent
 from corral.node.qemu.monitor import Event, Monitor, MonitorError
 from corral.node.qemu.reboot import Reboot
@@ -137,6 +139,10 @@ class QemuGuest:
                 now = self._process.cpu_seconds()
                 idle = idle + 1 if now - before < _IDLE_SHARE * _SAMPLE_SECONDS else 0
                 before = now
+
+    async def grow(self, vmi: VirtualMachineInstance, volume: str, size: int) -> None:
+        node = node_of(vmi, volume)
+        await self._monitor.execute("block_resize", {"node-name": node, "size": size})
 
     async def power_down(self) -> None:
         """Press the power button.  One that ends meanwhile has been asked well enough."""

@@ -76,7 +76,7 @@ def _slots(domain: Domain) -> Iterator[_Slot]:
         if (drive := domain.drives.get(disk.name)) is None:
             continue
         comes_and_goes = disk.name in plugged
-        node = node_name(disk.name) if comes_and_goes else f"disk{index}"
+        node = _node(index, disk, comes_and_goes=comes_and_goes)
         yield _Slot(
             node=node,
             id=device_name(disk.name) if comes_and_goes else f"device-{node}",
@@ -85,6 +85,19 @@ def _slots(domain: Domain) -> Iterator[_Slot]:
             boot_index=order.get(("disk", disk.name)),
             port=next(free) if comes_and_goes and bus_of(disk) == "virtio" else None,
         )
+
+
+def node_of(vmi: VirtualMachineInstance, volume: str) -> str:
+    """The topmost block node of a volume in a machine.  Raises KeyError where no disk shows it."""
+    plugged = plugged_disks(vmi.spec)
+    for index, disk in enumerate(vmi.spec.domain.devices.disks):
+        if disk.name == volume:
+            return _node(index, disk, comes_and_goes=disk.name in plugged)
+    raise KeyError(volume)
+
+
+def _node(index: int, disk: kinds.Disk, *, comes_and_goes: bool) -> str:
+    return node_name(disk.name) if comes_and_goes else f"disk{index}"
 
 
 def _controllers(buses: set[str], count: int, domain: Domain) -> list[str]:
