@@ -236,7 +236,7 @@ async def test_a_claim_that_waits_for_its_first_consumer_says_so():
         assert (await claim_of(c)).metadata.annotations is None
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", [*range(8), 29])
 async def test_each_claim_gets_one_volume_whatever_goes_wrong(seed):
     faults = Faults(seed=seed, fail=0.1, lose_answer=0.1, delay=0.5, cut=0.05, double=0.1)
     async with cluster(faults=faults, stand_ins=[provisioner.controller]) as c:

@@ -72,7 +72,7 @@ def best(
         volume
         for volume in volumes
         if not _meta(volume).deletionTimestamp
-        and (is_for(volume, claim) or (not reserved_only and _is_free(volume)))
+        and (is_for(volume, claim) or (not reserved_only and is_free(volume)))
         and not (_other_fault(claim, volume) or size_fault(claim, volume))
         and reaches(volume)
     ]
@@ -99,6 +99,12 @@ def is_for(volume: PersistentVolume, claim: PersistentVolumeClaim) -> bool:
 def claim_of(volume: PersistentVolume) -> ObjectReference | None:
     """The claim that a volume names."""
     return volume.spec.claimRef if volume.spec is not None else None
+
+
+def is_free(volume: PersistentVolume) -> bool:
+    """Whether a volume is offered to any claim that it suits."""
+    phase = volume.status and volume.status.phase
+    return phase == AVAILABLE and claim_of(volume) is None
 
 
 def is_delayed(storage_class: StorageClass | None) -> bool:
@@ -160,13 +166,8 @@ def _other_fault(claim: PersistentVolumeClaim, volume: PersistentVolume) -> str:
     return ""
 
 
-def _is_free(volume: PersistentVolume) -> bool:
-    phase = volume.status and volume.status.phase
-    return phase == AVAILABLE and claim_of(volume) is None
-
-
 def _is_offered(volume: PersistentVolume, claim: PersistentVolumeClaim) -> bool:
-    if not _is_free(volume) or _class_fault(claim, volume):
+    if not is_free(volume) or _class_fault(claim, volume):
         return False
     selector = claim.spec and claim.spec.selector
     if not selector:

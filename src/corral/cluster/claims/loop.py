@@ -13,6 +13,7 @@ from corral.api.claims import (
     claim_of,
     claims_of,
     is_finished,
+    is_free,
     node_of,
     reserve,
 )
@@ -208,7 +209,7 @@ class Binder:
         for each in filter(None, (old, new)):
             for claimed in _claim_keys(each):
                 self.queue.add(claimed)
-        if new is not None and not _is_available(old) and _is_available(new):
+        if new is not None and is_free(new) and not (old is not None and is_free(old)):
             self._wake(class_name(new) or "")
 
     def _class_changed(self, old: StorageClass | None, new: StorageClass | None) -> None:
@@ -247,10 +248,6 @@ def _claim_keys(volume: Volume) -> Iterator[Key]:
 def _unbound_index(claim: Claim) -> Iterable[str]:
     """Claims that wait for a volume, by their class."""
     return () if BIND_COMPLETED in annotations_of(claim) else (class_name(claim) or "",)
-
-
-def _is_available(volume: Volume | None) -> bool:
-    return volume is not None and (volume.status and volume.status.phase) == AVAILABLE
 
 
 def _is_default(storage_class: StorageClass) -> bool:
