@@ -3,10 +3,7 @@
 import asyncio
 
 import click
-import msgspec
 
-from corral.api.kind import at
-from corral.api.object import Document
 from corral.cli import options
 from corral.cli.session import Session
 from corral.cli.target import Target, kind_of, machine
@@ -65,12 +62,11 @@ def _tell_typed(session: Session, type_: str, name: str, subresource: str, doing
 
 
 async def _machine_of(session: Session, vm: Target) -> Target:
-    """The machine that a VirtualMachine runs: its namesake, unless its template says otherwise."""
+    """The machine of a VirtualMachine that there is: its namesake."""
     with session.told(f"Error getting VirtualMachine {vm.name}"):
         async with session.client() as client:
-            found = msgspec.json.decode(await client.ask("GET", vm.own_path), type=Document)
-    named = at(found, "spec", "template", "metadata", "name")
-    return Target("vmi", named or vm.name, vm.namespace)
+            await client.ask("GET", vm.own_path)
+    return Target("vmi", vm.name, vm.namespace)
 
 
 async def _tell(session: Session, where: Target, subresource: str, doing: str) -> None:

@@ -31,6 +31,8 @@ SECTIONS: Final[dict[str, dict[str, str]]] = {
     },
     "Manifests by flags, in virtctl's grammar": {"create": "corral.cli.create"},
     "What a machine is told and asked, in virtctl's grammar": {
+        "start": "corral.cli.power",
+        "restart": "corral.cli.power",
         "pause": "corral.cli.lifecycle",
         "unpause": "corral.cli.lifecycle",
         "soft-reboot": "corral.cli.lifecycle",

@@ -1,7 +1,7 @@
 """Options that several commands share, and virtctl's way to write them."""
 
 from collections.abc import Callable
-from functools import wraps
+from functools import partial, wraps
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -105,13 +105,23 @@ def session(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options that say whom to speak to; the command gets it as ``session``."""
 
     @wraps(command)
-    def with_session(
+    def with_session(*, find_session: Callable[[], Any], layout: Layout, **options: Any) -> Any:  # noqa: ARG001
+        return command(session=find_session(), **options)
+
+    return session_or_directory(with_session)
+
+
+def session_or_directory(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the same options; the command gets ``layout``, and may ask ``find_session()``."""
+
+    @wraps(command)
+    def with_both(
         *, namespace: str | None, kubeconfig: Path | None, context: str | None, layout: Layout,
         **options: Any,
     ) -> Any:  # fmt: skip
         from corral.cli.session import session_of  # noqa: PLC0415  others need no client
 
-        found = session_of(layout, kubeconfig, context or "", namespace or "")
-        return command(session=found, **options)
+        find = partial(session_of, layout, kubeconfig, context or "", namespace or "")
+        return command(find_session=find, layout=layout, **options)
 
-    return _target(data_directory(with_session))
+    return _target(data_directory(with_both))

@@ -16,7 +16,12 @@ from corral.client.stream import Stream, StreamLost
 from corral.client.transport import Https
 from corral.config import Layout
 
-_SETS: Final = "virtualmachineinstancereplicasets"
+_KINDS: Final = {
+    "virtualmachineinstancereplicasets": "vmirs",
+    "virtualmachines": "vm",
+    "virtualmachine": "vm",
+}
+"""How kubectl is asked for the kinds that are not found; for all others it is vmi."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,9 +68,9 @@ class Session:
         if isinstance(cause, Unavailable):
             return "corral status tells how it is; corral up --detach starts it."
         if _is_unserved(cause):
-            return "corral serves no VirtualMachine: write vmi, for a machine itself."
+            return "Is the server as new as this command? corral version tells both."
         if isinstance(cause, NotFound):
-            kind = "vmirs" if cause.details and cause.details.kind == _SETS else "vmi"
+            kind = _KINDS.get(cause.details.kind if cause.details else "", "vmi")
             return f"kubectl get {kind} -n {self.namespace} lists what is there."
         return ""
 

@@ -1,21 +1,53 @@
-"""``corral stop`` and ``corral down``: end the manager, and the machines too."""
+"""``corral stop`` and ``corral down``: end the manager, and the machines too.
+
+``corral stop NAME`` stops one VirtualMachine, as virtctl has it.
+"""
 
 import asyncio
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 import click
 
 from corral import manager
+from corral.cli import options, power
 from corral.cli.options import data_directory
 from corral.cli.problem import Problem
 from corral.config import Layout
 
+if TYPE_CHECKING:
+    from corral.cli.session import Session
+
 STOP_SECONDS = 30.0
 
 
-@click.command(epilog="\b\nExample:\n  corral stop")
-@data_directory
-def stop(layout: Layout) -> None:
-    """End the manager; machines run on, and the next corral up takes them over."""
+@click.command(
+    cls=options.Command,
+    epilog="\b\nExample:\n"
+    "  corral stop\n"
+    "  corral stop testvm\n"
+    "  corral stop vm testvm --force --grace-period 0",
+)
+@click.argument("machine", metavar="[[vm] NAME]", nargs=-1)
+@power.force
+@power.dry_run
+@options.session_or_directory
+def stop(
+    *, find_session: "Callable[[], Session]", layout: Layout, machine: Sequence[str],
+    force: bool, grace_period: int | None, dry_run: bool,
+) -> None:  # fmt: skip
+    """End the manager; or, with a NAME, stop a VirtualMachine.
+
+    Machines run on without the manager, and the next corral up takes them over.
+    """
+    if machine:
+        power.stop(find_session(), machine, force=force, grace_period=grace_period, dry=dry_run)
+        return
+    if force or dry_run or grace_period is not None:
+        raise Problem(
+            "--force, --grace-period and --dry-run are about a VirtualMachine: none is named",
+            "Write corral stop NAME; corral stop alone ends the manager.",
+        )
     if _stop(layout):
         click.echo("The manager has ended; its machines run on.")
     else:

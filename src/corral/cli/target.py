@@ -1,5 +1,6 @@
 """Which machine is meant: virtctl's ``TYPE/NAME[/NAMESPACE]``.  Pure."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 from urllib.parse import quote
@@ -74,8 +75,31 @@ def target(text: str, namespace: str) -> Target:
 
 
 def machine(text: str, namespace: str) -> Target:
-    """The same where a bare NAME will do, as in ``console NAME``."""
-    return target(text, namespace) if "/" in text else _target("vmi", text, namespace)
+    """The machine itself, where a bare NAME will do, as in ``console NAME``.
+
+    The machine of a VirtualMachine has its name.
+    """
+    found = target(text, namespace) if "/" in text else _target("vmi", text, namespace)
+    return Target("vmi", found.name, found.namespace)
+
+
+def vm_named(words: Sequence[str], namespace: str) -> Target:
+    """The VirtualMachine that is meant by ``NAME``, ``vm NAME`` or ``vm/NAME[/NAMESPACE]``."""
+    match words:
+        case [text] if "/" in text:
+            found = target(text, namespace)
+        case [name]:
+            return _target("vm", name, namespace)
+        case [kind, name]:
+            found = _target(kind, name, namespace)
+        case _:
+            raise Problem(f"accepts 1 arg(s), received {len(words)}", "Write one NAME, or vm NAME.")
+    if found.kind != "vm":
+        raise Problem(
+            f"{found.kind} {found.name} is no VirtualMachine: it runs once, from its start on",
+            "kubectl delete vmi NAME ends it.",
+        )
+    return found
 
 
 def _dotted(text: str) -> list[str]:

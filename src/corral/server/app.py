@@ -25,7 +25,17 @@ from corral.api.kinds.kubevirt import VIRTUAL_MACHINE
 from corral.api.kinds.service import SERVICE
 from corral.api.kinds.table import KindTable
 from corral.api.wire import Request, Response, User
-from corral.server import authz, lists, machines, query, route, streams, subresources, watch
+from corral.server import (
+    authz,
+    lists,
+    machines,
+    query,
+    route,
+    streams,
+    subresources,
+    virtual_machines,
+    watch,
+)
 from corral.server.allocation import Allocation, ServiceRanges
 from corral.server.authn import ANONYMOUS, Authenticator
 from corral.server.call import JSON_HEADERS, Call, storage
@@ -173,7 +183,8 @@ class ApiServer:
             kind = self.kinds.find("kubevirt.io", "v1", named.plural)
             if kind is None or named.version not in machines.VERSIONS:
                 return None
-            return kind if machines.find(kind, named.subresource) is not None else None
+            known = (machines.find, virtual_machines.find)
+            return kind if any(find(kind, named.subresource) for find in known) else None
         kind = self.kinds.find(named.group, named.version, named.plural)
         if kind is None or not named.subresource:
             return kind
@@ -184,6 +195,8 @@ class ApiServer:
         if call.kind.namespaced and not call.namespace and (call.name or call.verb == "create"):
             raise BadRequest("an empty namespace may not be set during creation or on one object")
         if call.subresource:
+            if virtual_machines.find(call.kind, call.subresource) and call.group == machines.GROUP:
+                return await virtual_machines.answer(self.rest, self.nodes, call)
             if call.group == machines.GROUP or streams.serves(call.kind, call.subresource):
                 return await streams.answer(self.store, self.nodes, call)
             return await subresources.answer(self.rest, call)

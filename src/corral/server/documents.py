@@ -9,7 +9,7 @@ from corral.api.errors import Forbidden, NotFound, Unauthorized
 from corral.api.kinds.table import KindTable
 from corral.api.openapi import OpenAPI
 from corral.api.wire import Request, Response, User
-from corral.server import accept, machines, query
+from corral.server import accept, machines, query, virtual_machines
 from corral.server.authn import ADMINISTRATORS, ANONYMOUS
 from corral.server.call import json_response
 from corral.server.metrics import CONTENT_TYPE, Metrics
@@ -51,6 +51,15 @@ def _of_machines(version: str) -> Iterator[Subresource]:
             name=name,
             responds=(machines.GROUP, version, "VirtualMachineInstance"),
             verbs=(door.verb,),
+        )
+    for name, verb in virtual_machines.verbs().items():
+        yield Subresource(
+            group=machines.GROUP,
+            version=version,
+            plural="virtualmachines",
+            name=name,
+            responds=(machines.GROUP, version, "VirtualMachine"),
+            verbs=(verb,),
         )
 
 

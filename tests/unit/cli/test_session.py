@@ -19,7 +19,7 @@ SESSION = Session(config=Kubeconfig(server="https://127.0.0.1:1"), namespace="ho
         (
             NotFound("404 page not found"),
             "fetching: the API serves no such kind",
-            "corral serves no VirtualMachine: write vmi, for a machine itself.",
+            "Is the server as new as this command? corral version tells both.",
         ),
         (
             NotFound("not there", details=Details(name="x", kind="virtualmachineinstances")),
@@ -32,6 +32,11 @@ SESSION = Session(config=Kubeconfig(server="https://127.0.0.1:1"), namespace="ho
             ),
             "fetching: not there",
             "kubectl get vmirs -n home lists what is there.",
+        ),
+        (
+            NotFound("not there", details=Details(name="x", kind="virtualmachine")),
+            "fetching: not there",
+            "kubectl get vm -n home lists what is there.",
         ),
     ],
 )

@@ -3,7 +3,7 @@
 import pytest
 
 from corral.cli.problem import Problem
-from corral.cli.target import Target, machine, target
+from corral.cli.target import Target, machine, target, vm_named
 
 
 @pytest.mark.parametrize(
@@ -46,6 +46,36 @@ def test_a_console_needs_no_type():
     assert machine("web", "here") == Target("vmi", "web", "here")
     assert machine("web.of.mine", "here") == Target("vmi", "web.of.mine", "here")
     assert machine("vmi/web/there", "here") == Target("vmi", "web", "there")
+
+
+def test_the_console_of_a_virtual_machine_is_its_machines():
+    assert machine("vm/web", "here") == Target("vmi", "web", "here")
+
+
+@pytest.mark.parametrize("words", [["web"], ["vm", "web"], ["VirtualMachines", "web"], ["vm/web"]])
+def test_a_virtual_machine_is_named_with_or_without_its_kind(words):
+    assert vm_named(words, "here") == Target("vm", "web", "here")
+
+
+def test_a_virtual_machine_may_be_called_vm():
+    assert vm_named(["vm"], "here") == Target("vm", "vm", "here")
+    assert vm_named(["vm/web/there"], "here") == Target("vm", "web", "there")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["vmi", "web"], "vmi web is no VirtualMachine: it runs once, from its start on"),
+        (["vmi/web"], "vmi web is no VirtualMachine: it runs once, from its start on"),
+        (["pod", "web"], "unsupported resource type 'pod'"),
+        (["vm", "web", "more"], "accepts 1 arg(s), received 3"),
+        (["vm", ""], "name cannot be empty"),
+    ],
+)
+def test_what_names_no_virtual_machine(words, said):
+    with pytest.raises(Problem) as problem:
+        vm_named(words, "here")
+    assert problem.value.message == said
 
 
 def test_a_name_cannot_leave_its_place_in_the_path():

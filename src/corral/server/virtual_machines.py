@@ -1,0 +1,313 @@
+"""What VirtualMachines are told: KubeVirt's subresources start, stop, restart and others.
+
+They are served under the group subresources.kubevirt.io.  What cannot be, by what the run strategy
+and the machine's phase tell, is refused in KubeVirt's words (virt-api's lifecycle.go).  Each
+request reads the newest versions, decides and stages without an ``await`` between, so nobody comes
+in between: KubeVirt, which cannot, tests what it read when it writes.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from corral.api.errors import (
+    BadRequest,
+    Conflict,
+    Details,
+    InternalError,
+    MethodNotAllowed,
+    NotFound,
+)
+from corral.api.kind import Kind, at
+from corral.api.kinds.kubevirt import VIRTUAL_MACHINE, VIRTUAL_MACHINE_INSTANCE
+from corral.api.kinds.virtualmachine import (
+    ALWAYS,
+    HALTED,
+    ONCE,
+    PAUSED,
+    RERUN_ON_FAILURE,
+    START,
+    STOP,
+)
+from corral.api.kinds.vmi import FINAL_PHASES
+from corral.api.object import Document
+from corral.api.wire import Response, User
+from corral.server import streams
+from corral.server.call import Call, storage
+from corral.server.rest import Rest
+from corral.store import Record
+
+if TYPE_CHECKING:
+    from corral.server.streams import Nodes
+
+SERVER: Final = User(
+    name="system:serviceaccount:kubevirt:kubevirt-apiserver", groups=("system:authenticated",)
+)
+"""In whose name machines are changed: their users may not change them themselves."""
+
+_NAMED = 'virtualmachine.kubevirt.io "{}"'
+"""KubeVirt names the resource in the singular where its subresources refuse."""
+_NOT_RUNNING = "VM is not running"
+
+
+class Options(msgspec.Struct, rename="camel"):
+    """What KubeVirt takes in the body: StartOptions, StopOptions, RestartOptions and others."""
+
+    paused: bool = False
+    grace_period: int | None = None
+    grace_period_seconds: int | None = None
+    dry_run: list[str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """A VirtualMachine, its machine if there is one, and what is wanted of it."""
+
+    vm: Document
+    vmi: Document | None
+    options: Options
+
+    @property
+    def name(self) -> str:
+        name: str = self.vm["metadata"]["name"]
+        return name
+
+    @property
+    def strategy(self) -> str:
+        """The run strategy, whichever way it is said."""
+        running = at(self.vm, "spec", "running")
+        if running is not None:
+            return ALWAYS if running else HALTED
+        return at(self.vm, "spec", "runStrategy") or HALTED
+
+    @property
+    def phase(self) -> str:
+        """The machine's phase, empty without a machine."""
+        return at(self.vmi, "status", "phase") or ""
+
+    @property
+    def runs(self) -> bool:
+        """Whether there is a machine that has not ended."""
+        return self.vmi is not None and self.phase not in FINAL_PHASES
+
+    def conflict(self, why: str) -> Conflict:
+        named = _NAMED.format(self.name)
+        details = Details(name=self.name, group="kubevirt.io", kind="virtualmachine")
+        return Conflict(f"Operation cannot be fulfilled on {named}: {why}", details=details)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """What follows from a request.
+
+    spec: what changes of the VirtualMachine's specification.
+    requests: what the VirtualMachine is asked to do, in this order.
+    grace_seconds: how long the machine may take to shut down from now on.
+    """
+
+    spec: Document = field(default_factory=dict)
+    requests: tuple[Document, ...] = ()
+    grace_seconds: int | None = None
+
+
+Decide = Callable[[Told], Change]
+"""Says what follows, or refuses it.  Pure."""
+
+
+def find(kind: Kind, subresource: str) -> str | None:
+    """The verb of a subresource, where VirtualMachines have it."""
+    if kind.resource != VIRTUAL_MACHINE.resource:
+        return None
+    name, *port = subresource.split("/")
+    if name == PORT_FORWARD:
+        return "get" if len(port) in (1, 2) else None
+    return "update" if subresource in ACTS else None
+
+
+def verbs() -> Mapping[str, str]:
+    """Every subresource of VirtualMachines with its verb, as discovery lists them."""
+    return {PORT_FORWARD: "get", **dict.fromkeys(ACTS, "update")}
+
+
+async def answer(rest: Rest, nodes: "Nodes", call: Call) -> Response:
+    """Do what a VirtualMachine is told.  Raises NotFound, BadRequest, Conflict and others."""
+    if call.verb != find(call.kind, call.subresource):
+        raise MethodNotAllowed(
+            f'{call.verb} is not supported on {call.subresource} of resources of kind "VM"'
+        )
+    options = _options(call)
+    found = rest.store.latest(storage(call.kind), call.key)
+    if found is None:
+        details = Details(name=call.name, group="kubevirt.io", kind="virtualmachine")
+        raise NotFound(f"{_NAMED.format(call.name)} not found", details=details)
+    machine = rest.store.latest(storage(VIRTUAL_MACHINE_INSTANCE), call.key)
+    told = Told(found.document(), machine.document() if machine else None, options)
+    if call.subresource not in ACTS:
+        _require_own_machine(told)
+        return await streams.answer(rest.store, nodes, replace(call, kind=VIRTUAL_MACHINE_INSTANCE))
+    change = ACTS[call.subresource](told)
+    staged = _staged(rest, call, change, found, machine)
+    if "All" not in (options.dry_run or ()):
+        writes = [rest.store.write(storage(kind), call.key, new) for kind, new in staged]
+        await asyncio.gather(*writes)
+    return Response(status=202)
+
+
+def _options(call: Call) -> Options:
+    """The body of a request, which may be left out.  Raises BadRequest."""
+    if call.verb != "update" or not call.request.body.strip():
+        return Options()
+    try:
+        return msgspec.json.decode(call.request.body, type=Options)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise BadRequest(f"Can not unmarshal Request body to struct, error: {error}") from error
+
+
+def _require_own_machine(told: Told) -> None:
+    owners = at(told.vmi, "metadata", "ownerReferences") or ()
+    if told.vmi is None or all(each["uid"] != told.vm["metadata"]["uid"] for each in owners):
+        raise told.conflict("VMI is not started")
+
+
+# --------------------------------------------------------------------- storing
+
+
+def _staged(
+    rest: Rest, call: Call, change: Change, vm: Record, vmi: Record | None
+) -> list[tuple[Kind, Document]]:
+    """The objects as they are to be stored, with all that belongs to an update."""
+    ours = replace(call, user=SERVER, group="kubevirt.io", subresource="")
+    staged: list[tuple[Kind, Document]] = []
+    if change.grace_seconds is not None and vmi is not None:
+        wanted = vmi.document()
+        wanted["spec"]["terminationGracePeriodSeconds"] = change.grace_seconds
+        of_machine = replace(ours, kind=VIRTUAL_MACHINE_INSTANCE)
+        if (new := rest.updated(of_machine, vmi, wanted)) is not None:
+            staged.append((VIRTUAL_MACHINE_INSTANCE, new))
+    if change.spec:
+        wanted = vm.document()
+        wanted["spec"] |= change.spec
+        if (new := rest.updated(ours, vm, wanted)) is not None:
+            staged.append((VIRTUAL_MACHINE, new))
+    if change.requests:
+        wanted = vm.document()
+        wanted["status"] = _asked(wanted.get("status") or {}, change.requests)
+        if (new := rest.updated(replace(ours, subresource="status"), vm, wanted)) is not None:
+            staged.append((VIRTUAL_MACHINE, new))
+    return staged
+
+
+def _asked(status: Document, requests: tuple[Document, ...]) -> Document:
+    """The status with what is asked; whoever asks gets a start without delay, too.
+
+    Only a stop alone takes the place of what was asked before.
+    """
+    stops = len(requests) == 1 and requests[0]["action"] == STOP
+    if status.get("stateChangeRequests") and not stops:
+        why = "unable to complete request: stop/start already underway"
+        raise InternalError(f"Internal error occurred: {why}")
+    kept = {name: value for name, value in status.items() if name != "startFailure"}
+    return kept | {"stateChangeRequests": list(requests)}
+
+
+# -------------------------------------------------------------------- deciding
+
+
+def _start(told: Told) -> Change:
+    if told.runs and told.phase not in ("", "Unknown"):
+        raise told.conflict("VM is already running")
+    paused = told.options.paused
+    start: Document = {"action": START, **({"data": {PAUSED: "true"}} if paused else {})}
+    if told.strategy in (ALWAYS, ONCE):
+        raise told.conflict(f"{told.strategy} does not support manual start requests")
+    if told.strategy == HALTED:
+        return Change(requests=(start,)) if paused else Change(spec=_running(told, runs=True))
+    if told.vmi is None or told.runs:
+        return Change(requests=(start,))
+    if told.strategy == RERUN_ON_FAILURE and told.phase == "Failed":
+        raise told.conflict(f"{RERUN_ON_FAILURE} does not support starting VM from failed state")
+    return Change(requests=(_stop_of(told), start))
+
+
+def _stop(told: Told) -> Change:
+    grace = told.options.grace_period
+    if grace is not None and grace < 0:
+        raise BadRequest("gracePeriod has to be greater or equal to 0")
+    if told.strategy in (ALWAYS, ONCE):
+        return Change(spec=_running(told, runs=False), grace_seconds=grace if told.runs else None)
+    if not told.runs:
+        raise told.conflict(_NOT_RUNNING)
+    if told.strategy == HALTED:
+        known = at(told.vmi, "spec", "terminationGracePeriodSeconds")
+        if grace is None or (known is not None and grace >= known):
+            why = "only supports manual stop requests with a shorter graceperiod"
+            raise told.conflict(f"{HALTED} {why}")
+    return Change(requests=(_stop_of(told),), grace_seconds=grace)
+
+
+def _restart(told: Told) -> Change:
+    grace = told.options.grace_period_seconds
+    if grace is not None and grace > 0:
+        raise BadRequest("For force restart, only gracePeriod=0 is supported for now")
+    if grace is not None and grace < 0:
+        raise BadRequest("gracePeriod has to be greater or equal to 0")
+    if told.strategy in (HALTED, ONCE):
+        # The misspelling is KubeVirt's.
+        why = f"RunStategy {told.strategy} does not support manual restart requests"
+        raise told.conflict(why)
+    if told.vmi is None:
+        raise told.conflict(f"{_NOT_RUNNING}: {HALTED}")
+    requests = (_stop_of(told), {"action": START})
+    # One second is the shortest in which a machine restarts safely, KubeVirt finds.
+    return Change(requests=requests, grace_seconds=None if grace is None or not told.runs else 1)
+
+
+def _migrate(told: Told) -> Change:
+    if told.vmi is None:
+        details = Details(name=told.name, group="kubevirt.io", kind="virtualmachineinstance")
+        named = f'virtualmachineinstance.kubevirt.io "{told.name}"'
+        raise NotFound(f"{named} not found", details=details)
+    if told.phase != "Running":
+        raise told.conflict(_NOT_RUNNING)
+    raise BadRequest("machines that run do not migrate in this version")
+
+
+def _stop_of(told: Told) -> Document:
+    """The request to stop just the machine that there is."""
+    assert told.vmi is not None
+    return {"action": STOP, "uid": told.vmi["metadata"]["uid"]}
+
+
+def _running(told: Told, *, runs: bool) -> Document:
+    """The change of the run strategy, in the way in which it is said."""
+    if at(told.vm, "spec", "runStrategy") is not None:
+        return {"runStrategy": ALWAYS if runs else HALTED}
+    return {"running": runs}
+
+
+def _never(why: str) -> Decide:
+    def refuse(_told: Told) -> Change:
+        raise BadRequest(why)
+
+    return refuse
+
+
+_NO_VOLUMES = "disks cannot be added to or removed from a machine that runs in this version"
+_NO_DUMPS = "memory dumps are not supported by this version"
+
+PORT_FORWARD: Final = "portforward"
+ACTS: Mapping[str, Decide] = {
+    "start": _start,
+    "stop": _stop,
+    "restart": _restart,
+    "migrate": _migrate,
+    "addvolume": _never(_NO_VOLUMES),
+    "removevolume": _never(_NO_VOLUMES),
+    "memorydump": _never(_NO_DUMPS),
+    "removememorydump": _never(_NO_DUMPS),
+    "evacuate/cancel": _never("machines are not evacuated in this version"),
+}
+"""What VirtualMachines can be told, by the path below them."""
