@@ -172,26 +172,75 @@ def create(path: Path, size: int, *, backing: Path | None = None, backing_format
     l1_clusters = -(-l1_entries * 8 // cluster)
     used_clusters = 3 + l1_clusters  # header, refcount table, refcount block, L1 table
     name = os.fsencode(backing) if backing else b""
-    extensions = _extension(_BACKING_FORMAT, backing_format.encode()) if backing else b""
-    extensions += _extension(0, b"")
-    name_offset = _HEADER_LENGTH[3] + len(extensions)
     if not 0 < size <= LARGEST or len(name) > 1023:
         raise ValueError(f"{path}: size or backing file name out of qcow2's bounds")
-    header = _HEADER.pack(
-        MAGIC, 3, name_offset if backing else 0, len(name), 16, size, 0,
-        l1_entries, 3 * cluster, cluster, 1, 0, 0,
-    )  # fmt: skip
-    header += _HEADER_3.pack(0, 0, 0, 4, _HEADER_LENGTH[3]) + extensions + name
     partial = path.with_name(f".{path.name}.partial")
     with partial.open("wb") as file:
         partial.chmod(0o600)
-        file.write(header)
+        tables = Tables(l1=3 * cluster, l1_entries=l1_entries, refcounts=cluster)
+        file.write(header(size, tables, backing=name, backing_format=backing_format))
         file.seek(cluster)
         file.write(struct.pack(">Q", 2 * cluster))
         file.seek(2 * cluster)
         file.write(struct.pack(">H", 1) * used_clusters)
         file.truncate(used_clusters * cluster)
     partial.rename(path)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tables:
+    """Where a file's tables are, in bytes, and how large they are.
+
+    l1: the first table, which has ``l1_entries``.
+    refcounts: the table of reference counts, which has ``refcount_clusters``.
+    """
+
+    l1: int
+    l1_entries: int
+    refcounts: int
+    refcount_clusters: int = 1
+
+
+def header(size: int, tables: Tables, *, backing: bytes = b"", backing_format: str = "") -> bytes:
+    """The header of a file with clusters of 64 KiB and nothing out of the ordinary."""
+    extensions = _extension(_BACKING_FORMAT, backing_format.encode()) if backing else b""
+    extensions += _extension(0, b"")
+    name_offset = _HEADER_LENGTH[3] + len(extensions) if backing else 0
+    packed = _HEADER.pack(
+        MAGIC, 3, name_offset, len(backing), 16, size, 0,
+        tables.l1_entries, tables.l1, tables.refcounts, tables.refcount_clusters, 0, 0,
+    )  # fmt: skip
+    return packed + _HEADER_3.pack(0, 0, 0, 4, _HEADER_LENGTH[3]) + extensions + backing
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Header:
+    """What the header of a file that ``inspect`` has passed says."""
+
+    version: int
+    cluster_bits: int
+    size: int
+    l1: int
+    l1_entries: int
+    snapshots: int
+    incompatible: int
+
+
+def read_header(head: bytes) -> Header:
+    """Read the header, which is in the first 512 bytes of a file."""
+    (_, version, _, _, cluster_bits, size, _, l1_entries, l1, _, _, snapshots, _) = (
+        _HEADER.unpack_from(head)
+    )
+    incompatible = _HEADER_3.unpack_from(head, _HEADER.size)[0] if version > 2 else 0
+    return Header(
+        version=version,
+        cluster_bits=cluster_bits,
+        size=size,
+        l1=l1,
+        l1_entries=l1_entries,
+        snapshots=snapshots,
+        incompatible=incompatible,
+    )
 
 
 def is_blank(path: Path) -> bool:

@@ -1,0 +1,254 @@
+"""How content comes into a volume: one way for each source of a DataVolume."""
+
+import asyncio
+import base64
+import os
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Protocol
+
+from lightkube.models.core_v1 import ConfigMap, PersistentVolumeClaim, Pod, Secret
+
+from corral.api.errors import NotFound
+from corral.api.images import pull_policy
+from corral.api.kinds import population
+from corral.api.kinds.datavolume import ClaimCopy, HttpSource, RegistrySource
+from corral.api.object import Key
+from corral.client.client import Client
+from corral.node.images import Credential, ImageError
+from corral.node.images.progress import Progress, Report
+from corral.node.images.reference import parse
+from corral.node.images.store import Image, ImageStore
+from corral.node.storage.error import InUse, StorageError
+from corral.node.storage.filling import http
+from corral.node.storage.filling.content import make_disk, most_bytes, of_disk, of_image
+from corral.node.storage.filling.error import NotFilled, Waits
+from corral.node.storage.filling.job import Job
+from corral.node.storage.filling.part import Part, write_sparse
+from corral.node.storage.filling.upload import Uploads
+from corral.node.storage.reflink import reflink
+from corral.node.storage.storage import Storage
+from corral.node.storage.volume import Format
+from corral.reconcile.objects import key_of
+
+_USER, _PASSWORD = "accessKeyId", "secretKey"
+"""Keys of a Secret with a name and a password (CDI)."""
+_COPIED = 1 << 22
+_INTERVAL_SECONDS = 0.1
+
+
+class Present(Protocol):
+    """What is known of the cluster's objects at the moment."""
+
+    def claim(self, key: Key) -> PersistentVolumeClaim | None: ...
+    def handle_of(self, claim: PersistentVolumeClaim) -> str | None: ...
+    def users_of(self, key: Key) -> list[Pod]: ...
+
+
+class Ways:
+    """Fills volumes.
+
+    Every way may be cut and taken again, and raises NotFilled; ``ready`` is called when an upload
+    is waited for.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        storage: Storage,
+        images: ImageStore,
+        uploads: Uploads,
+        present: Present,
+    ) -> None:
+        self._client = client
+        self._storage = storage
+        self._images = images
+        self._uploads = uploads
+        self._present = present
+
+    async def fill(self, job: Job, report: Report, ready: Callable[[], Awaitable[None]]) -> None:
+        """Give a volume its content."""
+        source = job.wish.source
+        try:
+            if source.http is not None:
+                await self._http(job, source.http, report)
+            elif source.registry is not None:
+                await self._registry(job, source.registry, report)
+            elif source.pvc is not None:
+                await self._copy(job, source.pvc)
+            elif source.upload is not None:
+                await self._upload(job, report, ready)
+            elif source.blank is None:
+                raise NotFilled("the source of the content is not supported by this version")
+        except InUse as error:
+            raise Waits(str(error), reason="InUse") from error
+        except StorageError as error:
+            raise NotFilled(str(error)) from error
+        except ImageError as error:
+            raise of_image(error) from error
+        except OSError as error:
+            raise of_disk(error) from error
+
+    # ----------------------------------------------------------------- sources
+
+    async def _http(self, job: Job, source: HttpSource, report: Report) -> None:
+        namespace = job.key.namespace
+        headers = [_header(text) for text in source.extra_headers]
+        for name in source.secret_extra_headers:
+            secret = await self._secret(namespace, name)
+            headers += [_header(value.decode(errors="replace")) for value in secret.values()]
+        if source.secret_ref:
+            headers.append(http.basic(*_pair(await self._secret(namespace, source.secret_ref))))
+        authorities = ""
+        if source.cert_config_map:
+            config = await self._config_map(namespace, source.cert_config_map)
+            authorities = http.authorities_of(config)
+        request = http.Request(url=source.url, headers=headers, authorities=authorities)
+        work = await asyncio.to_thread(self._storage.workplace, job.handle)
+        most = most_bytes(job.capacity)
+        content = await asyncio.to_thread(partial(Part, work, checksum=source.checksum, most=most))
+        if content.record.origin != source.url or not content.record.whole:
+            await _fetched(request, content, report)
+        await self._adopt(job, content.path, "the image", report)
+
+    async def _registry(self, job: Job, source: RegistrySource, report: Report) -> None:
+        reference = (source.url or "").partition("://")[2]
+        credentials = []
+        if source.secret_ref:
+            user, password = _pair(await self._secret(job.key.namespace, source.secret_ref))
+            credentials.append(Credential(parse(reference).registry, user, password))
+        image = await self._images.ensure(
+            reference, policy=pull_policy(reference), credentials=credentials, progress=report
+        )
+        if image.virtual_size > job.capacity:
+            raise NotFilled(
+                f"Virtual image size {image.virtual_size} is larger than the reported available "
+                f"storage {job.capacity}. A larger PVC is required."
+            )
+        work = await asyncio.to_thread(self._storage.workplace, job.handle)
+        target = work / "copied"
+        await asyncio.to_thread(_copy, image, target)
+        await asyncio.to_thread(self._storage.adopt, job.handle, target, _format(image.format))
+
+    def check(self, job: Job) -> None:
+        """Raises Waits where filling cannot begin yet: a claim to copy must be there and at rest."""
+        if job.wish.source.pvc is not None:
+            self._copied(job, job.wish.source.pvc)
+
+    async def _copy(self, job: Job, source: ClaimCopy) -> None:
+        await asyncio.to_thread(self._storage.clone, self._copied(job, source), job.handle)
+
+    def _copied(self, job: Job, source: ClaimCopy) -> str:
+        """The handle of the volume to copy."""
+        key = Key(source.namespace or job.key.namespace, source.name)
+        claim = self._present.claim(key)
+        if claim is None:
+            raise Waits(f"The source pvc {key.name} doesn't exist", reason="CloneWithoutSource")
+        for pod in self._present.users_of(key):
+            raise Waits(
+                f"pod {key_of(pod)} using PersistentVolumeClaim {key.name}",
+                reason="CloneSourceInUse",
+            )
+        handle = self._present.handle_of(claim)
+        if handle is None or not population.is_populated(claim):
+            raise Waits("The source PVC is not fully imported", reason="ImportPVCNotReady")
+        return handle
+
+    async def _upload(self, job: Job, report: Report, ready: Callable[[], Awaitable[None]]) -> None:
+        work = await asyncio.to_thread(self._storage.workplace, job.handle)
+        content = await asyncio.to_thread(partial(Part, work, most=most_bytes(job.capacity)))
+        if content.record.whole:
+            try:
+                await self._adopt(job, content.path, "the upload", report)
+            except NotFilled:
+                await asyncio.to_thread(content.discard)
+                raise
+            return
+        async with self._uploads.waiting(job.uid, content) as slot:
+            await ready()
+            await slot.arrived.wait()
+            try:
+                await self._adopt(job, content.path, "the upload", report)
+            except NotFilled:
+                await asyncio.to_thread(content.discard)
+                raise
+            slot.outcome.set_result("")
+
+    # ------------------------------------------------------------------- parts
+
+    async def _adopt(self, job: Job, file: Path, name: str, report: Report) -> None:
+        disk, format_ = await make_disk(file, job.capacity, name, report)
+        try:
+            await asyncio.to_thread(self._storage.adopt, job.handle, disk, format_)
+        except StorageError as error:
+            raise NotFilled(str(error)) from error
+
+    async def _secret(self, namespace: str, name: str) -> Mapping[str, bytes]:
+        try:
+            secret = await self._client.get(Secret, name, namespace)
+        except NotFound:
+            raise NotFilled(f'Secret "{name}" not found', reason="SecretNotFound") from None
+        return {key: base64.b64decode(value) for key, value in (secret.data or {}).items()}
+
+    async def _config_map(self, namespace: str, name: str) -> Mapping[str, bytes]:
+        try:
+            config = await self._client.get(ConfigMap, name, namespace)
+        except NotFound:
+            raise NotFilled(f'ConfigMap "{name}" not found', reason="ConfigMapNotFound") from None
+        return {key: value.encode() for key, value in (config.data or {}).items()}
+
+
+def _pair(secret: Mapping[str, bytes]) -> tuple[str, str]:
+    """A name and a password; what a Secret does not hold is empty."""
+    return (
+        secret.get(_USER, b"").decode(errors="replace"),
+        secret.get(_PASSWORD, b"").decode(errors="replace"),
+    )
+
+
+def _header(text: str) -> tuple[str, str]:
+    name, mark, value = text.strip().partition(":")
+    if not mark or not name or any(letter in text.strip() for letter in "\r\n\0"):
+        raise NotFilled('an extra header is not of the form "Name: value"')
+    return name.strip(), value.strip()
+
+
+def _format(text: str) -> Format:
+    return "qcow2" if text == "qcow2" else "raw"
+
+
+async def _fetched(request: http.Request, content: Part, report: Report) -> None:
+    """Fetch in a thread; who is cancelled waits until that has let go of the part."""
+    loop = asyncio.get_running_loop()
+    stop = http.Stop()
+    last = 0.0
+
+    def told(done: int, total: int) -> None:
+        nonlocal last
+        now = loop.time()
+        if done == total or now - last >= _INTERVAL_SECONDS:
+            last = now
+            loop.call_soon_threadsafe(report, Progress("download", done, total))
+
+    task = asyncio.ensure_future(asyncio.to_thread(http.fetch, request, content, told, stop))
+    try:
+        await asyncio.shield(task)
+    except asyncio.CancelledError:
+        stop()
+        await asyncio.wait({task})
+        raise
+
+
+def _copy(image: Image, target: Path) -> None:
+    """A copy of an image's disk, sharing its blocks where the file system can."""
+    target.unlink(missing_ok=True)
+    if reflink(image.path, target):
+        return
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+    with image.path.open("rb") as from_, os.fdopen(os.open(target, flags, 0o600), "wb") as to:
+        position, buffer = 0, bytearray(_COPIED)
+        while count := from_.readinto(buffer):
+            write_sparse(to.fileno(), memoryview(buffer)[:count], position)
+            position += count
+        to.truncate(position)
