@@ -1,0 +1,334 @@
+"""Pools whose size or template changes: what goes, what is made anew, and how many at a time."""
+
+import asyncio
+
+import pytest
+from tests.sim.cluster import cluster
+from tests.sim.pools import IMAGE, LABELS, Pools
+
+from corral.aio import Background
+from corral.api.kinds.pool import REVISION_LABEL
+from corral.api.kinds.virtualmachine import VirtualMachine
+from corral.api.kinds.vmi import VirtualMachineInstance as Machine
+from corral.api.object import Key
+from corral.controllers.pool.availability import is_available
+from corral.reconcile.world import World
+
+pytestmark = pytest.mark.looptime
+
+
+# ------------------------------------------------------------------ shrinking
+
+
+@pytest.mark.parametrize(
+    ("policy", "left"),
+    [
+        ("AscendingOrder", {"web-2", "web-3"}),
+        ("DescendingOrder", {"web-0", "web-1"}),
+        ("Newest", {"web-0", "web-1"}),
+        ("Oldest", {"web-2", "web-3"}),
+    ],
+)
+async def test_a_pool_shrinks_in_the_order_that_it_says(policy, left):
+    async with cluster() as c:
+        web = Pools(c)
+        strategy = {"proactive": {"selectionPolicy": {"sortPolicy": policy}}}
+        await web.create(0, scaleInStrategy=strategy)
+        for replicas in range(1, 5):
+            await web.patch(replicas=replicas)
+            await web.settled(replicas)
+            await asyncio.sleep(2)
+        await web.patch(replicas=2)
+        await web.quiet()
+        assert await web.names() == left
+
+
+async def test_a_pool_shrinks_by_those_that_its_selectors_choose_and_no_others():
+    async with cluster() as c:
+        web = Pools(c)
+        selectors = {"labelSelector": {"matchLabels": {"shard": "b"}}}
+        strategy = {"proactive": {"selectionPolicy": {"selectors": selectors}}}
+        await web.create(3, scaleInStrategy=strategy)
+        await web.settled(3)
+        label = {"spec": {"template": {"metadata": {"labels": {"shard": "b"}}}}}
+        await c.client.patch(VirtualMachine, Key("default", "web-1"), label)
+        await web.patch(replicas=0)
+        await web.quiet()
+        assert await web.names() == {"web-0", "web-2"}
+        status = (await web.get()).status
+        assert (status.replicas, status.conditions) == (2, [])
+
+
+@pytest.mark.parametrize("strategy", ["opportunistic", "unmanaged"])
+async def test_users_choose_what_goes_where_the_pool_does_not(strategy):
+    async with cluster() as c:
+        web = Pools(c)
+        await web.create(3, scaleInStrategy={strategy: {}})
+        await web.settled(3)
+        await web.patch(replicas=1)
+        await web.quiet()
+        assert await web.names() == {"web-0", "web-1", "web-2"}
+        assert (await web.get()).status.replicas == 3
+        await web.delete(1)
+        await web.delete(0)
+        await web.quiet()
+        assert await web.names() == {"web-2"}
+        assert (await web.get()).status.replicas == 1
+
+
+async def test_growing_again_while_others_still_go_makes_no_more_than_wanted():
+    async with cluster() as c:
+        web = Pools(c)
+        await web.create(5)
+        await web.settled(5)
+        await web.patch(replicas=3)
+        await asyncio.sleep(0.06)
+        await web.patch(replicas=4)
+        await web.settled(4)
+        await web.quiet()
+        assert len(await web.names()) == 4
+
+
+# ------------------------------------------------------------------ disks of its own
+
+
+DISK = {
+    "spec": {
+        "volumes": [
+            {"name": "root", "containerDisk": {"image": IMAGE}},
+            {"name": "data", "dataVolume": {"name": "data"}},
+        ],
+    },
+    "vm": {
+        "dataVolumeTemplates": [
+            {
+                "metadata": {"name": "data"},
+                "spec": {
+                    "source": {"blank": {}},
+                    "storage": {"resources": {"requests": {"storage": "1Gi"}}},
+                },
+            }
+        ]
+    },
+}
+
+
+# ------------------------------------------------------------------ updates
+
+
+async def test_a_changed_template_makes_the_machines_anew_and_keeps_the_virtual_machines():
+    async with cluster() as c:
+        web = Pools(c)
+        await web.create(3)
+        await web.settled(3)
+        vms, machines = await web.vms(), await web.machines()
+        await web.image("cirros:2")
+        await web.quiet()
+        await web.settled(3)
+        now = await web.vms()
+        for name, vm in now.items():
+            assert vm.metadata.uid == vms[name].metadata.uid
+            assert vm.metadata.labels[REVISION_LABEL] == "web-2"
+            firmware = vm.spec.template.spec.domain.firmware
+            assert firmware == vms[name].spec.template.spec.domain.firmware
+            assert firmware.uuid
+            assert vm.spec.template.spec.volumes[0].container_disk.image == "cirros:2"
+            machine = (await web.machines())[name]
+            assert machine.metadata.uid != machines[name].metadata.uid
+            assert machine.spec.volumes[0].container_disk.image == "cirros:2"
+        assert set(await web.events("SuccessfulUpdate")) == {
+            f"Updated VM default/{name}" for name in vms
+        }
+        assert set(await web.events("SuccessfulDelete")) == {
+            f"Successfully updated resource default/{name}" for name in vms
+        }
+        assert await web.revisions() == {"web-2"}
+
+
+async def test_a_change_of_the_virtual_machines_alone_does_not_touch_the_machines():
+    async with cluster() as c:
+        web = Pools(c)
+        await web.create(2)
+        await web.settled(2)
+        machines = await web.machines()
+        await web.template({"metadata": {"labels": {"tier": "front"}}})
+        await web.quiet()
+        await web.settled(2)
+        for name, vm in (await web.vms()).items():
+            assert vm.metadata.labels == {**LABELS, "tier": "front", REVISION_LABEL: "web-2"}
+            machine = (await web.machines())[name]
+            assert machine.metadata.uid == machines[name].metadata.uid
+            assert machine.metadata.labels[REVISION_LABEL] == "web-2"
+
+
+async def test_scaling_makes_no_virtual_machine_outdated():
+    async with cluster() as c:
+        web = Pools(c)
+        await web.create(2)
+        await web.settled(2)
+        await web.patch(replicas=3)
+        await web.settled(3)
+        await web.quiet()
+        assert (await web.vm(0)).metadata.labels[REVISION_LABEL] == "web-1"
+        assert (await web.vm(2)).metadata.labels[REVISION_LABEL] == "web-2"
+        assert await web.revisions() == {"web-1", "web-2"}
+        assert await web.events("SuccessfulUpdate") == []
+
+
+async def test_an_opportunistic_update_reaches_the_machines_at_their_next_start():
+    async with cluster() as c:
+        web = Pools(c)
+        await web.create(2, updateStrategy={"opportunistic": {}})
+        await web.settled(2)
+        machines = await web.machines()
+        await web.image("cirros:2")
+        await web.quiet()
+        now = await web.machines()
+        assert {m.metadata.uid for m in now.values()} == {m.metadata.uid for m in machines.values()}
+        for vm in (await web.vms()).values():
+            assert vm.spec.template.spec.volumes[0].container_disk.image == "cirros:2"
+        await c.client.delete(Machine, Key("default", "web-0"))
+        await web.quiet()
+        now = await web.machines()
+        assert now["web-0"].spec.volumes[0].container_disk.image == "cirros:2"
+        assert now["web-1"].metadata.uid == machines["web-1"].metadata.uid
+
+
+async def test_an_unmanaged_update_reaches_only_who_is_made_later():
+    async with cluster() as c:
+        web = Pools(c)
+        await web.create(1, updateStrategy={"unmanaged": {}})
+        await web.settled(1)
+        before = await web.vm(0)
+        await web.image("cirros:2")
+        await web.patch(replicas=2)
+        await web.settled(2)
+        await web.quiet()
+        assert (await web.vm(0)).spec == before.spec
+        assert (await web.vm(1)).spec.template.spec.volumes[0].container_disk.image == "cirros:2"
+
+
+async def test_what_people_wrote_on_a_virtual_machine_is_lost_in_an_update():
+    async with cluster() as c:
+        web = Pools(c)
+        await web.create(1)
+        await web.settled(1)
+        await web.change(0, {"labels": {"mine": "x"}, "annotations": {"example.com/note": "y"}})
+        await web.quiet()
+        assert (await web.vm(0)).metadata.labels["mine"] == "x"
+        await web.image("cirros:2")
+        await web.quiet()
+        vm = await web.vm(0)
+        assert "mine" not in vm.metadata.labels
+        assert "example.com/note" not in vm.metadata.annotations
+
+
+async def test_selectors_choose_who_is_updated_at_all():
+    async with cluster() as c:
+        web = Pools(c)
+        selectors = {"labelSelector": {"matchLabels": {"shard": "b"}}}
+        strategy = {"proactive": {"selectionPolicy": {"selectors": selectors}}}
+        await web.create(2, updateStrategy=strategy)
+        await web.settled(2)
+        label = {"spec": {"template": {"metadata": {"labels": {"shard": "b"}}}}}
+        await c.client.patch(VirtualMachine, Key("default", "web-1"), label)
+        await web.image("cirros:2")
+        await web.quiet()
+        images = {
+            name: vm.spec.template.spec.volumes[0].container_disk.image
+            for name, vm in (await web.vms()).items()
+        }
+        assert images == {"web-0": "cirros:1", "web-1": "cirros:2"}
+
+
+@pytest.mark.parametrize(("allowed", "most"), [(1, 1), ("50%", 2), ("10%", 1), (3, 3)])
+async def test_no_more_are_unavailable_than_may_be(allowed, most):
+    async with cluster() as c, Background() as tasks:
+        web = Pools(c)
+        await web.create(4, maxUnavailable=allowed)
+        await web.settled(4)
+        before = {m.metadata.uid for m in (await web.machines()).values()}
+        world = World(c.client, clock=c.clock)
+        machines = world.informers.of(Machine)
+        tasks.start(world.run(), name="onlooker")
+        await machines.synced()
+        worst = 0
+
+        def look(_old, _new):
+            nonlocal worst
+            worst = max(worst, 4 - sum(map(is_available, machines.items())))
+
+        machines.handle(look)
+        worst = 0
+        await web.image("cirros:2")
+        await web.quiet()
+        await web.settled(4)
+        assert worst == most
+        assert not before & {m.metadata.uid for m in (await web.machines()).values()}
+
+
+async def test_who_cannot_serve_is_updated_without_waiting():
+    async with cluster() as c:
+        web = Pools(c)
+        await web.create(3, maxUnavailable=1, spec={"nodeSelector": {"nowhere": "to"}})
+        await web.quiet()
+        assert len(await web.machines()) == 3
+        await web.template({"spec": {"template": {"spec": {"nodeSelector": None}}}})
+        await web.quiet()
+        await web.settled(3)
+
+
+async def test_an_update_goes_on_after_the_manager_came_back():
+    async with cluster() as c:
+        web = Pools(c)
+        await web.create(4, maxUnavailable=1)
+        await web.settled(4)
+        await web.image("cirros:2")
+        for _ in range(6):
+            await asyncio.sleep(0.15)
+            await c.crash_loops()
+            await asyncio.sleep(1)
+            c.start_loops()
+        await web.quiet()
+        await web.settled(4)
+        images = {m.spec.volumes[0].container_disk.image for m in (await web.machines()).values()}
+        assert images == {"cirros:2"}
+
+
+# ------------------------------------------------------------------ healing
+
+
+async def test_one_that_does_not_come_up_is_made_anew_under_its_number(looptime):
+    async with cluster() as c:
+        web = Pools(c)
+        healing = {"minFailingToStartDuration": "2m"}
+        await web.create(2, autohealing=healing, spec={"nodeSelector": {"nowhere": "to"}})
+        await web.quiet()
+        sick = await web.vm(0)
+        assert sick.status.printable_status == "ErrorUnschedulable"
+        await web.gone("web-0", sick.metadata.uid, 200)
+        assert 119 <= looptime <= 130
+        await c.until(lambda: _is_there(web, "web-0"))
+
+
+async def _is_there(web, name):
+    return name in await web.names()
+
+
+async def test_only_its_own_are_healed_and_only_while_it_is_not_paused():
+    async with cluster() as c:
+        web = Pools(c)
+        healing = {"minFailingToStartDuration": "30s"}
+        nowhere = {"nodeSelector": {"nowhere": "to"}}
+        await web.create(2, autohealing=healing, spec=nowhere)
+        await web.quiet()
+        await web.change(0, {"ownerReferences": None})
+        await web.patch(paused=True)
+        before = {name: vm.metadata.uid for name, vm in (await web.vms()).items()}
+        await asyncio.sleep(300)
+        assert {name: vm.metadata.uid for name, vm in (await web.vms()).items()} == before
+        await web.patch(paused=False)
+        await asyncio.sleep(60)
+        after = {name: vm.metadata.uid for name, vm in (await web.vms()).items()}
+        assert after["web-0"] == before["web-0"]
+        assert after["web-1"] != before["web-1"]
