@@ -4,10 +4,13 @@ import base64
 from collections.abc import Mapping, Sequence
 from functools import partial
 
-from lightkube.models.core_v1 import ConfigMap, Pod, Secret
+import msgspec
+from lightkube.models.core_v1 import ConfigMap, Pod, Secret, ServiceAccount
 
+from corral.api.kinds import kind_of
 from corral.api.kinds.vmi import VirtualMachineInstance
-from corral.client.client import Client
+from corral.api.object import Document, Key
+from corral.client.client import Client, path_of
 from corral.node import drives
 from corral.node.claims import Claims
 from corral.node.hypervisor import Drive
@@ -15,8 +18,12 @@ from corral.node.images import Credential
 from corral.node.images.credentials import from_secret
 from corral.node.images.store import ImageStore
 from corral.node.machine import Machine
+from corral.node.record import Record
 from corral.node.storage import Storage
 from corral.node.volumes import VolumeContext
+
+TOKEN_SECONDS = 365 * 86400
+"""How long the token on a machine's disk is good, as long as its pod is there: nobody renews it."""
 
 
 class Larder:
@@ -54,6 +61,7 @@ class Larder:
             credentials=partial(self._credentials, namespace),
             claim=partial(self._claims.find, namespace),
             pod=partial(self._client.get, Pod, machine.record.pod, namespace),
+            token=partial(self._token, machine.record),
         )
         return await drives.prepare(context, machine)
 
@@ -66,6 +74,17 @@ class Larder:
         plain = {key: value.encode() for key, value in (config.data or {}).items()}
         binary = {key: base64.b64decode(value) for key, value in (config.binaryData or {}).items()}
         return plain | binary
+
+    async def _token(self, record: Record, account: str) -> bytes:
+        bound = {"kind": "Pod", "apiVersion": "v1", "name": record.pod, "uid": record.pod_uid}
+        wish: Document = {
+            "apiVersion": "authentication.k8s.io/v1",
+            "kind": "TokenRequest",
+            "spec": {"expirationSeconds": TOKEN_SECONDS, "boundObjectRef": bound},
+        }
+        path = path_of(kind_of(ServiceAccount), Key(record.namespace, account), "token")
+        answer = msgspec.json.decode(await self._client.ask("POST", path, document=wish))
+        return str(answer["status"]["token"]).encode()
 
     async def _credentials(self, namespace: str, name: str) -> Sequence[Credential]:
         return from_secret(name, await self._secret(namespace, name))

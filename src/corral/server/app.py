@@ -6,6 +6,7 @@ process call it directly, and both meet the same rules.
 
 import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator
+from dataclasses import replace
 
 import structlog
 
@@ -36,6 +37,7 @@ from corral.server import (
     virtual_machines,
     watch,
 )
+from corral.server.accounts import Accounts
 from corral.server.allocation import Allocation, ServiceRanges
 from corral.server.authn import ANONYMOUS, Authenticator
 from corral.server.call import JSON_HEADERS, Call, storage
@@ -71,7 +73,7 @@ class ApiServer:
 
     ``kinds`` is looked at for each request, so kinds may be added while it runs.  ``nodes`` finds
     the ASGI app of a node's agent, to which logs and consoles are forwarded.  ``services`` is
-    where services' addresses and ports come from.
+    where services' addresses and ports come from.  ``account_key`` signs tokens of ServiceAccounts.
     """
 
     def __init__(
@@ -82,6 +84,7 @@ class ApiServer:
         authenticator: Authenticator | None = None,
         nodes: Nodes = _no_nodes,
         services: ServiceRanges | None = None,
+        account_key: bytes = b"",
         now: Callable[[], float] = time.time,
     ) -> None:
         self.store = store
@@ -92,9 +95,10 @@ class ApiServer:
             storage(VIRTUAL_MACHINE): Instancetypes(store).settle,
             storage(CLAIM): ClaimClasses(store).settle,
         }
-        self.rest = Rest(store, now, settled)
+        accounts = Accounts(store, account_key, now=now)
+        self.rest = Rest(store, now, settled, accounts)
         self.nodes = nodes
-        self.authenticator = authenticator or Authenticator()
+        self.authenticator = replace(authenticator or Authenticator(), accounts=accounts)
         self.metrics = Metrics(kinds, store)
         self.documents = Documents(kinds, store, self.metrics)
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from corral.api.errors import BadRequest, Forbidden, Unauthorized
 from corral.api.wire import Request, User
+from corral.server.accounts import Accounts
 
 ADMINISTRATORS = "system:masters"
 AUTHENTICATED = "system:authenticated"
@@ -15,9 +16,13 @@ ADMINISTRATOR = User(name="kubernetes-admin", groups=(ADMINISTRATORS, AUTHENTICA
 
 @dataclass(frozen=True, slots=True)
 class Authenticator:
-    """Finds the user of a request; ``tokens`` are secrets, each with its user."""
+    """Finds the user of a request.
+
+    ``tokens`` are secrets, each with its user; ``accounts`` knows those of ServiceAccounts.
+    """
 
     tokens: Mapping[str, User] = field(default_factory=dict, repr=False)
+    accounts: Accounts | None = None
 
     def user(self, request: Request) -> User:
         """Raises Unauthorized, and Forbidden or BadRequest for who cannot act for another."""
@@ -49,4 +54,7 @@ class Authenticator:
             ]
             if found:
                 return found[0]
+            user = self.accounts.user(token.strip()) if self.accounts is not None else None
+            if user is not None:
+                return user
         raise Unauthorized("Unauthorized")

@@ -2,12 +2,14 @@
 
 Administrators may do everything; so may the loops that stand in for Kubernetes' own, but go into no
 guest.  KubeVirt's components and nodes may do what their work needs.  Everybody else may look at
-what is served, not at objects.
+what is served, not at objects.  Components live in this process and prove nothing: who comes with
+a token of a ServiceAccount is none of them, whatever its namespace.
 """
 
 from dataclasses import dataclass
 
 from corral.api.errors import Details, Forbidden
+from corral.server.accounts import CREDENTIAL
 from corral.server.authn import ADMINISTRATORS
 from corral.server.call import Call
 from corral.server.machines import GROUP
@@ -68,12 +70,13 @@ RULES = (
     _rule(_KUBEVIRT, "coordination.k8s.io", "leases", _WRITE),
     _rule(_STORAGE, "", "persistentvolumes events", _WRITE),
     _rule(_STORAGE, "", "persistentvolumeclaims", _READ | {"update", "patch"}),
-    _rule(_STORAGE, "", "pods", _READ),
+    _rule(_STORAGE, "", "pods secrets configmaps", _READ),
     _rule(_STORAGE, "storage.k8s.io", "storageclasses", _READ),
     _rule(_NODE, "", "nodes pods events", _WRITE),
     _rule(_NODE, "", "secrets configmaps namespaces serviceaccounts", _READ),
     _rule(_NODE, "", "services endpoints persistentvolumes", _READ),
     _rule(_NODE, "", "persistentvolumeclaims", _READ | {"update", "patch"}),
+    _rule(_NODE, "", "serviceaccounts/token", frozenset({"create"})),
     _rule(_NODE, "", "services/status", frozenset({"update", "patch"})),
     _rule(_NODE, "discovery.k8s.io", "endpointslices", _READ),
     _rule(_NODE, "networking.k8s.io", "networkpolicies", _READ),
@@ -87,7 +90,9 @@ def authorize(call: Call) -> None:
     """Raises Forbidden."""
     if ADMINISTRATORS in call.user.groups:
         return
-    if any(call.user.name.startswith(rule.user) and rule.allows(call) for rule in RULES):
+    if CREDENTIAL not in call.user.extra and any(
+        call.user.name.startswith(rule.user) and rule.allows(call) for rule in RULES
+    ):
         return
     raise _forbidden(call)
 

@@ -81,6 +81,14 @@ SUBRESOURCES = (
         responds=("", "v1", "Binding"),
         verbs=("create",),
     ),
+    Subresource(
+        group="",
+        version="v1",
+        plural="serviceaccounts",
+        name="token",
+        responds=("authentication.k8s.io", "v1", "TokenRequest"),
+        verbs=("create",),
+    ),
     Subresource(group="", version="v1", plural="pods", name="log", responds=("", "v1", "Pod")),
     *(
         Subresource(

@@ -18,6 +18,7 @@ from corral.api.patch.strategic import strategic_merge
 from corral.api.time import rfc3339
 from corral.api.wire import Response
 from corral.server import admission, body, identity, query
+from corral.server.accounts import Accounts
 from corral.server.call import Call, json_response, not_found, storage
 from corral.server.present import Presenter, as_version
 from corral.store import Record, Store
@@ -45,10 +46,12 @@ class Rest:
         store: Store,
         now: Callable[[], float] = time.time,
         allocators: Mapping[str, admission.Allocate] | None = None,
+        accounts: Accounts | None = None,
     ) -> None:
         self.store = store
         self.now = now
         self.allocators = allocators or {}
+        self.accounts = accounts or Accounts(store, now=now)
 
     def presenter(self, call: Call) -> Presenter:
         return Presenter(call, self.now)

@@ -1,4 +1,4 @@
-"""Subresources that are answered here: scale, binding, finalize.
+"""Subresources that are answered here: scale, binding, finalize, token.
 
 ``status`` is an ordinary update; what streams from a machine is in ``corral.server.streams``.
 """
@@ -12,7 +12,7 @@ from corral.api.kind import Kind, Scale, at
 from corral.api.object import Document
 from corral.api.time import rfc3339
 from corral.api.wire import Response
-from corral.server import admission, body, identity, query
+from corral.server import admission, body, identity, query, token_requests
 from corral.server.call import Call, json_response, storage
 from corral.server.rest import Rest, read_patch
 
@@ -179,4 +179,5 @@ async def _finalize(rest: Rest, call: Call) -> Response:
 _OTHERS: Mapping[tuple[str, str], tuple[str, Callable[[Rest, Call], Awaitable[Response]]]] = {
     ("pods", "binding"): ("create", _bind),
     ("namespaces", "finalize"): ("update", _finalize),
+    ("serviceaccounts", "token"): ("create", token_requests.answer),
 }

@@ -162,3 +162,12 @@ def test_probes_are_shown_at_the_container_of_the_machine():
     plain = pod_for(of({}))["spec"]["containers"][0]
     assert "readinessProbe" not in plain
     assert "livenessProbe" not in plain
+
+
+def test_a_service_account_that_the_guest_is_shown_is_the_pods():
+    volumes = [{"name": "who", "serviceAccount": {"serviceAccountName": "robot"}}]
+    spec = pod_for(of({}, volumes=volumes))["spec"]
+    assert (spec["serviceAccountName"], spec["automountServiceAccountToken"]) == ("robot", True)
+    spec = pod_for(of({}))["spec"]
+    assert "serviceAccountName" not in spec
+    assert spec["automountServiceAccountToken"] is False

@@ -95,6 +95,12 @@ class Asker:
 
 
 @pytest.fixture
+def asker():
+    """Makes an administrator's way to a server."""
+    return Asker
+
+
+@pytest.fixture
 async def ask():
     """An administrator's way to a server that has the namespace ``default``."""
     store = Store.in_memory()

@@ -104,8 +104,12 @@ VOLUME: Tree = {
     "cloudInitNoCloud": True,
     "emptyDisk": True,
     "cloudInitConfigDrive": True,
+    "ephemeral": True,
+    "persistentVolumeClaim": True,
+    "dataVolume": True,
     "configMap": True,
     "secret": True,
+    "serviceAccount": True,
     "sysprep": True,
     "downwardAPI": {
         "volumeLabel": True,
@@ -113,11 +117,7 @@ VOLUME: Tree = {
     },
     **dict.fromkeys(
         (
-            "ephemeral",
-            "persistentVolumeClaim",
-            "dataVolume",
             "hostDisk",
-            "serviceAccount",
             "downwardMetrics",
             "memoryDump",
             "containerPath",

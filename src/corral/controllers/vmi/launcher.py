@@ -72,12 +72,13 @@ def pod_for(vmi: VirtualMachineInstance, *, cpu_ratio: int = CPU_RATIO) -> Docum
     """The pod that holds a machine's place (KubeVirt's template.go)."""
     spec = vmi.spec
     disks = list(_container_disks(vmi))
+    account = _account(vmi)
     pod_spec = {
         "restartPolicy": "Never",
         "terminationGracePeriodSeconds": grace_seconds(spec) + _LAUNCHER_GRACE_SECONDS,
         "readinessGates": [{"conditionType": UNPAUSED}],
         "enableServiceLinks": False,
-        "automountServiceAccountToken": False,
+        "automountServiceAccountToken": account is not None,
         "hostname": host_name(vmi),
         "subdomain": spec.subdomain,
         "nodeSelector": spec.node_selector,
@@ -88,7 +89,7 @@ def pod_for(vmi: VirtualMachineInstance, *, cpu_ratio: int = CPU_RATIO) -> Docum
         "priorityClassName": spec.priority_class_name,
         "dnsPolicy": spec.dns_policy,
         "dnsConfig": _plain(spec.dns_config),
-        "serviceAccountName": spec.service_account_name,
+        "serviceAccountName": account or spec.service_account_name,
         "imagePullSecrets": _pull_secrets(disks),
         "containers": [
             {
@@ -114,6 +115,12 @@ def pod_for(vmi: VirtualMachineInstance, *, cpu_ratio: int = CPU_RATIO) -> Docum
             field: value for field, value in pod_spec.items() if value not in (None, "", [], {})
         },
     }
+
+
+def _account(vmi: VirtualMachineInstance) -> str | None:
+    """The ServiceAccount that a volume shows to the guest."""
+    accounts = (each.service_account for each in vmi.spec.volumes)
+    return next((one.service_account_name for one in accounts if one is not None), None)
 
 
 def _ports(vmi: VirtualMachineInstance) -> Document:

@@ -1,0 +1,134 @@
+"""ServiceAccounts as users: the tokens by which they are known (Kubernetes' bound tokens).
+
+A token is good until its time is up, its ServiceAccount is gone, or the object is that it is bound
+to.  It is signed with a key that only this server has, since nobody else reads it.
+"""
+
+import secrets
+import time
+import uuid
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from corral.api.object import Document, Key
+from corral.api.wire import User
+from corral.server import jwt
+from corral.store import Store
+
+ISSUER = "https://kubernetes.default.svc.cluster.local"
+"""Who signs tokens, and whom they are for unless they say otherwise (Kubernetes' default)."""
+CREDENTIAL = "authentication.kubernetes.io/credential-id"
+"""Extra of users who are known by a token: which one."""
+GROUP = "system:serviceaccounts"
+LONGEST_TOKEN = 8192
+"""Characters; what is longer is nobody's."""
+
+BINDINGS = {"Pod": "pods", "Secret": "secrets", "Node": "nodes"}
+"""The kinds of objects (core/v1) that a token may be bound to, and how they are stored."""
+
+
+class Reference(msgspec.Struct, omit_defaults=True):
+    """An object that a token speaks of."""
+
+    name: str
+    uid: str = ""
+
+
+class Kubernetes(msgspec.Struct, omit_defaults=True):
+    """Kubernetes' own claims: whose token it is, and what it is bound to."""
+
+    namespace: str
+    serviceaccount: Reference
+    pod: Reference | None = None
+    secret: Reference | None = None
+    node: Reference | None = None
+
+
+class Claims(msgspec.Struct, omit_defaults=True):
+    """What a token says; times are in seconds since 1970."""
+
+    aud: list[str]
+    exp: int
+    iat: int
+    iss: str
+    jti: str
+    nbf: int
+    sub: str
+    kubernetes: Kubernetes = msgspec.field(name="kubernetes.io")
+
+
+class Accounts:
+    """The ServiceAccounts of a store.  ``key``: signs; without one, tokens end with the process."""
+
+    def __init__(
+        self, store: Store, key: bytes = b"", *, now: Callable[[], float] = time.time
+    ) -> None:
+        self._store = store
+        self._key = key or secrets.token_bytes(32)
+        self._now = now
+
+    def issue(
+        self,
+        account: Document,
+        *,
+        audiences: Sequence[str],
+        seconds: int,
+        bound: tuple[str, Document] | None = None,
+    ) -> tuple[str, int]:
+        """A new token of an account, bound to an object of a kind, and when its time is up."""
+        metadata = account["metadata"]
+        name, namespace = metadata["name"], metadata["namespace"]
+        whose = Kubernetes(namespace=namespace, serviceaccount=Reference(name, metadata["uid"]))
+        if bound is not None:
+            kind, document = bound
+            identity = Reference(document["metadata"]["name"], document["metadata"]["uid"])
+            setattr(whose, kind.lower(), identity)
+        now = int(self._now())
+        claims = Claims(
+            aud=list(audiences),
+            exp=now + seconds,
+            iat=now,
+            iss=ISSUER,
+            jti=str(uuid.uuid4()),
+            nbf=now,
+            sub=_user_name(namespace, name),
+            kubernetes=whose,
+        )
+        return jwt.sign(claims, self._key), claims.exp
+
+    def user(self, token: str) -> User | None:
+        """Whose token it is; None where it is not good, or is for others than this server."""
+        if len(token) > LONGEST_TOKEN or token.count(".") != 2:
+            return None
+        claims = jwt.claims_of(token, self._key, Claims)
+        if claims is None or not self._is_good(claims):
+            return None
+        whose = claims.kubernetes
+        return User(
+            name=_user_name(whose.namespace, whose.serviceaccount.name),
+            uid=whose.serviceaccount.uid,
+            groups=(GROUP, f"{GROUP}:{whose.namespace}", "system:authenticated"),
+            extra={CREDENTIAL: (f"JTI={claims.jti}",)},
+        )
+
+    def _is_good(self, claims: Claims) -> bool:
+        whose = claims.kubernetes
+        needed = [("serviceaccounts", whose.namespace, whose.serviceaccount)]
+        for kind, plural in BINDINGS.items():
+            if (bound := getattr(whose, kind.lower())) is not None:
+                needed.append((plural, "" if kind == "Node" else whose.namespace, bound))
+        return (
+            claims.iss == ISSUER
+            and ISSUER in claims.aud
+            and claims.nbf <= self._now() < claims.exp
+            and all(self._is_there(*one) for one in needed)
+        )
+
+    def _is_there(self, stored: str, namespace: str, reference: Reference) -> bool:
+        record = self._store.latest(stored, Key(namespace, reference.name))
+        return record is not None and record.document()["metadata"]["uid"] == reference.uid
+
+
+def _user_name(namespace: str, name: str) -> str:
+    return f"system:serviceaccount:{namespace}:{name}"
