@@ -3,7 +3,8 @@
 Where the file system has reflinks, the clone's disk is one.  Elsewhere the disk of the source
 becomes a layer, which nobody writes any more: it is hard-linked into both volumes, and each gets an
 empty overlay of its own.  The link count counts who needs a layer.  A source whose overlay is still
-empty is cloned without being touched, so a thousand clones of one image stand on one layer.
+empty is cloned without being touched, so a thousand clones of one image stand on one layer.  A
+volume that several machines may write at once stays a raw disk: QEMU cannot share a qcow2 one.
 
 All callers hold the storage's lock, and nobody writes either volume.
 """
@@ -22,7 +23,6 @@ from corral.node.storage.volume import Record, Stored
 
 DEEPEST = 8
 """Layers below a disk: each costs a descriptor, and time wherever the disk itself is blank."""
-_COPY_SECONDS = 24 * 3600.0
 _NO_LINKS = frozenset({errno.EMLINK, errno.EPERM, errno.EOPNOTSUPP})
 
 
@@ -30,8 +30,12 @@ def clone(origin: Stored, copy: Stored) -> Stored | None:
     """Give ``copy`` the content of ``origin``; None where that takes copying it."""
     if copy.record.layers:
         copy = _emptied(copy)
+    if _has_nothing(origin):
+        return _filled(copy if _has_nothing(copy) else _emptied(copy), Record(capacity_bytes=0))
     if not origin.record.layers and (made := _reflinked(origin, copy)) is not None:
         return made
+    if origin.record.shareable or copy.record.shareable:
+        return None
     try:
         if not _is_blank(origin):
             if len(origin.record.layers) >= DEEPEST:
@@ -44,6 +48,18 @@ def clone(origin: Stored, copy: Stored) -> Stored | None:
         raise
 
 
+def _filled(copy: Stored, like: Record) -> Stored:
+    """Let a volume have format and layers of another one, whose files are in place."""
+    record = msgspec.structs.replace(
+        copy.record,
+        format=like.format,
+        layers=like.layers,
+        shares_blocks=like.shares_blocks,
+        filled=True,
+    )
+    return volumes.change(copy, record)
+
+
 def growth(origin: Stored) -> int:
     """How much more the source itself may come to occupy once it was cloned."""
     most = largest(origin.capacity_bytes, is_raw=False)
@@ -54,7 +70,7 @@ def copy(origin: Stored, file: Path) -> None:
     """Write the content of a volume to a file, as a raw disk.  Raises StorageError."""
     file.unlink(missing_ok=True)
     chain = f"json:{msgspec.json.encode(_chain(origin)).decode()}"
-    disks.qemu_img("convert", "-O", "raw", chain, str(file), seconds=_COPY_SECONDS)
+    disks.qemu_img("convert", "-O", "raw", chain, str(file), seconds=disks.COPY_SECONDS)
 
 
 def _chain(origin: Stored) -> dict[str, Any]:
@@ -81,15 +97,26 @@ def is_replaceable(volume: Stored) -> bool:
     if volume.layers:
         shared = all(each.path.stat().st_nlink > 1 for each in volume.layers)
         return shared and _is_blank(volume)
-    return volume.record.format == "raw" and not occupied(volume.disk.path)
+    return _has_nothing(volume)
+
+
+def _has_nothing(volume: Stored) -> bool:
+    """Whether a disk was never written to."""
+    if volume.record.format != "raw" or volume.layers:
+        return False
+    disks.sync(volume.disk.path)  # blocks are counted once they are on their way to the disk
+    return not occupied(volume.disk.path)
 
 
 def _emptied(volume: Stored) -> Stored:
     """A volume without content, and without layers whose names others shall have."""
-    record = Record(capacity_bytes=volume.capacity_bytes, volume_mode=volume.volume_mode)
-    path = volumes.disk_of(volume.directory, record).path
-    path.unlink(missing_ok=True)
-    disks.make_raw(path, record.capacity_bytes)
+    record = msgspec.structs.replace(
+        volume.record, format="raw", layers=(), shares_blocks=False, filled=False
+    )
+    partial = volume.directory / ".emptied.partial"
+    partial.unlink(missing_ok=True)
+    disks.make_raw(partial, record.capacity_bytes)
+    partial.rename(volumes.disk_of(volume.directory, record).path)
     return volumes.change(volume, record)
 
 
@@ -100,13 +127,11 @@ def _reflinked(origin: Stored, copy: Stored) -> Stored | None:
         return None
     if not origin.record.shares_blocks:
         volumes.change(origin, msgspec.structs.replace(origin.record, shares_blocks=True))
-    record = msgspec.structs.replace(
-        copy.record, format=origin.record.format, layers=(), shares_blocks=True, filled=True
-    )
-    disks.grow(partial, record.format, record.capacity_bytes)
+    like = msgspec.structs.replace(origin.record, shares_blocks=True)
+    disks.grow(partial, like.format, copy.capacity_bytes)
     disks.sync(partial)
-    partial.rename(volumes.disk_of(copy.directory, record).path)
-    return volumes.change(copy, record)
+    partial.rename(volumes.disk_of(copy.directory, like).path)
+    return _filled(copy, like)
 
 
 def _frozen(origin: Stored) -> Stored:
@@ -134,15 +159,9 @@ def _stacked(origin: Stored, copy: Stored) -> Stored:
         link = volumes.layer(copy.directory, number, format_).path
         link.unlink(missing_ok=True)
         link.hardlink_to(volumes.layer(origin.directory, number, format_).path)
-    record = msgspec.structs.replace(
-        copy.record,
-        format="qcow2",
-        layers=origin.record.layers,
-        shares_blocks=False,
-        filled=True,
-    )
-    _put_overlay(copy.directory, record)
-    return volumes.change(copy, record)
+    like = msgspec.structs.replace(origin.record, capacity_bytes=copy.capacity_bytes)
+    _put_overlay(copy.directory, like)
+    return _filled(copy, like)
 
 
 def _put_overlay(directory: Path, record: Record) -> None:

@@ -12,6 +12,7 @@ from corral.node.images.limits import Limits
 from corral.node.storage.error import StorageError
 from corral.node.storage.volume import Format
 
+COPY_SECONDS = 24 * 3600.0
 _QUICK_SECONDS = 60.0
 _LIMITS = Limits(virtual_bytes=qcow.LARGEST)
 
@@ -53,6 +54,14 @@ def grow(path: Path, format_: Format, capacity: int) -> None:
         "backing": None,  # what is below ends earlier, and is not needed for this
     }
     qemu_img("resize", "-q", f"json:{msgspec.json.encode(node).decode()}", str(capacity))
+
+
+def unpacked(path: Path) -> Path:
+    """The same content as a raw disk beside it.  Raises StorageError."""
+    raw = path.with_name(f"{path.name}.raw")
+    raw.unlink(missing_ok=True)
+    qemu_img("convert", "-f", "qcow2", "-O", "raw", str(path), str(raw), seconds=COPY_SECONDS)
+    return raw
 
 
 def qemu_img(*arguments: str, seconds: float = _QUICK_SECONDS) -> None:

@@ -124,6 +124,7 @@ class Provisioner:
             order.handle,
             order.capacity_bytes,
             order.volume_mode,
+            shareable=order.shareable,
             overcommit_percent=order.overcommit_percent,
         )
         if source and not made.filled:

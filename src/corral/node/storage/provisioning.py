@@ -15,6 +15,7 @@ from corral.api.kinds.storage import (
     CORRAL_PROVISIONER,
     DELETE,
     FILESYSTEM,
+    MANY_NODES,
     PROVISIONED_BY,
     PROVISIONER,
     RELEASED,
@@ -54,6 +55,7 @@ class Refusal(Exception):
 class Order:
     """A volume that is to be made.
 
+    shareable: whether several machines may write it at the same time.
     source: the claim that it is to be a clone of, if any, in the claim's namespace.
     """
 
@@ -61,6 +63,7 @@ class Order:
     capacity_bytes: int
     volume_mode: str
     overcommit_percent: int
+    shareable: bool = False
     source: str = ""
 
 
@@ -89,6 +92,7 @@ def order(claim: PersistentVolumeClaim, storage_class: StorageClass | None) -> O
         capacity_bytes=requested(claim),
         volume_mode=spec.volumeMode or FILESYSTEM,
         overcommit_percent=overcommit(storage_class),
+        shareable=MANY_NODES in (spec.accessModes or ()),
         source=_source(claim),
     )
 

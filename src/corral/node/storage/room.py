@@ -104,3 +104,11 @@ def occupied(path: Path) -> int:
         return path.stat().st_blocks * 512
     except FileNotFoundError:
         return 0
+
+
+def shown(size: int) -> str:
+    """A number of bytes for people."""
+    for unit, factor in (("TiB", _GiB << 10), ("GiB", _GiB), ("MiB", 1 << 20)):
+        if size >= factor:
+            return f"{size / factor:.4g} {unit}"
+    return f"{size} bytes"

@@ -25,7 +25,7 @@ import msgspec
 from corral import files
 from corral.node.storage import clone as clones, disk as disks, room, volume as volumes
 from corral.node.storage.error import InUse, NoRoom, NoSuchVolume, StorageError
-from corral.node.storage.room import Room, Space
+from corral.node.storage.room import Room, Space, shown
 from corral.node.storage.volume import Format, Record, Stored
 
 BLOCK = 4096
@@ -95,9 +95,12 @@ class Storage:
         capacity_bytes: int,
         volume_mode: str = "Filesystem",
         *,
+        shareable: bool = False,
         overcommit_percent: int = 0,
     ) -> Stored:
         """Make an empty volume; one that is there already is answered as it is.
+
+        ``shareable``: several machines may write it at the same time.
 
         Raises StorageError, and NoRoom where the promise could not be kept.
         """
@@ -108,7 +111,7 @@ class Storage:
             if (present := self.find(handle)) is not None:
                 return present
             self._check_room(handle, capacity, overcommit_percent)
-            record = Record(capacity_bytes=capacity, volume_mode=volume_mode)
+            record = Record(capacity_bytes=capacity, volume_mode=volume_mode, shareable=shareable)
             staged = self._staged(handle)
             staged.mkdir(mode=0o700)
             disks.make_raw(volumes.disk_of(staged, record).path, capacity)
@@ -171,10 +174,12 @@ class Storage:
         size = disks.size(file, format)
         if size > present.capacity_bytes:
             raise StorageError(
-                f"the content of volume {handle} has {size} bytes, the volume "
+                f"the content of volume {handle} has {size} bytes, and the volume "
                 f"{present.capacity_bytes}",
                 "ask for more storage",
             )
+        if present.record.shareable and format != "raw":
+            file, format = disks.unpacked(file), "raw"  # noqa: A001 - as above
         disks.grow(file, format, present.capacity_bytes)
         file.chmod(0o600)
         disks.sync(file)
@@ -253,8 +258,8 @@ class Storage:
         left = self.room().left(overcommit_percent)
         if more > left:
             raise NoRoom(
-                f"volume {handle} needs {more} bytes, and {max(0, left)} are left that are not "
-                "promised to others",
+                f"volume {handle} needs {shown(more)}, and {shown(max(0, left))} are left that "
+                "are not promised to others",
                 "remove volumes, or free space on the host",
             )
 
@@ -267,9 +272,12 @@ class Storage:
     @contextmanager
     def _locked(self) -> Iterator[None]:
         """Alone among all who change this storage; held for moments only."""
-        with (self._root / ".lock").open("w") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)
+        descriptor = os.open(self._root / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
             yield
+        finally:
+            os.close(descriptor)
 
 
 @contextmanager

@@ -35,6 +35,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     volume_mode: Filesystem or Block, as it was asked for; on disk they are alike.
     format: of the disk; layers: formats of the layers below, the lowest one first.
     shares_blocks: whether blocks of the disk may be another's too (a reflink).
+    shareable: whether several machines may write it at the same time; it is always raw then.
     filled: whether it was given content, of a file or of another volume.
     """
 
@@ -43,6 +44,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     format: Format = "raw"
     layers: tuple[Format, ...] = ()
     shares_blocks: bool = False
+    shareable: bool = False
     filled: bool = False
 
 

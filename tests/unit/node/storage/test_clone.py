@@ -193,3 +193,33 @@ def test_a_source_is_not_frozen_where_it_could_not_be_written_anew(storage, spac
     with pytest.raises(NoRoom):
         storage.clone("golden", "pvc-1")
     assert storage.find("golden").layers == ()
+
+
+def test_a_blank_source_is_left_as_it_is(storage, tmp_path):
+    storage.provision("golden", SIZE)
+    made = cloned(storage, "golden", "pvc-1")
+    assert (
+        files_of(storage, "golden") == files_of(storage, "pvc-1") == ["disk-0.raw", "volume.json"]
+    )
+    assert made.filled
+    write(made, 0, "x")
+    storage.provision("blank", SIZE)
+    assert content(storage.clone("blank", "pvc-1"), tmp_path) == {}
+
+
+@pytest.mark.parametrize("shared", ["golden", "pvc-1"])
+def test_a_volume_that_several_machines_may_write_stays_raw(storage, shared, tmp_path):
+    for handle in ("golden", "pvc-1"):
+        storage.provision(handle, SIZE, shareable=handle == shared)
+    write(storage.find("golden"), 0, "g")
+    storage.clone("golden", "pvc-1")
+    assert content(storage.find("pvc-1"), tmp_path) == {0: "g"}
+    assert storage.find(shared).disk.format == "raw"
+    assert storage.find(shared).layers == ()
+
+
+def test_a_qcow2_file_becomes_raw_in_a_volume_that_several_machines_may_write(storage):
+    storage.provision("pvc-1", SIZE, shareable=True)
+    file = storage.workplace("pvc-1") / "file"
+    qcow.create(file, SIZE)
+    assert storage.adopt("pvc-1", file, "qcow2").disk.format == "raw"

@@ -72,6 +72,12 @@ def cloned_once(storage):
     write(storage.find("golden"), 65536, "h")
 
 
+def full_target(storage):
+    storage.provision("blank", SIZE)
+    storage.provision("pvc-1", SIZE)
+    write(storage.find("pvc-1"), 0, "p")
+
+
 def content_made(storage):
     blank(storage)
     made = storage.workplace("pvc-1") / "content"
@@ -96,6 +102,11 @@ CASES = {
         cloned_once,
         lambda storage: storage.clone("golden", "pvc-1"),
         {"golden": {0: "g", 1: "h"}, "pvc-1": {0: "g", 1: "h"}},
+    ),
+    "clone nothing": (
+        full_target,
+        lambda storage: storage.clone("blank", "pvc-1"),
+        {"blank": {}, "pvc-1": {}},
     ),
     "adopt": (content_made, adopt, {"pvc-1": {}}),
 }

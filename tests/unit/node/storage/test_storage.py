@@ -113,7 +113,7 @@ def test_adopted_content_is_the_volumes_and_as_large_as_its_capacity(storage, ki
 
 def test_content_that_is_larger_than_its_volume_is_refused(storage):
     storage.provision("pvc-1", MiB)
-    with pytest.raises(StorageError, match="8388608 bytes, the volume 1048576"):
+    with pytest.raises(StorageError, match="8388608 bytes, and the volume 1048576"):
         fill(storage, "pvc-1")
     assert files_of(storage, "pvc-1") == ["disk-0.raw", "volume.json"]
 
