@@ -6,6 +6,7 @@ in its machine's directory, so it outlives the manager as a real one does.
 """
 
 import asyncio
+import os
 import random
 import socket
 import struct
@@ -28,6 +29,8 @@ from corral.node.hypervisor import (
     Definition,
     Finished,
     Introduction,
+    Memory,
+    MemoryMisfitError,
     StartError,
 )
 from corral.node.network.plan import families
@@ -37,14 +40,21 @@ CAPACITY = Capacity(cpu=100_000, memory_bytes=1 << 50, storage_bytes=1 << 50, po
 
 _RECORD = "hollow.json"
 _LOG = "console.log"
+_SHAPE = ("hollow",)
 
 
 class _Written(msgspec.Struct):
-    """A hollow guest on disk: when it will be up, and when it will fail, in seconds since 1970."""
+    """A hollow guest on disk: when it will be up, and when it will fail, in seconds since 1970.
+
+    memory: what no other guest has, unless it goes on from this one.
+    stopped: it was saved, and nothing happens to it.
+    """
 
     up_at: float
+    memory: str = ""
     fails_at: float | None = None
     halted: bool = True
+    stopped: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,12 +97,14 @@ class Hollow:
         return {"hypervisor": self.name, "accelerator": "none", "reason": "machines are simulated"}
 
     async def start(self, definition: Definition) -> "HollowGuest":
-        """Raises StartError as often as the behaviour says."""
+        """Raises StartError as often as the behaviour says, and MemoryMisfitError."""
         behaviour = self.behaviour
         if self._random.random() < behaviour.start_failures:
             raise StartError("StartFailed", "the hollow machine was told to fail")
         up_at = time.time() + behaviour.boot_seconds
-        written = _Written(up_at=up_at)
+        written = _Written(up_at=up_at, memory=f"{self._random.getrandbits(64):016x}")
+        if definition.memory is not None:
+            written = _remembered(definition.memory)
         if self._random.random() < behaviour.crashes:
             written.fails_at = up_at + self._random.uniform(0, behaviour.crash_seconds)
         guest = self.guests[definition.directory] = HollowGuest(self, definition.directory, written)
@@ -112,6 +124,17 @@ class Hollow:
         if (guest := await self.find(directory)) is not None:
             await guest.destroy()
             await guest.release()
+
+
+def _remembered(memory: Memory) -> _Written:
+    """A guest that was saved.  Raises MemoryMisfitError."""
+    if memory.shape != _SHAPE:
+        raise MemoryMisfitError("it was saved of a machine that is none of hollow ones")
+    written = files.read_json(memory.file, _Written)
+    if written is None:
+        raise MemoryMisfitError("its memory cannot be read")
+    written.halted, written.stopped = True, False
+    return written
 
 
 class HollowNetworks:
@@ -142,7 +165,7 @@ class HollowGuest:
         self._up = asyncio.Event()
         self._timers: list[asyncio.TimerHandle] = []
         self.agent = HollowAgent(directory.name)
-        if not written.halted:
+        if not (written.halted or written.stopped):
             self._begin()
 
     @property
@@ -152,6 +175,11 @@ class HollowGuest:
     @property
     def halted(self) -> bool:
         return self._written.halted
+
+    @property
+    def memory(self) -> str:
+        """What it knows that no other guest does."""
+        return self._written.memory
 
     def write(self) -> None:
         files.replace(self._directory / _RECORD, msgspec.json.encode(self._written))
@@ -191,8 +219,8 @@ class HollowGuest:
         """It is never out of reach."""
 
     async def resume(self) -> None:
-        if self._written.halted:
-            self._written.halted = False
+        if self._written.halted or self._written.stopped:
+            self._written.halted = self._written.stopped = False
             self.write()
             self._begin()
         else:
@@ -213,6 +241,16 @@ class HollowGuest:
 
     async def reboot(self) -> None:
         await self.reset()
+
+    async def save(self, descriptor: int) -> None:
+        for timer in self._timers:
+            timer.cancel()
+        self._written.stopped = True
+        self.write()
+        os.write(descriptor, msgspec.json.encode(self._written))
+
+    async def shape(self) -> tuple[str, ...]:
+        return _SHAPE
 
     async def grow(self, vmi: VirtualMachineInstance, volume: str, size: int) -> None:
         """It has no disks."""

@@ -48,7 +48,7 @@ class Drive:
 
     ``read_only`` ones (the drive of a CD-ROM is one) are opened such that not even a guest that
     broke out of its QEMU can write them.  The content of an ``ephemeral`` one may be lost with the
-    host, so nothing is flushed.
+    host, so nothing is flushed.  ``direct``: whether its file can be written past the host's cache.
     """
 
     volume: str
@@ -71,16 +71,26 @@ class Network(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Memory:
+    """A guest's memory in a file, and the ``shape`` of the machine that it was saved of."""
+
+    file: Path
+    shape: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Definition:
     """What is to run: an instance, the files of its volumes, and the directory that is its own.
 
-    Without a ``network`` its cards are behind a user network of the hypervisor's own.
+    Without a ``network`` its cards are behind a user network of the hypervisor's own; with a
+    ``memory`` its guest goes on from there, instead of booting.
     """
 
     vmi: VirtualMachineInstance
     directory: Path
     drives: Mapping[str, Drive] = field(default_factory=dict)
     network: Network | None = None
+    memory: Memory | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,6 +126,10 @@ class StartError(Exception):
 
 class GuestError(Exception):
     """A guest cannot be told what to do, or what it runs on does not answer."""
+
+
+class MemoryMisfitError(Exception):
+    """A guest cannot go on from a memory: it is of another machine, damaged, or used up."""
 
 
 class Line(Protocol):
@@ -206,6 +220,16 @@ class Guest(Protocol):
     async def booted(self) -> None:
         """Until it is up as far as can be told from outside, or has ended."""
 
+    async def save(self, descriptor: int) -> None:
+        """Stop it, and write its memory and the state of its devices to an open file.
+
+        None of its disks is written from then on, unless it is resumed.  Where this fails it stays
+        stopped too.
+        """
+
+    async def shape(self) -> tuple[str, ...]:
+        """What a machine must have in common with this one to go on from its memory."""
+
     async def grow(self, vmi: VirtualMachineInstance, volume: str, size: int) -> None:
         """Let the disk that shows a volume have so many bytes, while the guest uses it."""
 
@@ -245,7 +269,7 @@ class Hypervisor(Protocol):
         """How many guests may boot at the same time without being in each other's way."""
 
     async def start(self, definition: Definition) -> Guest:
-        """Start it with halted CPUs.  Raises StartError."""
+        """Start it with halted CPUs.  Raises StartError, and MemoryMisfitError."""
 
     async def find(self, directory: Path) -> Guest | None:
         """The guest that runs for this directory, whoever started it; None where none does.

@@ -11,6 +11,7 @@ from corral.node.qemu.devices import DEVICES
 from corral.node.qemu.devices.disks import needs_usb as disks_need_usb
 from corral.node.qemu.devices.inputs import needs_usb as inputs_need_usb
 from corral.node.qemu.domain import Accelerator, Domain, quoted
+from corral.node.qemu.memory import INCOMING
 
 QEMU = "qemu-system-x86_64"
 
@@ -66,6 +67,8 @@ def argv(domain: Domain, *, program: str = QEMU) -> list[str]:
         arguments += ["-device", "qemu-xhci,id=usb0"]
     for build in DEVICES:
         arguments += build(domain)
+    if domain.goes_on:
+        arguments += INCOMING
     return arguments
 
 

@@ -46,12 +46,16 @@ class Handles:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Domain:
-    """An instance with its drives by volume name, on an accelerator."""
+    """An instance with its drives by volume name, on an accelerator.
+
+    ``goes_on``: from a memory that it is given, instead of booting.
+    """
 
     vmi: VirtualMachineInstance
     handles: Handles
     accelerator: Accelerator
     drives: Mapping[str, Drive] = field(default_factory=dict)
+    goes_on: bool = False
 
 
 def option(name: str, **values: Any) -> list[str]:

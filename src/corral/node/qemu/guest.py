@@ -8,9 +8,10 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 
 from corral.api.kinds.vmi import VirtualMachineInstance
-from corral.node.hypervisor import Change, GuestError, Introduction
+from corral.node.hypervisor import Change, GuestError, Introduction, Memory
 from corral.node.lines import StreamLine
 from corral.node.process import Process
+from corral.node.qemu import memory as memories
 from corral.node.qemu.devices.agent import CHARDEV
 from corral.node.qemu.devices.disks import node_of
 from corral.node.qemu.guestagent import AgentError, QemuAgent
@@ -55,6 +56,8 @@ class QemuGuest:
         self._monitor = monitor
         self._state = state
         self._reboot = Reboot(directory)
+        self._saving = False
+        self._saves: asyncio.Queue[str] = asyncio.Queue()
         self.agent = QemuAgent(directory / AGENT)
         process.on_end(lambda: monitor.events.put_nowait(END))
 
@@ -74,6 +77,8 @@ class QemuGuest:
         if (is_open := await self._agent_is_open()) is not None:
             yield Change.AGENT_CONNECTED if is_open else Change.AGENT_DISCONNECTED
         while (event := await self._monitor.events.get()) not in (END, SILENCE):
+            if self._belongs_to_saving(event):
+                continue
             if (change := await self._rebooted(translate(event))) is not None:
                 yield change
         await self._monitor.close()
@@ -98,6 +103,32 @@ class QemuGuest:
 
     async def pause(self) -> None:
         await self._monitor.execute("stop")
+
+    async def save(self, descriptor: int) -> None:
+        """Its pause is nobody's business until it is resumed."""
+        self._saving = True
+        await self._monitor.execute("stop")
+        await memories.save(self._monitor, descriptor, self._saves)
+
+    def _belongs_to_saving(self, event: Event) -> bool:
+        """Whether an event tells only of a guest that is saved."""
+        if (end := memories.ended(event)) is not None:
+            self._saves.put_nowait(end)
+        hushed = self._saving and event["event"] in {"STOP", "RESUME"}
+        if event["event"] == "RESUME":
+            self._saving = False
+        return hushed
+
+    async def load(self, memory: Memory) -> None:
+        """Take a memory over: the guest goes on from there when it is resumed.
+
+        Raises MemoryMisfitError, and MonitorError.
+        """
+        await memories.load(self._monitor, memory.file, await self.shape(), memory.shape)
+        self._state = "loaded"
+
+    async def shape(self) -> tuple[str, ...]:
+        return await memories.shape(self._monitor, self.pid)
 
     async def reset(self) -> None:
         await self._monitor.execute("system_reset")

@@ -14,7 +14,8 @@ from typing import Any
 import structlog
 
 from corral.aio import apart, finished
-from corral.node.hypervisor import Definition, Drive, StartError
+from corral.node.hypervisor import Definition, Drive, MemoryMisfitError, StartError
+from corral.node.opening import opened as disk_opened
 from corral.node.process import Process, hold, keep_to_ourselves, launch, runs
 from corral.node.qemu.account import account, privileges
 from corral.node.qemu.argv import QEMU, argv
@@ -102,7 +103,7 @@ class Qemu:
             await process.wait()
 
     async def start(self, definition: Definition) -> QemuGuest:
-        """Start QEMU with a halted guest.  Raises StartError."""
+        """Start QEMU with a halted guest.  Raises StartError, and MemoryMisfitError."""
         directory = definition.directory
         if shutil.which(self._program) is None:
             raise StartError(
@@ -119,11 +120,18 @@ class Qemu:
         except OSError as error:
             raise StartError("StartFailed", f"QEMU cannot be started: {error}") from error
         try:
-            return await self._greet(directory, process, cards)
+            guest = await self._greet(directory, process, cards)
+            if definition.memory is not None:
+                await guest.load(definition.memory)
+        except MemoryMisfitError as error:
+            process.kill()
+            await process.wait()
+            raise MemoryMisfitError(complaint(directory) or str(error)) from error
         except MonitorError as error:
             process.kill()
             await process.wait()
             raise StartError("StartFailed", complaint(directory) or str(error)) from error
+        return guest
 
     async def _spawned(
         self, definition: Definition, accelerator: Accelerator
@@ -138,6 +146,7 @@ class Qemu:
                 handles=handles,
                 accelerator=accelerator,
                 drives=definition.drives,
+                goes_on=definition.memory is not None,
             )
             start = partial(
                 launch,
@@ -189,18 +198,24 @@ def _opened(definition: Definition) -> Iterator[tuple[Handles, int, int]]:
             serial=stack.enter_context(listen(directory / SERIAL)).fileno(),
             agent=stack.enter_context(listen(directory / AGENT)).fileno(),
             serial_log=opened(directory / CONSOLE_LOG, append),
-            files={path: opened(path, flags) for path, flags in _files(definition.drives.values())},
+            files=stack.enter_context(_disks(definition.drives.values())),
             taps=definition.network.taps if definition.network is not None else {},
         )
         output = opened(directory / OUTPUT, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         yield handles, output, lock
 
 
-def _files(drives: Iterable[Drive]) -> Iterator[tuple[Path, int]]:
-    for drive in drives:
-        yield drive.path, os.O_RDONLY if drive.read_only else os.O_RDWR
-        for layer in drive.layers:
-            yield layer.path, os.O_RDONLY
+@contextmanager
+def _disks(drives: Iterable[Drive]) -> Iterator[Mapping[Path, int]]:
+    """Descriptors of the files behind the drives, closed again on our side."""
+    with ExitStack() as stack:
+        files: dict[Path, int] = {}
+        for drive in drives:
+            for path, flags in drive.files():
+                if path not in files:
+                    files[path] = disk_opened(path, flags)
+                    stack.callback(os.close, files[path])
+        yield files
 
 
 def complaint(directory: Path) -> str:

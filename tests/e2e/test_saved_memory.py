@@ -1,0 +1,134 @@
+"""A real guest's memory: saved to a file, and gone on from by another QEMU."""
+
+import asyncio
+import os
+from dataclasses import replace
+
+import pytest
+from tests.real_machine import definition, hypervisor, new_directory, seen
+
+from corral.node.hypervisor import Change, GuestError, Memory, MemoryMisfitError
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(180)]
+
+COUNT = b"i=0; while :; do echo n=$i; i=$((i+1)); sleep 0.1; done\r"
+
+
+class Console:
+    """An open serial console."""
+
+    def __init__(self, line) -> None:
+        self.line = line
+        self.printed = b""
+
+    async def type(self, text: bytes, answer: bytes) -> None:
+        """Type something, and wait for what comes of it."""
+        await self.line.write(text)
+        await self.shows(answer)
+
+    async def shows(self, text: bytes) -> None:
+        async with asyncio.timeout(60):
+            while text not in self.printed:
+                self.printed += await self.line.read()
+        self.printed = self.printed[self.printed.index(text) :]
+
+    async def number(self) -> int:
+        """The next number that is counted."""
+        await self.shows(b"n=")
+        async with asyncio.timeout(60):
+            while b"\r" not in self.printed:
+                self.printed += await self.line.read()
+        return int(self.printed[2:].split(b"\r")[0])
+
+
+@pytest.fixture
+async def qemu(tmp_path):
+    async with hypervisor(tmp_path) as qemu:
+        yield qemu
+
+
+@pytest.fixture
+async def counting(qemu, tmp_path, demo_disk):
+    """A guest in whose console a shell counts; and what it was started by."""
+    wanted = definition(new_directory(tmp_path), demo_disk)
+    guest = await qemu.start(wanted)
+    await guest.resume()
+    await seen(guest.changes(), Change.AGENT_CONNECTED)
+    console = Console(await guest.console())
+    await console.type(b"\r", b"login:")
+    await console.type(b"demo\r", b"Password:")
+    await console.type(b"demo\r", b"~#")
+    await console.type(COUNT, b"n=10\r")
+    yield wanted, guest, console
+    console.line.close()
+    await guest.release()
+
+
+async def save(guest, file) -> tuple[str, ...]:
+    """Save a guest as a machine does, and end it; answers its shape."""
+    shape = await guest.shape()
+    descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+
+    async def follow():
+        async for _ in guest.changes():
+            pass
+
+    following = asyncio.create_task(follow())
+    try:
+        await guest.save(descriptor)
+        await guest.destroy()
+        await following
+    finally:
+        os.close(descriptor)
+        following.cancel()
+    return shape
+
+
+async def test_a_shell_goes_on_counting_where_it_was(qemu, tmp_path, counting):
+    wanted, guest, console = counting
+    shape = await save(guest, tmp_path / "memory")
+    assert (tmp_path / "memory").stat().st_size < 64 << 20
+    goes_on = replace(wanted, memory=Memory(file=tmp_path / "memory", shape=shape))
+    restored = await qemu.start(goes_on)
+    assert not restored.halted
+    console = Console(await restored.console())
+    changes = restored.changes()
+    await restored.resume()
+    await seen(changes, Change.AGENT_CONNECTED, 10)
+    first = await console.number()
+    assert 0 < first < 1000
+    await console.shows(b"n=%d\r" % (first + 5))
+    introduction = await restored.introduce()
+    assert introduction.interfaces[0].addresses[0] == "10.0.2.15"
+    console.line.close()
+    await restored.destroy()
+    await restored.release()
+
+
+async def test_a_memory_that_is_cut_short_is_refused_in_qemus_words(qemu, tmp_path, counting):
+    wanted, guest, _ = counting
+    shape = await save(guest, tmp_path / "memory")
+    os.truncate(tmp_path / "memory", 1 << 20)
+    goes_on = replace(wanted, memory=Memory(file=tmp_path / "memory", shape=shape))
+    with pytest.raises(MemoryMisfitError):
+        await qemu.start(goes_on)
+    assert await qemu.find(wanted.directory) is None
+
+
+async def test_a_guest_that_cannot_be_saved_goes_on(counting):
+    _, guest, console = counting
+
+    async def follow():
+        async for change in guest.changes():
+            assert change is not Change.PAUSED
+
+    following = asyncio.create_task(follow())
+    full = os.open("/dev/full", os.O_WRONLY)
+    with pytest.raises(GuestError, match="cannot be written"):
+        await guest.save(full)
+    os.close(full)
+    await guest.resume()
+    console.printed = b""
+    await console.shows(b"n=%d\r" % (await console.number() + 5))
+    assert not following.done()
+    following.cancel()

@@ -1,0 +1,180 @@
+"""What must be equal for a guest to go on from a memory, and how QEMU is told (by a fake)."""
+
+import asyncio
+import os
+import sys
+from itertools import pairwise
+
+import pytest
+
+from corral.node.hypervisor import MemoryMisfitError
+from corral.node.qemu import memory
+from corral.node.qemu.monitor import MonitorError
+
+ARGUMENTS = [
+    "qemu-system-x86_64",
+    "-name",
+    "guest=default_vm_1",
+    "-S",
+    "-machine",
+    "q35,acpi=on",
+    "-m",
+    "62500K",
+    "-add-fd",
+    "fd=11,set=11",
+    "-chardev",
+    "socket,id=agent0,fd=9,server=on,wait=off",
+    "-device",
+    "qemu-xhci,id=usb0",
+    "-device",
+    '{"driver":"virtio-net-pci","id":"nic0","netdev":"net0","mac":"02:b7:fa:9f:36:75"}',
+    "-device",
+    '{"driver":"pvpanic"}',
+]
+SHAPE = (
+    "QEMU 7.2",
+    "-machine q35,acpi=on",
+    "-m 62500K",
+    "-device qemu-xhci,id=usb0",
+    '-device {"driver":"virtio-net-pci","id":"nic0","netdev":"net0","mac":"02:b7:fa:9f:36:75"}',
+    '-device {"driver":"pvpanic"}',
+)
+PRESENT = ("usb0", "nic0")
+
+
+class Fake:
+    """A monitor that answers as it is told, and notes what it was asked."""
+
+    def __init__(self, *, present=PRESENT, status=None, statuses=("completed",)) -> None:
+        self.present = present
+        self.status = status
+        self.statuses = list(statuses)
+        self.asked: list[str] = []
+        self.lent: list[bytes] = []
+        self.events: asyncio.Queue = asyncio.Queue()
+        self.ends: asyncio.Queue[str] = asyncio.Queue()
+
+    async def execute(self, command, arguments=None, *, seconds=0):
+        self.asked.append(command)
+        match command:
+            case "query-version":
+                return {"qemu": {"major": 7, "minor": 2, "micro": 22}}
+            case "qom-list":
+                devices = [{"name": name, "type": "child<device>"} for name in self.present]
+                return [{"name": "type", "type": "string"}, *devices]
+            case "query-migrate":
+                return {"status": self.status, "error-desc": "no space"}
+            case "migrate_cancel":
+                self.ends.put_nowait("cancelled")
+            case "migrate" | "migrate-incoming":
+                for status in self.statuses:
+                    self.events.put_nowait({"event": "MIGRATION", "data": {"status": status}})
+                    self.ends.put_nowait(status)
+        return {}
+
+    async def lend(self, descriptor, command, arguments):
+        self.asked.append(command)
+        self.lent.append(os.read(descriptor, 9))
+
+
+@pytest.fixture
+async def process():
+    """A process that was called as QEMU is."""
+    code = "import sys; sys.stdin.read()"
+    child = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", code, *ARGUMENTS[1:], stdin=asyncio.subprocess.PIPE
+    )
+    yield child.pid
+    child.stdin.close()
+    await child.wait()
+
+
+@pytest.fixture
+def called(monkeypatch):
+    monkeypatch.setattr(memory, "_arguments", lambda pid: ARGUMENTS[1:])
+
+
+@pytest.fixture
+def descriptor(tmp_path):
+    opened = os.open(tmp_path / "memory", os.O_RDWR | os.O_CREAT)
+    yield opened
+    os.close(opened)
+
+
+async def test_the_arguments_are_those_of_the_process(process):
+    found = memory._arguments(process)
+    assert found[-len(ARGUMENTS) + 1 :] == ARGUMENTS[1:]
+
+
+async def test_a_shape_is_what_the_guest_sees(called):
+    assert await memory.shape(Fake(), 1) == SHAPE
+
+
+@pytest.mark.parametrize(
+    ("present", "culprit"),
+    [((*PRESENT, "plugged0"), "plugged0"), (PRESENT[:1], "nic0")],
+)
+async def test_what_was_plugged_while_it_ran_has_no_place_in_a_memory(called, present, culprit):
+    with pytest.raises(MonitorError, match=culprit):
+        await memory.shape(Fake(present=present), 1)
+
+
+async def test_a_memory_is_written_once_qemu_knows_where(descriptor):
+    monitor = Fake()
+    await memory.save(monitor, descriptor, monitor.ends)
+    order = ["migrate-set-capabilities", "migrate-set-parameters", "getfd", "migrate"]
+    assert [one for one in monitor.asked if one in order] == order
+
+
+async def test_what_goes_wrong_is_told_in_qemus_words(descriptor):
+    monitor = Fake(statuses=["failed"], status="failed")
+    with pytest.raises(MonitorError, match="no space"):
+        await memory.save(monitor, descriptor, monitor.ends)
+
+
+async def test_what_an_earlier_manager_has_begun_is_cancelled_first(descriptor):
+    monitor = Fake(status="active")
+    await memory.save(monitor, descriptor, monitor.ends)
+    assert ("migrate_cancel", "migrate") in pairwise(
+        one for one in monitor.asked if one in {"migrate_cancel", "migrate"}
+    )
+
+
+async def test_a_memory_is_read_from_its_file(tmp_path):
+    file = tmp_path / "memory"
+    file.write_bytes(b"remember")
+    monitor = Fake()
+    await memory.load(monitor, file, SHAPE, SHAPE)
+    assert monitor.lent == [b"remember"]
+    assert monitor.asked[-1] == "migrate-incoming"
+
+
+@pytest.mark.parametrize(
+    ("now", "told"),
+    [
+        (("QEMU 8.0", *SHAPE[1:]), "saved with QEMU 7.2, and the instance has QEMU 8.0"),
+        (SHAPE[:-1], "saved with -device .*pvpanic.*does not have"),
+        ((*SHAPE, "-device new"), "the instance has -device new"),
+    ],
+)
+async def test_another_machine_is_not_given_the_memory(tmp_path, now, told):
+    monitor = Fake()
+    with pytest.raises(MemoryMisfitError, match=told):
+        await memory.load(monitor, tmp_path / "memory", now, SHAPE)
+    assert monitor.asked == []
+
+
+async def test_a_memory_that_is_missing_is_told(tmp_path):
+    with pytest.raises(MemoryMisfitError, match="cannot be read"):
+        await memory.load(Fake(), tmp_path / "memory", SHAPE, SHAPE)
+
+
+@pytest.mark.parametrize("end", ["failed", "END"])
+async def test_a_memory_that_qemu_refuses_is_told(tmp_path, end):
+    file = tmp_path / "memory"
+    file.touch()
+    monitor = Fake(statuses=["active", end] if end == "failed" else ["active"])
+    if end == "END":
+        monitor.events.put_nowait({"event": "END"})
+    with pytest.raises(MemoryMisfitError, match="refuses"):
+        await memory.load(monitor, file, SHAPE, SHAPE)
