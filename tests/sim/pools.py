@@ -4,15 +4,19 @@ import asyncio
 import copy
 
 from lightkube.models.apps_v1 import ControllerRevision
-from lightkube.models.core_v1 import Pod
+from lightkube.models.core_v1 import PersistentVolumeClaim, Pod
+from tests.sim import provisioner
 from tests.sim.cluster import Cluster
 
 from corral.api.errors import NotFound
 from corral.api.kinds.pool import FINALIZER, REVISION_LABEL, VirtualMachinePool as Pool
+from corral.api.kinds.population import PHASE, SUCCEEDED, is_populated
 from corral.api.kinds.virtualmachine import VirtualMachine
 from corral.api.kinds.vmi import VirtualMachineInstance as Machine
 from corral.api.object import Key
+from corral.reconcile.controller import Controller
 from corral.reconcile.objects import key_of, version_of
+from corral.reconcile.queue import WorkQueue
 
 LABELS = {"pool": "web"}
 IMAGE = "cirros:1"
@@ -53,6 +57,29 @@ def pool(
             **copy.deepcopy(more),
         },
     }
+
+
+def filler(world):
+    """Plays who fills volumes: at once, since a test has no bytes."""
+    queue = WorkQueue()
+    claims = world.informers.of(PersistentVolumeClaim)
+
+    def changed(_old, new):
+        if new is not None:
+            queue.add(key_of(new))
+
+    async def reconcile(key):
+        claim = claims.get(key)
+        if claim is not None and claim.spec.volumeName and not is_populated(claim):
+            change = {"metadata": {"annotations": {PHASE: SUCCEEDED}}}
+            await world.client.patch(PersistentVolumeClaim, key, change)
+
+    claims.handle(changed)
+    return Controller("filler", reconcile, queue=queue, sources=(claims,))
+
+
+STORAGE = (provisioner.controller, filler)
+"""Loops that play a storage."""
 
 
 class Pools:

@@ -1,0 +1,170 @@
+"""What is kept of the VirtualMachines that leave a pool."""
+
+import asyncio
+
+import pytest
+from lightkube.models.core_v1 import PersistentVolumeClaim
+from tests.sim.cluster import cluster
+from tests.sim.pools import STORAGE, Pools
+
+from corral.api.kinds.datavolume import DataVolume
+from corral.reconcile.objects import key_of, uid_of
+
+pytestmark = pytest.mark.looptime
+
+DISK = {"name": "root", "dataVolume": {"name": "disk"}}
+TEMPLATE = {
+    "metadata": {"name": "disk"},
+    "spec": {"source": {"blank": {}}, "storage": {"resources": {"requests": {"storage": "1Gi"}}}},
+}
+HALTED = {"runStrategy": "Halted", "dataVolumeTemplates": [TEMPLATE]}
+"""VirtualMachines that have disks, but need not run: what becomes of the disks is the question."""
+
+
+def scale_in(name, state):
+    return {name: {"statePreservation": state}} if state else {name: {}}
+
+
+async def disks(c) -> dict[str, str]:
+    """Uids of all DataVolumes and claims by kind and name."""
+    found = {}
+    for view in (DataVolume, PersistentVolumeClaim):
+        for one in (await c.client.list(view, "default")).items:
+            found[f"{view.__name__}/{key_of(one).name}"] = uid_of(one)
+    return found
+
+
+async def owners(c, name) -> list[str]:
+    volume = await c.client.get(DataVolume, name, "default")
+    return [owner.uid for owner in volume.metadata.owner_references]
+
+
+async def are_there(c, count):
+    return len(await disks(c)) == count
+
+
+async def start(c, replicas=2, **fields) -> Pools:
+    web = Pools(c)
+    await web.create(replicas, vm=HALTED, spec={"volumes": [DISK]}, **fields)
+    await c.until(lambda: are_there(c, 2 * replicas))
+    await web.quiet()
+    return web
+
+
+async def test_every_virtual_machine_has_a_disk_of_its_own():
+    async with cluster() as c:
+        web = await start(c)
+        assert set(await disks(c)) == {
+            "DataVolume/disk-0",
+            "DataVolume/disk-1",
+            "PersistentVolumeClaim/disk-0",
+            "PersistentVolumeClaim/disk-1",
+        }
+        vm = await web.vm(1)
+        assert vm.spec.template.spec.volumes[0].data_volume.name == "disk-1"
+        assert await owners(c, "disk-1") == [vm.metadata.uid]
+
+
+@pytest.mark.parametrize("state", [None, "Disabled"])
+async def test_disks_go_with_their_virtual_machine_unless_they_are_to_be_kept(state):
+    async with cluster() as c:
+        web = await start(c, scaleInStrategy=scale_in("proactive", state))
+        await web.patch(replicas=0)
+        await web.quiet()
+        assert await web.names() == set()
+        assert await disks(c) == {}
+
+
+async def test_disks_that_are_kept_come_back_under_their_number():
+    async with cluster() as c:
+        web = await start(c, scaleInStrategy=scale_in("proactive", "Offline"))
+        before = await disks(c)
+        await web.patch(replicas=0)
+        await web.quiet()
+        assert await web.names() == set()
+        assert await disks(c) == before
+        assert await owners(c, "disk-0") == []
+        await web.patch(replicas=2)
+        await web.quiet()
+        assert await disks(c) == before
+        for number in range(2):
+            assert await owners(c, f"disk-{number}") == [(await web.vm(number)).metadata.uid]
+
+
+async def test_what_users_delete_is_kept_as_the_opportunistic_strategy_says():
+    async with cluster() as c:
+        web = await start(c, scaleInStrategy=scale_in("opportunistic", "Offline"))
+        before, old = await disks(c), await web.vm(1)
+        await web.delete(1)
+        await web.gone("web-1", old.metadata.uid)
+        await web.quiet()
+        assert await disks(c) == before
+        assert await owners(c, "disk-1") == [(await web.vm(1)).metadata.uid]
+
+
+async def test_what_users_delete_is_not_kept_by_a_proactive_strategy():
+    async with cluster() as c:
+        web = await start(c, scaleInStrategy=scale_in("proactive", "Offline"))
+        before, old = await disks(c), await web.vm(1)
+        await web.delete(1)
+        await web.gone("web-1", old.metadata.uid)
+        await c.until(lambda: are_there(c, 4))
+        await web.quiet()
+        after = await disks(c)
+        assert after["DataVolume/disk-0"] == before["DataVolume/disk-0"]
+        assert after["DataVolume/disk-1"] != before["DataVolume/disk-1"]
+
+
+async def test_a_deleted_pool_leaves_no_disks_but_those_that_were_kept_before():
+    async with cluster() as c:
+        web = await start(c, scaleInStrategy=scale_in("proactive", "Offline"))
+        await web.patch(replicas=1)
+        await web.quiet()
+        [left] = await web.names()
+        await c.client.delete(type(await web.get()), web.key)
+        await web.quiet()
+        gone = left.replace("web", "disk")
+        kept = {"disk-0": "disk-1", "disk-1": "disk-0"}[gone]
+        assert set(await disks(c)) == {f"DataVolume/{kept}", f"PersistentVolumeClaim/{kept}"}
+
+
+async def test_changed_disks_make_the_virtual_machines_anew():
+    async with cluster(stand_ins=STORAGE) as c:
+        web = Pools(c)
+        await web.create(
+            2, vm={**HALTED, "runStrategy": "Always"}, spec={"volumes": [DISK]}, maxUnavailable=1
+        )
+        await web.settled(2)
+        before, old = await disks(c), await web.vms()
+        bigger = {**TEMPLATE["spec"], "storage": {"resources": {"requests": {"storage": "2Gi"}}}}
+        await web.template({"spec": {"dataVolumeTemplates": [{**TEMPLATE, "spec": bigger}]}})
+        await web.quiet()
+        await web.settled(2)
+        after = await disks(c)
+        assert set(after) == set(before)
+        assert not set(after.values()) & set(before.values())
+        new = await web.vms()
+        assert set(new) == set(old)
+        assert all(new[name].metadata.uid != old[name].metadata.uid for name in old)
+        for name in ("disk-0", "disk-1"):
+            claim = await c.client.get(PersistentVolumeClaim, name, "default")
+            assert claim.spec.resources.requests["storage"] == "2Gi"
+
+
+@pytest.mark.parametrize("moment", [0.0, 0.02, 0.06, 0.1, 0.15, 0.3])
+async def test_disks_are_kept_whenever_the_manager_is_cut(moment):
+    async with cluster() as c:
+        web = await start(c, scaleInStrategy=scale_in("proactive", "Offline"))
+        before = await disks(c)
+        await web.patch(replicas=0)
+        await asyncio.sleep(moment)
+        await c.crash_loops()
+        await asyncio.sleep(5)
+        c.start_loops()
+        await web.quiet()
+        await c.until(lambda: _none(web))
+        assert await disks(c) == before
+
+
+async def _none(web):
+    return not await web.names()
