@@ -7,6 +7,7 @@ import signal
 import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -18,11 +19,13 @@ from lightkube.models.core_v1 import Namespace, Node
 from corral import __version__, pki
 from corral.aio import Background
 from corral.api.errors import AlreadyExists, ApiError
+from corral.api.kinds import cdiconfig
+from corral.api.kinds.cdiconfig import CDIConfig
 from corral.api.object import Document, Key
 from corral.api.wire import User
 from corral.client.client import Client
 from corral.client.transport import InProcess
-from corral.cluster import STAND_INS, node_ranges
+from corral.cluster import STAND_INS, accounts, node_ranges
 from corral.config import Settings
 from corral.controllers import CONTROLLERS
 from corral.networking import Networking, api_names
@@ -35,6 +38,7 @@ from corral.node.hypervisor import Hypervisor
 from corral.node.images.store import ImageStore
 from corral.node.qemu.hypervisor import Qemu
 from corral.node.storage import Storage
+from corral.node.storage.filling import Fillings, Uploads
 from corral.node.storage.loop import controller as provisioner
 from corral.node.storage.room import Space
 from corral.reconcile.world import World
@@ -91,11 +95,14 @@ async def run(
     except (pki.PkiError, LogError) as error:
         raise CannotStart(str(error)) from error
     agents: dict[str, Agent] = {}
+    uploads = Uploads()
     server = ApiServer(
         store,
         authenticator=Authenticator({identity.token: ADMINISTRATOR}),
         nodes=lambda name: agents[name].asgi if name in agents else None,
         services=ServiceRanges(networks=network.service_cidrs()),
+        account_key=identity.account_key,
+        uploads=uploads,
     )
     _raise_descriptor_limit()
     ended = _ended()
@@ -112,11 +119,12 @@ async def run(
         ):
             url = f"{f'[{host}]' if ':' in host else host}:{port}"
             pki.write_private(layout.kubeconfig, pki.kubeconfig(identity, url))
+            await _tell_where_to_upload(server, f"https://{url}", layout.authority.read_text())
             async with Background() as tasks:
                 tasks.start(store.run(), name="store")
                 tasks.start(_renew(settings, identity, url, tls), name="certificates")
                 hypervisors = {name: _hypervisor(settings, name) for name in names}
-                agents |= _start(settings, server, hypervisors, network, tasks)
+                agents |= _start(settings, server, hypervisors, network, tasks, uploads=uploads)
                 log.info("ready", url=f"https://{url}", version=__version__, nodes=names)
                 summary = await _summary(settings, f"https://{url}", list(hypervisors.values()))
                 announce(summary | network.told())
@@ -167,18 +175,30 @@ async def _make_namespaces(server: ApiServer) -> None:
                 continue
 
 
+async def _tell_where_to_upload(server: ApiServer, url: str, authority: str) -> None:
+    """Clients look for the address of uploads in CDI's configuration."""
+    client = Client(InProcess(server.handle, ADMINISTRATOR))
+    with suppress(AlreadyExists):
+        await client.create(CDIConfig, {"metadata": {"name": cdiconfig.NAME}})
+    change = cdiconfig.settled(url, authority)
+    await client.patch(CDIConfig, Key("", cdiconfig.NAME), change, subresource="status")
+
+
 def _start(
     settings: Settings,
     server: ApiServer,
     hypervisors: Mapping[str, Hypervisor],
     network: Networking,
     tasks: Background,
+    *,
+    uploads: Uploads,
 ) -> dict[str, Agent]:
     """Start the loops and the nodes; answers the nodes' agents by name."""
     world = World(Client(InProcess(server.handle, STAND_IN)))
     ours = world.acting(Client(InProcess(server.handle, CONTROLLER)))
     controllers = [make(ours) for make in CONTROLLERS] if hypervisors else []
-    stand_ins = [*STAND_INS, *network.stand_ins()] if hypervisors else []
+    given = accounts.controller(settings.layout.authority.read_text)
+    stand_ins = [*STAND_INS, given, *network.stand_ins()] if hypervisors else []
     controllers += [make(world) for make in stand_ins]
     images = ImageStore(settings.layout.images)
     storage = _storage(settings)
@@ -186,6 +206,8 @@ def _start(
     if hypervisors:
         theirs = world.acting(Client(InProcess(server.handle, PROVISIONER)))
         controllers.append(provisioner(storage, partial(grow, agents.values()))(theirs))
+        filling = Fillings(theirs, storage, images, uploads, needed=not settings.hollow)
+        tasks.start(filling.run(), name=filling.name)
     for name, hypervisor in hypervisors.items():
         user = User(name=f"system:node:{name}", groups=("system:nodes", "system:authenticated"))
         mine = world.acting(Client(InProcess(server.handle, user)))

@@ -160,7 +160,7 @@ class Discovery:
                 "responseKind": _gvk((*group_version, kind.name)),
                 "scope": "Namespaced" if kind.namespaced else "Cluster",
                 "singularResource": kind.singular or kind.name.lower(),
-                "verbs": list(VERBS),
+                "verbs": _verbs(kind),
             }
             resources.append(
                 resource | _names(kind) | self._subresources_of(group_version, kind.plural)
@@ -212,9 +212,13 @@ def _resource(kind: Kind) -> Document:
         "singularName": kind.singular or kind.name.lower(),
         "namespaced": kind.namespaced,
         "kind": kind.name,
-        "verbs": list(VERBS),
+        "verbs": _verbs(kind),
     }
     return resource | _names(kind)
+
+
+def _verbs(kind: Kind) -> list[str]:
+    return ["create"] if kind.only_created else list(VERBS)
 
 
 def _names(kind: Kind) -> Document:

@@ -142,6 +142,9 @@ class Kind:
     theirs."""
     status_on_create: bool = False
     """Whether the status that is sent on create is kept: a kubelet registers its node with it."""
+    only_created: bool = False
+    """Whether objects of it are questions that are answered, and never kept: only create is served
+    (``ApiServer.answers``)."""
     name_first: bool = True
     """Whether tables begin with a column for the name; events name it last, in ``columns``."""
     stored_as: tuple[str, str] | None = None

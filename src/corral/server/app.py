@@ -5,10 +5,11 @@ process call it directly, and both meet the same rules.
 """
 
 import time
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 
 import structlog
+from starlette.types import ASGIApp
 
 from corral.api.encoding import encode
 from corral.api.errors import (
@@ -21,6 +22,7 @@ from corral.api.errors import (
 )
 from corral.api.kind import Kind
 from corral.api.kinds import KINDS
+from corral.api.kinds.cdi import UPLOAD_TOKEN_REQUEST
 from corral.api.kinds.claim import CLAIM
 from corral.api.kinds.kubevirt import VIRTUAL_MACHINE
 from corral.api.kinds.service import SERVICE
@@ -49,6 +51,7 @@ from corral.server.metrics import Metrics
 from corral.server.rest import Rest
 from corral.server.route import Route
 from corral.server.streams import Nodes
+from corral.server.uploads import Uploads
 from corral.store import Store
 
 LARGEST_BODY_BYTES = 3 << 20
@@ -74,6 +77,7 @@ class ApiServer:
     ``kinds`` is looked at for each request, so kinds may be added while it runs.  ``nodes`` finds
     the ASGI app of a node's agent, to which logs and consoles are forwarded.  ``services`` is
     where services' addresses and ports come from.  ``account_key`` signs tokens of ServiceAccounts.
+    ``uploads`` takes the content of claims, from those whom the server lets.
     """
 
     def __init__(
@@ -85,6 +89,7 @@ class ApiServer:
         nodes: Nodes = _no_nodes,
         services: ServiceRanges | None = None,
         account_key: bytes = b"",
+        uploads: ASGIApp | None = None,
         now: Callable[[], float] = time.time,
     ) -> None:
         self.store = store
@@ -99,6 +104,11 @@ class ApiServer:
         self.rest = Rest(store, now, settled, accounts)
         self.nodes = nodes
         self.authenticator = replace(authenticator or Authenticator(), accounts=accounts)
+        self.uploads = Uploads(store, now, uploads)
+        self.answers: Mapping[str, Callable[[Call], Awaitable[Response]]] = {
+            storage(UPLOAD_TOKEN_REQUEST): self.uploads.answer
+        }
+        """What answers each kind whose objects are never kept."""
         self.metrics = Metrics(kinds, store)
         self.documents = Documents(kinds, store, self.metrics)
 
@@ -196,6 +206,11 @@ class ApiServer:
         return kind if served or streams.serves(kind, named.subresource) else None
 
     async def _dispatch(self, call: Call) -> Response:
+        if call.kind.only_created and (call.verb != "create" or call.name):
+            raise MethodNotAllowed(
+                f'{call.verb} is not supported on resources of kind "{call.kind.plural}": they are '
+                "answered and not kept"
+            )
         if call.kind.namespaced and not call.namespace and (call.name or call.verb == "create"):
             raise BadRequest("an empty namespace may not be set during creation or on one object")
         if call.subresource:
@@ -204,6 +219,8 @@ class ApiServer:
             if call.group == machines.GROUP or streams.serves(call.kind, call.subresource):
                 return await streams.answer(self.store, self.nodes, call)
             return await subresources.answer(self.rest, call)
+        if call.kind.only_created:
+            return await self.answers[storage(call.kind)](call)
         act = _VERBS[call.verb]
         if call.name and call.verb == "create":
             raise MethodNotAllowed(f'create is not supported on one "{call.kind.plural}" by name')

@@ -9,8 +9,9 @@ from urllib.parse import unquote
 import structlog
 from starlette.types import Receive, Scope, Send
 
-from corral.api.errors import BadRequest, TooLarge
+from corral.api.errors import ApiError, BadRequest, TooLarge
 from corral.api.wire import Request, Response
+from corral.server import uploads
 from corral.server.app import LARGEST_BODY_BYTES, ApiServer, refusal
 from corral.server.streams import Forward
 
@@ -33,6 +34,9 @@ class App:
             await self._websocket(scope, receive, send)
 
     async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["path"] in uploads.PATHS:
+            await self._upload(scope, receive, send)
+            return
         request = _request(scope, scope["method"])
         response = await self._server.handle(request, partial(_body, request, receive))
         if response.status == TooLarge.code:
@@ -43,6 +47,16 @@ class App:
             await _send(response, response.body, send)
         else:
             await _stream(response, response.body, receive, send)
+
+    async def _upload(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Content comes in a body of any size, under a token of its own."""
+        try:
+            await self._server.uploads.receive(scope, receive, send)
+        except ApiError as error:
+            response = refusal(error)
+            response.headers.append(("connection", "close"))  # what follows is not read
+            assert isinstance(response.body, bytes)
+            await _send(response, response.body, send)
 
     async def _websocket(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Refusals are ordinary answers, sent before the upgrade."""

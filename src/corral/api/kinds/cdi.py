@@ -2,9 +2,11 @@
 
 from corral.api.kind import Column, Kind, Version, Webhook
 from corral.api.kinds import datavolume_rules
+from corral.api.kinds.cdiconfig import CDIConfig
 from corral.api.kinds.columns import age, field, value
 from corral.api.kinds.datasource import DataSource
 from corral.api.kinds.datavolume import GROUP, DataVolume
+from corral.api.kinds.uploadtoken import UPLOAD_GROUP, UploadTokenRequest
 
 _VALIDATOR = "datavolume-validate.cdi.kubevirt.io"
 
@@ -55,4 +57,28 @@ DATA_SOURCE = Kind(
     ),
 )
 
-KINDS = (DATA_VOLUME, DATA_SOURCE)
+CDI_CONFIG = Kind(
+    group=GROUP,
+    name="CDIConfig",
+    plural="cdiconfigs",
+    singular="cdiconfig",
+    namespaced=False,
+    versions=(Version(name="v1beta1"),),
+    view=CDIConfig,
+    columns=(age(),),
+)
+
+UPLOAD_TOKEN_REQUEST = Kind(
+    group=UPLOAD_GROUP,
+    name="UploadTokenRequest",
+    plural="uploadtokenrequests",
+    singular="uploadtokenrequest",
+    short=("utr", "utrs"),
+    versions=(Version(name="v1beta1"),),
+    view=UploadTokenRequest,
+    status=False,
+    columns=(age(),),
+    only_created=True,
+)
+
+KINDS = (DATA_VOLUME, DATA_SOURCE, CDI_CONFIG, UPLOAD_TOKEN_REQUEST)

@@ -132,7 +132,7 @@ class Ways:
         await asyncio.to_thread(self._storage.adopt, job.handle, target, _format(image.format))
 
     def check(self, job: Job) -> None:
-        """Raises Waits where filling cannot begin yet: a claim to copy must be there and at rest."""
+        """Raises Waits where filling cannot begin yet: a claim to copy must be there, at rest."""
         if job.wish.source.pvc is not None:
             self._copied(job, job.wish.source.pvc)
 

@@ -1,0 +1,99 @@
+"""Uploads: who may bring a claim's content, and where it goes (CDI's upload proxy).
+
+A client that may make an UploadTokenRequest is given a token for one claim; who brings that to
+``/v1beta1/upload`` is passed on to whoever keeps the claim's volume.
+"""
+
+import secrets
+from collections.abc import Callable
+from urllib.parse import quote
+
+import msgspec
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from corral.api.encoding import encode
+from corral.api.errors import MethodNotAllowed, Unauthorized, Unavailable
+from corral.api.kind import at
+from corral.api.kinds.claim import CLAIM
+from corral.api.object import Key
+from corral.api.time import rfc3339
+from corral.api.wire import Response
+from corral.server import body, jwt
+from corral.server.admission import conform, incoming
+from corral.server.call import Call, json_response, not_found, storage
+from corral.store import Store
+
+SECONDS = 300.0
+"""How long a token is good for beginning an upload (CDI)."""
+PREFIXES = ("/v1beta1/", "/v1alpha1/")
+WAYS = ("upload", "upload-async")
+PATHS = {f"{prefix}{way}": way for prefix in PREFIXES for way in WAYS}
+
+_METHODS = ("HEAD", "POST")
+
+
+class _Claims(msgspec.Struct):
+    """What a token says: one claim, and until when it is good."""
+
+    namespace: str
+    name: str
+    uid: str
+    ends: float
+
+
+class Uploads:
+    """Issues tokens for uploads, and passes on who brings one.
+
+    ``target`` takes the content, see ``corral.node.storage.filling.upload``.
+    """
+
+    def __init__(self, store: Store, now: Callable[[], float], target: ASGIApp | None) -> None:
+        self._store = store
+        self._now = now
+        self._target = target
+        self._key = secrets.token_bytes(32)
+
+    async def answer(self, call: Call) -> Response:
+        """A token for the claim that an UploadTokenRequest names.  Raises NotFound, Invalid."""
+        document = incoming(call, body.read(call))
+        conform(call, document, creating=True)
+        name = at(document, "spec", "pvcName") or ""
+        record = self._store.latest(storage(CLAIM), Key(call.namespace, name))
+        if record is None:
+            raise not_found(CLAIM, name)
+        uid = record.document()["metadata"]["uid"]
+        claims = _Claims(call.namespace, name, uid, self._now() + SECONDS)
+        document["metadata"]["creationTimestamp"] = rfc3339(self._now())
+        document["status"] = {"token": jwt.sign(claims, self._key)}
+        return json_response(encode(document), status=201)
+
+    async def receive(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass an upload on.  Raises ApiError for one that may not be."""
+        if scope["method"] not in _METHODS:
+            raise MethodNotAllowed("an upload is a POST; HEAD asks whether it could be")
+        claims = self._claims(_authorization(scope))
+        record = self._store.latest(storage(CLAIM), Key(claims.namespace, claims.name))
+        if record is None or record.document()["metadata"]["uid"] != claims.uid:
+            raise not_found(CLAIM, claims.name)
+        if self._target is None:
+            raise Unavailable("nothing takes uploads here")
+        way = PATHS[scope["path"]]
+        path = "/".join(("", *map(quote, (claims.namespace, claims.name, claims.uid)), way))
+        await self._target({**scope, "path": path, "raw_path": path.encode()}, receive, send)
+
+    def _claims(self, header: str) -> _Claims:
+        scheme, _, token = header.partition(" ")
+        found = None
+        if scheme.lower() == "bearer":
+            found = jwt.claims_of(token.strip(), self._key, _Claims)
+        if found is None or found.ends < self._now():
+            raise Unauthorized("the token for this upload is not good, or no longer")
+        return found
+
+
+def _authorization(scope: Scope) -> str:
+    for name, value in scope["headers"]:
+        if name == b"authorization":
+            text: str = value.decode("latin-1")
+            return text
+    return ""
