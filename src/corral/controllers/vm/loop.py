@@ -107,6 +107,7 @@ class VirtualMachines:
             vm, vmi = await self._carry_out(vm, vmi, decided)
         except Refused as refusal:
             refused = refusal
+            vm = self.vms.get(key) or vm  # some of it was done before
         await self._tell(vm, vmi, decided, refused)
         if refused is not None and isinstance(refused.__cause__, ApiError):
             raise refused.__cause__

@@ -1,0 +1,66 @@
+"""Which changes of a template wait for the next start (VM:2986-3075)."""
+
+import copy
+
+import msgspec
+import pytest
+
+from corral.api.kinds.vmi import Spec
+from corral.controllers.vm.restart import (
+    FEWER_SOCKETS,
+    MEMORY,
+    MORE_SOCKETS,
+    TEMPLATE,
+    restart_reason,
+)
+
+STARTED = {
+    "domain": {
+        "cpu": {"sockets": 2, "cores": 1},
+        "memory": {"guest": "1Gi"},
+        "devices": {"disks": [{"name": "root", "disk": {"bus": "virtio"}}]},
+    },
+    "volumes": [{"name": "root", "containerDisk": {"image": "x"}}],
+}
+
+
+def reason(change):
+    wanted = copy.deepcopy(STARTED)
+    change(wanted)
+    return restart_reason(msgspec.convert(STARTED, Spec), msgspec.convert(wanted, Spec))
+
+
+def sockets(count):
+    return lambda spec: spec["domain"]["cpu"].update(sockets=count)
+
+
+def guest(size):
+    return lambda spec: spec["domain"]["memory"].update(guest=size)
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        (lambda _spec: None, ""),
+        (sockets(4), MORE_SOCKETS),
+        (sockets(1), FEWER_SOCKETS),
+        (lambda spec: spec["domain"]["cpu"].pop("sockets"), FEWER_SOCKETS),
+        (guest("2Gi"), MEMORY),
+        (guest("512Mi"), MEMORY),
+        (guest("1024Mi"), ""),
+        (lambda spec: spec["domain"]["cpu"].update(cores=2), TEMPLATE),
+        (lambda spec: (sockets(4)(spec), guest("2Gi")(spec)), MORE_SOCKETS),
+        (lambda spec: (sockets(4)(spec), spec.update(hostname="other")), TEMPLATE),
+        (lambda spec: spec.update(nodeSelector={"a": "b"}), TEMPLATE),
+        (lambda spec: spec.update(tolerations=[{"key": "a"}]), TEMPLATE),
+        (lambda spec: spec["volumes"][0]["containerDisk"].update(image="y"), TEMPLATE),
+    ],
+)
+def test_why_a_machine_has_to_start_anew(change, expected):
+    assert reason(change) == expected
+
+
+def test_processors_that_are_named_for_the_first_time_are_a_change():
+    bare = {"domain": {"devices": {}}}
+    named = {"domain": {"devices": {}, "cpu": {"sockets": 2}}}
+    assert restart_reason(msgspec.convert(bare, Spec), msgspec.convert(named, Spec)) == MORE_SOCKETS

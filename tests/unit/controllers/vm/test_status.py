@@ -1,0 +1,132 @@
+"""What is said of a VirtualMachine: fields and conditions (VM:2709-2790)."""
+
+import msgspec
+import pytest
+from tests.unit.controllers.vm.make import NOW, STRATEGIES, start, stop, vm, vmi
+
+from corral.controllers.vm.disks import Disks
+from corral.controllers.vm.refused import Refused
+from corral.controllers.vm.status import Facts, change, status_of
+from corral.controllers.vm.strategy import NOTHING, Plan
+
+READY = {"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T01:00:00Z"}
+AGENT = {"type": "AgentConnected", "status": "True"}
+
+
+def told(one, machine=None, *, decided=NOTHING, refused=None, restart=""):
+    facts = Facts(vmi=machine, plan=decided, disks=Disks(), refused=refused, restart=restart)
+    return status_of(one, facts, NOW, lambda _: 0)
+
+
+def condition(status, name):
+    found = [each for each in status.conditions if each.type == name]
+    return found[0] if found else None
+
+
+def test_a_virtual_machine_without_a_machine():
+    status = told(vm("Halted"))
+    assert (status.created, status.ready, status.printable_status) == (False, False, "Stopped")
+    ready = condition(status, "Ready")
+    assert (ready.status, ready.reason, ready.message) == (
+        "False",
+        "VMINotExists",
+        "VMI does not exist",
+    )
+    assert status.run_strategy == ""
+    assert (status.observed_generation, status.desired_generation) == (0, 0)
+
+
+def test_ready_is_the_machines():
+    status = told(vm(), vmi(conditions=[READY]))
+    assert (status.created, status.ready) == (True, True)
+    assert condition(status, "Ready").last_transition_time == READY["lastTransitionTime"]
+    missing = condition(told(vm(), vmi(conditions=[])), "Ready")
+    assert (missing.status, missing.reason) == ("False", "VMIConditionMissing")
+
+
+def test_generations_are_told_while_there_is_a_machine():
+    machine = vmi()
+    machine.metadata.annotations["kubevirt.io/vm-generation"] = "3"
+    status = told(vm(generation=5), machine)
+    assert (status.observed_generation, status.desired_generation) == (3, 5)
+    machine.metadata.annotations["kubevirt.io/vm-generation"] = "three"
+    status = told(vm(generation=5), machine)
+    assert (status.observed_generation, status.desired_generation) == (0, 0)
+
+
+def test_conditions_of_the_machine_are_told_and_go_with_it():
+    with_agent = told(vm(), vmi(conditions=[READY, AGENT]))
+    assert condition(with_agent, "AgentConnected").status == "True"
+    before = vm(conditions=(READY, AGENT))
+    assert condition(told(before, vmi(conditions=[READY])), "AgentConnected") is None
+
+
+def test_conditions_of_a_machine_that_is_gone_stay_as_they_were():
+    status = told(vm(conditions=(READY, AGENT)))
+    assert condition(status, "AgentConnected").status == "True"
+    assert condition(status, "Ready").reason == "VMINotExists"
+
+
+def test_a_condition_changes_with_its_status_or_reason_only():
+    old = {"type": "Synchronized", "status": "False", "reason": "ErrImagePull", "message": "first"}
+    new = {**old, "message": "second"}
+    other = {**old, "reason": "ImagePullBackOff", "message": "third"}
+    before = vm(conditions=(old,))
+    assert condition(told(before, vmi(conditions=[new])), "Synchronized").message == "first"
+    assert condition(told(before, vmi(conditions=[other])), "Synchronized").message == "third"
+
+
+def test_what_was_refused_is_a_failure_until_all_is_well():
+    refused = Refused("FailedCreate", "Failure while starting VMI: no")
+    failure = condition(told(vm(), refused=refused), "Failure")
+    assert (failure.status, failure.reason, failure.message) == (
+        "True",
+        "FailedCreate",
+        "Failure while starting VMI: no",
+    )
+    after = vm(conditions=({"type": "Failure", "status": "True", "reason": "FailedCreate"},))
+    assert condition(told(after), "Failure") is None
+
+
+def test_a_restart_that_is_required_is_told_with_the_latest_reason():
+    one = vm(conditions=({"type": "RestartRequired", "status": "True", "message": "first"},))
+    assert condition(told(one, vmi(), restart="second"), "RestartRequired").message == "second"
+    assert condition(told(one, vmi()), "RestartRequired") is None
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_the_strategy_is_told_once_a_machine_was_made(strategy):
+    assert told(vm(strategy)).run_strategy == ""
+    assert told(vm(strategy), vmi()).run_strategy == strategy
+    before = "Halted" if strategy != "Halted" else "Manual"
+    assert told(vm(strategy, acted=before)).run_strategy == strategy
+
+
+def test_a_strategy_that_could_not_be_acted_upon_is_not_told():
+    one = vm("RerunOnFailure", acted="Halted")
+    assert told(one, decided=Plan(create=True)).run_strategy == "Halted"
+    assert told(one, decided=Plan(wait_seconds=3)).run_strategy == "Halted"
+
+
+def test_requests_that_are_fulfilled_are_forgotten():
+    machine = vmi()
+    status = told(vm("Manual", requests=(stop("gone"), start())), machine)
+    assert [each.action for each in status.state_change_requests] == ["Start"]
+
+
+def test_only_what_changes_is_written():
+    one = vm()
+    status = told(one, vmi(conditions=[READY]))
+    written = change(one.status, status)
+    assert written["created"] is True
+    assert "volumeRequests" not in written
+    assert change(status, status) == {}
+
+
+def test_what_is_no_more_is_taken_away():
+    failure = {"consecutiveFailCount": 1, "lastFailedVMIUID": "x"}
+    before = vm(failure=failure, requests=(start(),))
+    after = change(before.status, told(before, vmi()))
+    assert after["startFailure"] is None
+    assert after["stateChangeRequests"] is None
+    assert msgspec.json.encode(after)
