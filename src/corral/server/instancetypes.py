@@ -12,7 +12,7 @@ import msgspec
 from lightkube.models.apps_v1 import ControllerRevision
 from lightkube.models.core_v1 import PersistentVolumeClaim
 
-from corral.api.errors import Cause
+from corral.api.errors import Cause, NotFound
 from corral.api.instancetypes.apply import apply
 from corral.api.instancetypes.matchers import INSTANCETYPE, PREFERENCE, Matcher, volume_claim
 from corral.api.instancetypes.preferred import preferred_storage_class
@@ -62,6 +62,24 @@ class Instancetypes:
         if causes:
             raise VM.denied(document["metadata"].get("name", ""), causes, creating=old is None)
 
+    def expanded(self, vm: Document) -> Document:
+        """A VirtualMachine that says itself what its references say.  Raises Invalid."""
+        for matcher in (INSTANCETYPE, PREFERENCE):
+            kept = at(vm, "status", f"{matcher.field}Ref", "controllerRevisionRef", "name")
+            if kept and (said := vm["spec"].get(matcher.field)) is not None:
+                said["revisionName"] = kept
+        spec, namespace = vm["spec"], vm["metadata"].get("namespace", "")
+        try:
+            instancetype = self._spec(INSTANCETYPE, spec, namespace, InstancetypeSpec)
+            preference = self._spec(PREFERENCE, spec, namespace, PreferenceSpec)
+        except Refusal as error:
+            raise NotFound(str(error)) from error
+        if causes := apply(spec["template"], instancetype, preference):
+            raise VM.denied(vm["metadata"]["name"], causes, creating=False)
+        for matcher in (INSTANCETYPE, PREFERENCE):
+            spec.pop(matcher.field, None)
+        return vm
+
     # -- references
 
     def _name(self, document: Document, matcher: Matcher) -> Iterator[Cause]:
@@ -102,9 +120,7 @@ class Instancetypes:
         for labels in self._labels(namespace, *found):
             if (inferred := matcher.inferred(labels)) is not None:
                 return inferred
-        raise Refusal(
-            f"unable to find required {matcher.name_label} label on the volume {volume}"
-        )
+        raise Refusal(f"unable to find required {matcher.name_label} label on the volume {volume}")
 
     def _labels(
         self, namespace: str, claim: str, template: Document | None

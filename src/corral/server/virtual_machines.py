@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from corral.api.encoding import encode
 from corral.api.errors import (
     BadRequest,
     Conflict,
@@ -36,7 +37,8 @@ from corral.api.kinds.vmi import FINAL_PHASES
 from corral.api.object import Document
 from corral.api.wire import Response, User
 from corral.server import streams
-from corral.server.call import Call, storage
+from corral.server.call import Call, json_response, storage
+from corral.server.instancetypes import Instancetypes
 from corral.server.rest import Rest
 from corral.store import Record
 
@@ -124,12 +126,14 @@ def find(kind: Kind, subresource: str) -> str | None:
     name, *port = subresource.split("/")
     if name == PORT_FORWARD:
         return "get" if len(port) in (1, 2) else None
+    if subresource == EXPAND:
+        return "get"
     return "update" if subresource in ACTS else None
 
 
 def verbs() -> Mapping[str, str]:
     """Every subresource of VirtualMachines with its verb, as discovery lists them."""
-    return {PORT_FORWARD: "get", **dict.fromkeys(ACTS, "update")}
+    return {PORT_FORWARD: "get", EXPAND: "get", **dict.fromkeys(ACTS, "update")}
 
 
 async def answer(rest: Rest, nodes: "Nodes", call: Call) -> Response:
@@ -143,6 +147,8 @@ async def answer(rest: Rest, nodes: "Nodes", call: Call) -> Response:
     if found is None:
         details = Details(name=call.name, group="kubevirt.io", kind="virtualmachine")
         raise NotFound(f"{_NAMED.format(call.name)} not found", details=details)
+    if call.subresource == EXPAND:
+        return json_response(encode(Instancetypes(rest.store).expanded(found.document())))
     machine = rest.store.latest(storage(VIRTUAL_MACHINE_INSTANCE), call.key)
     told = Told(found.document(), machine.document() if machine else None, options)
     if call.subresource not in ACTS:
@@ -299,6 +305,8 @@ _NO_VOLUMES = "disks cannot be added to or removed from a machine that runs in t
 _NO_DUMPS = "memory dumps are not supported by this version"
 
 PORT_FORWARD: Final = "portforward"
+EXPAND: Final = "expand-spec"
+"""The VirtualMachine as it would be without its instance type and preference."""
 ACTS: Mapping[str, Decide] = {
     "start": _start,
     "stop": _stop,
