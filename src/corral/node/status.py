@@ -17,6 +17,7 @@ from corral.api.object import Document
 from corral.node.addresses import POD_INTERFACE, USER_NETWORK, guest_address, mac_of
 from corral.node.facts import PAUSED_BY_USER, Facts, State
 from corral.node.hypervisor import GuestInterface
+from corral.node.volume_status import volume_status
 
 IMAGE_REASONS = frozenset(
     {"ErrImagePull", "ImagePullBackOff", "ErrImageNeverPull", "InvalidImageName"}
@@ -25,7 +26,7 @@ IMAGE_REASONS = frozenset(
 _MOST_OF_THE_GUESTS_OWN = 16
 """Interfaces that are no card of the instance: a guest may make up as many as it likes."""
 _OURS = frozenset({"Scheduled", "Running"})
-_CONTROLLERS = IMAGE_REASONS | {"FailedCreate"}
+_CONTROLLERS = IMAGE_REASONS | {"FailedCreate", "FailedPvcNotFound"}
 
 
 def instance_status(facts: Facts, vmi: VirtualMachineInstance, now: str) -> Document:
@@ -47,6 +48,9 @@ def instance_status(facts: Facts, vmi: VirtualMachineInstance, now: str) -> Docu
         interfaces = _interfaces(vmi, facts)
         if interfaces != msgspec.to_builtins(vmi.status.interfaces):
             changes["interfaces"] = interfaces
+        volumes = volume_status(vmi, facts)
+        if volumes != msgspec.to_builtins(vmi.status.volume_status):
+            changes["volumeStatus"] = volumes
     system = facts.introduction.os if facts.introduction is not None else {}
     if system and system != msgspec.to_builtins(vmi.status.guest_os_info):
         changes["guestOSInfo"] = dict(system)

@@ -29,6 +29,7 @@ from corral.api.kinds.vmi import VirtualMachineInstance
 from corral.api.kinds.volumes import ContainerDisk
 from corral.api.object import Document, Quantity
 from corral.api.quantity import NANO, NOTHING, Amount, Form, amount, parse
+from corral.controllers.vmi.claims import NONE, Claims, pod_mounts, pod_volumes
 from corral.reconcile.objects import owner_reference
 
 CREATED_BY = "kubevirt.io/created-by"
@@ -68,7 +69,9 @@ _OBSERVED = frozenset(
 )
 
 
-def pod_for(vmi: VirtualMachineInstance, *, cpu_ratio: int = CPU_RATIO) -> Document:
+def pod_for(
+    vmi: VirtualMachineInstance, claims: Claims = NONE, *, cpu_ratio: int = CPU_RATIO
+) -> Document:
     """The pod that holds a machine's place (KubeVirt's template.go)."""
     spec = vmi.spec
     disks = list(_container_disks(vmi))
@@ -99,9 +102,11 @@ def pod_for(vmi: VirtualMachineInstance, *, cpu_ratio: int = CPU_RATIO) -> Docum
                 "resources": compute_resources(vmi, cpu_ratio=cpu_ratio),
                 **_ports(vmi),
                 **_probes(vmi),
+                **pod_mounts(claims),
             },
             *(_disk_container(name, disk) for name, disk in disks),
         ],
+        "volumes": pod_volumes(spec),
     }
     return {
         "metadata": {

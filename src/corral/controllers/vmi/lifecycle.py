@@ -17,6 +17,7 @@ from corral.api.kinds.machine import COMPUTE, pod_name
 from corral.api.kinds.vmi import FINAL_PHASES, FINALIZER, VirtualMachineInstance
 from corral.api.object import Condition, Document, Key
 from corral.api.time import rfc3339
+from corral.controllers.vmi.claims import NONE, Claims, conditions as of_claims, volume_status
 from corral.controllers.vmi.launcher import NODE_NAME
 from corral.reconcile.objects import is_going, key_of, uid_of
 
@@ -25,7 +26,8 @@ IMAGE_REASONS = frozenset(
 )
 """Why a container waits that the machine's condition Synchronized repeats."""
 FAILED_CREATE = "FailedCreate"
-_OUR_SYNCHRONIZED = IMAGE_REASONS | {FAILED_CREATE}
+CLAIM_MISSING = "FailedPvcNotFound"
+_OUR_SYNCHRONIZED = IMAGE_REASONS | {FAILED_CREATE, CLAIM_MISSING}
 _UNPLACED = frozenset({"", "Pending"})
 _PLACED = frozenset({"Scheduled", "Running"})
 _POD_ENDED = frozenset({"Succeeded", "Failed"})
@@ -47,17 +49,19 @@ def plan(
     vmi: VirtualMachineInstance,
     pods: Sequence[Pod],
     now: datetime,
+    claims: Claims = NONE,
     *,
     create_error: str = "",
 ) -> Plan:
-    """What follows from a machine and the pods that it owns.
+    """What follows from a machine, the pods that it owns, and the claims that it needs.
 
     ``create_error`` says why its pod could not be made a moment ago.
     """
     pod = current(vmi, pods)
-    if pod is None and vmi.status.phase in _UNPLACED and not is_going(vmi) and not create_error:
+    begins = pod is None and vmi.status.phase in _UNPLACED and not is_going(vmi)
+    if begins and claims.are_ready and not create_error:
         return Plan(create_pod=True)
-    phase = next_phase(vmi, pod)
+    phase = "Failed" if begins and claims.failed else next_phase(vmi, pod)
     final = phase in FINAL_PHASES
     doomed: tuple[Pod, ...] = ()
     if is_going(vmi) and (final or vmi.status.phase not in _PLACED):
@@ -66,7 +70,7 @@ def plan(
     return Plan(
         delete_pods=doomed,
         force=final,
-        patch=patch(vmi, pod, phase, now, create_error=create_error),
+        patch=patch(vmi, pod, phase, now, claims, create_error=create_error),
     )
 
 
@@ -110,6 +114,7 @@ def patch(
     pod: Pod | None,
     phase: str,
     now: datetime,
+    claims: Claims = NONE,
     *,
     create_error: str = "",
 ) -> Document | None:
@@ -123,11 +128,13 @@ def patch(
             *msgspec.to_builtins(old.phase_transition_timestamps),
             {"phase": phase, "phaseTransitionTimestamp": rfc3339(now)},
         ]
-    told = conditions(vmi, pod, phase, create_error=create_error)
+    told = conditions(vmi, pod, phase, claims, create_error=create_error)
     if (changed := merged(old.conditions, told, now)) is not None:
         status["conditions"] = changed
     if pod is not None and phase in _PLACED:
         status |= _placement(vmi, pod)
+        if (claims.found or phase != old.phase) and (told_of := volume_status(vmi, claims)):
+            status["volumeStatus"] = told_of
         if vmi.metadata.labels.get(NODE_NAME) != node_of(pod):
             metadata["labels"] = {NODE_NAME: node_of(pod)}
     if pod is None and phase in FINAL_PHASES and FINALIZER in vmi.metadata.finalizers:
@@ -155,17 +162,29 @@ def _placement(vmi: VirtualMachineInstance, pod: Pod) -> Document:
 
 
 def conditions(
-    vmi: VirtualMachineInstance, pod: Pod | None, phase: str, *, create_error: str = ""
+    vmi: VirtualMachineInstance,
+    pod: Pod | None,
+    phase: str,
+    claims: Claims = NONE,
+    *,
+    create_error: str = "",
 ) -> Mapping[str, Condition | None]:
     """The conditions that this loop tells; None for one that is to be absent."""
     told: dict[str, Condition | None] = {"Ready": ready(pod, phase)}
+    if claims is not NONE:
+        told |= of_claims(claims)
+    missing = missing_claim(vmi, claims) if pod is None and phase in _UNPLACED else ""
     unscheduled = _pod_condition(pod, "PodScheduled")
     if unscheduled is not None and unscheduled.status == "False":
         told["PodScheduled"] = _copy(unscheduled)
+    elif missing:
+        told["PodScheduled"] = _false("PodScheduled", "Unschedulable", missing)
     else:
         told["PodScheduled"] = None
     if create_error:
         told["Synchronized"] = _false("Synchronized", FAILED_CREATE, create_error)
+    elif missing:
+        told["Synchronized"] = _false("Synchronized", CLAIM_MISSING, missing)
     elif (image := _image_problem(pod)) is not None:
         told["Synchronized"] = image
     elif any(
@@ -174,6 +193,14 @@ def conditions(
     ):
         told["Synchronized"] = None
     return told
+
+
+def missing_claim(vmi: VirtualMachineInstance, claims: Claims) -> str:
+    """What people are told of a claim that is not there; empty where all are."""
+    if not claims.missing:
+        return ""
+    namespace = vmi.metadata.namespace
+    return f"PVC {namespace}/{claims.missing} does not exist, waiting for it to appear"
 
 
 def ready(pod: Pod | None, phase: str) -> Condition:

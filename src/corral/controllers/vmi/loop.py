@@ -2,12 +2,15 @@
 
 from functools import partial
 
-from lightkube.models.core_v1 import Pod
+from lightkube.models.core_v1 import PersistentVolumeClaim, Pod
+from lightkube.models.storage_v1 import StorageClass
 
 from corral.api.errors import AlreadyExists, ApiError, NotFound
+from corral.api.kinds.datavolume import DataVolume
 from corral.api.kinds.vmi import FINALIZER, GROUP, VirtualMachineInstance
 from corral.api.object import Key
-from corral.controllers.vmi import lifecycle
+from corral.controllers.vmi import claims, lifecycle
+from corral.controllers.vmi.claims import Claims, Sources
 from corral.controllers.vmi.launcher import CPU_RATIO, pod_for
 from corral.reconcile.batch import each
 from corral.reconcile.controller import Controller, Result
@@ -30,7 +33,7 @@ def controller(world: World, *, cpu_ratio: int = CPU_RATIO) -> Controller[Key]:
         "vmi",
         loop.reconcile,
         queue=loop.queue,
-        sources=(loop.machines, loop.pods),
+        sources=(loop.machines, loop.pods, loop.claims, loop.data_volumes, loop.classes),
         workers=WORKERS,
     )
 
@@ -42,14 +45,21 @@ class Machines:
         self.queue = WorkQueue[Key]()
         self.machines = world.informers.of(Machine)
         self.pods = world.informers.of(Pod)
+        self.claims = world.informers.of(PersistentVolumeClaim)
+        self.data_volumes = world.informers.of(DataVolume)
+        self.classes = world.informers.of(StorageClass)
         self._world = world
         self._client = world.client
         self._recorder = world.recorder(COMPONENT)
         self._expectations = Expectations[Key](world.monotonic)
         self._cpu_ratio = cpu_ratio
         self.pods.index("controller", lambda pod: (controller_uid(pod),))
+        self.machines.index("claim", _claim_index)
+        self._sources = Sources(self.claims.get, self.data_volumes.get, self.classes.get)
         self.machines.handle(self._machine_changed)
         self.pods.handle(self._pod_changed)
+        self.claims.handle(self._claim_changed)
+        self.data_volumes.handle(self._claim_changed)
 
     async def reconcile(self, key: Key) -> Result | None:
         """Bring one machine a step further (KubeVirt's lifecycle.go, execute)."""
@@ -61,27 +71,29 @@ class Machines:
             return Result(requeue_after=unmet)
         pods = self.pods.indexed("controller", vmi.metadata.uid)
         now = self._world.clock()
-        decided = lifecycle.plan(vmi, pods, now)
+        needed = claims.look(vmi, self._sources)
+        decided = lifecycle.plan(vmi, pods, now, needed)
         error: ApiError | None = None
         if decided.create_pod:
             try:
-                pods = [await self._create_pod(vmi)]
+                pods = [await self._create_pod(vmi, needed)]
             except ApiError as refusal:
                 error = refusal
-            decided = lifecycle.plan(
-                vmi, pods, now, create_error=f"Error creating pod: {error}" if error else ""
-            )
+            text = f"Error creating pod: {error}" if error else ""
+            decided = lifecycle.plan(vmi, pods, now, needed, create_error=text)
         if decided.delete_pods:
             await self._delete_pods(vmi, decided)
         if decided.patch is not None:
             await self._client.patch(Machine, key, decided.patch)
+            if (text := lifecycle.missing_claim(vmi, needed)) and not pods:
+                self._recorder.event(vmi, "Normal", lifecycle.CLAIM_MISSING, text)
         if error is not None:
             raise error
         return None
 
-    async def _create_pod(self, vmi: Machine) -> Pod:
+    async def _create_pod(self, vmi: Machine, needed: Claims) -> Pod:
         self._expectations.expect(vmi.key, creations=1)
-        document = pod_for(vmi, cpu_ratio=self._cpu_ratio)
+        document = pod_for(vmi, needed, cpu_ratio=self._cpu_ratio)
         try:
             pod = await self._client.create(Pod, document)
         except AlreadyExists:
@@ -133,6 +145,23 @@ class Machines:
         if old is None:
             self._expectations.created(key)
         self.queue.add(key)
+
+    def _claim_changed(
+        self,
+        old: PersistentVolumeClaim | DataVolume | None,
+        new: PersistentVolumeClaim | DataVolume | None,
+    ) -> None:
+        """A DataVolume has the name of its claim."""
+        changed = new or old
+        assert changed is not None
+        for machine in self.machines.indexed("claim", str(key_of(changed))):
+            self.queue.add(machine.key)
+
+
+def _claim_index(vmi: Machine) -> list[str]:
+    """The claims that a machine uses."""
+    names = claims.at_start(vmi.spec).values()
+    return [str(Key(vmi.metadata.namespace, name)) for name in names]
 
 
 def _machine_key(pod: Pod) -> Key | None:
