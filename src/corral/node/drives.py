@@ -11,7 +11,9 @@ from corral.api.kinds.volumes import Volume
 from corral.node import volumes
 from corral.node.hypervisor import Drive
 from corral.node.images import ImageError, Progress
+from corral.node.qemu.devices import caching
 from corral.node.volumes import VolumeContext, VolumeError
+from corral.node.volumes.source import failed
 
 
 class DriveError(Exception):
@@ -50,7 +52,9 @@ async def prepare(context: VolumeContext, pulls: Pulls) -> Mapping[str, Drive]:
     for (volume, disk), answer in zip(wanted, answers, strict=True):
         if isinstance(answer, DriveError):
             raise answer
-        drives[volume.name] = _drive(disk, answer)
+        drives[volume.name] = drive = _drive(disk, answer)
+        if wrong := caching.fault(disk, drive):
+            raise DriveError(volume, failed(volume, wrong))
     return drives
 
 
@@ -100,4 +104,5 @@ def _drive(device: DiskDevice, disk: volumes.Disk) -> Drive:
         or bool(target is not None and target.readonly),
         layers=disk.layers,
         ephemeral=disk.ephemeral,
+        direct=disk.direct,
     )

@@ -4,7 +4,8 @@
 has.  A guest tells what happens to it as a stream of ``Change``; nothing is polled.
 """
 
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+import os
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
@@ -57,6 +58,13 @@ class Drive:
     read_only: bool = False
     layers: tuple[Layer, ...] = ()
     ephemeral: bool = True
+    direct: bool = False
+
+    def files(self) -> Iterator[tuple[Path, int]]:
+        """Every file behind it, and the flags to open it with."""
+        yield self.path, os.O_RDONLY if self.read_only else os.O_RDWR
+        for layer in self.layers:
+            yield layer.path, os.O_RDONLY
 
 
 class Network(Protocol):

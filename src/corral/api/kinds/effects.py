@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from corral.api.errors import MOST_CAUSES, Cause
+from corral.api.kind import at
 
 Tree = Mapping[str, Any]
 """Fields of an object: True (acted upon), a frozenset (values that are acted upon), a Tree of the
@@ -17,8 +18,6 @@ fields below, or text: why it is refused."""
 
 SWITCHED_ON: Tree = {"enabled": frozenset({True})}
 """A feature that every machine has: saying so changes nothing, switching it off does."""
-SWITCHED_OFF: Tree = {"enabled": frozenset({False})}
-"""A feature that no machine has."""
 _LACKS = "the guest would start without "
 UNSET: tuple[Any, ...] = (None, False, "", [])
 """Values that ask for nothing.  An empty object is not among them: ``watchdog: {}`` asks."""
@@ -30,9 +29,12 @@ DISK: Tree = {
     "lun": {"bus": True, "readonly": True, "reservation": "no other host would respect it"},
     "bootOrder": True,
     "serial": True,
-    "cache": frozenset({"none", "writethrough", "writeback"}),
+    "cache": True,
+    "io": True,
+    "dedicatedIOThread": True,
+    "shareable": True,
     "errorPolicy": True,
-    "blockSize": {"custom": {"logical": True, "physical": True}, "matchVolume": SWITCHED_OFF},
+    "blockSize": True,
 }
 INTERFACE: Tree = {
     "name": True,
@@ -176,7 +178,15 @@ def effects(spec: dict[str, Any], path: str) -> tuple[list[Cause], list[str]]:
             causes.append(Cause(field, message, "FieldValueNotSupported"))
         elif not reason and len(warnings) < MOST_CAUSES:
             warnings.append(f"{field} has no effect in this version")
-    return causes, warnings
+    return causes, warnings + list(_emulated(spec, path))
+
+
+def _emulated(spec: dict[str, Any], path: str) -> Iterator[str]:
+    """What guests are shown that is not quite what they ask for."""
+    for index, disk in enumerate(at(spec, "domain", "devices", "disks") or ()):
+        if disk.get("lun") is not None:
+            here = f"{path}.domain.devices.disks[{index}].lun"
+            yield f"{here}: volumes are files, so QEMU itself answers the guest's SCSI commands"
 
 
 def _without_effect(document: Tree, tree: Tree, path: str) -> Iterator[tuple[str, str]]:

@@ -5,6 +5,7 @@ the guest sees a disk of the claim's size.
 """
 
 from corral.api.kinds.volumes import Volume, claims_of
+from corral.node.opening import can_be_direct
 from corral.node.storage import StorageError, Stored
 from corral.node.volumes.source import Disk, VolumeContext, failed
 
@@ -20,6 +21,7 @@ async def prepare(volume: Volume, context: VolumeContext) -> Disk:
         read_only=source is not None and source.read_only,
         layers=stored.layers,
         ephemeral=False,
+        direct=can_be_direct(stored.disk.path),
     )
 
 

@@ -17,6 +17,8 @@ from corral.node.images.store import ImageStore
 from corral.node.storage import StorageError, Stored
 
 FAILED_MOUNT = "FailedMount"
+FOLDER = "volumes"
+"""The part of a machine's directory that holds the files of its volumes."""
 
 
 class VolumeError(Exception):
@@ -48,6 +50,7 @@ class Disk:
     read_only: whether QEMU must open it so, whatever the machine's spec says.
     layers: the files below an overlay, the nearest one first; never written.
     ephemeral: whether its content may be lost with the host.
+    direct: whether its file can be read and written past the host's cache.
     """
 
     volume: str
@@ -56,6 +59,7 @@ class Disk:
     read_only: bool = False
     layers: tuple[Layer, ...] = ()
     ephemeral: bool = True
+    direct: bool = False
 
 
 Values = Callable[[str], Awaitable[Mapping[str, bytes]]]
@@ -96,7 +100,7 @@ class VolumeContext:
 
     def file(self, name: str) -> Path:
         """The path of a volume's file."""
-        folder = self.directory / "volumes"
+        folder = self.directory / FOLDER
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         return folder / name
 

@@ -268,15 +268,6 @@ REFUSED = [
         {"volumes": [{"name": "containerdisk", "hostDisk": {"path": "/a", "type": "Disk"}}]},
         "spec.volumes[0].hostDisk",
     ),
-    (
-        {"volumes": [{"name": "containerdisk", "persistentVolumeClaim": {"claimName": "c"}}]},
-        "spec.volumes[0].persistentVolumeClaim",
-    ),
-    (
-        {"volumes": [{"name": "containerdisk", "dataVolume": {"name": "c"}}]},
-        "spec.volumes[0].dataVolume",
-    ),
-    ({"volumes": [{"name": "containerdisk", "ephemeral": {}}]}, "spec.volumes[0].ephemeral"),
     ({"resourceClaims": [{"name": "a"}]}, "spec.resourceClaims"),
 ]
 REFUSED_IN_DOMAIN = [

@@ -13,6 +13,7 @@ from corral.api.kinds import disks as kinds
 from corral.api.kinds.hotplug import plugged_disks
 from corral.api.kinds.vmi import VirtualMachineInstance
 from corral.node.hypervisor import Drive
+from corral.node.qemu.devices import caching
 from corral.node.qemu.devices.boot import boot_indexes
 from corral.node.qemu.devices.plugs import device_name, node_name
 from corral.node.qemu.devices.ports import controller_port, disk_ports
@@ -54,7 +55,10 @@ def disks(domain: Domain) -> list[str]:
     for slot in slots:
         for block in blocks(slot.node, slot.disk, slot.drive, domain.handles.files):
             arguments += option("blockdev", **block)
-        wanted = attachment(slot.id, slot.node, slot.disk, boot_index=slot.boot_index)
+        wanted = attachment(slot.id, slot.node, slot.disk, slot.drive, boot_index=slot.boot_index)
+        if slot.disk.dedicated_io_thread and slot.bus == "virtio":
+            wanted["iothread"] = thread = f"iothread-{slot.node}"
+            arguments += option("object", qom_type="iothread", id=thread)
         if slot.bus == "sata":
             wanted["bus"] = f"sata{on_sata // SATA_PORTS}.{on_sata % SATA_PORTS}"
             on_sata += 1
@@ -125,11 +129,7 @@ def blocks(
 
     ``files``: the set of descriptors through which QEMU gets at each file.
     """
-    cache: dict[str, bool] = {}
-    if disk.cache == "none":
-        cache["direct"] = True
-    if drive.ephemeral:
-        cache["no-flush"] = True
+    cache = caching.of_file(disk, drive)
     below: str | None = None
     for number, layer in reversed(list(enumerate(drive.layers))):
         name = f"{node}-layer{number}"
@@ -142,7 +142,13 @@ def blocks(
             read_only=True,
         )
         below = name
-    yield _file(f"{node}-file", files[drive.path], read_only=drive.read_only, cache=cache)
+    yield _file(
+        f"{node}-file",
+        files[drive.path],
+        read_only=drive.read_only,
+        cache=cache or None,
+        aio=disk.io or None,
+    )
     yield _known(
         node_name=node,
         driver=drive.format,
@@ -154,18 +160,15 @@ def blocks(
     )
 
 
-def _file(
-    name: str, fdset: int, *, read_only: bool, cache: dict[str, bool] | None = None
-) -> dict[str, Any]:
+def _file(name: str, fdset: int, *, read_only: bool, **how: Any) -> dict[str, Any]:
+    """A file, locked as QEMU locks it: nobody else writes it, unless the device shares it."""
     return _known(
         node_name=name,
         driver="file",
         filename=f"/dev/fdset/{fdset}",
         read_only=read_only,
         discard="unmap",
-        cache=cache or None,
-        # A shared base is locked by nobody: it is never written.
-        locking="off" if read_only else None,
+        **how,
     )
 
 
@@ -175,7 +178,7 @@ def _known(**values: Any) -> dict[str, Any]:
 
 
 def attachment(
-    name: str, node: str, disk: kinds.Disk, *, boot_index: int | None = None
+    name: str, node: str, disk: kinds.Disk, drive: Drive, *, boot_index: int | None = None
 ) -> dict[str, Any]:
     """The device that shows a block node to the guest; its place on the bus is not named."""
     is_cdrom = disk.cdrom is not None
@@ -188,19 +191,19 @@ def attachment(
         "serial": disk.serial or None,
         "werror": None if is_cdrom else policy,
         "rerror": None if is_cdrom else policy if policy != "enospc" else "report",
-        **_block_size(disk),
+        **caching.of_device(disk, drive),
     }
     kind = "cd" if is_cdrom else "hd"
     match bus_of(disk):
         case "sata":
             wanted["driver"] = f"ide-{kind}"
         case "scsi":
-            wanted["driver"] = "scsi-block" if disk.lun is not None else f"scsi-{kind}"
+            wanted["driver"] = f"scsi-{kind}"
             wanted["bus"] = f"{SCSI}.0"
         case "usb":
             wanted |= {"driver": "usb-storage", "removable": is_cdrom}
         case _:
-            wanted |= {"driver": "virtio-blk-pci", **_cache_mode(disk)}
+            wanted["driver"] = "virtio-blk-pci"
     return {key: value for key, value in wanted.items() if value is not None}
 
 
