@@ -1,13 +1,21 @@
 """Which disks of a machine come and go while it runs.  Pure."""
 
 from collections.abc import Mapping
+from typing import NamedTuple
 
 from corral.api.kinds.disks import Disk
 from corral.api.kinds.vmi import Spec
-from corral.api.kinds.volumes import Volume
+from corral.api.kinds.volumes import Volume, claims_of
 
 BUSES = ("scsi", "virtio")
 """Where disks are plugged in; the others hold their disks for as long as the machine runs."""
+
+PENDING = "Pending"
+BOUND = "Bound"
+ATTACHED = "AttachedToNode"
+READY = "Ready"
+DETACHING = "Detaching"
+"""How far a volume has come or gone: its phase in a machine's status, in KubeVirt's words."""
 
 
 def is_hotpluggable(volume: Volume) -> bool:
@@ -16,15 +24,22 @@ def is_hotpluggable(volume: Volume) -> bool:
     return source is not None and source.hotpluggable
 
 
-def plugged_disks(spec: Spec) -> Mapping[str, Disk]:
+class Plug(NamedTuple):
+    """A disk that comes and goes, and the claim that it shows."""
+
+    disk: Disk
+    claim: str
+
+
+def plugs_of(spec: Spec) -> Mapping[str, Plug]:
     """The disks that are plugged in, by the names of their volumes."""
     if spec.domain.devices.disable_hotplug:
         return {}
-    volumes = {volume.name for volume in spec.volumes if is_hotpluggable(volume)}
+    claims = claims_of(filter(is_hotpluggable, spec.volumes))
     return {
-        disk.name: disk
+        disk.name: Plug(disk, claims[disk.name])
         for disk in spec.domain.devices.disks
-        if disk.name in volumes and _has_a_plug(disk)
+        if disk.name in claims and _has_a_plug(disk)
     }
 
 

@@ -55,7 +55,7 @@ def test_a_disk_that_may_be_taken_out_later_starts_in_a_port_of_its_own():
     arguments = with_disks(VIRTIO, VIRTIO)
     shown = [one for one in objects(arguments, "-device") if one["driver"] == "virtio-blk-pci"]
     assert [(one["id"], one["bus"]) for one in shown] == [
-        ("plug-data0", "port1"), ("plug-data1", "port2"),
+        ("plug-data0.data0", "port1"), ("plug-data1.data1", "port2"),
     ]  # fmt: skip
     assert len(ports(arguments)) == 1 + 2 + 3
     assert len({one["drive"] for one in shown}) == 2

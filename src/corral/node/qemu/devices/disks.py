@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from corral.api.kinds import disks as kinds
-from corral.api.kinds.hotplug import plugged_disks
+from corral.api.kinds.hotplug import plugs_of
 from corral.api.kinds.vmi import VirtualMachineInstance
 from corral.node.hypervisor import Drive
 from corral.node.qemu.devices import caching
@@ -74,34 +74,41 @@ def needs_usb(domain: Domain) -> bool:
 
 def _slots(domain: Domain) -> Iterator[_Slot]:
     order = boot_indexes(domain)
-    plugged = plugged_disks(domain.vmi.spec)
+    names = _names(domain.vmi)
+    plugged = plugs_of(domain.vmi.spec)
     free = iter(disk_ports(domain.vmi))
-    for index, disk in enumerate(domain.vmi.spec.domain.devices.disks):
+    for disk in domain.vmi.spec.domain.devices.disks:
         if (drive := domain.drives.get(disk.name)) is None:
             continue
-        comes_and_goes = disk.name in plugged
-        node = _node(index, disk, comes_and_goes=comes_and_goes)
+        name, node = names[disk.name]
+        on_port = disk.name in plugged and bus_of(disk) == "virtio"
         yield _Slot(
             node=node,
-            id=device_name(disk.name) if comes_and_goes else f"device-{node}",
+            id=name,
             disk=disk,
             drive=drive,
             boot_index=order.get(("disk", disk.name)),
-            port=next(free) if comes_and_goes and bus_of(disk) == "virtio" else None,
+            port=next(free) if on_port else None,
         )
 
 
 def node_of(vmi: VirtualMachineInstance, volume: str) -> str:
     """The topmost block node of a volume in a machine.  Raises KeyError where no disk shows it."""
-    plugged = plugged_disks(vmi.spec)
-    for index, disk in enumerate(vmi.spec.domain.devices.disks):
-        if disk.name == volume:
-            return _node(index, disk, comes_and_goes=disk.name in plugged)
-    raise KeyError(volume)
+    return _names(vmi)[volume][1]
 
 
-def _node(index: int, disk: kinds.Disk, *, comes_and_goes: bool) -> str:
-    return node_name(disk.name) if comes_and_goes else f"disk{index}"
+def _names(vmi: VirtualMachineInstance) -> Mapping[str, tuple[str, str]]:
+    """Device and topmost block node of each disk: the same, whichever disks come and go."""
+    plugged = plugs_of(vmi.spec)
+    names: dict[str, tuple[str, str]] = {}
+    for disk in vmi.spec.domain.devices.disks:
+        if (plug := plugged.get(disk.name)) is not None:
+            name = device_name(disk.name, plug.claim)
+            names[disk.name] = name, node_name(name)
+        else:
+            node = f"disk{len(names.keys() - plugged.keys())}"
+            names[disk.name] = f"device-{node}", node
+    return names
 
 
 def _controllers(buses: set[str], count: int, domain: Domain) -> list[str]:

@@ -9,16 +9,19 @@ PREFIX = "plug-"
 _DIGITS = 12  # of a digest: QEMU's names of block nodes end after 31 letters
 
 
-def device_name(volume: str) -> str:
-    """The device that shows a volume to the guest."""
-    return f"{PREFIX}{volume}"
+def device_name(volume: str, claim: str) -> str:
+    """The device that shows a claim to the guest: a volume's name has no dot."""
+    return f"{PREFIX}{volume}.{claim}"
 
 
-def volume_of(device: str) -> str | None:
-    """The volume that a device shows; None for one that is not plugged in."""
-    return device.removeprefix(PREFIX) if device.startswith(PREFIX) else None
+def shown_by(device: str) -> tuple[str, str] | None:
+    """The volume and the claim that a device shows; None for one that is not plugged in."""
+    if not device.startswith(PREFIX):
+        return None
+    volume, _, claim = device.removeprefix(PREFIX).partition(".")
+    return volume, claim
 
 
-def node_name(volume: str) -> str:
-    """The topmost block node of a volume; the names of those below begin with it."""
-    return PREFIX + hashlib.sha256(volume.encode()).hexdigest()[:_DIGITS]
+def node_name(device: str) -> str:
+    """The topmost block node below a device; the names of those below begin with it."""
+    return PREFIX + hashlib.sha256(device.encode()).hexdigest()[:_DIGITS]

@@ -7,12 +7,12 @@ first port together with the first disk that needs it.
 
 from collections.abc import Sequence
 
-from corral.api.kinds.disks import Disk
-from corral.api.kinds.hotplug import plugged_disks
+from corral.api.kinds.hotplug import Plug, plugs_of
 from corral.api.kinds.machine import guest_memory
 from corral.api.kinds.vmi import VirtualMachineInstance
 from corral.node.qemu.domain import Domain, device
 
+_PREFIX = "port"
 _FREE = 3
 _FREE_OF_LARGE_MACHINES = 6
 _LARGE_BYTES = 2 << 30
@@ -36,6 +36,11 @@ def ports(domain: Domain) -> list[str]:
     return arguments
 
 
+def is_disk_port(name: str) -> bool:
+    """Whether a device is a port for a disk on virtio."""
+    return name.startswith(_PREFIX) and name != f"{_PREFIX}0"
+
+
 def controller_port(vmi: VirtualMachineInstance) -> str | None:
     """The port that is kept for the SCSI controller; None where nothing can be plugged in."""
     return next(iter(_names(vmi)), None)
@@ -51,9 +56,9 @@ def _names(vmi: VirtualMachineInstance) -> Sequence[str]:
         return ()
     large = guest_memory(vmi.spec.domain).rounded_up() > _LARGE_BYTES
     free = _FREE_OF_LARGE_MACHINES if large else _FREE
-    taken = sum(map(_is_virtio, plugged_disks(vmi.spec).values()))
-    return [f"port{number}" for number in range(1 + taken + free)]
+    taken = sum(map(_is_virtio, plugs_of(vmi.spec).values()))
+    return [f"{_PREFIX}{number}" for number in range(1 + taken + free)]
 
 
-def _is_virtio(disk: Disk) -> bool:
-    return disk.disk is not None and disk.disk.bus == "virtio"
+def _is_virtio(plug: Plug) -> bool:
+    return plug.disk.disk is not None and plug.disk.disk.bus == "virtio"
