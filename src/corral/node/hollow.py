@@ -252,6 +252,9 @@ class HollowGuest:
     async def shape(self) -> tuple[str, ...]:
         return _SHAPE
 
+    async def io_errors(self, vmi: VirtualMachineInstance) -> Mapping[str, bool]:  # noqa: ARG002
+        return {}
+
     async def grow(self, vmi: VirtualMachineInstance, volume: str, size: int) -> None:
         """It has no disks."""
 

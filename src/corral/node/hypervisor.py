@@ -238,6 +238,9 @@ class Guest(Protocol):
     async def shape(self) -> tuple[str, ...]:
         """What a machine must have in common with this one to go on from its memory."""
 
+    async def io_errors(self, vmi: VirtualMachineInstance) -> Mapping[str, bool]:
+        """The volumes that it is paused for, and whether there was no space for a write."""
+
     async def grow(self, vmi: VirtualMachineInstance, volume: str, size: int) -> None:
         """Let the disk that shows a volume have so many bytes, while the guest uses it."""
 

@@ -3,7 +3,7 @@
 import asyncio
 import os
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
@@ -170,6 +170,16 @@ class QemuGuest:
                 now = self._process.cpu_seconds()
                 idle = idle + 1 if now - before < _IDLE_SHARE * _SAMPLE_SECONDS else 0
                 before = now
+
+    async def io_errors(self, vmi: VirtualMachineInstance) -> Mapping[str, bool]:
+        names = [disk.name for disk in vmi.spec.domain.devices.disks]
+        volumes = {node_of(vmi, name): name for name in names}
+        return {
+            volumes[node]: block["io-status"] == "nospace"
+            for block in await self._monitor.execute("query-block")
+            if block.get("io-status", "ok") != "ok"
+            and (node := block.get("inserted", {}).get("node-name")) in volumes
+        }
 
     async def grow(self, vmi: VirtualMachineInstance, volume: str, size: int) -> None:
         node = node_of(vmi, volume)
