@@ -37,7 +37,8 @@ def machine(**sources):
 
 
 ROOT = {"containerDisk": {"image": "cirros:1"}}
-DATA = {"persistentVolumeClaim": {"claimName": "data"}}
+CLAIM = {"claimName": "data"}
+DATA = {"persistentVolumeClaim": CLAIM}
 
 
 async def status_of(c):
@@ -210,3 +211,26 @@ async def test_disks_without_claims_are_told_of_too():
         ]
         (pod,) = (await c.client.list(Pod)).items
         assert pod.spec.volumes is None
+
+
+async def test_a_claim_that_is_plugged_into_a_machine_stays_until_it_is_taken_out():
+    async with cluster(stand_ins=[provisioner.controller]) as c:
+        await class_is_there(c)
+        await c.client.create(PersistentVolumeClaim, claim())
+        await c.client.create(Machine, machine(root=ROOT))
+        await phase_is(c, "Running")
+        whole = machine(root=ROOT, data={"persistentVolumeClaim": {**CLAIM, "hotpluggable": True}})
+        spec = whole["spec"]
+        plugged = {"volumes": spec["volumes"], "domain": {"devices": spec["domain"]["devices"]}}
+        await c.component.patch(Machine, MACHINE, {"spec": plugged})
+        await c.client.delete(PersistentVolumeClaim, Key("default", "data"))
+        await asyncio.sleep(60)
+        assert (await c.client.list(PersistentVolumeClaim)).items
+        bare = machine(root=ROOT)["spec"]
+        taken = {"volumes": bare["volumes"], "domain": {"devices": bare["domain"]["devices"]}}
+        await c.component.patch(Machine, MACHINE, {"spec": taken})
+
+        async def all_gone():
+            return not (await c.client.list(PersistentVolumeClaim)).items
+
+        await c.until(all_gone)

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+import msgspec
 from lightkube.models.core_v1 import PersistentVolume, PersistentVolumeClaim
 
 from corral.api.errors import Cause
@@ -137,4 +138,4 @@ def differences(old: Document, new: Document) -> str:
 
 
 def _shown(spec: Document, name: str) -> str:
-    return str(spec[name]) if name in spec else "<unset>"
+    return msgspec.json.encode(spec[name]).decode() if name in spec else "<unset>"

@@ -48,7 +48,7 @@ def _causes(document: Document) -> Iterator[Cause]:
     if provisioner:
         yield from each_invalid("provisioner", provisioner, label_key_faults(provisioner.lower()))
     else:
-        yield required("provisioner", '""')
+        yield required("provisioner")
     for key in document.get("parameters") or ():
         if not key:
             yield invalid("parameters", key, "field can not be empty.")

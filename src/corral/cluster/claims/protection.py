@@ -1,13 +1,17 @@
 """Keeps claims that pods use, and volumes that claims have, until they are used no more.
 
-What is deleted meanwhile stays Terminating: a machine's disk must not go from under it.
+What is deleted meanwhile stays Terminating: a machine's disk must not go from under it.  The claims
+of disks that are plugged in while a machine runs are in no pod (KubeVirt makes one for each): they
+are looked for in the machines.
 """
 
 from lightkube.models.core_v1 import PersistentVolume, PersistentVolumeClaim, Pod
 
 from corral.api.claims import USED_BY, claim_index, claims_of, is_finished, node_of
 from corral.api.errors import NotFound
+from corral.api.kinds.hotplug import plugs_of
 from corral.api.kinds.storage import BOUND, CLAIM_PROTECTION, VOLUME_PROTECTION
+from corral.api.kinds.vmi import FINAL_PHASES, VirtualMachineInstance
 from corral.api.object import Document, Key
 from corral.reconcile.controller import Controller
 from corral.reconcile.objects import finalizers_of, is_going, key_of, uid_of, version_of
@@ -16,6 +20,7 @@ from corral.reconcile.world import World
 
 Claim = PersistentVolumeClaim
 Volume = PersistentVolume
+Machine = VirtualMachineInstance
 
 
 def controller(world: World) -> Controller[Key]:
@@ -25,23 +30,26 @@ def controller(world: World) -> Controller[Key]:
         "claim-protection",
         loop.reconcile,
         queue=loop.queue,
-        sources=(loop.claims, loop.volumes, loop.pods),
+        sources=(loop.claims, loop.volumes, loop.pods, loop.machines),
     )
 
 
 class Protection:
-    """Claims and volumes, and the pods that use them.  Keys without a namespace are volumes'."""
+    """Claims and volumes, and who uses them.  Keys without a namespace are volumes'."""
 
     def __init__(self, world: World) -> None:
         self.queue = WorkQueue[Key]()
         self.claims = world.informers.of(Claim)
         self.volumes = world.informers.of(Volume)
         self.pods = world.informers.of(Pod)
+        self.machines = world.informers.of(Machine)
         self._client = world.client
         self.pods.index(USED_BY, claim_index)
+        self.machines.index("plugged", lambda vmi: map(str, plugged(vmi)))
         self.claims.handle(self._changed)
         self.volumes.handle(self._changed)
         self.pods.handle(self._pod_changed)
+        self.machines.handle(self._machine_changed)
 
     async def reconcile(self, key: Key) -> None:
         """Hold one object back from going, or let it go."""
@@ -61,6 +69,8 @@ class Protection:
         """Whether a pod that has a node uses a claim: one without waits, and would not get it."""
         pods = self.pods.indexed(USED_BY, str(key))
         if any(node_of(pod) and not is_finished(pod) for pod in pods):
+            return True
+        if self.machines.indexed("plugged", str(key)):
             return True
         # Of a pod that had no node a moment ago, the server knows whether it has one by now.
         return any([await self._has_started(pod) for pod in pods if not node_of(pod)])
@@ -84,6 +94,22 @@ class Protection:
         if new is None or is_finished(new):
             for key in claims_of(pod):
                 self.queue.add(key)
+
+    def _machine_changed(self, old: Machine | None, new: Machine | None) -> None:
+        before = set(plugged(old)) if old is not None else set()
+        for key in before.difference(plugged(new) if new is not None else ()):
+            self.queue.add(key)
+
+
+def plugged(vmi: Machine) -> list[Key]:
+    """The claims of disks that are plugged into a machine, or on their way in or out."""
+    if not vmi.status.node_name or vmi.status.phase in FINAL_PHASES:
+        return []
+    names = {plug.claim for plug in plugs_of(vmi.spec).values()}
+    for each in vmi.status.volume_status:
+        if each.hotplug_volume is not None and each.persistent_volume_claim_info is not None:
+            names.add(each.persistent_volume_claim_info.claim_name)
+    return [Key(vmi.metadata.namespace, name) for name in names]
 
 
 def finalizers(view: Claim | Volume, name: str, *, held: bool) -> Document | None:
