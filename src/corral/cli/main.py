@@ -28,6 +28,7 @@ SECTIONS: Final[dict[str, dict[str, str]]] = {
         "scp": "corral.cli.ssh",
         "port-forward": "corral.cli.port_forward",
         "expose": "corral.cli.expose",
+        "image-upload": "corral.cli.image_upload",
     },
     "Manifests by flags, in virtctl's grammar": {"create": "corral.cli.create"},
     "What a machine is told and asked, in virtctl's grammar": {

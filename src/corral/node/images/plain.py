@@ -14,113 +14,136 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from corral.node.images import qcow
+from corral.node.images.error import invalid_disk
 
 _CLUSTER_BITS = 16
 _CLUSTER = 1 << _CLUSTER_BITS
-_ENTRIES = _CLUSTER // 8
 _COPIED = 1 << 63
 _COMPRESSED = 1 << 62
 _ZERO = 1
 _OFFSET = 0x00FFFFFFFFFFFE00
 _COUNTED = _CLUSTER // 2
 """References that a cluster of the count's own holds, 16 bits each."""
+_LONG_ENTRIES = 1 << 4
+"""The feature by which entries of second tables have twice the length."""
 
 
 class NotPlain(Exception):
     """The file has something that has to be converted."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Layout:
-    """Where things are: the size for the guest, the first table, and its entries."""
+    """Where things are, of a file that is looked at.
 
-    version: int
-    size: int
-    first_table: int
+    used: for each cluster whether it is used.
+    why_not: why the file cannot be made plain; empty as long as it can.
+    """
+
+    name: str
+    header: qcow.Header
+    file_size: int
     entries: int
+    used: bytearray
+    why_not: str = ""
+
+    @property
+    def cluster(self) -> int:
+        return 1 << self.header.cluster_bits
 
 
-def make_plain(path: Path) -> None:
+def make_plain(path: Path, name: str) -> None:
     """Make a qcow2 file plain; ``path`` must have passed ``qcow.inspect``.
 
-    May be cut at any step and done again.  Raises NotPlain, and leaves the content as it was then.
+    May be cut at any step and done again.  Raises NotPlain, and leaves the content as it was then,
+    and ImageError ``InvalidDisk``, calling the file ``name``, for one that was cut short: QEMU
+    takes what is missing for zeros, and the guest would find that out.
     """
     descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
     try:
-        layout = _layout(descriptor)
-        end = -(-os.fstat(descriptor).st_size // _CLUSTER) * _CLUSTER
-        used = bytearray(end // _CLUSTER)
-        tables = _first_table(descriptor, layout, used)
-        seconds = {
-            offset: _second_table(descriptor, offset, layout, used) for offset in tables if offset
-        }
-        _write(descriptor, layout, tables, seconds, used)
+        layout = _layout(descriptor, name)
+        tables = _first_table(descriptor, layout)
+        seconds = {offset: _second_table(descriptor, offset, layout) for offset in tables if offset}
+        if layout.why_not:
+            raise NotPlain(layout.why_not)
+        _write(descriptor, layout, tables, seconds)
     finally:
         os.close(descriptor)
 
 
-def _layout(descriptor: int) -> _Layout:
-    head = os.pread(descriptor, 512, 0)
-    header = qcow.read_header(head)
-    covered = _CLUSTER * _ENTRIES
-    entries = -(-header.size // covered)
-    if (
-        header.cluster_bits != _CLUSTER_BITS
-        or header.snapshots
-        or header.incompatible
-        or header.l1_entries < entries
-        or not entries
-    ):
-        raise NotPlain("its header")
-    return _Layout(header.version, header.size, header.l1, entries)
+def _layout(descriptor: int, name: str) -> _Layout:
+    header = qcow.read_header(os.pread(descriptor, 512, 0))
+    if header.incompatible & _LONG_ENTRIES:
+        raise NotPlain("long entries")
+    cluster = 1 << header.cluster_bits
+    entries = -(-header.size // (cluster * (cluster // 8)))
+    file_size = os.fstat(descriptor).st_size
+    layout = _Layout(name, header, file_size, entries, bytearray(-(-file_size // cluster)))
+    if header.l1_entries < entries:
+        raise NotPlain("a first table that is too short")
+    if header.cluster_bits != _CLUSTER_BITS or header.snapshots or header.incompatible:
+        layout.why_not = "its header"
+    return layout
 
 
-def _first_table(descriptor: int, layout: _Layout, used: bytearray) -> list[int]:
+def _first_table(descriptor: int, layout: _Layout) -> list[int]:
     """Where the second tables are; what is used for them and the header is noted."""
-    _use(used, 0)
-    for offset in range(layout.first_table, layout.first_table + layout.entries * 8, _CLUSTER):
-        _use(used, offset)
-    found = _read(descriptor, layout.first_table, layout.entries)
+    _use(layout, 0)
+    start = layout.header.l1
+    for offset in range(start, start + layout.entries * 8, layout.cluster):
+        _use(layout, offset)
     tables = []
-    for entry in found:
+    for entry in _read(descriptor, start, layout.entries, layout):
         if entry & ~(_OFFSET | _COPIED):
             raise NotPlain("its first table")
         offset = entry & _OFFSET
         if offset:
-            _use(used, offset)
+            _use(layout, offset)
         tables.append(offset)
     return tables
 
 
-def _second_table(
-    descriptor: int, offset: int, layout: _Layout, used: bytearray
-) -> "array.array[int]":
+def _second_table(descriptor: int, offset: int, layout: _Layout) -> "array.array[int]":
     """A second table as it shall be."""
-    table = _read(descriptor, offset, _ENTRIES)
-    allowed = _OFFSET | _COPIED | (_ZERO if layout.version > 2 else 0)
+    table = _read(descriptor, offset, layout.cluster // 8, layout)
+    allowed = _OFFSET | _COPIED | (_ZERO if layout.header.version > 2 else 0)
+    compressed_offset = (1 << (62 - (layout.header.cluster_bits - 8))) - 1
     for index, entry in enumerate(table):
         if not entry:
             continue
-        if entry & ~allowed:
-            raise NotPlain("one of its tables")
-        if cluster := entry & _OFFSET:
-            _use(used, cluster)
+        if entry & _COMPRESSED:
+            layout.why_not = "compressed clusters"
+            if entry & compressed_offset >= layout.file_size:
+                raise _cut(layout)
+        elif entry & ~allowed:
+            layout.why_not = "one of its tables"
+        elif cluster := entry & _OFFSET:
+            _use(layout, cluster)
             table[index] = entry | _COPIED
     return table
 
 
-def _use(used: bytearray, offset: int) -> None:
-    """Note that a cluster is used; it must be one of the file's, and nobody else's."""
-    number, rest = divmod(offset, _CLUSTER)
-    if rest or number >= len(used) or used[number]:
-        raise NotPlain("clusters that are outside of it, or used twice")
-    used[number] = 1
+def _use(layout: _Layout, offset: int) -> None:
+    """Note that a cluster is used, which must be in the file; plain is what nobody else uses."""
+    number, rest = divmod(offset, layout.cluster)
+    if number >= len(layout.used):
+        raise _cut(layout)
+    if rest or layout.used[number]:
+        layout.why_not = "clusters that are used twice"
+    layout.used[number] = 1
 
 
-def _read(descriptor: int, offset: int, count: int) -> "array.array[int]":
+def _cut(layout: _Layout) -> Exception:
+    return invalid_disk(
+        f"{layout.name} is a damaged qcow2 file: it is cut short, and what it refers to is missing",
+        "fetch or make it again",
+    )
+
+
+def _read(descriptor: int, offset: int, count: int, layout: _Layout) -> "array.array[int]":
     content = os.pread(descriptor, count * 8, offset)
     if len(content) != count * 8:
-        raise NotPlain("a table that is cut short")
+        raise _cut(layout)
     numbers = array.array("Q", content)
     if sys.byteorder == "little":
         numbers.byteswap()
@@ -139,15 +162,14 @@ def _write(
     layout: _Layout,
     tables: list[int],
     seconds: "dict[int, array.array[int]]",
-    used: bytearray,
 ) -> None:
     """Write what says where things are; the header comes last, and what is new lies behind."""
-    first = len(used)
+    first = len(layout.used)
     blocks = _blocks(first)
     table_clusters = -(-blocks * 8 // _CLUSTER)
     total = first + table_clusters + blocks
     counts = bytearray(blocks * _CLUSTER)
-    counts[1 : 2 * total : 2] = used + bytes([1]) * (table_clusters + blocks)
+    counts[1 : 2 * total : 2] = layout.used + bytes([1]) * (table_clusters + blocks)
     places = [(first + table_clusters + number) * _CLUSTER for number in range(blocks)]
     os.ftruncate(descriptor, total * _CLUSTER)
     os.pwrite(descriptor, struct.pack(f">{blocks}Q", *places), first * _CLUSTER)
@@ -156,11 +178,11 @@ def _write(
         os.pwrite(descriptor, _bytes(table), offset)
     entries = array.array("Q", (offset | _COPIED if offset else 0 for offset in tables))
     room = -(-layout.entries * 8 // _CLUSTER) * _CLUSTER
-    os.pwrite(descriptor, _bytes(entries).ljust(room, b"\0"), layout.first_table)
+    os.pwrite(descriptor, _bytes(entries).ljust(room, b"\0"), layout.header.l1)
     header = qcow.header(
-        layout.size,
+        layout.header.size,
         qcow.Tables(
-            l1=layout.first_table,
+            l1=layout.header.l1,
             l1_entries=layout.entries,
             refcounts=first * _CLUSTER,
             refcount_clusters=table_clusters,

@@ -76,7 +76,7 @@ async def _unpacked(file: Path, name: str, limits: Limits, report: Report) -> Pa
 
 async def _plain(file: Path, name: str, limits: Limits) -> Path:
     try:
-        await asyncio.to_thread(plain.make_plain, file)
+        await asyncio.to_thread(plain.make_plain, file, name)
     except plain.NotPlain:
         target = file.with_name("converted")
         await convert.to_plain_qcow2(file, target, name, limits)

@@ -110,6 +110,7 @@ def _fetch_on(
     position = part.received if _can_resume(part, request.url) else 0
     with _Exchange(request, tls, stop, position, part.record.validator) as answer:
         start, total = answer.start, answer.total
+        part.check(total)
         part.begin(request.url, answer.validator, start)
         done = start
         told(done, total)

@@ -84,6 +84,14 @@ class Part:
             self._hash, self._hashed = _hash(self._checksum), 0
         self._write_note()
 
+    def check(self, size: int) -> None:
+        """Raises NotFilled where so many bytes are too many."""
+        if size > self._most:
+            raise NotFilled(
+                f"the content has more than {self._most} bytes, which is more than the claim can "
+                "hold: ask for more storage"
+            )
+
     def take(self, read: Callable[[bytearray], int], advance: Callable[[int], None]) -> None:
         """Take what ``read`` puts into a buffer, piece by piece, until it answers 0.
 
@@ -118,11 +126,7 @@ class Part:
             if not count:
                 return
             coming += count
-            if coming > self._most:
-                raise NotFilled(
-                    f"the content has more than {self._most} bytes, which is more than the claim "
-                    "can hold: ask for more storage"
-                )
+            self.check(coming)
             writer.put(buffer, count)
             advance(count)
             if writer.position - noted >= _NOTED_EVERY:

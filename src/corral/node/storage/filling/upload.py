@@ -99,6 +99,7 @@ async def _receive(request: Request, part: Part) -> None:
     pieces: asyncio.Queue[bytes | None] = asyncio.Queue(4)
     length = request.headers.get("content-length", "")
     wanted = int(length) if length.isdecimal() and len(length) < 19 else 0
+    part.check(wanted)
     loop = asyncio.get_running_loop()
     await asyncio.to_thread(part.begin, "upload", "", 0)
     rest = memoryview(b"")
