@@ -4,6 +4,7 @@ import asyncio
 import errno
 from collections import Counter
 from contextlib import asynccontextmanager, suppress
+from datetime import timedelta
 from pathlib import Path
 
 import msgspec
@@ -24,6 +25,7 @@ from corral.node.hollow import CAPACITY, Behaviour, Hollow, HollowGuest, HollowN
 from corral.node.hypervisor import Change, GuestError, GuestInterface, Introduction
 from corral.node.images.store import ImageStore
 from corral.node.record import Outcome, Stage
+from corral.node.storage import Storage
 from corral.reconcile.world import World
 
 pytestmark = [pytest.mark.looptime, pytest.mark.timeout(60)]
@@ -38,8 +40,15 @@ class Killed(BaseException):
 class Host:
     """A machine on which agents come and go, and hollow guests stay."""
 
-    def __init__(self, directory: Path, whole, behaviour: Behaviour | None = None) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        whole,
+        behaviour: Behaviour | None = None,
+        storage: Storage | None = None,
+    ) -> None:
         self.directory = directory
+        self.storage = storage
         self.whole = whole
         self.behaviour = behaviour or Behaviour(boot_seconds=1, shutdown_seconds=0.5)
         self.steps: Counter[tuple[str, str]] = Counter()
@@ -56,13 +65,15 @@ class Host:
     async def run(self) -> None:
         """One life of an agent, until it is killed."""
         client = Client(InProcess(self.whole.server.handle, USER))
-        world = World(client, clock=self.whole.clock)
+        # No two processes read the clock at the same instant: events are named after it.
+        world = World(client, clock=lambda: self.whole.clock() + timedelta(microseconds=1))
         self.hypervisor = Hollow(self.behaviour)
         self.agent = Agent(
             world,
             "node1",
             self.directory,
             images=ImageStore(self.directory / "images"),
+            storage=self.storage,
             hypervisor=self.hypervisor,
             capacity=CAPACITY,
             address="192.0.2.1",
@@ -95,10 +106,15 @@ class Host:
 
 @asynccontextmanager
 async def node(
-    directory: Path, behaviour: Behaviour | None = None, *, pod_cidr: str = "10.244.0.0/24"
+    directory: Path,
+    behaviour: Behaviour | None = None,
+    *,
+    pod_cidr: str = "10.244.0.0/24",
+    storage: Storage | None = None,
+    stand_ins=(),
 ):
-    async with cluster(nodes=0) as whole:
-        host = Host(directory, whole, behaviour)
+    async with cluster(nodes=0, stand_ins=stand_ins) as whole:
+        host = Host(directory, whole, behaviour, storage)
         async with Background() as tasks:
             tasks.start(host.serve(), name="host")
 

@@ -43,6 +43,9 @@ class Facts:
     introduction: Introduction | None = None
     frozen: bool | None = None
     """Whether the guest's file systems hold writes back; None where an earlier manager may know."""
+    saving: bool = False
+    """Whether the guest stands still because its memory is saved."""
+    """Its disks that come and go, by their volumes; None until it is known which are there."""
     outcome: Outcome | None = None
     message: str = ""
     """Why it ended as it did."""
@@ -62,6 +65,7 @@ PAUSED_BY_IO_ERROR = "PausedIOError"
 
 CRASHED = "The VirtualMachineInstance crashed."
 SHUT_DOWN = "The VirtualMachineInstance was shut down."
+SAVED = "The VirtualMachineInstance was saved."
 
 
 def fold(facts: Facts, change: Change) -> Facts:  # noqa: PLR0911 - one row a change
@@ -117,6 +121,11 @@ def unhealthy(facts: Facts, why: str) -> Facts:
     return _decided(
         facts, Outcome.FAILED, f"The VirtualMachineInstance failed its liveness probe: {why}"
     )
+
+
+def saved(facts: Facts) -> Facts:
+    """What is known of a machine whose guest has been saved, and executes nothing any more."""
+    return _decided(facts, Outcome.SUCCEEDED, SAVED)
 
 
 def doomed(facts: Facts, *, in_order: bool) -> Facts:

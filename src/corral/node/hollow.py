@@ -133,7 +133,7 @@ def _remembered(memory: Memory) -> _Written:
     written = files.read_json(memory.file, _Written)
     if written is None:
         raise MemoryMisfitError("its memory cannot be read")
-    written.halted, written.stopped = True, False
+    written.halted, written.stopped = False, True
     return written
 
 

@@ -110,11 +110,11 @@ class Prober:
         return None if why and self._rests(machine) else why
 
     def _rests(self, machine: Machine) -> bool:
-        """Who is paused cannot answer, who is frozen runs no commands; neither is unhealthy."""
+        """Who stands still cannot answer, who is frozen runs no commands; neither is unhealthy."""
         frozen = machine.facts.frozen
         if frozen is None and self._vmi is not None:
             frozen = self._vmi.status.fs_freeze_status == "frozen"  # by an earlier manager
-        return bool(frozen or machine.facts.paused)
+        return bool(frozen or machine.facts.paused or machine.facts.saving)
 
     async def _answer(self, machine: Machine, probe: Probe) -> str:
         """Ask once; answers why not, nothing if all is well."""

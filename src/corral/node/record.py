@@ -23,7 +23,9 @@ class Stage(Enum):
     """How far a machine had come."""
 
     DEFINED = "Defined"  # its directory is there; its guest has not executed anything
+    WAKING = "Waking"  # its guest goes on from a memory, once the seal of that is broken
     STARTED = "Started"  # its guest runs, or ran: if nothing runs now, it has crashed
+    SAVING = "Saving"  # its guest runs, until its memory is sealed
     ENDED = "Ended"
 
 
@@ -39,6 +41,8 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
 
     addresses: its pod's; none where it is behind QEMU's user network.
     started_at: when its guest was let go, in seconds of the epoch.
+    claim: whose volume its memory is saved to, or was to be restored from.
+    memory: that volume's directory; paused: whether that guest was paused by its user.
     """
 
     namespace: str
@@ -51,10 +55,17 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     started_at: float = 0.0
     outcome: Outcome | None = None
     message: str = ""
+    claim: str = ""
+    memory: str = ""
+    paused: bool = False
 
     def started(self) -> "Record":
         """The same machine once its guest runs, which is now."""
         return msgspec.structs.replace(self, stage=Stage.STARTED, started_at=time.time())
+
+    def going_on(self) -> "Record":
+        """The same machine when it is not saved after all."""
+        return msgspec.structs.replace(self, stage=Stage.STARTED)
 
 
 def write(directory: Path, record: Record) -> None:

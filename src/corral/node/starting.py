@@ -7,6 +7,7 @@ never started again, whenever the manager is killed.
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
+from functools import partial
 
 import msgspec
 
@@ -23,9 +24,11 @@ from corral.node.hypervisor import (
     Guest,
     GuestError,
     Hypervisor,
+    MemoryMisfitError,
     Network,
     StartError,
 )
+from corral.node.memory.restoring import Restoring
 from corral.node.networking import NO_SANDBOX, Networking
 
 FIRST_BACK_OFF_SECONDS = 10.0
@@ -35,6 +38,8 @@ _ERROR_SHOWN_SECONDS = 2.0
 """How long the error itself is shown before the state is called a back-off."""
 
 Prepare = Callable[[], Awaitable[Mapping[str, Drive]]]
+Begin = Callable[[Guest, VirtualMachineInstance], Awaitable[None]]
+"""Lets a guest execute its first instruction.  Raises OSError and MemoryMisfitError."""
 Born = Callable[[Guest, Slot], None]
 """Takes a guest over, and the slot that it boots in."""
 
@@ -49,12 +54,14 @@ class Starting:
         hypervisor: Hypervisor,
         networking: Networking,
         boots: Boots,
+        restoring: Restoring,
         born: Born,
     ) -> None:
         self._chronicle = chronicle
         self._hypervisor = hypervisor
         self._networking = networking
         self._boots = boots
+        self._restoring = restoring
         self._born = born
 
     async def run(self, vmi: VirtualMachineInstance, prepare: Prepare) -> None:
@@ -79,11 +86,22 @@ class Starting:
     async def _attempt(self, vmi: VirtualMachineInstance, prepare: Prepare) -> None:
         chronicle = self._chronicle
         network = await self._join(vmi)
+        kept = await self._restoring.find(vmi)
         drives = await prepare()
         chronicle.step("prepared")
-        await self._start(
-            Definition(vmi=vmi, directory=chronicle.directory, drives=drives, network=network)
+        definition = Definition(
+            vmi=vmi, directory=chronicle.directory, drives=drives, network=network
         )
+        if kept is None:
+            await self._start(definition, self.let_go)
+            return
+        try:
+            kept.check(drives.values())
+            definition = replace(definition, memory=kept.memory)
+            await self._start(definition, partial(self._restoring.go_on, kept))
+        except MemoryMisfitError as error:
+            await self._restoring.give_up(kept, str(error))
+            await self._attempt(vmi, prepare)
 
     async def _join(self, vmi: VirtualMachineInstance) -> Network | None:
         """Its addresses are on record before anything has them."""
@@ -98,7 +116,7 @@ class Starting:
         chronicle.learn(replace(chronicle.facts, addresses=addresses))
         return network
 
-    async def _start(self, definition: Definition) -> None:
+    async def _start(self, definition: Definition, begin: Begin) -> None:
         chronicle = self._chronicle
         slot = await self._boots.take(self._queued)
         guest: Guest | None = None
@@ -108,12 +126,14 @@ class Starting:
             guest = await self._hypervisor.start(definition)
             chronicle.step("spawned")
             chronicle.voice.of_instance("Normal", "Created", "VirtualMachineInstance defined.")
-            await self.let_go(guest, definition.vmi)
+            await begin(guest, definition.vmi)
             self._born(guest, slot)
             born = True
-        except OSError as error:
+        except (OSError, MemoryMisfitError) as error:
             if guest is not None:
                 await guest.destroy()
+            if isinstance(error, MemoryMisfitError):
+                raise
             raise StartError("StartFailed", str(error)) from error
         finally:
             if not born:

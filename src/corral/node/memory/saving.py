@@ -1,0 +1,190 @@
+"""How a machine's memory is saved; each step may be the last one of a manager.
+
+    on record: saving       what is found from here on is looked at: is there a seal?
+    the guest is stopped, its memory is written
+    sealed                  from here on the guest executes nothing any more
+    QEMU is ended
+    on record: ended        the claim is marked, and the instance tells that it has succeeded
+
+Without a seal the guest goes on as if nothing had been, and is saved anew, or shut down.
+"""
+
+import asyncio
+import os
+import time
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+import msgspec
+
+from corral.aio import finished
+from corral.api.errors import ApiError
+from corral.api.kinds.saved_memory import identity
+from corral.api.kinds.vmi import VirtualMachineInstance
+from corral.api.object import Key
+from corral.node.chronicle import Chronicle
+from corral.node.drives import DriveError
+from corral.node.facts import saved as saved_facts
+from corral.node.hypervisor import Drive, Guest, GuestError
+from corral.node.memory.saved import Place, Saved
+from corral.node.memory.shelf import Shelf
+from corral.node.record import Stage
+from corral.node.starting import Prepare
+from corral.node.storage import StorageError
+from corral.node.volumes.source import FOLDER
+
+PATIENCE_SECONDS = 60.0
+"""So long a claim may take to have a volume."""
+_LONGEST_PAUSE_SECONDS = 4.0
+
+
+class Saving:
+    """Saves one machine, when it is told to."""
+
+    def __init__(self, chronicle: Chronicle, shelf: Shelf | None) -> None:
+        self._chronicle = chronicle
+        self._shelf = shelf
+        self._claim = ""
+        self._give_up: Callable[[], None] = lambda: None
+        self._wished = asyncio.Event()
+        self.idle = asyncio.Event()
+        """Set unless it is being saved: what the guest is told meanwhile is lost on it."""
+        self.idle.set()
+
+    def wish(self, claim: str, give_up: Callable[[], None]) -> None:
+        """Save it to a claim; ``give_up`` is called if that cannot be."""
+        if not self._wished.is_set():
+            self._claim, self._give_up = claim, give_up
+            self._wished.set()
+
+    def recall(self) -> None:
+        """An earlier manager may have sealed its memory: then it ends, and has ended well."""
+        record = self._chronicle.record
+        if record.stage is Stage.SAVING and Place(Path(record.memory)).read() is not None:
+            self._chronicle.learn(saved_facts(self._chronicle.facts))
+
+    async def run(self, guest: Guest, vmi: VirtualMachineInstance | None, prepare: Prepare) -> None:
+        """Beside a guest: save it when that is wished, which ends it."""
+        if self._chronicle.record.stage is Stage.SAVING:
+            await self._take_up(guest)
+        await self._wished.wait()
+        if vmi is None or self._chronicle.facts.outcome is not None:
+            return
+        self.idle.clear()
+        try:
+            await self._save(guest, vmi, prepare)
+        except (GuestError, OSError, DriveError, StorageError, ApiError) as error:
+            await self._fail(guest, str(error))
+        finally:
+            self.idle.set()
+
+    async def _take_up(self, guest: Guest) -> None:
+        """Go on where an earlier manager was killed."""
+        self.recall()
+        if self._chronicle.facts.outcome is not None:
+            await guest.destroy()
+            return
+        with suppress(GuestError, OSError):
+            await self._go_on(guest)
+
+    async def _save(self, guest: Guest, vmi: VirtualMachineInstance, prepare: Prepare) -> None:
+        chronicle = self._chronicle
+        key = Key(vmi.metadata.namespace, self._claim)
+        place = await self._place(key)
+        own, others = _sorted(chronicle.directory / FOLDER, (await prepare()).values())
+        if place.directory.stat().st_dev != chronicle.directory.stat().st_dev:
+            raise GuestError(
+                "the claim's volume is on another file system than the machine's disks"
+            )
+        if (kept := place.read()) is not None and kept.identity != identity(vmi):
+            raise GuestError(f"the claim holds the memory of {kept.instance}")
+        saved = Saved(
+            volume=place.directory.name,
+            identity=identity(vmi),
+            instance=str(vmi.key),
+            saved_at=time.time(),
+            shape=await guest.shape(),
+            paused=bool(chronicle.facts.paused),
+        )
+        chronicle.write(
+            msgspec.structs.replace(
+                chronicle.record,
+                stage=Stage.SAVING,
+                claim=self._claim,
+                memory=str(place.directory),
+                paused=saved.paused,
+            )
+        )
+        chronicle.learn(replace(chronicle.facts, saving=True))
+        chronicle.step("saving")
+        chronicle.voice.of_instance(
+            "Normal", "Saving", f"Saving the memory of the guest to claim {self._claim}."
+        )
+        await self._write(guest, place)
+        chronicle.step("written")
+        sealed = await finished(asyncio.to_thread(place.seal, saved, own, others))
+        chronicle.step("sealed")
+        chronicle.voice.of_instance(
+            "Normal",
+            "Saved",
+            f"Saved the guest to claim {self._claim}: {sealed.memory_bytes >> 20} MiB of memory.",
+        )
+        chronicle.learn(saved_facts(chronicle.facts))
+        await guest.destroy()
+
+    async def _place(self, key: Key) -> Place:
+        """The claim may have been made a moment ago."""
+        if self._shelf is None:
+            raise StorageError("nobody is there to be asked")
+        pause = 0.25
+        deadline = asyncio.get_running_loop().time() + PATIENCE_SECONDS
+        while True:
+            try:
+                return await self._shelf.place(key)
+            except (StorageError, ApiError):
+                if asyncio.get_running_loop().time() > deadline:
+                    raise
+            await asyncio.sleep(pause)
+            pause = min(pause * 2, _LONGEST_PAUSE_SECONDS)
+
+    async def _write(self, guest: Guest, place: Place) -> None:
+        descriptor = await asyncio.to_thread(place.open)
+        try:
+            await guest.save(descriptor)
+        finally:
+            os.close(descriptor)
+
+    async def _fail(self, guest: Guest, why: str) -> None:
+        """It goes on, to be shut down as if nobody had wanted to save it."""
+        chronicle = self._chronicle
+        chronicle.step("failed")
+        chronicle.voice.of_instance(
+            "Warning", "SaveFailed", f"The guest cannot be saved, and is shut down: {why}"
+        )
+        try:
+            await self._go_on(guest)
+        except (GuestError, OSError):
+            await (
+                guest.destroy()
+            )  # it hangs in between, or there is no room to say that it does not
+        self._give_up()
+
+    async def _go_on(self, guest: Guest) -> None:
+        chronicle = self._chronicle
+        record = chronicle.record
+        if record.stage is not Stage.SAVING:
+            return
+        await asyncio.to_thread(Place(Path(record.memory)).clear)
+        if not record.paused:
+            await guest.resume()
+        chronicle.write(record.going_on())
+        chronicle.learn(replace(chronicle.facts, saving=False))
+
+
+def _sorted(folder: Path, drives: Iterable[Drive]) -> tuple[list[Path], list[Path]]:
+    """The disks that belong to the machine alone, and those that outlive it."""
+    own = sorted(folder.iterdir()) if folder.is_dir() else []
+    paths = {path for one in drives for path in (one.path, *(layer.path for layer in one.layers))}
+    return own, sorted(path for path in paths if path.parent != folder)

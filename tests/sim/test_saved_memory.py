@@ -1,0 +1,301 @@
+"""Machines whose memory is kept, with hollow guests: killed at every step, and back again."""
+
+import asyncio
+from contextlib import asynccontextmanager
+
+import pytest
+from lightkube.models.core_v1 import PersistentVolumeClaim
+from tests.sim.test_agent import Host, node
+
+from corral.api.errors import NotFound
+from corral.api.kinds.saved_memory import (
+    RESTORE_FROM,
+    SAVE_TO,
+    Mark,
+    mark_annotation,
+    mark_of,
+    resume_annotations,
+)
+from corral.api.kinds.vmi import VirtualMachineInstance as Machine
+from corral.api.object import Key
+from corral.node.hollow import HollowGuest
+from corral.node.hypervisor import GuestError
+from corral.node.storage import Storage
+from corral.node.storage.loop import controller as provisioner
+
+pytestmark = [pytest.mark.looptime, pytest.mark.timeout(60)]
+
+CLAIM = Key("default", "memory")
+
+
+async def grow(_key, _size):
+    """Nobody asks for more."""
+
+
+@asynccontextmanager
+async def host_with_storage(directory):
+    """A node, and a claim that has its volume."""
+    storage = Storage(directory / "storage")
+    async with node(directory, storage=storage, stand_ins=(provisioner(storage, grow),)) as host:
+        claim = {
+            "metadata": {"name": "memory", "namespace": "default"},
+            "spec": {
+                "accessModes": ["ReadWriteOnce"],
+                "resources": {"requests": {"storage": "128Mi"}},
+            },
+        }
+        await host.whole.client.create(PersistentVolumeClaim, claim)
+
+        async def bound():
+            return (await claim_of(host)).status.phase == "Bound"
+
+        await host.whole.until(bound)
+        yield host
+
+
+def place_of(host: Host):
+    [volume] = host.storage.volumes()
+    return volume.directory / "saved"
+
+
+async def claim_of(host: Host) -> PersistentVolumeClaim:
+    return await host.whole.client.get(PersistentVolumeClaim, "memory", "default")
+
+
+async def machine_of(host: Host, name: str) -> Machine:
+    return await host.whole.client.get(Machine, name, "default")
+
+
+async def create(host: Host, name: str, annotations=None, **spec) -> None:
+    document = {
+        "metadata": {"name": name, "namespace": "default", "annotations": annotations or {}},
+        "spec": {
+            "terminationGracePeriodSeconds": 5,
+            "domain": {"resources": {"requests": {"memory": "64M"}}, "devices": {}},
+            **spec,
+        },
+    }
+    await host.whole.client.create(Machine, document)
+
+
+async def in_phase(host: Host, name: str, phase: str) -> Machine:
+    async def is_so():
+        return (await machine_of(host, name)).status.phase == phase
+
+    await host.whole.until(is_so, 300)
+    return await machine_of(host, name)
+
+
+def guest_of(host: Host, machine: Machine) -> HollowGuest:
+    [guest] = [
+        guest
+        for directory, guest in host.hypervisor.guests.items()
+        if directory.name == machine.metadata.uid
+    ]
+    return guest
+
+
+async def running(host: Host, name: str, annotations=None, **spec) -> str:
+    """Start a machine; answers what its guest alone knows."""
+    await create(host, name, annotations, **spec)
+    machine = await in_phase(host, name, "Running")
+    return guest_of(host, machine).memory
+
+
+async def save(host: Host, name: str, claim: str = "memory") -> None:
+    patch = {"metadata": {"annotations": {SAVE_TO: claim}}}
+    await host.whole.client.patch(Machine, Key("default", name), patch)
+
+
+async def remove(host: Host, name: str) -> None:
+    await host.whole.client.delete(Machine, Key("default", name))
+
+    async def gone():
+        try:
+            await machine_of(host, name)
+        except NotFound:
+            return not await host.whole.pods("default")
+        return False
+
+    await host.whole.until(gone, 300)
+
+
+async def saved(host: Host, name: str = "vm") -> Mark:
+    """Save a machine, and let it go; answers the mark on its claim."""
+    await save(host, name)
+    await in_phase(host, name, "Succeeded")
+    mark = mark_of(await claim_of(host))
+    assert mark is not None
+    await remove(host, name)
+    return mark
+
+
+async def told(host: Host, name: str, reason: str) -> str:
+    """The message of an event, as soon as it is there."""
+
+    async def is_told():
+        return any(one.reason == reason for one in await host.whole.events(name))
+
+    await host.whole.until(is_told, 300)
+    return next(one.message for one in await host.whole.events(name) if one.reason == reason)
+
+
+async def unmarked(host: Host) -> None:
+    async def is_unmarked():
+        return mark_of(await claim_of(host)) is None
+
+    await host.whole.until(is_unmarked)
+
+
+async def test_a_machine_goes_on_where_an_earlier_one_was_saved(tmp_path):
+    async with host_with_storage(tmp_path) as host:
+        before = await running(host, "vm")
+        uid = (await machine_of(host, "vm")).metadata.uid
+        mark = await saved(host)
+        assert (mark.identity, mark.instance) == (uid, "default/vm")
+        assert mark.bytes > 0
+        assert await running(host, "vm", resume_annotations("memory", mark)) == before
+        await told(host, "vm", "Restored")
+        await unmarked(host)
+        assert not place_of(host).exists()
+
+
+async def test_it_can_be_saved_again_and_is_still_the_same(tmp_path):
+    async with host_with_storage(tmp_path) as host:
+        before = await running(host, "vm")
+        first = await saved(host)
+        await running(host, "vm", resume_annotations("memory", first))
+        second = await saved(host)
+        assert second.identity == first.identity
+        assert await running(host, "vm", resume_annotations("memory", second)) == before
+
+
+@pytest.mark.parametrize("step", ["saving", "written", "sealed", "ended"])
+async def test_an_agent_that_is_killed_while_it_saves_goes_on(tmp_path, step):
+    async with host_with_storage(tmp_path) as host:
+        before = await running(host, "vm")
+        host.kill_at = step
+        mark = await saved(host)
+        assert await host.killed()
+        assert await running(host, "vm", resume_annotations("memory", mark)) == before
+
+
+@pytest.mark.parametrize(
+    "step",
+    ["defined", "taken out", "prepared", "spawned", "loaded", "unsealed", "resumed", "booted"],
+)
+async def test_an_agent_that_is_killed_while_it_restores_goes_on(tmp_path, step):
+    async with host_with_storage(tmp_path) as host:
+        before = await running(host, "vm")
+        mark = await saved(host)
+        host.steps.clear()
+        host.kill_at = step
+        await create(host, "vm", resume_annotations("memory", mark))
+        await host.whole.until(host.killed)
+        machine = await in_phase(host, "vm", "Running")
+
+        async def is_back():
+            return machine.metadata.uid in {one.name for one in host.hypervisor.guests}
+
+        await host.whole.until(is_back)
+        assert guest_of(host, machine).memory == before
+        await unmarked(host)
+        assert not place_of(host).exists()
+
+
+async def test_a_machine_whose_claim_is_missing_is_shut_down(tmp_path):
+    async with host_with_storage(tmp_path) as host:
+        await running(host, "vm")
+        await save(host, "vm", "nothing")
+        await in_phase(host, "vm", "Succeeded")
+        assert '"nothing" not found' in await told(host, "vm", "SaveFailed")
+
+
+async def test_a_guest_that_cannot_be_saved_is_shut_down_and_marks_nothing(tmp_path, monkeypatch):
+    async def refuse(_self, _descriptor):
+        raise GuestError("no space")
+
+    monkeypatch.setattr(HollowGuest, "save", refuse)
+    async with host_with_storage(tmp_path) as host:
+        await running(host, "vm")
+        await save(host, "vm")
+        await in_phase(host, "vm", "Succeeded")
+        assert "no space" in await told(host, "vm", "SaveFailed")
+        assert mark_of(await claim_of(host)) is None
+        assert not place_of(host).exists()
+
+
+async def test_a_memory_that_was_damaged_is_thrown_away(tmp_path):
+    async with host_with_storage(tmp_path) as host:
+        before = await running(host, "vm")
+        mark = await saved(host)
+        (place_of(host) / "memory").write_bytes(b"x" * mark.bytes)
+        assert await running(host, "vm", resume_annotations("memory", mark)) != before
+        assert "does not hold what was written" in await told(host, "vm", "RestoreFailed")
+        await unmarked(host)
+        assert not place_of(host).exists()
+
+
+async def test_a_memory_of_another_kind_of_machine_is_thrown_away(tmp_path, monkeypatch):
+    async with host_with_storage(tmp_path) as host:
+        before = await running(host, "vm")
+        mark = await saved(host)
+        monkeypatch.setattr("corral.node.hollow._SHAPE", ("another",))
+        assert await running(host, "vm", resume_annotations("memory", mark)) != before
+        assert "of no use" in await told(host, "vm", "RestoreFailed")
+        await unmarked(host)
+
+
+async def test_a_mark_alone_starts_nothing_that_the_storage_does_not_hold(tmp_path):
+    async with host_with_storage(tmp_path) as host:
+        forged = Mark(identity="0cc5347f-1b1d-4331-9aa4-03f51f825d3c")
+        annotations = {"metadata": {"annotations": mark_annotation(forged)}}
+        await host.whole.client.patch(PersistentVolumeClaim, CLAIM, annotations)
+        await running(host, "vm", resume_annotations("memory", forged))
+        await told(host, "vm", "NothingToRestore")
+        await unmarked(host)
+
+
+async def test_a_claim_that_is_missing_is_told_and_the_machine_starts(tmp_path):
+    async with host_with_storage(tmp_path) as host:
+        await running(host, "vm", {RESTORE_FROM: "nothing"})
+        assert '"nothing" not found' in await told(host, "vm", "RestoreFailed")
+
+
+async def test_a_memory_is_gone_on_from_once_whoever_else_would(tmp_path):
+    async with host_with_storage(tmp_path) as host:
+        before = await running(host, "vm")
+        mark = await saved(host)
+        annotations = resume_annotations("memory", mark)
+        names = [f"vm-{number}" for number in range(3)]
+        await asyncio.gather(*(create(host, name, annotations) for name in names))
+        machines = [await in_phase(host, name, "Running") for name in names]
+        memories = [guest_of(host, machine).memory for machine in machines]
+        assert memories.count(before) == 1
+
+
+async def test_a_claim_that_holds_the_memory_of_another_is_not_overwritten(tmp_path):
+    async with host_with_storage(tmp_path) as host:
+        before = await running(host, "vm")
+        mark = await saved(host)
+        await running(host, "other")
+        await save(host, "other")
+        await in_phase(host, "other", "Succeeded")
+        assert "holds the memory of default/vm" in await told(host, "other", "SaveFailed")
+        assert await running(host, "vm", resume_annotations("memory", mark)) == before
+
+
+async def test_a_machine_that_was_paused_is_paused_when_it_is_back(tmp_path):
+    async with host_with_storage(tmp_path) as host:
+        await running(host, "vm")
+        await guest_of(host, await machine_of(host, "vm")).pause()
+
+        async def paused():
+            conditions = (await machine_of(host, "vm")).status.conditions
+            return any(one.type == "Paused" and one.status == "True" for one in conditions)
+
+        await host.whole.until(paused)
+        mark = await saved(host)
+        await create(host, "vm", resume_annotations("memory", mark))
+        await in_phase(host, "vm", "Running")
+        await host.whole.until(paused)
