@@ -12,13 +12,12 @@ import msgspec
 from corral.api.kind import at
 from corral.api.kinds.defaults import PCI_TOPOLOGY
 from corral.api.kinds.pool import FINALIZER, REVISION_LABEL, NameGeneration, VirtualMachinePool
+from corral.api.kinds.saved_memory import IDENTITY, RESTORE_FROM
 from corral.api.kinds.virtualmachine import VirtualMachine
 from corral.api.object import Document
 from corral.controllers.pool.ordinals import ordinal
 from corral.reconcile.objects import owner_reference
 
-RESTORE_FROM = "corral.dev/restore-from"
-"""Annotation of a machine: the claim that holds the memory with which it begins."""
 _CLOUD_INIT = ("cloudInitNoCloud", "cloudInitConfigDrive")
 _CLOUD_INIT_SECRETS = ("secretRef", "networkDataSecretRef")
 _GIVEN: tuple[tuple[str, ...], ...] = (
@@ -28,21 +27,22 @@ _GIVEN: tuple[tuple[str, ...], ...] = (
     ("spec", "domain", "firmware", "serial"),
     ("metadata", "annotations", PCI_TOPOLOGY),
     ("metadata", "annotations", RESTORE_FROM),
+    ("metadata", "annotations", IDENTITY),
 )
 """What a VirtualMachine's template was given once, and keeps where the pool's says nothing."""
 
 
 def new_vm(
-    pool: VirtualMachinePool, name: str, revision: str, *, restore_from: str = ""
+    pool: VirtualMachinePool, name: str, revision: str, *, resuming: Mapping[str, str] | None = None
 ) -> Document:
     """The document of a VirtualMachine that a pool makes.
 
-    ``restore_from`` names a claim that holds the memory of an earlier one of its name.
+    ``resuming``: annotations by which its machine goes on from the memory of an earlier one.
     """
     labels, annotations, spec = _contents(pool, name, revision)
-    if restore_from:
-        metadata = spec["template"].setdefault("metadata", {})
-        metadata.setdefault("annotations", {})[RESTORE_FROM] = restore_from
+    if resuming:
+        metadata = spec["template"]["metadata"]
+        metadata["annotations"] = {**(metadata.get("annotations") or {}), **resuming}
     return {
         "metadata": {
             "name": name,

@@ -1,6 +1,6 @@
 """Makes VirtualMachines, and the revision that they are made from."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from lightkube.models.apps_v1 import ControllerRevision
 
@@ -21,11 +21,12 @@ async def create(
     names: Sequence[str],
     history: History,
     *,
-    restore_from: Callable[[str], str],
+    resuming: Callable[[str], Awaitable[Mapping[str, str]]],
 ) -> None:
     """Make the VirtualMachines of these names.  Raises Failure.
 
-    ``restore_from`` answers the claim that holds the memory of an earlier one of that name, or "".
+    ``resuming`` answers the annotations by which a machine goes on from the memory of an earlier
+    one of its name; none where there is no such memory.
     """
     missing = 0 if history.holds_present else 1
     tools.expectations.expect(pool.key, creations=len(names) + missing)
@@ -37,8 +38,8 @@ async def create(
         raise Failure("FailedScaleOut", "during scale out", error) from error
 
     async def make(name: str) -> None:
-        document = new_vm(pool, name, name_of(pool), restore_from=restore_from(name))
         try:
+            document = new_vm(pool, name, name_of(pool), resuming=await resuming(name))
             await tools.client.create(VirtualMachine, document)
         except ApiError:
             tools.expectations.created(pool.key)

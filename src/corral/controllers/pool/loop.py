@@ -1,10 +1,12 @@
 """The loop of pools: watches, acts on the plans, tells how far each pool is."""
 
+from functools import partial
 from random import Random
 from typing import Any
 
 import msgspec
 from lightkube.models.apps_v1 import ControllerRevision
+from lightkube.models.core_v1 import PersistentVolumeClaim
 
 from corral.api.errors import BadRequest, Conflict, NotFound
 from corral.api.kinds.pool import FINALIZER, REVISION_LABEL, VirtualMachinePool
@@ -15,6 +17,7 @@ from corral.api.selectors import LabelSelector, label_selector
 from corral.controllers.pool import healing, rollout, scaling
 from corral.controllers.pool.creation import create
 from corral.controllers.pool.letting_go import COMPONENT, pool_of
+from corral.controllers.pool.memories import Memories
 from corral.controllers.pool.news import machine_news, vm_news
 from corral.controllers.pool.ordinals import free_names
 from corral.controllers.pool.removal import delete, finish, let_go, remove
@@ -51,18 +54,26 @@ class Pools:
         self.vms = world.informers.of(VirtualMachine)
         self.machines = world.informers.of(Machine)
         self.revisions = world.informers.of(ControllerRevision)
-        self.sources = (self.pools, self.vms, self.machines, self.revisions)
         self._client = world.client
         self._clock = world.clock
         self._dice = Random()  # noqa: S311 - shuffles VirtualMachines, guards no secret
         self._expectations = Expectations[Key](world.monotonic)
         self._tools = Tools(world.client, world.recorder(COMPONENT), self._expectations)
+        self._memories = Memories(world, self._tools)
+        self.sources = (
+            self.pools,
+            self.vms,
+            self.machines,
+            self.revisions,
+            self._memories.claims,
+        )
         self.vms.index("pool", lambda vm: (controller_uid(vm),))
         self.revisions.index("pool", lambda revision: (controller_uid(revision),))
         self.pools.handle(self._pool_changed)
         self.vms.handle(self._vm_changed)
         self.machines.handle(self._machine_changed)
         self.revisions.handle(self._revision_changed)
+        self._memories.claims.handle(self._claim_changed)
 
     async def reconcile(self, key: Key) -> Result | None:
         """Bring one pool nearer to what it asks for (KubeVirt's pool.go, execute)."""
@@ -131,24 +142,42 @@ class Pools:
 
     async def _act(self, pool: Pool, owned: list[VirtualMachine]) -> float:
         """Do the one thing that is due next; answers after how many seconds to look again."""
-        leaving = [vm for vm in owned if scaling.is_leaving(vm) and not is_going(vm)]
-        if leaving:
-            await delete(self._tools, pool, leaving)
-            return 0.0
+        due, wait = await self._save_memories(pool, owned)
+        if due:
+            await delete(self._tools, pool, due)
+            return wait
         healed = healing.plan(pool, owned, self._clock())
         if healed.sick:
             await remove(self._tools, pool, healed.sick)
-            return 0.0
+            return wait
         history = History(pool, self.revisions.indexed("pool", pool.metadata.uid))
         scaled = scaling.plan(pool, owned, self._dice)
         if scaled.create:
             names = free_names(pool.metadata.name, scaled.create, self._is_taken(pool))
-            await create(self._tools, pool, names, history, restore_from=lambda _: "")
+            resuming = partial(self._memories.resuming, pool)
+            await create(self._tools, pool, names, history, resuming=resuming)
         elif scaled.remove:
             await remove(self._tools, pool, scaled.remove)
         else:
             await self._update(pool, owned, history)
-        return healed.seconds
+        return min((each for each in (wait, healed.seconds) if each), default=0.0)
+
+    async def _save_memories(
+        self, pool: Pool, owned: list[VirtualMachine]
+    ) -> tuple[list[VirtualMachine], float]:
+        """Of those that were chosen to go: who may, and how long to wait for the others."""
+        due, waits = [], []
+        for vm in owned:
+            if not scaling.is_leaving(vm) or is_going(vm):
+                continue
+            wait = 0.0
+            if scaling.kept(pool, vm) == "Online":
+                wait = await self._memories.save(pool, vm, self.machines.get(vm.key))
+            if wait:
+                waits.append(wait)
+            else:
+                due.append(vm)
+        return due, min(waits, default=0.0)
 
     def _is_taken(self, pool: Pool) -> Any:
         return lambda name: self.vms.get(Key(pool.metadata.namespace, name)) is not None
@@ -162,6 +191,7 @@ class Pools:
         elif decided.steps:
             await take_steps(self._tools, pool, decided.steps, machines)
         else:
+            await self._memories.tidy(pool, self.vms.get, self.machines.get)
             present = [*owned, *machines.values()]
             await self._prune(
                 history, {each.metadata.labels.get(REVISION_LABEL, "") for each in present}
@@ -239,6 +269,15 @@ class Pools:
             if owner.uid == uid:
                 self._expectations.created(Key(key_of(new).namespace, owner.name))
                 self._soon(Key(key_of(new).namespace, owner.name))
+
+    def _claim_changed(
+        self, old: PersistentVolumeClaim | None, new: PersistentVolumeClaim | None
+    ) -> None:
+        changed = new or old
+        assert changed is not None
+        for owner in owners_of(changed):
+            if owner.kind == Pool.kind:
+                self._soon(Key(key_of(changed).namespace, owner.name))
 
     def _soon(self, key: Key) -> None:
         self.queue.add_after(key, BATCH_SECONDS)

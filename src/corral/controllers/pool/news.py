@@ -5,6 +5,7 @@ from typing import Any
 from corral.api.kinds.virtualmachine import VirtualMachine
 from corral.api.kinds.vmi import VirtualMachineInstance
 from corral.controllers.pool.availability import is_available, is_ready
+from corral.controllers.pool.memory import names_claim
 from corral.controllers.pool.scaling import is_leaving
 from corral.reconcile.objects import is_going
 
@@ -15,6 +16,7 @@ def vm_news(vm: VirtualMachine) -> tuple[Any, ...]:
         is_going(vm),
         is_leaving(vm),
         is_ready(vm),
+        names_claim(vm),
         vm.metadata.labels,
         vm.metadata.owner_references,
         vm.metadata.finalizers,

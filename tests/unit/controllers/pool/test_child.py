@@ -7,7 +7,8 @@ import pytest
 from tests.unit.controllers.pool.make import LABELS, pool, vm
 
 from corral.api.kinds.pool import FINALIZER, REVISION_LABEL
-from corral.controllers.pool.child import RESTORE_FROM, new_vm, update
+from corral.api.kinds.saved_memory import RESTORE_FROM
+from corral.controllers.pool.child import new_vm, update
 
 DATA = {"metadata": {"name": "data"}, "spec": {"source": {"blank": {}}}}
 DOMAIN = {"domain": {"devices": {}}}
@@ -165,7 +166,7 @@ def test_credentials_are_never_numbered():
 
 
 def test_a_claim_with_saved_memory_is_named_in_the_machines_annotations():
-    made = new_vm(pool(), "web-0", "web-1", restore_from="web-0-memory")
+    made = new_vm(pool(), "web-0", "web-1", resuming={RESTORE_FROM: "web-0-memory"})
     annotations = made["spec"]["template"]["metadata"]["annotations"]
     assert annotations == {RESTORE_FROM: "web-0-memory"}
 

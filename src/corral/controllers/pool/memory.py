@@ -1,0 +1,104 @@
+"""When the memory of a VirtualMachine that leaves is saved, and what becomes of it.  Pure."""
+
+from enum import Enum
+
+from lightkube.models.core_v1 import PersistentVolumeClaim
+
+from corral.api.kinds.machine import guest_memory
+from corral.api.kinds.pool import VirtualMachinePool
+from corral.api.kinds.saved_memory import RESTORE_FROM, mark_of, saves_to
+from corral.api.kinds.virtualmachine import VirtualMachine
+from corral.api.kinds.vmi import VirtualMachineInstance
+from corral.api.object import Document
+from corral.controllers.pool.scaling import is_leaving, kept
+from corral.reconcile.objects import is_going, owner_reference
+
+LONGEST_SECONDS = 600.0
+"""A machine whose memory is not saved after so long is shut down without."""
+_ROOM_BYTES = 256 << 20
+"""What a claim holds besides the guest's memory: the state of devices, the screen's memory."""
+
+
+class Care(Enum):
+    """What is next for a VirtualMachine whose memory is to be kept."""
+
+    CLAIM = "make the claim that the memory is saved to"
+    ASK = "ask for it to be saved"
+    WAIT = "it is being saved"
+    DONE = "it is saved, or cannot be: the VirtualMachine may go"
+
+
+def claim_name(vm_name: str) -> str:
+    """The claim that holds the memory of a VirtualMachine of a pool."""
+    return f"{vm_name}-memory"
+
+
+def vm_name(claim: str) -> str:
+    """The VirtualMachine whose memory a claim of that name holds."""
+    return claim.removesuffix("-memory")
+
+
+def claim_for(pool: VirtualMachinePool, vm: VirtualMachine) -> Document:
+    """The claim that a VirtualMachine's memory is saved to; it goes with the pool."""
+    memory = guest_memory(vm.spec.template.spec.domain).rounded_up()
+    size = memory + memory // 8 + _ROOM_BYTES
+    return {
+        "metadata": {
+            "name": claim_name(vm.metadata.name),
+            "namespace": vm.metadata.namespace,
+            "ownerReferences": [owner_reference(pool)],
+        },
+        "spec": {
+            "accessModes": ["ReadWriteOnce"],
+            "resources": {"requests": {"storage": str(size)}},
+        },
+    }
+
+
+def care(
+    machine: VirtualMachineInstance | None, claim: PersistentVolumeClaim | None, since: float
+) -> Care:
+    """What is next for a VirtualMachine that leaves; its claim was made ``since`` seconds ago."""
+    if machine is None or machine.is_final or is_going(machine):
+        return Care.DONE
+    if machine.status.phase != "Running":
+        return Care.DONE  # it has no memory yet
+    if claim is None:
+        return Care.CLAIM
+    if since >= LONGEST_SECONDS:
+        return Care.DONE
+    if saves_to(machine) or is_going(claim):
+        return Care.WAIT
+    return Care.ASK
+
+
+class Fate(Enum):
+    """What becomes of a claim that memory is saved to."""
+
+    KEEP = "it holds a memory, or is about to"
+    FORGET = "a machine has gone on from it: its VirtualMachine need not name it any more"
+    DROP = "nobody will go on from it"
+
+
+def fate(
+    pool: VirtualMachinePool,
+    claim: PersistentVolumeClaim,
+    vm: VirtualMachine | None,
+    machine: VirtualMachineInstance | None,
+) -> Fate:
+    """What becomes of a claim, given the VirtualMachine whose memory it is for."""
+    holds = mark_of(claim) is not None
+    if vm is None:
+        return Fate.KEEP if holds else Fate.DROP
+    if is_leaving(vm) and kept(pool, vm) == "Online":
+        return Fate.KEEP
+    if not names_claim(vm):
+        return Fate.DROP
+    if holds or machine is None or machine.status.phase != "Running":
+        return Fate.KEEP
+    return Fate.FORGET
+
+
+def names_claim(vm: VirtualMachine) -> bool:
+    """Whether the machines of a VirtualMachine are to go on from a memory."""
+    return bool(vm.spec.template.metadata.annotations.get(RESTORE_FROM))
