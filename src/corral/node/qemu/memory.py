@@ -21,9 +21,22 @@ _ACTIVE = frozenset({"setup", "active", "device", "cancelling", "pre-switchover"
 _NAME = "memory"  # of the descriptor on its way to QEMU
 _UNBOUNDED = 1 << 40  # bytes a second; QEMU would take its time for those who need the network
 
-# What is on the host's side: the same guest may have others of it on the next machine.
-_OF_THE_HOST = frozenset(
-    {"-name", "-display", "-sandbox", "-add-fd", "-blockdev", "-netdev", "-chardev", "-mon", "-vnc"}
+# What is on the host's side, or is read by the firmware when a guest boots: one that goes on may have
+# others of it.
+_UNSEEN = frozenset(
+    {
+        "-name",
+        "-uuid",
+        "-smbios",
+        "-display",
+        "-sandbox",
+        "-add-fd",
+        "-blockdev",
+        "-netdev",
+        "-chardev",
+        "-mon",
+        "-vnc",
+    }
 )
 _ID = re.compile(r'-device .*?(?:"id":"|[, ]id=)([\w-]+)')
 _SWITCHES = frozenset({"-S", "-nodefaults", "-no-user-config"})
@@ -114,7 +127,7 @@ def _of_the_guest(arguments: Sequence[str]) -> Iterator[str]:
         if option in _SWITCHES:
             continue
         value = next(rest, "")
-        if option not in _OF_THE_HOST and (option, value) != INCOMING:
+        if option not in _UNSEEN and (option, value) != INCOMING:
             yield f"{option} {value}"
 
 

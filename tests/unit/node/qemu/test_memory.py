@@ -16,6 +16,8 @@ ARGUMENTS = [
     "-name",
     "guest=default_vm_1",
     "-S",
+    "-uuid",
+    "6a1a24a1-4061-4607-8bf4-a3963d0c5895",
     "-machine",
     "q35,acpi=on",
     "-m",
