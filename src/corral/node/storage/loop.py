@@ -83,7 +83,7 @@ class Provisioner:
             return None
         storage_class = self.classes.get(Key("", class_name(claim) or ""))
         try:
-            if (order := provisioning.order(claim, storage_class)) is not None:
+            if (order := _order(claim, storage_class)) is not None:
                 assert storage_class is not None
                 await self._provision(claim, storage_class, order)
             elif (volume := self._volume_of(claim)) is not None:
@@ -107,9 +107,7 @@ class Provisioner:
         except InUse as error:
             raise _Waiting("CloneSourceInUse", self._users(claim, order, error)) from error
         except (StorageError, Refusal, OSError) as error:
-            name = key_of(storage_class).name
-            text = f'failed to provision volume with StorageClass "{name}": {error}'
-            raise _Waiting("ProvisioningFailed", text) from error
+            raise _failed(storage_class, error) from error
         document = provisioning.volume_document(claim, storage_class, made.capacity_bytes, self._id)
         with suppress(AlreadyExists):
             await self._client.create(Volume, document)
@@ -295,6 +293,21 @@ def _can_be_cloned(claim: Claim | None) -> bool:
         and claim.status.phase == BOUND
         and is_populated(claim)
     )
+
+
+def _order(claim: Claim, storage_class: StorageClass | None) -> Order | None:
+    """The volume that a claim waits for.  Raises _Waiting for one that cannot be made."""
+    try:
+        return provisioning.order(claim, storage_class)
+    except Refusal as error:
+        assert storage_class is not None
+        raise _failed(storage_class, error) from error
+
+
+def _failed(storage_class: StorageClass, error: Exception) -> _Waiting:
+    name = key_of(storage_class).name
+    text = f'failed to provision volume with StorageClass "{name}": {error}'
+    return _Waiting("ProvisioningFailed", text)
 
 
 def _has_finished(pod: Pod) -> bool:

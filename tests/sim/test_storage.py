@@ -1,0 +1,279 @@
+"""The provisioner: claims get volumes on disk, grow, are cloned, and go, whatever is cut off."""
+
+import os
+
+import pytest
+from lightkube.models.core_v1 import PersistentVolume, PersistentVolumeClaim
+from lightkube.models.storage_v1 import StorageClass
+from tests.sim.cluster import Faults, cluster
+from tests.sim.test_claims import claim, claim_is, claim_of, is_gone
+
+from corral.api.errors import ApiError
+from corral.api.kinds.population import PHASE, SUCCEEDED, WISH
+from corral.api.object import Key
+from corral.node.hypervisor import GuestError
+from corral.node.opening import opened
+from corral.node.storage import Storage
+from corral.node.storage.loop import controller
+from corral.node.storage.room import Space
+
+pytestmark = pytest.mark.looptime
+
+GiB = 1 << 30
+DATA = Key("default", "data")
+
+
+class Disks:
+    """A storage, what it has, and the machine that has a disk of it open."""
+
+    def __init__(self, directory):
+        self.space = Space(0, 100 * GiB)
+        self.storage = Storage(directory / "storage", space=lambda _: self.space)
+        self.grown = []
+        self.machine_answers = True
+
+    def loops(self):
+        return [controller(self.storage, self.grow)]
+
+    async def grow(self, claim, size):
+        if not self.machine_answers:
+            raise GuestError("no answer")
+        self.grown.append((claim, size))
+
+    def of(self, claimed):
+        return self.storage.find(claimed.spec.volumeName)
+
+
+@pytest.fixture
+def disks(tmp_path):
+    return Disks(tmp_path)
+
+
+def copy(name, source, size="1Gi"):
+    source = {"kind": "PersistentVolumeClaim", "name": source}
+    return claim(name, size, dataSource=source)
+
+
+async def wants(c, size, name="data"):
+    patch = {"spec": {"resources": {"requests": {"storage": size}}}}
+    await c.client.patch(PersistentVolumeClaim, Key("default", name), patch)
+
+
+async def has(c, size, name="data"):
+    async def reached():
+        return (await claim_of(c, name)).status.capacity["storage"] == size
+
+    await c.until(reached, 200)
+
+
+async def bound(c, document):
+    await c.client.create(PersistentVolumeClaim, document)
+    return await claim_is(c, "Bound", document["metadata"]["name"])
+
+
+async def refused(c, name):
+    """Until a claim was told why it has to wait: the last such event."""
+    found = []
+
+    async def reached():
+        found[:] = [e for e in await c.events(name) if e.type == "Warning"]
+        return bool(found)
+
+    await c.until(reached)
+    return found[-1]
+
+
+async def test_a_claim_gets_a_volume_that_tells_where_it_lies(disks):
+    async with cluster(stand_ins=disks.loops()) as c:
+        got = await bound(c, claim(volumeMode="Block"))
+        stored = disks.of(got)
+        assert (stored.capacity_bytes, stored.volume_mode) == (GiB, "Block")
+        volume = await c.client.get(PersistentVolume, got.spec.volumeName)
+        assert volume.spec.csi.volumeHandle == stored.handle == f"pvc-{got.metadata.uid}"
+        assert volume.spec.csi.driver == "corral.dev"
+        terms = volume.spec.nodeAffinity.required.nodeSelectorTerms
+        assert terms[0].matchExpressions[0].values == [disks.storage.id]
+        reasons = [event.reason for event in await c.events("data")]
+        assert reasons[-2:] == ["Provisioning", "ProvisioningSucceeded"]
+
+
+async def test_a_volume_goes_with_its_claim(disks):
+    async with cluster(stand_ins=disks.loops()) as c:
+        got = await bound(c, claim())
+        await c.client.delete(PersistentVolumeClaim, DATA)
+        await c.until(lambda: is_gone(c, PersistentVolume, Key("", got.spec.volumeName)))
+        assert list(disks.storage.volumes()) == []
+
+
+async def test_a_volume_that_is_to_be_kept_stays_on_disk(disks):
+    async with cluster(stand_ins=disks.loops()) as c:
+        got = await bound(c, claim())
+        name = Key("", got.spec.volumeName)
+        keep = {"spec": {"persistentVolumeReclaimPolicy": "Retain"}}
+        await c.client.patch(PersistentVolume, name, keep)
+        await c.client.delete(PersistentVolumeClaim, DATA)
+        await c.until(lambda: is_gone(c, PersistentVolumeClaim, DATA))
+        await c.client.delete(PersistentVolume, name)
+        await c.until(lambda: is_gone(c, PersistentVolume, name))
+        assert disks.of(got) is not None
+
+
+async def test_a_volume_that_a_machine_still_writes_goes_afterwards(disks):
+    async with cluster(stand_ins=disks.loops()) as c:
+        got = await bound(c, claim())
+        held = opened(disks.of(got).disk.path, os.O_RDWR)
+        await c.client.delete(PersistentVolumeClaim, DATA)
+        assert (await refused(c, got.spec.volumeName)).reason == "VolumeFailedDelete"
+        os.close(held)
+        gone = Key("", got.spec.volumeName)
+        await c.until(lambda: is_gone(c, PersistentVolume, gone), seconds=200)
+
+
+async def test_what_cannot_be_promised_waits_until_it_can(disks):
+    disks.space = Space(0, 3 * GiB)
+    async with cluster(stand_ins=disks.loops()) as c:
+        await bound(c, claim("first", "2Gi"))
+        await c.client.create(PersistentVolumeClaim, claim(size="2Gi"))
+        event = await refused(c, "data")
+        assert event.reason == "ProvisioningFailed"
+        assert 'StorageClass "corral": volume pvc-' in event.message
+        assert "needs 2 GiB, and 1 GiB are left" in event.message
+        await c.client.delete(PersistentVolumeClaim, Key("default", "first"))
+        await claim_is(c, "Bound")
+
+
+async def test_a_class_may_promise_more_than_there_is(disks):
+    disks.space = Space(0, 3 * GiB)
+    async with cluster(stand_ins=disks.loops()) as c:
+        parameters = {"overcommitPercent": "100"}
+        document = {
+            "metadata": {"name": "thin"},
+            "provisioner": "corral.dev/directory",
+            "parameters": parameters,
+        }
+        await c.client.create(StorageClass, document)
+        await bound(c, claim(size="6Gi", storageClassName="thin"))
+        await c.client.create(PersistentVolumeClaim, claim("more", storageClassName="thin"))
+        assert (await refused(c, "more")).reason == "ProvisioningFailed"
+
+
+async def test_a_parameter_that_is_no_number_is_told(disks):
+    async with cluster(stand_ins=disks.loops()) as c:
+        document = {
+            "metadata": {"name": "odd"},
+            "provisioner": "corral.dev/directory",
+            "parameters": {"overcommitPercent": "lots"},
+        }
+        await c.client.create(StorageClass, document)
+        await c.client.create(PersistentVolumeClaim, claim(storageClassName="odd"))
+        assert "overcommitPercent" in (await refused(c, "data")).message
+
+
+async def test_a_claim_grows_by_itself_while_no_machine_has_it(disks):
+    async with cluster(stand_ins=disks.loops()) as c:
+        got = await bound(c, claim())
+        await wants(c, "2Gi")
+        await has(c, "2Gi")
+        assert disks.of(got).disk.path.stat().st_size == 2 * GiB
+        volume = await c.client.get(PersistentVolume, got.spec.volumeName)
+        assert volume.spec.capacity["storage"] == "2Gi"
+        assert disks.grown == []
+        assert await is_told(c, "data", "Resize volume succeeded")
+
+
+async def test_a_claim_grows_in_the_machine_that_has_it(disks):
+    async with cluster(stand_ins=disks.loops()) as c:
+        got = await bound(c, claim())
+        held = opened(disks.of(got).disk.path, os.O_RDWR)
+        disks.machine_answers = False
+        await wants(c, "2Gi")
+        assert (await refused(c, "data")).reason == "VolumeResizeFailed"
+        assert (await claim_of(c)).status.capacity["storage"] == "1Gi"
+        disks.machine_answers = True
+        await has(c, "2Gi")
+        assert disks.grown == [(DATA, 2 * GiB)]
+        os.close(held)
+
+
+async def test_a_clone_is_made_of_a_claim_that_is_its_source(disks):
+    async with cluster(stand_ins=disks.loops()) as c:
+        source = await bound(c, claim())
+        with disks.of(source).disk.path.open("r+b") as file:
+            file.write(b"golden" * 4096)
+        got = await bound(c, copy("copy", "data", "2Gi"))
+        assert disks.of(got).layers[0].path.samefile(disks.of(source).layers[0].path)
+        assert disks.of(got).capacity_bytes == 2 * GiB
+
+
+async def test_a_clone_waits_for_its_source_to_be_there_and_filled(disks):
+    async with cluster(stand_ins=disks.loops()) as c:
+        await c.client.create(PersistentVolumeClaim, copy("copy", "data"))
+        assert 'claim "data", is not found' in (await refused(c, "copy")).message
+        document = claim()
+        document["metadata"]["annotations"] = {WISH: "{}"}
+        await bound(c, document)
+        await c.until(lambda: is_told(c, "copy", "does not have its content"), seconds=200)
+        done = {"metadata": {"annotations": {PHASE: SUCCEEDED}}}
+        await c.client.patch(PersistentVolumeClaim, DATA, done)
+        await claim_is(c, "Bound", "copy")
+
+
+async def is_told(c, name, words):
+    return any(words in event.message for event in await c.events(name))
+
+
+async def test_a_clone_waits_while_a_machine_writes_its_source(disks):
+    async with cluster(stand_ins=disks.loops()) as c:
+        source = await bound(c, claim())
+        held = opened(disks.of(source).disk.path, os.O_RDWR)
+        await c.client.create(PersistentVolumeClaim, copy("copy", "data"))
+        assert (await refused(c, "copy")).reason == "CloneSourceInUse"
+        os.close(held)
+        await claim_is(c, "Bound", "copy")
+
+
+async def test_a_source_of_another_kind_is_refused(disks):
+    async with cluster(stand_ins=disks.loops()) as c:
+        source = {"kind": "VolumeSnapshot", "name": "x", "apiGroup": "snapshot.storage.k8s.io"}
+        await c.client.create(PersistentVolumeClaim, claim(dataSource=source))
+        assert "VolumeSnapshot cannot be the source" in (await refused(c, "data")).message
+
+
+async def test_a_volume_whose_claim_went_before_it_was_told_of_is_removed(disks):
+    disks.storage.provision("pvc-forgotten", GiB)
+    disks.storage.provision("pvc-written", GiB).disk.path.write_bytes(b"x" * 4096)
+    async with cluster(stand_ins=disks.loops()) as c:
+
+        async def is_swept():
+            return disks.storage.find("pvc-forgotten") is None
+
+        await c.until(is_swept)
+        assert disks.storage.find("pvc-written") is not None
+
+
+@pytest.mark.parametrize("seed", range(4))
+async def test_every_claim_has_one_volume_and_none_is_left_over(disks, seed):
+    faults = Faults(seed, fail=0.2, lose_answer=0.2, delay=0.2, cut=0.1, double=0.2, until=20)
+    async with cluster(stand_ins=disks.loops(), faults=faults) as c:
+        names = [f"data-{number}" for number in range(6)]
+        for name in names:
+            await c.client.create(PersistentVolumeClaim, claim(name))
+        await c.crash_loops()
+        c.start_loops()
+        for name in names:
+            await claim_is(c, "Bound", name)
+        for name in names[:3]:
+            await c.client.delete(PersistentVolumeClaim, Key("default", name))
+        await c.crash_loops()
+        c.start_loops()
+
+        async def is_settled():
+            try:
+                volumes = (await c.client.list(PersistentVolume)).items
+            except ApiError:
+                return False
+            wanted = {(await claim_of(c, name)).spec.volumeName for name in names[3:]}
+            stored = {volume.handle for volume in disks.storage.volumes()}
+            return {each.metadata.name for each in volumes} == stored == wanted
+
+        await c.until(is_settled, seconds=400)
