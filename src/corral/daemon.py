@@ -220,6 +220,7 @@ def _start(
             hypervisor=hypervisor,
             capacity=_capacity(settings),
             boots_at_once=settings.boots,
+            host_disks=settings.host_disks,
             network=Echoes() if settings.hollow else network.machines,
             networks=network.pods,
             network_facts=network.facts,

@@ -49,7 +49,11 @@ def distrusted(path: Path) -> str:
 
     The owner must be this user, or root, whom nothing can be hidden from.  Raises OSError.
     """
-    found = path.stat()
+    return stranger(path.stat())
+
+
+def stranger(found: os.stat_result) -> str:
+    """The same of what is known of a file already."""
     if found.st_uid not in (os.geteuid(), 0):
         return f"belongs to another user (uid {found.st_uid})"
     if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):

@@ -23,6 +23,7 @@ from corral.client.client import Client
 from corral.client.transport import InProcess
 from corral.cluster import STAND_INS
 from corral.controllers import CONTROLLERS
+from corral.daemon import CONTROLLER, STAND_IN
 from corral.node.agent import Agent
 from corral.node.heartbeat import Capacity
 from corral.node.hollow import Hollow, HollowNetworks
@@ -36,9 +37,10 @@ from corral.store import Store
 EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
 AMPLE = Capacity(cpu=64, memory_bytes=1 << 36, storage_bytes=1 << 40)
 ADMIN = User(name="kubernetes-admin", groups=("system:masters", "system:authenticated"))
-CONTROLLER = User(
+COMPONENT = User(
     name="system:serviceaccount:kubevirt:kubevirt-controller", groups=("system:masters",)
 )
+"""A test that plays a component's part."""
 
 
 @dataclass
@@ -134,16 +136,17 @@ class Cluster:
         self.clock = clock
         self.faults = faults
         self.client = Client(InProcess(server.handle, ADMIN))
-        self.component = Client(InProcess(server.handle, CONTROLLER))
+        self.component = Client(InProcess(server.handle, COMPONENT))
         self._nodes: dict[str, asyncio.Task[None]] = {}
         self._tasks = Background()
         self._loops: asyncio.Task[None] | None = None
 
     def start_loops(self) -> None:
         """Start the controllers, with caches of their own, as a new process would."""
-        transport = Faulty(InProcess(self.server.handle, CONTROLLER), self.faults)
-        world = World(Client(transport), clock=self.clock)
-        controllers = [make(world) for make in (*CONTROLLERS, *self._stand_ins)]
+        world = World(self._client(STAND_IN), clock=self.clock)
+        ours = world.acting(self._client(CONTROLLER))
+        controllers = [make(ours) for make in CONTROLLERS]
+        controllers += [make(world) for make in self._stand_ins]
 
         async def run() -> None:
             async with Background() as tasks:
@@ -153,6 +156,9 @@ class Cluster:
                 await asyncio.Event().wait()
 
         self._loops = self._tasks.start(run(), name="loops")
+
+    def _client(self, user: User) -> Client:
+        return Client(Faulty(InProcess(self.server.handle, user), self.faults))
 
     async def crash_loops(self) -> None:
         """End the controllers wherever they are: what they remembered is lost."""
@@ -166,7 +172,8 @@ class Cluster:
 
     def start_node(self, name: str, capacity: Capacity = AMPLE) -> None:
         """Switch a node on; after ``silence`` it takes over what still runs there."""
-        world = World(self.component, clock=self.clock)
+        user = User(name=f"system:node:{name}", groups=("system:nodes", "system:authenticated"))
+        world = World(Client(InProcess(self.server.handle, user)), clock=self.clock)
         hypervisor = self._hypervisors.setdefault(name, Hollow())
         agent = Agent(
             world,

@@ -2,7 +2,6 @@
 
 from lightkube.models.apps_v1 import ControllerRevision
 from tests.sim.cluster import cluster
-from tests.sim.test_virtual_machine import KEY, has, machine, vm
 
 from corral.api.kinds.instancetype import (
     VirtualMachineClusterInstancetype as Instancetype,
@@ -16,6 +15,7 @@ SMALL = {
     "metadata": {"name": "small"},
     "spec": {"cpu": {"guest": 2}, "memory": {"guest": "64Mi"}, "annotations": {"size": "s"}},
 }
+KEY = Key("default", "testvm")
 LIKES = {
     "metadata": {"name": "likes", "namespace": "default"},
     "spec": {
@@ -25,23 +25,42 @@ LIKES = {
 }
 
 
-def by_name(**spec):
-    document = vm(
-        instancetype={"name": "small"},
-        preference={"name": "likes", "kind": "VirtualMachinePreference"},
-        **spec,
-    )
-    domain = document["spec"]["template"]["spec"]["domain"]
-    del domain["resources"]
-    domain["devices"]["disks"] = [{"name": "root"}]
-    return document
+def by_name():
+    return {
+        "metadata": {"name": KEY.name, "namespace": KEY.namespace},
+        "spec": {
+            "runStrategy": "Always",
+            "instancetype": {"name": "small"},
+            "preference": {"name": "likes", "kind": "VirtualMachinePreference"},
+            "template": {
+                "spec": {
+                    "terminationGracePeriodSeconds": 0,
+                    "domain": {"devices": {"disks": [{"name": "root"}]}},
+                    "volumes": [{"name": "root", "containerDisk": {"image": "cirros:1"}}],
+                },
+            },
+        },
+    }
 
 
-async def started(c, **spec):
+async def running(c, seconds=120.0):
+    async def is_running():
+        found = await c.client.get(VirtualMachine, *reversed(KEY))
+        return found.status.printable_status == "Running"
+
+    await c.until(is_running, seconds)
+    return await c.client.get(VirtualMachine, *reversed(KEY))
+
+
+async def machine(c):
+    return await c.client.get(Machine, *reversed(KEY))
+
+
+async def started(c):
     await c.client.create(Instancetype, SMALL)
     await c.client.create(Preference, LIKES)
-    await c.client.create(VirtualMachine, by_name(**spec))
-    return await has(c, "Running")
+    await c.client.create(VirtualMachine, by_name())
+    return await running(c)
 
 
 async def test_a_machine_gets_what_its_type_and_preference_say():
@@ -125,5 +144,5 @@ async def test_a_type_that_went_before_it_was_kept_is_told_and_waited_for():
 
         await c.until(is_told)
         await c.client.create(Instancetype, SMALL)
-        found = await has(c, "Running", 400)
+        found = await running(c, 400)
         assert all(one.type != "Failure" for one in found.status.conditions)

@@ -1,63 +1,631 @@
 """VirtualMachines in a whole cluster: their machines come, go and come again as they are told."""
 
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import timedelta
 from typing import Any
 
-from tests.sim.cluster import cluster
+import pytest
+from lightkube.models.apps_v1 import ControllerRevision
+from lightkube.models.core_v1 import Node, Pod
+from tests.sim.cluster import Cluster, Faults, Faulty, cluster
 
+from corral.aio import Background
+from corral.api.errors import ApiError, Conflict, NotFound, Unavailable
 from corral.api.kinds.virtualmachine import FINALIZER, VirtualMachine
 from corral.api.kinds.vmi import VirtualMachineInstance as Machine
-from corral.api.object import Key
+from corral.api.object import Document, Key
+from corral.api.time import parse_rfc3339
+from corral.api.wire import Request, Response
+from corral.node.hypervisor import Change
 
 KEY = Key("default", "testvm")
 
 
-def vm(**spec: Any) -> dict[str, Any]:
+def vm(strategy: str | bool = "Always", **template: Any) -> Document:
+    """A VirtualMachine with one disk out of an image."""
+    how = {"running": strategy} if isinstance(strategy, bool) else {"runStrategy": strategy}
+    spec = {
+        "terminationGracePeriodSeconds": 0,
+        "domain": {
+            "resources": {"requests": {"memory": "64M"}},
+            "devices": {"disks": [{"name": "root", "disk": {"bus": "virtio"}}]},
+        },
+        "volumes": [{"name": "root", "containerDisk": {"image": "cirros:1"}}],
+        **template,
+    }
+    labels = {"kubevirt.io/size": "small"}
     return {
         "metadata": {"name": KEY.name, "namespace": KEY.namespace},
-        "spec": {
-            "runStrategy": "Always",
-            "template": {
-                "metadata": {"labels": {"kubevirt.io/size": "small"}},
-                "spec": {
-                    "terminationGracePeriodSeconds": 0,
-                    "domain": {
-                        "resources": {"requests": {"memory": "64M"}},
-                        "devices": {"disks": [{"name": "root", "disk": {"bus": "virtio"}}]},
-                    },
-                    "volumes": [{"name": "root", "containerDisk": {"image": "cirros:1"}}],
-                },
-            },
-            **spec,
-        },
+        "spec": {**how, "template": {"metadata": {"labels": labels}, "spec": spec}},
     }
 
 
-async def has(c, word: str, seconds: float = 120.0) -> VirtualMachine:
-    """Wait until the VirtualMachine tells this word."""
-    found: VirtualMachine | None = None
+NOWHERE = {"nodeSelector": {"no": "such"}}
+"""A template whose machine finds no node: it never runs."""
 
-    async def tells() -> bool:
+
+async def get(c: Cluster) -> VirtualMachine:
+    return await c.client.get(VirtualMachine, KEY.name, KEY.namespace)
+
+
+async def machine(c: Cluster) -> Machine | None:
+    try:
+        return await c.client.get(Machine, KEY.name, KEY.namespace)
+    except NotFound:
+        return None
+
+
+async def told(c: Cluster, word: str, seconds: float = 120.0) -> VirtualMachine:
+    """Wait until the VirtualMachine says this of itself."""
+    found = await get(c)
+
+    async def says() -> bool:
         nonlocal found
-        found = await c.client.get(VirtualMachine, *reversed(KEY))
+        found = await get(c)
         return found.status.printable_status == word
 
     try:
-        await c.until(tells, seconds)
+        await c.until(says, seconds)
     except TimeoutError:
-        raise AssertionError(f"{found and found.status} instead of {word}") from None
-    assert found is not None
+        raise AssertionError(f"{found.status} instead of {word}") from None
     return found
 
 
-async def machine(c) -> Machine:
-    return await c.client.get(Machine, *reversed(KEY))
+async def runs(c: Cluster, *, other_than: str = "", seconds: float = 120.0) -> str:
+    """Wait until a machine runs, another one than that; answers its uid."""
+
+    async def is_there() -> bool:
+        found = await machine(c)
+        return (
+            found is not None
+            and found.metadata.uid != other_than
+            and found.status.phase == "Running"
+        )
+
+    await c.until(is_there, seconds)
+    await told(c, "Running")
+    found = await machine(c)
+    assert found is not None
+    return found.metadata.uid
+
+
+async def tell(c: Cluster, what: str, **options: Any) -> None:
+    path = f"/apis/subresources.kubevirt.io/v1/namespaces/default/virtualmachines/testvm/{what}"
+    await c.client.ask("PUT", path, document=options)
+
+
+async def end(c: Cluster, change: Change) -> None:
+    found = await machine(c)
+    assert found is not None
+    c.end(found, change)
+
+
+async def gone(c: Cluster) -> None:
+    async def is_gone() -> bool:
+        return await machine(c) is None
+
+    await c.until(is_gone)
+
+
+async def happened(c: Cluster) -> list[tuple[str, str]]:
+    """Reasons and messages of what was told of the VirtualMachine itself."""
+    return [
+        (event.reason or "", event.message or "")
+        for event in await c.events(KEY.name)
+        if event.involvedObject.kind == "VirtualMachine"
+    ]
+
+
+async def fail(c: Cluster) -> str:
+    """Let a machine that finds no node end: its pod is taken away.  Answers its uid."""
+    await told(c, "ErrorUnschedulable", 400)
+    found = await machine(c)
+    assert found is not None
+    (pod,) = [each for each in await c.pods("default") if found.metadata.name in each.metadata.name]
+    await c.client.delete(Pod, Key("default", pod.metadata.name), grace_seconds=0)
+    await told(c, "CrashLoopBackOff")
+    return found.metadata.uid
+
+
+# ------------------------------------------------------------------------ making
 
 
 async def test_a_machine_is_made_and_told_of():
     async with cluster() as c:
         await c.client.create(VirtualMachine, vm())
-        told = await has(c, "Running")
-        assert told.metadata.finalizers == [FINALIZER]
-        made = await machine(c)
+        await runs(c)
+
+        async def is_ready() -> bool:
+            return (await get(c)).status.ready
+
+        await c.until(is_ready)
+        one, made = await get(c), await machine(c)
+        assert one.metadata.finalizers == [FINALIZER]
+        assert one.status.created
+        assert one.status.run_strategy == "Always"
+        assert one.status.observed_generation == one.status.desired_generation == 1
         assert made.metadata.labels["kubevirt.io/size"] == "small"
         assert FINALIZER in made.metadata.finalizers
+        assert made.metadata.owner_references[0].uid == one.metadata.uid
+        name = f"revision-start-vm-{one.metadata.uid}-1"
+        assert made.status.virtual_machine_revision_name == name
+        kept = await c.client.get(ControllerRevision, name, "default")
+        assert kept.data["spec"]["runStrategy"] == "Always"
+        assert await happened(c) == [
+            (
+                "SuccessfulCreate",
+                "Started the virtual machine by creating the new virtual machine instance testvm",
+            )
+        ]
+
+
+async def test_an_idle_virtual_machine_is_left_alone():
+    async with cluster() as c:
+        await c.client.create(VirtualMachine, vm())
+        await runs(c)
+        await asyncio.sleep(60)
+        before = (await get(c)).metadata.resource_version
+        await asyncio.sleep(3600)
+        assert (await get(c)).metadata.resource_version == before
+
+
+async def test_the_identity_of_the_guest_stays():
+    async with cluster() as c:
+        await c.client.create(VirtualMachine, vm())
+        first = await runs(c)
+        firmware = (await machine(c)).spec.domain.firmware
+        await tell(c, "restart")
+        await runs(c, other_than=first)
+        assert (await machine(c)).spec.domain.firmware == firmware
+
+
+# ------------------------------------------------------------------ run strategies
+
+
+@pytest.mark.parametrize("change", [Change.POWERED_OFF, Change.GONE])
+async def test_always_makes_the_next_machine_at_once(change):
+    async with cluster() as c:
+        await c.client.create(VirtualMachine, vm())
+        uid = await runs(c)
+        for _ in range(5):
+            began = asyncio.get_running_loop().time()
+            await end(c, change)
+            uid = await runs(c, other_than=uid)
+            assert asyncio.get_running_loop().time() - began < 10
+        assert (await get(c)).status.start_failure is None
+
+
+async def test_rerun_on_failure_makes_the_next_one_after_a_crash_only():
+    async with cluster() as c:
+        await c.client.create(VirtualMachine, vm("RerunOnFailure"))
+        first = await runs(c)
+        await end(c, Change.GONE)
+        await runs(c, other_than=first)
+        await end(c, Change.POWERED_OFF)
+        await gone(c)
+        await told(c, "Stopped")
+        await asyncio.sleep(3600)
+        assert await machine(c) is None
+        await tell(c, "start")
+        await runs(c)
+
+
+async def test_one_that_is_switched_to_rerun_on_failure_starts():
+    async with cluster() as c:
+        await c.client.create(VirtualMachine, vm())
+        await runs(c)
+        await c.client.patch(VirtualMachine, KEY, {"spec": {"runStrategy": "Halted"}})
+        await gone(c)
+        await told(c, "Stopped")
+        await c.client.patch(VirtualMachine, KEY, {"spec": {"runStrategy": "RerunOnFailure"}})
+        await runs(c)
+
+
+@pytest.mark.parametrize("change", [Change.POWERED_OFF, Change.GONE])
+async def test_once_leaves_the_machine_that_ended(change):
+    async with cluster() as c:
+        await c.client.create(VirtualMachine, vm("Once"))
+        uid = await runs(c)
+        await end(c, change)
+        await told(c, "Stopped")
+        await asyncio.sleep(3600)
+        assert (await machine(c)).metadata.uid == uid
+
+
+async def test_manual_does_what_it_is_told_and_nothing_else():
+    async with cluster() as c:
+        await c.client.create(VirtualMachine, vm("Manual"))
+        await told(c, "Stopped")
+        await asyncio.sleep(600)
+        assert await machine(c) is None
+        await tell(c, "start")
+        first = await runs(c)
+        await end(c, Change.POWERED_OFF)
+        await told(c, "Stopped")
+        await asyncio.sleep(600)
+        assert (await machine(c)).metadata.uid == first
+        await tell(c, "start")
+        await runs(c, other_than=first)
+        await tell(c, "stop")
+        await gone(c)
+        await told(c, "Stopped")
+        assert (await get(c)).status.state_change_requests == []
+
+
+@pytest.mark.parametrize("strategy", ["Halted", False])
+async def test_a_halted_one_starts_when_it_is_told_to_and_stops(strategy):
+    async with cluster() as c:
+        await c.client.create(VirtualMachine, vm(strategy))
+        await told(c, "Stopped")
+        await tell(c, "start")
+        await runs(c)
+        assert (await get(c)).spec.strategy == "Always"
+        await tell(c, "stop")
+        await gone(c)
+        await told(c, "Stopped")
+        spec = (await get(c)).spec
+        assert (spec.running, spec.run_strategy) == (
+            (None, "Halted") if strategy == "Halted" else (False, None)
+        )
+
+
+@pytest.mark.parametrize("strategy", ["Halted", False, "Manual"])
+async def test_a_start_may_be_a_paused_one(strategy):
+    async with cluster() as c:
+        await c.client.create(VirtualMachine, vm(strategy))
+        await told(c, "Stopped")
+        await tell(c, "start", paused=True)
+        one = await told(c, "Paused")
+        assert one.status.state_change_requests == []
+        assert one.spec.template.spec.start_strategy is None
+        assert one.spec.strategy == ("Manual" if strategy == "Manual" else "Always")
+
+
+async def test_a_restart_makes_another_machine_of_the_same_name():
+    async with cluster() as c:
+        await c.client.create(VirtualMachine, vm())
+        first = await runs(c)
+        await tell(c, "restart")
+        second = await runs(c, other_than=first)
+        stopped = "Stopped the virtual machine by deleting the virtual machine instance "
+        told_of = await happened(c)
+        assert ("SuccessfulDelete", stopped + first) in told_of
+        assert [reason for reason, _ in told_of].count("SuccessfulDelete") == 1
+        assert (await get(c)).status.state_change_requests == []
+        await asyncio.sleep(600)
+        assert (await machine(c)).metadata.uid == second
+
+
+async def test_what_was_asked_twice_is_done_once():
+    async with cluster() as c:
+        await c.client.create(VirtualMachine, vm("Manual"))
+        await told(c, "Stopped")
+        await tell(c, "start")
+        with pytest.raises(ApiError):
+            await tell(c, "start")
+        await runs(c)
+        with pytest.raises(Conflict, match="VM is already running"):
+            await tell(c, "start")
+
+
+# ------------------------------------------------------------------ start failures
+
+
+async def test_machines_that_never_ran_are_made_later_and_later():
+    async with cluster() as c:
+        await c.client.create(VirtualMachine, vm(**NOWHERE))
+        for count, (least, most) in enumerate([(10, 15), (40, 60), (90, 135), (160, 240)], 1):
+            uid = await fail(c)
+            ended = c.clock()
+            failure = (await get(c)).status.start_failure
+            assert failure.consecutive_fail_count == count
+            assert failure.last_failed_vmi_uid == uid
+            retry = parse_rfc3339(failure.retry_after_timestamp)
+            waits = (retry - ended).total_seconds()
+            assert least - 1 <= waits <= most + 1
+
+            async def is_back(uid=uid) -> bool:
+                found = await machine(c)
+                return found is not None and found.metadata.uid != uid
+
+            await c.until(is_back, 400)
+            assert retry <= c.clock() <= retry + timedelta(seconds=2)
+
+
+async def test_a_machine_that_runs_at_last_ends_the_row_of_failures():
+    async with cluster() as c:
+        await c.client.create(VirtualMachine, vm(**NOWHERE))
+        await fail(c)
+        await c.client.patch(
+            VirtualMachine, KEY, {"spec": {"template": {"spec": {"nodeSelector": None}}}}
+        )
+        await runs(c)
+        assert (await get(c)).status.start_failure is None
+
+
+async def test_whoever_starts_one_by_hand_does_not_wait():
+    async with cluster() as c:
+        await c.client.create(VirtualMachine, vm("RerunOnFailure", **NOWHERE))
+        await fail(c)
+        await tell(c, "stop") if await machine(c) else None
+        await c.client.patch(VirtualMachine, KEY, {"spec": {"runStrategy": "Halted"}})
+        await told(c, "Stopped")
+        assert (await get(c)).status.start_failure is None
+        before = c.clock()
+        await tell(c, "start")
+        await told(c, "ErrorUnschedulable")
+        assert (c.clock() - before).total_seconds() < 5
+
+
+async def test_failures_are_remembered_by_the_next_process():
+    async with cluster() as c:
+        await c.client.create(VirtualMachine, vm(**NOWHERE))
+        await fail(c)
+        retry = parse_rfc3339((await get(c)).status.start_failure.retry_after_timestamp)
+        await c.crash_loops()
+        c.start_loops()
+        await told(c, "ErrorUnschedulable")
+        assert c.clock() >= retry
+
+
+# ----------------------------------------------------------- owning and letting go
+
+
+async def test_a_machine_of_its_name_that_belongs_to_nobody_is_taken_over():
+    async with cluster() as c:
+        document = vm()
+        template = document["spec"]["template"]["spec"]
+        lone = {"metadata": {"name": "testvm", "namespace": "default"}, "spec": template}
+        made = await c.client.create(Machine, lone)
+        one = await c.client.create(VirtualMachine, document)
+        uid = await runs(c)
+        assert uid == made.metadata.uid
+        found = await machine(c)
+        assert [owner.uid for owner in found.metadata.owner_references] == [one.metadata.uid]
+
+
+async def test_a_machine_of_its_name_that_belongs_to_another_is_left_alone():
+    async with cluster() as c:
+        document = vm()
+        template = document["spec"]["template"]["spec"]
+        node = (await c.client.list(Node)).items[0]
+        owner = {"apiVersion": "v1", "kind": "Node", "name": "node0", "uid": node.metadata.uid}
+        metadata = {"name": "testvm", "namespace": "default"}
+        lone = {"metadata": {**metadata, "ownerReferences": [{**owner, "controller": True}]}}
+        made = await c.client.create(Machine, {**lone, "spec": template})
+        await c.client.create(VirtualMachine, document)
+
+        async def failed() -> bool:
+            return any(each.type == "Failure" for each in (await get(c)).status.conditions)
+
+        await c.until(failed)
+        (failure,) = [e for e in (await get(c)).status.conditions if e.type == "Failure"]
+        assert failure.reason == "FailedCreate"
+        assert "already exists" in failure.message
+        assert (await machine(c)).metadata.uid == made.metadata.uid
+        await c.client.delete(Machine, KEY)
+        await runs(c, other_than=made.metadata.uid)
+        assert not await failed()
+
+
+@pytest.mark.parametrize("policy", ["Background", "Foreground"])
+@pytest.mark.parametrize("strategy", ["Always", "Manual"])
+async def test_a_virtual_machine_goes_with_its_machine(policy, strategy):
+    async with cluster() as c:
+        await c.client.create(VirtualMachine, vm(strategy))
+        if strategy == "Always":
+            await runs(c)
+        await c.client.delete(VirtualMachine, KEY, propagation=policy)
+
+        async def is_gone() -> bool:
+            left = (await c.client.list(VirtualMachine)).items + await c.machines()
+            left += (await c.client.list(ControllerRevision)).items
+            return not left and not await c.pods("default")
+
+        await c.until(is_gone)
+
+
+async def test_a_machine_may_outlive_its_virtual_machine():
+    async with cluster() as c:
+        await c.client.create(VirtualMachine, vm())
+        uid = await runs(c)
+        await c.client.delete(VirtualMachine, KEY, propagation="Orphan")
+
+        async def is_free() -> bool:
+            found = await machine(c)
+            return not found.metadata.owner_references and FINALIZER not in found.metadata.finalizers
+
+        await c.until(is_free)
+        await asyncio.sleep(600)
+        assert (await machine(c)).metadata.uid == uid
+        await c.client.create(VirtualMachine, vm())
+        assert await runs(c) == uid
+
+
+# ------------------------------------------------------------------------ changing
+
+
+def required(one: VirtualMachine) -> str | None:
+    found = [each for each in one.status.conditions if each.type == "RestartRequired"]
+    return found[0].message if found else None
+
+
+async def test_a_changed_template_waits_for_the_next_start():
+    async with cluster() as c:
+        await c.client.create(VirtualMachine, vm())
+        first = await runs(c)
+        spec = {"hostname": "other"}
+        await c.client.patch(VirtualMachine, KEY, {"spec": {"template": {"spec": spec}}})
+
+        async def is_required() -> bool:
+            return required(await get(c)) is not None
+
+        await c.until(is_required)
+        one = await get(c)
+        assert required(one) == "a non-live-updatable field was changed in the template spec"
+        assert (one.status.observed_generation, one.status.desired_generation) == (1, 2)
+        assert (await machine(c)).metadata.uid == first
+        await tell(c, "restart")
+        await runs(c, other_than=first)
+        one = await get(c)
+        assert required(one) is None
+        assert (one.status.observed_generation, one.status.desired_generation) == (2, 2)
+        revisions = (await c.client.list(ControllerRevision)).items
+        assert [each.revision for each in revisions] == [2]
+        assert (await machine(c)).spec.hostname == "other"
+
+
+async def test_a_change_that_is_taken_back_needs_no_restart():
+    async with cluster() as c:
+        await c.client.create(VirtualMachine, vm())
+        await runs(c)
+        for hostname, wanted in (("other", True), (None, False)):
+            spec = {"hostname": hostname}
+            await c.client.patch(VirtualMachine, KEY, {"spec": {"template": {"spec": spec}}})
+
+            async def is_so(wanted=wanted) -> bool:
+                return (required(await get(c)) is not None) is wanted
+
+            await c.until(is_so)
+        one = await get(c)
+        assert (one.status.observed_generation, one.status.desired_generation) == (3, 3)
+
+
+async def test_a_change_of_the_strategy_alone_needs_no_restart():
+    async with cluster() as c:
+        await c.client.create(VirtualMachine, vm())
+        first = await runs(c)
+        await c.client.patch(VirtualMachine, KEY, {"spec": {"runStrategy": "Manual"}})
+
+        async def is_noticed() -> bool:
+            return (await get(c)).status.observed_generation == 2
+
+        await c.until(is_noticed)
+        assert required(await get(c)) is None
+        assert (await get(c)).status.run_strategy == "Manual"
+        assert (await machine(c)).metadata.uid == first
+
+
+# --------------------------------------------------------------------------- faults
+
+
+class Cut(Faulty):
+    """Refuses one write of the loops, loses its answer, or never answers."""
+
+    number = 0
+    way = ""
+    seen = 0
+    struck: asyncio.Event
+
+    async def send(self, request: Request) -> Response:
+        if request.method == "GET" or not _is_ours(request):
+            return await super().send(request)
+        Cut.seen += 1
+        if Cut.seen != Cut.number:
+            return await super().send(request)
+        if Cut.way == "refused":
+            raise Unavailable("a fault of the test: refused")
+        answered = await super().send(request)
+        if Cut.way == "lost":
+            raise Unavailable("a fault of the test: answer lost")
+        Cut.struck.set()
+        await asyncio.Event().wait()
+        return answered
+
+
+def _is_ours(request: Request) -> bool:
+    kinds = ("/virtualmachines", "/virtualmachineinstances", "/controllerrevisions")
+    return any(kind in request.path for kind in kinds)
+
+
+@asynccontextmanager
+async def cut(number: int, way: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Cluster]:
+    """A cluster whose loops are cut once, at this write of theirs."""
+    monkeypatch.setattr("tests.sim.cluster.Faulty", Cut)
+    Cut.number, Cut.way, Cut.seen, Cut.struck = number, way, 0, asyncio.Event()
+    async with cluster() as c, Background() as tasks:
+
+        async def begin_anew() -> None:
+            await Cut.struck.wait()
+            await c.crash_loops()
+            c.start_loops()
+
+        _ = tasks.start(begin_anew(), name="begin anew")
+        yield c
+
+
+WAYS = ["refused", "lost", "killed"]
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("number", range(1, 31))
+async def test_wherever_the_loops_are_cut_a_restart_is_one_restart(number, way, monkeypatch):
+    async with cut(number, way, monkeypatch) as c:
+        await c.client.create(VirtualMachine, vm())
+        first = await runs(c)
+        await tell(c, "restart")
+        second = await runs(c, other_than=first)
+        await asyncio.sleep(60)
+        one = await told(c, "Running")
+        assert (await machine(c)).metadata.uid == second
+        assert one.status.state_change_requests == []
+        assert one.status.start_failure is None
+        assert not [each for each in one.status.conditions if each.type == "Failure"]
+        assert len(await c.pods("default")) == 1
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("number", range(1, 31))
+async def test_wherever_the_loops_are_cut_a_crash_is_followed_by_a_start(number, way, monkeypatch):
+    async with cut(number, way, monkeypatch) as c:
+        await c.client.create(VirtualMachine, vm("RerunOnFailure"))
+        first = await runs(c)
+        await end(c, Change.GONE)
+        second = await runs(c, other_than=first)
+        await end(c, Change.POWERED_OFF)
+        await gone(c)
+        await asyncio.sleep(60)
+        one = await told(c, "Stopped")
+        assert one.status.state_change_requests == []
+        assert await machine(c) is None
+        assert second != first
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("number", range(1, 21))
+async def test_wherever_the_loops_are_cut_nothing_is_left_of_what_is_deleted(
+    number, way, monkeypatch
+):
+    async with cut(number, way, monkeypatch) as c:
+        await c.client.create(VirtualMachine, vm())
+        await runs(c)
+        await c.client.delete(VirtualMachine, KEY)
+
+        async def is_gone() -> bool:
+            left = (await c.client.list(VirtualMachine)).items + await c.machines()
+            left += (await c.client.list(ControllerRevision)).items
+            return not left and not await c.pods("default")
+
+        await c.until(is_gone)
+
+
+@pytest.mark.parametrize("seed", range(12))
+async def test_whatever_goes_wrong_each_runs_once(seed):
+    faults = Faults(seed, fail=0.1, lose_answer=0.1, delay=0.2, cut=0.02, double=0.05)
+    async with cluster(faults=faults) as c:
+        for number in range(10):
+            document = vm("Always" if number % 2 else "RerunOnFailure")
+            document["metadata"]["name"] = f"vm-{number}"
+            await c.client.create(VirtualMachine, document)
+        await asyncio.sleep(5)
+        await c.crash_loops()
+        c.start_loops()
+
+        async def all_run() -> bool:
+            found = (await c.client.list(VirtualMachine)).items
+            return all(each.status.printable_status == "Running" for each in found)
+
+        await c.until(all_run, 600)
+        assert len(await c.machines()) == len(await c.pods("default")) == 10

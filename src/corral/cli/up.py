@@ -93,6 +93,13 @@ class _Bind(click.ParamType[tuple[str, int]]):
     show_default=True,
     help="Where NodePort and LoadBalancer Services listen on this host.",
 )
+@click.option(
+    "--host-disks",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    default=None,
+    metavar="DIRECTORY",
+    help="Whose files machines may have as disks (hostDisk).  [default: none]",
+)
 @click.option("--verbose", is_flag=True, help="Log more.")
 @click.option(
     "--machine",
@@ -187,6 +194,7 @@ def _settings(layout: Layout, chosen: dict[str, Any]) -> Settings:
         pod_cidrs=found.pods,
         service_cidrs=found.services,
         service_address=chosen["service_address"],
+        host_disks=chosen["host_disks"].absolute() if chosen["host_disks"] else None,
     )
 
 

@@ -1,5 +1,6 @@
 """What is known of a machine, and what a change makes of it.  Pure."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
 
@@ -28,6 +29,15 @@ class Trouble:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Plugged:
+    """How far a disk that comes and goes has come: a phase, a word, and a sentence."""
+
+    phase: str
+    reason: str = ""
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
     """A machine as it is now."""
 
@@ -45,6 +55,7 @@ class Facts:
     """Whether the guest's file systems hold writes back; None where an earlier manager may know."""
     saving: bool = False
     """Whether the guest stands still because its memory is saved."""
+    plugs: Mapping[str, Plugged] | None = None
     """Its disks that come and go, by their volumes; None until it is known which are there."""
     outcome: Outcome | None = None
     message: str = ""

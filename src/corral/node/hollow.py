@@ -23,6 +23,7 @@ from corral import files
 from corral.api.kinds.vmi import VirtualMachineInstance
 from corral.api.object import Document
 from corral.node.heartbeat import Capacity
+from corral.node.hollow_plugs import HollowPlugs
 from corral.node.hypervisor import (
     LAST,
     Change,
@@ -108,6 +109,7 @@ class Hollow:
         if self._random.random() < behaviour.crashes:
             written.fails_at = up_at + self._random.uniform(0, behaviour.crash_seconds)
         guest = self.guests[definition.directory] = HollowGuest(self, definition.directory, written)
+        guest.plugs.begin(definition.vmi)
         guest.write()
         return guest
 
@@ -165,6 +167,7 @@ class HollowGuest:
         self._up = asyncio.Event()
         self._timers: list[asyncio.TimerHandle] = []
         self.agent = HollowAgent(directory.name)
+        self.plugs = HollowPlugs(directory)
         if not (written.halted or written.stopped):
             self._begin()
 

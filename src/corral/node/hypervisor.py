@@ -11,6 +11,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, TypeVar, TypeVarTuple
 
+from corral.api.kinds.hotplug import Plug
 from corral.api.kinds.vmi import VirtualMachineInstance
 from corral.api.object import Document
 
@@ -189,12 +190,37 @@ class GuestAgent(Protocol):
         """Run a program in the guest to its end, with this as its standard input."""
 
 
+class Plugs(Protocol):
+    """The disks of a guest that come and go while it runs.
+
+    Their verbs raise GuestError, and can be taken again after they were cut.
+    """
+
+    def on_gone(self, listener: Callable[[], None]) -> None:
+        """Whom to call whenever a disk has been let go."""
+
+    async def settle(self) -> Mapping[str, str]:
+        """The volumes whose disks are there, and their claims; rests of others are cleared away."""
+
+    async def plug(
+        self, vmi: VirtualMachineInstance, plug: Plug, drives: Mapping[str, Drive]
+    ) -> None:
+        """Give the guest a disk that it does not have yet."""
+
+    async def unplug(self, volume: str, claim: str) -> None:
+        """Ask the guest to let go of a disk, which may take its time, or ignore it."""
+
+
 class Guest(Protocol):
     """A VM that runs, or ran.  Its verbs raise GuestError where it does not do as it is told."""
 
     @property
     def agent(self) -> GuestAgent:
         """Its agent, whether that is there or not."""
+
+    @property
+    def plugs(self) -> Plugs:
+        """Its disks that come and go."""
 
     @property
     def pid(self) -> int | None:

@@ -2,17 +2,21 @@
 
 import base64
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import partial
+from pathlib import Path
 
 import msgspec
 from lightkube.models.core_v1 import ConfigMap, Pod, Secret, ServiceAccount
 
 from corral.api.kinds import kind_of
+from corral.api.kinds.hotplug import plugs_of, showing
 from corral.api.kinds.vmi import VirtualMachineInstance
 from corral.api.object import Document, Key
 from corral.client.client import Client, path_of
 from corral.node import drives
 from corral.node.claims import Claims
+from corral.node.drives import DriveError
 from corral.node.hypervisor import Drive
 from corral.node.images import Credential
 from corral.node.images.credentials import from_secret
@@ -29,7 +33,8 @@ TOKEN_SECONDS = 365 * 86400
 class Larder:
     """Where a node's machines get their drives from.
 
-    ``needed``: whether the hypervisor opens drives at all.
+    ``host_disks``: the directory whose files machines may have as disks; ``needed``: whether the
+    hypervisor opens drives at all.
     """
 
     def __init__(
@@ -38,12 +43,31 @@ class Larder:
         images: ImageStore,
         *,
         storage: Storage | None = None,
+        host_disks: Path | None = None,
         needed: bool,
     ) -> None:
         self._client = client
         self._claims = Claims(client, storage)
         self._images = images
+        self._host_disks = host_disks
         self._needed = needed
+
+    async def at_start(
+        self, machine: Machine, vmi: VirtualMachineInstance | None
+    ) -> Mapping[str, Drive]:
+        """The drives that a machine starts with.  Raises DriveError.
+
+        A disk that comes and goes is among them if it can be had; else it comes later.
+        """
+        if vmi is None:
+            return {}
+        plugs = plugs_of(vmi.spec)
+        disks = [one for one in vmi.spec.domain.devices.disks if one.name not in plugs]
+        found = dict(await self.drives(machine, showing(vmi, disks)))
+        for plug in plugs.values():
+            with suppress(DriveError):
+                found |= await self.drives(machine, showing(vmi, [plug.disk]))
+        return found
 
     async def drives(
         self, machine: Machine, vmi: VirtualMachineInstance | None
@@ -62,6 +86,7 @@ class Larder:
             claim=partial(self._claims.find, namespace),
             pod=partial(self._client.get, Pod, machine.record.pod, namespace),
             token=partial(self._token, machine.record),
+            host_disks=self._host_disks,
         )
         return await drives.prepare(context, machine)
 

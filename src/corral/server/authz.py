@@ -59,6 +59,7 @@ RULES = (
     _rule("system:kube-scheduler", "events.k8s.io", "events", _WRITE),
     _rule("system:kube-controller-manager", "*", "*", _WRITE),
     _rule(_KUBEVIRT, "kubevirt.io", "*", _WRITE),
+    _rule(_KUBEVIRT, "pool.kubevirt.io", "*", _WRITE),
     _rule(_KUBEVIRT, "", "pods events configmaps persistentvolumeclaims", _WRITE),
     _rule(_KUBEVIRT, "", "nodes namespaces secrets serviceaccounts", _READ | {"patch"}),
     _rule(_KUBEVIRT, "", "persistentvolumes", _READ),

@@ -112,6 +112,7 @@ VOLUME: Tree = {
     "configMap": True,
     "secret": True,
     "serviceAccount": True,
+    "hostDisk": True,
     "sysprep": True,
     "downwardAPI": {
         "volumeLabel": True,
@@ -119,7 +120,6 @@ VOLUME: Tree = {
     },
     **dict.fromkeys(
         (
-            "hostDisk",
             "downwardMetrics",
             "memoryDump",
             "containerPath",

@@ -1,10 +1,12 @@
 """Which disks of a machine come and go while it runs.  Pure."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
+import msgspec
+
 from corral.api.kinds.disks import Disk
-from corral.api.kinds.vmi import Spec
+from corral.api.kinds.vmi import Spec, VirtualMachineInstance
 from corral.api.kinds.volumes import Volume, claims_of
 
 BUSES = ("scsi", "virtio")
@@ -46,3 +48,10 @@ def plugs_of(spec: Spec) -> Mapping[str, Plug]:
 def _has_a_plug(disk: Disk) -> bool:
     target = disk.disk or disk.lun
     return target is not None and target.bus in BUSES
+
+
+def showing(vmi: VirtualMachineInstance, disks: Iterable[Disk]) -> VirtualMachineInstance:
+    """A machine as it would be with these disks alone."""
+    change = msgspec.structs.replace
+    devices = change(vmi.spec.domain.devices, disks=list(disks))
+    return change(vmi, spec=change(vmi.spec, domain=change(vmi.spec.domain, devices=devices)))

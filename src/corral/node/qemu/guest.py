@@ -16,6 +16,7 @@ from corral.node.qemu.devices.agent import CHARDEV
 from corral.node.qemu.devices.disks import node_of
 from corral.node.qemu.guestagent import AgentError, QemuAgent
 from corral.node.qemu.monitor import Event, Monitor, MonitorError
+from corral.node.qemu.plugs import QemuPlugs
 from corral.node.qemu.reboot import Reboot
 from corral.node.qemu.sockets import connect
 
@@ -59,6 +60,7 @@ class QemuGuest:
         self._saving = False
         self._saves: asyncio.Queue[str] = asyncio.Queue()
         self.agent = QemuAgent(directory / AGENT)
+        self.plugs = QemuPlugs(monitor)
         process.on_end(lambda: monitor.events.put_nowait(END))
 
     @property
@@ -77,6 +79,7 @@ class QemuGuest:
         if (is_open := await self._agent_is_open()) is not None:
             yield Change.AGENT_CONNECTED if is_open else Change.AGENT_DISCONNECTED
         while (event := await self._monitor.events.get()) not in (END, SILENCE):
+            self.plugs.note(event)
             if self._belongs_to_saving(event):
                 continue
             if (change := await self._rebooted(translate(event))) is not None:

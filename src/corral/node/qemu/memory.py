@@ -21,8 +21,8 @@ _ACTIVE = frozenset({"setup", "active", "device", "cancelling", "pre-switchover"
 _NAME = "memory"  # of the descriptor on its way to QEMU
 _UNBOUNDED = 1 << 40  # bytes a second; QEMU would take its time for those who need the network
 
-# What is on the host's side, or is read by the firmware when a guest boots: one that goes on may have
-# others of it.
+# What is on the host's side, or is read by the firmware when a guest boots: it may have changed for
+# one that goes on.
 _UNSEEN = frozenset(
     {
         "-name",

@@ -84,6 +84,7 @@ class VolumeContext:
     claim: the volume of a claim by its name; raises StorageError.
     token: a new token of a ServiceAccount by its name, for the machine's pod; raises NotFound.
     pod: the machine's pod; raises NotFound.
+    host_disks: the directory below which disks of the node's own may be; None forbids them.
     progress: is told of pulls.
     """
 
@@ -96,6 +97,7 @@ class VolumeContext:
     claim: Callable[[str], Awaitable[Stored]] = _no_claim
     token: Callable[[str], Awaitable[bytes]] = _absent
     pod: Callable[[], Awaitable[Pod]] = _absent
+    host_disks: Path | None = None
     progress: Report = silent
 
     def file(self, name: str) -> Path:

@@ -265,8 +265,8 @@ def test_a_refusal_names_ten_causes_and_counts_the_rest():
 
 REFUSED = [
     (
-        {"volumes": [{"name": "containerdisk", "hostDisk": {"path": "/a", "type": "Disk"}}]},
-        "spec.volumes[0].hostDisk",
+        {"volumes": [{"name": "containerdisk", "containerPath": {"path": "/a"}}]},
+        "spec.volumes[0].containerPath",
     ),
     ({"resourceClaims": [{"name": "a"}]}, "spec.resourceClaims"),
 ]

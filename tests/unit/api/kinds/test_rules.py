@@ -505,6 +505,27 @@ WRONG = [
         ),
     ),
     (
+        with_volume(hostDisk={"path": "", "type": "Disk"}),
+        "spec.volumes[0].hostDisk.path",
+        "spec.volumes[0].hostDisk.path is required for hostDisk volume",
+    ),
+    (
+        with_volume(hostDisk={"path": "/a", "type": "Create"}),
+        "spec.volumes[0].hostDisk.type",
+        (
+            "spec.volumes[0].hostDisk.type has invalid value 'Create', allowed are 'Disk' or "
+            "'DiskOrCreate'"
+        ),
+    ),
+    (
+        with_volume(hostDisk={"path": "/a", "type": "Disk", "capacity": "1Gi"}),
+        "spec.volumes[0].hostDisk.capacity",
+        (
+            "spec.volumes[0].hostDisk.capacity is allowed to pass only with "
+            "spec.volumes[0].hostDisk.type equal to 'DiskOrCreate'"
+        ),
+    ),
+    (
         with_volume(sysprep={"secret": {"name": "a"}, "configMap": {"name": "b"}}),
         "spec.volumes[0].sysprep",
         "spec.volumes[0].sysprep must name exactly one of secret and configMap",

@@ -2,7 +2,7 @@
 
 import pytest
 
-from corral.api.kinds.volumes import EmptyDisk, HostDisk, Volume
+from corral.api.kinds.volumes import ContainerPathVolume, EmptyDisk, Volume
 from corral.node.volumes import SOURCES, VolumeError, prepare
 
 
@@ -11,9 +11,9 @@ def test_every_source_is_a_field_of_volume():
 
 
 async def test_a_source_without_a_module_is_refused(context):
-    source = HostDisk(path="/etc/shadow", type="Disk")
+    source = ContainerPathVolume(path="/etc/shadow")
     with pytest.raises(VolumeError, match="not supported"):
-        await prepare(Volume(name="host", host_disk=source), context)
+        await prepare(Volume(name="host", container_path=source), context)
 
 
 async def test_a_name_cannot_lead_out_of_the_directory(context):

@@ -1,4 +1,4 @@
-"""Rules for volumes that are made of files: what they are made from."""
+"""Rules for volumes that are made of files, the host's own among them."""
 
 import posixpath
 from collections.abc import Iterator
@@ -7,7 +7,10 @@ from corral.api.errors import Cause
 from corral.api.kinds.causes import duplicate, invalid, required, unsupported
 from corral.api.kinds.downward import KEYED, PLAIN, parsed
 from corral.api.kinds.vmi import Spec
+from corral.api.quantity import NOTHING, amount
 
+HOST_DISKS = ("Disk", "DiskOrCreate")
+"""Kinds of disks of the host: those that are there, and those that may be made."""
 LONGEST_LABEL = 32
 """Of a file system on a disk (ISO 9660)."""
 LONGEST_PATH = 200
@@ -62,6 +65,25 @@ def check_sysprep(spec: Spec, path: str) -> Iterator[Cause]:
             yield Cause(here, f"{here} must name exactly one of secret and configMap")
 
 
+def check_host_disks(spec: Spec, path: str) -> Iterator[Cause]:
+    """A disk image of the host has a path, and a size only where it may be made."""
+    for index, volume in enumerate(spec.volumes):
+        source, here = volume.host_disk, f"{path}.volumes[{index}].hostDisk"
+        if source is None:
+            continue
+        if not source.path:
+            message = f"{here}.path is required for hostDisk volume"
+            yield Cause(f"{here}.path", message, "FieldValueNotFound")
+        if source.type not in HOST_DISKS:
+            allowed = "' or '".join(HOST_DISKS)
+            message = f"{here}.type has invalid value '{source.type}', allowed are '{allowed}'"
+            yield Cause(f"{here}.type", message)
+        sized = source.capacity is not None and amount(source.capacity) != NOTHING
+        if source.type == HOST_DISKS[0] and sized:
+            message = f"is allowed to pass only with {here}.type equal to '{HOST_DISKS[1]}'"
+            yield Cause(f"{here}.capacity", f"{here}.capacity {message}")
+
+
 def check_downward_api(spec: Spec, path: str) -> Iterator[Cause]:
     """Each fact is one that there is, and has a file of its own (core/v1's rules for pods)."""
     for index, volume in enumerate(spec.volumes):
@@ -111,4 +133,4 @@ def _whole(cause: Cause) -> Cause:
     return Cause(cause.field, f"{cause.field}: {cause.message}", cause.reason)
 
 
-RULES = (check_sources, check_labels, check_sysprep, check_downward_api)
+RULES = (check_sources, check_labels, check_sysprep, check_host_disks, check_downward_api)

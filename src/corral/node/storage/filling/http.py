@@ -14,6 +14,7 @@ import ssl
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from typing import Self
 from urllib.parse import SplitResult, urljoin, urlsplit
@@ -46,6 +47,10 @@ class Request:
 
 class _Broken(Exception):
     """The connection failed in a way that may pass."""
+
+
+class _Unfit(_Broken):
+    """What has arrived is of no use: from the start again."""
 
 
 class Stop:
@@ -92,6 +97,8 @@ def fetch(request: Request, part: Part, told: Callable[[int, int], None], stop: 
         try:
             _fetch_on(request, part, told, stop, tls)
         except _Broken as error:
+            if isinstance(error, _Unfit):
+                part.discard()
             failures = 0 if part.received > before else failures + 1
             if stop.called.is_set():
                 raise NotFilled("broken off") from error
@@ -167,11 +174,11 @@ class _Exchange:
         self._stop = stop
         self._position = position
         self._validator = validator
+        self._opened = ExitStack()
 
     def __enter__(self) -> Self:
         url = self._request.url
         for _ in range(_MOST_REDIRECTS + 1):
-            self._connection = _connection(urlsplit(url), self._tls)
             try:
                 self._answer = self._ask(url)
             except BaseException:
@@ -195,7 +202,7 @@ class _Exchange:
 
     def _close(self) -> None:
         self._stop.hold(None)
-        self._connection.close()
+        self._opened.close()
 
     def _ask(self, url: str) -> http.client.HTTPResponse:
         parts = urlsplit(url)
@@ -206,11 +213,12 @@ class _Exchange:
         if _origin(parts) == _origin(urlsplit(self._request.url)):
             headers |= dict(self._request.headers)
         path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+        connection = self._opened.enter_context(closing(_connection(parts, self._tls)))
         try:
-            self._connection.connect()
-            self._stop.hold(self._connection.sock)
-            self._connection.request("GET", path, headers=headers)
-            return self._connection.getresponse()
+            connection.connect()
+            self._stop.hold(connection.sock)
+            connection.request("GET", path, headers=headers)
+            return self._opened.enter_context(connection.getresponse())
         except ssl.SSLCertVerificationError as error:
             raise NotFilled(
                 f"Unable to connect to http data source: {parts.hostname}: "
@@ -224,9 +232,9 @@ class _Exchange:
     def _understand(self) -> None:
         """What comes: from where on, how much, of which version."""
         status, answer = self._answer.status, self._answer
-        if status == 416 or (status == 206 and not self._continues()):
-            self._position = 0  # what there is cannot be of this file
-            raise _Broken("the server has nothing to follow what has arrived")
+        whole = self._continued() if status == 206 else 0
+        if status == 416 or (status == 206 and not whole):
+            raise _Unfit("the server has nothing to follow what has arrived")
         if status == 429 or status >= 500:
             raise _Broken(f"the server answered {status}")
         if status not in (200, 206):
@@ -237,18 +245,18 @@ class _Exchange:
         if (answer.getheader("content-encoding") or "identity").lower() != "identity":
             raise NotFilled("the server packs the file though it was asked not to")
         self.start = self._position if status == 206 else 0
-        length = answer.length
-        self.total = 0 if length is None else self.start + length
+        self.total = whole or answer.length or 0
         self.validator = _validator(answer)
 
-    def _continues(self) -> bool:
+    def _continued(self) -> int:
+        """The length of the whole file, of which the rest comes; 0 where something else comes."""
         found = _RANGE.fullmatch(self._answer.getheader("content-range") or "")
-        return (
-            found is not None
-            and int(found[1]) == self._position
-            and found[3] == str(int(found[2]) + 1)
-            and self._answer.length == int(found[2]) + 1 - self._position
-        )
+        if found is None or int(found[1]) != self._position:
+            return 0
+        whole = int(found[2]) + 1
+        rest = whole - self._position
+        fits = found[3] in ("*", str(whole)) and self._answer.length in (None, rest)
+        return whole if fits else 0
 
     def read(self, buffer: bytearray) -> int:
         """Fill a buffer as far as what has arrived and the end allow."""

@@ -1,0 +1,141 @@
+"""Disks that are plugged into a QEMU that runs, and taken out again.
+
+QEMU itself remembers what is plugged in: a device named after its volume, above block nodes and
+descriptors that are named after it, too.  A manager that is killed between any two steps leaves
+block nodes without a device; they are cleared away by whoever looks next.
+"""
+
+import os
+import re
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from corral.api.kinds.hotplug import Plug
+from corral.api.kinds.vmi import VirtualMachineInstance
+from corral.node.hypervisor import Drive, GuestError
+from corral.node.opening import opened
+from corral.node.qemu.devices.disks import SCSI, attachment, blocks, bus_of, scsi_controller
+from corral.node.qemu.devices.plugs import PREFIX, device_name, node_name, shown_by
+from corral.node.qemu.devices.ports import controller_port, is_disk_port
+from corral.node.qemu.monitor import Event, Monitor, MonitorError
+
+_DEVICES = "/machine/peripheral"
+_LAYER = re.compile(r"-layer(\d+)")
+_ASKED_ALREADY = "in the process of unplug"
+
+
+class QemuPlugs:
+    """The disks of one guest that come and go (``corral.node.hypervisor.Plugs``)."""
+
+    def __init__(self, monitor: Monitor) -> None:
+        self._monitor = monitor
+        self._listener: Callable[[], None] = lambda: None
+
+    def on_gone(self, listener: Callable[[], None]) -> None:
+        self._listener = listener
+
+    def note(self, event: Event) -> None:
+        """Hear what QEMU tells."""
+        name = event.get("data", {}).get("device", "")
+        if event["event"] == "DEVICE_DELETED" and shown_by(name) is not None:
+            self._listener()
+
+    async def settle(self) -> Mapping[str, str]:
+        """Clear away the rests of disks that are gone, or never came to be."""
+        devices = await self._devices()
+        kept = {node_name(name) for name in devices if name.startswith(PREFIX)}
+        nodes = await self._monitor.execute("query-named-block-nodes", {"flat": True})
+        rests = [name for node in nodes if _is_rest(name := node["node-name"], kept)]
+        for name in sorted(rests, key=_depth):
+            await self._monitor.execute("blockdev-del", {"node-name": name})
+        for fdset in await self._monitor.execute("query-fdsets"):
+            if any(_is_rest(fd.get("opaque", ""), kept) for fd in fdset["fds"]):
+                await self._monitor.execute("remove-fd", {"fdset-id": fdset["fdset-id"]})
+        return dict(shown for name in devices if (shown := shown_by(name)) is not None)
+
+    async def plug(
+        self, vmi: VirtualMachineInstance, plug: Plug, drives: Mapping[str, Drive]
+    ) -> None:
+        """What is left of a step that failed is cleared away by ``settle``."""
+        disk, drive = plug.disk, drives[plug.disk.name]
+        name = device_name(disk.name, plug.claim)
+        node = node_name(name)
+        wanted = attachment(name, node, disk, drive)
+        devices = await self._devices()
+        if bus_of(disk) == "virtio":
+            wanted["bus"] = await self._free_port(devices)
+        elif SCSI not in devices:
+            await self._plug_controller(vmi, devices)
+        files = await self._lend(node, drive)
+        for block in blocks(node, disk, drive, files):
+            await self._monitor.execute("blockdev-add", block)
+        await self._monitor.execute("device_add", wanted)
+
+    async def unplug(self, volume: str, claim: str) -> None:
+        name = device_name(volume, claim)
+        try:
+            await self._monitor.execute("device_del", {"id": name})
+        except MonitorError as error:
+            if _ASKED_ALREADY not in str(error) and name in await self._devices():
+                raise
+
+    async def _devices(self) -> Mapping[str, str]:
+        """The devices that have names, and their types."""
+        listed = await self._monitor.execute("qom-list", {"path": _DEVICES})
+        return {one["name"]: one["type"] for one in listed}
+
+    async def _free_port(self, devices: Mapping[str, str]) -> str:
+        ports = {name for name in devices if is_disk_port(name)}
+        taken = {
+            await self._port_of(name)
+            for name, kind in devices.items()
+            if name.startswith(PREFIX) and "virtio" in kind
+        }
+        if free := sorted(ports - taken, key=lambda name: (len(name), name)):
+            return free[0]
+        raise GuestError(
+            f"all of the machine's {len(ports)} ports for disks on virtio are taken: use bus scsi"
+            if ports
+            else "the machine was started without ports for disks"
+        )
+
+    async def _port_of(self, device: str) -> str:
+        where = {"path": f"{_DEVICES}/{device}", "property": "parent_bus"}
+        bus: str = await self._monitor.execute("qom-get", where)
+        return bus.rpartition("/")[2]
+
+    async def _plug_controller(
+        self, vmi: VirtualMachineInstance, devices: Mapping[str, str]
+    ) -> None:
+        if controller_port(vmi) not in devices:
+            raise GuestError("the machine was started without a port for a SCSI controller")
+        await self._monitor.execute("device_add", scsi_controller(vmi))
+
+    async def _lend(self, node: str, drive: Drive) -> Mapping[Path, int]:
+        """Open the files of a drive for QEMU, which may open nothing; the sets they are in."""
+        files: dict[Path, int] = {}
+        with ExitStack() as stack:
+            for path, flags in drive.files():
+                try:
+                    descriptor = opened(path, flags)
+                except OSError as error:
+                    raise GuestError(f"{path.name} cannot be opened: {error.strerror}") from error
+                stack.callback(os.close, descriptor)
+                lent: dict[str, Any] = await self._monitor.lend(
+                    descriptor, "add-fd", {"opaque": node}
+                )
+                files[path] = lent["fdset-id"]
+        return files
+
+
+def _is_rest(name: str, kept: set[str]) -> bool:
+    """Whether a block node, or what a descriptor is for, belongs to no disk that is there."""
+    return name.startswith(PREFIX) and _LAYER.split(name)[0].removesuffix("-file") not in kept
+
+
+def _depth(name: str) -> tuple[int, bool]:
+    """How far below its disk a block node is: who stands on others has to go before them."""
+    layer = _LAYER.search(name)
+    return int(layer[1]) if layer is not None else -1, name.endswith("-file")

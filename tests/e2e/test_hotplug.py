@@ -1,0 +1,287 @@
+"""Disks that are plugged into real guests and taken out again."""
+
+import asyncio
+import os
+from pathlib import Path
+
+import msgspec
+import pytest
+from tests.real_machine import definition, hypervisor, new_directory, seen
+
+from corral.api.kinds.hotplug import Plug, plugs_of
+from corral.node.hypervisor import Change, Drive, GuestError, Layer
+from corral.node.images import qcow
+from corral.node.qemu.guest import QemuGuest
+from corral.node.qemu.monitor import Monitor
+from corral.node.qemu.plugs import QemuPlugs
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(240)]
+
+MEGABYTE = 1 << 20
+
+
+@pytest.fixture
+async def qemu(tmp_path):
+    async with hypervisor(tmp_path) as qemu:
+        yield qemu
+
+
+@pytest.fixture
+async def following():
+    """Follows guests as a machine does, which is how their disks are known to have gone."""
+    tasks = []
+
+    async def follow(guest: QemuGuest) -> None:
+        up = asyncio.Event()
+
+        async def listen() -> None:
+            async for change in guest.changes():
+                if change is Change.AGENT_CONNECTED:
+                    up.set()
+
+        tasks.append(asyncio.create_task(listen()))
+        async with asyncio.timeout(120):
+            await up.wait()
+
+    yield follow
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+@pytest.fixture
+def machine(qemu, tmp_path, demo_disk, following):
+    """Boots a machine, and answers it with its definition."""
+    guests = []
+
+    async def boot(**spec):
+        wanted = definition(new_directory(tmp_path), demo_disk, **spec)
+        guest = await qemu.start(wanted)
+        guests.append(guest)
+        await guest.resume()
+        await following(guest)
+        return guest, wanted.vmi
+
+    return boot
+
+
+def plug(volume: str, bus: str) -> Plug:
+    document = {"name": volume, "disk": {"bus": bus}, "serial": volume}
+    [one] = plugs_of(
+        msgspec.convert(
+            {
+                "domain": {"devices": {"disks": [document]}},
+                "volumes": [
+                    {
+                        "name": volume,
+                        "persistentVolumeClaim": {
+                            "claimName": f"claim.of.{volume}",
+                            "hotpluggable": True,
+                        },
+                    }
+                ],
+            },
+            type=_spec(),
+        )
+    ).values()
+    return one
+
+
+def _spec():
+    from corral.api.kinds.vmi import Spec
+
+    return Spec
+
+
+def raw(path: Path, content: bytes) -> Drive:
+    path.write_bytes(content)
+    os.truncate(path, 8 * MEGABYTE)
+    return Drive(volume=path.stem, path=path, format="raw", ephemeral=False)
+
+
+async def shell(guest, command: str) -> str:
+    finished = await guest.agent.run(["/bin/sh", "-c", command])
+    return (finished.output + finished.errors).decode()
+
+
+async def disk_of(guest, serial: str) -> str:
+    """The name in the guest of the disk with a serial number."""
+    look = (
+        f"for d in /sys/block/*; do grep -qs {serial} $d/serial $d/device/vpd_pg80"
+        " && echo ${d##*/}; done"
+    )
+    try:
+        async with asyncio.timeout(30):
+            while not (found := (await shell(guest, look)).strip()):
+                await asyncio.sleep(0.1)
+    except TimeoutError:
+        pytest.fail(await shell(guest, "lsmod; ls /sys/block; ps; dmesg | tail -30"))
+    return found
+
+
+async def gone(plugs, volume: str) -> None:
+    async with asyncio.timeout(30):
+        while volume in await plugs.settle():
+            await asyncio.sleep(0.05)
+
+
+@pytest.mark.parametrize("bus", ["scsi", "virtio"])
+async def test_what_a_guest_writes_to_a_disk_is_there_for_the_next_guest(machine, tmp_path, bus):
+    drives = {"data": raw(tmp_path / "data.img", b"from the host")}
+    one, vmi = await machine()
+    await one.plugs.plug(vmi, plug("data", bus), drives)
+    assert await one.plugs.settle() == {"data": "claim.of.data"}
+    name = await disk_of(one, "data")
+    assert await shell(one, f"head -c 13 /dev/{name}") == "from the host"
+    await shell(one, f"echo from a guest | dd of=/dev/{name} conv=fsync; sync")
+
+    other, vmi = await machine()
+    with pytest.raises(GuestError, match="lock"):
+        await other.plugs.plug(vmi, plug("data", bus), drives)
+    assert await other.plugs.settle() == {}
+
+    await one.plugs.unplug("data", "claim.of.data")
+    await gone(one.plugs, "data")
+    await other.plugs.plug(vmi, plug("data", bus), drives)
+    name = await disk_of(other, "data")
+    assert await shell(other, f"head -c 12 /dev/{name}") == "from a guest"
+
+
+async def test_disks_stay_when_a_guest_restarts(machine, tmp_path):
+    guest, vmi = await machine()
+    for volume, bus in (("one", "virtio"), ("two", "scsi")):
+        drives = {volume: raw(tmp_path / f"{volume}.img", volume.encode())}
+        await guest.plugs.plug(vmi, plug(volume, bus), drives)
+        await disk_of(guest, volume)
+    booted = await shell(guest, "cat /proc/sys/kernel/random/boot_id")
+    await guest.reset()
+    async with asyncio.timeout(120):
+        while True:
+            await asyncio.sleep(0.5)
+            try:
+                if await shell(guest, "cat /proc/sys/kernel/random/boot_id") != booted:
+                    break
+            except GuestError:
+                continue
+    assert {await disk_of(guest, "one"), await disk_of(guest, "two")} == {"vdb", "sda"}
+    assert await guest.plugs.settle() == {"one": "claim.of.one", "two": "claim.of.two"}
+
+
+async def test_a_clone_is_plugged_in_with_all_its_layers(machine, tmp_path):
+    base = tmp_path / "base.img"
+    base.write_bytes(b"below" + b"\0" * (8 * MEGABYTE - 5))
+    overlay = tmp_path / "top.qcow2"
+    qcow.create(overlay, 8 * MEGABYTE)
+    drive = Drive(volume="data", path=overlay, layers=(Layer(base, "raw"),), ephemeral=False)
+    guest, vmi = await machine()
+    await guest.plugs.plug(vmi, plug("data", "scsi"), {"data": drive})
+    name = await disk_of(guest, "data")
+    await shell(guest, f"echo -n above | dd of=/dev/{name} bs=1 seek=5 conv=fsync")
+    assert await shell(guest, f"head -c 10 /dev/{name}") == "belowabove"
+    await guest.plugs.unplug("data", "claim.of.data")
+    await gone(guest.plugs, "data")
+    assert base.read_bytes()[:10] == b"below" + b"\0" * 5
+
+
+async def test_when_all_ports_are_taken_a_disk_is_refused_with_the_way_out(machine, tmp_path):
+    guest, vmi = await machine()
+    for volume in ("one", "two", "three"):
+        drives = {volume: raw(tmp_path / f"{volume}.img", b"")}
+        await guest.plugs.plug(vmi, plug(volume, "virtio"), drives)
+    drives = {"four": raw(tmp_path / "four.img", b"")}
+    with pytest.raises(GuestError, match="3 ports .* are taken: use bus scsi"):
+        await guest.plugs.plug(vmi, plug("four", "virtio"), drives)
+    await guest.plugs.plug(vmi, plug("four", "scsi"), drives)
+    assert await disk_of(guest, "four") == "sda"
+    await guest.plugs.unplug("two", "claim.of.two")
+    await gone(guest.plugs, "two")
+    drives = {"five": raw(tmp_path / "five.img", b"")}
+    await guest.plugs.plug(vmi, plug("five", "virtio"), drives)
+    await disk_of(guest, "five")
+
+
+class Cut(Exception):
+    """The manager was killed."""
+
+
+class Cutting:
+    """A monitor whose manager is killed after so many commands."""
+
+    def __init__(self, monitor: Monitor, after: int) -> None:
+        self._monitor = monitor
+        self._left = after
+        self.events = monitor.events
+
+    async def execute(self, *arguments, **named):
+        answer = await self._monitor.execute(*arguments, **named)
+        self._spend()
+        return answer
+
+    async def lend(self, *arguments):
+        answer = await self._monitor.lend(*arguments)
+        self._spend()
+        return answer
+
+    def _spend(self) -> None:
+        self._left -= 1
+        if self._left < 0:
+            raise Cut
+
+
+@pytest.mark.parametrize("bus", ["scsi", "virtio"])
+async def test_a_manager_that_is_killed_at_any_step_leaves_nothing_behind(
+    machine, qemu, following, tmp_path, bus
+):
+    guest, vmi = await machine()
+    drives = {"data": raw(tmp_path / "data.img", b"kept")}
+    one = plug("data", bus)
+    cuts = 0
+    while cuts < 20:
+        try:
+            await QemuPlugs(Cutting(guest._monitor, cuts)).plug(vmi, one, drives)
+        except Cut:
+            cuts += 1
+        else:
+            break
+        await guest.release()
+        guest = await qemu.find(guest._directory)
+        if await guest.plugs.settle():  # the last step was taken
+            break
+        nodes = await guest._monitor.execute("query-named-block-nodes", {"flat": True})
+        assert not [node for node in nodes if node["node-name"].startswith("plug-")]
+    assert cuts >= 4, "there were that many steps"
+    await following(guest)
+    name = await disk_of(guest, "data")
+    assert await shell(guest, f"head -c 4 /dev/{name}") == "kept"
+
+    await guest.plugs.unplug("data", one.claim)
+    async with asyncio.timeout(30):
+        while "plug-data.claim.of.data" in await guest.plugs._devices():
+            await asyncio.sleep(0.05)
+    for cut in range(20):
+        try:
+            left = await QemuPlugs(Cutting(guest._monitor, cut)).settle()
+        except Cut:
+            continue
+        assert left == {}
+        break
+    sets = await guest._monitor.execute("query-fdsets")
+    assert not [fd for each in sets for fd in each["fds"] if "plug" in fd.get("opaque", "")]
+    await guest.release()
+
+
+async def test_a_guest_that_sleeps_lets_go_of_a_disk_once_it_is_awake(machine, tmp_path):
+    guest, vmi = await machine()
+    await guest.plugs.plug(vmi, plug("data", "virtio"), {"data": raw(tmp_path / "data.img", b"")})
+    await disk_of(guest, "data")
+    told = asyncio.Event()
+    guest.plugs.on_gone(told.set)
+    await guest.pause()
+    await guest.plugs.unplug("data", "claim.of.data")
+    await guest.plugs.unplug("data", "claim.of.data")  # asked once more
+    assert await guest.plugs.settle() == {"data": "claim.of.data"}
+    assert not told.is_set()
+    await guest.resume()
+    async with asyncio.timeout(30):
+        await told.wait()
+    assert await guest.plugs.settle() == {}

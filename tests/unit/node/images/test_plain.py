@@ -1,0 +1,155 @@
+"""Making qcow2 files plain: what stays as it is, what is written anew, what is refused."""
+
+import random
+import struct
+import subprocess
+
+import pytest
+
+from corral.node.images import plain, qcow
+from corral.node.images.error import ImageError
+from corral.node.images.limits import Limits
+
+MiB = 1 << 20
+CLUSTER = 1 << 16
+
+
+def qemu_img(*arguments):
+    return subprocess.run(("qemu-img", *arguments), check=False, capture_output=True)
+
+
+@pytest.fixture
+def raw(tmp_path):
+    """A disk of 1100 MiB, so that it has three tables, with a few clusters in each."""
+    path = tmp_path / "disk.raw"
+    letters = bytes(random.Random(2).choices(b"abc", k=3 * CLUSTER))
+    with path.open("wb") as file:
+        for position in (0, 5 * MiB, 600 * MiB, 1099 * MiB):
+            file.seek(position)
+            file.write(letters)
+        file.truncate(1100 * MiB)
+    return path
+
+
+@pytest.fixture
+def disk(raw, tmp_path):
+    path = tmp_path / "disk.qcow2"
+    assert not qemu_img("convert", "-O", "qcow2", raw, path).returncode
+    return path
+
+
+def is_sound(path):
+    return not qemu_img("check", "-f", "qcow2", path).returncode
+
+
+def is_the_same(path, raw):
+    return not qemu_img("compare", "-f", "qcow2", "-F", "raw", path, raw).returncode
+
+
+def test_a_converted_disk_is_plain_where_it_stands(disk, raw):
+    before = disk.stat().st_ino
+    plain.make_plain(disk, "disk")
+    assert disk.stat().st_ino == before
+    assert is_sound(disk)
+    assert is_the_same(disk, raw)
+    assert qcow.inspect(disk, "disk", Limits()).virtual_size == 1100 * MiB
+
+
+def test_it_can_be_done_again(disk, raw):
+    plain.make_plain(disk, "disk")
+    plain.make_plain(disk, "disk")
+    assert is_sound(disk)
+    assert is_the_same(disk, raw)
+
+
+def test_a_guest_can_write_into_it(disk, raw, tmp_path):
+    plain.make_plain(disk, "disk")
+    write = "write -P 7 100M 70M"
+    done = subprocess.run(("qemu-io", "-c", write, disk), check=False, capture_output=True)
+    assert not done.returncode
+    assert is_sound(disk)
+
+
+@pytest.mark.parametrize("options", ["compat=0.10", "lazy_refcounts=on", "preallocation=metadata"])
+def test_other_files_of_qemu_are_made_plain_too(raw, tmp_path, options):
+    path = tmp_path / "other.qcow2"
+    assert not qemu_img("convert", "-O", "qcow2", "-o", options, raw, path).returncode
+    plain.make_plain(path, "disk")
+    assert is_sound(path)
+    assert is_the_same(path, raw)
+
+
+def test_counts_that_lie_are_counted_anew(disk, raw):
+    with disk.open("r+b") as file:
+        file.seek(48)
+        (table,) = struct.unpack(">Q", file.read(8))
+        file.seek(table)
+        (block,) = struct.unpack(">Q", file.read(8))
+        file.seek(block)
+        file.write(bytes(4096))  # QEMU would give a guest clusters that are another's
+    assert not is_sound(disk)
+    plain.make_plain(disk, "disk")
+    assert is_sound(disk)
+    assert is_the_same(disk, raw)
+
+
+def test_nothing_of_a_strangers_header_stays(disk):
+    with disk.open("r+b") as file:
+        file.seek(512)
+        file.write(b"a stranger was here")
+    plain.make_plain(disk, "disk")
+    assert b"a stranger" not in disk.read_bytes()[:CLUSTER]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [("-c",), ("-o", "cluster_size=4k"), ("-o", "extended_l2=on")],
+    ids=["compressed", "small clusters", "long entries"],
+)
+def test_what_is_out_of_the_ordinary_is_left_to_be_converted(raw, tmp_path, options):
+    path = tmp_path / "other.qcow2"
+    assert not qemu_img("convert", "-O", "qcow2", *options, raw, path).returncode
+    before = path.read_bytes()
+    with pytest.raises(plain.NotPlain):
+        plain.make_plain(path, "disk")
+    assert path.read_bytes() == before
+
+
+def test_a_disk_with_snapshots_is_left_to_be_converted(disk):
+    assert not qemu_img("snapshot", "-c", "one", disk).returncode
+    with pytest.raises(plain.NotPlain):
+        plain.make_plain(disk, "disk")
+
+
+def test_clusters_that_are_used_twice_are_left_to_be_converted(disk):
+    first, second = second_table(disk)
+    patch(disk, second, struct.pack(">QQ", first, first))
+    with pytest.raises(plain.NotPlain):
+        plain.make_plain(disk, "disk")
+
+
+@pytest.mark.parametrize("options", [(), ("-c",)], ids=["plain", "compressed"])
+def test_a_disk_that_was_cut_short_is_refused(raw, tmp_path, options):
+    path = tmp_path / "cut.qcow2"
+    assert not qemu_img("convert", "-O", "qcow2", *options, raw, path).returncode
+    with path.open("r+b") as file:
+        file.truncate(path.stat().st_size - 3 * CLUSTER)
+    with pytest.raises(ImageError, match="disk is a damaged qcow2 file: it is cut short"):
+        plain.make_plain(path, "disk")
+
+
+def second_table(disk):
+    """The first cluster of the guest, and where the table is that says so."""
+    with disk.open("rb") as file:
+        file.seek(40)
+        (first_table,) = struct.unpack(">Q", file.read(8))
+        file.seek(first_table)
+        offset = struct.unpack(">Q", file.read(8))[0] & plain._OFFSET
+        file.seek(offset)
+        return struct.unpack(">Q", file.read(8))[0], offset
+
+
+def patch(path, position, content):
+    with path.open("r+b") as file:
+        file.seek(position)
+        file.write(content)
