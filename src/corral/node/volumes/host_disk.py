@@ -1,4 +1,4 @@
-"""hostDisk: a disk image in the node's own file system, below the one directory that is opened to it.
+"""hostDisk: a disk image in the node's own file system, below the directory that is set aside for it.
 
 Who may make machines says where such a disk is, so the way there is walked step by step: it leads
 through directories that nobody else can change, over no symbolic link and never upwards.  So what
