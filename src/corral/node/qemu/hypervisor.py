@@ -3,6 +3,7 @@
 import asyncio
 import ctypes
 import os
+import re
 import resource
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -19,6 +20,7 @@ from corral.node.opening import opened as disk_opened
 from corral.node.process import Process, hold, keep_to_ourselves, launch, runs
 from corral.node.qemu.account import account, privileges
 from corral.node.qemu.argv import QEMU, argv
+from corral.node.qemu.devices.disks import node_of
 from corral.node.qemu.devices.interfaces import unplugged
 from corral.node.qemu.domain import Accelerator, Domain, Handles
 from corral.node.qemu.guest import AGENT, MONITOR, SERIAL, QemuGuest
@@ -32,6 +34,8 @@ START_SECONDS = 20.0
 
 _PR_SET_THP_DISABLE = 41
 _LONGEST_COMPLAINT = 500
+_LOCK = '" lock'
+_NODE = re.compile(r'"(?:drive|node-name)":"([^"]+)"')
 
 log = structlog.get_logger()
 
@@ -130,7 +134,8 @@ class Qemu:
         except MonitorError as error:
             process.kill()
             await process.wait()
-            raise StartError("StartFailed", complaint(directory) or str(error)) from error
+            why = in_use(definition) or complaint(directory) or str(error)
+            raise StartError("StartFailed", why) from error
         return guest
 
     async def _spawned(
@@ -216,6 +221,19 @@ def _disks(drives: Iterable[Drive]) -> Iterator[Mapping[Path, int]]:
                     files[path] = disk_opened(path, flags)
                     stack.callback(os.close, files[path])
         yield files
+
+
+def in_use(definition: Definition) -> str:
+    """Which volume QEMU gave up for, as another one has it; empty where that was not why."""
+    said = complaint(definition.directory)
+    named = _NODE.search(said)
+    if _LOCK not in said or named is None:
+        return ""
+    for disk in definition.vmi.spec.domain.devices.disks:
+        if node_of(definition.vmi, disk.name) == named[1].removesuffix("-file"):
+            hint = 'is used by another machine (Failed to get "write" lock)'
+            return f'the disk of volume "{disk.name}" {hint}'
+    return ""
 
 
 def complaint(directory: Path) -> str:
