@@ -79,7 +79,8 @@ class Place:
         Raises OSError.
         """
         self.clear()
-        self._disks.mkdir(parents=True, mode=0o700)
+        for each in (self._saved, self._disks):
+            each.mkdir(mode=0o700)
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         return os.open(self.memory, flags, 0o600)
 
