@@ -12,7 +12,7 @@ from pathlib import Path
 
 from bench.figure import Figure, table
 
-NAMES = ("ready", "api", "replicas", "memory", "boot", "network", "services", "dns")
+NAMES = ("ready", "api", "replicas", "pool", "memory", "boot", "network", "services", "dns")
 RESULTS = Path(__file__).parent / "results"
 
 
