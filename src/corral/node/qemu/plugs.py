@@ -24,6 +24,7 @@ from corral.node.qemu.monitor import Event, Monitor, MonitorError
 _DEVICES = "/machine/peripheral"
 _LAYER = re.compile(r"-layer(\d+)")
 _ASKED_ALREADY = "in the process of unplug"
+_IN_USE = "is in use"
 
 
 class QemuPlugs:
@@ -32,6 +33,7 @@ class QemuPlugs:
     def __init__(self, monitor: Monitor) -> None:
         self._monitor = monitor
         self._listener: Callable[[], None] = lambda: None
+        self._asked: set[str] = set()
 
     def on_gone(self, listener: Callable[[], None]) -> None:
         self._listener = listener
@@ -43,17 +45,30 @@ class QemuPlugs:
             self._listener()
 
     async def settle(self) -> Mapping[str, str]:
-        """Clear away the rests of disks that are gone, or never came to be."""
+        """Clear away the rests of disks that are gone, or never came to be.
+
+        QEMU takes a device's name away a moment before it lets go of the block nodes, and tells of
+        the end only then: until that a disk that is being taken out counts as present.
+        """
         devices = await self._devices()
         kept = {node_name(name) for name in devices if name.startswith(PREFIX)}
         nodes = await self._monitor.execute("query-named-block-nodes", {"flat": True})
         rests = [name for node in nodes if _is_rest(name := node["node-name"], kept)]
         for name in sorted(rests, key=_depth):
-            await self._monitor.execute("blockdev-del", {"node-name": name})
+            if _top(name) in kept:
+                continue
+            try:
+                await self._monitor.execute("blockdev-del", {"node-name": name})
+            except MonitorError as error:
+                if _IN_USE not in str(error):
+                    raise
+                kept.add(_top(name))
         for fdset in await self._monitor.execute("query-fdsets"):
             if any(_is_rest(fd.get("opaque", ""), kept) for fd in fdset["fds"]):
                 await self._monitor.execute("remove-fd", {"fdset-id": fdset["fdset-id"]})
-        return dict(shown for name in devices if (shown := shown_by(name)) is not None)
+        self._asked = {name for name in self._asked if node_name(name) in kept}
+        names = (*devices, *self._asked)
+        return dict(shown for name in names if (shown := shown_by(name)) is not None)
 
     async def plug(
         self, vmi: VirtualMachineInstance, plug: Plug, drives: Mapping[str, Drive]
@@ -75,6 +90,7 @@ class QemuPlugs:
 
     async def unplug(self, volume: str, claim: str) -> None:
         name = device_name(volume, claim)
+        self._asked.add(name)
         try:
             await self._monitor.execute("device_del", {"id": name})
         except MonitorError as error:
@@ -132,7 +148,12 @@ class QemuPlugs:
 
 def _is_rest(name: str, kept: set[str]) -> bool:
     """Whether a block node, or what a descriptor is for, belongs to no disk that is there."""
-    return name.startswith(PREFIX) and _LAYER.split(name)[0].removesuffix("-file") not in kept
+    return name.startswith(PREFIX) and _top(name) not in kept
+
+
+def _top(name: str) -> str:
+    """The topmost of the block nodes that one belongs to."""
+    return _LAYER.split(name)[0].removesuffix("-file")
 
 
 def _depth(name: str) -> tuple[int, bool]:
