@@ -92,7 +92,7 @@ async def test_memory_is_saved_and_given_back_under_the_same_number(node):
         [owner] = found["web-0-memory"].metadata.ownerReferences
         assert (owner.kind, owner.name) == ("VirtualMachinePool", "web")
         # 64 MiB, an eighth of it, and room
-        assert found["web-0-memory"].spec.resources.requests["storage"] == str((72 + 256) << 20)
+        assert found["web-0-memory"].spec.resources.requests["storage"] == "328Mi"
         await web.patch(replicas=2)
         await web.settled(2)
         for name, machine in (await web.machines()).items():

@@ -15,7 +15,7 @@ from corral.reconcile.objects import is_going, owner_reference
 
 LONGEST_SECONDS = 600.0
 """A machine whose memory is not saved after so long is shut down without."""
-_ROOM_BYTES = 256 << 20
+_ROOM_MIB = 256
 """What a claim holds besides the guest's memory: the state of devices, the screen's memory."""
 
 
@@ -40,8 +40,8 @@ def vm_name(claim: str) -> str:
 
 def claim_for(pool: VirtualMachinePool, vm: VirtualMachine) -> Document:
     """The claim that a VirtualMachine's memory is saved to; it goes with the pool."""
-    memory = guest_memory(vm.spec.template.spec.domain).rounded_up()
-    size = memory + memory // 8 + _ROOM_BYTES
+    memory = -(-guest_memory(vm.spec.template.spec.domain).rounded_up() // (1 << 20))
+    size = memory + memory // 8 + _ROOM_MIB
     return {
         "metadata": {
             "name": claim_name(vm.metadata.name),
@@ -50,7 +50,7 @@ def claim_for(pool: VirtualMachinePool, vm: VirtualMachine) -> Document:
         },
         "spec": {
             "accessModes": ["ReadWriteOnce"],
-            "resources": {"requests": {"storage": str(size)}},
+            "resources": {"requests": {"storage": f"{size}Mi"}},
         },
     }
 

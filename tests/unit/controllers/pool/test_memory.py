@@ -84,6 +84,5 @@ def test_a_claim_is_named_after_its_virtual_machine_and_goes_with_the_pool():
     document = claim_for(one, member)
     assert document["metadata"]["name"] == "web-3-memory" == claim_name("web-3")
     assert document["metadata"]["ownerReferences"][0]["uid"] == one.metadata.uid
-    size = int(document["spec"]["resources"]["requests"]["storage"])
-    assert size == (1024 + 128 + 256) << 20
+    assert document["spec"]["resources"]["requests"] == {"storage": "1408Mi"}
     assert vm_name("web-3-memory") == "web-3"
