@@ -261,7 +261,9 @@ class VirtualMachines:
     async def _tell(
         self, vm: VirtualMachine, vmi: Machine | None, decided: Plan, refused: Refused | None
     ) -> None:
-        restart = "" if decided.delete else await self._restart_reason(vm, vmi)
+        restart = ""
+        if vmi is not None and not (decided.delete or vmi.is_final or is_going(vmi)):
+            vmi, restart = await self._compare(vm, vmi)
         facts = Facts(
             vmi=vmi, plan=decided, disks=self.disks.of(vm), refused=refused, restart=restart
         )
@@ -278,19 +280,21 @@ class VirtualMachines:
             VirtualMachine, vm.key, {"metadata": guard, "status": changed}, subresource="status"
         )
 
-    async def _restart_reason(self, vm: VirtualMachine, vmi: Machine | None) -> str:
-        """Why the machine has to start anew to be as its template says; empty if it need not."""
-        if vmi is None or vmi.is_final or is_going(vmi):
-            return ""
+    async def _compare(self, vm: VirtualMachine, vmi: Machine) -> tuple[Machine, str]:
+        """Why the machine has to start anew to be as its template says; empty if it need not.
+
+        Where the VirtualMachine changed, but not its template, the machine is as the new one: that
+        is noted on it.
+        """
         if generation(vmi) == vm.metadata.generation:
-            return ""
+            return vmi, ""
         started = await self._started_from(vmi)
         if started is None:
-            return ""
-        if started == vm.spec.template:
-            await self._take_for(vmi, vm.metadata.generation)
-            return ""
-        return restart_reason(started.spec, vm.spec.template.spec)
+            return vmi, ""
+        if started != vm.spec.template:
+            return vmi, restart_reason(started.spec, vm.spec.template.spec)
+        change = {"metadata": {"annotations": {GENERATION: str(vm.metadata.generation)}}}
+        return await self._client.patch(Machine, vmi.key, change), ""
 
     async def _started_from(self, vmi: Machine) -> Template | None:
         """The template that a machine was made from; None where that was not kept."""
@@ -302,11 +306,6 @@ class VirtualMachines:
             return msgspec.convert(kept.data["spec"]["template"], Template)
         except (NotFound, KeyError, TypeError, msgspec.ValidationError):
             return None
-
-    async def _take_for(self, vmi: Machine, number: int) -> None:
-        """The VirtualMachine changed, but its template did not: the machine is as the new one."""
-        change = {"metadata": {"annotations": {GENERATION: str(number)}}}
-        await self._client.patch(Machine, vmi.key, change)
 
     # -- what changed ------------------------------------------------------------------------
 

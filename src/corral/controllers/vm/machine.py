@@ -4,9 +4,9 @@ from typing import Any
 
 import msgspec
 
-from corral.api.kinds.virtualmachine import FINALIZER, GENERATION, PAUSED, VirtualMachine
+from corral.api.kinds.virtualmachine import FINALIZER, GENERATION, VirtualMachine
 from corral.api.object import Document
-from corral.controllers.vm.requests import start_request
+from corral.controllers.vm.requests import is_paused_start
 from corral.reconcile.objects import owner_reference
 
 
@@ -14,8 +14,7 @@ def machine(vm: VirtualMachine) -> Document:
     """The VirtualMachineInstance that a VirtualMachine makes: its template, under its own name."""
     template = vm.spec.template
     spec: dict[str, Any] = msgspec.to_builtins(template.spec)
-    asked = start_request(vm)
-    if asked is not None and asked.data.get(PAUSED) == "true":
+    if is_paused_start(vm):
         spec["startStrategy"] = "Paused"
     return {
         "metadata": {

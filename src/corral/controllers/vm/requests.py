@@ -3,7 +3,14 @@
 Requests are taken one after the other; the first stays until what it asks for is so.
 """
 
-from corral.api.kinds.virtualmachine import START, STOP, StateChangeRequest, VirtualMachine
+from corral.api.kinds.virtualmachine import (
+    HALTED,
+    PAUSED,
+    START,
+    STOP,
+    StateChangeRequest,
+    VirtualMachine,
+)
 from corral.api.kinds.vmi import VirtualMachineInstance
 from corral.reconcile.objects import is_going
 
@@ -22,6 +29,12 @@ def stop_asked(vm: VirtualMachine, vmi: Machine) -> bool:
     return first is not None and first.action == STOP and first.uid == vmi.metadata.uid
 
 
+def is_paused_start(vm: VirtualMachine) -> bool:
+    """Whether it is to start with its processors stopped: what one that is halted can be asked."""
+    asked = start_request(vm)
+    return asked is not None and asked.data.get(PAUSED) == "true"
+
+
 def pending(vm: VirtualMachine, vmi: Machine | None) -> list[StateChangeRequest]:
     """The requests without the first, if that is fulfilled (isTrimFirstChangeRequestNeeded)."""
     requests = vm.status.state_change_requests
@@ -30,6 +43,8 @@ def pending(vm: VirtualMachine, vmi: Machine | None) -> list[StateChangeRequest]
     first, *rest = requests
     if first.action == STOP:
         done = vmi is None or first.uid != vmi.metadata.uid
+    elif vm.spec.strategy == HALTED and not is_paused_start(vm):
+        done = True  # from before it was halted, which is what is wanted now
     else:
         done = vmi is not None and not is_going(vmi) and not vmi.is_final
     return rest if done else requests

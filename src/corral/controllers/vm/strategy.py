@@ -14,7 +14,7 @@ from corral.api.kinds.virtualmachine import (
     VirtualMachine,
 )
 from corral.api.kinds.vmi import VirtualMachineInstance
-from corral.controllers.vm.requests import start_request, stop_asked
+from corral.controllers.vm.requests import is_paused_start, start_request, stop_asked
 from corral.controllers.vm.start_failure import seconds_left
 from corral.reconcile.objects import is_going
 
@@ -85,7 +85,7 @@ def _manual(vm: VirtualMachine, vmi: Machine | None, now: datetime) -> Plan:
 
 def _halted(vm: VirtualMachine, vmi: Machine | None, _now: datetime) -> Plan:
     if vmi is None:
-        return Plan(become_always=start_request(vm) is not None)
+        return Plan(become_always=is_paused_start(vm))
     return _delete(vmi)
 
 

@@ -66,13 +66,24 @@ def test_a_stop_is_for_the_machine_that_it_names(strategy, expected, rest):
         ("Always", CREATE),
         ("RerunOnFailure", CREATE),
         ("Manual", CREATE),
-        ("Halted", BECOME_ALWAYS),
-        (False, BECOME_ALWAYS),
+        ("Halted", NOTHING),
+        (False, NOTHING),
         ("Once", CREATE),
     ],
 )
 def test_a_start_makes_a_machine_where_there_is_none(strategy, expected):
     assert plan(vm(strategy, requests=(start(),)), None, NOW) == expected
+
+
+@pytest.mark.parametrize("strategy", ["Halted", False])
+def test_a_halted_one_that_is_to_start_paused_stays_started(strategy):
+    one = vm(strategy, requests=(start(paused="true"),))
+    assert plan(one, None, NOW) == BECOME_ALWAYS
+    assert len(pending(one, None)) == 1
+
+
+def test_a_start_from_before_it_was_halted_is_forgotten():
+    assert pending(vm("Halted", requests=(start(),)), None) == []
 
 
 def test_a_start_waits_for_the_stop_before_it():
