@@ -1,6 +1,6 @@
 #!/bin/sh
-# The main job, narrated: a replica set keeps three real machines alive.  Every line that starts with $
-# is a command that a user could type; what follows is what came back.  Leaves nothing behind.
+# The main job, narrated: a replica set keeps three real machines alive; then a pool, whose machines have
+# names, and disks, of their own.  Every line that starts with $ is a command that a user could type; what follows is what came back.  Leaves nothing behind.
 set -eu
 data=$(mktemp -d "${TMPDIR:-/tmp}/corral-demo.XXXXXX")
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/corral
@@ -83,6 +83,31 @@ echo "the same five machines as before"
 
 say "And it all goes again"
 run kubectl delete vmirs testreplicaset
+run kubectl wait vmi --all --for delete --timeout 120s
+
+say "Second act: a pool.  Its machines are numbered, and each has a disk of its own"
+run kubectl create -f examples/vm-pool-disks.yaml
+run kubectl wait vmpool vm-pool-disks --for 'jsonpath={.status.readyReplicas}=2' --timeout 300s
+run kubectl get vmpool,vm,dv,pvc
+
+say "One VirtualMachine leaves the pool and lives on; another takes the next number"
+run kubectl patch vm vm-pool-disks-0 --type merge --patch '{"metadata":{"ownerReferences":null}}'
+run kubectl wait vm vm-pool-disks-2 --for create --timeout 60s
+run kubectl wait vm vm-pool-disks-2 --for condition=Ready --timeout 300s
+run kubectl get vm
+
+say "The pool shrinks to nothing, but keeps the disks: on the way back each finds its own"
+disk=$(kubectl get dv vm-pool-disks-root-1 -o 'jsonpath={.metadata.uid}')
+run kubectl scale vmpool vm-pool-disks --replicas 0
+run kubectl wait vm vm-pool-disks-1 vm-pool-disks-2 --for delete --timeout 120s
+run kubectl get vm,dv
+run kubectl scale vmpool vm-pool-disks --replicas 1
+run kubectl wait vm vm-pool-disks-1 --for create --timeout 60s
+run kubectl wait vm vm-pool-disks-1 --for condition=Ready --timeout 300s
+[ "$(kubectl get dv vm-pool-disks-root-1 -o 'jsonpath={.metadata.uid}')" = "$disk" ] || { echo "the disk is another one" >&2; exit 1; }
+run kubectl describe vmpool vm-pool-disks
+run kubectl delete vmpool vm-pool-disks
+run kubectl delete vm vm-pool-disks-0
 run kubectl wait vmi --all --for delete --timeout 120s
 run corral status
 run corral down
