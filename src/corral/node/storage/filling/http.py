@@ -91,15 +91,16 @@ def fetch(request: Request, part: Part, told: Callable[[int, int], None], stop: 
     Raises NotFilled, and OSError for what the disk refuses.
     """
     tls = _tls(request.authorities)
-    failures = 0
+    failures = farthest = 0
     while True:
-        before = part.received
         try:
             _fetch_on(request, part, told, stop, tls)
         except _Broken as error:
+            arrived = part.received
             if isinstance(error, _Unfit):
                 part.discard()
-            failures = 0 if part.received > before else failures + 1
+            failures = 0 if arrived > farthest else failures + 1
+            farthest = max(arrived, farthest)
             if stop.called.is_set():
                 raise NotFilled("broken off") from error
             if failures >= _ATTEMPTS:
