@@ -1,6 +1,7 @@
 #!/bin/sh
 # The main job, narrated: a replica set keeps three real machines alive; then a pool, whose machines have
-# names, and disks, of their own.  Every line that starts with $ is a command that a user could type; what follows is what came back.  Leaves nothing behind.
+# names, and disks, of their own.  Every line that starts with $ is a command that a user could type; what
+# follows is what came back.  Leaves nothing behind.
 set -eu
 data=$(mktemp -d "${TMPDIR:-/tmp}/corral-demo.XXXXXX")
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/corral
