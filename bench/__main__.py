@@ -12,7 +12,18 @@ from pathlib import Path
 
 from bench.figure import Figure, table
 
-NAMES = ("ready", "api", "replicas", "pool", "memory", "boot", "network", "services", "dns")
+NAMES = (
+    "ready",
+    "api",
+    "replicas",
+    "pool",
+    "memory",
+    "boot",
+    "network",
+    "services",
+    "dns",
+    "clones",
+)
 RESULTS = Path(__file__).parent / "results"
 
 

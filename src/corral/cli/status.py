@@ -20,6 +20,7 @@ from corral.config import Layout
 from corral.node import record as records
 from corral.node.heartbeat import ACCELERATOR, NETWORK, NETWORK_REASON, REASON
 from corral.node.process import runs
+from corral.node.storage import Storage
 
 
 @click.command(epilog="\b\nExample:\n  corral status")
@@ -53,6 +54,7 @@ def status(layout: Layout) -> None:
     phases = Counter(each.status.phase or "Pending" for each in machines)
     counted = ", ".join(f"{count} {phase}" for phase, count in phases.most_common())
     click.echo(field("machines", counted or "none"))
+    click.echo(field("storage", _stored(layout)))
     for each in wrong:
         click.echo(field("wrong", each))
     for reason in dict.fromkeys(filter(None, (_annotation(one, NETWORK_REASON) for one in nodes))):
@@ -73,6 +75,15 @@ def _unmanaged(layout: Layout) -> Problem:
     many = "1 machine runs" if left == 1 else f"{left} machines run"
     hint = "corral up --detach takes over what runs; corral down ends it."
     return Problem(f"no manager runs here, but {many} on", hint)
+
+
+def _stored(layout: Layout) -> str:
+    """What the disks of claims are promised, and take."""
+    storage = Storage(layout.storage)
+    room, count = storage.room(), sum(1 for _ in storage.volumes())
+    many = "1 volume" if count == 1 else f"{count} volumes"
+    promised, used = size(room.promised_bytes), size(room.used_bytes)
+    return f"{many}, {promised} promised, {used} used of {size(room.capacity_bytes)}"
 
 
 async def _ask(layout: Layout) -> tuple[list[Node], list[VirtualMachineInstance]]:

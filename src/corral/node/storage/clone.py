@@ -174,4 +174,3 @@ def _put_overlay(directory: Path, record: Record) -> None:
         backing=Path(below.path.name),
         backing_format=below.format,
     )
-    disks.sync(path)

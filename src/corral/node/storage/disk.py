@@ -23,7 +23,6 @@ def make_raw(path: Path, size: int) -> None:
     descriptor = os.open(path, flags, 0o600)
     try:
         os.ftruncate(descriptor, size)
-        os.fsync(descriptor)
     finally:
         os.close(descriptor)
 

@@ -115,7 +115,7 @@ class Storage:
             staged = self._staged(handle)
             staged.mkdir(mode=0o700)
             disks.make_raw(volumes.disk_of(staged, record).path, capacity)
-            volumes.write(staged, record)
+            volumes.lay_down(staged, record)
             staged.rename(self._volumes / handle)
             files.sync_directory(self._volumes)
         return self.present(handle)

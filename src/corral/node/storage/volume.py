@@ -10,6 +10,7 @@ cannot open it to write.  Files of these names that the record does not name are
 over; of others in the directory nothing is known here.
 """
 
+import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -102,12 +103,27 @@ def write(directory: Path, record: Record) -> None:
     files.replace(directory / RECORD, msgspec.json.encode(record), durable=True)
 
 
+def lay_down(directory: Path, record: Record) -> None:
+    """Write the first record of a volume that nobody sees yet, and make all of it durable."""
+    (directory / RECORD).write_bytes(msgspec.json.encode(record))
+    (directory / RECORD).chmod(0o600)
+    _sync(directory, disk_of(directory, record).path, directory / RECORD)
+
+
 def change(volume: Stored, record: Record) -> Stored:
-    """Let a volume be what a record says, whose files are in place and durable but for names."""
-    files.sync_directory(volume.directory)
+    """Let a volume be what a record says, whose files are in place."""
+    _sync(volume.directory, disk_of(volume.directory, record).path)
     write(volume.directory, record)
     tidy(volume.directory, record)
     return replace(volume, record=record)
+
+
+def _sync(directory: Path, *paths: Path) -> None:
+    """Make files and their names durable, all at once: the first takes the others with it."""
+    for path in paths:
+        with path.open("rb") as file:
+            os.fsync(file.fileno())
+    files.sync_directory(directory)
 
 
 def leftovers(directory: Path, record: Record) -> Iterator[Path]:
