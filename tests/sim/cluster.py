@@ -26,7 +26,7 @@ from corral.controllers import CONTROLLERS
 from corral.daemon import CONTROLLER, STAND_IN
 from corral.node.agent import Agent
 from corral.node.heartbeat import Capacity
-from corral.node.hollow import Hollow, HollowNetworks
+from corral.node.hollow import Hollow, HollowGuest, HollowNetworks
 from corral.node.hypervisor import Change
 from corral.node.images.store import ImageStore
 from corral.reconcile.controller import Controller
@@ -196,12 +196,16 @@ class Cluster:
 
     def end(self, machine: Machine, change: Change) -> None:
         """Let a guest end by itself: POWERED_OFF, or GONE as after ``kill -9``."""
-        guests = self._hypervisors[machine.status.node_name].guests
-        guest = next(guests[path] for path in guests if path.name == machine.metadata.uid)
+        guest = self.guest(machine)
         if change is Change.GONE:
             guest.crash()
         else:
             guest.happen(change)
+
+    def guest(self, machine: Machine) -> HollowGuest:
+        """The guest of a machine that runs."""
+        guests = self._hypervisors[machine.status.node_name].guests
+        return next(guests[path] for path in guests if path.name == machine.metadata.uid)
 
     async def until(self, condition, seconds: float = 120.0, every: float = 0.05) -> None:
         """Wait, in virtual time, for an awaitable condition to come true."""

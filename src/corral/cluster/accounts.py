@@ -10,6 +10,7 @@ import msgspec
 from lightkube.models.core_v1 import ConfigMap, Namespace, ServiceAccount
 
 from corral.api.errors import AlreadyExists, Forbidden
+from corral.api.kinds.references import AUTHORITY
 from corral.api.object import Document, Key
 from corral.reconcile.controller import Controller
 from corral.reconcile.objects import is_going, key_of
@@ -17,7 +18,6 @@ from corral.reconcile.queue import WorkQueue
 from corral.reconcile.world import World
 
 ACCOUNT = "default"
-AUTHORITY = "kube-root-ca.crt"
 _DESCRIPTION = {
     "kubernetes.io/description": (
         "Contains a CA bundle that can be used to verify the kube-apiserver when using internal "

@@ -4,18 +4,16 @@ They are put in place when the agent connects, since a guest that started again 
 them, and whenever one of the Secrets changes; what fails is tried again, as long as the guest runs.
 """
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol
 
 from corral.aio import wait_at_most
-from corral.api.conditions import get_condition
 from corral.api.errors import ApiError, NotFound
 from corral.api.kinds.access import AccessCredential, keys_of, passwords_of
 from corral.api.kinds.references import secret_of
 from corral.api.kinds.vmi import VirtualMachineInstance
-from corral.node.facts import Facts
-from corral.node.hypervisor import Guest, GuestError
+from corral.node.hypervisor import GuestError
 from corral.node.machine import Machine
 from corral.node.voice import Voice
 
@@ -79,73 +77,110 @@ def _is_password(credential: AccessCredential) -> bool:
     return password is not None and password.propagation_method.qemu_guest_agent is not None
 
 
+@dataclass(slots=True)
+class _Keeping:
+    """The credentials of one machine whose guest runs.
+
+    due: something has happened; stale: a Secret is another one now; session: of the agent that they
+    were given to.
+    """
+
+    due: asyncio.Event = field(default_factory=asyncio.Event)
+    stale: bool = False
+    session: int = 0
+
+
 class Credentials:
-    """The access credentials of one machine."""
+    """The access credentials of a node's machines; ``secret`` reads one by namespace and name."""
 
-    def __init__(
-        self,
-        vmi: VirtualMachineInstance | None,
-        secret: Callable[[str], Awaitable[Values]],
-        voice: Voice,
-    ) -> None:
-        self._wanted = wanted(vmi) if vmi is not None else []
+    def __init__(self, secret: Callable[[str, str], Awaitable[Values]]) -> None:
         self._secret = secret
-        self._voice = voice
-        self._told = _told(vmi) if vmi is not None else None
+        self._running: dict[str, _Keeping] = {}
 
-    async def run(self, machine: Machine) -> None:
+    def wake(self, uid: str, *, stale: bool = False) -> None:
+        """Something has happened to an instance's guest, or to a Secret that it names."""
+        if (keeping := self._running.get(uid)) is not None:
+            keeping.stale |= stale
+            keeping.due.set()
+
+    async def run(self, machine: Machine, vmi: VirtualMachineInstance, voice: Voice) -> None:
         """Keep them in place for as long as the guest runs, until cancelled."""
-        if not self._wanted:
+        credentials = wanted(vmi)
+        if not credentials:
             return
-        if self._told is None:
-            machine.learn(replace(machine.facts, credentials=OFFLINE))
-        pause = FIRST_PAUSE_SECONDS
-        while True:
-            await machine.renewal.wait()
-            machine.renewal.clear()
-            if not machine.facts.agent_connected:
-                continue
-            why = await self._apply(machine.guest)
-            self._tell(machine, why)
-            if not why:
-                pause = FIRST_PAUSE_SECONDS
-                continue
-            await wait_at_most(machine.renewal, pause)
-            machine.renewal.set()
-            pause = min(pause * 2, LONGEST_PAUSE_SECONDS)
+        keeping = self._running[machine.record.uid] = _Keeping()
+        told = _told(vmi)
+        if told is None:
+            _learn(machine, OFFLINE)
+        try:
+            pause = FIRST_PAUSE_SECONDS
+            while True:
+                await self._until_due(machine, keeping)
+                why = await self._apply(machine, vmi.metadata.namespace, credentials)
+                _learn(machine, why)
+                if why != told:
+                    _tell(voice, why)
+                told = why
+                if why:
+                    await wait_at_most(keeping.due, pause)
+                    keeping.stale = True
+                pause = min(pause * 2, LONGEST_PAUSE_SECONDS) if why else FIRST_PAUSE_SECONDS
+        finally:
+            del self._running[machine.record.uid]
 
-    async def _apply(self, guest: Guest) -> str:
+    async def _until_due(self, machine: Machine, keeping: _Keeping) -> None:
+        """Until there is an agent that has not been given them, as they are now."""
+        while True:
+            keeping.due.clear()
+            facts = machine.facts
+            if facts.agent_connected and (keeping.stale or keeping.session != facts.agent_sessions):
+                keeping.stale, keeping.session = False, facts.agent_sessions
+                return
+            await keeping.due.wait()
+
+    async def _apply(
+        self, machine: Machine, namespace: str, credentials: Sequence[AccessCredential]
+    ) -> str:
         """Put them in place; answers what could not be, nothing if all is well."""
-        secrets = {name: await self._values(name) for name in map(secret_of, self._wanted)}
-        todo = plan(self._wanted, secrets)
+        names = dict.fromkeys(map(secret_of, credentials))
+        todo = plan(credentials, {name: await self._values(namespace, name) for name in names})
         problems = todo.problems
         for user, keys in todo.keys.items():
             try:
-                await guest.agent.authorize(user, keys)
+                await machine.guest.agent.authorize(user, keys)
             except GuestError as error:
                 what = f"writing ssh pub key access credentials for user [{user}]"
                 problems.append(f"Error encountered {what}: {error}")
         for user, password in todo.passwords.items():
             try:
-                await guest.agent.set_password(user, password)
+                await machine.guest.agent.set_password(user, password)
             except GuestError as error:
                 problems.append(f"Error encountered setting password for user [{user}]: {error}")
         return "; ".join(problems)
 
-    async def _values(self, name: str) -> Values | str:
+    async def _values(self, namespace: str, name: str) -> Values | str:
         try:
-            return await self._secret(name)
+            return await self._secret(namespace, name)
         except NotFound:
             return f'secret "{name}" not found'
         except ApiError as error:
             return f'secret "{name}" cannot be read: {error}'
 
-    def _tell(self, machine: Machine, why: str) -> None:
-        machine.learn(replace(machine.facts, credentials=why))
-        if why == self._told:
-            return
-        self._told = why
-        if why:
-            self._voice.of_instance("Warning", FAILURE, f"Access credentials sync failed: {why}")
-        else:
-            self._voice.of_instance("Normal", SUCCESS, "Access credentials sync successful.")
+
+def _told(vmi: VirtualMachineInstance) -> str | None:
+    """What the instance says already, by an earlier manager perhaps; None where it says nothing."""
+    for condition in vmi.status.conditions:
+        if condition.type == CONDITION:
+            return condition.message if condition.status == "False" else ""
+    return None
+
+
+def _learn(machine: Machine, why: str) -> None:
+    machine.learn(replace(machine.facts, credentials=why))
+
+
+def _tell(voice: Voice, why: str) -> None:
+    if why:
+        voice.of_instance("Warning", FAILURE, f"Access credentials sync failed: {why}")
+    else:
+        voice.of_instance("Normal", SUCCESS, "Access credentials sync successful.")

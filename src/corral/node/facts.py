@@ -50,6 +50,11 @@ class Facts:
     ready: bool | None = None
     """The verdict of its readiness probe; None while there is none."""
     agent_connected: bool = False
+    agent_sessions: int = 0
+    """How often the agent has connected: a guest that starts again has another one."""
+    credentials: str | None = None
+    """Why the guest does not let in who its access credentials name; empty where it does, None
+    where nobody knows."""
     introduction: Introduction | None = None
     frozen: bool | None = None
     """Whether the guest's file systems hold writes back; None where an earlier manager may know."""
@@ -83,7 +88,8 @@ def fold(facts: Facts, change: Change) -> Facts:  # noqa: PLR0911 - one row a ch
     """What is known after a change."""
     match change:
         case Change.AGENT_CONNECTED:
-            return replace(facts, agent_connected=True)
+            sessions = facts.agent_sessions + 1
+            return replace(facts, agent_connected=True, agent_sessions=sessions)
         case Change.AGENT_DISCONNECTED:
             return replace(facts, agent_connected=False)
         case Change.REBOOTED:

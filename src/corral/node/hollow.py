@@ -23,12 +23,12 @@ from corral import files
 from corral.api.kinds.vmi import VirtualMachineInstance
 from corral.api.object import Document
 from corral.node.heartbeat import Capacity
+from corral.node.hollow_agent import HollowAgent
 from corral.node.hollow_plugs import HollowPlugs
 from corral.node.hypervisor import (
     LAST,
     Change,
     Definition,
-    Finished,
     Introduction,
     Memory,
     MemoryMisfitError,
@@ -306,45 +306,6 @@ class HollowLine:
 
     def close(self) -> None:
         self._printed.put_nowait(b"")
-
-
-class HollowAgent:
-    """Answers everything at once; a program that it runs prints how it was called."""
-
-    def __init__(self, name: str) -> None:
-        self._name = name
-
-    async def ping(self) -> None:
-        """It is always there."""
-
-    async def describe(self) -> Document:
-        return {
-            "guestAgentVersion": "hollow",
-            "supportedCommands": [],
-            "hostname": self._name,
-            "os": {"name": "hollow"},
-            "timezone": "UTC, 0",
-            "userList": await self.users(),
-            "fsInfo": {"disks": await self.filesystems()},
-            "fsFreezeStatus": "thawed",
-        }
-
-    async def users(self) -> list[Document]:
-        return []
-
-    async def filesystems(self) -> list[Document]:
-        return []
-
-    async def freeze(self) -> None:
-        """It writes nothing anyway."""
-
-    async def thaw(self) -> None:
-        """It has nothing to write."""
-
-    async def run(self, command: Sequence[str], typed: bytes = b"") -> Finished:
-        """``false`` fails, as it does everywhere."""
-        output = " ".join(command).encode() + b"\n" + typed
-        return Finished(exit_code=int(command[0] == "false"), output=output)
 
 
 class Echoes:

@@ -186,6 +186,12 @@ class GuestAgent(Protocol):
     async def thaw(self) -> None:
         """Let writes go on."""
 
+    async def authorize(self, user: str, keys: Sequence[str]) -> None:
+        """Let these public keys log in as a user, and no others."""
+
+    async def set_password(self, user: str, password: str) -> None:
+        """Give a user a password."""
+
     async def run(self, command: Sequence[str], typed: bytes = b"") -> Finished:
         """Run a program in the guest to its end, with this as its standard input."""
 

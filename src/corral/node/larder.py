@@ -41,9 +41,9 @@ class Larder:
         self,
         client: Client,
         images: ImageStore,
-        *,
         storage: Storage | None = None,
         host_disks: Path | None = None,
+        *,
         needed: bool,
     ) -> None:
         self._client = client
@@ -80,7 +80,7 @@ class Larder:
             vmi=vmi,
             directory=machine.directory,
             images=self._images,
-            secret=partial(self._secret, namespace),
+            secret=partial(self.secret, namespace),
             config_map=partial(self._config_map, namespace),
             credentials=partial(self._credentials, namespace),
             claim=partial(self._claims.find, namespace),
@@ -90,7 +90,8 @@ class Larder:
         )
         return await drives.prepare(context, machine)
 
-    async def _secret(self, namespace: str, name: str) -> Mapping[str, bytes]:
+    async def secret(self, namespace: str, name: str) -> Mapping[str, bytes]:
+        """What a Secret holds.  Raises NotFound."""
         secret = await self._client.get(Secret, name, namespace)
         return {key: base64.b64decode(value) for key, value in (secret.data or {}).items()}
 
@@ -112,4 +113,4 @@ class Larder:
         return str(answer["status"]["token"]).encode()
 
     async def _credentials(self, namespace: str, name: str) -> Sequence[Credential]:
-        return from_secret(name, await self._secret(namespace, name))
+        return from_secret(name, await self.secret(namespace, name))

@@ -56,7 +56,7 @@ async def _end(
         boots=Boots(hypervisor.boots_at_once),
         voice=_Silence(),
         steps=lambda _step: None,
-        probe=_unasked,
+        beside=_unasked,
     )
     machine.stop(seconds, in_order=True)
     await machine.run(None, _nothing)

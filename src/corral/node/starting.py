@@ -11,6 +11,7 @@ from functools import partial
 
 import msgspec
 
+from corral.aio import wait_at_most
 from corral.api.kinds.vmi import VirtualMachineInstance
 from corral.node import record as records
 from corral.node.boots import Boots, Slot
@@ -63,11 +64,17 @@ class Starting:
         self._boots = boots
         self._restoring = restoring
         self._born = born
+        self._news = asyncio.Event()
+
+    def retry(self) -> None:
+        """What was missing may be there now: rest no longer."""
+        self._news.set()
 
     async def run(self, vmi: VirtualMachineInstance, prepare: Prepare) -> None:
         """Try until there is a guest, with pauses that grow."""
         pause = FIRST_BACK_OFF_SECONDS
         while True:
+            self._news.clear()
             try:
                 await self._attempt(vmi, prepare)
             except DriveError as error:
@@ -78,10 +85,11 @@ class Starting:
                 voice = self._chronicle.voice
                 say = voice.of_pod if reason == NO_SANDBOX else voice.of_instance
                 say("Warning", reason, str(error))
-                await asyncio.sleep(pause)
+                await wait_at_most(self._news, pause)
             else:
                 return
-            pause = min(pause * 2, LONGEST_BACK_OFF_SECONDS)
+            longer = min(pause * 2, LONGEST_BACK_OFF_SECONDS)
+            pause = FIRST_BACK_OFF_SECONDS if self._news.is_set() else longer
 
     async def _attempt(self, vmi: VirtualMachineInstance, prepare: Prepare) -> None:
         chronicle = self._chronicle
@@ -172,7 +180,7 @@ class Starting:
         self._chronicle.trouble(trouble)
         if not error.image:
             voice.of_pod("Warning", error.reason, error.message)
-            await asyncio.sleep(pause)
+            await wait_at_most(self._news, pause)
             return
         voice.of_pod("Warning", "Failed", f'Failed to pull image "{error.image}": {error.message}')
         voice.of_pod("Warning", "Failed", f"Error: {error.reason}")
@@ -183,4 +191,4 @@ class Starting:
                 replace(trouble, reason="ImagePullBackOff", message=f"{message}: {error.message}")
             )
             voice.of_pod("Normal", "BackOff", message)
-        await asyncio.sleep(pause - _ERROR_SHOWN_SECONDS)
+        await wait_at_most(self._news, pause - _ERROR_SHOWN_SECONDS)

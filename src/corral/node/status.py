@@ -94,6 +94,9 @@ def _conditions(facts: Facts, conditions: Sequence[Document], now: str) -> list[
         "AgentConnected": ("True", "", "") if facts.agent_connected else None,
         "Paused": ("True", facts.paused, message) if facts.paused else None,
     }
+    if facts.credentials is not None:
+        status = "False" if facts.credentials else "True"
+        wanted["AccessCredentialsSynchronized"] = (status, "", facts.credentials)
     synchronized = get_condition(conditions, "Synchronized")
     if facts.trouble is not None and facts.trouble.reason not in IMAGE_REASONS:
         wanted["Synchronized"] = ("False", facts.trouble.reason, facts.trouble.message)

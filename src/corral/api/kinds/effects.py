@@ -149,6 +149,7 @@ SPEC: Tree = {
     "domain": DOMAIN,
     "volumes": VOLUME,
     "networks": NETWORK,
+    "accessCredentials": True,
     "architecture": True,
     "terminationGracePeriodSeconds": True,
     "hostname": True,

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from corral.api.kinds.access import AccessCredential
 from corral.api.kinds.vmi import Spec
-from corral.api.kinds.volumes import Volume
+from corral.api.kinds.volumes import ObjectName, Volume
 
 SECRET, CONFIG_MAP, SERVICE_ACCOUNT = "Secret", "ConfigMap", "ServiceAccount"
 AUTHORITY = "kube-root-ca.crt"
@@ -37,22 +37,22 @@ def secret_of(credential: AccessCredential) -> str:
 
 
 def _of_volume(volume: Volume) -> Iterator[Reference]:
-    for settings in (volume.cloud_init_no_cloud, volume.cloud_init_config_drive):
-        if settings is not None:
-            for secret in (settings.secret_ref, settings.network_data_secret_ref):
-                if secret is not None:
-                    yield Reference(SECRET, secret.name)
+    settings = volume.cloud_init_no_cloud or volume.cloud_init_config_drive
+    secrets: list[ObjectName | None] = []
+    config_maps: list[ObjectName | None] = []
+    if settings is not None:
+        secrets += [settings.secret_ref, settings.network_data_secret_ref]
+    if (sysprep := volume.sysprep) is not None:
+        secrets.append(sysprep.secret)
+        config_maps.append(sysprep.config_map)
+    yield from (Reference(SECRET, one.name) for one in secrets if one is not None)
+    yield from (Reference(CONFIG_MAP, one.name) for one in config_maps if one is not None)
     if volume.secret is not None:
         yield Reference(SECRET, volume.secret.secret_name)
     if volume.config_map is not None:
         yield Reference(CONFIG_MAP, volume.config_map.name)
     if volume.container_disk is not None:
         yield Reference(SECRET, volume.container_disk.image_pull_secret)
-    if volume.sysprep is not None:
-        if volume.sysprep.secret is not None:
-            yield Reference(SECRET, volume.sysprep.secret.name)
-        if volume.sysprep.config_map is not None:
-            yield Reference(CONFIG_MAP, volume.sysprep.config_map.name)
     if volume.service_account is not None:
         yield Reference(SERVICE_ACCOUNT, volume.service_account.service_account_name)
         yield Reference(CONFIG_MAP, AUTHORITY)

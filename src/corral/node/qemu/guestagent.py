@@ -137,6 +137,15 @@ class QemuAgent:
         async with self._talk(seconds=FREEZE_SECONDS) as talk:
             await talk.ask("guest-fsfreeze-thaw", int)
 
+    async def authorize(self, user: str, keys: Sequence[str]) -> None:
+        arguments = {"username": user, "keys": list(keys), "reset": True}
+        await self._ask("guest-ssh-add-authorized-keys", dict[str, Any], arguments)
+
+    async def set_password(self, user: str, password: str) -> None:
+        encoded = base64.b64encode(password.encode()).decode()
+        arguments = {"username": user, "password": encoded, "crypted": False}
+        await self._ask("guest-set-user-password", dict[str, Any], arguments)
+
     async def reboot(self) -> None:
         """Have the guest start again.  The agent does not answer if it obeys."""
         async with self._talk() as talk:

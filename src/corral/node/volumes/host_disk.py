@@ -1,4 +1,4 @@
-"""hostDisk: a disk image in the node's own file system, below the directory that is set aside for it.
+"""hostDisk: a disk image in the node's own file system, below the directory set aside for them.
 
 Who may make machines says where such a disk is, so the way there is walked step by step: it leads
 through directories that nobody else can change, over no symbolic link and never upwards.  So what
@@ -54,7 +54,12 @@ async def prepare(volume: Volume, context: VolumeContext) -> Disk:
 def _below(volume: Volume, source: HostDisk, root: Path) -> PurePosixPath:
     """The way from the root to the disk."""
     path = PurePosixPath(source.path)
-    if not path.is_relative_to(root) or ".." in path.parts or path == root or "\0" in source.path:
+    if (
+        not path.is_relative_to(root)
+        or ".." in path.parts
+        or path == PurePosixPath(root)
+        or "\0" in source.path
+    ):
         raise failed(
             volume,
             f"{source.path} is not below {root}",

@@ -5,14 +5,12 @@ to the machine's pod, and good for as long as that is there.
 """
 
 from corral.api.errors import NotFound
+from corral.api.kinds.references import AUTHORITY
 from corral.api.kinds.volumes import Volume
 from corral.node.volumes import seed
 from corral.node.volumes.config_map import LABEL
 from corral.node.volumes.seed import Files
 from corral.node.volumes.source import Disk, VolumeContext, failed
-
-AUTHORITY = "kube-root-ca.crt"
-"""The ConfigMap of each namespace that holds the certificate of the server's authority."""
 
 
 async def prepare(volume: Volume, context: VolumeContext) -> Disk:

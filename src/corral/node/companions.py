@@ -1,0 +1,54 @@
+"""What goes on beside each guest for as long as it runs: probes, its disks, its credentials."""
+
+import asyncio
+from typing import Protocol
+
+from corral.api.kinds.vmi import VirtualMachineInstance
+from corral.api.object import Key
+from corral.node.credentials import Credentials
+from corral.node.hotplug import HotPlug
+from corral.node.larder import Larder
+from corral.node.machine import Machine
+from corral.node.ports import Ports
+from corral.node.prober import Prober
+from corral.node.supplies import Supplies
+from corral.node.voice import Voice
+from corral.reconcile.world import World
+
+
+class Roster(Protocol):
+    """Who is on a node."""
+
+    def instance(self, uid: str) -> VirtualMachineInstance | None: ...
+
+    def machine_of_instance(self, key: Key, uid: str) -> Machine | None: ...
+
+
+class Companions:
+    """The companions of a node's guests; each sleeps until it is woken, or has something to do."""
+
+    def __init__(self, world: World, roster: Roster, larder: Larder, ports: Ports) -> None:
+        self._roster = roster
+        self._ports = ports
+        self._hotplug = HotPlug(roster.instance, larder.drives)
+        self._credentials = Credentials(larder.secret)
+        self._supplies = Supplies(world, self._supplied)
+
+    def wake(self, uid: str) -> None:
+        """An instance has changed, or something has happened to its guest."""
+        self._hotplug.wake(uid)
+        self._credentials.wake(uid)
+
+    async def run(self, vmi: VirtualMachineInstance | None, voice: Voice, machine: Machine) -> None:
+        """Keep a guest company until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(Prober(vmi, self._ports, voice).run(machine), name="probe")
+            tasks.create_task(self._hotplug.run(machine, voice), name="plug")
+            if vmi is not None:
+                tasks.create_task(self._credentials.run(machine, vmi, voice), name="let in")
+
+    def _supplied(self, vmi: VirtualMachineInstance) -> None:
+        """An object has changed that an instance names: it may be what its machine waits for."""
+        if (machine := self._roster.machine_of_instance(vmi.key, vmi.metadata.uid)) is not None:
+            machine.retry()
+            self._credentials.wake(vmi.metadata.uid, stale=True)
