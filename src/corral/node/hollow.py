@@ -21,7 +21,6 @@ import msgspec
 
 from corral import files
 from corral.api.kinds.vmi import VirtualMachineInstance
-from corral.api.object import Document
 from corral.node.heartbeat import Capacity
 from corral.node.hollow_agent import HollowAgent
 from corral.node.hollow_plugs import HollowPlugs
