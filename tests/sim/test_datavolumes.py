@@ -1,0 +1,242 @@
+"""DataVolumes in virtual time: from the object to the filled volume, whatever comes between."""
+
+import asyncio
+from functools import partial
+
+import pytest
+from lightkube.models.core_v1 import PersistentVolume, PersistentVolumeClaim, Pod
+from tests.sim.cluster import cluster
+
+from corral.api.errors import NotFound
+from corral.api.kinds import population
+from corral.api.kinds.datasource import DataSource
+from corral.api.kinds.datavolume import DataVolume
+from corral.api.object import Key
+from corral.node.images.store import ImageStore
+from corral.node.storage import Storage
+from corral.node.storage.filling import Fillings, Uploads, http
+from corral.node.storage.filling.error import NotFilled
+from corral.node.storage.loop import controller as provisioner
+from corral.node.storage.room import Space
+
+pytestmark = pytest.mark.looptime
+
+HTTP = {"http": {"url": "http://images.example/disk.img"}}
+MiB = 1 << 20
+
+
+async def no_growth(*_):
+    """Nothing runs here."""
+
+
+@pytest.fixture
+def storage(tmp_path):
+    return Storage(tmp_path / "storage", space=lambda _: Space(1 << 40, 1 << 40))
+
+
+@pytest.fixture
+def loops(storage, tmp_path):
+    """The loops of a storage, made anew as often as the cluster's loops are."""
+    images = ImageStore(tmp_path / "images")
+    return (
+        provisioner(storage, no_growth),
+        lambda world: Fillings(world, storage, images, Uploads()),
+    )
+
+
+@pytest.fixture
+def web(monkeypatch, storage):
+    """What fetching does: raises what is in the list, one after the other, then succeeds."""
+    failures = []
+
+    def fetch(request, part, told, stop):
+        if failures:
+            raise failures.pop(0)
+        part.begin(request.url, "", 0)
+        pieces = [b"letters".ljust(MiB, b"."), b""]
+
+        def read(buffer):
+            piece = pieces.pop(0)
+            buffer[: len(piece)] = piece
+            return len(piece)
+
+        part.take(read, lambda _: told(MiB, MiB))
+        part.finish()
+
+    monkeypatch.setattr(http, "fetch", fetch)
+    return failures
+
+
+def volume(name="disk", source=None, size="16Mi", **spec):
+    storage = {"resources": {"requests": {"storage": size}}} if size else {}
+    if "sourceRef" not in spec:
+        spec["source"] = source or {"blank": {}}
+    return {
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {"storage": storage, **spec},
+    }
+
+
+async def of(c, name="disk"):
+    return await c.client.get(DataVolume, name, "default")
+
+
+async def is_in(c, phase, name="disk"):
+    return (await of(c, name)).status.phase == phase
+
+
+async def content(c, storage, name="disk"):
+    claim = await c.client.get(PersistentVolumeClaim, name, "default")
+    bound = await c.client.get(PersistentVolume, claim.spec.volumeName)
+    return storage.find(bound.spec.csi.volumeHandle)
+
+
+async def reasons(c, name="disk"):
+    return [event.reason for event in await c.events(name)]
+
+
+async def test_a_blank_one_is_ready_when_it_has_its_volume(loops):
+    async with cluster(stand_ins=loops) as c:
+        await c.client.create(DataVolume, volume())
+        await c.until(partial(is_in, c, "Succeeded"))
+        assert (await of(c)).status.progress == "100.0%"
+        assert {"Pending", "Bound", "ImportInProgress", "ImportSucceeded"} <= set(await reasons(c))
+
+
+async def test_an_import_becomes_the_content_of_the_volume(loops, web, storage):
+    async with cluster(stand_ins=loops) as c:
+        await c.client.create(DataVolume, volume(source=HTTP))
+        await c.until(partial(is_in, c, "Succeeded"))
+        stored = await content(c, storage)
+        assert stored.filled
+        assert stored.disk.path.read_bytes()[:7] == b"letters"
+        assert stored.disk.path.stat().st_size == 16 * MiB
+
+
+async def test_an_import_that_fails_is_tried_again_after_longer_and_longer(loops, web):
+    web += [NotFilled("got 404. Status: 404 Not Found")] * 3
+    async with cluster(stand_ins=loops) as c:
+        await c.client.create(DataVolume, volume(source=HTTP))
+
+        async def has_failed(times):
+            return (await of(c)).status.restart_count == times
+
+        await c.until(partial(has_failed, 1))
+        status = (await of(c)).status
+        running = next(each for each in status.conditions if each.type == "Running")
+        assert status.phase == "ImportInProgress"
+        assert (running.reason, running.message) == ("Error", "got 404. Status: 404 Not Found")
+        begun = asyncio.get_running_loop().time()
+        await c.until(partial(has_failed, 3))
+        assert asyncio.get_running_loop().time() - begun >= 10 + 20
+        await c.until(partial(is_in, c, "Succeeded"))
+        assert (await of(c)).status.restart_count == 3
+        assert "Error" in await reasons(c)
+
+
+async def test_loops_that_are_killed_go_on_where_they_were(loops, web, storage):
+    web += [NotFilled("not yet")] * 2
+    async with cluster(stand_ins=loops) as c:
+        await c.client.create(DataVolume, volume(source=HTTP))
+        for _ in range(6):
+            await asyncio.sleep(0.3)
+            await c.crash_loops()
+            c.start_loops()
+        await c.until(partial(is_in, c, "Succeeded"))
+        assert (await content(c, storage)).filled
+
+
+async def test_a_copy_waits_for_what_it_copies(loops, web, storage):
+    web += [NotFilled("not yet")]
+    async with cluster(stand_ins=loops) as c:
+        copied = {"pvc": {"name": "disk", "namespace": "default"}}
+        await c.client.create(DataVolume, volume("copy", copied, size=""))
+        await c.until(partial(is_in, c, "Pending", "copy"))
+        await c.client.create(DataVolume, volume(source=HTTP))
+        await c.until(partial(is_in, c, "CloneScheduled", "copy"))
+        await c.until(partial(is_in, c, "Succeeded", "copy"))
+        assert await is_in(c, "Succeeded")
+        assert (await content(c, storage, "copy")).capacity_bytes == 16 * MiB
+        told = await reasons(c, "copy")
+        assert {"CloneWithoutSource", "ImportPVCNotReady", "CloneSucceeded"} <= set(told)
+
+
+async def test_what_is_used_is_not_copied(loops):
+    async with cluster(stand_ins=loops) as c:
+        await c.client.create(DataVolume, volume())
+        await c.until(partial(is_in, c, "Succeeded"))
+        await c.client.create(Pod, user_of("disk"))
+        copied = {"pvc": {"name": "disk", "namespace": "default"}}
+        await c.client.create(DataVolume, volume("copy", copied, size=""))
+        await c.until(partial(is_in, c, "CloneScheduled", "copy"))
+        await asyncio.sleep(20)
+        assert await is_in(c, "CloneScheduled", "copy")
+        assert "CloneSourceInUse" in await reasons(c, "copy")
+        await c.client.delete(Pod, Key("default", "user"), grace_seconds=0)
+        await c.until(partial(is_in, c, "Succeeded", "copy"))
+
+
+async def test_a_data_source_leads_to_what_it_names(loops):
+    async with cluster(stand_ins=loops) as c:
+        reference = {"kind": "DataSource", "name": "golden"}
+        await c.client.create(DataVolume, volume("copy", size="", sourceRef=reference))
+        await c.until(partial(is_in, c, "Pending", "copy"))
+        await c.client.create(DataVolume, volume())
+        named = {"source": {"pvc": {"name": "disk", "namespace": "default"}}}
+        metadata = {"name": "golden", "namespace": "default"}
+        await c.client.create(DataSource, {"metadata": metadata, "spec": named})
+        await c.until(partial(is_in, c, "Succeeded", "copy"))
+
+
+async def test_an_upload_is_waited_for(loops):
+    async with cluster(stand_ins=loops) as c:
+        await c.client.create(DataVolume, volume(source={"upload": {}}))
+        await c.until(partial(is_in, c, "UploadReady"))
+        claim = await c.client.get(PersistentVolumeClaim, "disk", "default")
+        assert claim.metadata.annotations[population.READY] == "true"
+        assert claim.metadata.annotations[population.PHASE] == population.RUNNING
+
+
+async def test_the_claim_and_the_volume_go_with_it(loops, storage, tmp_path):
+    async with cluster(stand_ins=loops) as c:
+        await c.client.create(DataVolume, volume(source={"upload": {}}))
+        await c.until(partial(is_in, c, "UploadReady"))
+        await c.client.delete(DataVolume, Key("default", "disk"))
+
+        async def is_gone():
+            try:
+                await c.client.get(PersistentVolumeClaim, "disk", "default")
+            except NotFound:
+                return not list(storage.volumes())
+            return False
+
+        await c.until(is_gone)
+        assert not list((tmp_path / "storage" / "filling").iterdir())
+
+
+async def test_a_claim_of_somebody_else_is_told_and_left(loops):
+    async with cluster(stand_ins=loops) as c:
+        spec = {
+            "accessModes": ["ReadWriteOnce"],
+            "resources": {"requests": {"storage": "1Mi"}},
+        }
+        metadata = {"name": "disk", "namespace": "default"}
+        await c.client.create(PersistentVolumeClaim, {"metadata": metadata, "spec": spec})
+        await c.client.create(DataVolume, volume())
+
+        async def is_told():
+            return "ErrResourceExists" in await reasons(c)
+
+        await c.until(is_told)
+        assert await is_in(c, "Pending")
+
+
+def user_of(claim):
+    return {
+        "metadata": {"name": "user", "namespace": "default"},
+        "spec": {
+            "nodeName": "elsewhere",
+            "containers": [{"name": "main", "image": "x"}],
+            "volumes": [{"name": "disk", "persistentVolumeClaim": {"claimName": claim}}],
+        },
+    }
