@@ -29,6 +29,7 @@ from corral.controllers.vm.restart import restart_reason
 from corral.controllers.vm.start_failure import Dice
 from corral.controllers.vm.status import Facts, change, generation, status_of
 from corral.controllers.vm.strategy import Plan, plan
+from corral.controllers.vm.volumes import Volumes
 from corral.reconcile.controller import Controller, Result
 from corral.reconcile.expectations import Expectations
 from corral.reconcile.objects import controller_uid, is_going, key_of
@@ -78,6 +79,7 @@ class VirtualMachines:
         self._recorder = world.recorder(COMPONENT)
         self._expectations = Expectations[Key](world.monotonic)
         self._instancetypes = Instancetypes(world.client)
+        self._volumes = Volumes(world.client)
         self._dice = dice
         self.vms.index("disks", _disks)
         self.revisions.index("controller", lambda revision: (controller_uid(revision),))
@@ -169,6 +171,7 @@ class VirtualMachines:
             return vm, vmi
         if kept := await self._instancetypes.keep(vm):
             vm = await self._patch_status(vm, kept)
+        vm, vmi = await self._volumes.follow(vm, vmi)
         settled = await self.disks.provide(vm, starting=decided.create)
         if decided.become_always:
             vm = await self._become_always(vm)
@@ -286,7 +289,8 @@ class VirtualMachines:
         Where the VirtualMachine changed, but not its template, the machine is as the new one: that
         is noted on it.
         """
-        if generation(vmi) == vm.metadata.generation:
+        ours = vmi.status.virtual_machine_revision_name.startswith(manufacture.revision_stem(vm))
+        if ours and generation(vmi) == vm.metadata.generation:
             return vmi, ""
         started = await self._started_from(vmi)
         if started is None:
