@@ -160,6 +160,20 @@ async def test_a_machine_goes_on_where_an_earlier_one_was_saved(tmp_path):
         assert not place_of(host).exists()
 
 
+async def test_a_guest_that_has_slept_is_told_how_late_it_is(tmp_path):
+    async with host_with_storage(tmp_path) as host:
+        await running(host, "vm")
+        assert guest_of(host, await machine_of(host, "vm")).agent.clock is None
+        mark = await saved(host)
+        await running(host, "vm", resume_annotations("memory", mark))
+        agent = guest_of(host, await machine_of(host, "vm")).agent
+
+        async def is_told():
+            return agent.clock is not None
+
+        await host.whole.until(is_told)
+
+
 async def test_it_can_be_saved_again_and_is_still_the_same(tmp_path):
     async with host_with_storage(tmp_path) as host:
         before = await running(host, "vm")

@@ -14,6 +14,8 @@ class HollowAgent:
 
     def __init__(self, name: str) -> None:
         self._name = name
+        self.clock: float | None = None
+        """What it was told that the time is."""
         self.keys: dict[str, Sequence[str]] = {}
         self.passwords: dict[str, str] = {}
         """By user: who may log in."""
@@ -54,6 +56,9 @@ class HollowAgent:
 
     async def thaw(self) -> None:
         """It has nothing to write."""
+
+    async def set_time(self, seconds: float) -> None:
+        self.clock = seconds
 
     async def run(self, command: Sequence[str], typed: bytes = b"") -> Finished:
         """``false`` fails, as it does everywhere."""

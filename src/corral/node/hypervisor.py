@@ -186,6 +186,9 @@ class GuestAgent(Protocol):
     async def thaw(self) -> None:
         """Let writes go on."""
 
+    async def set_time(self, seconds: float) -> None:
+        """Set the guest's clock, in seconds of the epoch."""
+
     async def authorize(self, user: str, keys: Sequence[str]) -> None:
         """Let these public keys log in as a user, and no others."""
 

@@ -13,6 +13,7 @@ would leave its disks in another state than the memory knows.
 
 import asyncio
 import shutil
+import time
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -42,6 +43,9 @@ from corral.node.record import Stage
 from corral.node.storage import StorageError
 from corral.node.volumes.source import FOLDER
 
+_GREETINGS = (0.0, 1.0, 2.0, 4.0, 8.0, 16.0)
+"""Pauses before a guest's agent is told the time, until it has heard."""
+
 
 @dataclass(frozen=True, slots=True)
 class Kept:
@@ -68,6 +72,7 @@ class Restoring:
         self._chronicle = chronicle
         self._shelf = shelf
         self._folder = chronicle.directory / FOLDER
+        self._slept = False
 
     # -- before QEMU is there
 
@@ -171,12 +176,28 @@ class Restoring:
                 await guest.destroy()
                 return
         chronicle.step("resumed")
+        self._slept = True
         with suppress(OSError):  # the next manager finds it waking, and awake
             chronicle.write(record.started())
             await asyncio.to_thread(place.clear)
         self._say(
             "Normal", "Restored", f"The guest goes on from its memory in claim {record.claim}."
         )
+
+    async def run(self, guest: Guest) -> None:
+        """Beside a guest: tell one that has just gone on how late it is, if it has an agent.
+
+        Its own clock has stood still; others ask for the time by themselves, sooner or later.
+        """
+        if not self._slept:
+            return
+        self._slept = False
+        for pause in _GREETINGS:
+            await asyncio.sleep(pause)
+            if self._chronicle.facts.agent_connected:
+                with suppress(GuestError):
+                    await guest.agent.set_time(time.time())
+                    return
 
     def _say(self, event_type: str, reason: str, message: str) -> None:
         self._chronicle.voice.of_instance(event_type, reason, message)

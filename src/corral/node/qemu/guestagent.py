@@ -137,6 +137,9 @@ class QemuAgent:
         async with self._talk(seconds=FREEZE_SECONDS) as talk:
             await talk.ask("guest-fsfreeze-thaw", int)
 
+    async def set_time(self, seconds: float) -> None:
+        await self._ask("guest-set-time", dict[str, Any], {"time": int(seconds * 1e9)})
+
     async def authorize(self, user: str, keys: Sequence[str]) -> None:
         arguments = {"username": user, "keys": list(keys), "reset": True}
         await self._ask("guest-ssh-add-authorized-keys", dict[str, Any], arguments)
