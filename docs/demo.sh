@@ -106,7 +106,7 @@ run kubectl scale vmpool vm-pool-disks --replicas 1
 run kubectl wait vm vm-pool-disks-1 --for create --timeout 60s
 run kubectl wait vm vm-pool-disks-1 --for condition=Ready --timeout 300s
 [ "$(kubectl get dv vm-pool-disks-root-1 -o 'jsonpath={.metadata.uid}')" = "$disk" ] || { echo "the disk is another one" >&2; exit 1; }
-run kubectl describe vmpool vm-pool-disks
+run kubectl events --for vmpool/vm-pool-disks
 run kubectl delete vmpool vm-pool-disks
 run kubectl delete vm vm-pool-disks-0
 run kubectl wait vmi --all --for delete --timeout 120s
