@@ -202,9 +202,16 @@ class Process:
         return self.ended
 
     def kill(self) -> None:
+        self._send(signal.SIGKILL)
+
+    def terminate(self) -> None:
+        """Ask it to put its things in order and end."""
+        self._send(signal.SIGTERM)
+
+    def _send(self, number: signal.Signals) -> None:
         with contextlib.suppress(ProcessLookupError, OSError):
             if self._pidfd >= 0:
-                signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
+                signal.pidfd_send_signal(self._pidfd, number)
 
     def renice(self, niceness: int) -> None:
         """Set the niceness of every thread that it has."""

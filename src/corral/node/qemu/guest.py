@@ -42,6 +42,7 @@ _STATES = {
 }
 END: Event = {"event": "END"}  # not of QEMU: its process has ended
 SILENCE: Event = {"event": "SILENCE"}  # not of QEMU: its monitor has hung up
+FLUSH_SECONDS = 5.0
 _STEPPED_BACK = 15  # niceness: a thirtieth of the share of the others
 _IDLE_SHARE = 0.25  # of one processor: below it a guest has done with booting
 _IDLE_SAMPLES = 6
@@ -195,7 +196,14 @@ class QemuGuest:
             await self._monitor.execute("system_powerdown")
 
     async def destroy(self) -> None:
-        """End it at once, and wait until it is gone."""
+        """End it at once, and wait until it is gone.
+
+        QEMU is given a moment: tables of a disk that its guest has written may be in its memory.
+        """
+        self._process.terminate()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(FLUSH_SECONDS):
+                await self._process.wait()
         self._process.kill()
         await self._process.wait()
 
