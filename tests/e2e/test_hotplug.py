@@ -6,9 +6,10 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from tests.real_machine import definition, hypervisor, new_directory, seen
+from tests.real_machine import definition, hypervisor, new_directory
 
 from corral.api.kinds.hotplug import Plug, plugs_of
+from corral.api.kinds.vmi import Spec
 from corral.node.hypervisor import Change, Drive, GuestError, Layer
 from corral.node.images import qcow
 from corral.node.qemu.guest import QemuGuest
@@ -50,7 +51,7 @@ async def following():
 
 
 @pytest.fixture
-def machine(qemu, tmp_path, demo_disk, following):
+async def machine(qemu, tmp_path, demo_disk, following):
     """Boots a machine, and answers it with its definition."""
     guests = []
 
@@ -62,35 +63,20 @@ def machine(qemu, tmp_path, demo_disk, following):
         await following(guest)
         return guest, wanted.vmi
 
-    return boot
+    yield boot
+    for guest in guests:
+        await guest.release()
 
 
 def plug(volume: str, bus: str) -> Plug:
-    document = {"name": volume, "disk": {"bus": bus}, "serial": volume}
-    [one] = plugs_of(
-        msgspec.convert(
-            {
-                "domain": {"devices": {"disks": [document]}},
-                "volumes": [
-                    {
-                        "name": volume,
-                        "persistentVolumeClaim": {
-                            "claimName": f"claim.of.{volume}",
-                            "hotpluggable": True,
-                        },
-                    }
-                ],
-            },
-            type=_spec(),
-        )
-    ).values()
-    return one
-
-
-def _spec():
-    from corral.api.kinds.vmi import Spec
-
-    return Spec
+    """A disk that comes and goes, and shows a claim."""
+    disk = {"name": volume, "disk": {"bus": bus}, "serial": volume}
+    source = {"claimName": f"claim.of.{volume}", "hotpluggable": True}
+    spec = {
+        "domain": {"devices": {"disks": [disk]}},
+        "volumes": [{"name": volume, "persistentVolumeClaim": source}],
+    }
+    return plugs_of(msgspec.convert(spec, Spec))[volume]
 
 
 def raw(path: Path, content: bytes) -> Drive:
@@ -189,7 +175,7 @@ async def test_when_all_ports_are_taken_a_disk_is_refused_with_the_way_out(machi
         drives = {volume: raw(tmp_path / f"{volume}.img", b"")}
         await guest.plugs.plug(vmi, plug(volume, "virtio"), drives)
     drives = {"four": raw(tmp_path / "four.img", b"")}
-    with pytest.raises(GuestError, match="3 ports .* are taken: use bus scsi"):
+    with pytest.raises(GuestError, match=r"3 ports .* are taken: use bus scsi"):
         await guest.plugs.plug(vmi, plug("four", "virtio"), drives)
     await guest.plugs.plug(vmi, plug("four", "scsi"), drives)
     assert await disk_of(guest, "four") == "sda"

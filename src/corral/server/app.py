@@ -30,6 +30,7 @@ from corral.api.kinds.table import KindTable
 from corral.api.wire import Request, Response, User
 from corral.server import (
     authz,
+    hotplug,
     lists,
     machines,
     query,
@@ -197,7 +198,7 @@ class ApiServer:
             kind = self.kinds.find("kubevirt.io", "v1", named.plural)
             if kind is None or named.version not in machines.VERSIONS:
                 return None
-            known = (machines.find, virtual_machines.find)
+            known = (hotplug.find, machines.find, virtual_machines.find)
             return kind if any(find(kind, named.subresource) for find in known) else None
         kind = self.kinds.find(named.group, named.version, named.plural)
         if kind is None or not named.subresource:
@@ -214,6 +215,8 @@ class ApiServer:
         if call.kind.namespaced and not call.namespace and (call.name or call.verb == "create"):
             raise BadRequest("an empty namespace may not be set during creation or on one object")
         if call.subresource:
+            if hotplug.find(call.kind, call.subresource) and call.group == machines.GROUP:
+                return await hotplug.answer(self.rest, call)
             if virtual_machines.find(call.kind, call.subresource) and call.group == machines.GROUP:
                 return await virtual_machines.answer(self.rest, self.nodes, call)
             if call.group == machines.GROUP or streams.serves(call.kind, call.subresource):

@@ -9,7 +9,7 @@ from corral.api.errors import Forbidden, NotFound, Unauthorized
 from corral.api.kinds.table import KindTable
 from corral.api.openapi import OpenAPI
 from corral.api.wire import Request, Response, User
-from corral.server import accept, machines, query, virtual_machines
+from corral.server import accept, hotplug, machines, query, virtual_machines
 from corral.server.authn import ADMINISTRATORS, ANONYMOUS
 from corral.server.call import json_response
 from corral.server.metrics import CONTENT_TYPE, Metrics
@@ -43,16 +43,18 @@ KUBEVIRT = "1.8.0"
 
 
 def _of_machines(version: str) -> Iterator[Subresource]:
-    for name, door in machines.DOORS.items():
+    plugged = dict.fromkeys(hotplug.SUBRESOURCES, "update")
+    doors = {name: door.verb for name, door in machines.DOORS.items()}
+    for name, verb in (doors | plugged).items():
         yield Subresource(
             group=machines.GROUP,
             version=version,
             plural="virtualmachineinstances",
             name=name,
             responds=(machines.GROUP, version, "VirtualMachineInstance"),
-            verbs=(door.verb,),
+            verbs=(verb,),
         )
-    for name, verb in virtual_machines.verbs().items():
+    for name, verb in (virtual_machines.verbs() | plugged).items():
         yield Subresource(
             group=machines.GROUP,
             version=version,

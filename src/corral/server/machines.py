@@ -244,7 +244,6 @@ def _never(why: str) -> Check:
     return refuse
 
 
-_NO_VOLUMES = "disks cannot be added to or removed from a machine that runs in this version"
 _NO_BACKUP = "backups of machines are not supported by this version"
 _NO_SEV = "the memory of machines is not encrypted: launchSecurity is not supported"
 
@@ -265,8 +264,6 @@ DOORS: Mapping[str, Door] = {
     "usbredir": Door("get", _never("Not configured with USB Redirection")),
     "vsock": Door("get", _never("VSOCK is not attached.")),
     "objectgraph": Door("get", _never("the object graph is not supported by this version")),
-    "addvolume": Door("update", _never(_NO_VOLUMES)),
-    "removevolume": Door("update", _never(_NO_VOLUMES)),
     "evacuate/cancel": Door("update", _never("machines are not evacuated in this version")),
     "backup": Door("update", _never(_NO_BACKUP)),
     "redefine-checkpoint": Door("update", _never(_NO_BACKUP)),

@@ -301,7 +301,6 @@ def _never(why: str) -> Decide:
     return refuse
 
 
-_NO_VOLUMES = "disks cannot be added to or removed from a machine that runs in this version"
 _NO_DUMPS = "memory dumps are not supported by this version"
 
 PORT_FORWARD: Final = "portforward"
@@ -312,8 +311,6 @@ ACTS: Mapping[str, Decide] = {
     "stop": _stop,
     "restart": _restart,
     "migrate": _migrate,
-    "addvolume": _never(_NO_VOLUMES),
-    "removevolume": _never(_NO_VOLUMES),
     "memorydump": _never(_NO_DUMPS),
     "removememorydump": _never(_NO_DUMPS),
     "evacuate/cancel": _never("machines are not evacuated in this version"),

@@ -1,12 +1,13 @@
 """What of a changed template waits for the next start (KubeVirt's RestartRequired).  Pure.
 
-No field of a machine that runs can be changed here: nodes are chosen once, and processors and
-memory are not plugged in.
+Of a machine that runs only disks can be changed: nodes are chosen once, and processors and memory
+are not plugged in.
 """
 
 from msgspec.structs import replace
 
 from corral.api.kinds.domain import Cpu, Memory
+from corral.api.kinds.hotplug import plugs_of
 from corral.api.kinds.vmi import Spec
 from corral.api.quantity import amount
 
@@ -18,6 +19,7 @@ MEMORY = "memory updated in template spec. Memory-hotplug is only available for 
 
 def restart_reason(started: Spec, wanted: Spec) -> str:
     """Why the machine has to start anew to be as is wanted; empty if it is as is wanted."""
+    started, wanted = _without_plugs(started), _without_plugs(wanted)
     if started == wanted:
         return ""
     if _rest(started) != _rest(wanted):
@@ -26,6 +28,17 @@ def restart_reason(started: Spec, wanted: Spec) -> str:
     if before != after:
         return MORE_SOCKETS if after > before else FEWER_SOCKETS
     return MEMORY if _guest(started) != _guest(wanted) else ""
+
+
+def _without_plugs(spec: Spec) -> Spec:
+    """The spec without the disks that come and go while the machine runs."""
+    plugs = plugs_of(spec)
+    if not plugs:
+        return spec
+    disks = [disk for disk in spec.domain.devices.disks if disk.name not in plugs]
+    devices = replace(spec.domain.devices, disks=disks)
+    volumes = [volume for volume in spec.volumes if volume.name not in plugs]
+    return replace(spec, volumes=volumes, domain=replace(spec.domain, devices=devices))
 
 
 def _rest(spec: Spec) -> Spec:

@@ -1,0 +1,242 @@
+"""addvolume and removevolume: what is refused, in KubeVirt's words, and what is noted."""
+
+import pytest
+
+from corral.api.object import Key
+
+GROUP = "/apis/subresources.kubevirt.io/{}/namespaces/default/{}/vm/{}"
+VMS = "/apis/kubevirt.io/v1/namespaces/default/virtualmachines"
+STORED = "virtualmachineinstances.kubevirt.io"
+CLAIM = {"persistentVolumeClaim": {"claimName": "data"}}
+PLUGGED = {"name": "data", "dataVolume": {"name": "dv", "hotpluggable": True}}
+SCSI = {"name": "data", "disk": {"bus": "scsi"}}
+ROOT = {"name": "root", "containerDisk": {"image": "demo"}}
+ROOT_DISK = {"name": "root", "disk": {"bus": "virtio"}}
+
+
+def path(sub, plural="virtualmachineinstances", version="v1"):
+    return GROUP.format(version, plural, sub)
+
+
+def adding(name="data", device=None, source=None, **fields):
+    disk = {**(device or {"disk": {"bus": "scsi"}}), **fields}
+    return {"name": name, "disk": disk, "volumeSource": source or CLAIM}
+
+
+def spec(machine, volumes, disks, **devices):
+    machine["spec"]["volumes"] = [ROOT, *volumes]
+    machine["spec"]["domain"]["devices"] = {"disks": [ROOT_DISK, *disks], **devices}
+    return machine["spec"]
+
+
+@pytest.fixture
+def run(ask, machine):
+    """Stores a machine that runs."""
+
+    async def run(*volumes, disks=(), phase="Running", **devices):
+        machine["metadata"] |= {"namespace": "default", "uid": "uid-1"}
+        spec(machine, volumes, disks, **devices)
+        machine["status"] = {"phase": phase, "nodeName": "one"}
+        await ask.server.store.write(STORED, Key("default", "vm"), machine)
+
+    return run
+
+
+@pytest.fixture
+def keep(ask, machine):
+    """Stores a VirtualMachine."""
+
+    async def keep(*volumes, disks=(), **devices):
+        template = {"spec": spec(machine, volumes, disks, **devices)}
+        body = {"metadata": {"name": "vm"}, "spec": {"runStrategy": "Halted", "template": template}}
+        made = await ask("POST", VMS, body)
+        assert made.status == 201, made.text
+
+    return keep
+
+
+async def stored(ask):
+    return (await ask("GET", "/apis/kubevirt.io/v1/namespaces/default/virtualmachineinstances/vm"))[
+        "spec"
+    ]
+
+
+async def requests(ask):
+    return (await ask("GET", f"{VMS}/vm")).document.get("status", {}).get("volumeRequests")
+
+
+@pytest.mark.parametrize("version", ["v1", "v1alpha3"])
+async def test_a_disk_is_added_to_a_machine_that_runs_and_removed_again(ask, run, version):
+    await run()
+    added = await ask("PUT", path("addvolume", version=version), adding(serial="x"))
+    assert (added.status, added.text) == (202, "")
+    spec = await stored(ask)
+    assert spec["volumes"][1] == {
+        "name": "data",
+        "persistentVolumeClaim": {"claimName": "data", "hotpluggable": True},
+    }
+    assert spec["domain"]["devices"]["disks"][1] == {**SCSI, "serial": "x"}
+    assert (await ask("PUT", path("removevolume"), {"name": "data"})).status == 202
+    spec = await stored(ask)
+    assert [volume["name"] for volume in spec["volumes"]] == ["root"]
+    assert [disk["name"] for disk in spec["domain"]["devices"]["disks"]] == ["root"]
+
+
+async def test_a_disk_is_removed_by_the_name_of_its_claim_too(ask, run):
+    await run(PLUGGED, disks=[SCSI])
+    assert (await ask("PUT", path("removevolume"), {"name": "dv"})).status == 202
+    assert len((await stored(ask))["volumes"]) == 1
+
+
+async def test_to_try_it_changes_nothing(ask, run, keep):
+    await run()
+    await keep()
+    before = await stored(ask)
+    for plural in ("virtualmachineinstances", "virtualmachines"):
+        body = {**adding(), "dryRun": ["All"]}
+        assert (await ask("PUT", path("addvolume", plural), body)).status == 202
+    assert await stored(ask) == before
+    assert await requests(ask) is None
+
+
+@pytest.mark.parametrize("plural", ["virtualmachineinstances", "virtualmachines"])
+@pytest.mark.parametrize(
+    ("sub", "body", "told"),
+    [
+        ("addvolume", None, "Request with no body, a new name is expected as the request body"),
+        ("addvolume", {}, "AddVolumeOptions requires name to be set"),
+        ("addvolume", {"name": "a"}, "AddVolumeOptions requires disk to not be nil"),
+        (
+            "addvolume",
+            {"name": "a", "disk": {}},
+            "AddVolumeOptions requires VolumeSource to not be nil",
+        ),
+        ("removevolume", {}, "RemoveVolumeOptions requires name to be set"),
+        ("removevolume", b"[", "Can not unmarshal Request body to struct, error: "),
+        ("addvolume", b'{"name": 3}', "Can not unmarshal Request body to struct, error: "),
+    ],
+)
+async def test_half_a_request_is_no_request(ask, run, keep, plural, sub, body, told):
+    await run()
+    await keep()
+    refused = await ask("PUT", path(sub, plural), body)
+    assert (refused.status, refused["reason"]) == (400, "BadRequest")
+    assert refused["message"].startswith(told)
+
+
+@pytest.mark.parametrize("plural", ["virtualmachineinstances", "virtualmachines"])
+@pytest.mark.parametrize(
+    ("body", "told"),
+    [
+        (
+            adding(device={"cdrom": {"bus": "sata"}}),
+            "[data] requires diskDevice of type 'disk' or 'lun' to be used.",
+        ),
+        (
+            adding(device={"disk": {"bus": "sata"}}),
+            "disk [data] requires bus to be 'scsi' or 'virtio'. [sata] is not permitted.",
+        ),
+        (
+            adding(device={"lun": {"bus": "virtio"}}),
+            "LUN [data] requires bus to be 'scsi'. [virtio] is not permitted.",
+        ),
+        (adding(dedicatedIOThread=True), "[data] requires virtio bus for IOThreads."),
+        (adding(source={"emptyDisk": {"capacity": "1Gi"}}), "must have exactly one of"),
+        (adding(source={**CLAIM, "dataVolume": {"name": "d"}}), "must have exactly one of"),
+        (adding(cache="always"), "has invalid value always"),
+        (adding("Not_A_Label"), "a lowercase RFC 1123 label"),
+        (adding(bootOrder=0), "must have a boot order > 0"),
+        (adding(serial=3), "disk: Expected `str`, got `int`"),
+    ],
+)
+async def test_disks_that_cannot_be_plugged_in_are_refused(ask, run, keep, plural, body, told):
+    await run()
+    await keep()
+    refused = await ask("PUT", path("addvolume", plural), body)
+    assert refused.status == 422, refused.text
+    assert told in refused["message"]
+    assert len((await stored(ask))["volumes"]) == 1
+    assert await requests(ask) is None
+
+
+@pytest.mark.parametrize("plural", ["virtualmachineinstances", "virtualmachines"])
+@pytest.mark.parametrize(
+    ("sub", "body", "told"),
+    [
+        (
+            "addvolume",
+            adding(),
+            "Unable to add volume [data] because volume with that name already exists",
+        ),
+        (
+            "addvolume",
+            adding("other", source={"dataVolume": {"name": "dv"}}),
+            "Unable to add volume source [dv] because it already exists",
+        ),
+        ("removevolume", {"name": "x"}, "Unable to remove volume [x] because it does not exist"),
+        (
+            "removevolume",
+            {"name": "root"},
+            "Unable to remove volume [root] because it is not hotpluggable",
+        ),
+    ],
+)
+async def test_what_does_not_fit_is_refused(ask, run, keep, plural, sub, body, told):
+    await run(PLUGGED, disks=[SCSI])
+    await keep(PLUGGED, disks=[SCSI])
+    refused = await ask("PUT", path(sub, plural), body)
+    assert (refused.status, refused["reason"]) == (409, "Conflict")
+    named = plural.removesuffix("s")
+    assert refused["message"] == (
+        f'Operation cannot be fulfilled on {named}.kubevirt.io "vm": {told}'
+    )
+
+
+async def test_a_machine_that_does_not_run_takes_no_disks(ask, run):
+    await run(phase="Scheduled")
+    refused = await ask("PUT", path("addvolume"), adding())
+    assert (refused.status, refused["message"].rpartition(": ")[2]) == (409, "VMI is not running")
+
+
+@pytest.mark.parametrize("plural", ["virtualmachineinstances", "virtualmachines"])
+async def test_a_machine_that_declines_it_takes_no_disks(ask, run, keep, plural):
+    await run(disableHotplug=True)
+    await keep(disableHotplug=True)
+    refused = await ask("PUT", path("addvolume", plural), adding())
+    assert refused.status == 409
+    assert "disableHotplug is set" in refused["message"]
+
+
+@pytest.mark.parametrize("plural", ["virtualmachineinstances", "virtualmachines"])
+async def test_what_is_not_there_is_named_in_the_singular(ask, plural):
+    refused = await ask("PUT", path("addvolume", plural), adding())
+    assert refused.status == 404
+    assert refused["message"] == f'{plural.removesuffix("s")}.kubevirt.io "vm" not found'
+
+
+async def test_a_virtual_machine_notes_what_is_asked_for(ask, keep):
+    await keep()
+    vms = "virtualmachines"
+    assert (await ask("PUT", path("addvolume", vms), adding())).status == 202
+    [noted] = await requests(ask)
+    assert noted["addVolumeOptions"]["volumeSource"]["persistentVolumeClaim"]["hotpluggable"]
+    assert noted["addVolumeOptions"]["disk"] == SCSI
+    again = await ask("PUT", path("addvolume", vms), adding())
+    assert again.status == 409
+    assert again["message"].endswith("add volume request for volume [data] already exists")
+
+
+async def test_a_wish_to_remove_takes_the_place_of_the_wish_to_add(ask, keep):
+    await keep(PLUGGED, disks=[SCSI])
+    vms = "virtualmachines"
+    assert (await ask("PUT", path("removevolume", vms), {"name": "data"})).status == 202
+    assert await requests(ask) == [{"removeVolumeOptions": {"name": "data"}}]
+    again = await ask("PUT", path("removevolume", vms), {"name": "data"})
+    assert "a remove volume request for volume [data] already exists" in again["message"]
+
+
+async def test_others_may_not(ask, run):
+    await run()
+    stranger = ask.as_user("stranger")
+    assert (await stranger("PUT", path("addvolume"), adding())).status == 403
+    assert (await ask("GET", path("addvolume"))).status == 405
