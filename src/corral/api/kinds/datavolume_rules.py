@@ -44,6 +44,7 @@ _UNBUILT = {
 """Sources of CDI that are not built, and what to do instead."""
 _HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+:[^\r\n\0]*", re.ASCII)
 _PULL_METHODS = ("pod", "node")
+_PLATFORM = "amd64"
 
 
 def validate(document: Document, old: Document | None, _user: str) -> Verdict:
@@ -228,6 +229,11 @@ def _check_registry(registry: RegistrySource, path: str) -> Iterator[Cause]:
         yield Cause(f"{path}.URL", message)
     elif not reference or not reference.isprintable() or " " in reference:
         yield Cause(f"{path}.URL", f"Illegal registry source URL {url}")
+    if registry.cert_config_map:
+        instead = "let the host trust the authority"
+        yield _unbuilt(f"{path}.certConfigMap", instead)
+    if registry.platform is not None and registry.platform.architecture not in ("", _PLATFORM):
+        yield _unbuilt(f"{path}.platform.architecture", f"guests are {_PLATFORM}")
     method = registry.pull_method
     if method and method not in _PULL_METHODS:
         message = f'ImportMethod {method} is neither {_PULL_METHODS[0]}, {_PULL_METHODS[1]} or ""'
@@ -267,6 +273,7 @@ def _without_effect(spec: DataVolumeSpec) -> Iterator[str]:
     registry = (spec.source or Source()).registry
     for path, is_set in (
         ("spec.priorityClassName", bool(spec.priority_class_name)),
+        ("spec.preallocation", bool(spec.preallocation)),
         ("spec.source.registry.pullMethod", bool(registry and registry.pull_method)),
     ):
         if is_set:

@@ -64,8 +64,8 @@ def test_what_a_data_volume_may_be(spec):
         (
             {"source": BLANK, "pvc": CLAIM, "storage": STORAGE},
             (
-                "spec.PVC.Storage: Duplicate storage definition, both target storage and target pvc "
-                "defined"
+                "spec.PVC.Storage: Duplicate storage definition, both target storage and target "
+                "pvc defined"
             ),
         ),
         (
@@ -117,8 +117,8 @@ def test_what_a_data_volume_may_be(spec):
         (
             {"sourceRef": {"kind": "Secret", "name": "golden"}, "storage": STORAGE},
             (
-                "spec.sourceRef.Kind: Unsupported sourceRef kind Secret, currently only DataSource is "
-                "supported"
+                "spec.sourceRef.Kind: Unsupported sourceRef kind Secret, currently only DataSource "
+                "is supported"
             ),
         ),
         (
@@ -209,10 +209,12 @@ def test_a_source_that_is_not_built_is_refused_and_what_to_do_is_told(source):
         {"contentType": "archive"},
         {"checkpoints": [{"current": "a", "previous": ""}]},
         {"finalCheckpoint": True},
+        {"source": {"registry": {"url": "docker://a", "certConfigMap": "authorities"}}},
+        {"source": {"registry": {"url": "docker://a", "platform": {"architecture": "s390x"}}}},
     ],
 )
 def test_what_is_not_built_is_refused(spec):
-    (message,) = told(source={"upload": {}}, storage=STORAGE, **spec)
+    (message,) = told(**{"source": {"upload": {}}, "storage": STORAGE} | spec)
     assert "is not supported by this version" in message
 
 
@@ -221,9 +223,11 @@ def test_what_has_no_effect_is_told():
         "source": {"registry": {"url": "docker://a", "pullMethod": "node"}},
         "storage": STORAGE,
         "priorityClassName": "high",
+        "preallocation": True,
     }
     assert DATA_VOLUME.validate(volume(**spec), None, "someone").warnings == [
         "spec.priorityClassName has no effect in this version",
+        "spec.preallocation has no effect in this version",
         "spec.source.registry.pullMethod has no effect in this version",
     ]
 
