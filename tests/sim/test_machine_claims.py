@@ -150,7 +150,15 @@ async def test_a_machine_gets_its_pod_where_the_claim_waits_for_that():
             return found.status.phase == "Bound"
 
         await c.until(is_bound)
-        assert len(await c.pods()) == 1
+        await asyncio.sleep(60)
+        (pod,) = await c.pods()
+        assert pod.spec.nodeName is None
+        assert "FailedScheduling" not in [one.reason for one in await c.events(pod.metadata.name)]
+        assert await condition(c, "Provisioning") == ("True", "", "")
+        done = {"metadata": {"annotations": {PHASE: SUCCEEDED}}}
+        await c.client.patch(PersistentVolumeClaim, Key("default", "data"), done)
+        await phase_is(c, "Running")
+        assert await condition(c, "Provisioning") is None
 
 
 def data_volume(**source):

@@ -91,7 +91,7 @@ class Scheduler:
             self._waiting.add(key)
             await self._refuse(pod, verdict.message)
             return Result(requeue_after=PATIENCE_SECONDS)
-        if wanted.choices:
+        if wanted.choices or wanted.is_filling:
             self._waiting.add(key)
             await self._claim_on(self._rooms[verdict.node].node, wanted)
             return Result(requeue_after=PATIENCE_SECONDS)

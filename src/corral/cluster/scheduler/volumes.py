@@ -10,6 +10,7 @@ from lightkube.models.core_v1 import Node, PersistentVolume, PersistentVolumeCla
 from lightkube.models.storage_v1 import StorageClass
 
 from corral.api.claims import best, claims_of, is_delayed, is_finished, node_of
+from corral.api.kinds.population import is_populated
 from corral.api.kinds.storage import (
     BIND_COMPLETED,
     IN_TREE,
@@ -71,12 +72,14 @@ class Wanted:
     volumes: what the node has to reach; None for a volume that is not there.
     choices: claims whose volumes are chosen with the node.
     is_taken: whether another pod has a claim that only one may have.
+    is_filling: whether a claim has yet to get its content: the pod is placed when that is there.
     """
 
     fault: str = ""
     volumes: Sequence[PersistentVolume | None] = ()
     choices: Sequence[_Choice] = ()
     is_taken: bool = False
+    is_filling: bool = False
 
     def node_fault(self, node: Node) -> str:
         """Why this node will not do; empty where it does."""
@@ -117,7 +120,7 @@ def wanted(pod: Pod, stock: Stock) -> Wanted:
     """What a pod's claims ask of its node."""
     volumes: list[PersistentVolume | None] = []
     choices: list[_Choice] = []
-    is_taken = False
+    is_taken = is_filling = False
     for key in claims_of(pod):
         claim = stock.claim(key)
         if claim is None or claim.spec is None:
@@ -127,11 +130,12 @@ def wanted(pod: Pod, stock: Stock) -> Wanted:
         is_taken = is_taken or _is_taken(pod, claim, stock)
         if BIND_COMPLETED in annotations_of(claim):
             volumes.append(stock.volume(Key("", claim.spec.volumeName or "")))
+            is_filling = is_filling or not is_populated(claim)
         elif (choice := _choice(claim, stock)) is not None:
             choices.append(choice)
         else:
             return Wanted(UNBOUND)
-    return Wanted("", volumes, choices, is_taken)
+    return Wanted("", volumes, choices, is_taken, is_filling)
 
 
 def reaches(volume: PersistentVolume, node: Node) -> bool:

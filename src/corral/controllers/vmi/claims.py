@@ -33,7 +33,8 @@ class Claims:
     found: those that are there, by the volume that shows them.
     missing: the first that is not.
     filling: whether one has yet to get its content.
-    binding: whether one waits until it is known where it is needed.
+    provisioning: whether one gets volume and content once it is known where it is needed: the pod
+    waits for that, not the machine.
     failed: whether a DataVolume has failed for good.
     data_volumes: the DataVolumes that are there.
     """
@@ -41,7 +42,7 @@ class Claims:
     found: Mapping[str, PersistentVolumeClaim] = field(default_factory=dict)
     missing: str = ""
     filling: bool = False
-    binding: bool = False
+    provisioning: bool = False
     failed: bool = False
     data_volumes: Sequence[DataVolume] = ()
 
@@ -80,17 +81,17 @@ def look(vmi: VirtualMachineInstance, sources: Sources) -> Claims:
         return NONE
     namespace = vmi.metadata.namespace
     found: dict[str, PersistentVolumeClaim] = {}
-    missing, filling, binding = "", False, False
+    missing, filling, provisioning = "", False, False
     for volume, name in needed.items():
         claim = sources.claim(Key(namespace, name))
         if claim is None:
             missing = missing or name
             continue
         found[volume] = claim
-        if _waits_for_node(claim, sources):
-            binding = True
-        elif not is_populated(claim):
-            filling = True
+        if is_delayed(sources.storage_class(Key("", class_name(claim) or ""))):
+            provisioning = provisioning or not (_is_bound(claim) and is_populated(claim))
+        else:
+            filling = filling or not is_populated(claim)
     data_volumes = [
         data_volume
         for volume in vmi.spec.volumes
@@ -101,24 +102,20 @@ def look(vmi: VirtualMachineInstance, sources: Sources) -> Claims:
         found=found,
         missing=missing,
         filling=filling,
-        binding=binding,
+        provisioning=provisioning,
         failed=any(each.status.phase == _FAILED for each in data_volumes),
         data_volumes=data_volumes,
     )
 
 
-def _waits_for_node(claim: PersistentVolumeClaim, sources: Sources) -> bool:
-    """Whether a claim gets its volume, and then its content, when a pod that uses it has a node."""
-    if claim.status is not None and claim.status.phase == BOUND:
-        return False
-    return is_delayed(sources.storage_class(Key("", class_name(claim) or "")))
+def _is_bound(claim: PersistentVolumeClaim) -> bool:
+    return (claim.status and claim.status.phase) == BOUND
 
 
 def conditions(claims: Claims) -> Mapping[str, Condition | None]:
     """What the machine's conditions say of its claims (KubeVirt's words); None for what is not."""
-    told: dict[str, Condition | None] = {
-        "Provisioning": Condition(type="Provisioning", status="True") if claims.binding else None
-    }
+    provisioning = Condition(type="Provisioning", status="True") if claims.provisioning else None
+    told: dict[str, Condition | None] = {"Provisioning": provisioning}
     if claims.data_volumes:
         told["DataVolumesReady"] = _data_volumes_ready(claims.data_volumes)
     return told
