@@ -38,6 +38,8 @@ SECTIONS: Final[dict[str, dict[str, str]]] = {
         "unpause": "corral.cli.lifecycle",
         "soft-reboot": "corral.cli.lifecycle",
         "reset": "corral.cli.lifecycle",
+        "addvolume": "corral.cli.volumes",
+        "removevolume": "corral.cli.volumes",
         "guestosinfo": "corral.cli.guest",
         "userlist": "corral.cli.guest",
         "fslist": "corral.cli.guest",
