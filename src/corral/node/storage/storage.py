@@ -17,7 +17,8 @@ import os
 import shutil
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
+from functools import cached_property
 from pathlib import Path
 
 import msgspec
@@ -47,7 +48,7 @@ class Storage:
         for each in (directory, self._volumes, self._filling, self._staging):
             each.mkdir(parents=True, exist_ok=True, mode=0o700)
 
-    @property
+    @cached_property
     def id(self) -> str:
         """Names this storage: the value of a node's label ``corral.dev/storage``."""
         path = self._root / "id"
@@ -130,7 +131,7 @@ class Storage:
         with self._locked():
             staged = self._staged(handle)
             if (present := self.find(handle)) is not None:
-                with alone(present):
+                with alone(present) if present.disk.path.exists() else nullcontext():
                     present.directory.rename(staged)
             elif (self._volumes / handle).exists():
                 (self._volumes / handle).rename(staged)

@@ -102,6 +102,14 @@ def test_a_volume_that_a_machine_writes_is_not_removed(storage):
     storage.remove("pvc-1")
 
 
+@pytest.mark.parametrize("lost", ["disk-0.raw", "volume.json"])
+def test_a_volume_that_has_lost_a_file_can_be_removed(storage, lost):
+    directory = storage.provision("pvc-1", GiB).directory
+    (directory / lost).unlink()
+    storage.remove("pvc-1")
+    assert not directory.exists()
+
+
 @pytest.mark.parametrize("kind", ["raw", "qcow2"])
 def test_adopted_content_is_the_volumes_and_as_large_as_its_capacity(storage, kind, judge):
     storage.provision("pvc-1", 64 * MiB)
