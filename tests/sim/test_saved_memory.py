@@ -299,6 +299,15 @@ async def test_a_claim_that_holds_the_memory_of_another_is_not_overwritten(tmp_p
         assert await running(host, "vm", resume_annotations("memory", mark)) == before
 
 
+async def test_a_claim_that_is_too_small_for_the_memory_is_refused(tmp_path):
+    async with host_with_storage(tmp_path) as host:
+        memory = {"resources": {"requests": {"memory": "1Gi"}}, "devices": {}}
+        await running(host, "vm", domain=memory)
+        await save(host, "vm")
+        await in_phase(host, "vm", "Succeeded")
+        assert "the claim has 134217728 bytes" in await told(host, "vm", "SaveFailed")
+
+
 async def test_a_machine_that_was_paused_is_paused_when_it_is_back(tmp_path):
     async with host_with_storage(tmp_path) as host:
         await running(host, "vm")

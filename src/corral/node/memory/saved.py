@@ -62,10 +62,14 @@ class Saved(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Place:
-    """Where one machine can be saved: ``directory`` is that of a volume."""
+    """Where one machine can be saved: ``directory`` is that of a volume.
 
-    def __init__(self, directory: Path) -> None:
+    ``capacity_bytes``: what that is promised; None where it does not matter.
+    """
+
+    def __init__(self, directory: Path, capacity_bytes: int | None = None) -> None:
         self.directory = directory
+        self.capacity_bytes = capacity_bytes
         self._saved = directory / "saved"
         self.memory = self._saved / _MEMORY
         self._disks = self._saved / _DISKS

@@ -21,6 +21,7 @@ import msgspec
 
 from corral.aio import finished
 from corral.api.errors import ApiError
+from corral.api.kinds.machine import guest_memory
 from corral.api.kinds.saved_memory import identity
 from corral.api.kinds.vmi import VirtualMachineInstance
 from corral.api.object import Key
@@ -38,6 +39,8 @@ from corral.node.volumes.source import FOLDER
 PATIENCE_SECONDS = 60.0
 """So long a claim may take to have a volume."""
 _LONGEST_PAUSE_SECONDS = 4.0
+_DEVICES_BYTES = 32 << 20
+"""What the state of devices takes at most, the screen's memory included."""
 
 
 class Saving:
@@ -94,12 +97,7 @@ class Saving:
         key = Key(vmi.metadata.namespace, self._claim)
         place = await self._place(key)
         own, others = _sorted(chronicle.directory / FOLDER, (await prepare()).values())
-        if place.directory.stat().st_dev != chronicle.directory.stat().st_dev:
-            raise GuestError(
-                "the claim's volume is on another file system than the machine's disks"
-            )
-        if (kept := place.read()) is not None and kept.identity != identity(vmi):
-            raise GuestError(f"the claim holds the memory of {kept.instance}")
+        _check(place, vmi, chronicle.directory)
         saved = Saved(
             volume=place.directory.name,
             identity=identity(vmi),
@@ -181,6 +179,17 @@ class Saving:
             await guest.resume()
         chronicle.write(record.going_on())
         chronicle.learn(replace(chronicle.facts, saving=False))
+
+
+def _check(place: Place, vmi: VirtualMachineInstance, directory: Path) -> None:
+    """Raises GuestError where a machine cannot be saved to a place; OSError."""
+    if (kept := place.read()) is not None and kept.identity != identity(vmi):
+        raise GuestError(f"the claim holds the memory of {kept.instance}")
+    if place.directory.stat().st_dev != directory.stat().st_dev:
+        raise GuestError("the claim's volume is on another file system than the machine's disks")
+    most = guest_memory(vmi.spec.domain).rounded_up() + _DEVICES_BYTES
+    if place.capacity_bytes is not None and place.capacity_bytes < most:
+        raise GuestError(f"the claim has {place.capacity_bytes} bytes, and this may take {most}")
 
 
 def _sorted(folder: Path, drives: Iterable[Drive]) -> tuple[list[Path], list[Path]]:

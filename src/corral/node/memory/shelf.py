@@ -25,7 +25,8 @@ class Shelf:
 
     async def place(self, key: Key) -> Place:
         """Where a claim's volume is.  Raises StorageError, which may pass, and ApiError."""
-        return Place((await self._claims.find(key.namespace, key.name)).directory)
+        stored = await self._claims.find(key.namespace, key.name)
+        return Place(stored.directory, stored.capacity_bytes)
 
     async def mirror(self, key: Key) -> None:
         """Let a claim tell what is kept in its volume.  Raises ApiError."""

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from corral.node.memory.saved import Place
 from corral.node.storage.volume import Stored
 
 _GiB = 1 << 30
@@ -66,10 +67,10 @@ def measure(volumes: Iterable[Stored], present: Space) -> Room:
     for volume in volumes:
         promised += volume.capacity_bytes
         growth += growth_of(volume)
-        for each in volume.directory.iterdir():
+        for each in (*volume.directory.iterdir(), Place(volume.directory).memory):
             try:
                 found = each.stat(follow_symlinks=False)
-            except FileNotFoundError:
+            except (FileNotFoundError, NotADirectoryError):
                 continue
             blocks[(found.st_dev, found.st_ino)] = found.st_blocks * 512
     used = sum(blocks.values())
@@ -84,11 +85,11 @@ def measure(volumes: Iterable[Stored], present: Space) -> Room:
 
 
 def growth_of(volume: Stored) -> int:
-    """What a volume's disk may still come to occupy, its tables included."""
+    """What a volume may still come to occupy: its disk with its tables, or a machine's memory."""
     most = largest(volume.capacity_bytes, is_raw=volume.record.format == "raw")
     if volume.record.shares_blocks:  # each may have to be copied before it is written
         return most
-    return max(0, most - occupied(volume.disk.path))
+    return max(0, most - occupied(volume.disk.path) - occupied(Place(volume.directory).memory))
 
 
 def largest(capacity_bytes: int, *, is_raw: bool) -> int:
@@ -102,7 +103,7 @@ def occupied(path: Path) -> int:
     """The blocks of a file in bytes; none where it is missing."""
     try:
         return path.stat().st_blocks * 512
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return 0
 
 

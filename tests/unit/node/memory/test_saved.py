@@ -8,6 +8,8 @@ import pytest
 from corral import files
 from corral.node.hypervisor import MemoryMisfitError
 from corral.node.memory.saved import Place, Saved, changed, state, states
+from corral.node.storage.room import Space, growth_of, measure, occupied
+from corral.node.storage.volume import Record, Stored
 
 SAVED = Saved(
     volume="", identity="uid", instance="default/vm", saved_at=7.0, shape=("QEMU 7.2", "-m 64M")
@@ -159,6 +161,18 @@ def test_a_link_in_place_of_a_memory_is_not_followed(place, tmp_path):
     write(place)
     assert not place.memory.is_symlink()
     assert (tmp_path / "elsewhere").read_bytes() == b"mine"
+
+
+def test_a_memory_takes_of_what_its_claim_is_promised(place, tmp_path):
+    stored = Stored(
+        handle="pvc-1", directory=place.directory, record=Record(capacity_bytes=1 << 30)
+    )
+    assert growth_of(stored) == 1 << 30
+    write(place, os.urandom(1 << 20))
+    os.sync()
+    present = measure([stored], Space(total=1 << 40, free=1 << 39))
+    assert present.used_bytes >= 1 << 20
+    assert present.growth_bytes == (1 << 30) - occupied(place.memory) < 1 << 30
 
 
 def test_records_of_older_versions_are_read(place, sealed):
