@@ -1,0 +1,205 @@
+"""The manager is killed between any two steps of saving a real machine, and of going on from it."""
+
+import asyncio
+import os
+import signal
+import sys
+import uuid
+from pathlib import Path
+
+import msgspec
+import pytest
+from tests.real_machine import hypervisor
+
+from corral.node import process, record as records
+from corral.node.memory.saved import Place
+from corral.node.record import Outcome, Stage
+
+pytestmark = [pytest.mark.faults, pytest.mark.timeout(120)]
+
+ROOT = Path(__file__).parents[2]
+
+MANAGER = """
+import asyncio, os, signal, sys
+from pathlib import Path
+
+import msgspec
+from tests.real_machine import definition
+
+from corral.node import record as records
+from corral.node.boots import Boots
+from corral.node.hypervisor import Drive, Layer
+from corral.node.images import qcow
+from corral.node.machine import Machine
+from corral.node.memory.saved import Place
+from corral.node.networking import Networking
+from corral.node.qemu import hypervisor
+from corral.node.qemu.domain import Accelerator
+from corral.node.qemu.hypervisor import Qemu
+from corral.node.qemu.probe import Finding
+
+verb, kill_at, directory, disk, place, identity = sys.argv[1:]
+directory, disk, place = Path(directory), Path(disk), Path(place)
+
+class Shelf:
+    async def place(self, key):
+        return Place(place)
+
+class Voice:
+    def changed(self):
+        pass
+
+    def of_instance(self, event_type, reason, message):
+        print(event_type, reason, message, flush=True)
+        if verb == "restore" and reason in ("Restored", "Started"):
+            asyncio.get_running_loop().call_soon(sys.exit)
+
+    of_pod = of_instance
+
+def step(name):
+    print("step", name, flush=True)
+    if name == kill_at:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+async def prepare():
+    overlay = directory / "volumes" / "root.qcow2"
+    overlay.parent.mkdir(exist_ok=True)
+    if not overlay.exists():
+        qcow.create(overlay, disk.stat().st_size, backing=disk, backing_format="raw")
+    return {"root": Drive(volume="root", path=overlay, layers=(Layer(disk, "raw"),))}
+
+async def idle(_machine):
+    await asyncio.Event().wait()
+
+async def emulated(*_):
+    return Finding(Accelerator.TCG, "probed long ago", "7.2")
+
+async def main():
+    hypervisor.find_accelerator = emulated
+    qemu = Qemu(directory.parent)
+    await qemu.prepare()
+    vmi = definition(directory, disk).vmi
+    vmi.metadata.annotations["corral.dev/identity"] = identity
+    if verb == "restore":
+        vmi.metadata.annotations["corral.dev/restore-from"] = "memory"
+    named = {"namespace": "default", "instance": "vm", "pod": "pod", "pod_uid": "pod"}
+    record = records.read(directory) or records.Record(uid=directory.name, **named)
+    machine = Machine(
+        record, directory, hypervisor=qemu, networking=Networking(None),
+        boots=Boots(qemu.boots_at_once), voice=Voice(), steps=step, beside=idle, shelf=Shelf(),
+    )
+    if verb == "save":
+        machine.save("memory", 0, in_order=True)
+    await machine.run(vmi, prepare)
+
+asyncio.run(main())
+"""
+
+
+class Host:
+    """Where managers come and go, and QEMU stays."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.identity = str(uuid.uuid4())
+        self.place = Place(directory / "storage" / "pvc-1")
+        self.place.directory.mkdir(parents=True)
+        self.disk = directory / "empty.raw"
+        self.disk.touch()
+        os.truncate(self.disk, 1 << 20)
+
+    def new(self) -> Path:
+        return self.directory / str(uuid.uuid4())
+
+    async def manager(self, verb: str, machine: Path, kill_at: str = "") -> str:
+        """A manager that saves or restores a machine; answers what it told."""
+        arguments = (verb, kill_at, machine, self.disk, self.place.directory, self.identity)
+        child = await asyncio.create_subprocess_exec(
+            sys.executable, "-c", MANAGER, *map(str, arguments),
+            cwd=ROOT,
+            env={**os.environ, "PYTHONPATH": f"{ROOT}/src:{ROOT}"},
+            stdout=asyncio.subprocess.PIPE,
+        )  # fmt: skip
+        told, _ = await child.communicate()
+        assert child.returncode == (-signal.SIGKILL if kill_at else 0), told.decode()
+        return told.decode()
+
+
+@pytest.fixture
+async def host(tmp_path):
+    async with hypervisor(tmp_path):
+        yield Host(tmp_path)
+
+
+def arguments_of(machine: Path) -> list[str]:
+    pid = process.find(machine).pid
+    return Path(f"/proc/{pid}/cmdline").read_text().split("\0")
+
+
+async def goes_on(host: Host) -> None:
+    """Another machine goes on from the memory, and nobody after that."""
+    machine = host.new()
+    told = await host.manager("restore", machine)
+    assert "Restored" in told
+    assert "-incoming" in arguments_of(machine)
+    assert host.place.read() is None
+    late = await host.manager("restore", host.new())
+    assert "NothingToRestore" in late
+
+
+@pytest.mark.parametrize("kill_at", ["saving", "written", "sealed", "ended"])
+async def test_a_machine_is_saved_whenever_its_manager_is_killed(host, kill_at):
+    machine = host.new()
+    await host.manager("save", machine, kill_at)
+    await host.manager("save", machine)
+    record = records.read(machine)
+    assert (record.stage, record.outcome) == (Stage.ENDED, Outcome.SUCCEEDED)
+    assert not process.runs(machine)
+    assert host.place.read().identity == host.identity
+    await goes_on(host)
+
+
+@pytest.mark.parametrize(
+    "kill_at", ["taken out", "prepared", "spawned", "loaded", "unsealed", "resumed"]
+)
+async def test_a_machine_goes_on_whenever_its_manager_is_killed(host, kill_at):
+    await host.manager("save", host.new())
+    machine = host.new()
+    await host.manager("restore", machine, kill_at)
+    told = await host.manager("restore", machine)
+    assert "Restored" in told
+    assert "-incoming" in arguments_of(machine)
+    assert host.place.read() is None
+
+
+@pytest.mark.parametrize(("kill_at", "lost"), [("loaded", False), ("unsealed", True)])
+async def test_a_qemu_that_dies_with_its_manager_loses_a_memory_only_if_it_may_have_run(
+    host, kill_at, lost
+):
+    await host.manager("save", host.new())
+    machine = host.new()
+    await host.manager("restore", machine, kill_at)
+    os.kill(process.find(machine).pid, signal.SIGKILL)
+    while process.runs(machine):
+        await asyncio.sleep(0.01)
+    told = await host.manager("restore", machine)
+    if lost:
+        assert "crashed" in told
+        assert records.read(machine).outcome is Outcome.FAILED
+    else:
+        assert "Restored" in told
+
+
+async def test_a_memory_that_does_not_fit_is_thrown_away_whenever_the_manager_is_killed(host):
+    await host.manager("save", host.new())
+    seal = host.place.memory.with_name("machine.json")
+    document = msgspec.json.decode(seal.read_bytes())
+    document["shape"][0] = "QEMU 6.0"
+    seal.write_bytes(msgspec.json.encode(document))
+    machine = host.new()
+    for kill_at in ("renewed", "given up"):
+        await host.manager("restore", machine, kill_at)
+    told = await host.manager("restore", machine)
+    assert "Restored" not in told
+    assert "-incoming" not in arguments_of(machine)
+    assert not host.place.memory.exists()
