@@ -1,0 +1,122 @@
+"""A guest and its disks: how they grow, what is told of errors, and how QEMU lets go of them."""
+
+import asyncio
+import os
+
+import msgspec
+import pytest
+
+from corral.api.kinds.vmi import VirtualMachineInstance
+from corral.node import io_errors
+from corral.node.process import Process, hold
+from corral.node.qemu import guest as guests
+from corral.node.qemu.guest import QemuGuest
+
+DISKS = [{"name": "root"}, {"name": "data"}]
+VMI = msgspec.convert(
+    {
+        "metadata": {"name": "vm", "namespace": "default", "uid": "u"},
+        "spec": {
+            "domain": {"devices": {"disks": DISKS}},
+            "volumes": [
+                {"name": "root", "containerDisk": {"image": "x"}},
+                {"name": "data", "persistentVolumeClaim": {"claimName": "c"}},
+            ],
+        },
+    },
+    VirtualMachineInstance,
+)
+
+
+class Monitor:
+    """Answers what it is told to."""
+
+    def __init__(self, answer=None):
+        self.events = asyncio.Queue()
+        self.asked = []
+        self.answer = answer
+
+    async def execute(self, command, arguments=None):
+        self.asked.append((command, arguments))
+        return self.answer
+
+
+class Voice:
+    """Remembers what was said of the instance."""
+
+    def __init__(self):
+        self.said = []
+
+    def of_instance(self, *event):
+        self.said.append(event)
+
+
+@pytest.fixture
+async def started(tmp_path):
+    """Starts a program in QEMU's place."""
+    processes = []
+
+    def start(*command):
+        lock = hold(tmp_path)
+        output = os.open(os.devnull, os.O_WRONLY)
+        process = Process.spawn(command, tmp_path, descriptors=[lock], output=output)
+        os.close(lock)
+        os.close(output)
+        processes.append(process)
+        return process
+
+    yield start
+    for process in processes:
+        process.kill()
+        await process.wait()
+
+
+def guest_of(tmp_path, process, monitor=None):
+    return QemuGuest(tmp_path, process, monitor or Monitor(), "running")
+
+
+async def test_a_disk_grows_by_its_block_node(tmp_path, started):
+    monitor = Monitor()
+    await guest_of(tmp_path, started("sleep", "60"), monitor).grow(VMI, "data", 4096)
+    assert monitor.asked == [("block_resize", {"node-name": "disk1", "size": 4096})]
+
+
+@pytest.mark.parametrize(
+    ("status", "text"),
+    [
+        ("nospace", "VM Paused due to not enough space on volume: data"),
+        ("failed", "VM Paused due to IO error at the volume: data"),
+    ],
+)
+async def test_people_are_told_which_volume_failed(tmp_path, started, status, text):
+    blocks = [
+        {"qdev": "a", "io-status": "ok", "inserted": {"node-name": "disk0"}},
+        {"qdev": "b", "io-status": status, "inserted": {"node-name": "disk1"}},
+        {"qdev": "cdrom"},
+        {"qdev": "c", "io-status": status, "inserted": {"node-name": "another"}},
+    ]
+    voice = Voice()
+    guest = guest_of(tmp_path, started("sleep", "60"), Monitor(blocks))
+    await io_errors.tell(guest, VMI, voice)
+    assert voice.said == [("Warning", "IOerror", text)]
+
+
+async def test_qemu_writes_down_what_it_holds_before_it_ends(tmp_path, started):
+    mark = tmp_path / "mark"
+    ready = tmp_path / "ready"
+    script = f"trap 'echo kept > {mark}; exit' TERM; touch {ready}; while :; do sleep 0.01; done"
+    process = started("sh", "-c", script)
+    while not ready.exists():
+        await asyncio.sleep(0.01)
+    await guest_of(tmp_path, process).destroy()
+    assert mark.read_text() == "kept\n"
+
+
+async def test_qemu_that_does_not_end_is_killed(tmp_path, started, monkeypatch):
+    monkeypatch.setattr(guests, "FLUSH_SECONDS", 0.1)
+    ready = tmp_path / "ready"
+    process = started("sh", "-c", f"trap '' TERM; touch {ready}; while :; do sleep 0.01; done")
+    while not ready.exists():
+        await asyncio.sleep(0.01)
+    await guest_of(tmp_path, process).destroy()
+    assert process.ended
