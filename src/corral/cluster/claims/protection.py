@@ -12,6 +12,7 @@ from corral.api.errors import NotFound
 from corral.api.kinds.hotplug import plugs_of
 from corral.api.kinds.storage import BOUND, CLAIM_PROTECTION, VOLUME_PROTECTION
 from corral.api.kinds.vmi import FINAL_PHASES, VirtualMachineInstance
+from corral.api.kinds.volumes import claims_of as claims_in
 from corral.api.object import Document, Key
 from corral.reconcile.controller import Controller
 from corral.reconcile.objects import finalizers_of, is_going, key_of, uid_of, version_of
@@ -96,20 +97,25 @@ class Protection:
                 self.queue.add(key)
 
     def _machine_changed(self, old: Machine | None, new: Machine | None) -> None:
-        before = set(plugged(old)) if old is not None else set()
-        for key in before.difference(plugged(new) if new is not None else ()):
-            self.queue.add(key)
+        before = plugged(old) if old is not None else set()
+        if before:
+            for key in before.difference(plugged(new) if new is not None else ()):
+                self.queue.add(key)
 
 
-def plugged(vmi: Machine) -> list[Key]:
+def plugged(vmi: Machine) -> set[Key]:
     """The claims of disks that are plugged into a machine, or on their way in or out."""
     if not vmi.status.node_name or vmi.status.phase in FINAL_PHASES:
-        return []
-    names = {plug.claim for plug in plugs_of(vmi.spec).values()}
-    for each in vmi.status.volume_status:
-        if each.hotplug_volume is not None and each.persistent_volume_claim_info is not None:
-            names.add(each.persistent_volume_claim_info.claim_name)
-    return [Key(vmi.metadata.namespace, name) for name in names]
+        return set()
+    told = (
+        each.persistent_volume_claim_info
+        for each in vmi.status.volume_status
+        if each.hotplug_volume is not None
+    )
+    names = {info.claim_name for info in told if info is not None}
+    if claims_in(vmi.spec.volumes):
+        names.update(plug.claim for plug in plugs_of(vmi.spec).values())
+    return {Key(vmi.metadata.namespace, name) for name in names}
 
 
 def finalizers(view: Claim | Volume, name: str, *, held: bool) -> Document | None:
