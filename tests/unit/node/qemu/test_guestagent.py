@@ -254,3 +254,29 @@ async def test_a_program_that_is_not_there_ends_as_in_a_shell(agent, why, code, 
 
     finished = await QemuAgent(await agent(refuses)).run(["no\x1bsuch"])
     assert finished == Finished(exit_code=code, errors=f"{message}\n".encode())
+
+
+async def test_keys_replace_those_of_before_and_passwords_are_plain(agent):
+    asked = []
+
+    def note(request):
+        if request["execute"] == "guest-sync-delimited":
+            return honest(request)
+        asked.append(request)
+        return line({"return": {}})
+
+    talker = QemuAgent(await agent(note))
+    await talker.authorize("demo", ["ssh-ed25519 A", "ssh-rsa B"])
+    await talker.set_password("demo", 'gr\u00fc"n')
+    keys = {"username": "demo", "keys": ["ssh-ed25519 A", "ssh-rsa B"], "reset": True}
+    word = {"username": "demo", "password": "Z3LDvCJu", "crypted": False}
+    assert asked == [
+        {"execute": "guest-ssh-add-authorized-keys", "arguments": keys},
+        {"execute": "guest-set-user-password", "arguments": word},
+    ]
+
+
+async def test_an_agent_that_lets_nobody_in_is_told_of(agent):
+    talker = QemuAgent(await agent(honest))
+    with pytest.raises(GuestError, match="the guest agent refuses: no"):
+        await talker.authorize("demo", [])

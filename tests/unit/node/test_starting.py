@@ -1,0 +1,81 @@
+"""A machine that could not be started is tried again: in growing pauses, or when there is news."""
+
+import asyncio
+from types import SimpleNamespace
+
+import pytest
+
+from corral.api.kinds.volumes import EmptyDisk, Volume
+from corral.node.drives import DriveError
+from corral.node.starting import Starting
+from corral.node.volumes import VolumeError
+
+pytestmark = pytest.mark.looptime
+
+
+@pytest.fixture
+def tries():
+    """Each try's moment; all fail until ``tries.healed``."""
+
+    class Tries(list):
+        healed = False
+
+    return Tries()
+
+
+@pytest.fixture
+def starting(tries, monkeypatch):
+    voice = SimpleNamespace(of_pod=lambda *_: None, of_instance=lambda *_: None)
+    chronicle = SimpleNamespace(voice=voice, trouble=lambda _: None)
+    made = Starting(
+        chronicle, hypervisor=None, networking=None, boots=None, restoring=None, born=None
+    )
+
+    async def attempt(_vmi, _prepare):
+        tries.append(asyncio.get_running_loop().time())
+        if not tries.healed:
+            volume = Volume(name="keys", empty_disk=EmptyDisk(capacity="1Mi"))
+            raise DriveError(volume, VolumeError("missing"))
+
+    monkeypatch.setattr(made, "_attempt", attempt)
+    return made
+
+
+async def test_without_news_the_pauses_grow(starting, tries):
+    task = asyncio.create_task(starting.run(None, None))
+    await asyncio.sleep(75)
+    assert [round(moment) for moment in tries] == [0, 10, 30, 70]
+    task.cancel()
+
+
+async def test_news_end_the_pause_at_once(starting, tries):
+    task = asyncio.create_task(starting.run(None, None))
+    await asyncio.sleep(35)
+    tries.healed = True
+    starting.retry()
+    await task
+    assert [round(moment) for moment in tries] == [0, 10, 30, 35]
+
+
+async def test_after_news_the_pauses_are_short_again(starting, tries):
+    task = asyncio.create_task(starting.run(None, None))
+    await asyncio.sleep(35)
+    starting.retry()
+    await asyncio.sleep(15)
+    assert [round(moment) for moment in tries] == [0, 10, 30, 35, 45]
+    task.cancel()
+
+
+async def test_news_during_a_try_are_not_missed(starting, tries, monkeypatch):
+    failing = starting._attempt
+
+    async def attempt(vmi, prepare):
+        if not tries:
+            starting.retry()
+        await failing(vmi, prepare)
+
+    monkeypatch.setattr(starting, "_attempt", attempt)
+    task = asyncio.create_task(starting.run(None, None))
+    await asyncio.sleep(5)
+    assert [round(moment) for moment in tries] == [0, 0]
+    task.cancel()
