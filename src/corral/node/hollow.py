@@ -251,6 +251,9 @@ class HollowGuest:
         self.write()
         os.write(descriptor, msgspec.json.encode(self._written))
 
+    async def replug(self, vmi: VirtualMachineInstance) -> None:
+        """Its cards have no cables."""
+
     async def shape(self) -> tuple[str, ...]:
         return _SHAPE
 

@@ -279,6 +279,9 @@ class Guest(Protocol):
     async def grow(self, vmi: VirtualMachineInstance, volume: str, size: int) -> None:
         """Let the disk that shows a volume have so many bytes, while the guest uses it."""
 
+    async def replug(self, vmi: VirtualMachineInstance) -> None:
+        """Pull the cables out of the cards that have the pod's address, and plug them in again."""
+
     async def power_down(self) -> None:
         """Press the power button.  The guest may take its time, or ignore it."""
 

@@ -184,14 +184,17 @@ class Restoring:
             "Normal", "Restored", f"The guest goes on from its memory in claim {record.claim}."
         )
 
-    async def run(self, guest: Guest) -> None:
-        """Beside a guest: tell one that has just gone on how late it is, if it has an agent.
+    async def run(self, guest: Guest, vmi: VirtualMachineInstance | None) -> None:
+        """Beside a guest: tell one that has just gone on what is otherwise by now.
 
-        Its own clock has stood still; others ask for the time by themselves, sooner or later.
+        One that has the pod's address is made to ask for it: the pod is another one.  Its clock has
+        stood still; without an agent it asks for the time by itself, sooner or later.
         """
-        if not self._slept:
+        if vmi is None or not self._slept:
             return
         self._slept = False
+        with suppress(GuestError):
+            await guest.replug(vmi)
         for pause in _GREETINGS:
             await asyncio.sleep(pause)
             if self._chronicle.facts.agent_connected:

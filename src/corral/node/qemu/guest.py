@@ -14,6 +14,7 @@ from corral.node.process import Process
 from corral.node.qemu import memory as memories
 from corral.node.qemu.devices.agent import CHARDEV
 from corral.node.qemu.devices.disks import node_of
+from corral.node.qemu.devices.interfaces import bridged
 from corral.node.qemu.guestagent import AgentError, QemuAgent
 from corral.node.qemu.monitor import Event, Monitor, MonitorError
 from corral.node.qemu.plugs import QemuPlugs
@@ -47,6 +48,7 @@ _STEPPED_BACK = 15  # niceness: a thirtieth of the share of the others
 _IDLE_SHARE = 0.25  # of one processor: below it a guest has done with booting
 _IDLE_SAMPLES = 6
 _SAMPLE_SECONDS = 0.25
+_UNPLUGGED_SECONDS = 1.0  # Linux looks at its links once a second
 
 
 class QemuGuest:
@@ -111,7 +113,7 @@ class QemuGuest:
     async def save(self, descriptor: int) -> None:
         """Its pause is nobody's business until it is resumed."""
         self._saving = True
-        await self._monitor.execute("stop")
+        await memories.stand_still(self._monitor)
         await memories.save(self._monitor, descriptor, self._saves)
 
     def _belongs_to_saving(self, event: Event) -> bool:
@@ -130,6 +132,15 @@ class QemuGuest:
         """
         await memories.load(self._monitor, memory.file, await self.shape(), memory.shape)
         self._state = "loaded"
+
+    async def replug(self, vmi: VirtualMachineInstance) -> None:
+        cards = bridged(vmi)
+        for card in cards:
+            await self._monitor.execute("set_link", {"name": card, "up": False})
+        if cards:
+            await asyncio.sleep(_UNPLUGGED_SECONDS)
+        for card in cards:
+            await self._monitor.execute("set_link", {"name": card, "up": True})
 
     async def shape(self) -> tuple[str, ...]:
         return await memories.shape(self._monitor, self.pid)

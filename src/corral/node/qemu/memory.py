@@ -18,6 +18,7 @@ INCOMING = ("-incoming", "defer")
 COMPLETED = "completed"
 _ENDS = frozenset({COMPLETED, "failed", "cancelled"})
 _ACTIVE = frozenset({"setup", "active", "device", "cancelling", "pre-switchover"})
+_STANDING_STILL = frozenset({"paused", "io-error"})
 _NAME = "memory"  # of the descriptor on its way to QEMU
 _UNBOUNDED = 1 << 40  # bytes a second; QEMU would take its time for those who need the network
 
@@ -40,6 +41,21 @@ _UNSEEN = frozenset(
 )
 _ID = re.compile(r'-device .*?(?:"id":"|[, ]id=)([\w-]+)')
 _SWITCHES = frozenset({"-S", "-nodefaults", "-no-user-config"})
+
+
+async def stand_still(monitor: Monitor) -> None:
+    """Stop a guest that is to be saved.  Raises MonitorError where it has come to an end."""
+    await monitor.execute("stop")
+    if await _state(monitor) == "postmigrate":  # it was saved, for nothing: QEMU does so once
+        await monitor.execute("cont")
+        await monitor.execute("stop")
+    if (state := await _state(monitor)) not in _STANDING_STILL:
+        raise MonitorError(f"QEMU says of the guest: {state}")
+
+
+async def _state(monitor: Monitor) -> str:
+    state: str = (await monitor.execute("query-status"))["status"]
+    return state
 
 
 async def save(monitor: Monitor, descriptor: int, ends: asyncio.Queue[str]) -> None:

@@ -9,7 +9,7 @@ import pytest
 from corral.api.kinds.vmi import VirtualMachineInstance
 from corral.node.hypervisor import Drive, Layer
 from corral.node.qemu.argv import SANDBOX, argv
-from corral.node.qemu.devices.interfaces import unplugged
+from corral.node.qemu.devices.interfaces import bridged, unplugged
 from corral.node.qemu.domain import Accelerator, Domain, Handles
 
 UID = "0b7d6a4e-5a3f-4f3c-9d55-0c1f6f0a1b2c"
@@ -256,6 +256,16 @@ def test_an_interface_with_a_tap_is_on_the_pods_network():
 def test_an_interface_that_is_down_has_no_cable():
     cards = [{"name": "a"}, {"name": "b", "state": "down"}, {"name": "c", "state": "absent"}]
     assert unplugged(domain({"devices": {"interfaces": cards}})) == ["nic1"]
+
+
+def test_cards_with_the_pods_address_and_a_cable_can_be_replugged():
+    cards = [
+        {"name": "a", "masquerade": {}},
+        {"name": "b", "bridge": {}},
+        {"name": "c", "bridge": {}, "state": "down"},
+        {"name": "d", "bridge": {}, "state": "absent"},
+    ]
+    assert bridged(domain({"devices": {"interfaces": cards}}).vmi) == ["nic1"]
 
 
 def test_an_interface_that_is_absent_is_left_out():

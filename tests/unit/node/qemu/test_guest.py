@@ -4,8 +4,10 @@ import asyncio
 import time
 from types import SimpleNamespace
 
+import msgspec
 import pytest
 
+from corral.api.kinds.vmi import VirtualMachineInstance
 from corral.node.hypervisor import Change
 from corral.node.qemu import reboot
 from corral.node.qemu.guest import END, QemuGuest, translate
@@ -115,3 +117,19 @@ async def test_the_next_manager_knows_of_the_reboot(guest, monitor, state, event
 
 async def test_what_is_shut_down_otherwise_stays_so(guest):
     assert await changes(guest("shutdown")) == [Change.POWERED_OFF, Change.GONE]
+
+
+async def test_a_cable_is_pulled_out_before_it_is_plugged_in_again(tmp_path, monkeypatch):
+    monkeypatch.setattr("corral.node.qemu.guest._UNPLUGGED_SECONDS", 0)
+    links = []
+
+    class Links(Monitor):
+        async def execute(self, command, arguments):
+            links.append((command, arguments["name"], arguments["up"]))
+
+    cards = [{"name": "default", "bridge": {}}]
+    document = {"spec": {"domain": {"devices": {"interfaces": cards}}}}
+    process = SimpleNamespace(on_end=lambda _: None)
+    one = QemuGuest(tmp_path, process, Links(), "running")
+    await one.replug(msgspec.convert(document, VirtualMachineInstance))
+    assert links == [("set_link", "nic0", False), ("set_link", "nic0", True)]

@@ -47,7 +47,10 @@ PRESENT = ("usb0", "nic0")
 class Fake:
     """A monitor that answers as it is told, and notes what it was asked."""
 
-    def __init__(self, *, present=PRESENT, status=None, statuses=("completed",)) -> None:
+    def __init__(
+        self, *, present=PRESENT, status=None, statuses=("completed",), state="running"
+    ) -> None:
+        self.state = state
         self.present = present
         self.status = status
         self.statuses = list(statuses)
@@ -61,6 +64,12 @@ class Fake:
         match command:
             case "query-version":
                 return {"qemu": {"major": 7, "minor": 2, "micro": 22}}
+            case "query-status":
+                return {"status": self.state}
+            case "cont":
+                self.state = "running"
+            case "stop" if self.state == "running":
+                self.state = "paused"
             case "qom-list":
                 devices = [{"name": name, "type": "child<device>"} for name in self.present]
                 return [{"name": "type", "type": "string"}, *devices]
@@ -119,6 +128,20 @@ async def test_a_shape_is_what_the_guest_sees(called):
 async def test_what_was_plugged_while_it_ran_has_no_place_in_a_memory(called, present, culprit):
     with pytest.raises(MonitorError, match=culprit):
         await memory.shape(Fake(present=present), 1)
+
+
+@pytest.mark.parametrize("state", ["running", "paused", "io-error", "postmigrate"])
+async def test_a_guest_stands_still_before_it_is_saved(state):
+    monitor = Fake(state=state)
+    await memory.stand_still(monitor)
+    assert monitor.state == ("io-error" if state == "io-error" else "paused")
+    assert ("cont" in monitor.asked) is (state == "postmigrate")
+
+
+@pytest.mark.parametrize("state", ["shutdown", "guest-panicked", "internal-error"])
+async def test_a_guest_that_has_ended_is_not_saved(state):
+    with pytest.raises(MonitorError, match=state):
+        await memory.stand_still(Fake(state=state))
 
 
 async def test_a_memory_is_written_once_qemu_knows_where(descriptor):

@@ -8,6 +8,7 @@ every other connection too.
 """
 
 from corral.api.kinds.machine import host_name
+from corral.api.kinds.vmi import VirtualMachineInstance
 from corral.node.addresses import USER_NETWORK, mac_of
 from corral.node.qemu.devices.boot import boot_indexes
 from corral.node.qemu.domain import Domain, device, option
@@ -40,6 +41,16 @@ def unplugged(domain: Domain) -> list[str]:
     """The cards without a cable, by QEMU's name."""
     cards = enumerate(domain.vmi.spec.domain.devices.interfaces)
     return [_card(index) for index, one in cards if one.state == "down"]
+
+
+def bridged(vmi: VirtualMachineInstance) -> list[str]:
+    """The cards with a cable whose guest has the pod's address itself, by QEMU's name."""
+    cards = enumerate(vmi.spec.domain.devices.interfaces)
+    return [
+        _card(index)
+        for index, one in cards
+        if one.bridge is not None and one.state not in {"absent", "down"}
+    ]
 
 
 def _card(index: int) -> str:
