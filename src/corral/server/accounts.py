@@ -1,7 +1,7 @@
 """ServiceAccounts as users: the tokens by which they are known (Kubernetes' bound tokens).
 
 A token is good until its time is up, its ServiceAccount is gone, or the object is that it is bound
-to.  It is signed with a key that only this server has, since nobody else reads it.
+to.  It is signed with a key that only this server has, since nobody else reads it (ADR 0015).
 """
 
 import secrets

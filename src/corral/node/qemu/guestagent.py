@@ -146,7 +146,8 @@ class QemuAgent:
 
     async def set_password(self, user: str, password: str) -> None:
         encoded = base64.b64encode(password.encode()).decode()
-        arguments = {"username": user, "password": encoded, "crypted": False}
+        plain = {"crypted": False}  # codespell:ignore crypted
+        arguments = {"username": user, "password": encoded, **plain}
         await self._ask("guest-set-user-password", dict[str, Any], arguments)
 
     async def reboot(self) -> None:
