@@ -7,6 +7,7 @@ import os
 import shlex
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -75,9 +76,14 @@ def shell(request, user, namespace, tmp_path, tmp_path_factory) -> dict[str, str
     """The environment of a user who has this kubectl, and is at home in the test's namespace."""
     home = tmp_path / "home"
     (home / "bin").mkdir(parents=True)
-    wrapper = home / "bin" / "kubectl"
-    wrapper.write_text(f'#!/bin/sh\nexec {shlex.quote(kubectl_programs()[request.param])} "$@"\n')
-    wrapper.chmod(0o755)
+    programs = {
+        "kubectl": shlex.quote(kubectl_programs()[request.param]),
+        "corral": shlex.join([sys.executable, "-m", "corral"]),
+    }
+    for name, command in programs.items():
+        wrapper = home / "bin" / name
+        wrapper.write_text(f'#!/bin/sh\nexec {command} "$@"\n')
+        wrapper.chmod(0o755)
     config = home / "kubeconfig"
     config.write_text((user.one.directory / "kubeconfig").read_text())
     environment = {
