@@ -146,8 +146,7 @@ class QemuAgent:
 
     async def set_password(self, user: str, password: str) -> None:
         encoded = base64.b64encode(password.encode()).decode()
-        plain = {"crypted": False}  # codespell:ignore crypted
-        arguments = {"username": user, "password": encoded, **plain}
+        arguments = {"username": user, "password": encoded, "crypted": False}
         await self._ask("guest-set-user-password", dict[str, Any], arguments)
 
     async def reboot(self) -> None:
