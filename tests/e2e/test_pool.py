@@ -1,0 +1,211 @@
+"""A pool of real machines: disks and memory that are kept, and an update that nobody notices."""
+
+import json
+import threading
+import time
+import urllib.error
+import urllib.request
+
+import pytest
+from tests.cluster import Outside, outside, until
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
+
+REFERENCE = "kubevirt/cirros-container-disk-demo:latest"
+LABELS = {"pool": "web"}
+COUNTING = "i=0; while :; do i=$((i+1)); echo $i >/run/count; sleep 0.1; done"
+
+
+@pytest.fixture(scope="module")
+def user(demo_disk, tmp_path_factory):
+    with outside(directory=tmp_path_factory.mktemp("corral")) as user:
+        user.corral("image", "import", str(demo_disk), REFERENCE)
+        user.kubectl("create", "-f", "-", input=json.dumps(pool(2)))
+        settle(user, 2)
+        yield user
+
+
+def pool(replicas: int) -> dict:
+    """Machines of two disks: the system's is thrown away, the other one is the machine's own."""
+    data = {"source": {"blank": {}}, "storage": {"resources": {"requests": {"storage": "64Mi"}}}}
+    spec = {
+        "terminationGracePeriodSeconds": 5,
+        "domain": {
+            "memory": {"guest": "128Mi"},
+            "devices": {
+                "rng": {},
+                "disks": [{"name": name, "disk": {"bus": "virtio"}} for name in ("root", "data")],
+                "interfaces": [{"name": "default", "masquerade": {}}],
+            },
+        },
+        "networks": [{"name": "default", "pod": {}}],
+        "readinessProbe": {"httpGet": {"port": 80}, "periodSeconds": 1},
+        "volumes": [
+            {"name": "root", "containerDisk": {"image": REFERENCE}},
+            {"name": "data", "dataVolume": {"name": "data"}},
+        ],
+    }
+    return {
+        "apiVersion": "pool.kubevirt.io/v1beta1",
+        "kind": "VirtualMachinePool",
+        "metadata": {"name": "web"},
+        "spec": {
+            "replicas": replicas,
+            "selector": {"matchLabels": LABELS},
+            "maxUnavailable": 1,
+            "scaleInStrategy": {"proactive": {"statePreservation": "Offline"}},
+            "virtualMachineTemplate": {
+                "metadata": {"labels": LABELS},
+                "spec": {
+                    "runStrategy": "Always",
+                    "dataVolumeTemplates": [{"metadata": {"name": "data"}, "spec": data}],
+                    "template": {"metadata": {"labels": LABELS}, "spec": spec},
+                },
+            },
+        },
+    }
+
+
+def change(user: Outside, **spec) -> None:
+    patch = json.dumps({"spec": spec})
+    user.kubectl("patch", "vmpool", "web", "--type", "merge", "--patch", patch)
+
+
+def machines(user: Outside) -> dict[str, dict]:
+    return {vmi["metadata"]["name"]: vmi for vmi in user.items("vmi")}
+
+
+def holds(vmi: dict, condition: str) -> bool:
+    conditions = vmi.get("status", {}).get("conditions", [])
+    return any(one["type"] == condition and one["status"] == "True" for one in conditions)
+
+
+def settle(user: Outside, replicas: int) -> None:
+    """Wait until there are so many machines, and all of them answer."""
+
+    def settled() -> bool:
+        status = user.get("vmpool", "web").get("status", {})
+        counts = status.get("replicas", 0), status.get("readyReplicas", 0)
+        found = machines(user).values()
+        return (
+            counts == (replicas, replicas)
+            and len(found) == replicas
+            and all(holds(vmi, "Ready") and holds(vmi, "AgentConnected") for vmi in found)
+        )
+
+    until(f"{replicas} machines are ready", settled, 300)
+
+
+def in_guest(user: Outside, name: str, command: str) -> str:
+    [pod] = user.items("pod", "-l", f"vm.kubevirt.io/name={name}")
+    return user.kubectl("exec", pod["metadata"]["name"], "--", "sh", "-c", command)
+
+
+def test_what_guests_wrote_is_there_when_the_pool_comes_back(user):
+    for name in ("web-0", "web-1"):
+        in_guest(user, name, f"printf kept-by-{name} >/dev/vdb; sync")
+    change(user, replicas=0)
+    settle(user, 0)
+    assert {one["metadata"]["name"] for one in user.items("dv")} == {"data-0", "data-1"}
+    change(user, replicas=2)
+    settle(user, 2)
+    for name in ("web-0", "web-1"):
+        assert in_guest(user, name, "head -c 13 /dev/vdb") == f"kept-by-{name}"
+
+
+def test_guests_whose_memory_is_kept_go_on_where_they_were(user):
+    change(user, scaleInStrategy={"proactive": {"statePreservation": "Online"}})
+    before = {}
+    for name in ("web-0", "web-1"):
+        in_guest(user, name, f"setsid sh -c '{COUNTING}' >/dev/null 2>&1 </dev/null &")
+        time.sleep(1)
+        before[name] = int(in_guest(user, name, "cat /run/count"))
+    addresses = {name: mac(vmi) for name, vmi in machines(user).items()}
+    change(user, replicas=0)
+    settle(user, 0)
+    change(user, replicas=2)
+    settle(user, 2)
+    for name, count in before.items():
+        first = int(in_guest(user, name, "cat /run/count"))
+        time.sleep(1)
+        assert count <= first < int(in_guest(user, name, "cat /run/count"))
+    assert {name: mac(vmi) for name, vmi in machines(user).items()} == addresses
+    until("no memory is left", lambda: not [c for c in claims(user) if c.endswith("-memory")])
+
+
+def mac(vmi: dict) -> str:
+    return vmi["status"]["interfaces"][0]["mac"]
+
+
+def claims(user: Outside) -> list[str]:
+    return [claim["metadata"]["name"] for claim in user.items("pvc")]
+
+
+def test_an_update_is_rolled_out_while_a_service_goes_on_answering(user):
+    change(user, replicas=3)
+    settle(user, 3)
+    service = {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"name": "web"},
+        "spec": {"type": "NodePort", "selector": LABELS, "ports": [{"port": 80}]},
+    }
+    user.kubectl("create", "-f", "-", input=json.dumps(service))
+    port = user.get("service", "web")["spec"]["ports"][0]["nodePort"]
+    until("the Service answers", lambda: answers(port))
+    before = {vmi["metadata"]["uid"] for vmi in machines(user).values()}
+    over = threading.Event()
+    fewest, rows = [3], [0]
+    watchers = [
+        threading.Thread(target=count_endpoints, args=(user, over, fewest)),
+        threading.Thread(target=count_failures, args=(port, over, rows)),
+    ]
+    for each in watchers:
+        each.start()
+    try:
+        grace = {"spec": {"template": {"spec": {"terminationGracePeriodSeconds": 6}}}}
+        change(user, virtualMachineTemplate=grace)
+        until(
+            "all machines are new",
+            lambda: not before & {vmi["metadata"]["uid"] for vmi in machines(user).values()},
+            400,
+        )
+        settle(user, 3)
+    finally:
+        over.set()
+        for each in watchers:
+            each.join()
+    assert fewest == [2], "never fewer than all but one could serve"
+    assert rows[0] <= 1, "who met a machine that just went was answered by another"
+
+
+def count_endpoints(user: Outside, over: threading.Event, fewest: list[int]) -> None:
+    """The smallest number of ready machines that the Service had."""
+    while not over.is_set():
+        subsets = user.get("endpoints", "web").get("subsets", [])
+        ready = sum(len(subset.get("addresses", [])) for subset in subsets)
+        fewest[0] = min(fewest[0], ready)
+
+
+def count_failures(port: int, over: threading.Event, rows: list[int]) -> None:
+    """The longest row of requests to the Service that were not answered."""
+    row = 0
+    while not over.is_set():
+        row = 0 if answers(port) else row + 1
+        rows[0] = max(rows[0], row)
+        time.sleep(0.1)
+
+
+def answers(port: int) -> bool:
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=5) as answer:
+            return answer.status == 200
+    except (urllib.error.URLError, OSError):
+        return False
+
+
+def test_nothing_is_left_when_the_pool_goes(user):
+    user.kubectl("delete", "vmpool", "web")
+    until("everything is gone", lambda: not user.items("vm") and not machines(user))
+    until("the claims went with it", lambda: not claims(user))
+    until("and their volumes", lambda: not user.items("pv"))
