@@ -123,7 +123,7 @@ def _bound(rest: Rest, call: Call, reference: Bound) -> tuple[str, Document]:
             name,
             f"{why}in record. The object might have been deleted and then recreated",
         )
-    if kind == "Pod" and (at(document, "spec", "serviceAccountName") or "") != call.name:
+    if kind == "Pod" and (at(document, "spec", "serviceAccountName") or "default") != call.name:
         raise BadRequest(
             f'cannot bind token for serviceaccount "{call.name}" to pod running with different '
             "serviceaccount name."

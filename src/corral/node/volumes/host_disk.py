@@ -36,9 +36,12 @@ async def prepare(volume: Volume, context: VolumeContext) -> Disk:
     relative = _below(volume, source, root)
     with _directory(volume, root, relative.parent, create=source.type == CREATES) as directory:
         found = _look(volume, source, directory, relative.name)
+        if found is None and source.type != CREATES:
+            raise failed(volume, f"{source.path} does not exist")
+        if source.type == CREATES:
+            with suppress(FileNotFoundError):  # of a manager that was killed
+                os.unlink(_partial(relative.name), dir_fd=directory)
         if found is None:
-            if source.type != CREATES:
-                raise failed(volume, f"{source.path} does not exist")
             _create(volume, source, directory, relative.name)
         path = Path(f"/proc/self/fd/{directory}") / relative.name
         try:
@@ -124,9 +127,7 @@ def _create(volume: Volume, source: HostDisk, directory: int, name: str) -> None
             f"Unable to create {source.path}, not enough space, demanded size {size} B is bigger "
             f"than available space {available} B",
         )
-    partial = f".{name}.partial"
-    with suppress(FileNotFoundError):
-        os.unlink(partial, dir_fd=directory)
+    partial = _partial(name)
     flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     descriptor = os.open(partial, flags, 0o600, dir_fd=directory)
     try:
@@ -135,3 +136,8 @@ def _create(volume: Volume, source: HostDisk, directory: int, name: str) -> None
         os.close(descriptor)
     os.link(partial, name, src_dir_fd=directory, dst_dir_fd=directory)
     os.unlink(partial, dir_fd=directory)
+
+
+def _partial(name: str) -> str:
+    """What a disk is called while it is made."""
+    return f".{name}.partial"

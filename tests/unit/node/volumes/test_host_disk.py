@@ -62,6 +62,13 @@ async def test_what_a_killed_manager_has_left_is_no_obstacle(context, root):
     assert [each.name for each in root.iterdir()] == ["a.img"]
 
 
+async def test_a_disk_is_not_left_with_two_names(context, root):
+    (root / "a.img").write_bytes(bytes(MIB))
+    (root / ".a.img.partial").hardlink_to(root / "a.img")
+    await prepare(volume(root / "a.img", "DiskOrCreate", "1Mi"), context)
+    assert [each.name for each in root.iterdir()] == ["a.img"]
+
+
 async def test_without_a_directory_for_it_there_are_none(context, root):
     none = dataclasses.replace(context, host_disks=None)
     assert await refusal(none, root / "a.img") == (
