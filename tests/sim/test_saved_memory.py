@@ -288,6 +288,26 @@ async def test_a_memory_is_gone_on_from_once_whoever_else_would(tmp_path):
         assert memories.count(before) == 1
 
 
+async def test_disks_that_another_machine_went_on_with_are_not_kept(tmp_path):
+    async with host_with_storage(tmp_path) as host:
+        await running(host, "vm")
+        uid = (await machine_of(host, "vm")).metadata.uid
+        folder = tmp_path / "machines" / uid / "volumes"
+        folder.mkdir()
+        (folder / "root.qcow2").write_bytes(b"the overlay")
+        mark = await saved(host)
+        host.kill_at = "taken out"
+        await create(host, "late", resume_annotations("memory", mark))
+        await host.whole.until(host.killed)
+        late = (await machine_of(host, "late")).metadata.uid
+        overlay = tmp_path / "machines" / late / "volumes" / "root.qcow2"
+        assert overlay.read_bytes() == b"the overlay"
+        (place_of(host) / "machine.json").rename(place_of(host) / "another.broken")
+        await in_phase(host, "late", "Running")
+        await told(host, "late", "NothingToRestore")
+        assert not overlay.exists()
+
+
 async def test_a_claim_that_holds_the_memory_of_another_is_not_overwritten(tmp_path):
     async with host_with_storage(tmp_path) as host:
         before = await running(host, "vm")

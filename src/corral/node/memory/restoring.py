@@ -90,10 +90,12 @@ class Restoring:
             why = f"it is to go on from claim {claim}: {error}"
             raise StartError("RestorePending", why) from error
         except StorageError as error:
+            await self._renew()
             self._say("Warning", "RestoreFailed", f"The guest starts anew: {error}")
             return None
         self._remember(claim)
         if (saved := await asyncio.to_thread(place.read)) is None:
+            await self._renew()  # an earlier manager may have begun, and another machine gone on
             self._say(
                 "Normal", "NothingToRestore", f"The guest starts anew: claim {claim} is empty."
             )
@@ -101,10 +103,10 @@ class Restoring:
         kept = Kept(place, saved, claim)
         try:
             await asyncio.to_thread(place.check, saved)
+            await asyncio.to_thread(place.take_out, saved, self._folder)
         except MemoryMisfitError as error:
             await self.give_up(kept, str(error))
             return None
-        await asyncio.to_thread(place.take_out, saved, self._folder)
         self._chronicle.step("taken out")
         return kept
 

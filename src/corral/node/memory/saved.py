@@ -134,8 +134,13 @@ class Place:
         changed(saved.disks, {disk.name: state(disk) for disk in self._disks.iterdir()})
 
     def take_out(self, saved: Saved, folder: Path) -> None:
-        """Link the throw-away disks into a machine's folder, in place of what has their names."""
+        """Link the throw-away disks into a machine's folder, in place of what has their names.
+
+        Raises MemoryMisfitError where the folder is on another file system, and OSError.
+        """
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        if folder.stat().st_dev != self.directory.stat().st_dev:
+            raise MemoryMisfitError("the machine's disks are on another file system")
         for name in saved.disks:
             (folder / name).unlink(missing_ok=True)
             (folder / name).hardlink_to(self._disks / name)

@@ -1,6 +1,8 @@
 """A saved machine on disk: sealed, gone on from once, and distrusted where it was touched."""
 
 import os
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import msgspec
 import pytest
@@ -110,6 +112,14 @@ def test_throw_away_disks_go_along(place, sealed, tmp_path):
     assert (folder / "root.qcow2").read_bytes() == b"the overlay"
     place.clear()
     assert (folder / "root.qcow2").read_bytes() == b"the overlay"
+
+
+def test_disks_cannot_go_along_to_another_file_system(place, sealed):
+    with (
+        TemporaryDirectory(dir="/dev/shm") as elsewhere,
+        pytest.raises(MemoryMisfitError, match="another file system"),
+    ):
+        place.take_out(sealed, Path(elsewhere))
 
 
 @pytest.mark.parametrize(
