@@ -306,7 +306,8 @@ def _order(claim: Claim, storage_class: StorageClass | None) -> Order | None:
 
 def _failed(storage_class: StorageClass, error: Exception) -> _Waiting:
     name = key_of(storage_class).name
-    text = f'failed to provision volume with StorageClass "{name}": {error}'
+    why = error.strerror if isinstance(error, OSError) else error
+    text = f'failed to provision volume with StorageClass "{name}": {why}'
     return _Waiting("ProvisioningFailed", text)
 
 

@@ -26,7 +26,10 @@ Format = Literal["raw", "qcow2"]
 RECORD = "volume.json"
 
 _HANDLE = re.compile(r"[a-z0-9]([a-z0-9-]{0,98}[a-z0-9])?")
-_CONTENT = re.compile(r"(disk|layer)-[0-9]+\.(raw|qcow2)|\.volume\.json\.[0-9]+|\..*\.partial")
+_CONTENT = re.compile(
+    r"(disk|layer)-[0-9]+\.(raw|qcow2)|\.volume\.json\.[0-9]+"
+    r"|\.(disk-[0-9]+\.qcow2|adopted|cloned|emptied)\.partial"
+)
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True):

@@ -187,3 +187,12 @@ def test_some_percent_more_can_be_promised_where_that_is_wished(storage, space):
 def test_a_part_of_the_file_system_is_never_promised(tmp_path):
     storage = Storage(tmp_path, space=lambda _: Space(total=100 * GiB, free=100 * GiB))
     assert storage.room().left() == 98 * GiB
+
+
+def test_what_others_keep_in_a_volume_stays(storage):
+    made = storage.provision("pvc-1", 8 * MiB)
+    (made.directory / "memory").write_bytes(b"m" * MiB)
+    storage.sweep()
+    assert (made.directory / "memory").exists()
+    assert not storage.is_blank("pvc-1")
+    assert storage.room().used_bytes >= MiB
