@@ -2,7 +2,9 @@
 
 import asyncio
 
+import msgspec
 import pytest
+from lightkube.models.apps_v1 import ControllerRevision
 from tests.sim.cluster import cluster
 from tests.sim.pools import IMAGE, LABELS, Pools
 
@@ -332,3 +334,24 @@ async def test_only_its_own_are_healed_and_only_while_it_is_not_paused():
         after = {name: vm.metadata.uid for name, vm in (await web.vms()).items()}
         assert after["web-0"] == before["web-0"]
         assert after["web-1"] != before["web-1"]
+
+
+async def test_a_revision_that_cannot_be_read_is_as_none():
+    async with cluster() as c:
+        web = Pools(c)
+        await web.create(1)
+        await web.settled(1)
+        await c.crash_loops()
+        key = Key("default", "web-1")
+        found = await c.client.get(ControllerRevision, key.name, key.namespace)
+        owners = [msgspec.to_builtins(owner) for owner in found.metadata.ownerReferences]
+        await c.client.delete(ControllerRevision, key)
+        metadata = {"name": "web-1", "namespace": "default", "ownerReferences": owners}
+        document = {"metadata": metadata, "data": {"selector": 7}, "revision": 1}
+        await c.client.create(ControllerRevision, document)
+        await web.image("cirros:2")
+        c.start_loops()
+        await web.quiet()
+        await web.settled(1)
+        assert (await web.vm(0)).metadata.labels[REVISION_LABEL] == "web-2"
+        assert await web.revisions() == {"web-2"}

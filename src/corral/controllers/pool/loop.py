@@ -5,16 +5,16 @@ from random import Random
 from typing import Any
 
 import msgspec
-from lightkube.models.apps_v1 import ControllerRevision
 from lightkube.models.core_v1 import PersistentVolumeClaim
 
-from corral.api.errors import BadRequest, Conflict, NotFound
+from corral.api.errors import BadRequest
 from corral.api.kinds.pool import FINALIZER, REVISION_LABEL, VirtualMachinePool
 from corral.api.kinds.virtualmachine import VirtualMachine
 from corral.api.kinds.vmi import VirtualMachineInstance
-from corral.api.object import Key
+from corral.api.object import Key, Object
 from corral.api.selectors import LabelSelector, label_selector
 from corral.controllers.pool import healing, rollout, scaling
+from corral.controllers.pool.archive import Archive
 from corral.controllers.pool.creation import create
 from corral.controllers.pool.letting_go import COMPONENT, pool_of
 from corral.controllers.pool.memories import Memories
@@ -28,7 +28,7 @@ from corral.controllers.pool.updating import take_steps, update_vms
 from corral.reconcile.batch import each
 from corral.reconcile.controller import Controller, Result, Terminal
 from corral.reconcile.expectations import Expectations
-from corral.reconcile.objects import controller_uid, is_going, key_of, owners_of, uid_of
+from corral.reconcile.objects import controller_uid, is_going, key_of, owners_of
 from corral.reconcile.queue import WorkQueue
 from corral.reconcile.world import World
 
@@ -53,7 +53,7 @@ class Pools:
         self.pools = world.informers.of(Pool)
         self.vms = world.informers.of(VirtualMachine)
         self.machines = world.informers.of(Machine)
-        self.revisions = world.informers.of(ControllerRevision)
+        self._archive = Archive(world)
         self._client = world.client
         self._clock = world.clock
         self._dice = Random()  # noqa: S311 - shuffles VirtualMachines, guards no secret
@@ -64,15 +64,14 @@ class Pools:
             self.pools,
             self.vms,
             self.machines,
-            self.revisions,
+            self._archive.revisions,
             self._memories.claims,
         )
         self.vms.index("pool", lambda vm: (controller_uid(vm),))
-        self.revisions.index("pool", lambda revision: (controller_uid(revision),))
         self.pools.handle(self._pool_changed)
         self.vms.handle(self._vm_changed)
         self.machines.handle(self._machine_changed)
-        self.revisions.handle(self._revision_changed)
+        self._archive.revisions.handle(self._revision_changed)
         self._memories.claims.handle(self._claim_changed)
 
     async def reconcile(self, key: Key) -> Result | None:
@@ -150,7 +149,9 @@ class Pools:
         if healed.sick:
             await remove(self._tools, pool, healed.sick)
             return wait
-        history = History(pool, self.revisions.indexed("pool", pool.metadata.uid))
+        machines = self._machines_of(owned)
+        used = {_revision(one) for one in (*owned, *machines.values())}
+        history = await self._archive.history(pool, used)
         scaled = scaling.plan(pool, owned, self._dice)
         if scaled.create:
             names = free_names(pool.metadata.name, scaled.create, self._is_taken(pool))
@@ -159,7 +160,7 @@ class Pools:
         elif scaled.remove:
             await remove(self._tools, pool, scaled.remove)
         else:
-            await self._update(pool, owned, history)
+            await self._update(pool, owned, machines, history)
         return min((each for each in (wait, healed.seconds) if each), default=0.0)
 
     async def _save_memories(
@@ -182,9 +183,17 @@ class Pools:
     def _is_taken(self, pool: Pool) -> Any:
         return lambda name: self.vms.get(Key(pool.metadata.namespace, name)) is not None
 
-    async def _update(self, pool: Pool, owned: list[VirtualMachine], history: History) -> None:
-        keys = {vm.metadata.name: self.machines.get(vm.key) for vm in owned}
-        machines = {name: machine for name, machine in keys.items() if machine is not None}
+    def _machines_of(self, owned: list[VirtualMachine]) -> dict[str, Machine]:
+        found = {vm.metadata.name: self.machines.get(vm.key) for vm in owned}
+        return {name: machine for name, machine in found.items() if machine is not None}
+
+    async def _update(
+        self,
+        pool: Pool,
+        owned: list[VirtualMachine],
+        machines: dict[str, Machine],
+        history: History,
+    ) -> None:
         decided = rollout.plan(pool, owned, machines, history, self._dice)
         if decided.update:
             await update_vms(self._tools, pool, decided.update, history)
@@ -192,24 +201,9 @@ class Pools:
             await take_steps(self._tools, pool, decided.steps, machines)
         else:
             await self._memories.tidy(pool, self.vms.get, self.machines.get)
-            present = [*owned, *machines.values()]
-            await self._prune(
-                history, {each.metadata.labels.get(REVISION_LABEL, "") for each in present}
-            )
-
-    async def _prune(self, history: History, used: set[str]) -> None:
-        """Delete the revisions that nothing was made from."""
-
-        async def drop(revision: ControllerRevision) -> None:
-            try:
-                await self._client.delete(
-                    ControllerRevision, key_of(revision), uid=uid_of(revision)
-                )
-            except (NotFound, Conflict):
-                return
-
-        refused = await each(history.unused(used), drop)
-        raise_first(refused, "FailedRevisionPruning", "while pruning vmpool revisions")
+            unused = history.unused({_revision(one) for one in (*owned, *machines.values())})
+            refused = await each(unused, partial(self._archive.drop, pool))
+            raise_first(refused, "FailedRevisionPruning", "while pruning vmpool revisions")
 
     async def _tell(
         self,
@@ -259,16 +253,14 @@ class Pools:
             self._expectations.deleted(key, changed.metadata.uid)
         self._soon(key)
 
-    def _revision_changed(
-        self, old: ControllerRevision | None, new: ControllerRevision | None
-    ) -> None:
+    def _revision_changed(self, old: msgspec.Struct | None, new: msgspec.Struct | None) -> None:
         if old is not None or new is None:
             return
-        uid = controller_uid(new)
         for owner in owners_of(new):
-            if owner.uid == uid:
-                self._expectations.created(Key(key_of(new).namespace, owner.name))
-                self._soon(Key(key_of(new).namespace, owner.name))
+            if owner.controller and owner.kind == Pool.kind:
+                key = Key(key_of(new).namespace, owner.name)
+                self._expectations.created(key)
+                self._soon(key)
 
     def _claim_changed(
         self, old: PersistentVolumeClaim | None, new: PersistentVolumeClaim | None
@@ -298,6 +290,11 @@ def selector_of(pool: Pool) -> LabelSelector:
     if not labels or not selector.matches(labels):
         raise Terminal("spec.selector does not match spec.virtualMachineTemplate.metadata.labels")
     return selector
+
+
+def _revision(one: Object) -> str:
+    """The name of the revision that something was made from."""
+    return one.metadata.labels.get(REVISION_LABEL, "")
 
 
 def _pool_key(vm: VirtualMachine) -> Key | None:

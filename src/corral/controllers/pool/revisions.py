@@ -4,17 +4,16 @@ What a VirtualMachine was made from is told by a label with the name of a Contro
 holds the whole spec of the pool at that generation.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Mapping
 from enum import Enum
 
 import msgspec
-from lightkube.models.apps_v1 import ControllerRevision
 
-from corral.api.kinds.pool import REVISION_LABEL, PoolSpec, Template, VirtualMachinePool
+from corral.api.kinds.pool import REVISION_LABEL, Template, VirtualMachinePool
 from corral.api.kinds.virtualmachine import VirtualMachine
 from corral.api.kinds.vmi import VirtualMachineInstance
 from corral.api.object import Document
-from corral.reconcile.objects import key_of, owner_reference
+from corral.reconcile.objects import owner_reference
 
 
 class Step(Enum):
@@ -47,15 +46,18 @@ def revision(pool: VirtualMachinePool) -> Document:
 class History:
     """The revisions of one pool."""
 
-    def __init__(self, pool: VirtualMachinePool, revisions: Iterable[ControllerRevision]) -> None:
+    def __init__(
+        self, pool: VirtualMachinePool, names: Collection[str], templates: Mapping[str, Template]
+    ) -> None:
+        """``names`` of all revisions, and what those hold that were looked into."""
         self._pool = pool
-        self._revisions = {key_of(each).name: each for each in revisions}
-        self._templates: dict[str, Template | None] = {}
+        self._names = names
+        self._templates = templates
 
     @property
     def holds_present(self) -> bool:
         """Whether there is a revision of the pool's present spec."""
-        return name_of(self._pool) in self._revisions
+        return name_of(self._pool) in self._names
 
     def is_outdated(self, vm: VirtualMachine) -> bool:
         """Whether a VirtualMachine was made from another template than today's."""
@@ -76,24 +78,12 @@ class History:
             return Step.RECREATE
         return Step.RESTART if old.spec.template != new.spec.template else Step.LABEL
 
-    def unused(self, used: Iterable[str]) -> list[ControllerRevision]:
+    def unused(self, used: Collection[str]) -> list[str]:
         """The revisions whose name is not among these."""
-        kept = set(used)
-        return [each for name, each in self._revisions.items() if name not in kept]
+        return [name for name in self._names if name not in used]
 
     def _template(self, name: str) -> Template | None:
         """The pool's template as of a revision; None where that is not known any more."""
         if name == name_of(self._pool):
             return self._pool.spec.virtual_machine_template
-        if name not in self._templates:
-            self._templates[name] = self._read(name)
-        return self._templates[name]
-
-    def _read(self, name: str) -> Template | None:
-        found = self._revisions.get(name)
-        if found is None:
-            return None
-        try:
-            return msgspec.convert(found.data, PoolSpec).virtual_machine_template
-        except msgspec.ValidationError:
-            return None  # somebody else's, or of a form that is no more: as if it were not there
+        return self._templates.get(name)

@@ -4,12 +4,10 @@ import copy
 from itertools import count
 
 import msgspec
-from lightkube.models.apps_v1 import ControllerRevision
 
 from corral.api.kinds.pool import FINALIZER, REVISION_LABEL, VirtualMachinePool as Pool
 from corral.api.kinds.virtualmachine import VirtualMachine
 from corral.api.kinds.vmi import VirtualMachineInstance as Machine
-from corral.controllers.pool.revisions import revision
 from corral.reconcile.objects import owner_reference
 
 LABELS = {"pool": "web"}
@@ -109,8 +107,3 @@ def machine(
         "status": {"phase": phase, "conditions": conditions},
     }
     return msgspec.convert(document, Machine)
-
-
-def revision_of(of: Pool) -> ControllerRevision:
-    """The revision that holds what the pool is now."""
-    return msgspec.convert(revision(of), ControllerRevision)
