@@ -204,8 +204,12 @@ class Cluster:
 
     def guest(self, machine: Machine) -> HollowGuest:
         """The guest of a machine that runs."""
+        return self.guests(machine)[0]
+
+    def guests(self, machine: Machine) -> list[HollowGuest]:
+        """The same, or none where no manager has it at the moment."""
         guests = self._hypervisors[machine.status.node_name].guests
-        return next(guests[path] for path in guests if path.name == machine.metadata.uid)
+        return [guests[path] for path in guests if path.name == machine.metadata.uid]
 
     async def until(self, condition, seconds: float = 120.0, every: float = 0.05) -> None:
         """Wait, in virtual time, for an awaitable condition to come true."""

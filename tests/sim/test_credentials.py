@@ -1,5 +1,6 @@
 """Access credentials by the guest's agent: they follow their Secrets and the guest's starts."""
 
+import asyncio
 import base64
 from datetime import timedelta
 
@@ -174,3 +175,26 @@ async def test_a_machine_without_such_credentials_says_nothing():
 
         await c.until(runs)
         assert await condition(c) is None
+
+
+async def test_a_later_manager_sees_to_them_again_and_says_nothing_twice():
+    async with cluster() as c:
+        await put(c, "keys", one="ssh-ed25519 A a")
+        await start(c, keys("keys", "demo"))
+        await becomes(c, "True")
+        node = (await machine(c)).status.node_name
+        c.silence(node)
+        await asyncio.sleep(5)
+        await put(c, "keys", one="ssh-ed25519 B b")
+        c.start_node(node)
+
+        async def is_told():
+            found = c.guests(await machine(c))
+            return bool(found) and found[0].agent.keys == {"demo": ["ssh-ed25519 B b"]}
+
+        await c.until(is_told)
+        await becomes(c, "True")
+        told = [event for event in await c.events(KEY.name) if event.reason.startswith("Access")]
+        assert [(event.reason, event.count or 1) for event in told] == [
+            ("AccessCredentialsSyncSuccess", 1)
+        ]
