@@ -137,3 +137,14 @@ def test_the_twenty_seventh_disk_is_vdaa():
     )
     told = volume_status(of, seen(of))
     assert [one["target"] for one in told[25:]] == ["vdz", "vdaa", "vdab"]
+
+
+def test_what_claims_of_plugged_disks_are_like_is_added_to_what_the_node_tells():
+    later = kept("later", hotpluggable=True)
+    of = vmi({"name": "root", "emptyDisk": {"capacity": "1Gi"}}, later, buses=["scsi", "scsi"])
+    entry = {"name": "later", "target": "sdb", "phase": "Ready"}
+    told = msgspec.convert({"volumeStatus": [entry]}, type(of.status))
+    told = volume_status(msgspec.structs.replace(of, status=told), seen(of, claim()))
+    assert told[0] == {"name": "root", "target": "sda"}
+    assert told[1].pop("persistentVolumeClaimInfo")["claimName"] == "data"
+    assert told[1] == entry

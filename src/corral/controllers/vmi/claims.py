@@ -3,7 +3,7 @@
 Disks that are plugged in while the machine runs are not among them: it starts without these.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
@@ -31,6 +31,7 @@ class Claims:
     """How the claims of a machine are.
 
     found: those that are there, by the volume that shows them.
+    plugged: those of disks that are plugged in, by volume.
     missing: the first that is not.
     filling: whether one has yet to get its content.
     provisioning: whether one gets volume and content once it is known where it is needed: the pod
@@ -40,6 +41,7 @@ class Claims:
     """
 
     found: Mapping[str, PersistentVolumeClaim] = field(default_factory=dict)
+    plugged: Mapping[str, PersistentVolumeClaim] = field(default_factory=dict)
     missing: str = ""
     filling: bool = False
     provisioning: bool = False
@@ -76,10 +78,15 @@ def at_start(spec: Spec) -> Mapping[str, str]:
 
 def look(vmi: VirtualMachineInstance, sources: Sources) -> Claims:
     """How the claims of a machine are at present."""
-    needed = at_start(vmi.spec)
-    if not needed:
+    used = claims_of(vmi.spec.volumes)
+    if not used:
         return NONE
-    namespace = vmi.metadata.namespace
+    needed, namespace = at_start(vmi.spec), vmi.metadata.namespace
+    plugged = {
+        volume: claim
+        for volume, name in used.items()
+        if volume not in needed and (claim := sources.claim(Key(namespace, name))) is not None
+    }
     found: dict[str, PersistentVolumeClaim] = {}
     missing, filling, provisioning = "", False, False
     for volume, name in needed.items():
@@ -100,6 +107,7 @@ def look(vmi: VirtualMachineInstance, sources: Sources) -> Claims:
     ]
     return Claims(
         found=found,
+        plugged=plugged,
         missing=missing,
         filling=filling,
         provisioning=provisioning,
@@ -175,13 +183,15 @@ def pod_mounts(claims: Claims) -> Document:
 def volume_status(vmi: VirtualMachineInstance, claims: Claims) -> list[Document] | None:
     """What is told of the machine's volumes, or None where that is told already.
 
-    Disks that are plugged in are told of by the node; of the others too, what is not told here
-    stays.
+    The node tells which disks are plugged in; what their claims are like is added here.  What
+    others tell of a volume stays.
     """
     plugs = plugs_of(vmi.spec)
     before: list[Document] = msgspec.to_builtins(vmi.status.volume_status)
     others = {each["name"]: each for each in before}
-    targets = dict(_targets(vmi.spec.domain.devices.disks))
+    targets = dict(
+        _targets(disk for disk in vmi.spec.domain.devices.disks if disk.name not in plugs)
+    )
     told: list[Document] = []
     for volume in vmi.spec.volumes:
         if volume.name in plugs:
@@ -192,7 +202,10 @@ def volume_status(vmi: VirtualMachineInstance, claims: Claims) -> list[Document]
         if (claim := claims.found.get(volume.name)) is not None:
             entry["persistentVolumeClaimInfo"] = _claim_info(claim)
         told.append(entry)
-    told += others.values()
+    for name, entry in others.items():
+        claim = claims.plugged.get(name)
+        info = {} if claim is None else {"persistentVolumeClaimInfo": _claim_info(claim)}
+        told.append(entry | info)
     return None if told == before else told
 
 
@@ -209,7 +222,7 @@ def _claim_info(claim: PersistentVolumeClaim) -> Document:
     return {name: value for name, value in info.items() if value}
 
 
-def _targets(disks: Sequence[Disk]) -> Iterator[tuple[str, str]]:
+def _targets(disks: Iterable[Disk]) -> Iterator[tuple[str, str]]:
     """What a guest calls its disks: vda, vdb on virtio, sda, sdb on every other bus."""
     counts: dict[str, int] = {}
     for disk in disks:

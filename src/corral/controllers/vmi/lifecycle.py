@@ -133,7 +133,7 @@ def patch(
         status["conditions"] = changed
     if pod is not None and phase in _PLACED:
         status |= _placement(vmi, pod)
-        if (claims.found or phase != old.phase) and (told_of := volume_status(vmi, claims)):
+        if (claims is not NONE or phase != old.phase) and (told_of := volume_status(vmi, claims)):
             status["volumeStatus"] = told_of
         if vmi.metadata.labels.get(NODE_NAME) != node_of(pod):
             metadata["labels"] = {NODE_NAME: node_of(pod)}

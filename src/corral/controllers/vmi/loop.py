@@ -8,6 +8,7 @@ from lightkube.models.storage_v1 import StorageClass
 from corral.api.errors import AlreadyExists, ApiError, NotFound
 from corral.api.kinds.datavolume import DataVolume
 from corral.api.kinds.vmi import FINALIZER, GROUP, VirtualMachineInstance
+from corral.api.kinds.volumes import claims_of
 from corral.api.object import Key
 from corral.controllers.vmi import claims, lifecycle
 from corral.controllers.vmi.claims import Claims, Sources
@@ -160,7 +161,7 @@ class Machines:
 
 def _claim_index(vmi: Machine) -> list[str]:
     """The claims that a machine uses."""
-    names = claims.at_start(vmi.spec).values()
+    names = claims_of(vmi.spec.volumes).values()
     return [str(Key(vmi.metadata.namespace, name)) for name in names]
 
 
@@ -177,6 +178,7 @@ def _matters(old: Machine, new: Machine) -> bool:
     return (
         old.status.phase != new.status.phase
         or old.status.conditions != new.status.conditions
+        or old.status.volume_status != new.status.volume_status
         or is_going(old) is not is_going(new)
         or (FINALIZER in old.metadata.finalizers) is not (FINALIZER in new.metadata.finalizers)
     )
