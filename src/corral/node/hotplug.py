@@ -14,20 +14,23 @@ from corral.api.kinds.hotplug import (
     ATTACHED,
     BOUND,
     DETACHING,
-    PENDING,
     READY,
     Plug,
     plugs_of,
     showing,
 )
+from corral.api.kinds.status import ClaimInfo
 from corral.api.kinds.vmi import VirtualMachineInstance
 from corral.node.drives import DriveError
 from corral.node.facts import Plugged
 from corral.node.hypervisor import Drive, GuestError
 from corral.node.machine import Machine
-from corral.node.starting import FIRST_BACK_OFF_SECONDS, LONGEST_BACK_OFF_SECONDS
+from corral.node.starting import FIRST_BACK_OFF_SECONDS
 from corral.node.voice import Voice
 from corral.reconcile.objects import is_going
+
+LONGEST_PAUSE_SECONDS = 60.0
+"""Between two tries for the same disk; a claim may take minutes to be filled."""
 
 Instance = Callable[[str], VirtualMachineInstance | None]
 """Finds an instance by its uid."""
@@ -129,8 +132,7 @@ class _Plugging:
             if self._is_due(volume, (DETACHING, claim)):
                 await self._take_out(volume, claim)
         for volume, plug in todo.put_in.items():
-            phase = phase_of(vmi, volume)
-            if phase != PENDING and self._is_due(volume, (plug, phase == BOUND)):
+            if self._is_due(volume, (plug, _claim_of(vmi, volume))):
                 await self._put_in(vmi, plug)
         open_ = todo.take_out.keys() | todo.put_in.keys()
         self.attempts = {name: each for name, each in self.attempts.items() if name in open_}
@@ -145,7 +147,7 @@ class _Plugging:
         if before is not None and before.wish == wish:
             if _now() < before.again_at:
                 return False
-            pause = min(before.pause * 2, LONGEST_BACK_OFF_SECONDS)
+            pause = min(before.pause * 2, LONGEST_PAUSE_SECONDS)
         self.attempts[volume] = _Attempt(wish, pause, _now() + pause)
         return True
 
@@ -217,6 +219,12 @@ def phase_of(vmi: VirtualMachineInstance, volume: str) -> str:
     """How far a volume is, as the instance's status tells."""
     told = (each.phase for each in vmi.status.volume_status if each.name == volume)
     return next(told, "")
+
+
+def _claim_of(vmi: VirtualMachineInstance, volume: str) -> ClaimInfo | None:
+    """What is known of a volume's claim; once it is other than it was, another try is worth it."""
+    told = (each for each in vmi.status.volume_status if each.name == volume)
+    return next((each.persistent_volume_claim_info for each in told), None)
 
 
 def _now() -> float:

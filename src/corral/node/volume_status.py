@@ -28,8 +28,8 @@ def volume_status(vmi: VirtualMachineInstance, facts: Facts) -> list[Document]:
     targets = _Targets(entry.get("target", "") for entry in told)
     for name, plugged in facts.plugs.items():
         entry = entries[name] = _with(entries.get(name, {"name": name}), plugged, vmi)
-        if name in wanted and plugged.phase == READY:
-            entry.setdefault("target", targets.free(wanted[name].disk))
+        if name in wanted and plugged.phase == READY and "target" not in entry:
+            entry["target"] = targets.free(wanted[name].disk)
     kept = wanted.keys() | facts.plugs.keys()
     # Only what comes and goes has a phase.
     return [one for name, one in entries.items() if name in kept or "phase" not in one]

@@ -12,7 +12,6 @@ from corral.api.kinds.volumes import Volume, claims_of
 BUSES = ("scsi", "virtio")
 """Where disks are plugged in; the others hold their disks for as long as the machine runs."""
 
-PENDING = "Pending"
 BOUND = "Bound"
 ATTACHED = "AttachedToNode"
 READY = "Ready"

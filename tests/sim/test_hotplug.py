@@ -1,0 +1,229 @@
+"""Disks that are plugged into machines of a whole cluster, and taken out again."""
+
+import asyncio
+import json
+from functools import partial
+
+import pytest
+from lightkube.models.core_v1 import PersistentVolumeClaim
+from tests.sim import provisioner
+from tests.sim.cluster import ADMIN, cluster
+from tests.sim.test_claims import claim, class_is_there
+from tests.sim.test_virtual_machine import KEY, vm
+
+from corral.api.kinds.virtualmachine import VirtualMachine
+from corral.api.kinds.vmi import VirtualMachineInstance as Machine
+from corral.api.wire import Request
+from corral.node.hotplug import LONGEST_PAUSE_SECONDS
+
+pytestmark = pytest.mark.looptime
+
+PLURALS = {"vm": "virtualmachines", "vmi": "virtualmachineinstances"}
+SCSI = {"disk": {"bus": "scsi"}}
+
+
+async def ask(c, kind, sub, **body):
+    place = f"namespaces/{KEY.namespace}/{PLURALS[kind]}/{KEY.name}"
+    request = Request(
+        method="PUT",
+        path=f"/apis/subresources.kubevirt.io/v1/{place}/{sub}",
+        query="",
+        headers={},
+        body=json.dumps(body).encode(),
+        user=ADMIN,
+    )
+    answer = await c.server.handle(request)
+    assert answer.status == 202, answer.body
+
+
+async def add(c, name="data", kind="vm", claim_name="", **disk):
+    source = {"persistentVolumeClaim": {"claimName": claim_name or name}}
+    await ask(c, kind, "addvolume", name=name, disk={**SCSI, **disk}, volumeSource=source)
+
+
+async def remove(c, name="data", kind="vm"):
+    await ask(c, kind, "removevolume", name=name)
+
+
+async def machine(c):
+    return await c.client.get(Machine, KEY.name, KEY.namespace)
+
+
+async def volumes(c):
+    """The phase of each volume that comes and goes."""
+    told = (await machine(c)).status.volume_status
+    return {each.name: each.phase for each in told if each.hotplug_volume is not None}
+
+
+async def until_volumes(c, **wanted):
+    async def are():
+        return await volumes(c) == wanted
+
+    await c.until(are, 300)
+
+
+async def running(c, document):
+    """Make a VirtualMachine, or a machine, and wait until the guest runs."""
+    await class_is_there(c)
+    await c.client.create(PersistentVolumeClaim, claim())
+    await c.client.create(PersistentVolumeClaim, claim("more"))
+    kind = VirtualMachine if "template" in document["spec"] else Machine
+    await c.client.create(kind, document)
+
+    async def runs():
+        return any(each.status.phase == "Running" for each in await c.machines())
+
+    await c.until(runs)
+    return (await machine(c)).metadata.uid
+
+
+async def plugged(c):
+    return dict(await c.guest(await machine(c)).plugs.settle())
+
+
+async def has_exactly(c, names):
+    """Whether its node knows the guest, and that has just these disks plugged in."""
+    known = [path.name for one in c._hypervisors.values() for path in one.guests]
+    return (await machine(c)).metadata.uid in known and (await plugged(c)).keys() == names
+
+
+async def told(c, reason):
+    return [each.message for each in await c.events(KEY.name) if each.reason == reason]
+
+
+async def test_a_disk_is_kept_by_the_virtual_machine_and_reaches_its_machine_and_its_guest():
+    async with cluster(stand_ins=[provisioner.controller]) as c:
+        uid = await running(c, vm())
+        await add(c)
+        await until_volumes(c, data="Ready")
+        assert await plugged(c) == {"data": "data"}
+        found = await c.client.get(VirtualMachine, KEY.name, KEY.namespace)
+        [_, added] = found.spec.template.spec.volumes
+        assert added.persistent_volume_claim.hotpluggable
+        assert found.status.volume_requests == []
+        assert not [one for one in found.status.conditions if one.type == "RestartRequired"]
+        entry = (await machine(c)).status.volume_status[1]
+        assert entry.target == "sda"
+        assert entry.message == "Successfully attach hotplugged volume data to VM"
+        assert entry.hotplug_volume.attach_pod_name == (await c.pods())[0].metadata.name
+        assert await told(c, "VolumeReady") == [entry.message]
+
+        await remove(c)
+        await until_volumes(c)
+        assert await plugged(c) == {}
+        found = await c.client.get(VirtualMachine, KEY.name, KEY.namespace)
+        assert len(found.spec.template.spec.volumes) == 1
+        assert await told(c, "VolumeUnplugged") == ["Volume data has been taken out of the guest"]
+        assert (await machine(c)).metadata.uid == uid, "it never restarted"
+
+
+async def test_a_changed_template_reaches_the_machine_without_a_restart():
+    async with cluster(stand_ins=[provisioner.controller]) as c:
+        uid = await running(c, vm())
+        disks = [{"name": "root", "disk": {"bus": "virtio"}}, {"name": "data", **SCSI}]
+        source = {"claimName": "data", "hotpluggable": True}
+        wanted = {
+            "volumes": [
+                {"name": "root", "containerDisk": {"image": "cirros:1"}},
+                {"name": "data", "persistentVolumeClaim": source},
+            ],
+            "domain": {"devices": {"disks": disks}},
+        }
+        await c.client.patch(VirtualMachine, KEY, {"spec": {"template": {"spec": wanted}}})
+        await until_volumes(c, data="Ready")
+        source["claimName"] = "more"
+        await c.client.patch(VirtualMachine, KEY, {"spec": {"template": {"spec": wanted}}})
+
+        async def shows_the_other():
+            return await plugged(c) == {"data": "more"}
+
+        await c.until(shows_the_other)
+        await until_volumes(c, data="Ready")
+        found = await c.client.get(VirtualMachine, KEY.name, KEY.namespace)
+        assert not [one for one in found.status.conditions if one.type == "RestartRequired"]
+        assert (await machine(c)).metadata.uid == uid
+
+
+async def test_a_machine_of_nobody_is_plugged_for_as_long_as_it_lives():
+    async with cluster(stand_ins=[provisioner.controller]) as c:
+        template = vm()["spec"]["template"]["spec"]
+        await running(c, {"metadata": {"name": KEY.name, "namespace": "default"}, "spec": template})
+        await add(c, kind="vmi")
+        await until_volumes(c, data="Ready")
+        await add(c, "other", kind="vmi", claim_name="more")
+        await until_volumes(c, data="Ready", other="Ready")
+        assert [one.target for one in (await machine(c)).status.volume_status] == [
+            "vda", "sda", "sdb",
+        ]  # fmt: skip
+        await remove(c, kind="vmi")
+        await until_volumes(c, other="Ready")
+        await add(c, kind="vmi")
+        await until_volumes(c, data="Ready", other="Ready")
+        assert {one.target for one in (await machine(c)).status.volume_status} == {
+            "vda", "sda", "sdb",
+        }  # fmt: skip
+
+
+async def test_a_machine_starts_with_the_disks_that_it_was_left_with():
+    async with cluster(stand_ins=[provisioner.controller]) as c:
+        uid = await running(c, vm())
+        await add(c)
+        await until_volumes(c, data="Ready")
+        await ask(c, "vm", "restart")
+
+        async def is_another():
+            found = await c.machines()
+            return any(one.metadata.uid != uid and one.status.phase == "Running" for one in found)
+
+        await c.until(is_another)
+        await until_volumes(c, data="Ready")
+        assert await plugged(c) == {"data": "data"}
+        await remove(c)
+        await until_volumes(c)
+
+
+async def test_a_guest_that_keeps_a_disk_is_told_of_and_asked_again():
+    async with cluster(stand_ins=[provisioner.controller]) as c:
+        await running(c, vm())
+        await add(c)
+        await until_volumes(c, data="Ready")
+        guest = c.guest(await machine(c))
+        guest.plugs.stubborn = True
+        await remove(c)
+        await until_volumes(c, data="Detaching")
+        await asyncio.sleep(3 * LONGEST_PAUSE_SECONDS)
+        [entry] = [one for one in (await machine(c)).status.volume_status if one.hotplug_volume]
+        assert (entry.phase, entry.reason) == ("Detaching", "VolumeInUse")
+        assert entry.message == "The guest does not let go of volume data"
+        assert await told(c, "VolumeInUse") == [entry.message]
+        guest.plugs.let_go()
+        await until_volumes(c)
+
+
+@pytest.mark.parametrize("pause", [0.0, 0.01, 0.05, 0.2, 1.0])
+async def test_who_is_killed_meanwhile_goes_on_where_it_was(pause):
+    async with cluster(stand_ins=[provisioner.controller]) as c:
+        await running(c, vm())
+        for act, wanted in ((add, {"data": "Ready"}), (remove, {})):
+            await act(c)
+            await asyncio.sleep(pause)
+            await c.crash_loops()
+            c.silence(next(iter(c._nodes)))
+            await asyncio.sleep(1)
+            c.start_node(next(iter(c._hypervisors)))
+            c.start_loops()
+            await until_volumes(c, **wanted)
+
+            await c.until(partial(has_exactly, c, wanted.keys()))
+        assert len(await c.pods()) == 1
+
+
+async def test_a_claim_that_comes_later_is_waited_for():
+    async with cluster(stand_ins=[provisioner.controller]) as c:
+        await running(c, vm())
+        await add(c, "late")
+        await asyncio.sleep(20)
+        await c.client.create(PersistentVolumeClaim, claim("late"))
+        await until_volumes(c, late="Ready")
+        await remove(c, "late")
+        await until_volumes(c)
