@@ -32,6 +32,11 @@ class Space:
         """What is not promised to volumes, since others write here too."""
         return min(self.total // _RESERVE_SHARE, _LARGEST_RESERVE)
 
+    @property
+    def available(self) -> int:
+        """What volumes may still take."""
+        return max(0, self.free - self.reserve)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Room:
@@ -49,15 +54,17 @@ class Room:
     growth_bytes: int
     free_bytes: int
 
-    def left(self, overcommit_percent: int = 0) -> int:
-        """What can still be promised, where promises may exceed what is free by some percent."""
-        return self.free_bytes * (100 + overcommit_percent) // 100 - self.growth_bytes
-
 
 def space(directory: Path) -> Space:
     """What there is where a directory lies."""
     found = os.statvfs(directory)
     return Space(found.f_blocks * found.f_frsize, found.f_bavail * found.f_frsize)
+
+
+def left(volumes: Iterable[Stored], present: Space, overcommit_percent: int = 0) -> int:
+    """What can still be promised, where promises may exceed what is free by some percent."""
+    free = present.available * (100 + overcommit_percent) // 100
+    return free - sum(map(growth_of, volumes))
 
 
 def measure(volumes: Iterable[Stored], present: Space) -> Room:
@@ -74,13 +81,12 @@ def measure(volumes: Iterable[Stored], present: Space) -> Room:
                 continue
             blocks[(found.st_dev, found.st_ino)] = found.st_blocks * 512
     used = sum(blocks.values())
-    free = max(0, present.free - present.reserve)
     return Room(
-        capacity_bytes=free + used,
+        capacity_bytes=present.available + used,
         promised_bytes=promised,
         used_bytes=used,
         growth_bytes=growth,
-        free_bytes=free,
+        free_bytes=present.available,
     )
 
 

@@ -256,7 +256,9 @@ class Storage:
 
     def _check_room(self, handle: str, more: int, overcommit_percent: int) -> None:
         """Raises NoRoom where so many bytes more cannot be promised."""
-        left = self.room().left(overcommit_percent)
+        if more <= 0:
+            return
+        left = room.left(self.volumes(), self._space(self._root), overcommit_percent)
         if more > left:
             raise NoRoom(
                 f"volume {handle} needs {shown(more)}, and {shown(max(0, left))} are left that "

@@ -184,9 +184,10 @@ def test_some_percent_more_can_be_promised_where_that_is_wished(storage, space):
         storage.provision("pvc-2", GiB, overcommit_percent=50)
 
 
-def test_a_part_of_the_file_system_is_never_promised(tmp_path):
-    storage = Storage(tmp_path, space=lambda _: Space(total=100 * GiB, free=100 * GiB))
-    assert storage.room().left() == 98 * GiB
+@pytest.mark.parametrize(("total", "available"), [(100 * GiB, 98 * GiB), (20 * GiB, 19 * GiB)])
+def test_a_part_of_the_file_system_is_never_promised(total, available):
+    assert Space(total=total, free=total).available == available
+    assert Space(total=total, free=0).available == 0
 
 
 def test_what_others_keep_in_a_volume_stays(storage):
