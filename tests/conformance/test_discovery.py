@@ -10,13 +10,16 @@ pytestmark = [pytest.mark.conformance, pytest.mark.timeout(60)]
 AGGREGATED = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 PLURALS = {
     "api/v1": {
-        "configmaps", "endpoints", "events", "namespaces", "nodes", "pods", "secrets",
-        "serviceaccounts", "services",
+        "configmaps", "endpoints", "events", "namespaces", "nodes", "persistentvolumeclaims",
+        "persistentvolumes", "pods", "secrets", "serviceaccounts", "services",
     },
     "apis/coordination.k8s.io/v1": {"leases"},
     "apis/discovery.k8s.io/v1": {"endpointslices"},
     "apis/events.k8s.io/v1": {"events"},
-    "apis/kubevirt.io/v1": {"virtualmachineinstances", "virtualmachineinstancereplicasets"},
+    "apis/apps/v1": {"controllerrevisions"},
+    "apis/kubevirt.io/v1": {
+        "virtualmachineinstances", "virtualmachineinstancereplicasets", "virtualmachines",
+    },
     "apis/networking.k8s.io/v1": {"networkpolicies"},
 }  # fmt: skip
 
