@@ -54,7 +54,7 @@ def _of_machines(version: str) -> Iterator[Subresource]:
             responds=(machines.GROUP, version, "VirtualMachineInstance"),
             verbs=(verb,),
         )
-    for name, verb in (virtual_machines.verbs() | plugged).items():
+    for name, verb in {**virtual_machines.verbs(), **plugged}.items():
         yield Subresource(
             group=machines.GROUP,
             version=version,
