@@ -69,7 +69,7 @@ def wait(one: Cluster, count: int) -> None:
         claims = one.call("GET", CLAIMS)["items"]
         if sum(each["status"]["phase"] == "Bound" for each in claims) == count:
             return
-        time.sleep(0.02)
+        time.sleep(0.1)
 
 
 def fill(storage: Storage, handle: str) -> None:
