@@ -9,6 +9,7 @@ from tests.sim.test_agent import Host, node
 
 from corral.api.errors import NotFound
 from corral.api.kinds.saved_memory import (
+    IDENTITY,
     RESTORE_FROM,
     SAVE_TO,
     Mark,
@@ -306,6 +307,18 @@ async def test_disks_that_another_machine_went_on_with_are_not_kept(tmp_path):
         await in_phase(host, "late", "Running")
         await told(host, "late", "NothingToRestore")
         assert not overlay.exists()
+
+
+async def test_an_older_memory_is_not_taken_for_the_one_that_was_to_be_saved(tmp_path):
+    async with host_with_storage(tmp_path) as host:
+        before = await running(host, "vm")
+        older = await saved(host)
+        anew = await running(host, "vm", {IDENTITY: older.identity})
+        assert anew != before
+        host.kill_at = "saving"
+        newer = await saved(host)
+        assert await host.killed()
+        assert await running(host, "vm", resume_annotations("memory", newer)) == anew
 
 
 async def test_a_claim_that_holds_the_memory_of_another_is_not_overwritten(tmp_path):

@@ -73,7 +73,7 @@ class Saving:
         if self._chronicle.record.stage is Stage.SAVING:
             await self._take_up(guest)
         await self._wished.wait()
-        if vmi is None or self._chronicle.facts.outcome is not None:
+        if vmi is None or not self._claim or self._chronicle.facts.outcome is not None:
             return
         self.idle.clear()
         try:
@@ -106,6 +106,8 @@ class Saving:
             shape=await guest.shape(),
             paused=bool(chronicle.facts.paused),
         )
+        # An older memory of it, which nobody went on from, must not be taken for the new one.
+        await asyncio.to_thread(place.clear)
         chronicle.write(
             msgspec.structs.replace(
                 chronicle.record,
@@ -157,6 +159,7 @@ class Saving:
     async def _fail(self, guest: Guest, why: str) -> None:
         """It goes on, to be shut down as if nobody had wanted to save it."""
         chronicle = self._chronicle
+        self._claim = ""
         chronicle.step("failed")
         chronicle.voice.of_instance(
             "Warning", "SaveFailed", f"The guest cannot be saved, and is shut down: {why}"
