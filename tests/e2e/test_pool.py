@@ -175,7 +175,7 @@ def test_an_update_is_rolled_out_while_a_service_goes_on_answering(user):
         over.set()
         for each in watchers:
             each.join()
-    assert fewest == [2], "never fewer than all but one could serve"
+    assert fewest[0] >= 2, "never fewer than all but one could serve"
     assert rows[0] <= 1, "who met a machine that just went was answered by another"
 
 
