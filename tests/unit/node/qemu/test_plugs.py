@@ -1,0 +1,153 @@
+"""Plugging told to a monitor that keeps books of nodes, devices and descriptors, as QEMU does."""
+
+import os
+
+import pytest
+from tests.unit.node.qemu.test_argv import domain
+from tests.unit.node.qemu.test_ports import SCSI, VIRTIO
+
+from corral.api.kinds.hotplug import plugs_of
+from corral.node.hypervisor import Drive, GuestError, Layer
+from corral.node.qemu.monitor import MonitorError
+from corral.node.qemu.plugs import QemuPlugs
+
+VOLUME = {"name": "data", "persistentVolumeClaim": {"claimName": "my.claim", "hotpluggable": True}}
+
+
+class Monitor:
+    """QEMU's side of it.  ``holding``: devices whose block nodes are not let go of yet."""
+
+    def __init__(self, *devices):
+        self.devices = dict(devices)
+        self.nodes = {"disk0": {}}
+        self.fdsets = {}
+        self.told = []
+        self.holding = set()
+        self.buses = {}
+
+    async def execute(self, command, arguments=None, **_):
+        self.told.append(command)
+        return getattr(self, command.replace("-", "_"))(arguments or {})
+
+    async def lend(self, descriptor, command, arguments):
+        assert os.fstat(descriptor).st_size >= 0, "it is open while it is lent"
+        number = len(self.fdsets)
+        self.fdsets[number] = arguments["opaque"]
+        return {"fdset-id": number}
+
+    def qom_list(self, _):
+        return [{"name": name, "type": f"child<{kind}>"} for name, kind in self.devices.items()]
+
+    def qom_get(self, where):
+        port = self.buses[where["path"].rpartition("/")[2]]
+        return f"/machine/peripheral/{port}/{port}"
+
+    def query_named_block_nodes(self, _):
+        return [{"node-name": name} for name in self.nodes]
+
+    def query_fdsets(self, _):
+        return [
+            {"fdset-id": number, "fds": [{"fd": 9, "opaque": opaque}]}
+            for number, opaque in self.fdsets.items()
+        ]
+
+    def blockdev_add(self, block):
+        assert block["node-name"] not in self.nodes
+        self.nodes[block["node-name"]] = block
+
+    def blockdev_del(self, which):
+        name = which["node-name"]
+        if name in self.holding:
+            raise MonitorError(f"Node {name} is in use")
+        users = (self.nodes[one] for one in self.nodes)
+        assert not any(name in (one.get("file"), one.get("backing")) for one in users)
+        del self.nodes[name]
+
+    def remove_fd(self, which):
+        del self.fdsets[which["fdset-id"]]
+
+    def device_add(self, device):
+        self.devices[device["id"]] = device["driver"]
+        self.buses[device["id"]] = device.get("bus")
+        self.added = device
+
+    def device_del(self, which):
+        if which["id"] not in self.devices:
+            raise MonitorError(f"Device '{which['id']}' not found")
+        del self.devices[which["id"]]
+
+
+def ports(count):
+    return [(f"port{number}", "pcie-root-port") for number in range(count)]
+
+
+def wanted(disk=SCSI):
+    vmi = domain({"devices": {"disks": [{"name": "data", **disk}]}}, volumes=[VOLUME]).vmi
+    return vmi, plugs_of(vmi.spec)["data"]
+
+
+@pytest.fixture
+def drives(tmp_path):
+    for name in ("top", "base"):
+        (tmp_path / name).touch()
+    layers = (Layer(tmp_path / "base", "raw"),)
+    return {"data": Drive(volume="data", path=tmp_path / "top", layers=layers, ephemeral=False)}
+
+
+async def test_a_scsi_disk_comes_with_the_controller_if_that_is_not_there(drives):
+    monitor = Monitor(*ports(4))
+    plugs = QemuPlugs(monitor)
+    await plugs.plug(*wanted(), drives)
+    assert monitor.devices["scsi0"] == "virtio-scsi-pci"
+    assert monitor.added["id"] == "plug-data.my.claim"
+    assert await plugs.settle() == {"data": "my.claim"}
+    assert len(monitor.nodes) == 5, "a chain of two, and the disk that was there"
+    await plugs.unplug("data", "my.claim")
+    assert await plugs.settle() == {}
+    assert (set(monitor.nodes), monitor.fdsets) == ({"disk0"}, {})
+    await plugs.plug(*wanted(), drives)
+    assert monitor.told.count("device_add") == 3, "the controller stays"
+
+
+async def test_a_disk_counts_as_there_until_qemu_has_let_go_of_it(drives):
+    monitor = Monitor(*ports(4))
+    plugs = QemuPlugs(monitor)
+    heard = []
+    plugs.on_gone(lambda: heard.append("gone"))
+    await plugs.plug(*wanted(), drives)
+    monitor.holding = {name for name in monitor.nodes if name.startswith("plug-")}
+    await plugs.unplug("data", "my.claim")
+    assert await plugs.settle() == {"data": "my.claim"}
+    monitor.holding.clear()
+    plugs.note({"event": "DEVICE_DELETED", "data": {"path": "/machine/x"}})
+    plugs.note({"event": "DEVICE_DELETED", "data": {"device": "nic0"}})
+    assert heard == []
+    plugs.note({"event": "DEVICE_DELETED", "data": {"device": "plug-data.my.claim"}})
+    assert heard == ["gone"]
+    assert await plugs.settle() == {}
+
+
+async def test_each_disk_on_virtio_takes_the_first_free_port(drives):
+    monitor = Monitor(*ports(12), ("plug-a.b", "virtio-blk-pci"), ("plug-c.d", "scsi-hd"))
+    monitor.buses |= {"plug-a.b": "port1"}
+    await QemuPlugs(monitor).plug(*wanted(VIRTIO), drives)
+    assert monitor.added["bus"] == "port2", "the first is the controller's, the second is taken"
+
+
+async def test_what_is_gone_already_need_not_be_asked_back():
+    await QemuPlugs(Monitor(*ports(4))).unplug("data", "my.claim")
+
+
+async def test_a_machine_of_before_has_no_ports(drives):
+    for disk in (SCSI, VIRTIO):
+        with pytest.raises(GuestError, match="was started without"):
+            await QemuPlugs(Monitor()).plug(*wanted(disk), drives)
+
+
+async def test_a_file_that_is_gone_is_named_without_its_directory(drives):
+    drives["data"].path.unlink()
+    monitor = Monitor(*ports(4))
+    with pytest.raises(GuestError, match=r"^top cannot be opened: No such file or directory$"):
+        await QemuPlugs(monitor).plug(*wanted(), drives)
+    assert await QemuPlugs(monitor).settle() == {}
+    assert monitor.fdsets == {}
