@@ -4,6 +4,8 @@
     content.json   how much of it is surely there, and of what: a ``Record``
 
 The record is written now and then, behind the content; after a kill the way goes on from there.
+After the host went down it does not: the kernel may have kept the record and lost the content, as
+nothing is waited for until all of it is there.
 """
 
 import hashlib
@@ -23,7 +25,7 @@ PIECE = 1 << 20
 """Bytes that are passed on at once."""
 _BLOCK = 1 << 16
 _ZEROS = bytes(_BLOCK)
-_NOTED_EVERY = 256 << 20
+_NOTED_EVERY = 8 << 20
 _WAITING = 4
 _READ = 1 << 22
 
@@ -34,13 +36,15 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     origin: where it comes from; of another one nothing is of use.
     validator: what its server calls this version of it; empty where it does not say.
     received: bytes that are there for certain.
-    whole: whether all is there, and is what was wanted.
+    whole: whether all is there for good, and is what was wanted.
+    boot: names the time since the host was started.
     """
 
     origin: str
     validator: str = ""
     received: int = 0
     whole: bool = False
+    boot: str = ""
 
 
 class Part:
@@ -58,7 +62,7 @@ class Part:
         self._hash = _hash(checksum)
         self._hashed = 0
         known = files.read_json(self._note, Record)
-        if known is None or not self.path.exists():
+        if known is None or not self.path.exists() or not (known.whole or known.boot == _boot()):
             known = Record(origin="")
         self.record = known
 
@@ -73,7 +77,7 @@ class Part:
         """
         if position and (self.record.origin != origin or self.record.received < position):
             raise ValueError(f"not all is there before {position}")
-        self.record = Record(origin=origin, validator=validator, received=position)
+        self.record = Record(origin=origin, validator=validator, received=position, boot=_boot())
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
         descriptor = os.open(self.path, flags, 0o600)
         try:
@@ -173,6 +177,10 @@ class Part:
 
     def _write_note(self) -> None:
         files.replace(self._note, msgspec.json.encode(self.record))
+
+
+def _boot() -> str:
+    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
 
 
 class _Digest(Protocol):

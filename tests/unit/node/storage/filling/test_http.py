@@ -71,6 +71,16 @@ def test_a_later_attempt_goes_on_where_the_first_has_ended(server, work, content
     assert server.sent == len(content) - 1_500_000
 
 
+def test_nothing_is_relied_on_after_the_host_went_down(server, work, content, monkeypatch):
+    server.cuts = [1_500_000] + [0] * 20
+    with pytest.raises(NotFilled):
+        fetch(server, work)
+    monkeypatch.setattr("corral.node.storage.filling.part._boot", lambda: "another")
+    server.cuts, server.sent = [], 0
+    assert fetch(server, work).path.read_bytes() == content
+    assert server.sent == len(content)
+
+
 def test_a_server_without_ranges_is_asked_from_the_start(server, work, content):
     server.ranges, server.cuts = False, [1_500_000]
     assert fetch(server, work).path.read_bytes() == content
