@@ -2,12 +2,10 @@
 
 import asyncio
 import os
-import re
 import ssl
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, Final
@@ -22,38 +20,21 @@ from corral.api.kinds.cdiconfig import NAME, CDIConfig
 from corral.api.kinds.datasource import DataSource
 from corral.api.kinds.datavolume import DataVolume
 from corral.api.kinds.uploadtoken import UploadTokenRequest
-from corral.api.object import Document, Key
+from corral.api.object import Key
 from corral.cli import options
 from corral.cli.output import Line, size as shown_size
 from corral.cli.problem import Problem
 from corral.cli.session import Session
+from corral.cli.upload_wish import Wish, document_for, read
 from corral.client import upload
 from corral.client.client import Client, WatchEvent
 from corral.reconcile.objects import annotations_of
 
-_FORCE_BIND: Final = "cdi.kubevirt.io/storage.bind.immediate.requested"
-_MODES: Final = {"block": "Block", "filesystem": "Filesystem"}
 _PROCESSING_SECONDS: Final = 24 * 3600.0
 _RETRY_SECONDS: Final = 0.05
 _BAR: Final = 30
-_SIZE = re.compile(r"[0-9]+(\.[0-9]+)?([KMGTPE]i?|k|m)?", re.ASCII)
 
 Claim = PersistentVolumeClaim
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Wish:
-    """What was asked for by flags; an empty text is not asked for."""
-
-    name: str
-    claim_only: bool
-    size: str
-    image: Path
-    storage_class: str = ""
-    access_mode: str = ""
-    volume_mode: str = ""
-    labels: dict[str, str] = field(default_factory=dict)
-    force_bind: bool = False
 
 
 @click.command(
@@ -94,91 +75,13 @@ def image_upload(*, session: Session, arguments: tuple[str, ...], **flags: Any) 
 
     Raw and qcow2 are taken, compressed with gzip, xz or zstd or not.
     """
-    wish = _read(arguments, flags)
+    wish = read(arguments, flags)
     try:
         file = wish.image.open("rb")
     except OSError as error:
         raise Problem(f"failed to open image file: {wish.image}: {error.strerror}") from error
     with file, session.told():
         asyncio.run(_upload(session, wish, flags, file))
-
-
-def _read(arguments: tuple[str, ...], flags: dict[str, Any]) -> Wish:
-    """What was asked for.  Raises Problem, in virtctl's words."""
-    if flags["pvc_name"]:
-        if arguments:
-            raise Problem("cannot use --pvc-name and args")
-        arguments = ("pvc", flags["pvc_name"])
-    if len(arguments) != 2:
-        raise Problem("expecting two args", "corral image-upload dv NAME --size … --image-path …")
-    type_, name = arguments
-    if type_.lower() not in ("dv", "pvc"):
-        raise Problem(f"invalid resource type {type_}", "Write dv or pvc.")
-    if flags["archive_path"]:
-        raise Problem(
-            "--archive-path is not supported by this version",
-            "Machines have disks: upload the image of one with --image-path.",
-        )
-    if flags["image_path"] is None:
-        raise Problem('required flag(s) "image-path" not set')
-    if flags["size"] and not _SIZE.fullmatch(flags["size"]):
-        raise Problem(f"validation failed for size={flags['size']}", "Write e.g. 10Gi or 500Mi.")
-    if flags["access_mode"] == "ReadOnlyMany":
-        raise Problem(
-            "cannot upload to a readonly volume, use either ReadWriteOnce or ReadWriteMany if "
-            "supported"
-        )
-    mode = "block" if flags["block_volume"] else flags["volume_mode"].lower()
-    if mode and mode not in _MODES:
-        raise Problem(f"Invalid volume mode '{flags['volume_mode']}'", "Write block or filesystem.")
-    return Wish(
-        name=name,
-        claim_only=type_.lower() == "pvc",
-        size=flags["size"],
-        image=flags["image_path"],
-        storage_class=flags["storage_class"],
-        access_mode=flags["access_mode"],
-        volume_mode=_MODES.get(mode, ""),
-        labels=_labels(flags),
-        force_bind=flags["force_bind"],
-    )
-
-
-def _labels(flags: dict[str, Any]) -> dict[str, str]:
-    labels = {}
-    for what in ("instancetype", "preference"):
-        name, kind = flags[f"default_{what}"], flags[f"default_{what}_kind"]
-        if kind and not name:
-            flag = f"--default-{what}"
-            raise Problem(f"{flag} must be provided with {flag}-kind")
-        if name and flags["no_create"]:
-            raise Problem(
-                "--default-instancetype and --default-preference cannot be used with --no-create"
-            )
-        if name:
-            labels[f"instancetype.kubevirt.io/default-{what}"] = name
-            labels[f"instancetype.kubevirt.io/default-{what}-kind"] = (
-                kind or f"VirtualMachineCluster{what.capitalize()}"
-            )
-    return labels
-
-
-def document_for(wish: Wish) -> Document:
-    """The DataVolume, or the claim, to create."""
-    claim: Document = {"resources": {"requests": {"storage": wish.size}}}
-    if wish.storage_class:
-        claim["storageClassName"] = wish.storage_class
-    if wish.access_mode or wish.claim_only:
-        claim["accessModes"] = [wish.access_mode or "ReadWriteOnce"]
-    if wish.volume_mode:
-        claim["volumeMode"] = wish.volume_mode
-    annotations = {_FORCE_BIND: ""} if wish.force_bind else {}
-    if wish.claim_only:
-        annotations[population.UPLOAD_TARGET] = ""
-    return {
-        "metadata": {"name": wish.name, "annotations": annotations, "labels": wish.labels},
-        "spec": claim if wish.claim_only else {"source": {"upload": {}}, "storage": claim},
-    }
 
 
 async def _upload(session: Session, wish: Wish, flags: dict[str, Any], file: BinaryIO) -> None:

@@ -4,7 +4,7 @@ import click
 import pytest
 
 from corral.api.kinds import population
-from corral.cli import image_upload
+from corral.cli import image_upload, upload_wish
 from corral.cli.problem import Problem
 
 
@@ -15,11 +15,11 @@ def read(*arguments):
     command.parse_args(context, ["--image-path", "disk.img", *arguments])
     names = dict(context.params)
     positional = names.pop("arguments")
-    return image_upload._read(positional, names)
+    return upload_wish.read(positional, names)
 
 
 def document(*arguments):
-    return image_upload.document_for(read(*arguments))
+    return upload_wish.document_for(read(*arguments))
 
 
 def test_a_data_volume():
