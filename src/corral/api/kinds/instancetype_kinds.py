@@ -6,6 +6,8 @@ from corral.api.kind import Kind, Verdict, Version, Webhook, at
 from corral.api.kinds.columns import age
 from corral.api.kinds.instancetype import (
     GROUP,
+    Instancetype,
+    Preference,
     VirtualMachineClusterInstancetype,
     VirtualMachineClusterPreference,
     VirtualMachineInstancetype,
@@ -13,7 +15,6 @@ from corral.api.kinds.instancetype import (
 )
 from corral.api.object import Document
 
-_VERSIONS = (Version(name="v1beta1"),)
 _OLD = {
     "spec.preferSpreadSocketToCoreRatio": "spec.cpu.spreadOptions.ratio",
     "spec.firmware.preferredUseEfi": "spec.firmware.preferredEfi",
@@ -61,65 +62,34 @@ def _check_preference(document: Document, _old: Document | None, _user: str) -> 
     return verdict
 
 
-def _webhook(name: str) -> Webhook:
-    return Webhook(create=f"{name}-validator.{GROUP}", update=f"{name}-validator.{GROUP}")
+def _kind(view: type[Instancetype | Preference], short: str, *, namespaced: bool) -> Kind:
+    """The row of a kind; ``short`` are its other names."""
+    name = view.kind.lower()
+    validator = f"{name}-validator.{GROUP}"
+    return Kind(
+        group=GROUP,
+        name=view.kind,
+        plural=f"{name}s",
+        singular=name,
+        short=tuple(short.split()),
+        categories=("all",) if namespaced else (),
+        versions=(Version(name="v1beta1"),),
+        view=view,
+        namespaced=namespaced,
+        status=False,
+        columns=(age(),),
+        validate=_check_instancetype if issubclass(view, Instancetype) else _check_preference,
+        webhook=Webhook(create=validator, update=validator),
+    )
 
 
 KINDS = (
-    Kind(
-        group=GROUP,
-        name="VirtualMachineInstancetype",
-        plural="virtualmachineinstancetypes",
-        singular="virtualmachineinstancetype",
-        short=("vminstancetype", "vminstancetypes", "vmf", "vmfs"),
-        categories=("all",),
-        versions=_VERSIONS,
-        columns=(age(),),
-        view=VirtualMachineInstancetype,
-        status=False,
-        validate=_check_instancetype,
-        webhook=_webhook("virtualmachineinstancetype"),
-    ),
-    Kind(
-        group=GROUP,
-        name="VirtualMachineClusterInstancetype",
-        plural="virtualmachineclusterinstancetypes",
-        singular="virtualmachineclusterinstancetype",
-        short=("vmclusterinstancetype", "vmclusterinstancetypes", "vmcf", "vmcfs"),
-        versions=_VERSIONS,
-        columns=(age(),),
-        view=VirtualMachineClusterInstancetype,
+    _kind(VirtualMachineInstancetype, "vminstancetype vminstancetypes vmf vmfs", namespaced=True),
+    _kind(
+        VirtualMachineClusterInstancetype,
+        "vmclusterinstancetype vmclusterinstancetypes vmcf vmcfs",
         namespaced=False,
-        status=False,
-        validate=_check_instancetype,
-        webhook=_webhook("virtualmachineclusterinstancetype"),
     ),
-    Kind(
-        group=GROUP,
-        name="VirtualMachinePreference",
-        plural="virtualmachinepreferences",
-        singular="virtualmachinepreference",
-        short=("vmpref", "vmprefs", "vmp", "vmps"),
-        categories=("all",),
-        versions=_VERSIONS,
-        columns=(age(),),
-        view=VirtualMachinePreference,
-        status=False,
-        validate=_check_preference,
-        webhook=_webhook("virtualmachinepreference"),
-    ),
-    Kind(
-        group=GROUP,
-        name="VirtualMachineClusterPreference",
-        plural="virtualmachineclusterpreferences",
-        singular="virtualmachineclusterpreference",
-        short=("vmcp", "vmcps"),
-        versions=_VERSIONS,
-        columns=(age(),),
-        view=VirtualMachineClusterPreference,
-        namespaced=False,
-        status=False,
-        validate=_check_preference,
-        webhook=_webhook("virtualmachineclusterpreference"),
-    ),
+    _kind(VirtualMachinePreference, "vmpref vmprefs vmp vmps", namespaced=True),
+    _kind(VirtualMachineClusterPreference, "vmcp vmcps", namespaced=False),
 )
