@@ -35,6 +35,15 @@ def replace(path: Path, content: bytes, *, mode: int = 0o600, durable: bool = Fa
         sync_directory(path.parent)
 
 
+def sync_file(path: Path) -> None:
+    """Make a file's content survive a power cut."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
 def sync_directory(directory: Path) -> None:
     """Make the names in a directory survive a power cut."""
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)

@@ -4,13 +4,12 @@ The VMI controller writes of the other volumes into the same list, and what each
 it has written stays.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from itertools import count
-from string import ascii_lowercase
 
 import msgspec
 
-from corral.api.kinds.disks import Disk
+from corral.api.kinds.disks import Disk, letters
 from corral.api.kinds.hotplug import READY, plugs_of
 from corral.api.kinds.machine import pod_name
 from corral.api.kinds.vmi import VirtualMachineInstance
@@ -57,18 +56,7 @@ class _Targets:
         target = disk.disk or disk.lun
         bus = target.bus if target is not None else ""
         prefix = "vd" if bus == "virtio" else "sd"
-        name = next(name for name in _names(prefix) if name not in self._taken)
+        names = (prefix + letters(number) for number in count())
+        name = next(name for name in names if name not in self._taken)
         self._taken.add(name)
         return name
-
-
-def _names(prefix: str) -> Iterator[str]:
-    """A to z, aa to zz, and so on."""
-    for number in count():
-        letters = ""
-        rest = number
-        while rest >= 0:
-            rest, letter = divmod(rest, len(ascii_lowercase))
-            letters = ascii_lowercase[letter] + letters
-            rest -= 1
-        yield prefix + letters

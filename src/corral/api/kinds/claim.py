@@ -13,6 +13,7 @@ from corral.api.kinds.label_selectors import selector_causes
 from corral.api.kinds.storage import (
     BOUND,
     CLAIM_PROTECTION,
+    CLASS_COLUMNS,
     FILESYSTEM,
     OLD_CLASS,
     ONE_POD,
@@ -176,16 +177,7 @@ CLAIM = Kind(
         Column(name="Volume", cell=text("spec", "volumeName"), description="its volume"),
         Column(name="Capacity", cell=_capacity, description="the size that it has"),
         Column(name="Access Modes", cell=_modes, description="who may use it at the same time"),
-        Column(
-            name="StorageClass",
-            cell=lambda document: class_of(document) or "",
-            description="its class",
-        ),
-        Column(
-            name="VolumeAttributesClass",
-            cell=lambda document: at(document, "spec", "volumeAttributesClassName") or "<unset>",
-            description="its class of attributes",
-        ),
+        *CLASS_COLUMNS,
         age(),
         Column(
             name="VolumeMode",

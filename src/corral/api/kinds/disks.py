@@ -117,3 +117,9 @@ class Filesystem(Struct, kw_only=True):
 
     name: str
     virtiofs: Virtiofs
+
+
+def letters(number: int) -> str:
+    """How Linux names the disks of a bus, from 0: a to z, then aa, ab."""
+    last = chr(ord("a") + number % 26)
+    return last if number < 26 else letters(number // 26 - 1) + last

@@ -10,6 +10,7 @@ from corral.api.kind import Column, Kind, Verdict, Version, at
 from corral.api.kinds.causes import each_invalid, forbidden, invalid, required, unsupported
 from corral.api.kinds.columns import age, text
 from corral.api.kinds.storage import (
+    CLASS_COLUMNS,
     FILESYSTEM,
     PENDING,
     RECLAIM_POLICIES,
@@ -18,7 +19,6 @@ from corral.api.kinds.storage import (
     STORAGE,
     VOLUME_PROTECTION,
     abbreviated,
-    class_of,
     differences,
     in_canonical_form,
     mode_causes,
@@ -219,16 +219,7 @@ PERSISTENT_VOLUME = Kind(
         ),
         Column(name="Status", cell=_phase, description="whether a claim has it"),
         Column(name="Claim", cell=_claim, description="the claim that it is for"),
-        Column(
-            name="StorageClass",
-            cell=lambda document: class_of(document) or "",
-            description="its class",
-        ),
-        Column(
-            name="VolumeAttributesClass",
-            cell=lambda document: at(document, "spec", "volumeAttributesClassName") or "<unset>",
-            description="its class of attributes",
-        ),
+        *CLASS_COLUMNS,
         Column(name="Reason", cell=text("status", "reason"), description="why it is as it is"),
         age(),
         Column(

@@ -7,7 +7,7 @@ import msgspec
 from lightkube.models.core_v1 import PersistentVolume, PersistentVolumeClaim
 
 from corral.api.errors import Cause
-from corral.api.kind import at
+from corral.api.kind import Column, at
 from corral.api.kinds.causes import invalid, unsupported
 from corral.api.object import Document
 from corral.api.quantity import NOTHING, amount, parse
@@ -84,6 +84,21 @@ def class_of(document: Document) -> str | None:
     annotations = at(document, "metadata", "annotations") or {}
     named: str | None = annotations.get(OLD_CLASS)
     return at(document, "spec", "storageClassName") if named is None else named
+
+
+CLASS_COLUMNS = (
+    Column(
+        name="StorageClass",
+        cell=lambda document: class_of(document) or "",
+        description="its class",
+    ),
+    Column(
+        name="VolumeAttributesClass",
+        cell=lambda document: at(document, "spec", "volumeAttributesClassName") or "<unset>",
+        description="its class of attributes",
+    ),
+)
+"""What tables show of the class of a claim, or of a volume."""
 
 
 def class_name(view: PersistentVolumeClaim | PersistentVolume) -> str | None:

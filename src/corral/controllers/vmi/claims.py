@@ -12,7 +12,7 @@ from lightkube.models.storage_v1 import StorageClass
 
 from corral.api.claims import is_delayed
 from corral.api.kinds.datavolume import DataVolume
-from corral.api.kinds.disks import Disk
+from corral.api.kinds.disks import Disk, letters
 from corral.api.kinds.hotplug import plugs_of
 from corral.api.kinds.population import is_populated
 from corral.api.kinds.storage import BLOCK, BOUND, FILESYSTEM, class_name
@@ -229,10 +229,4 @@ def _targets(disks: Iterable[Disk]) -> Iterator[tuple[str, str]]:
         device = disk.disk or disk.lun or disk.cdrom
         prefix = "vd" if device is not None and device.bus == "virtio" else "sd"
         number = counts[prefix] = counts.get(prefix, -1) + 1
-        yield disk.name, prefix + _letters(number)
-
-
-def _letters(number: int) -> str:
-    """How Linux counts disks: a to z, then aa, ab."""
-    last = chr(ord("a") + number % 26)
-    return last if number < 26 else _letters(number // 26 - 1) + last
+        yield disk.name, prefix + letters(number)

@@ -97,7 +97,7 @@ class Place:
             (self._disks / disk.name).hardlink_to(disk)
         kept = sorted(self._disks.iterdir())
         for file in (self.memory, *kept):
-            _sync(file)
+            files.sync_file(file)
         files.sync_directory(self._disks)
         sealed = msgspec.structs.replace(
             saved,
@@ -185,13 +185,6 @@ def changed(before: Mapping[str, State], now: Mapping[str, State]) -> None:
         if now[name] != found:
             raise MemoryMisfitError(f"the disk {name} was changed since")
 
-
-def _sync(file: Path) -> None:
-    descriptor = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _digest(file: Path) -> str:

@@ -87,10 +87,6 @@ def qemu_img(*arguments: str, seconds: float = _QUICK_SECONDS) -> None:
 
 
 def sync(path: Path) -> None:
-    """Make a file's content survive a power cut."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    """Make a file survive a power cut, its content and its name."""
+    files.sync_file(path)
     files.sync_directory(path.parent)

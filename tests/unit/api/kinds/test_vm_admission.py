@@ -82,8 +82,8 @@ def test_components_are_not_warned():
             {"runStrategy": "WaitAsReceiver"},
             "spec.runStrategy",
             (
-                "Invalid RunStrategy (WaitAsReceiver): DecentralizedLiveMigration feature gate is not "
-                "enabled in kubevirt-config"
+                "Invalid RunStrategy (WaitAsReceiver): DecentralizedLiveMigration feature gate is "
+                "not enabled in kubevirt-config"
             ),
         ),
     ],
@@ -182,8 +182,8 @@ PATH = "spec.dataVolumeTemplate[0]"
             data_volume("unused"),
             PATH,
             (
-                f"DataVolumeTemplate entry {PATH} must be referenced in the VMI template's 'volumes' "
-                "list"
+                f"DataVolumeTemplate entry {PATH} must be referenced in the VMI template's "
+                "'volumes' list"
             ),
         ),
         (data_volume(storage=None), f"{PATH}.PVC.Storage", "Missing Data volume PVC or Storage"),
