@@ -5,7 +5,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from corral.node import record as records
-from corral.node.facts import Facts, State, Trouble
+from corral.node.facts import Facts, State, Trouble, fold, stillborn
+from corral.node.hypervisor import Change, Guest, GuestError
 from corral.node.record import Record
 from corral.node.voice import Voice
 
@@ -36,6 +37,23 @@ class Chronicle:
     def trouble(self, trouble: Trouble) -> None:
         """Tell why it does not start."""
         self.learn(replace(self.facts, state=State.PREPARING, trouble=trouble))
+
+    async def let_run(self, guest: Guest, *, paused: bool) -> bool:
+        """Have a guest execute, unless it begins paused; whether it can.
+
+        Where that fails, nobody knows whether it runs: it is ended, lest it be started twice.
+        """
+        if paused:
+            self.learn(fold(self.facts, Change.PAUSED))
+            return True
+        try:
+            await guest.resume()
+        except GuestError as error:
+            self.learn(stillborn(self.facts, str(error)))
+            await guest.destroy()
+            return False
+        self.step("resumed")
+        return True
 
     def write(self, record: Record) -> None:
         """Put something on record.  Raises OSError."""

@@ -17,13 +17,11 @@ from corral.node import record as records
 from corral.node.boots import Boots, Slot
 from corral.node.chronicle import Chronicle
 from corral.node.drives import DriveError
-from corral.node.facts import State, Trouble, fold, stillborn
+from corral.node.facts import State, Trouble
 from corral.node.hypervisor import (
-    Change,
     Definition,
     Drive,
     Guest,
-    GuestError,
     Hypervisor,
     MemoryMisfitError,
     Network,
@@ -161,18 +159,9 @@ class Starting:
         chronicle = self._chronicle
         chronicle.write(chronicle.record.started())
         chronicle.step("recorded")
-        if vmi.spec.start_strategy == "Paused":
-            chronicle.learn(fold(chronicle.facts, Change.PAUSED))
-            return
-        try:
-            await guest.resume()
-        except GuestError as error:
-            # Whether it runs by now nobody knows, and it must not be started twice.
-            chronicle.learn(stillborn(chronicle.facts, str(error)))
-            await guest.destroy()
-            return
-        chronicle.step("resumed")
-        chronicle.voice.of_instance("Normal", "Started", "VirtualMachineInstance started.")
+        paused = vmi.spec.start_strategy == "Paused"
+        if await chronicle.let_run(guest, paused=paused) and not paused:
+            chronicle.voice.of_instance("Normal", "Started", "VirtualMachineInstance started.")
 
     async def _back_off_from_drive(self, error: DriveError, pause: float) -> None:
         voice = self._chronicle.voice

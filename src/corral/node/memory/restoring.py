@@ -26,9 +26,8 @@ from corral.api.kinds.saved_memory import restores_from
 from corral.api.kinds.vmi import VirtualMachineInstance
 from corral.api.object import Key
 from corral.node.chronicle import Chronicle
-from corral.node.facts import fold, stillborn
+from corral.node.facts import stillborn
 from corral.node.hypervisor import (
-    Change,
     Drive,
     Guest,
     GuestError,
@@ -167,17 +166,8 @@ class Restoring:
         if not await asyncio.to_thread(place.break_seal, record.uid):
             raise MemoryMisfitError("another machine goes on from it")
         chronicle.step("unsealed")
-        if record.paused:
-            chronicle.learn(fold(chronicle.facts, Change.PAUSED))
-        else:
-            try:
-                await guest.resume()
-            except GuestError as error:
-                # Whether it runs by now nobody knows, and it must not be started twice.
-                chronicle.learn(stillborn(chronicle.facts, str(error)))
-                await guest.destroy()
-                return
-        chronicle.step("resumed")
+        if not await chronicle.let_run(guest, paused=record.paused):
+            return
         self._slept = True
         with suppress(OSError):  # the next manager finds it waking, and awake
             chronicle.write(record.started())

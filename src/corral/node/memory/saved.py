@@ -186,7 +186,6 @@ def changed(before: Mapping[str, State], now: Mapping[str, State]) -> None:
             raise MemoryMisfitError(f"the disk {name} was changed since")
 
 
-
 def _digest(file: Path) -> str:
     with file.open("rb") as content:
         return hashlib.file_digest(content, "sha256").hexdigest()
