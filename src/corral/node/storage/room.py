@@ -61,10 +61,14 @@ def space(directory: Path) -> Space:
     return Space(found.f_blocks * found.f_frsize, found.f_bavail * found.f_frsize)
 
 
+def promisable(present: Space, overcommit_percent: int = 0) -> int:
+    """What volumes may grow by together, where promises may exceed what is free by some percent."""
+    return present.available * (100 + overcommit_percent) // 100
+
+
 def left(volumes: Iterable[Stored], present: Space, overcommit_percent: int = 0) -> int:
-    """What can still be promised, where promises may exceed what is free by some percent."""
-    free = present.available * (100 + overcommit_percent) // 100
-    return free - sum(map(growth_of, volumes))
+    """What of that is promised to none of the volumes."""
+    return promisable(present, overcommit_percent) - sum(map(growth_of, volumes))
 
 
 def measure(volumes: Iterable[Stored], present: Space) -> Room:
@@ -92,10 +96,15 @@ def measure(volumes: Iterable[Stored], present: Space) -> Room:
 
 def growth_of(volume: Stored) -> int:
     """What a volume may still come to occupy: its disk with its tables, or a machine's memory."""
-    most = largest(volume.capacity_bytes, is_raw=volume.record.format == "raw")
+    most = most_of(volume)
     if volume.record.shares_blocks:  # each may have to be copied before it is written
         return most
     return max(0, most - occupied(volume.disk.path) - occupied(Place(volume.directory).memory))
+
+
+def most_of(volume: Stored) -> int:
+    """What a volume's disk can occupy with its tables."""
+    return largest(volume.capacity_bytes, is_raw=volume.record.format == "raw")
 
 
 def largest(capacity_bytes: int, *, is_raw: bool) -> int:

@@ -26,6 +26,7 @@ import msgspec
 from corral import files
 from corral.node.storage import clone as clones, disk as disks, room, volume as volumes
 from corral.node.storage.error import InUse, NoRoom, NoSuchVolume, StorageError
+from corral.node.storage.ledger import Ledger
 from corral.node.storage.room import Room, Space, shown
 from corral.node.storage.volume import Format, Record, Stored
 
@@ -45,6 +46,7 @@ class Storage:
         self._filling = directory / "filling"
         self._staging = directory / "staging"
         self._space = space
+        self._ledger = Ledger(self.find, self.volumes)
         for each in (directory, self._volumes, self._filling, self._staging):
             each.mkdir(parents=True, exist_ok=True, mode=0o700)
 
@@ -108,7 +110,7 @@ class Storage:
         if not volumes.is_handle(handle):
             raise StorageError(f"{handle!r} is no name of a volume")
         capacity = -(-capacity_bytes // BLOCK) * BLOCK
-        with self._locked():
+        with self._locked(handle):
             if (present := self.find(handle)) is not None:
                 return present
             self._check_room(handle, capacity, overcommit_percent)
@@ -128,7 +130,7 @@ class Storage:
         """
         if not volumes.is_handle(handle):
             return
-        with self._locked():
+        with self._locked(handle):
             staged = self._staged(handle)
             if (present := self.find(handle)) is not None:
                 with alone(present) if present.disk.path.exists() else nullcontext():
@@ -184,7 +186,7 @@ class Storage:
         disks.grow(file, format, present.capacity_bytes)
         file.chmod(0o600)
         disks.sync(file)
-        with self._locked():
+        with self._locked(handle):
             present = self.present(handle)
             with alone(present):
                 record = msgspec.structs.replace(
@@ -213,7 +215,7 @@ class Storage:
                 f"a clone of {origin.capacity_bytes}",
                 "ask for as much storage as the source has",
             )
-        with self._locked():
+        with self._locked(source, target):
             origin, copy = self.present(source), self.present(target)
             with alone(origin), alone(copy):
                 self._check_room(target, clones.growth(origin), overcommit_percent)
@@ -232,7 +234,7 @@ class Storage:
         Raises NoSuchVolume, and NoRoom.
         """
         capacity = -(-capacity_bytes // BLOCK) * BLOCK
-        with self._locked():
+        with self._locked(handle):
             present = self.present(handle)
             if capacity > present.capacity_bytes:
                 self._check_room(handle, capacity - present.capacity_bytes, overcommit_percent)
@@ -258,7 +260,10 @@ class Storage:
         """Raises NoRoom where so many bytes more cannot be promised."""
         if more <= 0:
             return
-        left = room.left(self.volumes(), self._space(self._root), overcommit_percent)
+        space = self._space(self._root)
+        if more <= room.promisable(space, overcommit_percent) - self._ledger.most_bytes():
+            return  # however little of the volumes is written yet
+        left = room.left(self._ledger.volumes(), space, overcommit_percent)
         if more > left:
             raise NoRoom(
                 f"volume {handle} needs {shown(more)}, and {shown(max(0, left))} are left that "
@@ -273,12 +278,19 @@ class Storage:
         return staged
 
     @contextmanager
-    def _locked(self) -> Iterator[None]:
-        """Alone among all who change this storage; held for moments only."""
+    def _locked(self, *handles: str) -> Iterator[None]:
+        """Alone among all who change this storage; held for moments only.
+
+        ``handles``: the volumes whose records may be changed meanwhile.
+        """
         descriptor = os.open(self._root / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX)
-            yield
+            self._ledger.count(descriptor)
+            try:
+                yield
+            finally:
+                self._ledger.look(*handles)
         finally:
             os.close(descriptor)
 
