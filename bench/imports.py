@@ -4,6 +4,7 @@ Both end when the disk is durable.  The import counts from the DataVolume's crea
 Succeeded; the convert reads the file from memory, and the server sends it from there.
 """
 
+import json
 import multiprocessing
 import os
 import random
@@ -94,8 +95,15 @@ def import_one(one: Cluster, name: str, url: str) -> None:
         },
     }
     one.call("POST", VOLUMES, document)
-    while one.call("GET", f"{VOLUMES}/{name}").get("status", {}).get("phase") != "Succeeded":
-        time.sleep(0.01)
+    connection = one.connect()  # a watch, as asking again and again would take time from the import
+    selected = f"{VOLUMES}?watch=true&timeoutSeconds=300&fieldSelector=metadata.name%3D{name}"
+    connection.request("GET", selected, headers=one.headers)
+    answer = connection.getresponse()
+    while line := answer.readline():
+        if json.loads(line)["object"].get("status", {}).get("phase") == "Succeeded":
+            connection.close()
+            return
+    raise RuntimeError(f"{name} was not imported within 300 s")
 
 
 def serve(file: Path) -> tuple[multiprocessing.Process, str]:
