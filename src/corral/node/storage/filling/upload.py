@@ -72,7 +72,8 @@ class Uploads:
             return PlainTextResponse(f"PVC {name} is not ready for an upload", 503)
         if request.method == "HEAD":
             return PlainTextResponse("")
-        if slot.busy:
+        # What has arrived may be the volume's own file already, and was looked at.
+        if slot.busy or slot.arrived.is_set():
             return PlainTextResponse(f"PVC {name} is being uploaded to already", 503)
         slot.busy = True
         try:

@@ -97,6 +97,14 @@ async def test_two_at_once_are_one_too_many(part, content):
         assert await send(uploads, [b"x"]) == (503, "PVC disk is being uploaded to already")
 
 
+async def test_what_has_arrived_is_not_written_over(part, content):
+    uploads = Uploads()
+    async with uploads.waiting("uid-1", part):
+        assert (await send(uploads, pieces_of(content), way="upload-async"))[0] == 200
+        assert await send(uploads, [b"x"]) == (503, "PVC disk is being uploaded to already")
+    assert part.path.read_bytes() == content
+
+
 @pytest.mark.parametrize(
     ("pieces", "settings", "words"),
     [
