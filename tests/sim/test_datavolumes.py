@@ -1,6 +1,7 @@
 """DataVolumes in virtual time: from the object to the filled volume, whatever comes between."""
 
 import asyncio
+import os
 from functools import partial
 
 import pytest
@@ -13,8 +14,9 @@ from corral.api.kinds.datasource import DataSource
 from corral.api.kinds.datavolume import DataVolume
 from corral.api.object import Key
 from corral.node.images.store import ImageStore
+from corral.node.opening import opened
 from corral.node.storage import Storage
-from corral.node.storage.filling import Fillings, Uploads, http
+from corral.node.storage.filling import Fillings, Uploads, http, loop as filling
 from corral.node.storage.filling.error import NotFilled
 from corral.node.storage.loop import controller as provisioner
 from corral.node.storage.room import Space
@@ -46,14 +48,15 @@ def loops(storage, tmp_path):
 
 @pytest.fixture
 def web(monkeypatch, storage):
-    """What fetching does: raises what is in the list, one after the other, then succeeds."""
-    failures = []
+    """What fetching does: raises or fetches what is in the list, in order, then succeeds."""
+    outcomes = []
 
     def fetch(request, part, told, stop):
-        if failures:
-            raise failures.pop(0)
+        outcome = outcomes.pop(0) if outcomes else b"letters".ljust(MiB, b".")
+        if isinstance(outcome, Exception):
+            raise outcome
         part.begin(request.url, "", 0)
-        pieces = [b"letters".ljust(MiB, b"."), b""]
+        pieces = [outcome, b""]
 
         def read(buffer):
             piece = pieces.pop(0)
@@ -64,7 +67,7 @@ def web(monkeypatch, storage):
         part.finish()
 
     monkeypatch.setattr(http, "fetch", fetch)
-    return failures
+    return outcomes
 
 
 def volume(name="disk", source=None, size="16Mi", **spec):
@@ -134,6 +137,28 @@ async def test_an_import_that_fails_is_tried_again_after_longer_and_longer(loops
         assert "Error" in await reasons(c)
 
 
+async def test_what_was_fetched_and_is_no_disk_is_fetched_again(loops, web, storage):
+    web += [b"<html>try again later</html>"]
+    async with cluster(stand_ins=loops) as c:
+        await c.client.create(DataVolume, volume(source=HTTP))
+        await c.until(partial(is_in, c, "Succeeded"))
+        assert (await of(c)).status.restart_count == 1
+        assert (await content(c, storage)).disk.path.read_bytes()[:7] == b"letters"
+
+
+async def test_a_disk_that_is_too_large_is_not_fetched_again(loops, web):
+    web += [b"letters".ljust(17 * MiB, b".")]
+    async with cluster(stand_ins=loops) as c:
+        await c.client.create(DataVolume, volume(source=HTTP))
+
+        async def has_failed_twice():
+            return (await of(c)).status.restart_count == 2
+
+        await c.until(has_failed_twice)
+        running = next(e for e in (await of(c)).status.conditions if e.type == "Running")
+        assert "A larger PVC is required" in running.message
+
+
 async def test_loops_that_are_killed_go_on_where_they_were(loops, web, storage):
     web += [NotFilled("not yet")] * 2
     async with cluster(stand_ins=loops) as c:
@@ -173,6 +198,40 @@ async def test_what_is_used_is_not_copied(loops):
         assert await is_in(c, "CloneScheduled", "copy")
         assert "CloneSourceInUse" in await reasons(c, "copy")
         await c.client.delete(Pod, Key("default", "user"), grace_seconds=0)
+        await c.until(partial(is_in, c, "Succeeded", "copy"))
+
+
+async def test_a_copy_does_not_miss_what_changes_while_it_is_told_of_its_wait(
+    loops, storage, monkeypatch
+):
+    tell = Fillings.tell
+
+    async def slowly(self, job, change):
+        await tell(self, job, change)
+        if change["metadata"]["annotations"][population.REASON] == "CloneSourceInUse":
+            await c.client.delete(Pod, Key("default", "user"), grace_seconds=0)
+            await asyncio.sleep(5)
+
+    async with cluster(stand_ins=loops) as c:
+        await c.client.create(DataVolume, volume())
+        await c.until(partial(is_in, c, "Succeeded"))
+        await c.client.create(Pod, user_of("disk"))
+        monkeypatch.setattr(Fillings, "tell", slowly)
+        copied = {"pvc": {"name": "disk", "namespace": "default"}}
+        await c.client.create(DataVolume, volume("copy", copied, size=""))
+        await c.until(partial(is_in, c, "Succeeded", "copy"), filling.PATIENCE_SECONDS / 2)
+
+
+async def test_a_copy_is_made_once_the_source_is_let_go_of_by_no_pod(loops, storage):
+    async with cluster(stand_ins=loops) as c:
+        await c.client.create(DataVolume, volume())
+        await c.until(partial(is_in, c, "Succeeded"))
+        held = opened((await content(c, storage)).disk.path, os.O_RDWR)
+        copied = {"pvc": {"name": "disk", "namespace": "default"}}
+        await c.client.create(DataVolume, volume("copy", copied, size=""))
+        await asyncio.sleep(20)
+        assert await is_in(c, "CloneScheduled", "copy")
+        os.close(held)
         await c.until(partial(is_in, c, "Succeeded", "copy"))
 
 

@@ -14,7 +14,7 @@ from corral.node.images import ImageError, convert, plain, qcow
 from corral.node.images.limits import Limits
 from corral.node.images.progress import Meter, Report, in_thread
 from corral.node.images.streams import Stream, pieces_of, write_sparse
-from corral.node.storage.filling.error import NO_ROOM, NotFilled
+from corral.node.storage.filling.error import NO_ROOM, NotFilled, TooLarge
 from corral.node.storage.room import largest
 from corral.node.storage.volume import Format
 
@@ -44,10 +44,7 @@ async def make_disk(file: Path, capacity: int, name: str, report: Report) -> tup
         file = await _unpacked(file, name, limits, report)
         disk = await asyncio.to_thread(qcow.inspect, file, name, limits)
         if disk.virtual_size > capacity:
-            raise NotFilled(
-                f"Virtual image size {disk.virtual_size} is larger than the reported available "
-                f"storage {capacity}. A larger PVC is required."
-            )
+            raise TooLarge(disk.virtual_size, capacity)
         if disk.format == "qcow2":
             file = await _plain(file, name, limits)
     except ImageError as error:

@@ -32,6 +32,9 @@ AT_ONCE = 4
 """Claims that are filled at the same time; those that wait for uploads do not count."""
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 10.0, 300.0
 """Between two attempts: doubled each time, as a kubelet does with CDI's importers."""
+PATIENCE_SECONDS = 60.0
+"""A claim that waits for another looks again after so long: that no QEMU has the disk any more is
+told by nobody."""
 TELL_SECONDS = 1.0
 
 Claim = PersistentVolumeClaim
@@ -66,7 +69,7 @@ class Fillings:
         self._tasks: dict[str, tuple[Job, asyncio.Task[None]]] = {}
         """By the claim's uid."""
         self._changed: dict[str, asyncio.Event] = {}
-        """By the uid of a claim that waits for another: set when something changed."""
+        """By the uid of a claim that is filled: set when the one that it copies has changed."""
         self._slots = asyncio.Semaphore(AT_ONCE)
         self._background: Background | None = None
         self.pods.index("claim", _claims_of)
@@ -181,12 +184,15 @@ class Fillings:
 
     async def _attempt(self, job: Job, restarts: int) -> bool:
         """Whether the claim has its content now."""
+        changed = self._changed[job.uid] = asyncio.Event()
         while True:
+            changed.clear()  # before it is looked, lest what changes meanwhile be missed
             try:
                 await self._once(job)
             except Waits as error:
                 await self.tell(job, jobs.waiting(job, error.reason, str(error)))
-                await self._until_changed(job)
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(changed.wait(), PATIENCE_SECONDS)
             except NotFilled as error:
                 log.warning("not filled", claim=str(job.key), error=str(error))
                 await self.tell(job, jobs.failed(job, restarts + 1, error.reason, str(error)))
@@ -221,10 +227,6 @@ class Fillings:
         finally:
             telling.cancel()
             await asyncio.wait({telling})
-
-    async def _until_changed(self, job: Job) -> None:
-        changed = self._changed[job.uid] = asyncio.Event()
-        await changed.wait()
 
     async def tell(self, job: Job, change: Document) -> None:
         """Say something on a claim; raises NotFound and Conflict where it is that one no more."""

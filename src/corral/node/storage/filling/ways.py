@@ -23,7 +23,7 @@ from corral.node.images.store import Image, ImageStore
 from corral.node.storage.error import InUse, StorageError
 from corral.node.storage.filling import http
 from corral.node.storage.filling.content import make_disk, most_bytes, of_disk, of_image
-from corral.node.storage.filling.error import NotFilled, Waits
+from corral.node.storage.filling.error import NO_ROOM, NotFilled, TooLarge, Waits
 from corral.node.storage.filling.job import Job
 from corral.node.storage.filling.part import Part, write_sparse
 from corral.node.storage.filling.upload import Uploads
@@ -110,7 +110,7 @@ class Ways:
         content = await asyncio.to_thread(partial(Part, work, checksum=source.checksum, most=most))
         if content.record.origin != source.url or not content.record.whole:
             await _fetched(request, content, report)
-        await self._adopt(job, content.path, "the image", report)
+        await self._adopt(job, content, "the image", report)
 
     async def _registry(self, job: Job, source: RegistrySource, report: Report) -> None:
         reference = (source.url or "").partition("://")[2]
@@ -122,10 +122,7 @@ class Ways:
             reference, policy=pull_policy(reference), credentials=credentials, progress=report
         )
         if image.virtual_size > job.capacity:
-            raise NotFilled(
-                f"Virtual image size {image.virtual_size} is larger than the reported available "
-                f"storage {job.capacity}. A larger PVC is required."
-            )
+            raise TooLarge(image.virtual_size, job.capacity)
         work = await asyncio.to_thread(self._storage.workplace, job.handle)
         target = work / "copied"
         await asyncio.to_thread(_copy, image, target)
@@ -159,26 +156,35 @@ class Ways:
         work = await asyncio.to_thread(self._storage.workplace, job.handle)
         content = await asyncio.to_thread(partial(Part, work, most=most_bytes(job.capacity)))
         if content.record.whole:
-            try:
-                await self._adopt(job, content.path, "the upload", report)
-            except NotFilled:
-                await asyncio.to_thread(content.discard)
-                raise
+            await self._adopt_upload(job, content, report)
             return
         async with self._uploads.waiting(job.uid, content) as slot:
             await ready()
             await slot.arrived.wait()
-            try:
-                await self._adopt(job, content.path, "the upload", report)
-            except NotFilled:
-                await asyncio.to_thread(content.discard)
-                raise
+            await self._adopt_upload(job, content, report)
             slot.outcome.set_result("")
 
     # ------------------------------------------------------------------- parts
 
-    async def _adopt(self, job: Job, file: Path, name: str, report: Report) -> None:
-        disk, format_ = await make_disk(file, job.capacity, name, report)
+    async def _adopt_upload(self, job: Job, content: Part, report: Report) -> None:
+        """Adopt it; its client was told what comes of it, so that nothing is kept for later."""
+        try:
+            await self._adopt(job, content, "the upload", report)
+        except NotFilled:
+            await asyncio.to_thread(content.discard)
+            raise
+
+    async def _adopt(self, job: Job, content: Part, name: str, report: Report) -> None:
+        """Make what has arrived the volume's disk.
+
+        What is no disk is forgotten: the next try fetches it again, which may be mended by then.
+        """
+        try:
+            disk, format_ = await make_disk(content.path, job.capacity, name, report)
+        except NotFilled as error:
+            if error.reason != NO_ROOM and not isinstance(error, TooLarge):
+                await asyncio.to_thread(content.discard)
+            raise
         try:
             await asyncio.to_thread(self._storage.adopt, job.handle, disk, format_)
         except StorageError as error:
