@@ -11,6 +11,7 @@ from tests.sim.cluster import ADMIN, cluster
 from tests.sim.test_claims import claim, class_is_there
 from tests.sim.test_virtual_machine import KEY, vm
 
+from corral.api.kinds.instancetype import VirtualMachinePreference
 from corral.api.kinds.virtualmachine import VirtualMachine
 from corral.api.kinds.vmi import VirtualMachineInstance as Machine
 from corral.api.wire import Request
@@ -227,3 +228,57 @@ async def test_a_claim_that_comes_later_is_waited_for():
         await until_volumes(c, late="Ready")
         await remove(c, "late")
         await until_volumes(c)
+
+
+@pytest.mark.parametrize(
+    "likes",
+    [{"preferredDiskBus": "virtio"}, {"preferredDiskBus": "scsi", "preferredDiskCache": "none"}],
+)
+async def test_a_preference_takes_no_disk_out_of_a_guest(likes):
+    async with cluster(stand_ins=[provisioner.controller]) as c:
+        metadata = {"name": "likes", "namespace": KEY.namespace}
+        await c.client.create(
+            VirtualMachinePreference, {"metadata": metadata, "spec": {"devices": likes}}
+        )
+        document = vm()
+        document["spec"]["preference"] = {"name": "likes", "kind": "VirtualMachinePreference"}
+        template = document["spec"]["template"]["spec"]
+        source = {"claimName": "data", "hotpluggable": True}
+        template["volumes"].append({"name": "data", "persistentVolumeClaim": source})
+        template["domain"]["devices"]["disks"].append({"name": "data", "disk": {}})
+        await running(c, document)
+        had = (await machine(c)).spec.domain.devices.disks
+        await until_volumes(c, data="Ready")
+        await add(c, "other", claim_name="more")
+        await until_volumes(c, data="Ready", other="Ready")
+        assert (await machine(c)).spec.domain.devices.disks[: len(had)] == had
+        await remove(c)
+        await until_volumes(c, other="Ready")
+
+
+async def test_a_request_that_cannot_be_fulfilled_is_dropped_and_told():
+    async with cluster(stand_ins=[provisioner.controller]) as c:
+        await class_is_there(c)
+        await c.client.create(PersistentVolumeClaim, claim())
+        document = vm("Halted")
+        disks = document["spec"]["template"]["spec"]["domain"]["devices"]["disks"]
+        disks[0]["bootOrder"] = 1
+        await c.client.create(VirtualMachine, document)
+        request = {
+            "name": "data",
+            "disk": {"name": "data", **SCSI, "bootOrder": 1},
+            "volumeSource": {"persistentVolumeClaim": {"claimName": "data", "hotpluggable": True}},
+        }
+        asked = {"status": {"volumeRequests": [{"addVolumeOptions": request}]}}
+        await c.client.patch(VirtualMachine, KEY, asked, subresource="status")
+        await ask(c, "vm", "start")
+
+        async def runs():
+            return any(each.status.phase == "Running" for each in await c.machines())
+
+        await c.until(runs)
+        found = await c.client.get(VirtualMachine, KEY.name, KEY.namespace)
+        assert found.status.volume_requests == []
+        assert len(found.spec.template.spec.volumes) == 1
+        [message] = await told(c, "HotPlugVolumeError")
+        assert message.startswith("Dropped a request for volume data: ")

@@ -113,12 +113,15 @@ def _change(call: Call, request: Document, machine: Document) -> None:
     """Fulfil a request in a machine's own spec."""
     if at(machine, "status", "phase") != "Running":
         raise _conflict(call, "VMI is not running")
+    for owner in at(machine, "metadata", "ownerReferences") or ():
+        if owner.get("controller") and owner["kind"] == VIRTUAL_MACHINE.name:
+            why = f"it has the volumes of VirtualMachine {owner['name']}: ask that in its place"
+            raise _conflict(call, why)
     machine["spec"] = _judged(call, request, machine["spec"], "spec")
 
 
 def _ask(call: Call, request: Document, vm: Document) -> None:
-    """Note a request in a VirtualMachine's status."""
-    _judged(call, request, vm["spec"]["template"]["spec"], "spec.template.spec")
+    """Note a request in a VirtualMachine's status; to remove what is not added yet is one, too."""
     pending: list[Document] = at(vm, "status", "volumeRequests") or []
     name, adds = requests.name_of(request), requests.ADD in request
     for other in pending:
@@ -132,6 +135,10 @@ def _ask(call: Call, request: Document, vm: Document) -> None:
             raise _conflict(call, f"{why} and is still being processed")
         if adds:
             raise _conflict(call, f"add volume request for volume [{name}] already exists")
+    spec = vm["spec"]["template"]["spec"]
+    for other in pending:
+        spec = requests.applied(other, spec)
+    _judged(call, request, spec, "spec.template.spec")
     kept = [other for other in pending if requests.name_of(other) != name]
     vm["status"] = {**(vm.get("status") or {}), "volumeRequests": [*kept, request]}
 

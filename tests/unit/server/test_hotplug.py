@@ -235,6 +235,37 @@ async def test_a_wish_to_remove_takes_the_place_of_the_wish_to_add(ask, keep):
     assert "a remove volume request for volume [data] already exists" in again["message"]
 
 
+async def test_a_machine_of_a_virtual_machine_has_the_volumes_of_that(ask, run, machine):
+    owner = {"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine", "name": "vm", "uid": "vm-1"}
+    machine["metadata"]["ownerReferences"] = [{**owner, "controller": True}]
+    await run()
+    refused = await ask("PUT", path("addvolume"), adding())
+    assert refused.status == 409
+    assert "it has the volumes of VirtualMachine vm" in refused["message"]
+    assert len((await stored(ask))["volumes"]) == 1
+
+
+async def test_a_wish_is_judged_with_those_that_wait(ask, keep):
+    await keep()
+    vms = "virtualmachines"
+    assert (await ask("PUT", path("addvolume", vms), adding(bootOrder=1))).status == 202
+    other = {"persistentVolumeClaim": {"claimName": "other"}}
+    asked = adding("other", source=other, bootOrder=1)
+    refused = await ask("PUT", path("addvolume", vms), asked)
+    assert refused.status == 422, refused.text
+    same = await ask("PUT", path("addvolume", vms), adding("again"))
+    assert same["message"].endswith("Unable to add volume source [data] because it already exists")
+    assert len(await requests(ask)) == 1
+
+
+async def test_what_is_not_added_yet_can_be_taken_back(ask, keep):
+    await keep()
+    vms = "virtualmachines"
+    assert (await ask("PUT", path("addvolume", vms), adding())).status == 202
+    assert (await ask("PUT", path("removevolume", vms), {"name": "data"})).status == 202
+    assert await requests(ask) == [{"removeVolumeOptions": {"name": "data"}}]
+
+
 async def test_others_may_not(ask, run):
     await run()
     stranger = ask.as_user("stranger")

@@ -79,7 +79,7 @@ class VirtualMachines:
         self._recorder = world.recorder(COMPONENT)
         self._expectations = Expectations[Key](world.monotonic)
         self._instancetypes = Instancetypes(world.client)
-        self._volumes = Volumes(world.client)
+        self._volumes = Volumes(world.client, self._recorder)
         self._dice = dice
         self.vms.index("disks", _disks)
         self.revisions.index("controller", lambda revision: (controller_uid(revision),))

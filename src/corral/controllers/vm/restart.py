@@ -19,14 +19,17 @@ MEMORY = "memory updated in template spec. Memory-hotplug is only available for 
 
 def restart_reason(started: Spec, wanted: Spec) -> str:
     """Why the machine has to start anew to be as is wanted; empty if it is as is wanted."""
+    before, after = plugs_of(started), plugs_of(wanted)
+    if any(before[name].disk != after[name].disk for name in before.keys() & after.keys()):
+        return TEMPLATE
     started, wanted = _without_plugs(started), _without_plugs(wanted)
     if started == wanted:
         return ""
     if _rest(started) != _rest(wanted):
         return TEMPLATE
-    before, after = _sockets(started), _sockets(wanted)
-    if before != after:
-        return MORE_SOCKETS if after > before else FEWER_SOCKETS
+    had, wants = _sockets(started), _sockets(wanted)
+    if had != wants:
+        return MORE_SOCKETS if wants > had else FEWER_SOCKETS
     return MEMORY if _guest(started) != _guest(wanted) else ""
 
 

@@ -4,18 +4,21 @@ Whoever asks by a subresource, and whoever changes the template, gets the same: 
 runs follows the volumes of its template that are hotpluggable.
 """
 
-from typing import Any
+from collections.abc import Collection, Sequence
 
 import msgspec
 
-from corral.api.errors import ApiError
-from corral.api.kinds.hotplug import plugs_of
+from corral.api.errors import ApiError, Invalid
+from corral.api.kinds.disks import Disk
+from corral.api.kinds.hotplug import is_hotpluggable, plugs_of
 from corral.api.kinds.virtualmachine import VirtualMachine
-from corral.api.kinds.vmi import Spec, VirtualMachineInstance
-from corral.api.kinds.volume_requests import applied
+from corral.api.kinds.vmi import VirtualMachineInstance
+from corral.api.kinds.volume_requests import applied, name_of
+from corral.api.kinds.volumes import Volume, claims_of
 from corral.api.object import Document
 from corral.client.client import Client
 from corral.controllers.vm.refused import Refused
+from corral.reconcile.events import Recorder
 from corral.reconcile.objects import is_going
 
 Machine = VirtualMachineInstance
@@ -24,8 +27,9 @@ Machine = VirtualMachineInstance
 class Volumes:
     """Lets VirtualMachines, and their machines, have the volumes that are asked for."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: Client, recorder: Recorder) -> None:
         self._client = client
+        self._recorder = recorder
 
     async def follow(
         self, vm: VirtualMachine, vmi: Machine | None
@@ -36,10 +40,7 @@ class Volumes:
         """
         try:
             if vm.status.volume_requests:
-                if (wanted := requested(vm)) is not None:
-                    vm = await self._client.patch(VirtualMachine, vm.key, _guarded(vm, wanted))
-                status = {"metadata": _guard(vm), "status": {"volumeRequests": None}}
-                vm = await self._client.patch(VirtualMachine, vm.key, status, subresource="status")
+                vm = await self._fulfil(vm)
             if vmi is not None and (wanted := followed(vm, vmi)) is not None:
                 vmi = await self._client.patch(Machine, vmi.key, _guarded(vmi, wanted))
         except ApiError as error:
@@ -48,49 +49,56 @@ class Volumes:
             ) from error
         return vm, vmi
 
+    async def _fulfil(self, vm: VirtualMachine) -> VirtualMachine:
+        """Bring what is asked for into the template; what can never be there is dropped."""
+        for request in msgspec.to_builtins(vm.status.volume_requests):
+            wanted = requested(vm, request)
+            if wanted is None:
+                continue
+            try:
+                vm = await self._client.patch(VirtualMachine, vm.key, _guarded(vm, wanted))
+            except Invalid as error:
+                message = f"Dropped a request for volume {name_of(request)}: {error}"
+                self._recorder.event(vm, "Warning", "HotPlugVolumeError", message)
+        status = {"metadata": _guard(vm), "status": {"volumeRequests": None}}
+        return await self._client.patch(VirtualMachine, vm.key, status, subresource="status")
 
-def requested(vm: VirtualMachine) -> Document | None:
-    """What changes of the spec where all requests are fulfilled; None for nothing."""
+
+def requested(vm: VirtualMachine, request: Document) -> Document | None:
+    """What changes of the spec where a request is fulfilled; None for nothing."""
     before: Document = msgspec.to_builtins(vm.spec.template.spec)
-    after = before
-    for request in vm.status.volume_requests:
-        after = applied(msgspec.to_builtins(request), after)
-    changed = _volumes(after)
+    changed = _volumes(applied(request, before))
     return None if changed == _volumes(before) else {"template": {"spec": changed}}
 
 
 def followed(vm: VirtualMachine, vmi: Machine) -> Document | None:
     """What changes of a running machine's spec, so that it has its template's volumes.
 
-    Only volumes that come and go; None for nothing.
+    Only volumes that come and go; None for nothing.  The disk of a volume that both have stays as
+    the machine has it: that is completed by its preference and by defaults, the template is not.
     """
-    if vmi.status.phase != "Running" or is_going(vmi):
+    template, machine = vm.spec.template.spec, vmi.spec
+    if vmi.status.phase != "Running" or is_going(vmi) or machine.domain.devices.disable_hotplug:
         return None
-    wanted, present = vm.spec.template.spec, vmi.spec
-    if vmi.spec.domain.devices.disable_hotplug or _plugged(wanted) == _plugged(present):
+    wanted = claims_of(filter(is_hotpluggable, template.volumes))
+    plugs = plugs_of(machine)
+    leaves = plugs.keys() - wanted.keys()
+    turns = {name for name in plugs.keys() & wanted.keys() if plugs[name].claim != wanted[name]}
+    comes = plugs_of(template).keys() - {volume.name for volume in machine.volumes}
+    if not (leaves or turns or comes):
         return None
-    changed = {part: _kept(present, part) + _chosen(wanted, part) for part in ("volumes", "disks")}
-    devices = {"disks": changed["disks"]}
-    return {"volumes": changed["volumes"], "domain": {"devices": devices}}
+    volumes = _without(machine.volumes, leaves | turns) + _only(template.volumes, turns | comes)
+    before, after = machine.domain.devices.disks, template.domain.devices.disks
+    disks = _without(before, leaves) + _only(after, comes)
+    return {"volumes": volumes, "domain": {"devices": {"disks": disks}}}
 
 
-def _plugged(spec: Spec) -> Document:
-    return {part: _chosen(spec, part) for part in ("volumes", "disks")}
+def _without(named: Sequence[Volume | Disk], names: Collection[str]) -> list[Document]:
+    return [msgspec.to_builtins(one) for one in named if one.name not in names]
 
 
-def _chosen(spec: Spec, part: str) -> list[Document]:
-    """The volumes, or the disks, of a spec that come and go."""
-    names = plugs_of(spec).keys()
-    return [msgspec.to_builtins(one) for one in _listed(spec, part) if one.name in names]
-
-
-def _kept(spec: Spec, part: str) -> list[Document]:
-    names = plugs_of(spec).keys()
-    return [msgspec.to_builtins(one) for one in _listed(spec, part) if one.name not in names]
-
-
-def _listed(spec: Spec, part: str) -> list[Any]:
-    return list(spec.volumes if part == "volumes" else spec.domain.devices.disks)
+def _only(named: Sequence[Volume | Disk], names: Collection[str]) -> list[Document]:
+    return [msgspec.to_builtins(one) for one in named if one.name in names]
 
 
 def _volumes(spec: Document) -> Document:

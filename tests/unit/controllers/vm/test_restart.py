@@ -64,3 +64,16 @@ def test_processors_that_are_named_for_the_first_time_are_a_change():
     bare = {"domain": {"devices": {}}}
     named = {"domain": {"devices": {}, "cpu": {"sockets": 2}}}
     assert restart_reason(msgspec.convert(bare, Spec), msgspec.convert(named, Spec)) == MORE_SOCKETS
+
+
+def test_a_plugged_disk_that_is_to_look_otherwise_waits():
+    def plugged(**disk):
+        spec = copy.deepcopy(STARTED)
+        source = {"claimName": "data", "hotpluggable": True}
+        spec["volumes"].append({"name": "data", "persistentVolumeClaim": source})
+        spec["domain"]["devices"]["disks"].append({"name": "data", "disk": {"bus": "scsi"}, **disk})
+        return msgspec.convert(spec, Spec)
+
+    assert restart_reason(plugged(), plugged(serial="x")) == TEMPLATE
+    assert restart_reason(plugged(), plugged()) == ""
+    assert restart_reason(plugged(), msgspec.convert(STARTED, Spec)) == ""
