@@ -8,6 +8,7 @@ from tests.sim.cluster import cluster
 from tests.sim.pools import LABELS, Pools, pool
 
 from corral.api.errors import NotFound
+from corral.api.kinds import pool_rules
 from corral.api.kinds.pool import FINALIZER, REVISION_LABEL, VirtualMachinePool as Pool
 from corral.api.kinds.virtualmachine import VirtualMachine
 from corral.api.object import Key
@@ -314,3 +315,19 @@ async def test_a_revision_of_somebody_else_is_told_and_healed_when_it_goes():
         await web.settled(1, 600)
         await asyncio.sleep(1)
         assert (await web.get()).status.conditions == []
+
+
+async def test_a_pool_that_would_not_know_its_own_can_be_deleted(monkeypatch):
+    """Admission refuses such a pool; one may have been stored before it did."""
+    async with cluster() as c:
+        web = Pools(c)
+        anything = {"matchExpressions": [{"key": "x", "operator": "DoesNotExist"}]}
+        await web.create(1, selector=anything)
+        await web.settled(1)
+        monkeypatch.setattr(pool_rules, "check_selector", lambda *_: [])
+        await web.template({"metadata": {"labels": None}})
+        await web.quiet()
+        await c.client.delete(Pool, web.key)
+        await web.gone("web-0", seconds=20)
+        with pytest.raises(NotFound):
+            await web.get()

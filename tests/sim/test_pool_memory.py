@@ -19,6 +19,7 @@ from corral.api.kinds.saved_memory import (
 )
 from corral.api.kinds.vmi import VirtualMachineInstance as Machine
 from corral.api.object import Key
+from corral.controllers.pool.scaling import is_marked
 from corral.node.hypervisor import Change
 from corral.reconcile.objects import annotations_of, key_of
 
@@ -186,6 +187,21 @@ async def test_memory_is_kept_whenever_the_manager_is_cut(node, moment):
 
 async def _empty(web):
     return not await web.names()
+
+
+async def test_one_that_is_taken_out_while_it_is_to_be_saved_stays_as_it_was(node):
+    async with cluster(stand_ins=STORAGE) as c:
+        web = await started(c, 1)
+        await web.patch(replicas=0)
+        await asyncio.sleep(0.5)
+        assert (await web.vm(0)).spec.strategy == "Manual"
+        await web.change(0, {"ownerReferences": None})
+        node(c)
+        await web.quiet(6)
+        vm = await web.vm(0)
+        assert not is_marked(vm)
+        assert (vm.spec.strategy, vm.status.printable_status) == ("Always", "Running")
+        assert await claims(c) == {}
 
 
 async def test_saved_memories_go_with_their_pool(node):

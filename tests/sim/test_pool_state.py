@@ -7,7 +7,10 @@ from lightkube.models.core_v1 import PersistentVolumeClaim
 from tests.sim.cluster import cluster
 from tests.sim.pools import STORAGE, Pools
 
+from corral.api.errors import NotFound
 from corral.api.kinds.datavolume import DataVolume
+from corral.api.kinds.pool import VirtualMachinePool as Pool
+from corral.controllers.pool.scaling import is_marked
 from corral.reconcile.objects import key_of, uid_of
 
 pytestmark = pytest.mark.looptime
@@ -163,6 +166,57 @@ async def test_disks_are_kept_whenever_the_manager_is_cut(moment):
         c.start_loops()
         await web.quiet()
         await c.until(lambda: _none(web))
+        assert await disks(c) == before
+
+
+async def _is_going(web):
+    return any(vm.metadata.deletion_timestamp for vm in (await web.vms()).values())
+
+
+async def _is_marked(web):
+    return any(is_marked(vm) for vm in (await web.vms()).values())
+
+
+@pytest.mark.parametrize("propagation", ["Background", "Foreground", "Orphan"])
+@pytest.mark.parametrize("moment", [0, 0.001, 0.01, 0.03, 0.05, 0.1])
+@pytest.mark.parametrize("reached", [_is_marked, _is_going])
+async def test_disks_are_kept_when_the_pool_goes_right_after_it_shrank(
+    reached, moment, propagation
+):
+    async with cluster() as c:
+        web = await start(c, scaleInStrategy=scale_in("proactive", "Offline"))
+        before = await disks(c)
+        await web.patch(replicas=0)
+        await c.until(lambda: reached(web), every=0.001)
+        await asyncio.sleep(moment)
+        await c.client.delete(Pool, web.key, propagation=propagation)
+        await web.quiet()
+        assert await disks(c) == before
+        await web.no_finalizer_is_left()
+        with pytest.raises(NotFound):
+            await web.get()
+
+
+async def test_disks_of_what_a_user_deleted_are_kept_when_the_pool_goes_right_after():
+    async with cluster() as c:
+        web = await start(c, scaleInStrategy=scale_in("opportunistic", "Offline"))
+        await web.delete(1)
+        await c.client.delete(Pool, web.key)
+        await web.quiet()
+        assert await web.names() == set()
+        assert set(await disks(c)) == {"DataVolume/disk-1", "PersistentVolumeClaim/disk-1"}
+
+
+@pytest.mark.parametrize("change", [{"ownerReferences": None}, {"labels": {"pool": "other"}}])
+async def test_disks_of_one_that_is_taken_out_while_it_goes_are_kept(change):
+    async with cluster() as c:
+        web = await start(c, scaleInStrategy=scale_in("proactive", "Offline"))
+        before = await disks(c)
+        await web.patch(replicas=0)
+        await c.until(lambda: _is_going(web), every=0.001)
+        await web.change(0, change)
+        await web.quiet()
+        assert await web.names() == set()
         assert await disks(c) == before
 
 

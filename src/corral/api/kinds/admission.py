@@ -151,8 +151,9 @@ def _check_memory_is_requested(spec: dict[str, Any]) -> Iterator[Cause]:
 def check_selector(
     selector: dict[str, Any] | None, labels: dict[str, str] | None
 ) -> Iterator[Cause]:
+    """A set must know its own by their labels: it would else make them for ever, and own none."""
     try:
-        if not label_selector(selector).matches(labels):
+        if not labels or not label_selector(selector).matches(labels):
             yield Cause("spec.selector", "selector does not match labels.")
     except BadRequest as error:
         yield Cause("spec.selector", error.message)

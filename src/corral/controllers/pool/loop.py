@@ -37,6 +37,8 @@ Machine = VirtualMachineInstance
 
 BATCH_SECONDS = 0.05
 """News of a pool's VirtualMachines waits so long for more of the kind."""
+_FOREGROUND = "foregroundDeletion"
+"""Finalizer of a pool whose VirtualMachines the garbage collector deletes before it."""
 
 
 def controller(world: World) -> Controller[Key]:
@@ -80,10 +82,10 @@ class Pools:
         if pool is None:
             self._expectations.forget(key)
             return None
-        selector = selector_of(pool)
         if is_going(pool):
             await self._dissolve(pool)
             return None
+        selector = selector_of(pool)
         if FINALIZER not in pool.metadata.finalizers:
             await self._hold(pool)
             return None
@@ -110,16 +112,34 @@ class Pools:
     async def _dissolve(self, pool: Pool) -> None:
         """Let go of the VirtualMachines of a pool that goes, then of the pool.
 
-        What becomes of them is said by how the pool was deleted, and done by the garbage collector.
+        Those that it had chosen go as was settled, but nobody waits for their memory.  What becomes
+        of the others is said by how the pool was deleted, and done by the garbage collector.
         """
-        owned = self.vms.indexed("pool", pool.metadata.uid)
-        held = [vm for vm in owned if FINALIZER in vm.metadata.finalizers]
-        refused = await each(held, lambda vm: let_go(self._tools, vm))
-        if refused:
+        held = self._held(pool)
+        chosen = [vm for vm in held if scaling.is_marked(vm) and not is_going(vm)]
+        try:
+            await delete(self._tools, pool, chosen)
+        except Failure as failure:
+            raise failure.error from failure
+        # In the foreground the collector deletes them; before that only users do.
+        by_users = _FOREGROUND not in pool.metadata.finalizers
+
+        async def release(vm: VirtualMachine) -> None:
+            await let_go(self._tools, vm, scaling.kept(pool, vm) if by_users else None)
+
+        if refused := await each(
+            [vm for vm in held if is_going(vm) or not scaling.is_marked(vm)], release
+        ):
             raise refused[0]
+        if self._held(pool):
+            return  # until their own loop is done with them
         if FINALIZER in pool.metadata.finalizers:
             kept = [name for name in pool.metadata.finalizers if name != FINALIZER]
             await self._set_finalizers(pool, kept)
+
+    def _held(self, pool: Pool) -> list[VirtualMachine]:
+        owned = self.vms.indexed("pool", pool.metadata.uid)
+        return [vm for vm in owned if FINALIZER in vm.metadata.finalizers]
 
     async def _set_finalizers(self, pool: Pool, finalizers: list[str]) -> None:
         guard = {"uid": pool.metadata.uid, "resourceVersion": pool.metadata.resource_version}
@@ -132,10 +152,14 @@ class Pools:
         A pool adopts nobody.
         """
         owned = self.vms.indexed("pool", pool.metadata.uid)
-        strays = [vm for vm in owned if not selector.matches(vm.metadata.labels)]
-        for stray in strays:
-            await let_go(self._tools, stray, owner=pool.metadata.uid)
-        return [vm for vm in owned if vm not in strays] if strays else owned
+        strays = [
+            vm for vm in owned if not is_going(vm) and not selector.matches(vm.metadata.labels)
+        ]
+        release = partial(let_go, self._tools, owner=pool.metadata.uid)
+        if refused := await each(strays, release):
+            raise refused[0]
+        gone = {vm.metadata.uid for vm in strays}
+        return [vm for vm in owned if vm.metadata.uid not in gone]
 
     # -- acting -----------------------------------------------------------------------------
 

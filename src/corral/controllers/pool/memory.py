@@ -11,7 +11,7 @@ from corral.api.kinds.virtualmachine import VirtualMachine
 from corral.api.kinds.vmi import VirtualMachineInstance
 from corral.api.object import Document
 from corral.controllers.pool.scaling import is_leaving, kept
-from corral.reconcile.objects import is_going, owner_reference
+from corral.reconcile.objects import controller_uid, is_going, owner_reference
 
 LONGEST_SECONDS = 600.0
 """A machine whose memory is not saved after so long is shut down without."""
@@ -90,7 +90,8 @@ def fate(
     holds = mark_of(claim) is not None
     if vm is None:
         return Fate.KEEP if holds else Fate.DROP
-    if is_leaving(vm) and kept(pool, vm) == "Online":
+    is_ours = controller_uid(vm) == pool.metadata.uid
+    if is_ours and is_leaving(vm) and kept(pool, vm) == "Online":
         return Fate.KEEP
     if not names_claim(vm):
         return Fate.DROP

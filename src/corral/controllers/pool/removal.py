@@ -8,13 +8,14 @@ from functools import partial
 from typing import Any
 
 from corral.api.errors import ApiError, Conflict, NotFound
-from corral.api.kinds.pool import FINALIZER, VirtualMachinePool
+from corral.api.kinds.pool import FINALIZER, StatePreservation, VirtualMachinePool
 from corral.api.kinds.virtualmachine import FINALIZER as VM_FINALIZER, VirtualMachine
 from corral.controllers.pool.disks import orphan_disks
 from corral.controllers.pool.report import raise_first
-from corral.controllers.pool.scaling import LEAVING, kept, kept_when_removed
+from corral.controllers.pool.scaling import LEAVING, RAN_AS, kept, kept_when_removed, settled
 from corral.controllers.pool.tools import Tools
 from corral.reconcile.batch import each
+from corral.reconcile.objects import is_going
 
 
 async def remove(tools: Tools, pool: VirtualMachinePool, vms: Sequence[VirtualMachine]) -> None:
@@ -42,28 +43,44 @@ async def finish(tools: Tools, pool: VirtualMachinePool, vms: Sequence[VirtualMa
     raise_first(refused, "FailedScaleIn", "during opportunistic scale in")
 
 
-async def let_go(tools: Tools, vm: VirtualMachine, *, owner: str = "") -> None:
-    """Take the pool's finalizer off a VirtualMachine, and its reference to ``owner``."""
+async def let_go(
+    tools: Tools, vm: VirtualMachine, keep: StatePreservation | None = None, *, owner: str = ""
+) -> None:
+    """Take the pool's finalizer off a VirtualMachine, and its reference to ``owner``.
+
+    Of one that goes is kept what is said, or else what its mark says; it is let go of when its
+    own loop has.  One that stays is what it was before it was marked.
+    """
+    if is_going(vm) and (keep or settled(vm) or "Disabled") != "Disabled":
+        await orphan_disks(tools.client, vm)
+        if VM_FINALIZER in vm.metadata.finalizers:
+            # Until its own loop knows that it goes, that loop may take the disks back.
+            return
     metadata: dict[str, Any] = {
         "uid": vm.metadata.uid,
         "resourceVersion": vm.metadata.resource_version,
         "finalizers": [name for name in vm.metadata.finalizers if name != FINALIZER],
     }
+    change: dict[str, Any] = {"metadata": metadata}
     if owner:
-        kept = [each for each in vm.metadata.owner_references if each.uid != owner]
-        metadata["ownerReferences"] = kept
+        others = [each for each in vm.metadata.owner_references if each.uid != owner]
+        metadata["ownerReferences"] = others
+    if not is_going(vm):
+        metadata["annotations"] = {LEAVING: None, RAN_AS: None}
+        if ran_as := vm.metadata.annotations.get(RAN_AS):
+            change["spec"] = {"runStrategy": ran_as}
     try:
-        await tools.client.patch(VirtualMachine, vm.key, {"metadata": metadata})
+        await tools.client.patch(VirtualMachine, vm.key, change)
     except NotFound:
         return
 
 
 async def _mark(tools: Tools, vm: VirtualMachine, *, keep: str) -> None:
-    change: dict[str, object] = {
-        "metadata": {"uid": vm.metadata.uid, "annotations": {LEAVING: keep}}
-    }
+    annotations = {LEAVING: keep}
+    change: dict[str, object] = {"metadata": {"uid": vm.metadata.uid, "annotations": annotations}}
     if keep == "Online":
         # A machine whose memory was saved has ended: it is not to be started again.
+        annotations[RAN_AS] = vm.spec.strategy
         change["spec"] = {"runStrategy": "Manual", "running": None}
     try:
         await tools.client.patch(VirtualMachine, vm.key, change)
@@ -86,21 +103,10 @@ async def _delete(tools: Tools, pool: VirtualMachinePool, vm: VirtualMachine) ->
 
 
 async def _finish(tools: Tools, pool: VirtualMachinePool, vm: VirtualMachine) -> None:
-    if kept(pool, vm) != "Disabled":
-        try:
-            await orphan_disks(tools.client, vm)
-        except Conflict:
-            raise
-        except ApiError as error:
-            tools.warn(pool, "FailedUpdate", f"Error preserving state of VM {vm.key}: {error}")
-            raise
-        if VM_FINALIZER in vm.metadata.finalizers:
-            # Until its own loop knows that it goes, that loop may take the disks back.
-            return
     try:
-        await let_go(tools, vm)
+        await let_go(tools, vm, kept(pool, vm))
     except Conflict:
         raise
     except ApiError as error:
-        tools.warn(pool, "FailedUpdate", f"Error removing finalizer for VM {vm.key}: {error}")
+        tools.warn(pool, "FailedUpdate", f"Error preserving state of VM {vm.key}: {error}")
         raise

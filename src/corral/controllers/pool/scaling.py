@@ -24,6 +24,8 @@ LEAVING = "corral.dev/scaled-in"
 """Annotation of a VirtualMachine that its pool has chosen to go: what is kept of its state.
 
 It is written before anything else is done, so that whoever takes up the work knows."""
+RAN_AS = "corral.dev/ran-as"
+"""Annotation of one whose memory is saved first: the run strategy that it had until then."""
 
 _SETTLED: Mapping[str, StatePreservation] = {
     "Disabled": "Disabled",
@@ -64,7 +66,17 @@ def wanted(pool: VirtualMachinePool) -> int:
 
 def is_leaving(vm: VirtualMachine) -> bool:
     """Whether a VirtualMachine goes, or is about to."""
-    return is_going(vm) or LEAVING in vm.metadata.annotations
+    return is_going(vm) or is_marked(vm)
+
+
+def is_marked(vm: VirtualMachine) -> bool:
+    """Whether its pool has chosen a VirtualMachine to go."""
+    return LEAVING in vm.metadata.annotations
+
+
+def settled(vm: VirtualMachine) -> StatePreservation | None:
+    """What was settled to be kept of a VirtualMachine when its pool chose it; None if it did not."""
+    return _SETTLED.get(vm.metadata.annotations.get(LEAVING, ""))
 
 
 def kept_when_removed(pool: VirtualMachinePool) -> StatePreservation:
@@ -78,8 +90,8 @@ def kept(pool: VirtualMachinePool, vm: VirtualMachine) -> StatePreservation:
 
     What users delete themselves is kept as the opportunistic strategy says.
     """
-    if (settled := _SETTLED.get(vm.metadata.annotations.get(LEAVING, ""))) is not None:
-        return settled
+    if (known := settled(vm)) is not None:
+        return known
     strategy = (pool.spec.scale_in_strategy or ScaleInStrategy()).opportunistic
     return (strategy.state_preservation if strategy is not None else None) or "Disabled"
 

@@ -124,6 +124,13 @@ def test_a_selector_has_to_be_one_and_to_match(selector, message):
     assert judge(pool(selector=selector)).causes == [Cause("spec.selector", message)]
 
 
+def test_a_template_without_labels_is_refused():
+    one = pool(selector={})
+    one["spec"]["virtualMachineTemplate"]["metadata"]["labels"] = {}
+    expected = Cause("spec.selector", "selector does not match labels.")
+    assert judge(one).causes == [expected]
+
+
 def test_a_selector_cannot_be_changed():
     new = pool(selector={"matchLabels": {"pool": "b"}})
     new["spec"]["virtualMachineTemplate"]["metadata"]["labels"] = {**LABELS, "pool": "b"}
