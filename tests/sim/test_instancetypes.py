@@ -1,5 +1,7 @@
 """VirtualMachines that get their processors and devices by name, in a whole cluster."""
 
+from functools import partial
+
 from lightkube.models.apps_v1 import ControllerRevision
 from tests.sim.cluster import cluster
 
@@ -10,6 +12,7 @@ from corral.api.kinds.instancetype import (
 from corral.api.kinds.virtualmachine import VirtualMachine
 from corral.api.kinds.vmi import VirtualMachineInstance as Machine
 from corral.api.object import Key
+from corral.controllers.vm.restart import INSTANCETYPE
 
 SMALL = {
     "metadata": {"name": "small"},
@@ -102,6 +105,11 @@ async def test_a_type_that_changes_or_goes_changes_no_machine():
         assert domain.devices.disks[0].disk.bus == "scsi"
 
 
+async def waits_for_a_restart(c):
+    conditions = (await c.client.get(VirtualMachine, *reversed(KEY))).status.conditions
+    return [each.message for each in conditions if each.type == "RestartRequired"] == [INSTANCETYPE]
+
+
 async def test_another_type_counts_from_the_next_start():
     async with cluster() as c:
         await started(c)
@@ -118,6 +126,7 @@ async def test_another_type_counts_from_the_next_start():
             return ref.name == "large"
 
         await c.until(is_kept)
+        await c.until(partial(waits_for_a_restart, c))
         assert (await machine(c)).spec.domain.cpu.cores == 2
         await c.client.delete(Machine, KEY)
 
@@ -126,6 +135,7 @@ async def test_another_type_counts_from_the_next_start():
             return [(one.cpu.cores, one.memory.guest) for one in domains] == [(3, "96Mi")]
 
         await c.until(is_large)
+        assert not await waits_for_a_restart(c)
 
 
 async def test_a_type_that_went_before_it_was_kept_is_told_and_waited_for():

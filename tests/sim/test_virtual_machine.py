@@ -633,3 +633,20 @@ async def test_whatever_goes_wrong_each_runs_once(seed):
 
         await c.until(all_run, 600)
         assert len(await c.machines()) == len(await c.pods("default")) == 10
+
+
+async def test_other_labels_of_the_template_wait_for_nothing():
+    async with cluster() as c:
+        await c.client.create(VirtualMachine, vm())
+        await told(c, "Running")
+        labels = {"spec": {"template": {"metadata": {"labels": {"a": "b"}}}}}
+        await c.client.patch(VirtualMachine, KEY, labels)
+
+        async def is_noted():
+            status = (await get(c)).status
+            return (status.observed_generation, status.desired_generation) == (2, 2)
+
+        await c.until(is_noted)
+        assert not [
+            each for each in (await get(c)).status.conditions if each.type == "RestartRequired"
+        ]

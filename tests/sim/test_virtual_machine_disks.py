@@ -1,6 +1,7 @@
 """VirtualMachines and the DataVolumes that are made for them."""
 
 import asyncio
+from functools import partial
 
 import pytest
 from lightkube.models.core_v1 import PersistentVolumeClaim
@@ -174,3 +175,40 @@ async def test_a_source_that_is_not_there_yet_is_told():
                 "source is created"
             ),
         ) in await happened(c)
+
+
+async def test_a_disk_of_another_is_not_used():
+    async with cluster(stand_ins=LOOPS) as c:
+        await c.client.create(VirtualMachine, with_disk("Halted"))
+        await filled(c)
+        await told(c, "Stopped")
+        other = Key("default", "other")
+        document = with_disk()
+        document["metadata"]["name"] = other.name
+        await c.client.create(VirtualMachine, document)
+
+        async def failure():
+            found = await c.client.get(VirtualMachine, other.name, other.namespace)
+            return [each.message for each in found.status.conditions if each.type == "Failure"]
+
+        await c.until(failure)
+        await asyncio.sleep(60)
+        assert await c.machines() == []
+        [message] = await failure()
+        assert message.endswith(": one of that name belongs to VirtualMachine testvm")
+        assert [each.reason for each in await c.events(other.name)] == ["FailedDataVolumeCreate"]
+
+        await c.client.delete(VirtualMachine, KEY)
+
+        async def has_its_own():
+            found = await disk(c)
+            return found is not None and found.metadata.owner_references[0].name == other.name
+
+        await c.until(has_its_own)
+        await filled(c)
+        await c.until(partial(_runs, c, other.name))
+        assert await failure() == []
+
+
+async def _runs(c, name):
+    return any(each.metadata.name == name for each in await c.machines())

@@ -12,6 +12,7 @@ from corral.api.object import Key
 from corral.controllers.vm import disks
 from corral.controllers.vm.adoption import adopt
 from corral.controllers.vm.refused import Refused
+from corral.reconcile.objects import owners_of
 from corral.reconcile.world import World
 
 if TYPE_CHECKING:
@@ -45,6 +46,8 @@ class DataVolumes:
         """
         found = self._found(vm)
         if starting or vm.metadata.annotations.get(IMMEDIATE_DATA_VOLUMES) != "false":
+            for other in disks.foreign(vm, found):
+                raise self._refused(vm, other.metadata.name, _belongs(other))
             for orphan in disks.orphans(vm, found):
                 await adopt(self._client, vm, orphan)
             for template in disks.missing(vm, found):
@@ -84,9 +87,18 @@ class DataVolumes:
         except AlreadyExists:
             return  # the cache will show it
         except ApiError as error:
-            message = f"Error creating DataVolume {name}: {error}"
-            self._recorder.event(vm, "Warning", "FailedDataVolumeCreate", message)
-            told = "Error encountered while creating DataVolumes: failed to create DataVolume"
-            raise Refused("FailedCreate", f"{told}: {error}") from error
+            raise self._refused(vm, name, str(error)) from error
         message = f"Created DataVolume {name}"
         self._recorder.event(vm, "Normal", "SuccessfulDataVolumeCreate", message)
+
+    def _refused(self, vm: VirtualMachine, name: str, why: str) -> Refused:
+        """Tell that a VirtualMachine cannot have a DataVolume."""
+        message = f"Error creating DataVolume {name}: {why}"
+        self._recorder.event(vm, "Warning", "FailedDataVolumeCreate", message)
+        told = "Error encountered while creating DataVolumes: failed to create DataVolume"
+        return Refused("FailedCreate", f"{told}: {why}")
+
+
+def _belongs(data_volume: DataVolume) -> str:
+    owner = next(each for each in owners_of(data_volume) if each.controller)
+    return f"one of that name belongs to {owner.kind} {owner.name}"

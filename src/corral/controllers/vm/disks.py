@@ -109,6 +109,14 @@ def orphans(vm: VirtualMachine, data_volumes: Mapping[str, DataVolume]) -> Itera
             yield found
 
 
+def foreign(vm: VirtualMachine, data_volumes: Mapping[str, DataVolume]) -> Iterable[DataVolume]:
+    """DataVolumes that have a template's name and belong to somebody else."""
+    for template in vm.spec.data_volume_templates:
+        found = data_volumes.get(template.metadata.name)
+        if found is not None and controller_uid(found) not in ("", vm.metadata.uid):
+            yield found
+
+
 def data_volume(vm: VirtualMachine, template: DataVolumeTemplate) -> Document:
     """The DataVolume that a template makes (KubeVirt's CreateDataVolumeManifest)."""
     spec: dict[str, Any] = msgspec.to_builtins(template.spec)

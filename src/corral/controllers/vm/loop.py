@@ -14,8 +14,8 @@ from corral.api.kinds.virtualmachine import (
     FINALIZER,
     GENERATION,
     START,
-    Template,
     VirtualMachine,
+    VirtualMachineSpec,
 )
 from corral.api.kinds.vmi import OBSERVED_VERSIONS, VirtualMachineInstance
 from corral.api.object import Document, Key, Object
@@ -284,10 +284,10 @@ class VirtualMachines:
         )
 
     async def _compare(self, vm: VirtualMachine, vmi: Machine) -> tuple[Machine, str]:
-        """Why the machine has to start anew to be as its template says; empty if it need not.
+        """Why the machine has to start anew to be as is wanted; empty if it need not.
 
-        Where the VirtualMachine changed, but not its template, the machine is as the new one: that
-        is noted on it.
+        Where the VirtualMachine changed, but nothing that waits for a start, the machine is as the
+        new one: that is noted on it.
         """
         ours = vmi.status.virtual_machine_revision_name.startswith(manufacture.revision_stem(vm))
         if ours and generation(vmi) == vm.metadata.generation:
@@ -295,19 +295,19 @@ class VirtualMachines:
         started = await self._started_from(vmi)
         if started is None:
             return vmi, ""
-        if started != vm.spec.template:
-            return vmi, restart_reason(started.spec, vm.spec.template.spec)
+        if reason := restart_reason(started, vm.spec):
+            return vmi, reason
         change = {"metadata": {"annotations": {GENERATION: str(vm.metadata.generation)}}}
         return await self._client.patch(Machine, vmi.key, change), ""
 
-    async def _started_from(self, vmi: Machine) -> Template | None:
-        """The template that a machine was made from; None where that was not kept."""
+    async def _started_from(self, vmi: Machine) -> VirtualMachineSpec | None:
+        """What a machine was made from; None where that was not kept."""
         name = vmi.status.virtual_machine_revision_name
         if not name:
             return None
         try:
             kept = await self._client.get(ControllerRevision, name, vmi.metadata.namespace)
-            return msgspec.convert(kept.data["spec"]["template"], Template)
+            return msgspec.convert(kept.data["spec"], VirtualMachineSpec)
         except (NotFound, KeyError, TypeError, msgspec.ValidationError):
             return None
 

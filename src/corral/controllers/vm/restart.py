@@ -1,4 +1,4 @@
-"""What of a changed template waits for the next start (KubeVirt's RestartRequired).  Pure.
+"""What of a changed VirtualMachine waits for the next start (KubeVirt's RestartRequired).  Pure.
 
 Of a machine that runs only disks can be changed: nodes are chosen once, and processors and memory
 are not plugged in.
@@ -8,17 +8,28 @@ from msgspec.structs import replace
 
 from corral.api.kinds.domain import Cpu, Memory
 from corral.api.kinds.hotplug import plugs_of
+from corral.api.kinds.virtualmachine import VirtualMachineSpec
 from corral.api.kinds.vmi import Spec
 from corral.api.quantity import amount
 
 TEMPLATE = "a non-live-updatable field was changed in the template spec"
+INSTANCETYPE = "another instance type was named, which counts from the next start"
+PREFERENCE = "another preference was named, which counts from the next start"
 MORE_SOCKETS = "CPU sockets updated in template spec to a value higher than what's available"
 FEWER_SOCKETS = "Reduction of CPU socket count requires a restart"
 MEMORY = "memory updated in template spec. Memory-hotplug is only available for migratable VMs"
 
 
-def restart_reason(started: Spec, wanted: Spec) -> str:
+def restart_reason(started: VirtualMachineSpec, wanted: VirtualMachineSpec) -> str:
     """Why the machine has to start anew to be as is wanted; empty if it is as is wanted."""
+    if started.instancetype != wanted.instancetype:
+        return INSTANCETYPE
+    if started.preference != wanted.preference:
+        return PREFERENCE
+    return _template_reason(started.template.spec, wanted.template.spec)
+
+
+def _template_reason(started: Spec, wanted: Spec) -> str:
     before, after = plugs_of(started), plugs_of(wanted)
     if any(before[name].disk != after[name].disk for name in before.keys() & after.keys()):
         return TEMPLATE

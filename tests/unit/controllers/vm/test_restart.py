@@ -5,11 +5,13 @@ import copy
 import msgspec
 import pytest
 
-from corral.api.kinds.vmi import Spec
+from corral.api.kinds.virtualmachine import VirtualMachineSpec
 from corral.controllers.vm.restart import (
     FEWER_SOCKETS,
+    INSTANCETYPE,
     MEMORY,
     MORE_SOCKETS,
+    PREFERENCE,
     TEMPLATE,
     restart_reason,
 )
@@ -24,10 +26,14 @@ STARTED = {
 }
 
 
+def of(template, **names):
+    return msgspec.convert({"template": {"spec": template}, **names}, VirtualMachineSpec)
+
+
 def reason(change):
     wanted = copy.deepcopy(STARTED)
     change(wanted)
-    return restart_reason(msgspec.convert(STARTED, Spec), msgspec.convert(wanted, Spec))
+    return restart_reason(of(STARTED), of(wanted))
 
 
 def sockets(count):
@@ -63,7 +69,7 @@ def test_why_a_machine_has_to_start_anew(change, expected):
 def test_processors_that_are_named_for_the_first_time_are_a_change():
     bare = {"domain": {"devices": {}}}
     named = {"domain": {"devices": {}, "cpu": {"sockets": 2}}}
-    assert restart_reason(msgspec.convert(bare, Spec), msgspec.convert(named, Spec)) == MORE_SOCKETS
+    assert restart_reason(of(bare), of(named)) == MORE_SOCKETS
 
 
 def test_a_plugged_disk_that_is_to_look_otherwise_waits():
@@ -72,8 +78,18 @@ def test_a_plugged_disk_that_is_to_look_otherwise_waits():
         source = {"claimName": "data", "hotpluggable": True}
         spec["volumes"].append({"name": "data", "persistentVolumeClaim": source})
         spec["domain"]["devices"]["disks"].append({"name": "data", "disk": {"bus": "scsi"}, **disk})
-        return msgspec.convert(spec, Spec)
+        return of(spec)
 
     assert restart_reason(plugged(), plugged(serial="x")) == TEMPLATE
     assert restart_reason(plugged(), plugged()) == ""
-    assert restart_reason(plugged(), msgspec.convert(STARTED, Spec)) == ""
+    assert restart_reason(plugged(), of(STARTED)) == ""
+
+
+@pytest.mark.parametrize(
+    ("field", "told"), [("instancetype", INSTANCETYPE), ("preference", PREFERENCE)]
+)
+def test_another_type_or_preference_waits(field, told):
+    small, large = ({field: {"name": name}} for name in ("small", "large"))
+    assert restart_reason(of(STARTED, **small), of(STARTED, **large)) == told
+    assert restart_reason(of(STARTED), of(STARTED, **small)) == told
+    assert restart_reason(of(STARTED, **small), of(STARTED, **small)) == ""
