@@ -1,7 +1,9 @@
 """Disks that are plugged into real guests and taken out again."""
 
 import asyncio
+import fcntl
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -9,8 +11,8 @@ import pytest
 from tests.real_machine import definition, hypervisor, new_directory
 
 from corral.api.kinds.hotplug import Plug, plugs_of
-from corral.api.kinds.vmi import Spec
-from corral.node.hypervisor import Change, Drive, GuestError, Layer
+from corral.api.kinds.vmi import Spec, VirtualMachineInstance
+from corral.node.hypervisor import Change, Drive, GuestError, Layer, StartError
 from corral.node.images import qcow
 from corral.node.qemu.guest import QemuGuest
 from corral.node.qemu.monitor import Monitor
@@ -272,3 +274,44 @@ async def test_a_guest_that_sleeps_lets_go_of_a_disk_once_it_is_awake(machine, t
     async with asyncio.timeout(30):
         await told.wait()
     assert await guest.plugs.settle() == {}
+
+
+def with_plugs(wanted, drives, *plugs: Plug):
+    """The same machine, started with disks that may be taken out."""
+    document = msgspec.to_builtins(wanted.vmi)
+    spec = document["spec"]
+    for one in plugs:
+        spec["domain"]["devices"]["disks"].append(msgspec.to_builtins(one.disk))
+        source = {"claimName": one.claim, "hotpluggable": True}
+        spec.setdefault("volumes", []).append(
+            {"name": one.disk.name, "persistentVolumeClaim": source}
+        )
+    vmi = msgspec.convert(document, VirtualMachineInstance)
+    return replace(wanted, vmi=vmi, drives={**wanted.drives, **drives})
+
+
+async def test_a_disk_that_a_guest_was_started_with_is_free_once_it_is_taken_out(
+    qemu, tmp_path, demo_disk, following
+):
+    drives = {"data": raw(tmp_path / "data.img", b"from the host")}
+    wanted = definition(new_directory(tmp_path), demo_disk)
+    guest = await qemu.start(with_plugs(wanted, drives, plug("data", "scsi")))
+    await guest.resume()
+    await following(guest)
+    assert await guest.plugs.settle() == {"data": "claim.of.data"}
+    with drives["data"].path.open("rb") as disk:
+        with pytest.raises(BlockingIOError):
+            fcntl.flock(disk, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        await guest.plugs.unplug("data", "claim.of.data")
+        await gone(guest.plugs, "data")
+        fcntl.flock(disk, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    await guest.release()
+
+
+async def test_two_disks_of_one_file_are_refused_by_its_lock(qemu, tmp_path, demo_disk):
+    drives = {"one": raw(tmp_path / "data.img", b"from the host")}
+    drives["two"] = drives["one"]
+    wanted = definition(new_directory(tmp_path), demo_disk)
+    plugs = plug("one", "scsi"), plug("two", "scsi")
+    with pytest.raises(StartError, match=r'"(one|two)" is used .*lock'):
+        await qemu.start(with_plugs(wanted, drives, *plugs))

@@ -10,7 +10,7 @@ from corral.api.kinds.saved_memory import identity
 from corral.node.qemu.devices import DEVICES
 from corral.node.qemu.devices.disks import needs_usb as disks_need_usb
 from corral.node.qemu.devices.inputs import needs_usb as inputs_need_usb
-from corral.node.qemu.domain import Accelerator, Domain, quoted
+from corral.node.qemu.domain import Accelerator, Domain, lent, quoted
 from corral.node.qemu.memory import INCOMING
 
 QEMU = "qemu-system-x86_64"
@@ -55,8 +55,7 @@ def argv(domain: Domain, *, program: str = QEMU) -> list[str]:
         f"shutdown=pause,panic=pause,reboot={_on_reboot(domain)}",
     ]
     arguments += _smbios(domain)
-    for descriptor in (domain.handles.serial_log, *domain.handles.files.values()):
-        arguments += ["-add-fd", f"fd={descriptor},set={descriptor}"]
+    arguments += lent(domain.handles.serial_log, to="serial-log")
     arguments += [
         "-chardev",
         f"socket,id=monitor0,fd={domain.handles.monitor},server=on,wait=off",

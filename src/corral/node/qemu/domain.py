@@ -28,7 +28,8 @@ class Accelerator(Enum):
 class Handles:
     """Descriptors that QEMU inherits.
 
-    ``files`` maps each image to its descriptor, ``taps`` each interface that has a network; the
+    ``files`` has those of the files behind each volume's drive, which are no other's: QEMU tells
+    by them who has locked a file.  ``taps`` has one for each interface that has a network; the
     sockets are listening ones.
     """
 
@@ -36,12 +37,13 @@ class Handles:
     serial: int
     serial_log: int
     agent: int
-    files: Mapping[Path, int] = field(default_factory=dict)
+    files: Mapping[str, Mapping[Path, int]] = field(default_factory=dict)
     taps: Mapping[str, int] = field(default_factory=dict)
 
     def all(self) -> list[int]:
         sockets = [self.monitor, self.serial, self.serial_log, self.agent]
-        return [*sockets, *self.files.values(), *self.taps.values()]
+        files = (descriptor for each in self.files.values() for descriptor in each.values())
+        return [*sockets, *files, *self.taps.values()]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,6 +73,11 @@ def device(driver: str, **values: Any) -> list[str]:
     """One ``-device``; its property names keep their underscores."""
     known = {key: value for key, value in values.items() if value is not None}
     return ["-device", msgspec.json.encode({"driver": driver, **known}).decode()]
+
+
+def lent(descriptor: int, *, to: str) -> list[str]:
+    """A descriptor as the only one of the set of its number; ``to`` is told to who asks for it."""
+    return ["-add-fd", f"fd={descriptor},set={descriptor},opaque={to}"]
 
 
 def quoted(value: str) -> str:

@@ -6,7 +6,7 @@ import os
 import re
 import resource
 import shutil
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
@@ -203,7 +203,7 @@ def _opened(definition: Definition) -> Iterator[tuple[Handles, int, int]]:
             serial=stack.enter_context(listen(directory / SERIAL)).fileno(),
             agent=stack.enter_context(listen(directory / AGENT)).fileno(),
             serial_log=opened(directory / CONSOLE_LOG, append),
-            files=stack.enter_context(_disks(definition.drives.values())),
+            files=stack.enter_context(_disks(definition.drives)),
             taps=definition.network.taps if definition.network is not None else {},
         )
         output = opened(directory / OUTPUT, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
@@ -211,15 +211,18 @@ def _opened(definition: Definition) -> Iterator[tuple[Handles, int, int]]:
 
 
 @contextmanager
-def _disks(drives: Iterable[Drive]) -> Iterator[Mapping[Path, int]]:
-    """Descriptors of the files behind the drives, closed again on our side."""
+def _disks(drives: Mapping[str, Drive]) -> Iterator[Mapping[str, Mapping[Path, int]]]:
+    """Descriptors of the files behind the drives, closed again on our side.
+
+    Each file is opened for each drive: QEMU's locks do not part two drives that share what was
+    opened, and both would write.
+    """
     with ExitStack() as stack:
-        files: dict[Path, int] = {}
-        for drive in drives:
+        files: dict[str, dict[Path, int]] = {volume: {} for volume in drives}
+        for volume, drive in drives.items():
             for path, flags in drive.files():
-                if path not in files:
-                    files[path] = disk_opened(path, flags)
-                    stack.callback(os.close, files[path])
+                files[volume][path] = descriptor = disk_opened(path, flags)
+                stack.callback(os.close, descriptor)
         yield files
 
 

@@ -842,6 +842,52 @@ def test_two_disks_do_not_share_a_name():
     assert causes(document) == {"spec.domain.devices.disks[1].name": f"{message} Name."}
 
 
+def sources(one: dict[str, Any], two: dict[str, Any], **disk: Any) -> dict[str, Any]:
+    """A machine with two volumes; ``disk`` is said of the second one's."""
+    return {
+        "domain": {"devices": {"disks": [{"name": "a"}, {"name": "b", **disk}]}},
+        "volumes": [{"name": "a", **one}, {"name": "b", **two}],
+    }
+
+
+CLAIM = {"persistentVolumeClaim": {"claimName": "x"}}
+READ = {"persistentVolumeClaim": {"claimName": "x", "readOnly": True}}
+FILE = {"hostDisk": {"path": "/d/x", "type": "Disk"}}
+
+
+@pytest.mark.parametrize(
+    ("one", "two", "what"),
+    [
+        (CLAIM, CLAIM, 'claim "x"'),
+        (CLAIM, {"dataVolume": {"name": "x"}}, 'claim "x"'),
+        (FILE, {"hostDisk": {"path": "/d//x", "type": "DiskOrCreate"}}, 'file "/d/x"'),
+    ],
+)
+def test_two_disks_do_not_write_the_same(one, two, what):
+    assert causes(sources(one, two)) == {
+        "spec.volumes[1]": (
+            f"spec.volumes[1] and spec.volumes[0] must not both write to the {what}. "
+            "Make their disks shareable, or one of them read-only."
+        )
+    }
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        sources(CLAIM, READ),
+        sources(CLAIM, CLAIM, cdrom={}),
+        sources(CLAIM, CLAIM, disk={"readonly": True}),
+        sources(CLAIM, CLAIM, shareable=True),
+        sources(CLAIM, {"ephemeral": READ}),
+        sources(CLAIM, FILE),
+        sources(CLAIM, {"dataVolume": {"name": "y"}}),
+    ],
+)
+def test_one_disk_may_write_what_others_read(document):
+    assert causes(document) == {}
+
+
 def test_two_networks_share_neither_name_nor_pod():
     document = with_interface()
     document["networks"].append({"name": "default", "pod": {}})

@@ -1,6 +1,7 @@
 """The command line, compared as text."""
 
 import json
+from itertools import count
 from pathlib import Path
 
 import msgspec
@@ -22,7 +23,7 @@ def domain(
         "metadata": {"name": "vm", "namespace": "default", "uid": UID},
         "spec": {"domain": {"devices": {}, **(spec or {})}, **spec_fields},
     }
-    files = [path for drive in drives for path in (drive.path, *(one.path for one in drive.layers))]
+    numbers = count(20)
     return Domain(
         vmi=msgspec.convert(document, VirtualMachineInstance),
         handles=Handles(
@@ -30,7 +31,9 @@ def domain(
             serial=11,
             serial_log=12,
             agent=13,
-            files={path: 20 + index for index, path in enumerate(files)},
+            files={
+                drive.volume: {path: next(numbers) for path, _ in drive.files()} for drive in drives
+            },
             taps=taps or {},
         ),
         accelerator=accelerator,
@@ -145,7 +148,7 @@ def test_an_overlay_is_an_explicit_chain_over_inherited_descriptors():
     assert nodes["disk0"]["backing"] == "disk0-layer0"
     assert nodes["disk0"]["cache"] == {"no-flush": True}
     assert "/m/" not in " ".join(arguments)
-    assert arguments[arguments.index("fd=20,set=20") - 1] == "-add-fd"
+    assert arguments[arguments.index("fd=20,set=20,opaque=disk0") - 1] == "-add-fd"
 
 
 @pytest.mark.parametrize(

@@ -83,9 +83,8 @@ def test_names_of_block_nodes_are_short_enough_for_qemu():
     spec = {"devices": {"disks": [{"name": name, **SCSI}]}}
     files = Drive(volume="other", path=Path("/v/other"))
     one = domain(spec, drives=[files], volumes=[volume])
-    handles = {path: 20 for path, _ in (*layers, (drive.path, ""))}
     one.drives[name] = drive
-    one.handles.files.update(handles)
+    one.handles.files[name] = dict.fromkeys((path for path, _ in drive.files()), 20)
     nodes = [each["node-name"] for each in objects(argv(one), "-blockdev")]
     assert len(set(nodes)) == 202
     assert max(map(len, nodes)) <= 31

@@ -8,8 +8,15 @@ from collections.abc import Iterator
 import msgspec
 
 from corral.api.errors import Cause
+from corral.api.kinds.disks import Disk
 from corral.api.kinds.vmi import Spec
-from corral.api.kinds.volumes import CloudInitConfigDrive, CloudInitNoCloud, ObjectName, Volume
+from corral.api.kinds.volumes import (
+    CloudInitConfigDrive,
+    CloudInitNoCloud,
+    ObjectName,
+    Volume,
+    claims_of,
+)
 from corral.api.names import label_faults
 from corral.api.quantity import NOTHING, amount
 
@@ -41,6 +48,41 @@ def check_volumes(spec: Spec, path: str) -> Iterator[Cause]:
             yield Cause(f"{here}.name", fault)
         if sum(getattr(volume, source) is not None for source in _SOURCES) != 1:
             yield Cause(here, f"{here} must have exactly one source type set")
+
+
+def check_writers(spec: Spec, path: str) -> Iterator[Cause]:
+    """What two disks would write to is made for that: the second one could not be opened.
+
+    KubeVirt says so when the machine is started.
+    """
+    lenient = {disk.name for disk in spec.domain.devices.disks if _is_lenient(disk)}
+    first: dict[tuple[str, str], int] = {}
+    for index, volume in enumerate(spec.volumes):
+        written = _written(volume)
+        if written is None or volume.name in lenient:
+            continue
+        if written in first:
+            here, other = (f"{path}.volumes[{each}]" for each in (index, first[written]))
+            message = f'{here} and {other} must not both write to the {written[0]} "{written[1]}".'
+            yield Cause(here, f"{message} Make their disks shareable, or one of them read-only.")
+        first.setdefault(written, index)
+
+
+def _is_lenient(disk: Disk) -> bool:
+    """Whether a disk lets others write what it shows, or does not write itself."""
+    target = disk.disk or disk.lun
+    return bool(disk.cdrom is not None or disk.shareable or (target and target.readonly))
+
+
+def _written(volume: Volume) -> tuple[str, str] | None:
+    """What a volume's guest writes to that other volumes may show, too: its kind, and its name."""
+    if volume.host_disk is not None:
+        return "file", posixpath.normpath(volume.host_disk.path)
+    source = volume.persistent_volume_claim
+    if volume.ephemeral is not None or (source is not None and source.read_only):
+        return None
+    claim = claims_of([volume]).get(volume.name)
+    return ("claim", claim) if claim is not None else None
 
 
 def check_container_disks(spec: Spec, path: str) -> Iterator[Cause]:
@@ -117,4 +159,10 @@ def _sources(secret: ObjectName | None, encoded: str, plain: str) -> int:
     return sum((secret is not None and bool(secret.name), bool(encoded), bool(plain)))
 
 
-RULES = (check_volumes, check_container_disks, check_empty_disks, check_cloud_init)
+RULES = (
+    check_volumes,
+    check_writers,
+    check_container_disks,
+    check_empty_disks,
+    check_cloud_init,
+)

@@ -17,7 +17,7 @@ from corral.node.qemu.devices import caching
 from corral.node.qemu.devices.boot import boot_indexes
 from corral.node.qemu.devices.plugs import device_name, node_name
 from corral.node.qemu.devices.ports import controller_port, disk_ports
-from corral.node.qemu.domain import Domain, device, option
+from corral.node.qemu.domain import Domain, device, lent, option
 
 SATA_PORTS = 6  # of one AHCI controller
 SCSI = "scsi0"
@@ -53,7 +53,10 @@ def disks(domain: Domain) -> list[str]:
     arguments = _controllers({slot.bus for slot in slots}, len(slots), domain)
     on_sata = 0
     for slot in slots:
-        for block in blocks(slot.node, slot.disk, slot.drive, domain.handles.files):
+        files = domain.handles.files[slot.disk.name]
+        for descriptor in files.values():
+            arguments += lent(descriptor, to=slot.node)
+        for block in blocks(slot.node, slot.disk, slot.drive, files):
             arguments += option("blockdev", **block)
         wanted = attachment(slot.id, slot.node, slot.disk, slot.drive, boot_index=slot.boot_index)
         if slot.disk.dedicated_io_thread and slot.bus == "virtio":
