@@ -13,6 +13,8 @@ from tests.real_machine import hypervisor
 
 from corral.node import process, record as records
 from corral.node.memory.saved import Place
+from corral.node.qemu.guest import MONITOR
+from corral.node.qemu.monitor import Monitor
 from corral.node.record import Outcome, Stage
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(120)]
@@ -36,6 +38,7 @@ from corral.node.networking import Networking
 from corral.node.qemu import hypervisor
 from corral.node.qemu.domain import Accelerator
 from corral.node.qemu.hypervisor import Qemu
+from corral.node.qemu.monitor import Monitor
 from corral.node.qemu.probe import Finding
 
 verb, kill_at, directory, disk, place, identity = sys.argv[1:]
@@ -61,6 +64,17 @@ def step(name):
     if name == kill_at:
         os.kill(os.getpid(), signal.SIGKILL)
 
+class SlowMonitor(Monitor):
+    # A memory is written so slowly that it takes minutes.
+
+    async def execute(self, command, arguments=None, **how):
+        if command == "migrate-set-parameters":
+            arguments = {"max-bandwidth": 4096}
+        answer = await super().execute(command, arguments, **how)
+        if command == "migrate":
+            step("writing")
+        return answer
+
 async def prepare():
     overlay = directory / "volumes" / "root.qcow2"
     overlay.parent.mkdir(exist_ok=True)
@@ -76,6 +90,8 @@ async def emulated(*_):
 
 async def main():
     hypervisor.find_accelerator = emulated
+    if kill_at == "writing":
+        hypervisor.Monitor = SlowMonitor
     qemu = Qemu(directory.parent)
     await qemu.prepare()
     vmi = definition(directory, disk).vmi
@@ -147,7 +163,7 @@ async def goes_on(host: Host) -> None:
     assert "NothingToRestore" in late
 
 
-@pytest.mark.parametrize("kill_at", ["saving", "written", "sealed", "ended"])
+@pytest.mark.parametrize("kill_at", ["saving", "writing", "written", "sealed", "ended"])
 async def test_a_machine_is_saved_whenever_its_manager_is_killed(host, kill_at):
     machine = host.new()
     await host.manager("save", machine, kill_at)
@@ -156,7 +172,19 @@ async def test_a_machine_is_saved_whenever_its_manager_is_killed(host, kill_at):
     assert (record.stage, record.outcome) == (Stage.ENDED, Outcome.SUCCEEDED)
     assert not process.runs(machine)
     assert host.place.read().identity == host.identity
+    assert not host.place.read().paused
     await goes_on(host)
+
+
+async def test_a_guest_that_is_not_to_be_saved_any_more_runs_on(host):
+    machine = host.new()
+    await host.manager("save", machine, "writing")
+    await host.manager("leave", machine, "not saved")
+    assert records.read(machine).stage is Stage.STARTED
+    monitor = await Monitor.connect(machine / MONITOR, seconds=10)
+    assert (await monitor.execute("query-migrate"))["status"] == "cancelled"
+    assert (await monitor.execute("query-status"))["status"] == "running"
+    await monitor.close()
 
 
 @pytest.mark.parametrize(

@@ -251,6 +251,9 @@ class HollowGuest:
         self.write()
         os.write(descriptor, msgspec.json.encode(self._written))
 
+    async def give_up_saving(self) -> None:
+        """It is saved at once."""
+
     async def replug(self, vmi: VirtualMachineInstance) -> None:
         """Its cards have no cables."""
 

@@ -270,6 +270,9 @@ class Guest(Protocol):
         stopped too.
         """
 
+    async def give_up_saving(self) -> None:
+        """Write no more of its memory, if that was begun; it stays stopped."""
+
     async def shape(self) -> tuple[str, ...]:
         """What a machine must have in common with this one to go on from its memory."""
 

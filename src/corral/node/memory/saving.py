@@ -27,8 +27,8 @@ from corral.api.kinds.vmi import VirtualMachineInstance
 from corral.api.object import Key
 from corral.node.chronicle import Chronicle
 from corral.node.drives import DriveError
-from corral.node.facts import saved as saved_facts
-from corral.node.hypervisor import Drive, Guest, GuestError
+from corral.node.facts import fold, saved as saved_facts
+from corral.node.hypervisor import Change, Drive, Guest, GuestError
 from corral.node.memory.saved import Place, Saved
 from corral.node.memory.shelf import Shelf
 from corral.node.record import Stage
@@ -98,13 +98,15 @@ class Saving:
         place = await self._place(key)
         own, others = _sorted(chronicle.directory / FOLDER, (await prepare()).values())
         _check(place, vmi, chronicle.directory)
+        before = chronicle.record
         saved = Saved(
             volume=place.directory.name,
             identity=identity(vmi),
             instance=str(vmi.key),
             saved_at=time.time(),
             shape=await guest.shape(),
-            paused=bool(chronicle.facts.paused),
+            # What an earlier manager has begun to save stands still for that, not for its user.
+            paused=before.paused if before.stage is Stage.SAVING else bool(chronicle.facts.paused),
         )
         # An older memory of it, which nobody went on from, must not be taken for the new one.
         await asyncio.to_thread(place.clear)
@@ -177,11 +179,14 @@ class Saving:
         record = chronicle.record
         if record.stage is not Stage.SAVING:
             return
+        await guest.give_up_saving()
         await asyncio.to_thread(Place(Path(record.memory)).clear)
         if not record.paused:
             await guest.resume()
+            chronicle.learn(fold(chronicle.facts, Change.RESUMED))
         chronicle.write(record.going_on())
         chronicle.learn(replace(chronicle.facts, saving=False))
+        chronicle.step("not saved")
 
 
 def _check(place: Place, vmi: VirtualMachineInstance, directory: Path) -> None:

@@ -39,6 +39,7 @@ _STATES = {
     "shutdown": Change.POWERED_OFF,
     "guest-panicked": Change.PANICKED,
     "paused": Change.PAUSED,
+    "postmigrate": Change.PAUSED,
     "io-error": Change.PAUSED_BY_IO_ERROR,
 }
 END: Event = {"event": "END"}  # not of QEMU: its process has ended
@@ -115,6 +116,13 @@ class QemuGuest:
         self._saving = True
         await memories.stand_still(self._monitor)
         await memories.save(self._monitor, descriptor, self._saves)
+
+    async def give_up_saving(self) -> None:
+        """A manager before this one may have begun: QEMU would go on, and stop the guest at last.
+
+        ``changes`` has to be followed meanwhile.
+        """
+        await memories.stop_saving(self._monitor, self._saves)
 
     def _belongs_to_saving(self, event: Event) -> bool:
         """Whether an event tells only of a guest that is saved."""

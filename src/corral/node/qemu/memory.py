@@ -60,9 +60,7 @@ async def _state(monitor: Monitor) -> str:
 
 async def save(monitor: Monitor, descriptor: int, ends: asyncio.Queue[str]) -> None:
     """Write everything of a stopped guest; ``ends`` is told how it ends.  Raises MonitorError."""
-    await _stop_saving(monitor, ends)
-    while not ends.empty():
-        ends.get_nowait()
+    await stop_saving(monitor, ends)
     await _tell_events(monitor)
     await monitor.execute("migrate-set-parameters", {"max-bandwidth": _UNBOUNDED})
     await monitor.lend(descriptor, "getfd", {"fdname": _NAME})
@@ -72,11 +70,13 @@ async def save(monitor: Monitor, descriptor: int, ends: asyncio.Queue[str]) -> N
         raise MonitorError(f"its memory cannot be written: {told.get('error-desc', 'cancelled')}")
 
 
-async def _stop_saving(monitor: Monitor, ends: asyncio.Queue[str]) -> None:
-    """A manager before this one may have begun."""
+async def stop_saving(monitor: Monitor, ends: asyncio.Queue[str]) -> None:
+    """Give up what was begun, perhaps by a manager before this one.  Raises MonitorError."""
     if (await monitor.execute("query-migrate")).get("status") in _ACTIVE:
         await monitor.execute("migrate_cancel")
         await ends.get()
+    while not ends.empty():
+        ends.get_nowait()
 
 
 async def load(monitor: Monitor, file: Path, shape: Sequence[str], wanted: Sequence[str]) -> None:
