@@ -10,7 +10,7 @@ import array
 import os
 import struct
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from corral.node.images import qcow
@@ -37,6 +37,7 @@ class _Layout:
     """Where things are, of a file that is looked at.
 
     used: for each cluster whether it is used.
+    unmarked: the second tables that do not say of all clusters that nobody else uses them.
     why_not: why the file cannot be made plain; empty as long as it can.
     """
 
@@ -45,6 +46,7 @@ class _Layout:
     file_size: int
     entries: int
     used: bytearray
+    unmarked: list[int] = field(default_factory=list)
     why_not: str = ""
 
     @property
@@ -63,10 +65,11 @@ def make_plain(path: Path, name: str) -> None:
     try:
         layout = _layout(descriptor, name)
         tables = _first_table(descriptor, layout)
-        seconds = {offset: _second_table(descriptor, offset, layout) for offset in tables if offset}
+        for offset in filter(None, tables):
+            _look_at(_table(descriptor, offset, layout), offset, layout)
         if layout.why_not:
             raise NotPlain(layout.why_not)
-        _write(descriptor, layout, tables, seconds)
+        _write(descriptor, layout, tables)
     finally:
         os.close(descriptor)
 
@@ -75,6 +78,8 @@ def _layout(descriptor: int, name: str) -> _Layout:
     header = qcow.read_header(os.pread(descriptor, 512, 0))
     if header.incompatible & _LONG_ENTRIES:
         raise NotPlain("long entries")
+    if header.cluster_bits < _CLUSTER_BITS:  # a stranger's file could have more than fit in memory
+        raise NotPlain("small clusters")
     cluster = 1 << header.cluster_bits
     entries = -(-header.size // (cluster * (cluster // 8)))
     file_size = os.fstat(descriptor).st_size
@@ -103,14 +108,17 @@ def _first_table(descriptor: int, layout: _Layout) -> list[int]:
     return tables
 
 
-def _second_table(descriptor: int, offset: int, layout: _Layout) -> "array.array[int]":
-    """A second table as it shall be."""
-    table = _read(descriptor, offset, layout.cluster // 8, layout)
+def _table(descriptor: int, offset: int, layout: _Layout) -> "array.array[int]":
+    """A second table; it is not kept, as all of them together grow with the disk."""
+    return _read(descriptor, offset, layout.cluster // 8, layout)
+
+
+def _look_at(table: "array.array[int]", offset: int, layout: _Layout) -> None:
+    """Note what a second table uses, and whether it can stay as it is."""
+    is_marked = True
     allowed = _OFFSET | _COPIED | (_ZERO if layout.header.version > 2 else 0)
     compressed_offset = (1 << (62 - (layout.header.cluster_bits - 8))) - 1
-    for index, entry in enumerate(table):
-        if not entry:
-            continue
+    for entry in filter(None, table):
         if entry & _COMPRESSED:
             layout.why_not = "compressed clusters"
             if entry & compressed_offset >= layout.file_size:
@@ -119,8 +127,16 @@ def _second_table(descriptor: int, offset: int, layout: _Layout) -> "array.array
             layout.why_not = "one of its tables"
         elif cluster := entry & _OFFSET:
             _use(layout, cluster)
+            is_marked = is_marked and bool(entry & _COPIED)
+    if not is_marked:
+        layout.unmarked.append(offset)
+
+
+def _mark(table: "array.array[int]") -> None:
+    """Let a second table say that nobody else uses what it does."""
+    for index, entry in enumerate(table):
+        if entry & _OFFSET:
             table[index] = entry | _COPIED
-    return table
 
 
 def _use(layout: _Layout, offset: int) -> None:
@@ -157,12 +173,7 @@ def _bytes(numbers: "array.array[int]") -> bytes:
     return copied.tobytes()
 
 
-def _write(
-    descriptor: int,
-    layout: _Layout,
-    tables: list[int],
-    seconds: "dict[int, array.array[int]]",
-) -> None:
+def _write(descriptor: int, layout: _Layout, tables: list[int]) -> None:
     """Write what says where things are; the header comes last, and what is new lies behind."""
     first = len(layout.used)
     blocks = _blocks(first)
@@ -174,7 +185,9 @@ def _write(
     os.ftruncate(descriptor, total * _CLUSTER)
     os.pwrite(descriptor, struct.pack(f">{blocks}Q", *places), first * _CLUSTER)
     os.pwrite(descriptor, counts, places[0])
-    for offset, table in seconds.items():
+    for offset in layout.unmarked:
+        table = _table(descriptor, offset, layout)
+        _mark(table)
         os.pwrite(descriptor, _bytes(table), offset)
     entries = array.array("Q", (offset | _COPIED if offset else 0 for offset in tables))
     room = -(-layout.entries * 8 // _CLUSTER) * _CLUSTER

@@ -3,6 +3,8 @@
 import random
 import struct
 import subprocess
+import tracemalloc
+from contextlib import suppress
 
 import pytest
 
@@ -136,6 +138,39 @@ def test_a_disk_that_was_cut_short_is_refused(raw, tmp_path, options):
         file.truncate(path.stat().st_size - 3 * CLUSTER)
     with pytest.raises(ImageError, match="disk is a damaged qcow2 file: it is cut short"):
         plain.make_plain(path, "disk")
+
+
+def test_tables_that_say_less_than_is_known_are_written_anew(disk, raw):
+    first, second = second_table(disk)
+    patch(disk, second, struct.pack(">Q", first & ~plain._COPIED))
+    assert not is_sound(disk)
+    plain.make_plain(disk, "disk")
+    assert is_sound(disk)
+    assert is_the_same(disk, raw)
+
+
+@pytest.mark.parametrize("cluster_bits", [9, 16, 21])
+def test_tables_beyond_measure_do_not_fill_the_memory(tmp_path, cluster_bits):
+    """As a stranger may make them: in a file of next to nothing there is a hole for each."""
+    cluster = 1 << cluster_bits
+    entries = min(64 * MiB // cluster, cluster // 8)
+    size = entries * cluster // 8 * cluster
+    path = tmp_path / "vast.qcow2"
+    tables = [(2 + number) * cluster for number in range(entries)]
+    header = struct.pack(
+        ">4sIQIIQIIQQIIQ", b"QFI\xfb", 2, 0, 0, cluster_bits, size, 0, entries, cluster, 0, 0, 0, 0
+    )
+    parts = {0: header, cluster: struct.pack(f">{entries}Q", *tables)}
+    with path.open("wb") as file:
+        for position, content in parts.items():
+            file.seek(position)
+            file.write(content)
+        file.truncate((2 + entries) * cluster)
+    tracemalloc.start()
+    with suppress(plain.NotPlain):
+        plain.make_plain(path, "disk")
+    assert tracemalloc.get_traced_memory()[1] < 16 * MiB
+    tracemalloc.stop()
 
 
 def second_table(disk):
