@@ -212,3 +212,22 @@ async def test_a_disk_of_another_is_not_used():
 
 async def _runs(c, name):
     return any(each.metadata.name == name for each in await c.machines())
+
+
+async def test_a_claim_that_was_restored_before_is_the_disk():
+    async with cluster(stand_ins=LOOPS) as c:
+        claim = {
+            "metadata": {"name": "data", "namespace": "default"},
+            "spec": {
+                "accessModes": ["ReadWriteOnce"],
+                "resources": {"requests": {"storage": "1Gi"}},
+            },
+        }
+        restored = await c.client.create(PersistentVolumeClaim, claim)
+        await c.client.create(VirtualMachine, with_disk())
+        await c.until(lambda: _exists(c))
+        found = await disk(c)
+        assert found.status.phase == "Succeeded"
+        kept = await c.client.get(PersistentVolumeClaim, "data", "default")
+        assert kept.metadata.uid == restored.metadata.uid
+        assert [each.uid for each in kept.metadata.ownerReferences] == [found.metadata.uid]

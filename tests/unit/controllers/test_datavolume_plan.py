@@ -3,11 +3,12 @@
 import msgspec
 import pytest
 from lightkube.models.core_v1 import PersistentVolumeClaim
+from lightkube.models.meta_v1 import OwnerReference
 from lightkube.models.storage_v1 import StorageClass
 
 from corral.api.kinds import population
 from corral.api.kinds.datasource import DataSource
-from corral.api.kinds.datavolume import DataVolume
+from corral.api.kinds.datavolume import ADOPT_CLAIM, DataVolume
 from corral.controllers.datavolume.plan import Observed, plan
 from corral.controllers.datavolume.status import find
 
@@ -230,8 +231,26 @@ def test_a_claim_of_somebody_else_is_left_alone():
 
 def test_a_claim_that_was_filled_for_it_is_taken_over():
     decided = decide(volume(HTTP), claim=claim(owner="", POPULATED_FOR="disk"))
-    assert decided.take_over
+    [owner] = decided.take_over["metadata"]["ownerReferences"]
+    assert (owner["uid"], owner["controller"]) == ("dv-1", True)
     assert decided.status.phase == "Succeeded"
+
+
+@pytest.mark.parametrize(
+    ("told", "is_full"),
+    [({}, True), ({"WISH": "{}", "PHASE": "Succeeded"}, True), ({"WISH": "{}"}, False)],
+)
+def test_a_claim_of_nobody_is_adopted_where_that_is_allowed(told, is_full):
+    of = volume(HTTP, annotations={ADOPT_CLAIM: "true"})
+    free = claim(owner="", **told)
+    free.metadata.resourceVersion = "7"
+    free.metadata.ownerReferences = [OwnerReference("v1", "Backup", "nightly", "b-1")]
+    change = decide(of, claim=free).take_over["metadata"]
+    assert change["resourceVersion"] == "7"
+    assert [each["uid"] for each in change["ownerReferences"]] == ["b-1", "dv-1"]
+    assert ("annotations" in change) is is_full
+    assert decide(of, claim=claim(owner="dv-2", **told)).take_over is None
+    assert decide(volume(HTTP), claim=claim(owner="", **told)).take_over is None
 
 
 def test_a_claim_that_was_filled_for_it_but_belongs_to_another_is_left_alone():

@@ -230,6 +230,8 @@ class DataVolumeTemplate(Struct, kw_only=True):
 
 SIZE = "storage"
 """The resource of a claim that is its size."""
+ADOPT_CLAIM = "cdi.kubevirt.io/allowClaimAdoption"
+"""Annotation of a DataVolume: it takes a claim over that has its name already (CDI)."""
 
 
 def requested_size(resources: VolumeResourceRequirements | None) -> Quantity | None:

@@ -21,7 +21,6 @@ from corral.reconcile.objects import (
     annotations_of,
     is_going,
     key_of,
-    owner_reference,
     owners_of,
     version_of,
 )
@@ -71,10 +70,9 @@ class DataVolumes:
         decided = self._decide(volume, self.claims.get(key))
         if decided.create is not None:
             decided = await self._create(volume, decided.create, decided)
-        elif decided.take_over:
-            await self._client.patch(
-                Claim, key, {"metadata": {"ownerReferences": [owner_reference(volume)]}}
-            )
+        elif decided.take_over is not None:
+            claim = await self._client.patch(Claim, key, decided.take_over)
+            decided = self._decide(volume, claim)
         await self._tell(volume, decided)
 
     def _decide(self, volume: DataVolume, claim: Claim | None) -> Plan:

@@ -9,6 +9,7 @@ from lightkube.models.storage_v1 import StorageClass
 from corral.api.kinds import population
 from corral.api.kinds.datasource import DataSource
 from corral.api.kinds.datavolume import (
+    ADOPT_CLAIM,
     ClaimCopy,
     DataVolume,
     DataVolumeStatus,
@@ -20,7 +21,15 @@ from corral.api.object import Document, Key
 from corral.api.quantity import amount
 from corral.controllers.datavolume import claim as claims, status as statuses
 from corral.controllers.datavolume.status import Problem, Telling
-from corral.reconcile.objects import annotations_of, controller_uid, is_going, key_of
+from corral.reconcile.objects import (
+    annotations_of,
+    controller_uid,
+    is_going,
+    key_of,
+    owner_reference,
+    owners_of,
+    version_of,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,13 +55,13 @@ class Plan:
     """What to do.
 
     create: the claim to make.
-    take_over: whether the claim, filled by somebody else, is to become the DataVolume's own.
+    take_over: the change by which the claim, made by somebody else, becomes the DataVolume's own.
     status: what the status shall be.
     events: what to tell.
     """
 
     create: Document | None = None
-    take_over: bool = False
+    take_over: Document | None = None
     status: DataVolumeStatus
     events: Sequence[Telling] = ()
 
@@ -117,14 +126,24 @@ def _with_claim(
     if is_going(claim):
         message = f'Resource "{name}" marked for deletion'
         return _hindered(volume, Problem("ErrResourceMarkedForDeletion", message), seen.now)
-    if not ours and (not offered or controller_uid(claim)):
+    adopts = annotations_of(volume).get(ADOPT_CLAIM) == "true"
+    if not ours and (controller_uid(claim) or not (offered or adopts)):
         message = f'Resource "{name}" already exists and is not managed by DataVolume'
         return _hindered(volume, Problem("ErrResourceExists", message), seen.now)
     named = claim.spec.storageClassName if claim.spec else None
     found = claims.class_of(named, seen.classes)
     waits = found is not None and found.volumeBindingMode == WAIT_FOR_FIRST_CONSUMER
     status, events = statuses.with_claim(volume, source, claim, waits=waits, now=seen.now)
-    return Plan(take_over=not ours, status=status, events=events)
+    return Plan(take_over=None if ours else _owned(claim, volume), status=status, events=events)
+
+
+def _owned(claim: PersistentVolumeClaim, volume: DataVolume) -> Document:
+    """The claim's change to the DataVolume's own: what it holds stays as it is."""
+    owners = [*(owner.document() for owner in owners_of(claim)), owner_reference(volume)]
+    metadata: Document = {"resourceVersion": version_of(claim), "ownerReferences": owners}
+    if population.is_populated(claim):
+        metadata["annotations"] = {population.POPULATED_FOR: volume.metadata.name}
+    return {"metadata": metadata}
 
 
 def _no_source(volume: DataVolume) -> Problem:

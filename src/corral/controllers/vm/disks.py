@@ -7,16 +7,13 @@ from typing import Any
 import msgspec
 from lightkube.models.core_v1 import PersistentVolumeClaim
 
-from corral.api.kinds.datavolume import DataVolume, DataVolumeTemplate
+from corral.api.kinds.datavolume import ADOPT_CLAIM, DataVolume, DataVolumeTemplate
 from corral.api.kinds.virtualmachine import VirtualMachine
 from corral.api.kinds.volumes import claims_of
 from corral.api.object import Document
 from corral.reconcile.objects import controller_uid, is_going, owner_reference
 
 CREATED_BY = "kubevirt.io/created-by"
-ADOPT_CLAIM = "cdi.kubevirt.io/allowClaimAdoption"
-"""Annotation of a DataVolume: it takes a claim over that has its name already (CDI)."""
-
 FAILED, PENDING = "Failed", "Pending"
 SETTLED = frozenset({"Succeeded", "WaitForFirstConsumer", "PendingPopulation"})
 """Phases of a DataVolume that a machine can start with."""
@@ -82,7 +79,11 @@ def exceeds_quota(data_volume: DataVolume) -> bool:
 
 
 def are_settled(vm: VirtualMachine, data_volumes: Mapping[str, DataVolume]) -> bool:
-    """Whether a machine can start with the DataVolumes that are made for it."""
+    """Whether a machine can start with the DataVolumes that are made for it.
+
+    Before that none is made, as in KubeVirt's vm.go: its pod waits only for volumes that others
+    have made.
+    """
     return all(
         (found := data_volumes.get(template.metadata.name)) is not None
         and found.status.phase in SETTLED
