@@ -277,6 +277,18 @@ async def test_a_claim_that_is_missing_is_told_and_the_machine_starts(tmp_path):
         assert '"nothing" not found' in await told(host, "vm", "RestoreFailed")
 
 
+async def test_a_memory_that_is_out_of_reach_is_waited_for(tmp_path, monkeypatch):
+    async with host_with_storage(tmp_path) as host:
+        memory = await running(host, "vm")
+        mark = await saved(host)
+        with monkeypatch.context() as patch:
+            patch.setattr(Storage, "find", lambda *_: None)
+            await create(host, "vm", resume_annotations("memory", mark))
+            assert "are missing" in await told(host, "vm", "RestorePending")
+        machine = await in_phase(host, "vm", "Running")
+        assert guest_of(host, machine).memory == memory
+
+
 async def test_a_memory_is_gone_on_from_once_whoever_else_would(tmp_path):
     async with host_with_storage(tmp_path) as host:
         before = await running(host, "vm")

@@ -15,6 +15,10 @@ from corral.node.storage.provisioning import handle_in
 from corral.reconcile.objects import is_going, uid_of
 
 
+class NoClaim(StorageError):
+    """There is no claim of that name."""
+
+
 class Claims:
     """The claims of a cluster whose volumes lie in a storage of this host."""
 
@@ -23,11 +27,11 @@ class Claims:
         self._storage = storage
 
     async def find(self, namespace: str, name: str) -> Stored:
-        """The volume of a claim, with its content.  Raises StorageError, which may pass."""
+        """A claim's volume, with its content.  Raises NoClaim; StorageError, which may pass."""
         try:
             claim = await self._client.get(PersistentVolumeClaim, name, namespace)
         except NotFound:
-            raise StorageError(
+            raise NoClaim(
                 f'persistentvolumeclaim "{name}" not found',
                 f"create it in the namespace {namespace}",
             ) from None

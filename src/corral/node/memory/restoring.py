@@ -26,6 +26,7 @@ from corral.api.kinds.saved_memory import restores_from
 from corral.api.kinds.vmi import VirtualMachineInstance
 from corral.api.object import Key
 from corral.node.chronicle import Chronicle
+from corral.node.claims import NoClaim
 from corral.node.facts import stillborn
 from corral.node.hypervisor import (
     Drive,
@@ -85,13 +86,13 @@ class Restoring:
             return None
         try:
             place = await self._shelf.place(Key(vmi.metadata.namespace, claim))
-        except ApiError as error:
-            why = f"it is to go on from claim {claim}: {error}"
-            raise StartError("RestorePending", why) from error
-        except StorageError as error:
+        except NoClaim as error:  # its memory is gone with it
             await self._renew()
             self._say("Warning", "RestoreFailed", f"The guest starts anew: {error}")
             return None
+        except (ApiError, StorageError) as error:
+            why = f"it is to go on from claim {claim}: {error}"
+            raise StartError("RestorePending", why) from error
         self._remember(claim)
         if (saved := await asyncio.to_thread(place.read)) is None:
             await self._renew()  # an earlier manager may have begun, and another machine gone on
@@ -116,6 +117,9 @@ class Restoring:
 
     async def give_up(self, kept: Kept, why: str) -> None:
         """Start anew instead: with new throw-away disks, and without the memory."""
+        record = self._chronicle.record
+        if record.stage is Stage.WAKING:  # else the next manager takes it for one that ran
+            self._chronicle.write(msgspec.structs.replace(record, stage=Stage.DEFINED))
         await self._renew()
         self._chronicle.step("renewed")
         if await asyncio.to_thread(kept.place.break_seal, self._chronicle.record.uid):

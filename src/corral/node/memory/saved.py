@@ -96,7 +96,9 @@ class Place:
         for disk in disks:
             (self._disks / disk.name).hardlink_to(disk)
         kept = sorted(self._disks.iterdir())
-        for file in (self.memory, *kept):
+        stay = [disk for disk in others if disk.exists()]
+        # Disks that stay, too: they are compared by their times, which a guest's flush leaves out.
+        for file in (self.memory, *kept, *stay):
             files.sync_file(file)
         files.sync_directory(self._disks)
         sealed = msgspec.structs.replace(
@@ -105,7 +107,7 @@ class Place:
             memory_bytes=self.memory.stat().st_size,
             digest=_digest(self.memory),
             disks={disk.name: state(disk) for disk in kept},
-            others=states(others),
+            others=states(stay),
         )
         try:
             files.replace(self._seal, msgspec.json.encode(sealed), durable=True)

@@ -24,7 +24,7 @@ class Shelf:
         self._claims = Claims(client, storage)
 
     async def place(self, key: Key) -> Place:
-        """Where a claim's volume is.  Raises StorageError, which may pass, and ApiError."""
+        """Where a claim's volume is.  Raises NoClaim; StorageError, which may pass; ApiError."""
         stored = await self._claims.find(key.namespace, key.name)
         return Place(stored.directory, stored.capacity_bytes)
 

@@ -60,6 +60,19 @@ def test_what_is_sealed_is_what_was_written(place, sealed, disk, data):
     place.check(sealed)
 
 
+def test_disks_that_stay_are_synced_before_their_times_are_noted(place, data, monkeypatch):
+    def sync(path):
+        synced.append(path)
+        os.utime(path, ns=(0, len(synced)))
+
+    synced = []
+    write(place)
+    monkeypatch.setattr(files, "sync_file", sync)
+    sealed = place.seal(SAVED, [], [data, data.with_name("missing")])
+    assert synced == [place.memory, data]
+    assert sealed.others["pvc-2/disk-0.raw"].changed_ns == 2
+
+
 def test_only_its_owner_reads_a_memory(place, sealed):
     for file in (place.memory, place.memory.with_name("machine.json")):
         assert file.stat().st_mode & 0o777 == 0o600
