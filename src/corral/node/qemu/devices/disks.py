@@ -215,14 +215,3 @@ def attachment(
         case _:
             wanted["driver"] = "virtio-blk-pci"
     return {key: value for key, value in wanted.items() if value is not None}
-
-
-def _cache_mode(disk: kinds.Disk) -> dict[str, str]:
-    return {"write-cache": "off"} if disk.cache == "writethrough" else {}
-
-
-def _block_size(disk: kinds.Disk) -> dict[str, int]:
-    if disk.block_size is None or disk.block_size.custom is None:
-        return {}
-    custom = disk.block_size.custom
-    return {"logical_block_size": custom.logical, "physical_block_size": custom.physical}
