@@ -14,8 +14,11 @@ from tests.sim.test_virtual_machine import KEY, vm
 from corral.api.kinds.instancetype import VirtualMachinePreference
 from corral.api.kinds.virtualmachine import VirtualMachine
 from corral.api.kinds.vmi import VirtualMachineInstance as Machine
+from corral.api.object import Key
 from corral.api.wire import Request
+from corral.node.hollow_plugs import HollowPlugs
 from corral.node.hotplug import LONGEST_PAUSE_SECONDS
+from corral.node.hypervisor import GuestError
 
 pytestmark = pytest.mark.looptime
 
@@ -199,6 +202,26 @@ async def test_a_guest_that_keeps_a_disk_is_told_of_and_asked_again():
         assert await told(c, "VolumeInUse") == [entry.message]
         guest.plugs.let_go()
         await until_volumes(c)
+
+
+async def test_a_disk_that_never_got_in_is_let_go_of_with_its_claim(monkeypatch):
+    async def refuse(*_):
+        raise GuestError("blockdev-add: it is used by another machine")
+
+    monkeypatch.setattr(HollowPlugs, "plug", refuse)
+    async with cluster(stand_ins=[provisioner.controller]) as c:
+        await running(c, vm())
+        await add(c)
+        await until_volumes(c, data="AttachedToNode")
+        await remove(c)
+        await until_volumes(c)
+        await c.client.delete(PersistentVolumeClaim, Key(KEY.namespace, "data"))
+
+        async def is_gone():
+            claims = (await c.client.list(PersistentVolumeClaim)).items
+            return "data" not in {one.metadata.name for one in claims}
+
+        await c.until(is_gone)
 
 
 @pytest.mark.parametrize("pause", [0.0, 0.01, 0.05, 0.2, 1.0])

@@ -127,6 +127,7 @@ class _Plugging:
             except GuestError:
                 return FIRST_BACK_OFF_SECONDS
             self._tell_of(self.present, vmi, wanted)
+        self._forget(self.present, wanted)
         todo = plan(wanted, self.present)
         for volume, claim in todo.take_out.items():
             if self._is_due(volume, (DETACHING, claim)):
@@ -194,10 +195,14 @@ class _Plugging:
         for volume in going - present.keys():
             why = f"Volume {volume} has been taken out of the guest"
             self.voice.of_instance("Normal", "VolumeUnplugged", why)
-        for volume in known.keys() - present.keys() - wanted.keys():
-            self._learn(volume, None)
         if self.machine.facts.plugs is None:
             self.machine.learn(replace(self.machine.facts, plugs={}))
+
+    def _forget(self, present: Mapping[str, str], wanted: Mapping[str, Plug]) -> None:
+        """Tell no more of disks that are out, nor of those that never got in."""
+        known = self.machine.facts.plugs or {}
+        for volume in known.keys() - present.keys() - wanted.keys():
+            self._learn(volume, None)
 
     def _warn(self, volume: str, phase: str, reason: str, message: str) -> None:
         if self._learn(volume, Plugged(phase=phase, reason=reason, message=message)):
