@@ -25,8 +25,10 @@ DEMO_REFERENCES = (
     "kubevirt/cirros-container-disk-demo:devel",
     "kubevirt/cirros-registry-disk-demo:latest",
     "kubevirt/cirros-registry-disk-demo:devel",
+    "quay.io/kubevirt/cirros-container-disk-demo:latest",
+    "quay.io/kubevirt/cirros-container-disk-demo:devel",
 )
-"""The names under which KubeVirt's user guide and its lab know the small guest."""
+"""The names under which KubeVirt's user guide and its labs know the small guest."""
 
 
 @click.group()
