@@ -60,7 +60,15 @@ def replica_set(
     }
 
 
+def secret(name: str = "", **data: str) -> dict[str, Any]:
+    """A small object of which a namespace has none by itself; values are base64."""
+    return {"apiVersion": "v1", "kind": "Secret", "metadata": _named(name), "data": data}
+
+
 def config_map(name: str = "", **data: str) -> dict[str, Any]:
     """The smallest object there is."""
-    metadata = {"name": name} if name else {"generateName": "made-"}
-    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data}
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": _named(name), "data": data}
+
+
+def _named(name: str) -> dict[str, str]:
+    return {"name": name} if name else {"generateName": "made-"}

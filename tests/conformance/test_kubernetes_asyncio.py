@@ -146,16 +146,16 @@ async def replaced(
 
 
 async def test_a_watch_tells_each_change(core, namespace):
-    listed = await core.list_namespaced_config_map(namespace)
+    listed = await core.list_namespaced_secret(namespace)
     async with watch.Watch() as watcher, asyncio.timeout(20):
         stream = watcher.stream(
-            core.list_namespaced_config_map, namespace,
+            core.list_namespaced_secret, namespace,
             resource_version=listed.metadata.resource_version,
         )  # fmt: skip
-        body = client.V1ConfigMap(metadata=client.V1ObjectMeta(name="x"))
-        await core.create_namespaced_config_map(namespace, body)
-        await core.patch_namespaced_config_map("x", namespace, {"data": {"a": "1"}})
-        await core.delete_namespaced_config_map("x", namespace)
+        body = client.V1Secret(metadata=client.V1ObjectMeta(name="x"))
+        await core.create_namespaced_secret(namespace, body)
+        await core.patch_namespaced_secret("x", namespace, {"stringData": {"a": "1"}})
+        await core.delete_namespaced_secret("x", namespace)
         told = [await anext(stream) for _ in range(3)]
     assert [event["type"] for event in told] == ["ADDED", "MODIFIED", "DELETED"]
     assert {event["object"].metadata.name for event in told} == {"x"}
@@ -163,11 +163,11 @@ async def test_a_watch_tells_each_change(core, namespace):
 
 async def test_pages(core, namespace):
     for name in "abc":
-        body = client.V1ConfigMap(metadata=client.V1ObjectMeta(name=name))
-        await core.create_namespaced_config_map(namespace, body)
-    first = await core.list_namespaced_config_map(namespace, limit=2)
+        body = client.V1Secret(metadata=client.V1ObjectMeta(name=name))
+        await core.create_namespaced_secret(namespace, body)
+    first = await core.list_namespaced_secret(namespace, limit=2)
     token = first.metadata._continue
-    rest = await core.list_namespaced_config_map(namespace, limit=2, _continue=token)
+    rest = await core.list_namespaced_secret(namespace, limit=2, _continue=token)
     assert [one.metadata.name for one in first.items + rest.items] == ["a", "b", "c"]
 
 

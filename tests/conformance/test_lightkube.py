@@ -36,6 +36,10 @@ def config_map(name: str, **data: str) -> ConfigMap:
     return ConfigMap(metadata=ObjectMeta(name=name), data=data)
 
 
+def secret(name: str) -> Secret:
+    return Secret(metadata=ObjectMeta(name=name))
+
+
 async def test_the_life_of_a_config_map(client, namespace):
     made = await client.create(config_map("x", a="1"), namespace=namespace)
     assert isinstance(made, ConfigMapModel)
@@ -66,23 +70,23 @@ async def test_patches(client, namespace, patch, patch_type):
 
 async def test_lists_are_read_page_by_page(client, namespace):
     for name in "abcde":
-        await client.create(config_map(name), namespace=namespace)
-    listed = client.list(ConfigMap, namespace=namespace, chunk_size=2)
+        await client.create(secret(name), namespace=namespace)
+    listed = client.list(Secret, namespace=namespace, chunk_size=2)
     assert [one.metadata.name async for one in listed] == list("abcde")
-    chosen = client.list(ConfigMap, namespace=namespace, fields={"metadata.name": "c"})
+    chosen = client.list(Secret, namespace=namespace, fields={"metadata.name": "c"})
     assert [one.metadata.name async for one in chosen] == ["c"]
 
 
 async def test_a_watch_follows_a_list(client, namespace):
-    await client.create(config_map("a"), namespace=namespace)
+    await client.create(secret("a"), namespace=namespace)
     told = []
     async with asyncio.timeout(20):
-        async for change, one in client.watch(ConfigMap, namespace=namespace):
+        async for change, one in client.watch(Secret, namespace=namespace):
             told.append((change, one.metadata.name))
             if len(told) == 1:
-                await client.patch(ConfigMap, "a", {"data": {"x": "1"}}, namespace=namespace)
+                await client.patch(Secret, "a", {"stringData": {"x": "1"}}, namespace=namespace)
             elif len(told) == 2:
-                await client.delete(ConfigMap, "a", namespace=namespace)
+                await client.delete(Secret, "a", namespace=namespace)
             else:
                 break
     assert told == [("ADDED", "a"), ("MODIFIED", "a"), ("DELETED", "a")]
@@ -146,6 +150,6 @@ async def test_typed_kinds(client, namespace):
 
 async def test_all_of_a_kind_are_deleted(client, namespace):
     for name in "ab":
-        await client.create(config_map(name), namespace=namespace)
-    await client.deletecollection(ConfigMap, namespace=namespace)
-    assert [one async for one in client.list(ConfigMap, namespace=namespace)] == []
+        await client.create(secret(name), namespace=namespace)
+    await client.deletecollection(Secret, namespace=namespace)
+    assert [one async for one in client.list(Secret, namespace=namespace)] == []

@@ -5,19 +5,19 @@ import json
 
 import pytest
 from tests.conformance.api import PARTIAL, PARTIAL_LIST, TABLE, names, refused
-from tests.conformance.manifests import config_map, core, replica_set, sets
+from tests.conformance.manifests import secret, core, replica_set, sets
 
 pytestmark = [pytest.mark.conformance, pytest.mark.timeout(60)]
 
 
 @pytest.fixture
 def five(api, namespace) -> str:
-    """The path of five config maps, ``a`` to ``e``."""
+    """The path of five secrets, ``a`` to ``e``."""
     for name in "edcba":
-        document = config_map(name)
+        document = secret(name)
         document["metadata"]["labels"] = {"name": name, "vowel": str(name in "ae").lower()}
-        api.create(core("configmaps", namespace), document)
-    return core("configmaps", namespace)
+        api.create(core("secrets", namespace), document)
+    return core("secrets", namespace)
 
 
 def test_pages_show_one_moment(api, five):
@@ -25,7 +25,7 @@ def test_pages_show_one_moment(api, five):
     assert names(first["items"]) == ["a", "b"]
     assert first["metadata"]["remainingItemCount"] == 3
     api.remove(f"{five}/c")
-    api.create(five, config_map("bb"))
+    api.create(five, secret("bb"))
     second = api.get_document(five, limit=2, **{"continue": first["metadata"]["continue"]})
     assert names(second["items"]) == ["c", "d"]
     assert second["metadata"]["resourceVersion"] == first["metadata"]["resourceVersion"]
@@ -106,7 +106,7 @@ def test_field_selectors(api, five, selector, expected):
 def test_a_list_of_an_exact_moment(api, five):
     then = api.get_document(five)["metadata"]["resourceVersion"]
     api.remove(f"{five}/a")
-    api.change(f"{five}/b", {"data": {"later": "1"}})
+    api.change(f"{five}/b", {"data": {"later": "MQ=="}})
     exact = {"resourceVersion": then, "resourceVersionMatch": "Exact"}
     listed = api.get_document(five, **exact)
     assert names(listed["items"]) == list("abcde")
@@ -118,7 +118,7 @@ def test_a_list_of_an_exact_moment(api, five):
 
 
 def test_the_list_is_as_new_as_the_last_write(api, five):
-    made = api.create(five, config_map("z"))
+    made = api.create(five, secret("z"))
     listed = api.get_document(five)
     assert int(listed["metadata"]["resourceVersion"]) >= int(made["metadata"]["resourceVersion"])
     assert (
@@ -129,15 +129,15 @@ def test_the_list_is_as_new_as_the_last_write(api, five):
 
 
 def test_a_namespace_that_does_not_exist_is_empty(api):
-    listed = api.get_document(core("configmaps", "nosuch"))
+    listed = api.get_document(core("secrets", "nosuch"))
     assert listed["items"] == []
-    assert listed["kind"] == "ConfigMapList"
+    assert listed["kind"] == "SecretList"
 
 
 def test_all_namespaces_come_in_order(api, five):
     keys = [
         (item["metadata"]["namespace"], item["metadata"]["name"])
-        for item in api.items(core("configmaps"))
+        for item in api.items(core("secrets"))
     ]
     assert keys == sorted(keys)
 
@@ -177,7 +177,7 @@ def test_a_table_brings_what_is_asked_for(api, five, include):
     if include == "None":
         assert row.get("object") is None
     else:
-        kind = {"Metadata": "PartialObjectMetadata", "Object": "ConfigMap"}[include]
+        kind = {"Metadata": "PartialObjectMetadata", "Object": "Secret"}[include]
         assert row["object"]["kind"] == kind
 
 
@@ -214,7 +214,7 @@ def test_a_refusal_is_no_table(api, namespace):
 
 def test_a_collection_is_deleted_by_selector(api, five):
     answer = api.remove(five, labelSelector="vowel=true")
-    assert answer["kind"] in ("ConfigMapList", "Status")
+    assert answer["kind"] in ("SecretList", "Status")
     assert names(api.items(five)) == list("bcd")
     api.remove(five)
     assert api.items(five) == []

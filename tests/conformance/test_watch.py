@@ -2,7 +2,7 @@
 
 import pytest
 from tests.conformance.api import PARTIAL, STRATEGIC, TABLE, names, refused
-from tests.conformance.manifests import config_map, core, replica_set, sets
+from tests.conformance.manifests import secret, core, replica_set, sets
 
 pytestmark = [pytest.mark.conformance, pytest.mark.timeout(60)]
 
@@ -15,10 +15,10 @@ INITIAL_EVENTS = {
 
 @pytest.fixture
 def maps(api, namespace) -> str:
-    """The path of two config maps, ``a`` and ``b``."""
+    """The path of two secrets, ``a`` and ``b``."""
     for name in ("a", "b"):
-        api.create(core("configmaps", namespace), config_map(name, x="0"))
-    return core("configmaps", namespace)
+        api.create(core("secrets", namespace), secret(name, x="MA=="))
+    return core("secrets", namespace)
 
 
 def revision(api, path: str) -> str:
@@ -32,8 +32,8 @@ def heads(events: list[dict]) -> list[tuple[str, str]]:
 def test_a_watch_tells_what_comes_after_the_list(api, maps):
     since = revision(api, maps)
     with api.watch(maps, resourceVersion=since) as events:
-        made = api.create(maps, config_map("c"))
-        changed = api.change(f"{maps}/a", {"data": {"x": "1"}})
+        made = api.create(maps, secret("c"))
+        changed = api.change(f"{maps}/a", {"data": {"x": "MQ=="}})
         api.remove(f"{maps}/b")
         told = [next(events) for _ in range(3)]
     assert heads(told) == [("ADDED", "c"), ("MODIFIED", "a"), ("DELETED", "b")]
@@ -57,12 +57,12 @@ def test_initial_events_end_with_a_bookmark(api, maps):
         assert sorted(heads(told[:2])) == [("ADDED", "a"), ("ADDED", "b")]
         bookmark = told[2]
         assert bookmark["type"] == "BOOKMARK"
-        assert bookmark["object"]["kind"] == "ConfigMap"
+        assert bookmark["object"]["kind"] == "Secret"
         metadata = bookmark["object"]["metadata"]
         assert metadata["annotations"] == {"k8s.io/initial-events-end": "true"}
         newest = max(int(one["object"]["metadata"]["resourceVersion"]) for one in told[:2])
         assert int(metadata["resourceVersion"]) >= newest
-        api.create(maps, config_map("c"))
+        api.create(maps, secret("c"))
         assert heads([next(events)]) == [("ADDED", "c")]
 
 
@@ -95,7 +95,7 @@ def test_a_revision_that_is_not_kept_is_gone(api, maps):
     then = revision(api, maps)
     page = api.get_document(maps, limit=1)["metadata"]["continue"]
     for number in range(60):
-        api.change(f"{maps}/b", {"data": {"x": f"{number}" + "x" * 1_000_000}})
+        api.change(f"{maps}/b", {"data": {"x": f"{number:04}" + "x" * 1_000_000}})
     events = api.events(maps, resourceVersion=then)
     assert [event["type"] for event in events] == ["ERROR"]
     status = events[0]["object"]
@@ -109,14 +109,14 @@ def test_a_revision_that_is_not_kept_is_gone(api, maps):
 
 
 def test_what_leaves_the_selection_is_deleted_to_the_watcher(api, namespace):
-    path = core("configmaps", namespace)
+    path = core("secrets", namespace)
     for name in ("a", "b"):
-        api.create(path, config_map(name) | {"metadata": {"name": name, "labels": {"in": name}}})
+        api.create(path, secret(name) | {"metadata": {"name": name, "labels": {"in": name}}})
     with api.watch(path, labelSelector="in=a", resourceVersion=revision(api, path)) as events:
         api.change(f"{path}/a", {"metadata": {"labels": {"in": "b"}}})
-        api.change(f"{path}/b", {"data": {"unseen": "1"}})
+        api.change(f"{path}/b", {"data": {"unseen": "MQ=="}})
         api.change(f"{path}/b", {"metadata": {"labels": {"in": "a"}}})
-        api.change(f"{path}/b", {"data": {"seen": "1"}})
+        api.change(f"{path}/b", {"data": {"seen": "MQ=="}})
         api.remove(f"{path}/b")
         told = [next(events) for _ in range(4)]
     assert heads(told) == [("DELETED", "a"), ("ADDED", "b"), ("MODIFIED", "b"), ("DELETED", "b")]
@@ -126,15 +126,15 @@ def test_a_field_selector_names_the_one_object_that_is_waited_for(api, maps):
     since = revision(api, maps)
     query = {"resourceVersion": since, "fieldSelector": "metadata.name=b"}
     with api.watch(maps, **query) as events:
-        api.change(f"{maps}/a", {"data": {"x": "1"}})
-        api.change(f"{maps}/b", {"data": {"x": "1"}})
+        api.change(f"{maps}/a", {"data": {"x": "MQ=="}})
+        api.change(f"{maps}/b", {"data": {"x": "MQ=="}})
         assert heads([next(events)]) == [("MODIFIED", "b")]
 
 
 def test_a_watch_of_all_namespaces_sees_each(api, namespace):
-    path = core("configmaps")
+    path = core("secrets")
     with api.watch(path, resourceVersion=revision(api, path)) as events:
-        api.create(core("configmaps", namespace), config_map("mine"))
+        api.create(core("secrets", namespace), secret("mine"))
         event = next(one for one in events if one["object"]["metadata"]["name"] == "mine")
         assert event["object"]["metadata"]["namespace"] == namespace
 
@@ -177,11 +177,11 @@ def test_metadata_alone_is_watched(api, maps):
 def test_a_write_without_change_is_no_event(api, maps):
     before = api.get_document(f"{maps}/a")
     with api.watch(maps, resourceVersion=revision(api, maps)) as events:
-        same = api.change(f"{maps}/a", {"data": {"x": "0"}})
+        same = api.change(f"{maps}/a", {"data": {"x": "MA=="}})
         assert same == before
         assert api.replace(f"{maps}/a", before) == before
-        assert api.change(f"{maps}/a", {"data": {"x": "0"}}, STRATEGIC) == before
-        api.change(f"{maps}/b", {"data": {"x": "1"}})
+        assert api.change(f"{maps}/a", {"data": {"x": "MA=="}}, STRATEGIC) == before
+        api.change(f"{maps}/b", {"data": {"x": "MQ=="}})
         assert heads([next(events)]) == [("MODIFIED", "b")]
 
 
@@ -192,7 +192,7 @@ def test_many_watchers_are_told_the_same(api, maps):
         api.watch(maps, resourceVersion=since) as two,
         api.watch(maps, resourceVersion=since, labelSelector="!none") as three,
     ):
-        made = [api.create(maps, config_map()) for _ in range(20)]
+        made = [api.create(maps, secret()) for _ in range(20)]
         for watcher in (one, two, three):
             assert [next(watcher)["object"] for _ in made] == made
 
