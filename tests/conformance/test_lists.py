@@ -5,7 +5,7 @@ import json
 
 import pytest
 from tests.conformance.api import PARTIAL, PARTIAL_LIST, TABLE, names, refused
-from tests.conformance.manifests import secret, core, replica_set, sets
+from tests.conformance.manifests import core, replica_set, secret, sets
 
 pytestmark = [pytest.mark.conformance, pytest.mark.timeout(60)]
 

@@ -2,7 +2,7 @@
 
 import pytest
 from tests.conformance.api import PARTIAL, STRATEGIC, TABLE, names, refused
-from tests.conformance.manifests import secret, core, replica_set, sets
+from tests.conformance.manifests import core, replica_set, secret, sets
 
 pytestmark = [pytest.mark.conformance, pytest.mark.timeout(60)]
 
