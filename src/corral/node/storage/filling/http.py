@@ -259,7 +259,7 @@ class _Exchange:
         fits = found[3] in ("*", str(whole)) and self._answer.length in (None, rest)
         return whole if fits else 0
 
-    def read(self, buffer: bytearray) -> int:
+    def read(self, buffer: memoryview) -> int:
         """Fill a buffer as far as what has arrived and the end allow."""
         return self._answer.readinto(buffer)
 

@@ -5,10 +5,13 @@
 
 The record is written now and then, behind the content; after a kill the way goes on from there.
 After the host went down it does not: the kernel may have kept the record and lost the content, as
-nothing is waited for until all of it is there.
+nothing is waited for before the disk that is made of it is the volume's.
 """
 
+import errno
+import fcntl
 import hashlib
+import mmap
 import os
 import queue
 import threading
@@ -27,6 +30,8 @@ _BLOCK = 1 << 16
 _ZEROS = bytes(_BLOCK)
 _NOTED_EVERY = 8 << 20
 _WAITING = 4
+_ALIGNED = 4096
+"""What places in files and in memory are multiples of, for writing past the kernel's memory."""
 _READ = 1 << 22
 
 
@@ -36,7 +41,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     origin: where it comes from; of another one nothing is of use.
     validator: what its server calls this version of it; empty where it does not say.
     received: bytes that are there for certain.
-    whole: whether all is there for good, and is what was wanted.
+    whole: whether all is there, and is what was wanted.
     boot: names the time since the host was started.
     """
 
@@ -62,7 +67,7 @@ class Part:
         self._hash = _hash(checksum)
         self._hashed = 0
         known = files.read_json(self._note, Record)
-        if known is None or not self.path.exists() or not (known.whole or known.boot == _boot()):
+        if known is None or not self.path.exists() or known.boot != _boot():
             known = Record(origin="")
         self.record = known
 
@@ -96,7 +101,7 @@ class Part:
                 "hold: ask for more storage"
             )
 
-    def take(self, read: Callable[[bytearray], int], advance: Callable[[int], None]) -> None:
+    def take(self, read: Callable[[memoryview], int], advance: Callable[[int], None]) -> None:
         """Take what ``read`` puts into a buffer, piece by piece, until it answers 0.
 
         It is written by a thread of its own, while the next piece comes.  What came before an
@@ -120,7 +125,7 @@ class Part:
     def _take(
         self,
         writer: "_Writer",
-        read: Callable[[bytearray], int],
+        read: Callable[[memoryview], int],
         advance: Callable[[int], None],
     ) -> None:
         noted = coming = self.received
@@ -160,11 +165,6 @@ class Part:
                     f"the content has the {kind} checksum {found}, not {wanted.lower()}: correct "
                     "spec.source.http.checksum, or the file on the server"
                 )
-        descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
         self.record = msgspec.structs.replace(self.record, whole=True)
         self._write_note()
 
@@ -204,18 +204,19 @@ class _Writer:
         self.failure: OSError | None = None
         self._descriptor = descriptor
         self._hash = digest
-        self._free: queue.SimpleQueue[bytearray] = queue.SimpleQueue()
-        self._full: queue.SimpleQueue[tuple[bytearray, int] | None] = queue.SimpleQueue()
+        self._free: queue.SimpleQueue[memoryview] = queue.SimpleQueue()
+        self._full: queue.SimpleQueue[tuple[memoryview, int] | None] = queue.SimpleQueue()
         for _ in range(_WAITING):
-            self._free.put(bytearray(PIECE))
+            self._free.put(memoryview(mmap.mmap(-1, PIECE)))
+        self._direct = _set_direct(descriptor, wanted=True)
         self._thread = threading.Thread(target=self._run, name="filling-writer", daemon=True)
         self._thread.start()
 
-    def buffer(self) -> bytearray:
+    def buffer(self) -> memoryview:
         """A buffer to be filled, as soon as one is free."""
         return self._free.get()
 
-    def put(self, buffer: bytearray, count: int) -> None:
+    def put(self, buffer: memoryview, count: int) -> None:
         self._full.put((buffer, count))
 
     def end(self) -> None:
@@ -228,13 +229,37 @@ class _Writer:
             buffer, count = piece
             if self.failure is None:
                 try:
-                    write_sparse(self._descriptor, memoryview(buffer)[:count], self.position)
-                    self.position += count
+                    self._write(buffer[:count])
                     if self._hash is not None:
-                        self._hash.update(memoryview(buffer)[:count])
+                        self._hash.update(buffer[:count])
                 except OSError as error:
                     self.failure = error
             self._free.put(buffer)
+
+    def _write(self, content: memoryview) -> None:
+        if self._direct and (self.position % _ALIGNED or len(content) % _ALIGNED):
+            self._direct = _set_direct(self._descriptor, wanted=False)
+        try:
+            write_sparse(self._descriptor, content, self.position)
+        except OSError as error:
+            if error.errno != errno.EINVAL or not self._direct:
+                raise
+            self._direct = _set_direct(self._descriptor, wanted=False)  # not for this device
+            write_sparse(self._descriptor, content, self.position)
+        self.position += len(content)
+
+
+def _set_direct(descriptor: int, *, wanted: bool) -> bool:
+    """Let what is written to a file pass the kernel's memory by or not; whether it does.
+
+    That takes half the time of the processor, and drives nothing out of memory.
+    """
+    flags = fcntl.fcntl(descriptor, fcntl.F_GETFL) & ~os.O_DIRECT
+    try:
+        fcntl.fcntl(descriptor, fcntl.F_SETFL, flags | (os.O_DIRECT if wanted else 0))
+    except OSError:
+        return False  # not for this file system
+    return wanted
 
 
 def write_sparse(descriptor: int, content: memoryview, position: int) -> None:

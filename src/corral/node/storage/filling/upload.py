@@ -105,7 +105,7 @@ async def _receive(request: Request, part: Part) -> None:
     await asyncio.to_thread(part.begin, "upload", "", 0)
     rest = memoryview(b"")
 
-    def read(buffer: bytearray) -> int:
+    def read(buffer: memoryview) -> int:
         nonlocal rest
         if not rest:
             piece = asyncio.run_coroutine_threadsafe(pieces.get(), loop).result()
