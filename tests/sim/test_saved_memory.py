@@ -21,6 +21,7 @@ from corral.api.kinds.vmi import VirtualMachineInstance as Machine
 from corral.api.object import Key
 from corral.node.hollow import HollowGuest
 from corral.node.hypervisor import GuestError
+from corral.node.memory.saved import Place
 from corral.node.storage import Storage
 from corral.node.storage.loop import controller as provisioner
 
@@ -216,6 +217,26 @@ async def test_an_agent_that_is_killed_while_it_restores_goes_on(tmp_path, step)
         assert guest_of(host, machine).memory == before
         await unmarked(host)
         assert not place_of(host).exists()
+
+
+@pytest.mark.parametrize("step", ["renewed", "given up"])
+async def test_an_agent_that_is_killed_once_another_machine_goes_on_starts_anew(
+    tmp_path, monkeypatch, step
+):
+    def lost(place, _uid):
+        place.clear()
+        return False
+
+    async with host_with_storage(tmp_path) as host:
+        await running(host, "vm")
+        mark = await saved(host)
+        monkeypatch.setattr(Place, "break_seal", lost)
+        host.steps.clear()
+        host.kill_at = step
+        await create(host, "vm", resume_annotations("memory", mark))
+        await host.whole.until(host.killed)
+        assert "claim memory is empty" in await told(host, "vm", "NothingToRestore")
+        await in_phase(host, "vm", "Running")
 
 
 async def test_a_machine_whose_claim_is_missing_is_shut_down(tmp_path):
