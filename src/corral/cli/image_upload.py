@@ -191,8 +191,14 @@ async def _processed(client: Client, key: Key, failures: str) -> None:
             )
         return told.get(population.PHASE) == population.SUCCEEDED
 
-    async with asyncio.timeout(_PROCESSING_SECONDS):
-        await _until(client, key, is_processed)
+    try:
+        async with asyncio.timeout(_PROCESSING_SECONDS):
+            await _until(client, key, is_processed)
+    except TimeoutError:
+        raise Problem(
+            f"timed out after {_PROCESSING_SECONDS:.0f} s waiting for PVC {key.name} to be filled",
+            f"kubectl describe pvc {key.name} -n {key.namespace} says how far it is.",
+        ) from None
     click.echo("Processing completed successfully")
 
 

@@ -18,7 +18,7 @@ from corral.api.kinds.claim import CLAIM
 from corral.api.object import Key
 from corral.api.time import rfc3339
 from corral.api.wire import Response
-from corral.server import body, jwt
+from corral.server import body, jwt, query
 from corral.server.admission import conform, incoming
 from corral.server.call import Call, json_response, not_found, storage
 from corral.store import Store
@@ -55,6 +55,7 @@ class Uploads:
 
     async def answer(self, call: Call) -> Response:
         """A token for the claim that an UploadTokenRequest names.  Raises NotFound, Invalid."""
+        dry = query.dry_run([call.query.get("dryRun", "")], "CreateOptions")
         document = incoming(call, body.read(call))
         conform(call, document, creating=True)
         name = at(document, "spec", "pvcName") or ""
@@ -64,7 +65,7 @@ class Uploads:
         uid = record.document()["metadata"]["uid"]
         claims = _Claims(call.namespace, name, uid, self._now() + SECONDS)
         document["metadata"]["creationTimestamp"] = rfc3339(self._now())
-        document["status"] = {"token": jwt.sign(claims, self._key)}
+        document["status"] = {"token": "" if dry else jwt.sign(claims, self._key)}
         return json_response(encode(document), status=201)
 
     async def receive(self, scope: Scope, receive: Receive, send: Send) -> None:

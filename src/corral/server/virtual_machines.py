@@ -184,15 +184,12 @@ def _require_own_machine(told: Told) -> None:
 def _staged(
     rest: Rest, call: Call, change: Change, vm: Record, vmi: Record | None
 ) -> list[tuple[Kind, Document]]:
-    """The objects as they are to be stored, with all that belongs to an update."""
+    """The objects as they are to be stored, in this order, with all that belongs to an update.
+
+    After a cut between the two a machine may have longer to stop than was said, but is asked to.
+    """
     ours = replace(call, user=SERVER, group="kubevirt.io", subresource="")
     staged: list[tuple[Kind, Document]] = []
-    if change.grace_seconds is not None and vmi is not None:
-        wanted = vmi.document()
-        wanted["spec"]["terminationGracePeriodSeconds"] = change.grace_seconds
-        of_machine = replace(ours, kind=VIRTUAL_MACHINE_INSTANCE)
-        if (new := rest.updated(of_machine, vmi, wanted)) is not None:
-            staged.append((VIRTUAL_MACHINE_INSTANCE, new))
     if change.spec:
         wanted = vm.document()
         wanted["spec"] |= change.spec
@@ -203,6 +200,12 @@ def _staged(
         wanted["status"] = _asked(wanted.get("status") or {}, change.requests)
         if (new := rest.updated(replace(ours, subresource="status"), vm, wanted)) is not None:
             staged.append((VIRTUAL_MACHINE, new))
+    if change.grace_seconds is not None and vmi is not None:
+        wanted = vmi.document()
+        wanted["spec"]["terminationGracePeriodSeconds"] = change.grace_seconds
+        of_machine = replace(ours, kind=VIRTUAL_MACHINE_INSTANCE)
+        if (new := rest.updated(of_machine, vmi, wanted)) is not None:
+            staged.append((VIRTUAL_MACHINE_INSTANCE, new))
     return staged
 
 

@@ -57,6 +57,13 @@ def request(claim):
     return {"metadata": {"name": "t"}, "spec": {"pvcName": claim}}
 
 
+async def test_to_try_it_gives_no_token(served):
+    answer = await served("POST", f"{REQUESTS}?dryRun=All", request("disk"))
+    assert (answer.status, answer["status"]["token"]) == (201, "")
+    refused = await served("POST", f"{REQUESTS}?dryRun=Some", request("disk"))
+    assert refused.status == 422
+
+
 async def send(ask, bearer, path="/v1beta1/upload", method="POST"):
     """The status that an upload is answered."""
     headers = [(b"authorization", f"Bearer {bearer}".encode())] if bearer else []
