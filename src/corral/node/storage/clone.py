@@ -32,7 +32,8 @@ def clone(origin: Stored, copy: Stored) -> Stored | None:
         copy = _emptied(copy)
     if _has_nothing(origin):
         return _filled(copy if _has_nothing(copy) else _emptied(copy), Record(capacity_bytes=0))
-    if not origin.record.layers and (made := _reflinked(origin, copy)) is not None:
+    fits = origin.record.format == "raw" or not copy.record.shareable
+    if not origin.record.layers and fits and (made := _reflinked(origin, copy)) is not None:
         return made
     if origin.record.shareable or copy.record.shareable:
         return None

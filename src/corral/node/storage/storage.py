@@ -165,10 +165,18 @@ class Storage:
         work.mkdir(mode=0o700, exist_ok=True)
         return work
 
-    def adopt(self, handle: str, file: Path, format: Format) -> Stored:  # noqa: A002 - a format it is
+    def adopt(
+        self,
+        handle: str,
+        file: Path,
+        format: Format,  # noqa: A002 - a format it is
+        *,
+        shares_blocks: bool = False,
+    ) -> Stored:
         """Let a finished file of the workplace be the volume's content, grown to its capacity.
 
         A qcow2 file must be one that was written here, see ``corral.node.images.convert``.
+        ``shares_blocks``: others have some of its blocks too, see ``corral.node.storage.reflink``.
         What the volume held before is gone then, and so is the workplace: who was killed meanwhile
         sees by the volume's ``filled`` whether there is anything left to do.  Raises StorageError,
         and InUse.
@@ -183,14 +191,20 @@ class Storage:
             )
         if present.record.shareable and format != "raw":
             file, format = disks.unpacked(file), "raw"  # noqa: A001 - as above
+            shares_blocks = False
         disks.grow(file, format, present.capacity_bytes)
         file.chmod(0o600)
         disks.sync(file)
         with self._locked(handle):
             present = self.present(handle)
             with alone(present):
+                disks.grow(file, format, present.capacity_bytes)  # more was promised meanwhile
                 record = msgspec.structs.replace(
-                    present.record, format=format, layers=(), shares_blocks=False, filled=True
+                    present.record,
+                    format=format,
+                    layers=(),
+                    shares_blocks=shares_blocks,
+                    filled=True,
                 )
                 # A link, lest the file be in neither place when a kill comes before the record.
                 link = present.directory / ".adopted.partial"

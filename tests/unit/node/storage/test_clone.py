@@ -227,6 +227,16 @@ def test_a_volume_that_several_machines_may_write_stays_raw(storage, shared, tmp
     assert storage.find(shared).layers == ()
 
 
+def test_a_reflink_of_a_qcow2_disk_is_none_that_several_machines_may_write(storage, monkeypatch):
+    storage.provision("golden", SIZE)
+    file = storage.workplace("golden") / "file"
+    qcow.create(file, SIZE)
+    write(storage.adopt("golden", file, "qcow2"), 0, "g")
+    reflinks(monkeypatch)
+    storage.provision("pvc-1", SIZE, shareable=True)
+    assert storage.clone("golden", "pvc-1").disk.format == "raw"
+
+
 def test_a_qcow2_file_becomes_raw_in_a_volume_that_several_machines_may_write(storage):
     storage.provision("pvc-1", SIZE, shareable=True)
     file = storage.workplace("pvc-1") / "file"

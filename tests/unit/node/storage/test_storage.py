@@ -6,7 +6,7 @@ import os
 import pytest
 
 from corral.node.images import qcow
-from corral.node.storage import InUse, NoRoom, NoSuchVolume, Storage, StorageError
+from corral.node.storage import InUse, NoRoom, NoSuchVolume, Storage, StorageError, disk as disks
 from corral.node.storage.room import Space
 
 MiB = 1 << 20
@@ -124,6 +124,28 @@ def test_content_that_is_larger_than_its_volume_is_refused(storage):
     with pytest.raises(StorageError, match="8388608 bytes, and the volume 1048576"):
         fill(storage, "pvc-1")
     assert files_of(storage, "pvc-1") == ["disk-0.raw", "volume.json"]
+
+
+@pytest.mark.parametrize("kind", ["raw", "qcow2"])
+def test_what_is_promised_during_an_adoption_is_the_disks_size(storage, kind, judge, monkeypatch):
+    storage.provision("pvc-1", GiB)
+    sync = disks.sync
+
+    def meanwhile(path):
+        sync(path)
+        storage.promise("pvc-1", 2 * GiB)
+
+    monkeypatch.setattr(disks, "sync", meanwhile)
+    made = fill(storage, "pvc-1", kind=kind)
+    assert judge.info(made.disk.path)["virtual-size"] == made.capacity_bytes == 2 * GiB
+
+
+def test_blocks_of_an_image_are_promised_as_if_they_were_to_be_copied(storage):
+    storage.provision("pvc-1", 8 * MiB)
+    file = storage.workplace("pvc-1") / "content"
+    file.write_bytes(os.urandom(8 * MiB))
+    storage.adopt("pvc-1", file, "raw", shares_blocks=True)
+    assert storage.room().growth_bytes == 8 * MiB
 
 
 def test_a_disk_that_names_another_file_is_not_adopted(storage, tmp_path):

@@ -125,8 +125,11 @@ class Ways:
             raise TooLarge(image.virtual_size, job.capacity)
         work = await asyncio.to_thread(self._storage.workplace, job.handle)
         target = work / "copied"
-        await asyncio.to_thread(_copy, image, target)
-        await asyncio.to_thread(self._storage.adopt, job.handle, target, _format(image.format))
+        shared = await asyncio.to_thread(_copy, image, target)
+        format_ = _format(image.format)
+        await asyncio.to_thread(
+            self._storage.adopt, job.handle, target, format_, shares_blocks=shared
+        )
 
     def check(self, job: Job) -> None:
         """Raises Waits where filling cannot begin yet: a claim to copy must be there, at rest."""
@@ -246,11 +249,11 @@ async def _fetched(request: http.Request, content: Part, report: Report) -> None
         raise
 
 
-def _copy(image: Image, target: Path) -> None:
-    """A copy of an image's disk, sharing its blocks where the file system can."""
+def _copy(image: Image, target: Path) -> bool:
+    """Copy an image's disk; answers whether they share blocks, as where the file system can."""
     target.unlink(missing_ok=True)
     if reflink(image.path, target):
-        return
+        return True
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
     with image.path.open("rb") as from_, os.fdopen(os.open(target, flags, 0o600), "wb") as to:
         position, buffer = 0, bytearray(_COPIED)
@@ -258,3 +261,4 @@ def _copy(image: Image, target: Path) -> None:
             write_sparse(to.fileno(), memoryview(buffer)[:count], position)
             position += count
         to.truncate(position)
+    return False
