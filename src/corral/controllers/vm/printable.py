@@ -25,6 +25,8 @@ class Seen:
     start_failure: StartFailure | None
     stopping: bool
     """The machine was just deleted, which the cache may not show yet."""
+    starting: bool
+    """A machine is to be made now, where there is none."""
 
     @property
     def phase(self) -> str | None:
@@ -50,6 +52,10 @@ def printable_status(seen: Seen) -> str:
 def _stopping(seen: Seen) -> bool:
     vmi = seen.vmi
     return vmi is not None and not vmi.is_final and (is_going(vmi) or seen.stopping)
+
+
+def _starting(seen: Seen) -> bool:
+    return seen.starting if seen.vmi is None else seen.phase in _STARTING
 
 
 def _migrating(seen: Seen) -> bool:
@@ -85,7 +91,7 @@ WORDS: tuple[tuple[str, Callable[[Seen], bool]], ...] = (
     ("WaitingForVolumeBinding", _waiting_for_binding),
     ("ErrImagePull", lambda seen: seen.is_false("Synchronized", "ErrImagePull")),
     ("ImagePullBackOff", lambda seen: seen.is_false("Synchronized", "ImagePullBackOff")),
-    ("Starting", lambda seen: seen.phase in _STARTING),
+    ("Starting", _starting),
     ("CrashLoopBackOff", _crash_loop),
     ("Stopped", lambda seen: seen.vmi is None or seen.vmi.is_final),
 )

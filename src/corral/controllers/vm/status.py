@@ -55,6 +55,7 @@ def status_of(vm: VirtualMachine, facts: Facts, now: datetime, dice: Dice) -> Vi
                 disks=facts.disks,
                 start_failure=failed,
                 stopping=facts.plan.delete,
+                starting=facts.plan.create,
             )
         ),
     )

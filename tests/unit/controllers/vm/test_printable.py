@@ -15,7 +15,7 @@ def condition(name, status, reason=""):
     return {"type": name, "status": status, "reason": reason}
 
 
-def word(one=None, machine=None, *, disks=None, failures=0, stopping=False):
+def word(one=None, machine=None, *, disks=None, failures=0, stopping=False, starting=False):
     return printable_status(
         Seen(
             vm=one or vm(),
@@ -23,6 +23,7 @@ def word(one=None, machine=None, *, disks=None, failures=0, stopping=False):
             disks=disks or Disks(),
             start_failure=StartFailure(consecutive_fail_count=failures) if failures else None,
             stopping=stopping,
+            starting=starting,
         )
     )
 
@@ -71,6 +72,8 @@ UNPLACED = condition("PodScheduled", "False", "Unschedulable")
         (word(machine=vmi("Pending")), "Starting"),
         (word(machine=vmi("Scheduling")), "Starting"),
         (word(machine=vmi("Scheduled")), "Starting"),
+        (word(starting=True), "Starting"),
+        (word(starting=True, disks=Disks(provisioning=True)), "Provisioning"),
         (word(failures=1), "CrashLoopBackOff"),
         (word(vm("RerunOnFailure"), failures=1), "CrashLoopBackOff"),
         (word(vm("Once"), vmi("Failed"), failures=1), "CrashLoopBackOff"),
