@@ -1,6 +1,7 @@
 """DataVolumes in virtual time: from the object to the filled volume, whatever comes between."""
 
 import asyncio
+import io
 import os
 from functools import partial
 
@@ -56,14 +57,7 @@ def web(monkeypatch, storage):
         if isinstance(outcome, Exception):
             raise outcome
         part.begin(request.url, "", 0)
-        pieces = [outcome, b""]
-
-        def read(buffer):
-            piece = pieces.pop(0)
-            buffer[: len(piece)] = piece
-            return len(piece)
-
-        part.take(read, lambda _: told(MiB, MiB))
+        part.take(io.BytesIO(outcome).readinto, lambda _: told(MiB, MiB))
         part.finish()
 
     monkeypatch.setattr(http, "fetch", fetch)
