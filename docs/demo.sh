@@ -109,7 +109,7 @@ run kubectl wait vm vm-pool-disks-1 --for condition=Ready --timeout 300s
 run kubectl events --for vmpool/vm-pool-disks
 run kubectl delete vmpool vm-pool-disks
 run kubectl delete vm vm-pool-disks-0
-run kubectl wait vmi --all --for delete --timeout 120s
+run kubectl wait vmi,pvc --all --for delete --timeout 120s
 run corral status
 run corral down
 say "Done"

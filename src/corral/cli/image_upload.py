@@ -73,7 +73,7 @@ Claim = PersistentVolumeClaim
 def image_upload(*, session: Session, arguments: tuple[str, ...], **flags: Any) -> None:
     """Upload a disk into a DataVolume or a PersistentVolumeClaim.
 
-    Raw and qcow2 are taken, compressed with gzip, xz or zstd or not.
+    Raw and qcow2 are taken, compressed with gzip, xz, zstd or bzip2, or not.
     """
     wish = read(arguments, flags)
     try:

@@ -58,7 +58,8 @@ def data_directory(command: C) -> C:
         envvar="CORRAL_DATA_DIR",
         type=click.Path(path_type=Path, file_okay=False, readable=False),
         callback=_layout,
-        help=f"Where objects, images and machines are kept.  [default: {default_directory()}]",
+        help="Where objects, images and machines are kept.  [default: CORRAL_DATA_DIR, else "
+        f"{default_directory()}]",
     )(command)
 
 
