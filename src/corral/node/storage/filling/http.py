@@ -257,7 +257,9 @@ class _Exchange:
         whole = int(found[2]) + 1
         rest = whole - self._position
         fits = found[3] in ("*", str(whole)) and self._answer.length in (None, rest)
-        return whole if fits else 0
+        # A rest says of which version it is (RFC 9110, 15.3.7): not every server heeds If-Range.
+        is_another = _validator(self._answer) not in ("", self._validator)
+        return whole if fits and not is_another else 0
 
     def read(self, buffer: memoryview) -> int:
         """Fill a buffer as far as what has arrived and the end allow."""

@@ -16,6 +16,7 @@ class Server:
     """Serves one file to whoever asks, and keeps what was asked.
 
     etag, ranges: what it says of the file, and whether it goes on where it is asked to.
+    heeds: whether it does so only with the version that is asked for.
     cuts: after how many bytes each of the next connections is cut; then no more.
     heads: what each of the next requests is answered instead, whole.
     length: what it says that the length is; the true one unless said.
@@ -25,6 +26,7 @@ class Server:
     content: bytes
     etag: str = '"one"'
     ranges: bool = True
+    heeds: bool = True
     cuts: list[int] = field(default_factory=list)
     heads: list[bytes] = field(default_factory=list)
     length: int | None = None
@@ -69,7 +71,8 @@ class Server:
 
     def _start(self):
         wanted = self.header("range")
-        if wanted and self.ranges and self.header("if-range") == self.etag:
+        same = not self.heeds or self.header("if-range") == self.etag
+        if wanted and self.ranges and same:
             return int(re.fullmatch(r"bytes=(\d+)-", wanted)[1])
         return 0
 

@@ -94,6 +94,14 @@ def test_a_file_that_changed_meanwhile_is_not_mixed_with_the_old_one(server, wor
     assert fetch(server, work).path.read_bytes() == content[::-1]
 
 
+def test_a_server_that_goes_on_with_another_version_is_asked_from_the_start(server, work, content):
+    server.cuts = [1_500_000] + [0] * 20
+    with pytest.raises(NotFilled):
+        fetch(server, work)
+    server.content, server.etag, server.heeds, server.cuts = content[::-1], '"two"', False, []
+    assert fetch(server, work).path.read_bytes() == content[::-1]
+
+
 @pytest.mark.parametrize("etag", ["", 'W/"weak"'])
 def test_a_file_without_a_name_for_its_version_begins_again(server, work, content, etag):
     server.etag, server.cuts = etag, [1_500_000]
