@@ -17,9 +17,9 @@ from corral.reconcile.objects import version_of
 
 
 class Shelf:
-    """Finds places by claims; without a ``storage`` there are none."""
+    """Finds places by claims."""
 
-    def __init__(self, client: Client, storage: Storage | None) -> None:
+    def __init__(self, client: Client, storage: Storage) -> None:
         self._client = client
         self._claims = Claims(client, storage)
 
