@@ -19,8 +19,10 @@ from corral.api.kinds.saved_memory import (
 )
 from corral.api.kinds.vmi import VirtualMachineInstance as Machine
 from corral.api.object import Key
+from corral.controllers.pool.memory import LONGEST_SECONDS
 from corral.controllers.pool.scaling import is_marked
 from corral.node.hypervisor import Change
+from corral.node.machine import Machine as NodeMachine
 from corral.reconcile.objects import annotations_of, key_of
 
 pytestmark = pytest.mark.looptime
@@ -107,6 +109,8 @@ async def test_memory_is_saved_and_given_back_under_the_same_number(node):
             annotations = vm.spec.template.metadata.annotations
             assert RESTORE_FROM not in annotations
             assert annotations[IDENTITY] == before[vm.metadata.name].metadata.uid
+            # what kubectl wait compares
+            assert vm.status.observed_generation == vm.metadata.generation
         assert await web.events("SuccessfulUpdate") == []
 
 
@@ -122,6 +126,7 @@ async def test_a_machine_that_cannot_be_saved_goes_as_any_other(node):
         await web.settled(0)
         await web.quiet()
         assert await claims(c) == {}
+        assert sum("the machine ended" in told for told in await web.events("FailedUpdate")) == 2
         await web.patch(replicas=1)
         await web.settled(1)
         [machine] = (await web.machines()).values()
@@ -183,6 +188,51 @@ async def test_memory_is_kept_whenever_the_manager_is_cut(node, moment):
         await c.until(lambda: _empty(web))
         await web.quiet()
         assert set(await claims(c)) == {"web-0-memory", "web-1-memory"}
+
+
+@pytest.fixture
+def deaf(monkeypatch):
+    """Nodes do not hear that they are to save a machine."""
+    monkeypatch.setattr(NodeMachine, "save", lambda *_args, **_kwargs: None)
+
+
+async def _is_asked(c):
+    return any(saves_to(machine) for machine in await c.machines())
+
+
+async def _has_claim(c):
+    return bool(await claims(c))
+
+
+@pytest.mark.usefixtures("deaf")
+@pytest.mark.parametrize("reached", [_has_claim, _is_asked])
+async def test_memory_is_kept_when_the_manager_is_away_for_long(node, reached):
+    async with cluster(stand_ins=STORAGE) as c:
+        web = await started(c, 1)
+        await web.patch(replicas=0)
+        await c.until(lambda: reached(c), every=0.001)
+        await c.crash_loops()
+        await asyncio.sleep(2 * LONGEST_SECONDS)
+        node(c)
+        c.start_loops()
+        await c.until(lambda: _empty(web))
+        assert SAVED_MACHINE in annotations_of((await claims(c))["web-0-memory"])
+        assert await web.events("FailedUpdate") == []
+
+
+@pytest.mark.usefixtures("deaf")
+async def test_memory_that_is_not_saved_in_time_is_given_up_aloud():
+    async with cluster(stand_ins=STORAGE) as c:
+        web = await started(c, 1)
+        await web.patch(replicas=0)
+        await asyncio.sleep(LONGEST_SECONDS - 10)
+        assert await web.names() == {"web-0"}
+        await web.gone("web-0", seconds=30)
+        [told] = await web.events("FailedUpdate")
+        assert told == (
+            "Error preserving state of VM default/web-0: not saved within 600 seconds "
+            "(claim web-0-memory is Bound): it goes without its memory"
+        )
 
 
 async def _empty(web):

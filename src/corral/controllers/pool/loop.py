@@ -270,6 +270,8 @@ class Pools:
         assert changed is not None
         if old is not None and new is not None and machine_news(old) == machine_news(new):
             return
+        if new is None:
+            self._memories.forget(changed)
         vm = self.vms.get(changed.key)
         if vm is None or (key := _pool_key(vm)) is None:
             return

@@ -10,7 +10,13 @@ from lightkube.models.core_v1 import PersistentVolumeClaim
 
 from corral.api.errors import AlreadyExists, ApiError, NotFound
 from corral.api.kinds.pool import VirtualMachinePool
-from corral.api.kinds.saved_memory import RESTORE_FROM, SAVE_TO, mark_of, resume_annotations
+from corral.api.kinds.saved_memory import (
+    RESTORE_FROM,
+    SAVE_TO,
+    mark_of,
+    resume_annotations,
+    saves_to,
+)
 from corral.api.kinds.virtualmachine import VirtualMachine
 from corral.api.kinds.vmi import VirtualMachineInstance
 from corral.api.object import Key
@@ -31,8 +37,6 @@ from corral.reconcile.objects import controller_uid, is_going, key_of, uid_of
 from corral.reconcile.world import World
 
 if TYPE_CHECKING:
-    from datetime import datetime
-
     from corral.reconcile.informer import Informer
 
 Claim = PersistentVolumeClaim
@@ -44,7 +48,9 @@ class Memories:
     def __init__(self, world: World, tools: Tools) -> None:
         self.claims: Informer[Claim] = world.informers.of(Claim)
         self._client = world.client
-        self._clock: Callable[[], datetime] = world.clock
+        self._monotonic = world.monotonic
+        self._asked: dict[str, float] = {}
+        """Since when machines, by uid, are known to be asked."""
         self._tools = tools
         self.claims.index("controller", lambda claim: (controller_uid(claim),))
 
@@ -56,23 +62,32 @@ class Memories:
         Answers for how long to wait for it; 0 when the VirtualMachine may go.  Raises Failure.
         """
         claim = self.claims.get(_key(vm.key))
-        age = self._age(claim)
-        step = care(machine, claim, age)
-        if step is Care.DONE:
+        waited = self._waited(machine)
+        step = care(machine, claim, waited)
+        if step is Care.DONE or machine is None:
             return 0.0
         try:
+            if step is Care.GIVEN_UP:
+                await self._give_up(pool, vm, machine)
+                return 0.0
             if step is Care.CLAIM:
-                await self._client.create(Claim, claim_for(pool, vm))
-            elif step is Care.ASK and machine is not None:
+                document = claim_for(pool, vm, machine.status.node_name)
+                await self._client.create(Claim, document)
+            elif step is Care.ASK:
                 change = {"metadata": {"annotations": {SAVE_TO: claim_name(vm.metadata.name)}}}
                 await self._client.patch(VirtualMachineInstance, machine.key, change)
+                self._asked[machine.metadata.uid] = self._monotonic()
         except (AlreadyExists, NotFound):
             pass  # the cache lags: it will show
         except ApiError as error:
             text = f"Error preserving state of VM {vm.key}: {error}"
             self._tools.warn(pool, "FailedUpdate", text)
             raise Failure("FailedScaleIn", "during scale in", error) from error
-        return max(LONGEST_SECONDS - age, 1.0)
+        return max(LONGEST_SECONDS - waited, 1.0)
+
+    def forget(self, machine: VirtualMachineInstance) -> None:
+        """A machine is gone: nobody waits for its memory."""
+        self._asked.pop(machine.metadata.uid, None)
 
     async def resuming(self, pool: VirtualMachinePool, name: str) -> Mapping[str, str]:
         """By what a new VirtualMachine goes on from the memory of an earlier one of its name.
@@ -117,9 +132,35 @@ class Memories:
         elif what is Fate.DROP:
             await self._client.delete(Claim, key_of(claim), uid=uid_of(claim))
 
-    def _age(self, claim: Claim | None) -> float:
-        created = claim.metadata.creationTimestamp if claim and claim.metadata else None
-        return (self._clock() - created).total_seconds() if created is not None else 0.0
+    async def _give_up(
+        self, pool: VirtualMachinePool, vm: VirtualMachine, machine: VirtualMachineInstance
+    ) -> None:
+        """Tell that a memory is lost, unless only the cache does not show that it was saved."""
+        key = _key(vm.key)
+        try:
+            claim = await self._client.get(Claim, key.name, key.namespace)
+        except NotFound:
+            why = f"claim {key.name} is gone"
+        else:
+            if mark_of(claim) is not None:
+                return
+            phase = (claim.status and claim.status.phase) or "Pending"
+            why = f"not saved within {LONGEST_SECONDS:.0f} seconds"
+            if machine.is_final or is_going(machine):
+                why = "the machine ended before it was saved"
+            why = f"{why} (claim {key.name} is {phase})"
+        message = f"Error preserving state of VM {vm.key}: {why}: it goes without its memory"
+        self._tools.warn(pool, "FailedUpdate", message)
+
+    def _waited(self, machine: VirtualMachineInstance | None) -> float:
+        """For how long this manager knows that a machine's node is asked for its memory.
+
+        One that was away has not waited: it gives the node as long again.
+        """
+        if machine is None or not saves_to(machine):
+            return 0.0
+        now = self._monotonic()
+        return now - self._asked.setdefault(machine.metadata.uid, now)
 
 
 def _key(vm: Key) -> Key:

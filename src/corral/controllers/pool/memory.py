@@ -7,6 +7,7 @@ from lightkube.models.core_v1 import PersistentVolumeClaim
 from corral.api.kinds.machine import guest_memory
 from corral.api.kinds.pool import VirtualMachinePool
 from corral.api.kinds.saved_memory import RESTORE_FROM, mark_of, saves_to
+from corral.api.kinds.storage import SELECTED_NODE
 from corral.api.kinds.virtualmachine import VirtualMachine
 from corral.api.kinds.vmi import VirtualMachineInstance
 from corral.api.object import Document
@@ -14,7 +15,7 @@ from corral.controllers.pool.scaling import is_leaving, kept
 from corral.reconcile.objects import controller_uid, is_going, owner_reference
 
 LONGEST_SECONDS = 600.0
-"""A machine whose memory is not saved after so long is shut down without."""
+"""So long its node may take to save a machine's memory; it is shut down without then."""
 _ROOM_MIB = 256
 """What a claim holds besides the guest's memory: the state of devices, the screen's memory."""
 
@@ -25,7 +26,8 @@ class Care(Enum):
     CLAIM = "make the claim that the memory is saved to"
     ASK = "ask for it to be saved"
     WAIT = "it is being saved"
-    DONE = "it is saved, or cannot be: the VirtualMachine may go"
+    DONE = "it is saved, or there is none: the VirtualMachine may go"
+    GIVEN_UP = "it could not be saved: the VirtualMachine goes without"
 
 
 def claim_name(vm_name: str) -> str:
@@ -38,14 +40,18 @@ def vm_name(claim: str) -> str:
     return claim.removesuffix("-memory")
 
 
-def claim_for(pool: VirtualMachinePool, vm: VirtualMachine) -> Document:
-    """The claim that a VirtualMachine's memory is saved to; it goes with the pool."""
+def claim_for(pool: VirtualMachinePool, vm: VirtualMachine, node: str) -> Document:
+    """The claim that a VirtualMachine's memory is saved to; it goes with the pool.
+
+    No pod ever uses it, so nobody but we can name the node that a volume may be waiting for.
+    """
     memory = -(-guest_memory(vm.spec.template.spec.domain).rounded_up() // (1 << 20))
     size = memory + memory // 8 + _ROOM_MIB
     return {
         "metadata": {
             "name": claim_name(vm.metadata.name),
             "namespace": vm.metadata.namespace,
+            "annotations": {SELECTED_NODE: node},
             "ownerReferences": [owner_reference(pool)],
         },
         "spec": {
@@ -56,20 +62,21 @@ def claim_for(pool: VirtualMachinePool, vm: VirtualMachine) -> Document:
 
 
 def care(
-    machine: VirtualMachineInstance | None, claim: PersistentVolumeClaim | None, since: float
+    machine: VirtualMachineInstance | None, claim: PersistentVolumeClaim | None, waited: float
 ) -> Care:
-    """What is next for a VirtualMachine that leaves; its claim was made ``since`` seconds ago."""
-    if machine is None or machine.is_final or is_going(machine):
-        return Care.DONE
-    if machine.status.phase != "Running":
-        return Care.DONE  # it has no memory yet
+    """What is next for a VirtualMachine that leaves; its node has been asked ``waited`` seconds."""
+    if machine is None or (not saves_to(machine) and machine.status.phase != "Running"):
+        return Care.DONE  # it has no memory, or none any more
+    if machine.is_final or is_going(machine):
+        lost = saves_to(machine) and (claim is None or mark_of(claim) is None)
+        return Care.GIVEN_UP if lost else Care.DONE
     if claim is None:
         return Care.CLAIM
-    if since >= LONGEST_SECONDS:
-        return Care.DONE
-    if saves_to(machine) or is_going(claim):
-        return Care.WAIT
-    return Care.ASK
+    if is_going(claim):
+        return Care.WAIT  # for the room of an earlier one
+    if not saves_to(machine):
+        return Care.ASK
+    return Care.WAIT if waited < LONGEST_SECONDS else Care.GIVEN_UP
 
 
 class Fate(Enum):

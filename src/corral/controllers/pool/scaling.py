@@ -75,7 +75,7 @@ def is_marked(vm: VirtualMachine) -> bool:
 
 
 def settled(vm: VirtualMachine) -> StatePreservation | None:
-    """What was settled to be kept of a VirtualMachine when its pool chose it; None if it did not."""
+    """What was settled to be kept of a VirtualMachine when its pool chose it, if it did."""
     return _SETTLED.get(vm.metadata.annotations.get(LEAVING, ""))
 
 
