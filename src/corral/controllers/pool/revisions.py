@@ -76,7 +76,7 @@ class History:
             return Step.RESTART
         if old.spec.data_volume_templates != new.spec.data_volume_templates:
             return Step.RECREATE
-        return Step.RESTART if old.spec.template != new.spec.template else Step.LABEL
+        return Step.RESTART if _made_of(old) != _made_of(new) else Step.LABEL
 
     def unused(self, used: Collection[str]) -> list[str]:
         """The revisions whose name is not among these."""
@@ -87,3 +87,9 @@ class History:
         if name == name_of(self._pool):
             return self._pool.spec.virtual_machine_template
         return self._templates.get(name)
+
+
+def _made_of(template: Template) -> tuple[object, ...]:
+    """What decides what a machine is like: its own template, and what completes that."""
+    spec = template.spec
+    return spec.template, spec.instancetype, spec.preference

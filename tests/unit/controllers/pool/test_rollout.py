@@ -16,6 +16,8 @@ GROWN = {
 }
 DISKS = {"dataVolumeTemplates": [{"metadata": {"name": "d"}, "spec": {"source": {"blank": {}}}}]}
 STOPPED = {"runStrategy": "Halted"}
+LARGE = {"instancetype": {"name": "large"}}
+LIKES = {"preference": {"name": "likes"}}
 
 
 def history(now, *before) -> History:
@@ -51,6 +53,8 @@ def test_a_virtual_machine_is_outdated_by_its_template_only():
         (GROWN, "", True, Step.RESTART),
         (GROWN, "web-1", False, Step.RESTART),
         (DISKS, "web-1", True, Step.RECREATE),
+        (LARGE, "web-1", True, Step.RESTART),
+        (LIKES, "web-1", True, Step.RESTART),
         (STOPPED, "web-1", True, Step.LABEL),
     ],
 )
