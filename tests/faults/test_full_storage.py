@@ -33,6 +33,11 @@ def user(demo_disk, tmp_path):  # noqa: F811
         yield user
 
 
+def has_agent(user):
+    conditions = user.get("vmi", "writer")["status"].get("conditions", [])
+    return any(one["type"] == "AgentConnected" for one in conditions)
+
+
 def paused(user):
     conditions = user.get("vmi", "writer").get("status", {}).get("conditions", [])
     return next((one for one in conditions if one["type"] == "Paused"), None)
@@ -45,6 +50,7 @@ def test_a_guest_waits_for_space_and_goes_on(user):
     create(user, THIN, claim("data").replace("spec:", "spec:\n  storageClassName: thin"))
     start(user, "writer", "data")
     # Later, so that its agent has answered by the time it is paused.
+    until("its agent is there", lambda: has_agent(user), 120)
     script = "sleep 5; dd if=/dev/zero of=/dev/vdb bs=1M count=48 conv=fsync && touch /done"
     run(user, "writer", f"setsid sh -c '{script}' < /dev/null > /dev/null 2>&1 &")
     until("it is paused", lambda: paused(user), 120)
