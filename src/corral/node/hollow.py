@@ -32,6 +32,7 @@ from corral.node.hypervisor import (
     Memory,
     MemoryMisfitError,
     StartError,
+    Usage,
 )
 from corral.node.network.plan import families
 
@@ -41,6 +42,7 @@ CAPACITY = Capacity(cpu=100_000, memory_bytes=1 << 50, storage_bytes=1 << 50, po
 _RECORD = "hollow.json"
 _LOG = "console.log"
 _SHAPE = ("hollow",)
+_RESIDENT_BYTES = 4096
 
 
 class _Written(msgspec.Struct):
@@ -165,6 +167,9 @@ class HollowGuest:
         self._changes: asyncio.Queue[Change] = asyncio.Queue()
         self._up = asyncio.Event()
         self._timers: list[asyncio.TimerHandle] = []
+        self._load = hypervisor.behaviour.cpu_share
+        self._cpu_nanos = 0
+        self._counted_at = asyncio.get_running_loop().time()
         self.agent = HollowAgent(directory.name)
         self.plugs = HollowPlugs(directory)
         if not (written.halted or written.stopped):
@@ -208,9 +213,25 @@ class HollowGuest:
         """End it as ``kill -9`` ends a real one."""
         self._vanish()
 
-    def cpu_share(self) -> float:
-        """How much of a processor it uses."""
-        return self._hypervisor.behaviour.cpu_share if self._up.is_set() else 1.0
+    @property
+    def load(self) -> float:
+        """How much of a processor it uses; tests and benchmarks set it."""
+        return self._load
+
+    @load.setter
+    def load(self, share: float) -> None:
+        self._account()
+        self._load = share
+
+    def usage(self) -> Usage:
+        """What a real one would have taken under this load; its memory is a file's."""
+        self._account()
+        return Usage(self._cpu_nanos, _RESIDENT_BYTES)
+
+    def _account(self) -> None:
+        now = asyncio.get_running_loop().time()
+        self._cpu_nanos += int((now - self._counted_at) * self._load * 1e9)
+        self._counted_at = now
 
     async def changes(self) -> AsyncIterator[Change]:
         while (change := await self._changes.get()) not in LAST:

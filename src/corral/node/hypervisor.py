@@ -102,6 +102,13 @@ class Definition:
     memory: Memory | None = None
 
 
+class Usage(NamedTuple):
+    """What a guest has taken: processor time since its start, and the memory that it holds now."""
+
+    cpu_nanos: int
+    memory_bytes: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GuestInterface:
     """A network interface as the guest itself sees it."""
@@ -238,6 +245,9 @@ class Guest(Protocol):
     @property
     def halted(self) -> bool:
         """Whether its processors have never run: it waits for the first ``resume``."""
+
+    def usage(self) -> Usage | None:
+        """What it takes of its node, told without waking it; None once it has ended."""
 
     def changes(self) -> AsyncIterator[Change]:
         """What happens from now on, beginning with what is so already; LOST or GONE is last."""

@@ -29,6 +29,7 @@ RECORD = "process.json"
 END_SECONDS = 10.0
 """So long a process may take to be gone when it was killed."""
 _LAST_BREATH_SECONDS = 2.0
+_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 _ENVIRONMENT = {
     "LC_ALL": "C.UTF-8",
     # A heap for each thread (glibc's malloc) makes an idle machine's QEMU larger by 1 to 3 MB.
@@ -219,9 +220,17 @@ class Process:
             for thread in Path(f"/proc/{self.identity.pid}/task").iterdir():
                 os.setpriority(os.PRIO_PROCESS, int(thread.name), niceness)
 
-    def cpu_seconds(self) -> float:
+    def cpu_nanos(self) -> int:
         """Processor time used so far.  Raises ProcessLookupError when it has ended."""
-        return cpu_seconds(self.identity.pid)
+        return cpu_nanos(self.identity.pid)
+
+    def resident_bytes(self) -> int:
+        """Memory that it holds now.  Raises ProcessLookupError when it has ended."""
+        try:
+            pages = Path(f"/proc/{self.identity.pid}/statm").read_bytes().split()[1]
+        except OSError:
+            raise ProcessLookupError(self.identity.pid) from None
+        return int(pages) * _PAGE_BYTES
 
     def release(self) -> None:
         """Stop watching it; it runs on."""
@@ -239,10 +248,10 @@ class Process:
             tell()
 
 
-def cpu_seconds(pid: int) -> float:
+def cpu_nanos(pid: int) -> int:
     """Processor time of another process, without privileges: its CPU clock (Linux's pid clocks)."""
     try:
-        return time.clock_gettime((~pid << 3) | 2)
+        return time.clock_gettime_ns((~pid << 3) | 2)
     except OSError:
         raise ProcessLookupError(pid) from None
 

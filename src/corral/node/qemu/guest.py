@@ -8,7 +8,7 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 
 from corral.api.kinds.vmi import VirtualMachineInstance
-from corral.node.hypervisor import Change, GuestError, Introduction, Memory
+from corral.node.hypervisor import Change, GuestError, Introduction, Memory, Usage
 from corral.node.lines import StreamLine
 from corral.node.process import Process
 from corral.node.qemu import memory as memories
@@ -46,9 +46,9 @@ END: Event = {"event": "END"}  # not of QEMU: its process has ended
 SILENCE: Event = {"event": "SILENCE"}  # not of QEMU: its monitor has hung up
 FLUSH_SECONDS = 5.0
 _STEPPED_BACK = 15  # niceness: a thirtieth of the share of the others
-_IDLE_SHARE = 0.25  # of one processor: below it a guest has done with booting
 _IDLE_SAMPLES = 6
 _SAMPLE_SECONDS = 0.25
+_IDLE_NANOS = _SAMPLE_SECONDS * 0.25e9  # a quarter of a processor: a guest that boots takes more
 _UNPLUGGED_SECONDS = 1.0  # Linux looks at its links once a second
 
 
@@ -75,6 +75,13 @@ class QemuGuest:
     @property
     def pid(self) -> int:
         return self._process.identity.pid
+
+    def usage(self) -> Usage | None:
+        """Processor time of all threads of QEMU, and its resident set."""
+        try:
+            return Usage(self._process.cpu_nanos(), self._process.resident_bytes())
+        except ProcessLookupError:
+            return None
 
     async def changes(self) -> AsyncIterator[Change]:
         """What happens, beginning with what is so already; LOST or GONE is the last one."""
@@ -187,11 +194,11 @@ class QemuGuest:
         """
         idle = 0
         with suppress(ProcessLookupError):
-            before = self._process.cpu_seconds()
+            before = self._process.cpu_nanos()
             while idle < _IDLE_SAMPLES and not self._process.ended:
                 await asyncio.sleep(_SAMPLE_SECONDS)
-                now = self._process.cpu_seconds()
-                idle = idle + 1 if now - before < _IDLE_SHARE * _SAMPLE_SECONDS else 0
+                now = self._process.cpu_nanos()
+                idle = idle + 1 if now - before < _IDLE_NANOS else 0
                 before = now
 
     async def io_errors(self, vmi: VirtualMachineInstance) -> Mapping[str, bool]:
