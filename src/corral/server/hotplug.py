@@ -9,21 +9,20 @@ from typing import Final
 
 import msgspec
 
-from corral.api.errors import BadRequest, Conflict, Details, MethodNotAllowed, NotFound
+from corral.api.errors import BadRequest, Conflict, MethodNotAllowed
 from corral.api.kind import Kind, at
 from corral.api.kinds import volume_requests as requests
 from corral.api.kinds.admission import judge
-from corral.api.kinds.kubevirt import VIRTUAL_MACHINE, VIRTUAL_MACHINE_INSTANCE
+from corral.api.kinds.kubevirt import VIRTUAL_MACHINE
 from corral.api.object import Document
 from corral.api.wire import Response
+from corral.server import kubevirt
 from corral.server.call import Call, storage
+from corral.server.kubevirt import SINGULAR, conflict, not_found
 from corral.server.rest import Rest
 from corral.server.virtual_machines import SERVER
 
 SUBRESOURCES: Final = ("addvolume", "removevolume")
-_SINGULAR = {VIRTUAL_MACHINE.resource: "virtualmachine"} | {
-    VIRTUAL_MACHINE_INSTANCE.resource: "virtualmachineinstance"
-}
 
 
 class Options(msgspec.Struct, rename="camel"):
@@ -43,7 +42,7 @@ class Options(msgspec.Struct, rename="camel"):
 
 def find(kind: Kind, subresource: str) -> str | None:
     """The verb of a subresource, where it is one of these."""
-    return "update" if kind.resource in _SINGULAR and subresource in SUBRESOURCES else None
+    return "update" if kind.resource in SINGULAR and subresource in SUBRESOURCES else None
 
 
 async def answer(rest: Rest, call: Call) -> Response:
@@ -56,8 +55,7 @@ async def answer(rest: Rest, call: Call) -> Response:
     request = _request(call, options)
     found = rest.store.latest(storage(call.kind), call.key)
     if found is None:
-        details = Details(name=call.name, group="kubevirt.io", kind=_SINGULAR[call.kind.resource])
-        raise NotFound(f"{_named(call)} not found", details=details)
+        raise not_found(call.kind, call.name)
     of_vm = call.kind.resource == VIRTUAL_MACHINE.resource
     wanted = found.document()
     if of_vm:
@@ -73,13 +71,9 @@ async def answer(rest: Rest, call: Call) -> Response:
 
 def _options(call: Call) -> Options:
     """Raises BadRequest."""
-    body = call.request.body
-    if not body.strip():
+    if not call.request.body.strip():
         raise BadRequest("Request with no body, a new name is expected as the request body")
-    try:
-        options = msgspec.json.decode(body, type=Options)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise BadRequest(f"Can not unmarshal Request body to struct, error: {error}") from error
+    options = kubevirt.options(call, Options)
     adds = call.subresource == "addvolume"
     form = "AddVolumeOptions" if adds else "RemoveVolumeOptions"
     if not options.name:
@@ -155,11 +149,5 @@ def _judged(call: Call, request: Document, spec: Document, path: str) -> Documen
     return wanted
 
 
-def _named(call: Call) -> str:
-    """KubeVirt names the resource in the singular where its subresources refuse."""
-    return f'{_SINGULAR[call.kind.resource]}.kubevirt.io "{call.name}"'
-
-
 def _conflict(call: Call, why: str) -> Conflict:
-    details = Details(name=call.name, group="kubevirt.io", kind=_SINGULAR[call.kind.resource])
-    return Conflict(f"Operation cannot be fulfilled on {_named(call)}: {why}", details=details)
+    return conflict(call.kind, call.name, why)

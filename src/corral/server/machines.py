@@ -17,22 +17,20 @@ from corral.api.errors import (
     ApiError,
     BadRequest,
     Conflict,
-    Details,
     Forbidden,
     MethodNotAllowed,
-    NotFound,
 )
 from corral.api.kind import Kind, at
+from corral.api.kinds.kubevirt import VIRTUAL_MACHINE_INSTANCE
 from corral.api.object import Document
 from corral.api.time import parse_duration
 from corral.server.call import Call
+from corral.server.kubevirt import conflict, named, options
 
 GROUP: Final = "subresources.kubevirt.io"
 VERSIONS: Final = ("v1", "v1alpha3")
 
 _NOT_RUNNING = "VMI is not running"
-_SINGULAR = 'virtualmachineinstance.kubevirt.io "{}"'
-"""KubeVirt names the resource in the singular where its subresources refuse."""
 
 
 class PlainError(ApiError):
@@ -95,11 +93,6 @@ def node_path(call: Call, machine: Document) -> tuple[str, str]:
     uid = machine["metadata"]["uid"]
     path = "/".join(["", name, call.namespace, call.name, uid, *below])
     return node, f"{path}?{urlencode(query)}" if query else path
-
-
-def not_found(name: str) -> NotFound:
-    details = Details(name=name, group="kubevirt.io", kind="virtualmachineinstance")
-    return NotFound(f"{_SINGULAR.format(name)} not found", details=details)
 
 
 # ------------------------------------------------------------------- checks
@@ -183,7 +176,7 @@ def _softreboot(call: Call, machine: Document) -> None:
 
 def _freeze(call: Call, machine: Document) -> Mapping[str, str] | None:
     _running(call, machine)
-    timeout = _options(call).unfreeze_timeout
+    timeout = options(call, Options).unfreeze_timeout
     return None if timeout is None else {"seconds": repr(duration_seconds(timeout))}
 
 
@@ -192,24 +185,14 @@ def _freeze(call: Call, machine: Document) -> Mapping[str, str] | None:
 
 def dry_run(call: Call) -> bool:
     """Whether nothing is to happen: KubeVirt takes that wish in the body."""
-    return call.verb == "update" and "All" in (_options(call).dry_run or ())
+    return call.verb == "update" and "All" in (options(call, Options).dry_run or ())
 
 
-class _Options(msgspec.Struct, rename="camel"):
+class Options(msgspec.Struct, rename="camel"):
     """What KubeVirt takes in the body: PauseOptions, FreezeUnfreezeTimeout and others."""
 
     dry_run: list[str] | None = None
     unfreeze_timeout: str | None = None
-
-
-def _options(call: Call) -> _Options:
-    """The body of a request, which may be left out.  Raises BadRequest."""
-    if not call.request.body.strip():
-        return _Options()
-    try:
-        return msgspec.json.decode(call.request.body, type=_Options)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise BadRequest(f"Can not unmarshal Request body to struct, error: {error}") from error
 
 
 def duration_seconds(text: str) -> float:
@@ -230,11 +213,11 @@ def _set(call: Call, name: str) -> bool:
 
 
 def _named(machine: Document) -> str:
-    return _SINGULAR.format(machine["metadata"]["name"])
+    return named(VIRTUAL_MACHINE_INSTANCE, machine["metadata"]["name"])
 
 
 def _conflict(machine: Document, why: str) -> Conflict:
-    return Conflict(f"Operation cannot be fulfilled on {_named(machine)}: {why}")
+    return conflict(VIRTUAL_MACHINE_INSTANCE, machine["metadata"]["name"], why)
 
 
 def _never(why: str) -> Check:

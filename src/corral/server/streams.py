@@ -14,7 +14,7 @@ from corral.api.kind import Kind, at
 from corral.api.kinds.machine import COMPUTE
 from corral.api.object import Document
 from corral.api.wire import Response
-from corral.server import identity, machines
+from corral.server import identity, kubevirt, machines
 from corral.server.call import Call, storage
 from corral.store import Store
 
@@ -43,7 +43,7 @@ async def answer(store: Store, nodes: Nodes, call: Call) -> Response:
         document = identity.existing(store, call.kind, storage(call.kind), call.key).document()
     except NotFound:
         if machine:
-            raise machines.not_found(call.name) from None
+            raise kubevirt.not_found(call.kind, call.name) from None
         raise
     if machine:
         node, path = machines.node_path(call, document)

@@ -17,10 +17,8 @@ from corral.api.encoding import encode
 from corral.api.errors import (
     BadRequest,
     Conflict,
-    Details,
     InternalError,
     MethodNotAllowed,
-    NotFound,
 )
 from corral.api.kind import Kind, at
 from corral.api.kinds.kubevirt import VIRTUAL_MACHINE, VIRTUAL_MACHINE_INSTANCE
@@ -36,7 +34,7 @@ from corral.api.kinds.virtualmachine import (
 from corral.api.kinds.vmi import FINAL_PHASES
 from corral.api.object import Document
 from corral.api.wire import Response, User
-from corral.server import streams
+from corral.server import kubevirt, streams
 from corral.server.call import Call, json_response, storage
 from corral.server.instancetypes import Instancetypes
 from corral.server.rest import Rest
@@ -50,8 +48,6 @@ SERVER: Final = User(
 )
 """In whose name machines are changed: their users may not change them themselves."""
 
-_NAMED = 'virtualmachine.kubevirt.io "{}"'
-"""KubeVirt names the resource in the singular where its subresources refuse."""
 _NOT_RUNNING = "VM is not running"
 
 
@@ -96,9 +92,7 @@ class Told:
         return self.vmi is not None and self.phase not in FINAL_PHASES
 
     def conflict(self, why: str) -> Conflict:
-        named = _NAMED.format(self.name)
-        details = Details(name=self.name, group="kubevirt.io", kind="virtualmachine")
-        return Conflict(f"Operation cannot be fulfilled on {named}: {why}", details=details)
+        return kubevirt.conflict(VIRTUAL_MACHINE, self.name, why)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,11 +136,10 @@ async def answer(rest: Rest, nodes: "Nodes", call: Call) -> Response:
         raise MethodNotAllowed(
             f'{call.verb} is not supported on {call.subresource} of resources of kind "VM"'
         )
-    options = _options(call)
+    options = kubevirt.options(call, Options) if call.verb == "update" else Options()
     found = rest.store.latest(storage(call.kind), call.key)
     if found is None:
-        details = Details(name=call.name, group="kubevirt.io", kind="virtualmachine")
-        raise NotFound(f"{_NAMED.format(call.name)} not found", details=details)
+        raise kubevirt.not_found(call.kind, call.name)
     if call.subresource == EXPAND:
         return json_response(encode(Instancetypes(rest.store).expanded(found.document())))
     machine = rest.store.latest(storage(VIRTUAL_MACHINE_INSTANCE), call.key)
@@ -160,16 +153,6 @@ async def answer(rest: Rest, nodes: "Nodes", call: Call) -> Response:
         writes = [rest.store.write(storage(kind), call.key, new) for kind, new in staged]
         await asyncio.gather(*writes)
     return Response(status=202)
-
-
-def _options(call: Call) -> Options:
-    """The body of a request, which may be left out.  Raises BadRequest."""
-    if call.verb != "update" or not call.request.body.strip():
-        return Options()
-    try:
-        return msgspec.json.decode(call.request.body, type=Options)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise BadRequest(f"Can not unmarshal Request body to struct, error: {error}") from error
 
 
 def _require_own_machine(told: Told) -> None:
@@ -276,9 +259,7 @@ def _restart(told: Told) -> Change:
 
 def _migrate(told: Told) -> Change:
     if told.vmi is None:
-        details = Details(name=told.name, group="kubevirt.io", kind="virtualmachineinstance")
-        named = f'virtualmachineinstance.kubevirt.io "{told.name}"'
-        raise NotFound(f"{named} not found", details=details)
+        raise kubevirt.not_found(VIRTUAL_MACHINE_INSTANCE, told.name)
     if told.phase != "Running":
         raise told.conflict(_NOT_RUNNING)
     raise BadRequest("machines that run do not migrate in this version")
