@@ -8,6 +8,7 @@ import msgspec
 
 from corral.api.kind import Kind
 from corral.api.kinds import (
+    autoscaler,
     cdi,
     claim,
     core,
@@ -40,6 +41,7 @@ KINDS = KindTable(
         networkpolicy.NETWORK_POLICY,
         storageclass.STORAGE_CLASS,
         revision.CONTROLLER_REVISION,
+        autoscaler.HORIZONTAL_POD_AUTOSCALER,
         *kubevirt.KINDS,
         *instancetype_kinds.KINDS,
         *cdi.KINDS,
