@@ -3,10 +3,13 @@
 Kubernetes has admission plugins for this (DefaultStorageClass, PersistentVolumeClaimResize).
 """
 
+import msgspec
+from lightkube.models.storage_v1 import StorageClass
+
 from corral.api.errors import Details, Forbidden
 from corral.api.kind import at
 from corral.api.kinds.claim import CLAIM
-from corral.api.kinds.storage import BOUND, STORAGE, class_of, is_default
+from corral.api.kinds.storage import BOUND, STORAGE, class_of, default_class
 from corral.api.kinds.storageclass import STORAGE_CLASS
 from corral.api.object import Document, Key
 from corral.api.quantity import amount
@@ -41,11 +44,9 @@ class ClaimClasses:
             )
 
     def _default(self) -> str:
-        """The class of claims that name none: of several the newest."""
-        classes = [each.document() for each in self._store.newest(storage(STORAGE_CLASS)).values()]
-        classes = sorted(filter(is_default, classes), key=_name)
-        newest = max(classes, key=_made, default=None)
-        return "" if newest is None else _name(newest)
+        classes = self._store.newest(storage(STORAGE_CLASS)).values()
+        found = default_class(msgspec.convert(each.document(), StorageClass) for each in classes)
+        return (found and found.metadata and found.metadata.name) or ""
 
     def _is_expandable(self, claim: Document) -> bool:
         record = self._store.latest(storage(STORAGE_CLASS), Key("", class_of(claim) or ""))
@@ -56,11 +57,3 @@ def _grows(claim: Document, old: Document) -> bool:
     """Whether a claim that has its volume asks for more; of others the size cannot change."""
     sizes = [amount(at(each, "spec", "resources", "requests", STORAGE)) for each in (claim, old)]
     return at(old, "status", "phase") == BOUND and sizes[0] > sizes[1]
-
-
-def _name(document: Document) -> str:
-    return str(document["metadata"]["name"])
-
-
-def _made(document: Document) -> str:
-    return str(document["metadata"].get("creationTimestamp"))

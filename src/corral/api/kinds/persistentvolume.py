@@ -12,6 +12,7 @@ from corral.api.kinds.columns import age, text
 from corral.api.kinds.storage import (
     CLASS_COLUMNS,
     FILESYSTEM,
+    MODE_COLUMN,
     PENDING,
     RECLAIM_POLICIES,
     RECYCLE,
@@ -222,12 +223,7 @@ PERSISTENT_VOLUME = Kind(
         *CLASS_COLUMNS,
         Column(name="Reason", cell=text("status", "reason"), description="why it is as it is"),
         age(),
-        Column(
-            name="VolumeMode",
-            cell=lambda document: at(document, "spec", "volumeMode") or "<unset>",
-            priority=1,
-            description="file system or block device",
-        ),
+        MODE_COLUMN,
     ),
     default=default,
     default_create=default_create,

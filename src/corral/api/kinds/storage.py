@@ -1,10 +1,12 @@
 """What claims, volumes and storage classes have in common: words of Kubernetes' storage.  Pure."""
 
 from collections.abc import Iterable, Iterator, Mapping
+from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
 from lightkube.models.core_v1 import PersistentVolume, PersistentVolumeClaim
+from lightkube.models.storage_v1 import StorageClass
 
 from corral.api.errors import Cause
 from corral.api.kind import Column, at
@@ -73,10 +75,24 @@ CORRAL_PROVISIONER = "corral.dev/directory"
 """Who makes the volumes of that class: the storage of the data directory."""
 
 
-def is_default(storage_class: Document) -> bool:
-    """Whether claims that name no class get this one."""
-    annotations = at(storage_class, "metadata", "annotations") or {}
-    return "true" in (annotations.get(DEFAULT_CLASS), annotations.get(OLD_DEFAULT_CLASS))
+_LONG_AGO = datetime.min.replace(tzinfo=UTC)
+
+
+def is_default(annotations: Mapping[str, str] | None) -> bool:
+    """Whether claims that name no class get the class with these annotations."""
+    told = annotations or {}
+    return "true" in (told.get(DEFAULT_CLASS), told.get(OLD_DEFAULT_CLASS))
+
+
+def default_class(classes: Iterable[StorageClass]) -> StorageClass | None:
+    """The class of claims that name none: of several the newest, as Kubernetes chooses."""
+    several = [
+        (each.metadata.creationTimestamp or _LONG_AGO, each.metadata.name or "", each)
+        for each in classes
+        if each.metadata is not None and is_default(each.metadata.annotations)
+    ]
+    several.sort(key=lambda one: one[1])
+    return max(several, key=lambda one: one[0])[2] if several else None
 
 
 def class_of(document: Document) -> str | None:
@@ -99,6 +115,12 @@ CLASS_COLUMNS = (
     ),
 )
 """What tables show of the class of a claim, or of a volume."""
+MODE_COLUMN = Column(
+    name="VolumeMode",
+    cell=lambda document: at(document, "spec", "volumeMode") or "<unset>",
+    priority=1,
+    description="file system or block device",
+)
 
 
 def class_name(view: PersistentVolumeClaim | PersistentVolume) -> str | None:

@@ -25,7 +25,7 @@ BINDING_MODES = (IMMEDIATE, WAIT_FOR_FIRST_CONSUMER)
 
 def _name(document: Document) -> str:
     name = document["metadata"]["name"]
-    return f"{name} (default)" if is_default(document) else name
+    return f"{name} (default)" if is_default(document["metadata"].get("annotations")) else name
 
 
 def default(document: Document) -> None:

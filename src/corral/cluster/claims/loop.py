@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
-from typing import Any
 
 from lightkube.models.core_v1 import PersistentVolume, PersistentVolumeClaim, Pod
 from lightkube.models.storage_v1 import StorageClass
@@ -22,9 +21,9 @@ from corral.api.kinds.storage import (
     AVAILABLE,
     BIND_COMPLETED,
     BOUND,
-    DEFAULT_CLASS,
-    OLD_DEFAULT_CLASS,
     class_name,
+    default_class,
+    is_default,
 )
 from corral.api.object import Key
 from corral.cluster.claims import binding
@@ -139,13 +138,8 @@ class Binder:
         return claim
 
     def _default_class(self) -> str:
-        """The class of claims that name none: of several the newest."""
-        classes = sorted(
-            (each for each in self.classes.items() if _is_default(each)),
-            key=lambda each: key_of(each).name,
-        )
-        newest = max(classes, key=_made, default=None)
-        return "" if newest is None else key_of(newest).name
+        found = default_class(self.classes.items())
+        return "" if found is None else key_of(found).name
 
     # --------------------------------------------------------------- volumes
 
@@ -216,7 +210,7 @@ class Binder:
         changed = new or old
         assert changed is not None
         self._wake(key_of(changed).name)
-        if new is not None and _is_default(new):
+        if new is not None and is_default(annotations_of(new)):
             self._wake("")
 
     def _pod_changed(self, old: Pod | None, new: Pod | None) -> None:
@@ -248,16 +242,6 @@ def _claim_keys(volume: Volume) -> Iterator[Key]:
 def _unbound_index(claim: Claim) -> Iterable[str]:
     """Claims that wait for a volume, by their class."""
     return () if BIND_COMPLETED in annotations_of(claim) else (class_name(claim) or "",)
-
-
-def _is_default(storage_class: StorageClass) -> bool:
-    annotations = annotations_of(storage_class)
-    return "true" in (annotations.get(DEFAULT_CLASS), annotations.get(OLD_DEFAULT_CLASS))
-
-
-def _made(storage_class: StorageClass) -> Any:
-    metadata = storage_class.metadata
-    return (metadata and metadata.creationTimestamp) or ""
 
 
 def _message(volume: Volume, phase: str) -> str:

@@ -14,7 +14,7 @@ from lightkube.models.storage_v1 import StorageClass
 from corral.api.kinds import population
 from corral.api.kinds.datavolume import SIZE, DataVolume, Source, requested_size
 from corral.api.kinds.datavolume_rules import KUBEVIRT
-from corral.api.kinds.storage import CORRAL_PROVISIONER, FILESYSTEM, ONE_NODE, is_default
+from corral.api.kinds.storage import CORRAL_PROVISIONER, FILESYSTEM, ONE_NODE, default_class
 from corral.api.object import Document, Quantity
 from corral.reconcile.objects import owner_reference
 
@@ -124,15 +124,9 @@ def _access_mode(name: str | None, classes: Sequence[StorageClass]) -> str:
 
 def class_of(name: str | None, classes: Sequence[StorageClass]) -> StorageClass | None:
     """The class of a claim that names this one, or none."""
-    for each in classes:
-        metadata = each.metadata
-        if metadata is None:
-            continue
-        if metadata.name == name or (
-            name is None and is_default({"metadata": {"annotations": metadata.annotations}})
-        ):
-            return each
-    return None
+    if name is None:
+        return default_class(classes)
+    return next((each for each in classes if each.metadata and each.metadata.name == name), None)
 
 
 def size(claim: PersistentVolumeClaim) -> Quantity | None:
