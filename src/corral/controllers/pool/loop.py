@@ -7,12 +7,11 @@ from typing import Any
 import msgspec
 from lightkube.models.core_v1 import PersistentVolumeClaim
 
-from corral.api.errors import BadRequest
 from corral.api.kinds.pool import FINALIZER, REVISION_LABEL, VirtualMachinePool
 from corral.api.kinds.virtualmachine import VirtualMachine
 from corral.api.kinds.vmi import VirtualMachineInstance
 from corral.api.object import Key, Object
-from corral.api.selectors import LabelSelector, label_selector
+from corral.api.selectors import LabelSelector
 from corral.controllers.pool import healing, rollout, scaling
 from corral.controllers.pool.archive import Archive
 from corral.controllers.pool.creation import create
@@ -26,10 +25,11 @@ from corral.controllers.pool.revisions import History
 from corral.controllers.pool.tools import Tools
 from corral.controllers.pool.updating import take_steps, update_vms
 from corral.reconcile.batch import each
-from corral.reconcile.controller import Controller, Result, Terminal
+from corral.reconcile.controller import Controller, Result
 from corral.reconcile.expectations import Expectations
 from corral.reconcile.objects import controller_uid, is_going, key_of, owners_of
 from corral.reconcile.queue import WorkQueue
+from corral.reconcile.selectors import own_selector
 from corral.reconcile.world import World
 
 Pool = VirtualMachinePool
@@ -302,20 +302,9 @@ class Pools:
 
 
 def selector_of(pool: Pool) -> LabelSelector:
-    """The pool's selector.
-
-    Raises Terminal for one that cannot be read or does not match the pool's own template: such a
-    pool, which admission refuses, would make VirtualMachines for ever without owning any.
-    """
-    document: dict[str, Any] = msgspec.to_builtins(pool.spec.selector)
+    """The pool's selector.  Raises Terminal."""
     labels = pool.spec.virtual_machine_template.metadata.labels
-    try:
-        selector = label_selector(document)
-    except BadRequest as error:
-        raise Terminal(f"spec.selector cannot be read: {error}") from error
-    if not labels or not selector.matches(labels):
-        raise Terminal("spec.selector does not match spec.virtualMachineTemplate.metadata.labels")
-    return selector
+    return own_selector(pool.spec.selector, labels, template="spec.virtualMachineTemplate")
 
 
 def _revision(one: Object) -> str:

@@ -1,16 +1,15 @@
 """The loop of replica sets: watches, claims, acts on the plan, tells how far it is."""
 
 from collections.abc import Iterable
-from typing import Any
 
 import msgspec
 import structlog
 
-from corral.api.errors import ApiError, BadRequest, Conflict, Invalid, NotFound
+from corral.api.errors import ApiError, Conflict, Invalid, NotFound
 from corral.api.kinds.replicaset import VirtualMachineInstanceReplicaSet
 from corral.api.kinds.vmi import GROUP, OBSERVED_VERSIONS, VirtualMachineInstance
 from corral.api.object import Document, Key
-from corral.api.selectors import LabelSelector, label_selector
+from corral.api.selectors import LabelSelector
 from corral.api.time import rfc3339
 from corral.controllers.replicaset.backoff import Backoff, Streak
 from corral.controllers.replicaset.plan import Plan, is_active, is_ready, new_machine, plan, wanted
@@ -19,6 +18,7 @@ from corral.reconcile.controller import Controller, Result, Terminal
 from corral.reconcile.expectations import Expectations
 from corral.reconcile.objects import controller_uid, is_going, owner_reference
 from corral.reconcile.queue import WorkQueue
+from corral.reconcile.selectors import own_selector
 from corral.reconcile.world import World
 
 ReplicaSet = VirtualMachineInstanceReplicaSet
@@ -324,20 +324,11 @@ class ReplicaSets:
 
 
 def selector_of(replica_set: ReplicaSet) -> LabelSelector:
-    """The set's selector.
-
-    Raises Terminal for one that cannot be read or does not match the set's own template: such a
-    set, which admission refuses, would make machines for ever without owning any.
-    """
-    document: dict[str, Any] = msgspec.to_builtins(replica_set.spec.selector)
-    labels = replica_set.spec.template.metadata.labels
-    try:
-        selector = label_selector(document)
-    except BadRequest as error:
-        raise Terminal(f"spec.selector cannot be read: {error}") from error
-    if not labels or not selector.matches(labels):
-        raise Terminal("spec.selector does not match spec.template.metadata.labels")
-    return selector
+    """The set's selector.  Raises Terminal."""
+    template = replica_set.spec.template
+    return own_selector(
+        replica_set.spec.selector, template.metadata.labels, template="spec.template"
+    )
 
 
 def _claimants(machine: Machine) -> tuple[str]:
