@@ -80,6 +80,7 @@ PAUSED_BY_USER = "PausedByUser"
 PAUSED_BY_IO_ERROR = "PausedIOError"
 
 CRASHED = "The VirtualMachineInstance crashed."
+CUT_OFF = "The VirtualMachineInstance was powered off by its watchdog."
 SHUT_DOWN = "The VirtualMachineInstance was shut down."
 SAVED = "The VirtualMachineInstance was saved."
 
@@ -105,6 +106,8 @@ def fold(facts: Facts, change: Change) -> Facts:  # noqa: PLR0911 - one row a ch
             return _decided(facts, Outcome.SUCCEEDED, SHUT_DOWN)
         case Change.PANICKED:
             return _decided(facts, Outcome.FAILED, CRASHED)
+        case Change.CUT_OFF:
+            return _decided(facts, Outcome.FAILED, CUT_OFF)
         case Change.GONE:
             decided = _decided(facts, Outcome.FAILED, CRASHED)
             return replace(decided, state=State.ENDED, agent_connected=False, paused="")

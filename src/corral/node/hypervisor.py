@@ -30,6 +30,8 @@ class Change(Enum):
     REBOOTED = "rebooted"
     POWERED_OFF = "powered-off"  # the guest shut itself down, or obeyed the power button
     PANICKED = "panicked"
+    UNFED = "unfed"  # the guest no longer fed its watchdog, which acts; what that did follows
+    CUT_OFF = "cut-off"  # the guest no longer fed its watchdog, which turned it off
     LOST = "lost"  # the last one: it runs, but tells nothing any more, and must be found anew
     GONE = "gone"  # the last one: nothing of it runs any more
 

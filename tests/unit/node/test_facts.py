@@ -23,6 +23,8 @@ def after(*changes: Change, facts: Facts = RUNNING) -> Facts:
         ((Change.POWERED_OFF, Change.PAUSED, Change.GONE), Outcome.SUCCEEDED),
         ((Change.PANICKED, Change.POWERED_OFF, Change.GONE), Outcome.FAILED),
         ((Change.GONE,), Outcome.FAILED),
+        ((Change.CUT_OFF, Change.GONE), Outcome.FAILED),
+        ((Change.UNFED, Change.POWERED_OFF, Change.GONE), Outcome.SUCCEEDED),
         ((Change.REBOOTED, Change.AGENT_CONNECTED, Change.GONE), Outcome.FAILED),
     ],
 )

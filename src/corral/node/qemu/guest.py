@@ -290,6 +290,8 @@ def translate(event: Event) -> Change | None:
             return Change.AGENT_CONNECTED if data.get("open") else Change.AGENT_DISCONNECTED
         case "BLOCK_IO_ERROR" if data.get("action") == "stop":
             return Change.PAUSED_BY_IO_ERROR
+        case "WATCHDOG":
+            return Change.CUT_OFF if data.get("action") == "poweroff" else Change.UNFED
         case "SHUTDOWN" if not data.get("guest") or data.get("reason") == "guest-panic":
             return None  # somebody ended QEMU: GONE follows; or GUEST_PANICKED has said so
         case name:

@@ -31,6 +31,8 @@ MODULES = (
     "ahci", "virtio_scsi", "sd_mod", "sr_mod", "e1000", "e1000e", "8139cp",
     # the power button, and cloud-init's disk
     "button", "evdev", "isofs", "vfat", "nls_cp437", "nls_ascii", "nls_utf8",
+    # the watchdog
+    "i6300esb",
 )  # fmt: skip
 
 COMMAND_LINE = " ".join(
