@@ -81,9 +81,9 @@ def test_machines_are_watched_from_making_to_running(shell, replica_set):
 def test_pods_are_watched_in_all_namespaces(shell, replica_set):
     with watching(shell, "get", "pods", "-A", "-w") as seen:
         seen.reads("NAMESPACE NAME READY STATUS RESTARTS AGE")
-        seen.reads(f"{shell['NAMESPACE']} virt-launcher-test<suffix>-<suffix> 2/2 Running 0 <age>")
+        seen.reads(f"{shell['NAMESPACE']} virt-launcher-test<suffix>-<suffix> 3/3 Running 0 <age>")
         kubectl(shell, "delete", "pods", "--all", "--wait=false")
-        seen.reads("test-<number> virt-launcher-test<suffix>-<suffix> 2/2 Terminating 0 <age>")
+        seen.reads("test-<number> virt-launcher-test<suffix>-<suffix> 3/3 Terminating 0 <age>")
 
 
 def test_names_and_documents_are_watched(shell, replica_set):

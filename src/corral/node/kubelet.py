@@ -16,7 +16,7 @@ from starlette.routing import Route, WebSocketRoute
 from starlette.websockets import WebSocket
 
 from corral.api.errors import ApiError, BadRequest, NotFound
-from corral.api.kinds.machine import COMPUTE
+from corral.api.kinds.machine import COMPUTE, CONSOLE_LOG
 from corral.api.object import Key
 from corral.api.time import parse_rfc3339
 from corral.node import commands, websockets
@@ -96,7 +96,7 @@ class Kubelet:
     async def _container_logs(self, request: Request) -> Response:
         key, machine = self._machine(request.path_params)
         container = request.path_params["container"]
-        if container != COMPUTE:
+        if container not in {COMPUTE, CONSOLE_LOG}:
             return PlainTextResponse("")  # the others have nothing to say
         wish = _Wish(request.query_params)
         if wish.previous:

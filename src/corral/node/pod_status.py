@@ -6,6 +6,7 @@ import msgspec
 from lightkube.models.core_v1 import Container, Pod
 
 from corral.api.conditions import set_condition
+from corral.api.kinds import pod_resources
 from corral.api.kinds.machine import COMPUTE, UNPAUSED
 from corral.api.object import Document
 from corral.api.quantity import parse
@@ -28,16 +29,26 @@ def pod_status(facts: Facts, pod: Pod, host_ip: str, now: str) -> Document:
     assert pod.spec is not None
     old: Document = msgspec.to_builtins(pod.status) if pod.status is not None else {}
     phase = pod_phase(facts)
-    containers = [_container(facts, one, old, now) for one in pod.spec.containers]
+    sidecars = [
+        _container(facts, one, "initContainerStatuses", old, now)
+        for one in pod.spec.initContainers or ()
+    ]
+    containers = [
+        _container(facts, one, "containerStatuses", old, now) for one in pod.spec.containers
+    ]
     status: Document = {
         "phase": phase,
         "hostIP": host_ip,
         "hostIPs": [{"ip": host_ip}],
         "startTime": old.get("startTime") or now,
-        "qosClass": old.get("qosClass") or qos_class(pod.spec.containers),
-        "conditions": _conditions(facts, pod, containers, old.get("conditions") or [], now),
+        "qosClass": old.get("qosClass") or qos_class(pod_resources.lasting(pod.spec)),
+        "conditions": _conditions(
+            facts, pod, [*sidecars, *containers], old.get("conditions") or [], now
+        ),
         "containerStatuses": containers,
     }
+    if sidecars:
+        status["initContainerStatuses"] = sidecars
     if facts.addresses or phase == "Running":
         # A machine behind QEMU's user network is reached, if at all, where its host is.
         addresses = facts.addresses or (host_ip,)
@@ -102,9 +113,11 @@ def _unpaused(facts: Facts) -> tuple[str, bool, str, str]:
     return UNPAUSED, True, "NotPaused", "the virtual machine is not paused"
 
 
-def _container(facts: Facts, container: Container, old: Document, now: str) -> Document:
+def _container(
+    facts: Facts, container: Container, part: str, old: Document, now: str
+) -> Document:
     phase = pod_phase(facts)
-    named = (one for one in old.get("containerStatuses") or () if one["name"] == container.name)
+    named = (one for one in old.get(part) or () if one["name"] == container.name)
     known: Document = next(named, {})
     before: Document = known.get("state") or {}
     state: Document

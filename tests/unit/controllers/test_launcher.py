@@ -1,7 +1,11 @@
+import msgspec
 import pytest
+from lightkube.models.core_v1 import PodSpec
 from tests.unit.controllers.make import machine
 
+from corral.api.kinds import pod_resources
 from corral.api.kinds.machine import pod_name
+from corral.api.kinds.pod import quality_of_service
 from corral.api.quantity import bytes_of, parse
 from corral.controllers.vmi.launcher import compute_resources, pod_for
 
@@ -116,9 +120,11 @@ def test_a_node_of_two_cores_holds_what_its_memory_holds():
         {"resources": {"requests": {"memory": "64M"}}},
         volumes=[{"name": "root", "containerDisk": {"image": "cirros"}}],
     )
-    containers = pod_for(vmi)["spec"]["containers"]
+    spec = pod_for(vmi)["spec"]
+    containers = [*spec["initContainers"], *spec["containers"]]
     cpu = sum(parse(each["resources"]["requests"]["cpu"]).rounded_up(-3) for each in containers)
     memory = sum(bytes_of(each["resources"]["requests"]["memory"]) for each in containers)
+    assert cpu == 10
     assert 2000 // cpu >= 150
     assert 23 * 2**30 // memory >= 150
 
@@ -147,6 +153,33 @@ def test_cpu_is_verbatim_or_a_share():
     }
     limited = of({"resources": {"limits": {"cpu": "300m"}}})
     assert compute_resources(limited)["requests"]["cpu"] == "300m"
+
+
+def test_the_load_of_the_lab_is_measured_against_what_kubevirts_pod_asks():
+    """A guest at its limit of 300m is at 283 % of 100m + 1m + 5m."""
+    vmi = of(
+        {"resources": {"requests": {"cpu": "100m", "memory": "265Mi"}, "limits": {"cpu": "300m"}}},
+        volumes=[{"name": "root", "containerDisk": {"image": "cirros"}}],
+    )
+    spec = msgspec.convert(pod_for(vmi)["spec"], PodSpec)
+    assert 300 * 100 // pod_resources.requests(spec)["cpu"].rounded_up(-3) == 283
+
+
+def test_the_log_of_the_console_is_a_container_that_lasts():
+    (log,) = pod_for(of({}))["spec"]["initContainers"]
+    assert (log["name"], log["restartPolicy"]) == ("guest-console-log", "Always")
+    for silent in ({"logSerialConsole": False}, {"autoattachSerialConsole": False}):
+        assert "initContainers" not in pod_for(of({"devices": silent}))["spec"]
+
+
+def test_a_machine_that_is_guaranteed_has_a_pod_that_is():
+    whole = {"cpu": "1", "memory": "1Gi"}
+    disks = [{"name": "root", "containerDisk": {"image": "cirros"}}]
+    limits = {"resources": {"requests": whole, "limits": whole}}
+    guaranteed = pod_for(of(limits, volumes=disks))
+    assert quality_of_service(guaranteed) == "Guaranteed"
+    some = {"resources": {"requests": {"memory": "1Gi"}, "limits": whole}}
+    assert quality_of_service(pod_for(of(some, volumes=disks))) == "Burstable"
 
 
 def test_probes_are_shown_at_the_container_of_the_machine():

@@ -82,6 +82,13 @@ def test_logs_are_cut_as_asked(client, query, expected):
     assert client.get(URL + query).content == expected
 
 
+def test_the_log_of_the_console_is_found_under_its_own_name_too(client):
+    of_log = client.get(URL.replace("/compute", "/guest-console-log") + "?tailLines=1")
+    assert of_log.content == b"three"
+    of_disk = client.get(URL.replace("/compute", "/volumeroot"))
+    assert of_disk.content == b"", "a disk has nothing to say"
+
+
 def test_each_line_gets_one_stamp(client):
     lines = client.get(URL + "?timestamps=true").content.split(b"\n")
     assert [line.partition(b"Z ")[2] for line in lines] == [b"one\r", b"two\r", b"three"]

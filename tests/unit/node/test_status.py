@@ -2,9 +2,10 @@
 
 import msgspec
 import pytest
-from lightkube.models.core_v1 import Pod
+from lightkube.models.core_v1 import Container, Pod, PodStatus
 
 from corral.api.kinds.networks import Bridge
+from corral.api.kinds.pod import ready
 from corral.api.kinds.vmi import VirtualMachineInstance
 from corral.node.addresses import mac
 from corral.node.facts import Facts, State, Trouble, fold
@@ -113,6 +114,21 @@ def test_trouble_is_shown_at_the_volume_it_is_about():
     status = pod_status(Facts(trouble=other), pod(), "192.0.2.1", NOW)
     reasons = [one["state"]["waiting"]["reason"] for one in status["containerStatuses"]]
     assert reasons == ["FailedMount", "ContainerCreating"]
+
+
+def test_a_sidecar_runs_for_as_long_as_its_machine():
+    placed = pod()
+    log = {"name": "guest-console-log", "image": "corral", "restartPolicy": "Always"}
+    placed.spec.initContainers = [msgspec.convert(log, Container)]
+    status = pod_status(RUNNING, placed, "192.0.2.1", NOW)
+    (shown,) = status["initContainerStatuses"]
+    assert (shown["name"], shown["ready"], shown["started"]) == ("guest-console-log", True, True)
+    assert ready({"spec": msgspec.to_builtins(placed.spec), "status": status}) == "3/3"
+    placed.status = msgspec.convert(status, PodStatus)
+    later = pod_status(RUNNING, placed, "192.0.2.1", LATER)
+    assert later["initContainerStatuses"] == [shown]
+    over = pod_status(SUCCEEDED, placed, "192.0.2.1", LATER)["initContainerStatuses"]
+    assert over[0]["state"]["terminated"]["reason"] == "Completed"
 
 
 def test_a_paused_machine_runs_and_is_not_ready():

@@ -16,6 +16,8 @@ from corral.api.quantity import NOTHING, Amount, amount, parse
 
 COMPUTE = "compute"
 """The container of a machine's pod that stands for the machine itself."""
+CONSOLE_LOG = "guest-console-log"
+"""The container that stands for the log of the machine's serial console."""
 UNPAUSED = "kubevirt.io/virtual-machine-unpaused"
 """The readiness gate of a machine's pod."""
 DEFAULT_GRACE_SECONDS = 30

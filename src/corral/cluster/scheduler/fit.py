@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 from lightkube.models.core_v1 import (
-    Container,
     Node,
     NodeSelectorRequirement,
     NodeSelectorTerm,
@@ -19,6 +18,7 @@ from lightkube.models.core_v1 import (
     Toleration,
 )
 
+from corral.api.kinds import pod_resources
 from corral.api.quantity import NANO, parse
 from corral.reconcile.objects import key_of, labels_of
 
@@ -80,16 +80,10 @@ def nowhere(fault: str, rooms: Sequence[Room]) -> Verdict:
 
 
 def requests(pod: Pod) -> Counter[str]:
-    """What a pod asks of its node: its containers together, or the greediest init container."""
+    """What a pod asks of its node, its place among the pods included."""
     asked: Counter[str] = Counter({PODS: NANO})
-    if pod.spec is None:
-        return asked
-    for container in pod.spec.containers:
-        asked.update(_requests(container))
-    for container in pod.spec.initContainers or ():
-        asked |= _requests(container)
-    for resource, quantity in (pod.spec.overhead or {}).items():
-        asked[resource] += _nanos(quantity)
+    if pod.spec is not None:
+        asked.update({name: one.nanos for name, one in pod_resources.requests(pod.spec).items()})
     return asked
 
 
@@ -208,13 +202,6 @@ def _bears(toleration: Toleration, taint: Taint) -> bool:
     if toleration.operator == "Exists":
         return True
     return bool(toleration.key) and (toleration.value or "") == (taint.value or "")
-
-
-def _requests(container: Container) -> Counter[str]:
-    resources = container.resources
-    asked = dict((resources and resources.limits) or {})
-    asked.update((resources and resources.requests) or {})
-    return Counter({name: _nanos(quantity) for name, quantity in asked.items()})
 
 
 def add_all(total: Counter[str], amounts: Iterable[tuple[str, int]], sign: int) -> None:

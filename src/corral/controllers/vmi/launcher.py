@@ -15,6 +15,7 @@ from corral.api.images import pull_policy
 from corral.api.kinds.domain import Resources
 from corral.api.kinds.machine import (
     COMPUTE,
+    CONSOLE_LOG,
     INSTANCE_ID,
     UNPAUSED,
     grace_seconds,
@@ -40,13 +41,13 @@ IMAGE = f"corral/launcher:{__version__}"
 _LAUNCHER_GRACE_SECONDS = 30
 """How much longer than its guest a pod may take to end."""
 
-CPU_RATIO = 100
+CPU_RATIO = 250
 """Virtual processors that share a real one, where a machine names no cpu request.
 
 KubeVirt's cpuAllocationRatio is 10 (100m a processor), with which a machine of two cores is full
 at twenty guests.  An idle guest takes 1m or 2m, memory is what runs out first, and whoever needs a
-share of the processors, or scales by their use, names a request.  With 100 (10m) two cores take
-what 16 GiB of memory can hold.
+share of the processors, or scales by their use, names a request.  With 250 (4m, and with the
+containers beside it 10m for a machine of one disk) two cores take what 16 GiB of memory can hold.
 """
 
 _MEBIBYTE = 2**20
@@ -60,6 +61,10 @@ _PAGE_TABLE_SHARE = 512
 
 _DISK_REQUESTS = {"cpu": "1m", "memory": "1M"}
 _DISK_LIMITS = {"cpu": "10m", "memory": "40M"}
+_CONSOLE_REQUESTS = {"cpu": "5m", "memory": "1M"}
+"""As KubeVirt's, so that an autoscaler finds the same use of the same load; but for the memory
+(35M there): here QEMU itself writes the log."""
+_CONSOLE_LIMITS = {"cpu": "15m", "memory": "60M"}
 
 _OBSERVED = frozenset(
     {
@@ -94,6 +99,7 @@ def pod_for(
         "dnsConfig": _plain(spec.dns_config),
         "serviceAccountName": account or spec.service_account_name,
         "imagePullSecrets": _pull_secrets(disks),
+        "initContainers": list(_sidecars(vmi)),
         "containers": [
             {
                 "name": COMPUTE,
@@ -104,7 +110,7 @@ def pod_for(
                 **_probes(vmi),
                 **pod_mounts(claims),
             },
-            *(_disk_container(name, disk) for name, disk in disks),
+            *(_disk_container(vmi, name, disk) for name, disk in disks),
         ],
         "volumes": pod_volumes(spec),
     }
@@ -223,13 +229,38 @@ def _container_disks(vmi: VirtualMachineInstance) -> Iterator[tuple[str, Contain
             yield volume.name, volume.container_disk
 
 
-def _disk_container(name: str, disk: ContainerDisk) -> Document:
+def _disk_container(vmi: VirtualMachineInstance, name: str, disk: ContainerDisk) -> Document:
     return {
         "name": f"volume{name}",
         "image": disk.image,
         "imagePullPolicy": disk.image_pull_policy or pull_policy(disk.image),
-        "resources": {"requests": _DISK_REQUESTS, "limits": _DISK_LIMITS},
+        "resources": _helper_resources(vmi, _DISK_REQUESTS, _DISK_LIMITS),
     }
+
+
+def _helper_resources(
+    vmi: VirtualMachineInstance, requests: Mapping[str, str], limits: Mapping[str, str]
+) -> Document:
+    """What stands beside a machine asks for all that it may take, where the machine does."""
+    resources = vmi.spec.domain.resources or Resources()
+    guaranteed = all(
+        amount(resources.requests.get(name)) == amount(resources.limits.get(name)) > NOTHING
+        for name in ("cpu", "memory")
+    )
+    return {"requests": limits if guaranteed else requests, "limits": limits}
+
+
+def _sidecars(vmi: VirtualMachineInstance) -> Iterator[Document]:
+    """What runs beside the machine for as long as it does: the log of its console."""
+    devices = vmi.spec.domain.devices
+    if devices.autoattach_serial_console is not False and devices.log_serial_console is not False:
+        yield {
+            "name": CONSOLE_LOG,
+            "image": IMAGE,
+            "imagePullPolicy": "IfNotPresent",
+            "restartPolicy": "Always",
+            "resources": _helper_resources(vmi, _CONSOLE_REQUESTS, _CONSOLE_LIMITS),
+        }
 
 
 def _pull_secrets(disks: list[tuple[str, ContainerDisk]]) -> list[Document]:

@@ -1,0 +1,89 @@
+"""What a pod takes in all: of its node, and of its namespace's quota (k8s.io/component-helpers).
+
+Containers run beside each other, and so do the init containers that are never done (sidecars); the
+other init containers run one by one, each beside the sidecars that were started before it.
+"""
+
+from collections.abc import Iterable, Mapping
+
+from lightkube.models.core_v1 import Container, PodSpec
+
+from corral.api.object import Quantity
+from corral.api.quantity import NOTHING, Amount, amount
+
+Amounts = dict[str, Amount]
+ALWAYS = "Always"
+"""The restart policy that makes a sidecar of an init container."""
+REQUESTS = "requests"
+LIMITS = "limits"
+
+
+def requests(spec: PodSpec) -> Amounts:
+    """What the pod asks for, by resource."""
+    return added(_total(spec, REQUESTS), amounts(spec.overhead))
+
+
+def limits(spec: PodSpec) -> Amounts:
+    """What the pod may take at most; a resource without a limit is absent."""
+    total = _total(spec, LIMITS)
+    own = {name: one for name, one in amounts(spec.overhead).items() if total.get(name)}
+    return added(total, own)
+
+
+def is_sidecar(container: Container) -> bool:
+    """Whether an init container runs for as long as its pod."""
+    return container.restartPolicy == ALWAYS
+
+
+def lasting(spec: PodSpec) -> list[Container]:
+    """The containers that run for as long as the pod: the sidecars first, as they are started."""
+    return [*filter(is_sidecar, spec.initContainers or ()), *spec.containers]
+
+
+def amounts(quantities: Mapping[str, Quantity] | None) -> Amounts:
+    """Quantities as amounts."""
+    return {name: amount(quantity) for name, quantity in (quantities or {}).items()}
+
+
+def added(total: Amounts, more: Amounts) -> Amounts:
+    """Both together."""
+    return {**total, **{name: total.get(name, NOTHING) + one for name, one in more.items()}}
+
+
+def _total(spec: PodSpec, part: str) -> Amounts:
+    total: Amounts = {}
+    for container in spec.containers:
+        total = added(total, _of(container, part))
+    total = _greater(total, _initial(spec.initContainers or (), part), of=_sidecars(spec, part))
+    of_pod = amounts(getattr(spec.resources, part)) if spec.resources is not None else {}
+    return {**total, **of_pod}  # what is said of the pod as a whole counts instead
+
+
+def _greater(running: Amounts, initial: Amounts, *, of: Amounts) -> Amounts:
+    """The more of what the pod takes when it runs, sidecars and all, and when it begins."""
+    running = added(running, of)
+    names = {**running, **initial}
+    return {name: max(running.get(name, NOTHING), initial.get(name, NOTHING)) for name in names}
+
+
+def _sidecars(spec: PodSpec, part: str) -> Amounts:
+    total: Amounts = {}
+    for container in filter(is_sidecar, spec.initContainers or ()):
+        total = added(total, _of(container, part))
+    return total
+
+
+def _initial(containers: Iterable[Container], part: str) -> Amounts:
+    """The most that init containers take at one time."""
+    started: Amounts = {}
+    most: Amounts = {}
+    for container in containers:
+        now = added(started, _of(container, part))
+        if is_sidecar(container):
+            started = now
+        most = {name: max(most.get(name, NOTHING), now.get(name, NOTHING)) for name in most | now}
+    return most
+
+
+def _of(container: Container, part: str) -> Amounts:
+    return amounts(getattr(container.resources, part)) if container.resources is not None else {}
