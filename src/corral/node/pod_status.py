@@ -113,9 +113,7 @@ def _unpaused(facts: Facts) -> tuple[str, bool, str, str]:
     return UNPAUSED, True, "NotPaused", "the virtual machine is not paused"
 
 
-def _container(
-    facts: Facts, container: Container, part: str, old: Document, now: str
-) -> Document:
+def _container(facts: Facts, container: Container, part: str, old: Document, now: str) -> Document:
     phase = pod_phase(facts)
     named = (one for one in old.get(part) or () if one["name"] == container.name)
     known: Document = next(named, {})
