@@ -14,10 +14,6 @@ from corral.api.kinds.table import KindTable
 from corral.api.object import Document
 
 AGGREGATED_VERSIONS: Final = ("v2", "v2beta1")
-VERBS: Final = (
-    *("create", "delete", "deletecollection", "get"),
-    *("list", "patch", "update", "watch"),
-)
 CHANGE_VERBS: Final = ("get", "patch", "update")
 
 
@@ -160,7 +156,7 @@ class Discovery:
                 "responseKind": _gvk((*group_version, kind.name)),
                 "scope": "Namespaced" if kind.namespaced else "Cluster",
                 "singularResource": kind.singular or kind.name.lower(),
-                "verbs": _verbs(kind),
+                "verbs": list(kind.verbs),
             }
             resources.append(
                 resource | _names(kind) | self._subresources_of(group_version, kind.plural)
@@ -212,13 +208,9 @@ def _resource(kind: Kind) -> Document:
         "singularName": kind.singular or kind.name.lower(),
         "namespaced": kind.namespaced,
         "kind": kind.name,
-        "verbs": _verbs(kind),
+        "verbs": list(kind.verbs),
     }
     return resource | _names(kind)
-
-
-def _verbs(kind: Kind) -> list[str]:
-    return ["create"] if kind.only_created else list(VERBS)
 
 
 def _names(kind: Kind) -> Document:

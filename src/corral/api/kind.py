@@ -13,6 +13,11 @@ import msgspec
 from corral.api.errors import Cause, Details, Invalid, limited
 from corral.api.object import Document
 
+VERBS = (
+    *("create", "delete", "deletecollection", "get"),
+    *("list", "patch", "update", "watch"),
+)
+"""What can be done with objects that are kept."""
 MOST_TOLD = 10
 """Causes that a webhook's refusal names; of more it tells the number only (KubeVirt)."""
 
@@ -35,10 +40,13 @@ class Version:
     it may be lossy only where the field is meaningless today.  ``write`` turns a stored document
     into this version's form; without it only ``apiVersion`` changes, as a CRD with conversion
     ``None`` does.  Both change the document in place and leave ``apiVersion`` to the server.
+    ``view`` is the source of this version's schema where it is not that of the stored one: what is
+    sent is checked against it before it is read.
     """
 
     name: str
     deprecated: bool = False
+    view: type[msgspec.Struct] | None = None
     read: Callable[[Document], None] | None = None
     write: Callable[[Document], None] | None = None
 
@@ -145,6 +153,9 @@ class Kind:
     only_created: bool = False
     """Whether objects of it are questions that are answered, and never kept: only create is served
     (``ApiServer.answers``)."""
+    observes: tuple[str, str] | None = None
+    """Group and plural of the kind whose objects these tell of: they bear names and labels of
+    theirs, are answers of the moment, and never kept; only get and list are served."""
     name_first: bool = True
     """Whether tables begin with a column for the name; events name it last, in ``columns``."""
     stored_as: tuple[str, str] | None = None
@@ -154,6 +165,23 @@ class Kind:
     @property
     def version(self) -> str:
         return self.versions[0].name
+
+    def view_of(self, version: str) -> type[msgspec.Struct]:
+        """The source of the schema of a version that is served."""
+        own = next(served.view for served in self.versions if served.name == version)
+        return own or self.view
+
+    @property
+    def verbs(self) -> tuple[str, ...]:
+        """What can be done with its objects."""
+        if self.only_created:
+            return ("create",)
+        return VERBS if self.observes is None else ("get", "list")
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether there is a storage of its own, with its objects in it."""
+        return self.stored_as is None and self.verbs is VERBS
 
     @property
     def api_version(self) -> str:

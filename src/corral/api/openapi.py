@@ -146,7 +146,7 @@ class _Components:
 
     def add_kind(self, kind: Kind, group_version: GroupVersion) -> None:
         name = _kind_name(kind, group_version)
-        schema = self.described(kind.view, "")
+        schema = self.described(kind.view_of(group_version.version), "")
         gvk = dict(zip(("group", "version", "kind"), (*group_version, kind.name), strict=True))
         self.schemas[name] = schema | {_GVK: [gvk]}
         items = {"type": "array", "items": {"$ref": _REFERENCE + name}}
@@ -221,14 +221,25 @@ def _paths(kind: Kind, group_version: GroupVersion) -> Document:
     home = f"{base}{scope}/{kind.plural}"
     operations = _Operations(kind, group_version)
     paths = {
-        home: operations.of_collection(),
-        f"{home}/{{name}}": operations.of_object(deletes=True),
+        home: _served(kind, operations.of_collection()),
+        f"{home}/{{name}}": _served(kind, operations.of_object(deletes=True)),
     }
     if kind.namespaced:
         paths[f"{base}/{kind.plural}"] = operations.of_collection(everywhere=True)
     if kind.status:
         paths[f"{home}/{{name}}/status"] = operations.of_object(deletes=False)
     return paths
+
+
+def _served(kind: Kind, operations: Document) -> Document:
+    """Of the operations on a path those that the kind knows."""
+    verbs = {"post": "create", "put": "update"}
+    served = {}
+    for method, operation in operations.items():
+        action = operation["x-kubernetes-action"] if method != "parameters" else "get"
+        if verbs.get(action, action) in kind.verbs:
+            served[method] = operation
+    return served
 
 
 class _Operations:
@@ -313,8 +324,9 @@ def _place(group_version: GroupVersion) -> str:
 
 
 def _kind_name(kind: Kind, group_version: GroupVersion) -> str:
-    if kind.view.__module__.startswith("lightkube."):
-        return _struct_name(kind.view)
+    view = kind.view_of(group_version.version)
+    if view.__module__.startswith("lightkube."):
+        return _struct_name(view)
     reversed_group = ".".join(reversed(group_version.group.split(".")))
     return f"{reversed_group}.{group_version.version}.{kind.name}"
 

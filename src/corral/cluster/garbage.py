@@ -96,7 +96,7 @@ class Garbage:
         self._absent: OrderedDict[str, None] = OrderedDict()
         self.sources: list[Informer[Any]] = []
         for kind in KINDS:
-            if kind.stored_as is None and not kind.only_created and kind.plural not in UNOWNED:
+            if kind.is_kept and kind.plural not in UNOWNED:
                 informer = world.informers.metadata(kind)
                 informer.handle(partial(self._changed, kind))
                 self.sources.append(informer)

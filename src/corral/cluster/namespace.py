@@ -105,8 +105,4 @@ class Namespaces:
 
 def namespaced_kinds() -> list[Kind]:
     """The kinds whose objects live in namespaces, each storage once; as of now."""
-    return [
-        kind
-        for kind in KINDS
-        if kind.namespaced and kind.stored_as is None and not kind.only_created
-    ]
+    return [kind for kind in KINDS if kind.namespaced and kind.is_kept]

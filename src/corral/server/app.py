@@ -7,6 +7,7 @@ process call it directly, and both meet the same rules.
 import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
+from types import MappingProxyType
 
 import structlog
 from starlette.types import ASGIApp
@@ -27,6 +28,7 @@ from corral.api.kinds.claim import CLAIM
 from corral.api.kinds.kubevirt import VIRTUAL_MACHINE
 from corral.api.kinds.service import SERVICE
 from corral.api.kinds.table import KindTable
+from corral.api.kinds.usage import NODE_METRICS, POD_METRICS
 from corral.api.wire import Request, Response, User
 from corral.server import (
     authz,
@@ -49,6 +51,7 @@ from corral.server.delete import delete, delete_collection
 from corral.server.documents import Documents, text_response
 from corral.server.instancetypes import Instancetypes
 from corral.server.metrics import Metrics
+from corral.server.observations import Observations, Observe
 from corral.server.rest import Rest
 from corral.server.route import Route
 from corral.server.streams import Nodes
@@ -78,6 +81,7 @@ class ApiServer:
     ``kinds`` is looked at for each request, so kinds may be added while it runs.  ``nodes`` finds
     the ASGI app of a node's agent, to which logs and consoles are forwarded.  ``services`` is
     where services' addresses and ports come from.  ``account_key`` signs tokens of ServiceAccounts.
+    ``observed`` knows what objects are like at present, by the resources that tell of it.
     ``uploads`` takes the content of claims, from those whom the server lets.
     """
 
@@ -91,6 +95,7 @@ class ApiServer:
         services: ServiceRanges | None = None,
         account_key: bytes = b"",
         uploads: ASGIApp | None = None,
+        observed: Mapping[str, Observe] = MappingProxyType({}),
         now: Callable[[], float] = time.time,
     ) -> None:
         self.store = store
@@ -106,8 +111,11 @@ class ApiServer:
         self.nodes = nodes
         self.authenticator = replace(authenticator or Authenticator(), accounts=accounts)
         self.uploads = Uploads(store, now, uploads)
+        observations = Observations(self.rest, observed)
         self.answers: Mapping[str, Callable[[Call], Awaitable[Response]]] = {
-            storage(UPLOAD_TOKEN_REQUEST): self.uploads.answer
+            storage(UPLOAD_TOKEN_REQUEST): self.uploads.answer,
+            storage(POD_METRICS): observations.answer,
+            storage(NODE_METRICS): observations.answer,
         }
         """What answers each kind whose objects are never kept."""
         self.metrics = Metrics(kinds, store)
@@ -207,7 +215,7 @@ class ApiServer:
         return kind if served or streams.serves(kind, named.subresource) else None
 
     async def _dispatch(self, call: Call) -> Response:
-        if call.kind.only_created and (call.verb != "create" or call.name):
+        if call.verb not in call.kind.verbs or (call.kind.only_created and call.name):
             raise MethodNotAllowed(
                 f'{call.verb} is not supported on resources of kind "{call.kind.plural}": they are '
                 "answered and not kept"
@@ -222,8 +230,8 @@ class ApiServer:
             if call.group == machines.GROUP or streams.serves(call.kind, call.subresource):
                 return await streams.answer(self.store, self.nodes, call)
             return await subresources.answer(self.rest, call)
-        if call.kind.only_created:
-            return await self.answers[storage(call.kind)](call)
+        if (answer := self.answers.get(storage(call.kind))) is not None:
+            return await answer(call)
         act = _VERBS[call.verb]
         if call.name and call.verb == "create":
             raise MethodNotAllowed(f'create is not supported on one "{call.kind.plural}" by name')

@@ -24,6 +24,7 @@ from corral.api.kinds import (
     service,
     storageclass,
 )
+    usage,
 from corral.api.kinds.table import KindTable
 
 __all__ = ["KINDS", "KindTable", "kind_of"]
@@ -47,6 +48,7 @@ KINDS = KindTable(
         *cdi.KINDS,
     )
 )
+        *usage.KINDS,
 
 
 def kind_of(view: type[msgspec.Struct]) -> Kind:
