@@ -27,7 +27,8 @@ from corral.client.client import Client
 from corral.client.transport import InProcess
 from corral.cluster import STAND_INS, accounts, node_ranges
 from corral.config import Settings
-from corral.controllers import CONTROLLERS
+from corral.controllers import CONTROLLERS, SOURCES
+from corral.metrics import Registry, process
 from corral.networking import Networking, api_names
 from corral.node import record as records
 from corral.node.agent import Agent
@@ -42,6 +43,7 @@ from corral.node.storage.filling import Fillings, Uploads
 from corral.node.storage.loop import controller as provisioner
 from corral.node.storage.room import Space
 from corral.reconcile.world import World
+from corral.reconcile import metrics as loops
 from corral.server.allocation import ServiceRanges
 from corral.server.app import ApiServer
 from corral.server.asgi import App
@@ -97,6 +99,7 @@ async def run(
     agents: dict[str, Agent] = {}
     uploads = Uploads()
     server = ApiServer(
+    metrics = Registry(process=process)
         store,
         authenticator=Authenticator({identity.token: ADMINISTRATOR}),
         nodes=lambda name: agents[name].asgi if name in agents else None,
@@ -104,6 +107,7 @@ async def run(
         account_key=identity.account_key,
         uploads=uploads,
     )
+        metrics=metrics,
     _raise_descriptor_limit()
     ended = _ended()
     try:
@@ -124,7 +128,9 @@ async def run(
                 tasks.start(store.run(), name="store")
                 tasks.start(_renew(settings, identity, url, tls), name="certificates")
                 hypervisors = {name: _hypervisor(settings, name) for name in names}
-                agents |= _start(settings, server, hypervisors, network, tasks, uploads=uploads)
+                agents |= _start(
+                    settings, server, hypervisors, network, tasks, uploads=uploads, metrics=metrics
+                )
                 log.info("ready", url=f"https://{url}", version=__version__, nodes=names)
                 summary = await _summary(settings, f"https://{url}", list(hypervisors.values()))
                 announce(summary | network.told())
@@ -193,6 +199,7 @@ def _start(
     *,
     uploads: Uploads,
 ) -> dict[str, Agent]:
+    metrics: Registry,
     """Start the loops and the nodes; answers the nodes' agents by name."""
     world = World(Client(InProcess(server.handle, STAND_IN)))
     ours = world.acting(Client(InProcess(server.handle, CONTROLLER)))
@@ -229,10 +236,14 @@ def _start(
     network.start(world, agents, tasks)
     tasks.start(world.run(), name="world")
     for controller in controllers:
+        metrics.add(f"node {name}", agents[name].measures.tell)
         tasks.start(controller.run(), name=controller.name)
     return agents
 
 
+    metrics.add("loops", loops.of(lambda: controllers))
+    for source, make_source in SOURCES.items() if hypervisors else ():
+        metrics.add(source, make_source(ours))
 def _storage(settings: Settings) -> Storage:
     """The volumes of claims; those of hollow machines are never written, so there is no end."""
     if settings.hollow:

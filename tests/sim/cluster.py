@@ -12,6 +12,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from lightkube.models.core_v1 import Event, Namespace, Pod
+from tests.exposition import Told
 
 from corral.aio import Background
 from corral.api.errors import Unavailable
@@ -22,13 +23,15 @@ from corral.api.wire import Request, Response, User
 from corral.client.client import Client
 from corral.client.transport import InProcess
 from corral.cluster import STAND_INS
-from corral.controllers import CONTROLLERS
+from corral.controllers import CONTROLLERS, SOURCES
 from corral.daemon import CONTROLLER, STAND_IN
+from corral.metrics import Registry, Source
 from corral.node.agent import Agent
 from corral.node.heartbeat import Capacity
 from corral.node.hollow import Hollow, HollowGuest, HollowNetworks
 from corral.node.hypervisor import Change
 from corral.node.images.store import ImageStore
+from corral.reconcile import metrics as loops
 from corral.reconcile.controller import Controller
 from corral.reconcile.world import World
 from corral.server.app import ApiServer
@@ -140,6 +143,7 @@ class Cluster:
         self._nodes: dict[str, asyncio.Task[None]] = {}
         self._tasks = Background()
         self._loops: asyncio.Task[None] | None = None
+        self._sources: dict[str, Source] = {}
 
     def start_loops(self) -> None:
         """Start the controllers, with caches of their own, as a new process would."""
@@ -147,6 +151,8 @@ class Cluster:
         ours = world.acting(self._client(CONTROLLER))
         controllers = [make(ours) for make in CONTROLLERS]
         controllers += [make(world) for make in self._stand_ins]
+        self._sources |= {name: make(ours) for name, make in SOURCES.items()}
+        self._sources["loops"] = loops.of(lambda: controllers)
 
         async def run() -> None:
             async with Background() as tasks:
@@ -185,6 +191,7 @@ class Cluster:
             address="192.0.2.1",
             networks=self._networks,
         )
+        self._sources[name] = agent.measures.tell
 
         async def run() -> None:
             async with Background() as tasks:
@@ -193,6 +200,11 @@ class Cluster:
                 await asyncio.Event().wait()
 
         self._nodes[name] = self._tasks.start(run(), name=name)
+
+    async def told(self) -> Told:
+        """What the loops and the nodes tell to Prometheus at this moment."""
+        body, _ = await Registry(**self._sources).text()
+        return Told(body.decode())
 
     def end(self, machine: Machine, change: Change) -> None:
         """Let a guest end by itself: POWERED_OFF, or GONE as after ``kill -9``."""

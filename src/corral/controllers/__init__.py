@@ -4,8 +4,11 @@ from collections.abc import Callable
 from typing import Any
 
 from corral.controllers import datavolume, pool, replicaset, vm, vmi
+from corral.controllers.metrics import SOURCES
 from corral.reconcile.controller import Controller
 from corral.reconcile.world import World
+
+__all__ = ["CONTROLLERS", "SOURCES"]
 
 CONTROLLERS: tuple[Callable[[World], Controller[Any]], ...] = (
     replicaset.controller,

@@ -5,6 +5,8 @@ present state and moves it towards what is wanted, so a lost or doubled event do
 """
 
 import asyncio
+import time
+from collections import Counter
 from collections.abc import Awaitable, Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
@@ -13,6 +15,7 @@ import structlog
 
 from corral.aio import Background
 from corral.api.errors import ApiError, Conflict, NotFound
+from corral.metrics import Histogram
 from corral.reconcile.queue import WorkQueue
 
 K = TypeVar("K", bound=Hashable)
@@ -21,6 +24,8 @@ log = structlog.get_logger()
 
 SLOWEST_SECONDS = 300.0
 """A reconcile that takes longer is broken off and retried: one stuck request holds no worker."""
+
+SUCCEEDED, FAILED, REQUEUED, LATER = "success", "error", "requeue", "requeue_after"
 
 
 class Terminal(Exception):
@@ -45,7 +50,8 @@ class Controller(Generic[K]):
     """A queue of keys and the workers that reconcile them.
 
     ``sources`` are the informers that ``reconcile`` reads: no key is worked on before all of them
-    have seen the present state.
+    have seen the present state.  ``results`` counts how reconciles went, and ``took`` how long they
+    took, for metrics.
     """
 
     def __init__(
@@ -61,7 +67,9 @@ class Controller(Generic[K]):
         self.queue = queue
         self._reconcile = reconcile
         self._sources = sources
-        self._workers = workers
+        self.workers = workers
+        self.results: Counter[str] = Counter()
+        self.took = Histogram()
 
     async def run(self) -> None:
         """Work until cancelled."""
@@ -69,7 +77,7 @@ class Controller(Generic[K]):
             await source.synced()
         try:
             async with Background() as tasks:
-                for number in range(self._workers):
+                for number in range(self.workers):
                     _ = tasks.start(self._work(), name=f"{self.name}-{number}")
                 await asyncio.Event().wait()
         finally:
@@ -78,32 +86,38 @@ class Controller(Generic[K]):
     async def _work(self) -> None:
         while True:
             async with self.queue.take() as key:
-                await self._attempt(key)
+                begun = time.monotonic()
+                self.results[await self._attempt(key)] += 1
+                self.took.observe(time.monotonic() - begun)
 
-    async def _attempt(self, key: K) -> None:
+    async def _attempt(self, key: K) -> str:
+        """Reconcile; answers how it went, in controller-runtime's words."""
         try:
             async with asyncio.timeout(SLOWEST_SECONDS):
                 result = await self._reconcile(key)
         except Terminal as error:
             # A verdict on what somebody wrote, not a fault of ours: no traceback.
             log.error("given up", controller=self.name, key=str(key), error=str(error))  # noqa: TRY400
+            self.queue.forget(key)
+            return FAILED
         except (Conflict, NotFound) as error:
             # The cache lagged; the event that brings it up to date is on its way.
             log.debug(
                 "looked at an old state", controller=self.name, key=str(key), error=str(error)
             )
             self.queue.retry(key)
-            return
+            return REQUEUED
         except (ApiError, TimeoutError) as error:
             log.warning("will retry", controller=self.name, key=str(key), error=str(error))
             self.queue.retry(key)
-            return
+            return FAILED
         except Exception:
             # The one door: a fault over one object must not end the loops of all the others.
             log.exception("reconcile failed", controller=self.name, key=str(key))
             self.queue.retry(key)
-            return
-        else:
-            if result is not None and result.requeue_after is not None:
-                self.queue.add_after(key, result.requeue_after)
+            return FAILED
         self.queue.forget(key)
+        if result is None or result.requeue_after is None:
+            return SUCCEEDED
+        self.queue.add_after(key, result.requeue_after)
+        return LATER

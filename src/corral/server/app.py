@@ -30,6 +30,7 @@ from corral.api.kinds.service import SERVICE
 from corral.api.kinds.table import KindTable
 from corral.api.kinds.usage import NODE_METRICS, POD_METRICS
 from corral.api.wire import Request, Response, User
+from corral.metrics import Registry
 from corral.server import (
     authz,
     hotplug,
@@ -82,7 +83,8 @@ class ApiServer:
     the ASGI app of a node's agent, to which logs and consoles are forwarded.  ``services`` is
     where services' addresses and ports come from.  ``account_key`` signs tokens of ServiceAccounts.
     ``observed`` knows what objects are like at present, by the resources that tell of it.
-    ``uploads`` takes the content of claims, from those whom the server lets.
+    ``uploads`` takes the content of claims, from those whom the server lets.  ``metrics`` is what
+    ``/metrics`` tells, and gets the server's own.
     """
 
     def __init__(
@@ -96,6 +98,7 @@ class ApiServer:
         account_key: bytes = b"",
         uploads: ASGIApp | None = None,
         observed: Mapping[str, Observe] = MappingProxyType({}),
+        metrics: Registry | None = None,
         now: Callable[[], float] = time.time,
     ) -> None:
         self.store = store
@@ -118,8 +121,10 @@ class ApiServer:
             storage(NODE_METRICS): observations.answer,
         }
         """What answers each kind whose objects are never kept."""
-        self.metrics = Metrics(kinds, store)
-        self.documents = Documents(kinds, store, self.metrics)
+        self._metrics = Metrics(kinds, store)
+        registry = metrics or Registry()
+        registry.add("server", self._metrics.tell)
+        self.documents = Documents(kinds, store, registry)
 
     async def handle(self, request: Request, read_body: ReadBody | None = None) -> Response:
         """Answer a request; refusals are answers, too.
@@ -157,13 +162,13 @@ class ApiServer:
             warnings.append(
                 f"{call.api_version} is now deprecated and will be removed in a future release."
             )
-        resource = call.kind.resource
+        begun = time.monotonic()
         try:
             response = await self._dispatch(call)
         except ApiError as error:
-            self.metrics.requests[call.verb, resource, error.code] += 1
+            self._metrics.answered(call, error.code, time.monotonic() - begun)
             raise
-        self.metrics.requests[call.verb, resource, response.status] += 1
+        self._metrics.answered(call, response.status, time.monotonic() - begun)
         return response
 
     def call(self, request: Request, user: User, named: Route, warnings: list[str]) -> Call | None:

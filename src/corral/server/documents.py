@@ -9,10 +9,10 @@ from corral.api.errors import Forbidden, NotFound, Unauthorized
 from corral.api.kinds.table import KindTable
 from corral.api.openapi import OpenAPI
 from corral.api.wire import Request, Response, User
+from corral.metrics import Registry
 from corral.server import accept, hotplug, machines, query, virtual_machines
 from corral.server.authn import ADMINISTRATORS, ANONYMOUS
 from corral.server.call import json_response
-from corral.server.metrics import CONTENT_TYPE, Metrics
 from corral.store import Store
 
 JSON = "application/json"
@@ -113,7 +113,7 @@ _TO_ALL = OPEN | OF_MACHINES.keys()
 class Documents:
     """Answers paths that are not about objects."""
 
-    def __init__(self, kinds: KindTable, store: Store, metrics: Metrics) -> None:
+    def __init__(self, kinds: KindTable, store: Store, metrics: Registry) -> None:
         self._store = store
         self._metrics = metrics
         self._discovery = Discovery(kinds, SUBRESOURCES)
@@ -135,8 +135,8 @@ class Documents:
                 return self._health(head, request, user)
             case "version" if path == "/version":
                 return json_response(encode(dict(VERSION)))
-            case "metrics" if path == "/metrics":
-                return self._measured(user)
+        if path == "/metrics":
+            return await self._measured(request, user)
             case "openapi":
                 return self._schemas(path.removeprefix("/openapi"), request)
             case "apis" if path in OF_MACHINES:
@@ -174,10 +174,11 @@ class Documents:
         found = self._discovery.document(path, address=request.headers.get("host", ""))
         return None if found is None else _cached(encode(found), JSON, request)
 
-    def _measured(self, user: User) -> Response:
+    async def _measured(self, request: Request, user: User) -> Response:
         if ADMINISTRATORS not in user.groups:
             raise Forbidden(f'forbidden: User "{user.name}" cannot get path "/metrics"')
-        return Response(headers=[("content-type", CONTENT_TYPE)], body=self._metrics.text())
+        body, media_type = await self._metrics.text(request.headers.get("accept", ""))
+        return Response(headers=[("content-type", media_type)], body=body)
 
     def _health(self, check: str, request: Request, user: User) -> Response:
         """Alive while it answers; ready while what it is sent reaches the disk.

@@ -1,55 +1,88 @@
-"""What the server counts, for Prometheus; names are the real API server's where it has one."""
+"""What the server tells of itself; names and labels are the real API server's where it has them."""
 
 from collections import Counter
-from collections.abc import Iterator
-
-from prometheus_client import CollectorRegistry, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
-from prometheus_client.registry import Collector
+from collections.abc import Iterable
+from typing import NamedTuple
 
 from corral.api.kinds.table import KindTable
-from corral.server.call import storage
+from corral.metrics import Family, Histogram, counter, gauge, histogram
+from corral.server.call import Call, storage
 from corral.store import Store
 
-CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+VERBS = {"create": "POST", "update": "PUT"}
+"""Where the real server tells of a verb by the method of HTTP; others are themselves."""
 
 
-class Metrics(Collector):
-    """Requests by verb, resource and code, and what the store holds: read when somebody asks."""
+class _Asked(NamedTuple):
+    """What requests have in common that are counted together: there are as many as kinds allow."""
+
+    verb: str
+    group: str
+    version: str
+    resource: str
+    subresource: str
+    scope: str
+
+    @classmethod
+    def by(cls, call: Call) -> "_Asked":
+        verb = VERBS.get(call.verb, call.verb.upper())
+        of_one = call.name or call.verb == "create"
+        scope = "resource" if of_one else "namespace" if call.namespace else "cluster"
+        door = call.subresource.partition("/")[0]  # what is behind it (a port) is anybody's choice
+        return cls(verb, call.group, call.version.name, call.kind.plural, door, scope)
+
+    def labels(self) -> dict[str, str]:
+        return {**self._asdict(), "component": "apiserver"}
+
+
+class Metrics:
+    """Requests and how long they took, and the store: told when somebody asks."""
 
     def __init__(self, kinds: KindTable, store: Store) -> None:
-        self.requests: Counter[tuple[str, str, int]] = Counter()
+        self._answers: Counter[tuple[_Asked, int]] = Counter()
+        self._took: dict[_Asked, Histogram] = {}
         self._kinds = kinds
         self._store = store
-        self._registry = CollectorRegistry()
-        self._registry.register(self)
 
-    def text(self) -> bytes:
-        return generate_latest(self._registry)
+    def answered(self, call: Call, code: int, seconds: float) -> None:
+        """A request has been answered; a watch only begins then, so its time tells nothing."""
+        asked = _Asked.by(call)
+        self._answers[asked, code] += 1
+        if call.verb != "watch":
+            self._took.setdefault(asked, Histogram()).observe(seconds)
 
-    def describe(self) -> list[Metric]:
-        return []
+    async def tell(self) -> Iterable[Family]:
+        return [*self._requests(), self._objects(), *self._of_store()]
 
-    def collect(self) -> Iterator[Metric]:
-        requests = CounterMetricFamily(
-            "apiserver_request", "Answers so far.", labels=["verb", "resource", "code"]
-        )
-        for (verb, resource, code), count in self.requests.items():
-            requests.add_metric([verb, resource, str(code)], count)
-        yield requests
-        objects = GaugeMetricFamily(
-            "apiserver_resource_objects", "Objects that are stored.", labels=["group", "resource"]
-        )
+    def _requests(self) -> Iterable[Family]:
+        total = counter("apiserver_request_total", "Answers so far.")
+        took = histogram("apiserver_request_duration_seconds", "How long answers took.")
+        for (asked, code), count in self._answers.items():
+            total.add(count, asked.labels() | {"code": str(code)})
+        for asked, durations in self._took.items():
+            took.add_histogram(durations, asked.labels())
+        return total, took
+
+    def _objects(self) -> Family:
+        objects = gauge("apiserver_resource_objects", "Objects that are stored.")
         for kind in self._kinds:
             if kind.stored_as is None:
-                objects.add_metric([kind.group, kind.plural], self._store.count(storage(kind)))
-        yield objects
-        yield GaugeMetricFamily(
-            "corral_store_revision", "The newest revision.", value=self._store.revision
-        )
-        yield GaugeMetricFamily(
+                labels = {"group": kind.group, "resource": kind.plural}
+                objects.add(self._store.count(storage(kind)), labels)
+        return objects
+
+    def _of_store(self) -> Iterable[Family]:
+        store = self._store
+        yield gauge("corral_store_revision", "The newest revision.", store.revision)
+        yield gauge(
             "corral_store_compacted_revision",
             "The oldest revision that can be watched from.",
-            value=self._store.compacted,
+            store.compacted,
         )
-        yield GaugeMetricFamily("corral_watches", "Open watches.", value=self._store.watches)
+        yield gauge("corral_store_fault", "Whether the last commit failed.", bool(store.fault))
+        yield gauge("corral_watches", "Open watches.", store.watches)
+        commits = histogram(
+            "corral_store_commit_duration_seconds", "How long commits took to be on disk."
+        )
+        commits.add_histogram(store.commits, {})
+        yield commits

@@ -15,6 +15,7 @@ import msgspec
 from corral.api.encoding import encode
 from corral.api.errors import ApiError, Gone, InternalError, Unavailable
 from corral.api.object import Document, Key
+from corral.metrics import Histogram
 from corral.store.memory import Memory, obsolete, superseded_bytes
 from corral.store.record import Event, Record, labels_of
 from corral.store.sqlite import Log, LogError, Row
@@ -88,6 +89,8 @@ class Store:
         self._idle: asyncio.Future[None] | None = None
         self._reached: asyncio.Future[None] | None = None
         self._fault = ""
+        self.commits = Histogram()
+        """How long commits took to be on disk, for metrics."""
         self._watches: defaultdict[str, set[Watch]] = defaultdict(set)
 
     @classmethod
@@ -244,7 +247,7 @@ class Store:
         forget = [revision for event in past for revision in obsolete(event)]
         compacted = past[-1].revision if past else self._memory.compacted
         job = partial(self._append, rows, forget, compacted)
-        settle = partial(self._settle, batch, len(past))
+        settle = partial(self._settle, batch, len(past), time.monotonic())
         if self._executor is None:
             settle(job())
         else:
@@ -259,8 +262,11 @@ class Store:
             return error
         return None
 
-    def _settle(self, batch: list[_Write], past: int, error: Exception | None) -> None:
+    def _settle(
+        self, batch: list[_Write], past: int, begun: float, error: Exception | None
+    ) -> None:
         """A commit has ended: show it to readers, or take back all that was built on it."""
+        self.commits.observe(time.monotonic() - begun)
         try:
             if error is not None:
                 self._fail(batch, error)

@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from tests.exposition import Told
 from tests.unit.server.conftest import Asker
 
 from corral.api.errors import StorageFull
@@ -11,6 +12,8 @@ AGGREGATED = {
     "accept": "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,"
     "application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList,application/json"
 }
+
+OPEN_METRICS = "application/openmetrics-text; version=1.0.0"
 
 
 async def test_health(ask):
@@ -113,11 +116,15 @@ async def test_metrics_are_in_prometheus_form(ask):
     metrics = await ask("GET", "/metrics")
     assert metrics.headers["content-type"].startswith("text/plain")
     assert 'apiserver_resource_objects{group="",resource="namespaces"} 1.0' in metrics.text
-    assert (
-        'apiserver_request_total{code="201",resource="namespaces",verb="create"} 1.0'
-        in metrics.text
-    )
-    assert "corral_store_revision 1.0" in metrics.text
+    created = {"verb": "POST", "group": "", "version": "v1", "resource": "namespaces"}
+    created |= {"subresource": "", "scope": "resource", "component": "apiserver"}
+    told = Told(metrics.text)
+    assert told.value("apiserver_request_total", code="201", **created) == 1
+    assert told.value("apiserver_request_duration_seconds_count", **created) == 1
+    assert told.value("corral_store_revision") == 1
+    assert told.value("corral_store_commit_duration_seconds_count") == 1
+    open_metrics = await ask("GET", "/metrics", headers={"accept": OPEN_METRICS})
+    assert open_metrics.headers["content-type"].startswith(OPEN_METRICS)
     assert (await ask.as_user("bob")("GET", "/metrics")).status == 403
 
 

@@ -1,0 +1,160 @@
+"""What is told of each VirtualMachine (KubeVirt's vmstats_collector.go)."""
+
+from collections.abc import Callable, Iterable, Mapping
+
+from lightkube.models.core_v1 import PersistentVolumeClaim
+
+from corral.api.kinds.virtualmachine import VirtualMachine
+from corral.api.kinds.volumes import claims_of
+from corral.api.object import Key
+from corral.api.quantity import NANO, parse
+from corral.api.time import parse_rfc3339
+from corral.controllers.metrics import labels
+from corral.metrics import Family, Source, gauge
+from corral.reconcile.world import World
+
+_GROUPS: Mapping[str, tuple[str, ...]] = {
+    "starting": ("Provisioning", "Starting", "WaitingForVolumeBinding"),
+    "running": ("Running",),
+    "migrating": ("Migrating",),
+    "non_running": ("Stopped", "Paused", "Stopping", "Terminating"),
+    "error": (
+        *("CrashLoopBackOff", "Unknown", "ErrorUnschedulable", "ErrImagePull"),
+        *("ImagePullBackOff", "ErrorPvcNotFound", "DataVolumeError"),
+    ),
+}
+_UNKNOWN = "<unknown>"
+_TURNING = frozenset({"Ready", "Failure", "Paused"})
+"""The conditions whose turns count as changes of the status."""
+
+Claims = Callable[[Key], PersistentVolumeClaim | None]
+
+
+def source(world: World) -> Source:
+    """The source of what the caches hold of VirtualMachines, at the moment of the scrape."""
+    machines = world.informers.of(VirtualMachine)
+    claims = world.informers.of(PersistentVolumeClaim)
+
+    async def tell() -> Iterable[Family]:
+        return families(machines.items(), claims.get)
+
+    return tell
+
+
+def families(machines: Iterable[VirtualMachine], claims: Claims) -> list[Family]:
+    """The families of some VirtualMachines and the claims of their volumes."""
+    present = [
+        (vm, {"name": vm.metadata.name, "namespace": vm.metadata.namespace}) for vm in machines
+    ]
+    return [*_status(present), *_resources(present), *_devices(present, claims)]
+
+
+_Named = Iterable[tuple[VirtualMachine, dict[str, str]]]
+"""VirtualMachines and the labels that name them."""
+
+
+def _status(machines: _Named) -> Iterable[Family]:
+    info = gauge("kubevirt_vm_info", "Information about Virtual Machines.")
+    created = gauge("kubevirt_vm_create_date_timestamp_seconds", "When it was created.")
+    turned = {
+        group: gauge(
+            f"kubevirt_vm_{group}_status_last_transition_timestamp_seconds",
+            f"When it came to be in a status of the group {group}; 0 while it is in another.",
+        )
+        for group in _GROUPS
+    }
+    for vm, name in machines:
+        status = vm.status.printable_status
+        group = next((group for group, words in _GROUPS.items() if status in words), _UNKNOWN)
+        info.add(1, name | _about(vm) | {"status": status.lower(), "status_group": group})
+        if vm.metadata.creation_timestamp:
+            created.add(_seconds(vm.metadata.creation_timestamp), name)
+        for each, family in turned.items():
+            present = each == ("error" if group == _UNKNOWN else group)
+            family.add(_last_turn(vm) if present else 0, name)
+    return info, created, *turned.values()
+
+
+def _about(vm: VirtualMachine) -> dict[str, str]:
+    spec = vm.spec
+    domain = spec.template.spec.domain
+    annotations = spec.template.metadata.annotations
+    return labels.system(annotations) | {
+        "machine_type": domain.machine.type if domain.machine else "",
+        "instance_type": spec.instancetype.name if spec.instancetype else "",
+        "preference": spec.preference.name if spec.preference else "",
+    }
+
+
+def _last_turn(vm: VirtualMachine) -> float:
+    """The newest turn of a condition that counts; -1 where there is none."""
+    turns = (
+        _seconds(one.last_transition_time)
+        for one in vm.status.conditions
+        if one.type in _TURNING and one.last_transition_time
+    )
+    return max(turns, default=-1)
+
+
+def _seconds(moment: str) -> float:
+    return int(parse_rfc3339(moment).timestamp())
+
+
+def _resources(machines: _Named) -> Iterable[Family]:
+    """What its manifest asks for; what an instance type adds is not in there."""
+    requests = gauge("kubevirt_vm_resource_requests", "Resources requested by Virtual Machine.")
+    limits = gauge("kubevirt_vm_resource_limits", "Resource limits set for a Virtual Machine.")
+    for vm, name in machines:
+        domain = vm.spec.template.spec.domain
+        memory = name | {"resource": "memory", "unit": "bytes"}
+        cpu = name | {"resource": "cpu", "unit": "cores"}
+        wanted = domain.resources.requests if domain.resources else {}
+        most = domain.resources.limits if domain.resources else {}
+        if "memory" in wanted:
+            requests.add(_amount(wanted["memory"]), memory | {"source": "domain"})
+        if domain.memory is not None and domain.memory.guest is not None:
+            requests.add(_amount(domain.memory.guest), memory | {"source": "guest"})
+        if "cpu" in wanted:
+            requests.add(_amount(wanted["cpu"]), cpu | {"source": "requests"})
+        for unit, count in _topology(vm):
+            source = "default" if domain.cpu is None else "domain"
+            if domain.cpu is not None or not ("cpu" in wanted or vm.spec.instancetype):
+                requests.add(count, cpu | {"unit": unit, "source": source})
+        for resource, told in (("memory", memory), ("cpu", cpu)):
+            if resource in most:
+                limits.add(_amount(most[resource]), told)
+    return requests, limits
+
+
+def _topology(vm: VirtualMachine) -> Iterable[tuple[str, int]]:
+    cpu = vm.spec.template.spec.domain.cpu
+    for unit in ("cores", "threads", "sockets"):
+        if count := 1 if cpu is None else getattr(cpu, unit):
+            yield unit, count
+
+
+def _amount(quantity: str | float) -> float:
+    return parse(quantity).nanos / NANO
+
+
+def _devices(machines: _Named, claims: Claims) -> Iterable[Family]:
+    sizes = gauge("kubevirt_vm_disk_allocated_size_bytes", "What its claims ask for.")
+    cards = gauge("kubevirt_vm_vnic_info", "Network cards of a Virtual Machine.")
+    for vm, name in machines:
+        spec = vm.spec.template.spec
+        for disk, claimed in claims_of(spec.volumes).items():
+            claim = claims(Key(vm.metadata.namespace, claimed))
+            if claim is not None and (size := _size(claim)) is not None:
+                mode = (claim.spec and claim.spec.volumeMode) or "<none>"
+                told = {"persistentvolumeclaim": claimed, "volume_mode": mode, "device": disk}
+                sizes.add(size, name | told)
+        for interface in spec.domain.devices.interfaces:
+            if (card := labels.card(interface, spec.networks)) is not None:
+                cards.add(1, name | card)
+    return sizes, cards
+
+
+def _size(claim: PersistentVolumeClaim) -> float | None:
+    resources = claim.spec.resources if claim.spec is not None else None
+    asked = ((resources and resources.requests) or {}).get("storage")
+    return None if asked is None else _amount(asked)

@@ -1,0 +1,101 @@
+"""What is told to Prometheus while sets and VirtualMachines live, in virtual time."""
+
+import asyncio
+
+import pytest
+from tests.sim.cluster import cluster, replica_set
+
+from corral.api.kinds.replicaset import VirtualMachineInstanceReplicaSet as ReplicaSet
+
+pytestmark = pytest.mark.looptime
+
+
+async def test_a_machine_is_told_of_while_it_is_there_and_no_longer():
+    async with cluster() as c:
+        await c.client.create(ReplicaSet, replica_set(replicas=2))
+        await c.settled("test", 2)
+        told = await c.told()
+        machines = {vmi.metadata.name: vmi for vmi in await c.machines()}
+        pods = {pod.metadata.name for pod in await c.pods()}
+        infos = told.series("kubevirt_vmi_info")
+        assert {info["name"] for info in infos} == machines.keys()
+        assert {info["vmi_pod"] for info in infos} == pods
+        assert {(info["phase"], info["node"], info["namespace"]) for info in infos} == {
+            ("running", "node0", "default")
+        }
+        of_test = {"kubernetes_vmi_label_app": "test", "node": "node0"}
+        for name in machines:
+            assert told.value("kubevirt_vmi_memory_resident_bytes", name=name, **of_test) > 0
+        await c.scale("test", 0)
+        await c.settled("test", 0)
+        told = await c.told()
+        assert not [
+            labels
+            for name in told.names
+            for labels in told.series(name)
+            if "name" in labels and labels["name"] in machines
+        ]
+
+
+async def test_processor_time_grows_as_the_guest_works():
+    async with cluster() as c:
+        await c.client.create(ReplicaSet, replica_set(replicas=1))
+        await c.settled("test", 1)
+        (machine,) = await c.machines()
+        before = (await c.told()).value("kubevirt_vmi_cpu_usage_seconds_total")
+        c.guest(machine).load = 0.5
+        await asyncio.sleep(100)
+        after = (await c.told()).value("kubevirt_vmi_cpu_usage_seconds_total")
+        assert after - before == pytest.approx(50, abs=1)
+
+
+async def test_the_stages_of_starts_and_the_phases_are_counted_once_each():
+    async with cluster() as c:
+        await c.client.create(ReplicaSet, replica_set(replicas=3))
+        await c.settled("test", 3)
+        told = await c.told()
+        for stage in ("scheduled", "prepared", "spawned", "started", "booted", "ready"):
+            assert told.value("corral_vmi_start_stage_seconds_count", stage=stage) == 3, stage
+        phases = "kubevirt_vmi_phase_transition_time_seconds_count"
+        assert told.value(phases, phase="Running", last_phase="Scheduled") == 3
+        created = "kubevirt_vmi_phase_transition_time_from_creation_seconds_count"
+        assert told.value(created, phase="Running") == 3
+        await c.scale("test", 0)
+        await c.settled("test", 0)
+        told = await c.told()
+        deleted = "kubevirt_vmi_phase_transition_time_from_deletion_seconds_count"
+        assert sum(told.value(deleted, **one) for one in told.series(deleted)) == 3
+
+
+async def test_what_runs_when_the_loops_begin_counts_as_no_start():
+    async with cluster() as c:
+        await c.client.create(ReplicaSet, replica_set(replicas=2))
+        await c.settled("test", 2)
+        await c.crash_loops()
+        c.silence("node0")
+        c.start_node("node0")
+        c.start_loops()
+        await asyncio.sleep(60)
+        told = await c.told()
+        assert len(told.series("kubevirt_vmi_info")) == 2
+        assert not told.series("corral_vmi_start_stage_seconds_count")
+
+
+async def test_loops_tell_of_their_queues_and_their_work():
+    async with cluster() as c:
+        await c.client.create(ReplicaSet, replica_set(replicas=3))
+        await c.settled("test", 3)
+        await asyncio.sleep(10)
+        told = await c.told()
+        assert told.value("workqueue_adds_total", name="vmi") >= 3
+        assert told.value("workqueue_depth", name="vmi") == 0
+        waited = told.value("workqueue_queue_duration_seconds_count", name="vmi")
+        assert waited == told.value("workqueue_adds_total", name="vmi")
+        results = told.series("controller_runtime_reconcile_total")
+        reconciles = sum(
+            told.value("controller_runtime_reconcile_total", **labels)
+            for labels in results
+            if labels["controller"] == "vmi"
+        )
+        assert reconciles == waited
+        assert told.value("controller_runtime_active_workers", controller="vmi") == 0

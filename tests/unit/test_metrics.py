@@ -1,0 +1,110 @@
+"""Tests of the registry: what it tells, in both forms, and what one bad source does to it."""
+
+import asyncio
+
+import pytest
+from prometheus_client.openmetrics.parser import text_string_to_metric_families
+from tests.exposition import Told
+
+from corral import metrics
+from corral.metrics import Histogram, Registry, Stages, counter, gauge, histogram
+
+OPEN_METRICS = "application/openmetrics-text;version=1.0.0"
+HOSTILE = 'a "quoted" \\ word\nand a line'
+
+
+async def told(**sources) -> Told:
+    body, _ = await Registry(**sources).text()
+    return Told(body.decode())
+
+
+def source(*families):
+    async def tell():
+        return families
+
+    return tell
+
+
+def counted(value: float, **labels: str):
+    family = counter("things_total", "Things.")
+    family.add(value, labels)
+    return family
+
+
+async def test_labels_and_help_are_escaped_and_read_back_whole():
+    family = gauge("thing", HOSTILE)
+    family.add(1, {"name": HOSTILE})
+    scrape = await told(things=source(family))
+    assert scrape.value("thing", name=HOSTILE) == 1
+    assert scrape.families["thing"].documentation == HOSTILE
+    assert scrape.families["thing"].type == "gauge"
+
+
+async def test_families_of_one_name_from_many_sources_are_told_once():
+    body, _ = await Registry(a=source(counted(1, node="a")), b=source(counted(2, node="b"))).text()
+    assert body.count(b"# TYPE things_total counter") == 1
+    scrape = Told(body.decode())
+    assert scrape.value("things_total", node="a") == 1
+    assert scrape.value("things_total", node="b") == 2
+
+
+async def test_a_histogram_counts_from_the_smallest_bound_up():
+    took = Histogram((0.5, 2))
+    for seconds in (0.5, 0.6, 2, 100):
+        took.observe(seconds)
+    family = histogram("took_seconds", "How long.")
+    family.add_histogram(took, {"what": "it"})
+    scrape = await told(it=source(family))
+    counts = [scrape.value("took_seconds_bucket", le=bound) for bound in ("0.5", "2.0", "+Inf")]
+    assert counts == [1, 3, 4]
+    assert scrape.value("took_seconds_count") == 4
+    assert scrape.value("took_seconds_sum") == pytest.approx(103.1)
+
+
+async def test_who_asks_for_open_metrics_gets_it():
+    family = histogram("took_seconds", "How long.")
+    family.add_histogram(Histogram(), {})
+    registry = Registry(process=metrics.process, it=source(family, counted(3)))
+    body, media_type = await registry.text(OPEN_METRICS)
+    assert media_type.startswith("application/openmetrics-text")
+    read = {each.name: each for each in text_string_to_metric_families(body.decode())}
+    assert read["things"].samples[0].value == 3
+    assert read["process_cpu_seconds"].type == "counter"
+
+
+async def test_a_source_that_fails_hides_no_other():
+    async def fail():
+        raise ZeroDivisionError
+
+    registry = Registry(bad=fail, good=source(counted(1)))
+    await registry.text()
+    scrape = Told((await registry.text())[0].decode())
+    assert scrape.value("things_total") == 1
+    assert scrape.value("corral_scrape_failures_total", source="bad") == 2
+    assert scrape.value("corral_scrape_failures_total", source="good") == 0
+
+
+@pytest.mark.looptime
+async def test_a_source_that_hangs_is_not_waited_for(looptime):
+    registry = Registry(stuck=asyncio.Event().wait, good=source(counted(1)))
+    scrape = Told((await registry.text())[0].decode())
+    assert looptime == metrics.SOURCE_SECONDS
+    assert scrape.value("things_total") == 1
+    assert scrape.value("corral_scrape_failures_total", source="stuck") == 1
+
+
+@pytest.mark.looptime
+async def test_a_stage_lasts_from_the_end_of_the_one_before():
+    stages = Stages("stage_seconds", "Stages.", (1, 10))
+    stages.begin("a")
+    await asyncio.sleep(2)
+    stages.end("first", "a")
+    await asyncio.sleep(20)
+    stages.end("second", "a")
+    stages.end("first", "never begun")
+    stages.forget("a")
+    stages.end("second", "a")
+    scrape = await told(stages=source(stages.family()))
+    assert scrape.value("stage_seconds_sum", stage="first") == 2
+    assert scrape.value("stage_seconds_sum", stage="second") == 20
+    assert scrape.value("stage_seconds_count", stage="second") == 1
