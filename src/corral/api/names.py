@@ -98,6 +98,13 @@ def service_name_faults(name: str) -> list[str]:
     return faults
 
 
+def path_segment_faults(name: str) -> list[str]:
+    """What cannot be one step of a request's path."""
+    if name in (".", ".."):
+        return [f"may not be '{name}'"]
+    return [f"may not contain '{letter}'" for letter in "/%" if letter in name]
+
+
 def _must_match(pattern: re.Pattern[str], *examples: str) -> str:
     shown = "',  or '".join(examples)
     return (

@@ -74,9 +74,12 @@ class Schema:
         return causes
 
 
-def schema_for(kind: Kind) -> Schema:
-    """The schema of a kind; made on the first call, the same one ever after."""
-    return _schema_for(kind.view, kind.native)
+def schema_for(kind: Kind, version: str = "") -> Schema:
+    """The schema of a kind as it is stored, or of one of its versions.
+
+    It is made on the first call, and the same one ever after.
+    """
+    return _schema_for(kind.view_of(version) if version else kind.view, kind.native)
 
 
 @cache

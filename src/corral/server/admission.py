@@ -46,10 +46,11 @@ def incoming(call: Call, document: Document) -> Document:
         )
     if not isinstance(document.get("metadata"), dict | None):
         raise BadRequest(f'{kind.name} in version "{call.version.name}": metadata is not an object')
-    if call.kind.stored_as is not None:  # the schema is that of what was sent
-        schema_for(call.kind).prune(document)
-        if causes := schema_for(call.kind).check(document):
-            raise call.kind.invalid(call.name, causes)
+    if call.version.view is not None:  # what is sent has another form than what is stored
+        schema = schema_for(kind, call.version.name)
+        call.unknown = schema.prune(document)
+        if causes := schema.check(document):
+            raise kind.invalid(str(at(document, "metadata", "name") or call.name), causes)
     if call.version.read is not None:
         call.version.read(document)
     document["apiVersion"] = stored_api_version(kind)
@@ -84,7 +85,9 @@ def conform(call: Call, document: Document, *, creating: bool) -> None:
     most of KubeVirt's kinds refuse them always, as its webhooks do.  Raises BadRequest and Invalid.
     """
     mode = query.field_validation(call.query, "CreateOptions" if creating else "UpdateOptions")
-    unknown = schema_for(call.kind).prune(document) if call.kind.stored_as is None else []
+    unknown = list(call.unknown)
+    if call.kind.stored_as is None:
+        unknown += schema_for(call.kind).prune(document)
     told = [f'duplicate field "{path}"' for path in call.repeated]
     told += [f'unknown field "{path}"' for path in unknown]
     if told and mode == "Strict":

@@ -34,6 +34,8 @@ class Call:
     warnings: list[str] = field(default_factory=list)
     repeated: list[str] = field(default_factory=list)
     """Paths of keys that the body holds twice."""
+    unknown: list[str] = field(default_factory=list)
+    """Paths of what the body holds and its version has no field for, if it is not stored so."""
 
     @property
     def key(self) -> Key:

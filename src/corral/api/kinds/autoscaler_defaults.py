@@ -38,6 +38,11 @@ def default(document: Document) -> None:
         behavior["scaleDown"] = _rules(_SCALE_DOWN, behavior.get("scaleDown"))
 
 
+def default_create(document: Document) -> None:
+    """Before the first look at it nothing is known, and no number is wished for."""
+    document["status"] = {"desiredReplicas": 0}
+
+
 def cpu_metric(percent: int) -> Document:
     """The metric that aims at a share of the cpu requests."""
     target = {"type": "Utilization", "averageUtilization": percent}

@@ -147,7 +147,7 @@ EVENTS_EVENT = Kind(
     plural="events",
     singular="event",
     short=("ev",),
-    versions=(Version(name="v1", read=to_core, write=from_core),),
+    versions=(Version(name="v1", view=EventsEvent, read=to_core, write=from_core),),
     view=EventsEvent,
     status=False,
     native=True,
