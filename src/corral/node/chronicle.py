@@ -24,7 +24,11 @@ class Chronicle:
         self.record = record
         self.directory = directory
         self.facts = Facts(
-            addresses=record.addresses, outcome=record.outcome, message=record.message
+            addresses=record.addresses,
+            unhealthy=record.unhealthy,
+            outcome=record.outcome,
+            message=record.message,
+            out_of_memory=record.out_of_memory,
         )
         self.voice = voice
         self.step = step

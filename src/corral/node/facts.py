@@ -62,6 +62,8 @@ class Facts:
     """Whether the guest stands still because its memory is saved."""
     plugs: Mapping[str, Plugged] | None = None
     """Its disks that come and go, by their volumes; None until it is known which are there."""
+    unhealthy: str = ""
+    """Why it does not live, once it is ended for that: then it has failed, however it ends."""
     outcome: Outcome | None = None
     message: str = ""
     """Why it ended as it did."""
@@ -86,6 +88,12 @@ SAVED = "The VirtualMachineInstance was saved."
 
 
 def fold(facts: Facts, change: Change) -> Facts:  # noqa: PLR0911 - one row a change
+_VERDICTS = {
+    Change.POWERED_OFF: (Outcome.SUCCEEDED, SHUT_DOWN),
+    Change.PANICKED: (Outcome.FAILED, CRASHED),
+    Change.CUT_OFF: (Outcome.FAILED, CUT_OFF),
+}
+
     """What is known after a change."""
     match change:
         case Change.AGENT_CONNECTED:
@@ -102,12 +110,8 @@ def fold(facts: Facts, change: Change) -> Facts:  # noqa: PLR0911 - one row a ch
             return replace(facts, state=State.RUNNING, paused=PAUSED_BY_IO_ERROR, trouble=None)
         case Change.RESUMED:
             return replace(facts, state=State.RUNNING, paused="", trouble=None)
-        case Change.POWERED_OFF:
-            return _decided(facts, Outcome.SUCCEEDED, SHUT_DOWN)
-        case Change.PANICKED:
-            return _decided(facts, Outcome.FAILED, CRASHED)
-        case Change.CUT_OFF:
-            return _decided(facts, Outcome.FAILED, CUT_OFF)
+        case Change.POWERED_OFF | Change.PANICKED | Change.CUT_OFF:
+            return _decided(facts, *_VERDICTS[change])
         case Change.GONE:
             decided = _decided(facts, Outcome.FAILED, CRASHED)
             return replace(decided, state=State.ENDED, agent_connected=False, paused="")
@@ -121,6 +125,9 @@ def _decided(facts: Facts, outcome: Outcome, message: str) -> Facts:
         return facts
     return replace(facts, outcome=outcome, message=message)
 
+    if facts.unhealthy:
+        message = f"The VirtualMachineInstance failed its liveness probe: {facts.unhealthy}"
+        return replace(facts, outcome=Outcome.FAILED, message=message)
 
 def never_started(facts: Facts) -> Facts:
     """What is known of a machine that was to stop before its guest ran."""
@@ -136,10 +143,13 @@ def stillborn(facts: Facts, why: str) -> Facts:
     )
 
 
-def unhealthy(facts: Facts, why: str) -> Facts:
-    """What is known of a machine that is about to be destroyed since it does not live."""
-    return _decided(
-        facts, Outcome.FAILED, f"The VirtualMachineInstance failed its liveness probe: {why}"
+def out_of_memory(facts: Facts, limit: int) -> Facts:
+    """What is known of a machine that is ended for its memory; ``limit`` is in bytes."""
+    if facts.outcome is not None:
+        return facts
+    message = (
+        "The VirtualMachineInstance was ended: it needed more memory than its pod's limit of"
+        f" {-(-limit // 2**20)} MiB."
     )
 
 

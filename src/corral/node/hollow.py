@@ -168,6 +168,8 @@ class HollowGuest:
         self._up = asyncio.Event()
         self._timers: list[asyncio.TimerHandle] = []
         self._load = hypervisor.behaviour.cpu_share
+        self.shutdown_seconds = hypervisor.behaviour.shutdown_seconds
+        """How long it takes to obey the power button; tests set it."""
         self._cpu_nanos = 0
         self._counted_at = asyncio.get_running_loop().time()
         self.agent = HollowAgent(directory.name)
@@ -288,8 +290,8 @@ class HollowGuest:
         """It has no disks."""
 
     async def power_down(self) -> None:
-        seconds = self._hypervisor.behaviour.shutdown_seconds
-        self._later(time.time() + seconds, lambda: self.happen(Change.POWERED_OFF))
+        moment = time.time() + self.shutdown_seconds
+        self._later(moment, lambda: self.happen(Change.POWERED_OFF))
 
     async def destroy(self) -> None:
         self._vanish()

@@ -14,6 +14,8 @@ class HollowAgent:
 
     def __init__(self, name: str) -> None:
         self._name = name
+        self.well = True
+        """Whether it answers to a ping; tests set it."""
         self.clock: float | None = None
         """What it was told that the time is."""
         self.keys: dict[str, Sequence[str]] = {}
@@ -31,7 +33,8 @@ class HollowAgent:
         self.passwords[user] = password
 
     async def ping(self) -> None:
-        """It is always there."""
+        if not self.well:
+            raise GuestError("the guest agent does not answer")
 
     async def describe(self) -> Document:
         return {

@@ -47,6 +47,8 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
 
     namespace: str
     instance: str
+    bounds: what it may take of its node; out_of_memory: whether it ended for wanting more.
+    unhealthy: why its guest is made to end, if that is so.
     uid: str
     pod: str
     pod_uid: str
@@ -62,6 +64,9 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     def started(self) -> "Record":
         """The same machine once its guest runs, which is now."""
         return msgspec.structs.replace(self, stage=Stage.STARTED, started_at=time.time())
+    bounds: Bounds = Bounds()
+    out_of_memory: bool = False
+    unhealthy: str = ""
 
     def going_on(self) -> "Record":
         """The same machine when it is not saved after all."""

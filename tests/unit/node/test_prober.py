@@ -19,7 +19,6 @@ from corral.node.hypervisor import Finished, GuestError
 from corral.node.pod_status import pod_status
 from corral.node.ports import Ports
 from corral.node.prober import Prober, Tally
-from corral.node.record import Outcome
 from corral.node.status import instance_status
 
 ADDRESS = "10.244.0.7"
@@ -52,14 +51,16 @@ class Machine:
         self.facts = Facts(state=State.RUNNING, addresses=(ADDRESS,))
         self.record = SimpleNamespace(started_at=time.time())
         self.agent = Agent()
-        self.destroyed = False
-        self.guest = SimpleNamespace(agent=self.agent, destroy=self._destroy)
+        self.condemned = None
+        """The grace that it was given."""
+        self.guest = SimpleNamespace(agent=self.agent)
 
     def learn(self, facts):
         self.facts = facts
 
-    async def _destroy(self):
-        self.destroyed = True
+    def condemn(self, why, seconds):
+        self.facts = replace(self.facts, unhealthy=why)
+        self.condemned = seconds
 
 
 class Voice:
@@ -209,7 +210,7 @@ async def test_readiness_comes_and_goes(machine, voice):
         assert machine.facts.ready is True
     unhealthy = "Readiness probe failed: the guest agent does not answer"
     assert voice.said == [("Warning", "Unhealthy", unhealthy)] * 2
-    assert not machine.destroyed
+    assert machine.condemned is None
 
 
 @pytest.mark.looptime
@@ -231,7 +232,7 @@ async def test_a_guest_that_is_frozen_is_not_blamed(machine, voice):
     assert not machine.agent.asked, "an earlier manager has frozen it"
     machine.facts = replace(machine.facts, frozen=False)
     await watched(machine, voice, vmi, 100)
-    assert machine.destroyed
+    assert machine.condemned is not None
 
 
 @pytest.mark.looptime
@@ -244,7 +245,7 @@ async def test_who_is_frozen_while_it_is_asked_is_not_blamed(machine, voice):
     machine.agent.ping = mute
     probe = {"guestAgentPing": {}, "failureThreshold": 1}
     await watched(machine, voice, instance(livenessProbe=probe), 100)
-    assert not machine.destroyed
+    assert machine.condemned is None
     assert not voice.said
 
 
@@ -252,10 +253,10 @@ async def test_who_is_frozen_while_it_is_asked_is_not_blamed(machine, voice):
 async def test_a_machine_that_does_not_live_is_ended(machine, voice):
     machine.agent.well = False
     probe = {"guestAgentPing": {}, "periodSeconds": 2, "failureThreshold": 3}
-    await watched(machine, voice, instance(livenessProbe=probe), 60)
-    assert machine.destroyed
-    assert machine.facts.outcome is Outcome.FAILED
-    assert "liveness probe" in machine.facts.message
+    vmi = instance(livenessProbe=probe, terminationGracePeriodSeconds=7)
+    await watched(machine, voice, vmi, 60)
+    assert machine.condemned == 7
+    assert machine.facts.unhealthy == "the guest agent does not answer"
     assert seconds_of(machine.agent) == [0, 2, 4]
     assert voice.said[-1][1] == "Killing"
 

@@ -1,0 +1,127 @@
+"""The HTTP request of a probe, as a kubelet makes it, in the words of Go's client.
+
+Who answers is not trusted: heads are bounded, bodies are not read, and a redirect is followed on
+the host that was asked only.
+"""
+
+import ssl
+from http import HTTPStatus
+from urllib.parse import SplitResult, quote, urljoin, urlsplit
+
+from lightkube.models.core_v1 import HTTPGetAction
+
+from corral.node.hypervisor import GuestError
+from corral.node.lines import StreamLine
+from corral.node.ports import Ports
+
+MOST_REDIRECTS = 10
+LONGEST_HEAD = 64 * 1024
+LONGEST_QUOTE = 200
+"""Characters of an answer that an error repeats."""
+
+_REDIRECTS = frozenset({301, 302, 303, 307, 308})
+_KEPT = "/%?&=:@+,;!$'()*~[]"  # of a URL's path and query
+_ANY_CERTIFICATE = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+"""Probes trust whoever answers, as a kubelet's do."""
+_ANY_CERTIFICATE.check_hostname = False
+_ANY_CERTIFICATE.verify_mode = ssl.CERT_NONE
+
+
+class HttpError(Exception):
+    """There is no answer, or none that is HTTP."""
+
+
+def url_of(action: HTTPGetAction, address: str, port: int) -> str:
+    scheme = "https" if (action.scheme or "").upper() == "HTTPS" else "http"
+    host = f"[{address}]" if ":" in address else address
+    path = action.path or "/"
+    return f"{scheme}://{host}:{port}{path if path.startswith('/') else f'/{path}'}"
+
+
+async def get(ports: Ports, url: str, action: HTTPGetAction) -> int:
+    """The status of the last answer.  Raises HttpError.
+
+    That is a redirect (3xx) where it leads to another host, or nowhere.
+    """
+    first = urlsplit(url).hostname
+    for _ in range(MOST_REDIRECTS):
+        status, location = await _ask(ports, url, action)
+        if status not in _REDIRECTS or not location:
+            return status
+        try:
+            onward = urljoin(url, location)
+            leads_away = urlsplit(onward).hostname != first
+        except ValueError as error:
+            raise HttpError(f'Get "{url}": failed to parse Location header: {error}') from error
+        if leads_away:
+            return status
+        url = onward
+    raise HttpError(f'Get "{url}": stopped after {MOST_REDIRECTS} redirects')
+
+
+async def _ask(ports: Ports, url: str, action: HTTPGetAction) -> tuple[int, str]:
+    """One request: the status of its answer, and where that leads."""
+    try:
+        parts = urlsplit(url)
+        port = parts.port or (443 if parts.scheme == "https" else 80)
+        tls = _ANY_CERTIFICATE if parts.scheme == "https" else None
+        line = await ports.tcp(parts.hostname or "", port, tls=tls)
+        try:
+            await line.write(_request(action, parts))
+            return _understood(await _head(line))
+        finally:
+            line.close()
+    except (GuestError, HttpError, OSError, ValueError) as error:
+        raise HttpError(f'Get "{url}": {error}') from error
+
+
+async def _head(line: StreamLine) -> bytes:
+    head = b""
+    while b"\r\n\r\n" not in head and b"\n\n" not in head:
+        if not (piece := await line.read()):
+            break
+        head += piece
+        if len(head) > LONGEST_HEAD:
+            raise HttpError(f"net/http: server response headers exceeded {LONGEST_HEAD} bytes")
+    return head
+
+
+def _request(action: HTTPGetAction, parts: SplitResult) -> bytes:
+    """Headers that the probe names replace those of a kubelet."""
+    headers = {
+        "Host": parts.netloc,
+        "User-Agent": "kube-probe/1.37",
+        "Accept": "*/*",
+        "Connection": "close",
+    }
+    asked = {header.name: header.value for header in action.httpHeaders or ()}
+    names = {name.lower() for name in asked}
+    kept = {name: value for name, value in headers.items() if name.lower() not in names}
+    target = parts.path + (f"?{parts.query}" if parts.query else "")
+    lines = [f"GET {quote(target or '/', safe=_KEPT)} HTTP/1.1"]
+    lines += [f"{name}: {value}" for name, value in {**kept, **asked}.items()]
+    plain = ("".join(one for one in line if one.isprintable()) for line in lines)
+    return "".join(f"{line}\r\n" for line in (*plain, "")).encode("utf-8", "replace")
+
+
+def _understood(head: bytes) -> tuple[int, str]:
+    """The status in an answer's head, and its Location.  Raises HttpError."""
+    if not head:
+        raise HttpError("EOF")
+    first, *rest = head.decode("latin-1").splitlines()
+    version, _, told = first.partition(" ")
+    code = told[:3]
+    if not version.startswith("HTTP/1.") or not (code.isascii() and code.isdigit()):
+        quoted = "".join(one for one in first[:LONGEST_QUOTE] if one.isprintable())
+        broken = "net/http: HTTP/1.x transport connection broken"
+        raise HttpError(f'{broken}: malformed HTTP response "{quoted}"')
+    for line in rest:
+        name, _, value = line.partition(":")
+        if name.lower() == "location":
+            return int(code), value.strip()
+    return int(code), ""
+
+
+def succeeds(status: int) -> bool:
+    """Whether a kubelet takes a status for a yes."""
+    return HTTPStatus.OK <= status < HTTPStatus.BAD_REQUEST
