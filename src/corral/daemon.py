@@ -42,8 +42,8 @@ from corral.node.storage import Storage
 from corral.node.storage.filling import Fillings, Uploads
 from corral.node.storage.loop import controller as provisioner
 from corral.node.storage.room import Space
-from corral.reconcile.world import World
 from corral.reconcile import metrics as loops
+from corral.reconcile.world import World
 from corral.server.allocation import ServiceRanges
 from corral.server.app import ApiServer
 from corral.server.asgi import App
@@ -98,16 +98,16 @@ async def run(
         raise CannotStart(str(error)) from error
     agents: dict[str, Agent] = {}
     uploads = Uploads()
-    server = ApiServer(
     metrics = Registry(process=process)
+    server = ApiServer(
         store,
         authenticator=Authenticator({identity.token: ADMINISTRATOR}),
         nodes=lambda name: agents[name].asgi if name in agents else None,
         services=ServiceRanges(networks=network.service_cidrs()),
         account_key=identity.account_key,
         uploads=uploads,
-    )
         metrics=metrics,
+    )
     _raise_descriptor_limit()
     ended = _ended()
     try:
@@ -198,8 +198,8 @@ def _start(
     tasks: Background,
     *,
     uploads: Uploads,
-) -> dict[str, Agent]:
     metrics: Registry,
+) -> dict[str, Agent]:
     """Start the loops and the nodes; answers the nodes' agents by name."""
     world = World(Client(InProcess(server.handle, STAND_IN)))
     ours = world.acting(Client(InProcess(server.handle, CONTROLLER)))
@@ -233,17 +233,17 @@ def _start(
             network_facts=network.facts,
         )
         tasks.start(agents[name].run(), name=name)
+        metrics.add(f"node {name}", agents[name].measures.tell)
     network.start(world, agents, tasks)
     tasks.start(world.run(), name="world")
     for controller in controllers:
-        metrics.add(f"node {name}", agents[name].measures.tell)
         tasks.start(controller.run(), name=controller.name)
-    return agents
-
-
     metrics.add("loops", loops.of(lambda: controllers))
     for source, make_source in SOURCES.items() if hypervisors else ():
         metrics.add(source, make_source(ours))
+    return agents
+
+
 def _storage(settings: Settings) -> Storage:
     """The volumes of claims; those of hollow machines are never written, so there is no end."""
     if settings.hollow:

@@ -127,6 +127,8 @@ class Documents:
             raise Unauthorized("Unauthorized")
         if request.method not in ("GET", "HEAD"):
             return not_found()
+        if path == "/metrics":
+            return await self._measured(request, user)
         return self._find(head, path, request, user) or not_found()
 
     def _find(self, head: str, path: str, request: Request, user: User) -> Response | None:
@@ -135,8 +137,6 @@ class Documents:
                 return self._health(head, request, user)
             case "version" if path == "/version":
                 return json_response(encode(dict(VERSION)))
-        if path == "/metrics":
-            return await self._measured(request, user)
             case "openapi":
                 return self._schemas(path.removeprefix("/openapi"), request)
             case "apis" if path in OF_MACHINES:
