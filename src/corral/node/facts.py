@@ -86,14 +86,14 @@ CUT_OFF = "The VirtualMachineInstance was powered off by its watchdog."
 SHUT_DOWN = "The VirtualMachineInstance was shut down."
 SAVED = "The VirtualMachineInstance was saved."
 
-
-def fold(facts: Facts, change: Change) -> Facts:  # noqa: PLR0911 - one row a change
 _VERDICTS = {
     Change.POWERED_OFF: (Outcome.SUCCEEDED, SHUT_DOWN),
     Change.PANICKED: (Outcome.FAILED, CRASHED),
     Change.CUT_OFF: (Outcome.FAILED, CUT_OFF),
 }
 
+
+def fold(facts: Facts, change: Change) -> Facts:  # noqa: PLR0911 - one row a change
     """What is known after a change."""
     match change:
         case Change.AGENT_CONNECTED:
@@ -123,11 +123,11 @@ def _decided(facts: Facts, outcome: Outcome, message: str) -> Facts:
     """The first verdict counts: that QEMU ends after the guest did is no crash."""
     if facts.outcome is not None:
         return facts
-    return replace(facts, outcome=outcome, message=message)
-
     if facts.unhealthy:
         message = f"The VirtualMachineInstance failed its liveness probe: {facts.unhealthy}"
         return replace(facts, outcome=Outcome.FAILED, message=message)
+    return replace(facts, outcome=outcome, message=message)
+
 
 def never_started(facts: Facts) -> Facts:
     """What is known of a machine that was to stop before its guest ran."""
@@ -140,16 +140,6 @@ def stillborn(facts: Facts, why: str) -> Facts:
     """What is known of a machine whose guest was to run, and perhaps did."""
     return _decided(
         facts, Outcome.FAILED, f"The VirtualMachineInstance could not be started: {why}"
-    )
-
-
-def out_of_memory(facts: Facts, limit: int) -> Facts:
-    """What is known of a machine that is ended for its memory; ``limit`` is in bytes."""
-    if facts.outcome is not None:
-        return facts
-    message = (
-        "The VirtualMachineInstance was ended: it needed more memory than its pod's limit of"
-        f" {-(-limit // 2**20)} MiB."
     )
 
 

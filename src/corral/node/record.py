@@ -43,12 +43,11 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     started_at: when its guest was let go, in seconds of the epoch.
     claim: whose volume its memory is saved to, or was to be restored from.
     memory: that volume's directory; paused: whether that guest was paused by its user.
+    unhealthy: why its guest is made to end, if that is so.
     """
 
     namespace: str
     instance: str
-    bounds: what it may take of its node; out_of_memory: whether it ended for wanting more.
-    unhealthy: why its guest is made to end, if that is so.
     uid: str
     pod: str
     pod_uid: str
@@ -60,13 +59,11 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     claim: str = ""
     memory: str = ""
     paused: bool = False
+    unhealthy: str = ""
 
     def started(self) -> "Record":
         """The same machine once its guest runs, which is now."""
         return msgspec.structs.replace(self, stage=Stage.STARTED, started_at=time.time())
-    bounds: Bounds = Bounds()
-    out_of_memory: bool = False
-    unhealthy: str = ""
 
     def going_on(self) -> "Record":
         """The same machine when it is not saved after all."""
