@@ -23,8 +23,8 @@ from corral.api.kinds import (
     revision,
     service,
     storageclass,
-)
     usage,
+)
 from corral.api.kinds.table import KindTable
 
 __all__ = ["KINDS", "KindTable", "kind_of"]
@@ -46,9 +46,9 @@ KINDS = KindTable(
         *kubevirt.KINDS,
         *instancetype_kinds.KINDS,
         *cdi.KINDS,
+        *usage.KINDS,
     )
 )
-        *usage.KINDS,
 
 
 def kind_of(view: type[msgspec.Struct]) -> Kind:
