@@ -6,7 +6,16 @@ Where corral runs on a cluster these stay away.  To add one: write its file, nam
 from collections.abc import Callable
 from typing import Any
 
-from corral.cluster import claims, endpoints, garbage, namespace, nodes, podgc, scheduler
+from corral.cluster import (
+    claims,
+    disruption,
+    endpoints,
+    garbage,
+    namespace,
+    nodes,
+    podgc,
+    scheduler,
+)
 from corral.reconcile.controller import Controller
 from corral.reconcile.world import World
 
@@ -17,7 +26,9 @@ STAND_INS: tuple[Callable[[World], Controller[Any]], ...] = (
     claims.protection,
     podgc.controller,
     endpoints.controller,
+    disruption.controller,
     nodes.controller,
+    autoscaler.controller,
     garbage.controller,
     namespace.controller,
 )

@@ -1,7 +1,7 @@
 """Deletion: at once, after a grace period, or once the last finalizer is gone."""
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Mapping
 from dataclasses import dataclass
 
 import msgspec
@@ -49,14 +49,17 @@ class _Sent(msgspec.Struct, rename="camel"):
 
 
 def options(call: Call) -> Options:
-    """How to delete.  Raises BadRequest and Invalid."""
-    sent = _Sent()
-    if call.request.body.strip():
-        try:
-            sent = msgspec.convert(body.read(call), _Sent)
-        except msgspec.ValidationError as error:
-            raise BadRequest(f"DeleteOptions cannot be read: {error}") from None
-    asked = call.query
+    """How to delete, as the body and the query say.  Raises BadRequest and Invalid."""
+    document = body.read(call) if call.request.body.strip() else {}
+    return read_options(document, call.query)
+
+
+def read_options(document: Document, asked: Mapping[str, str]) -> Options:
+    """How to delete, as a document of DeleteOptions says, and a query where that says nothing."""
+    try:
+        sent = msgspec.convert(document, _Sent)
+    except msgspec.ValidationError as error:
+        raise BadRequest(f"DeleteOptions cannot be read: {error}") from None
     grace = query.number(asked, "gracePeriodSeconds")
     policy = sent.propagation_policy or asked.get("propagationPolicy", "")
     if not policy and (sent.orphan_dependents or query.flag(asked, "orphanDependents")):

@@ -86,6 +86,14 @@ SUBRESOURCES = (
     Subresource(
         group="",
         version="v1",
+        plural="pods",
+        name="eviction",
+        responds=("policy", "v1", "Eviction"),
+        verbs=("create",),
+    ),
+    Subresource(
+        group="",
+        version="v1",
         plural="serviceaccounts",
         name="token",
         responds=("authentication.k8s.io", "v1", "TokenRequest"),

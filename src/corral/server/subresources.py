@@ -1,4 +1,4 @@
-"""Subresources that are answered here: scale, binding, finalize, token.
+"""Subresources that are answered here: scale, binding, eviction, finalize, token.
 
 ``status`` is an ordinary update; what streams from a machine is in ``corral.server.streams``.
 """
@@ -12,7 +12,7 @@ from corral.api.kind import Kind, Scale, at
 from corral.api.object import Document
 from corral.api.time import rfc3339
 from corral.api.wire import Response
-from corral.server import admission, body, identity, query, token_requests
+from corral.server import admission, body, eviction, identity, query, token_requests
 from corral.server.call import Call, json_response, storage
 from corral.server.rest import Rest, read_patch
 
@@ -178,6 +178,7 @@ async def _finalize(rest: Rest, call: Call) -> Response:
 
 _OTHERS: Mapping[tuple[str, str], tuple[str, Callable[[Rest, Call], Awaitable[Response]]]] = {
     ("pods", "binding"): ("create", _bind),
+    ("pods", "eviction"): ("create", eviction.answer),
     ("namespaces", "finalize"): ("update", _finalize),
     ("serviceaccounts", "token"): ("create", token_requests.answer),
 }

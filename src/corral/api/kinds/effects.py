@@ -162,7 +162,7 @@ SPEC: Tree = {
     "schedulerName": True,
     "readinessProbe": PROBE,
     "livenessProbe": PROBE,
-    "evictionStrategy": frozenset({"None"}),
+    "evictionStrategy": True,
     "startStrategy": True,
     "resourceClaims": _LACKS + "its devices",
     "utilityVolumes": "there are no claims",

@@ -348,7 +348,6 @@ def test_probes_have_an_effect(name, way):
     ("fields", "path"),
     [
         ({"priorityClassName": "high"}, "spec.priorityClassName"),
-        ({"evictionStrategy": "LiveMigrate"}, "spec.evictionStrategy"),
         ({"affinity": {"podAntiAffinity": {}}}, "spec.affinity.podAntiAffinity"),
     ],
 )

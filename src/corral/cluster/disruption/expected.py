@@ -1,0 +1,129 @@
+"""How many pods of a kind there should be: what shares and ``maxUnavailable`` are reckoned from.
+
+Kubernetes asks the owner of each pod for its scale, and a machine, which owns its pod, has none.
+Here the way goes on upwards: to the set of the machine, to its VirtualMachine and to the pool of
+that.  What stands by itself counts once.  Sets, pools and VirtualMachines that should have such
+pods count also while they have none, between the end of one machine and the start of the next.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Any, get_args
+
+import msgspec
+from lightkube.models.core_v1 import Pod
+
+from corral.api.kinds.pool import VirtualMachinePool
+from corral.api.kinds.replicaset import VirtualMachineInstanceReplicaSet
+from corral.api.kinds.virtualmachine import ALWAYS, VirtualMachine
+from corral.api.kinds.vmi import VirtualMachineInstance
+from corral.api.object import Key
+from corral.api.selectors import LabelSelector
+from corral.reconcile.informer import Informer
+from corral.reconcile.objects import Owner, is_going, key_of, labels_of, owners_of, uid_of
+from corral.reconcile.world import World
+
+LAUNCHER = {"kubevirt.io": "virt-launcher"}
+"""The label that every machine's pod has beside its machine's."""
+
+Scaled = VirtualMachineInstanceReplicaSet | VirtualMachinePool
+Maker = (
+    VirtualMachineInstanceReplicaSet | VirtualMachinePool | VirtualMachine | VirtualMachineInstance
+)
+"""What machines, and so their pods, come from."""
+
+
+class Makers:
+    """What pods come from, as the caches know it."""
+
+    def __init__(self, world: World) -> None:
+        informers = world.informers
+        self.sets = informers.of(VirtualMachineInstanceReplicaSet)
+        self.pools = informers.of(VirtualMachinePool)
+        self.vms = informers.of(VirtualMachine)
+        self._by_kind: dict[tuple[str, str], Informer[Any]] = {}
+        for view in get_args(Maker):
+            informer = informers.of(view)
+            informer.index("namespace", _namespace)
+            self._by_kind[view.api_version.partition("/")[0], view.kind] = informer
+
+    @property
+    def informers(self) -> Sequence[Informer[Any]]:
+        return tuple(self._by_kind.values())
+
+    def expected(
+        self, pods: Sequence[Pod], namespace: str, selector: LabelSelector
+    ) -> tuple[int, list[str]]:
+        """How many pods there should be, and the names of pods that nobody made.
+
+        Raises LookupError for a pod whose maker is not known.
+        """
+        unmanaged = []
+        counted: dict[str, int] = {}
+        for pod in pods:
+            owner = _controller(pod)
+            if owner is None:
+                unmanaged.append(key_of(pod).name)
+                continue
+            top = self._top(owner, namespace)
+            if top is None:
+                raise LookupError(f'found no controllers for pod "{key_of(pod).name}"')
+            counted[uid_of(top)] = _count(top)
+        for maker in self._with_such_pods(namespace, selector):
+            counted[maker.metadata.uid] = _count(maker)
+        return sum(counted.values()), unmanaged
+
+    def _top(self, owner: Owner, namespace: str) -> Maker | None:
+        """The uppermost of the makers, or nothing where one on the way is not known."""
+        informer = self._by_kind.get((owner.api_version.partition("/")[0], owner.kind))
+        found = informer.get(Key(namespace, owner.name)) if informer is not None else None
+        if found is None or uid_of(found) != owner.uid:
+            return None
+        above = None if isinstance(found, Scaled) else _controller(found)
+        return found if above is None else self._top(above, namespace)
+
+    def _with_such_pods(self, namespace: str, selector: LabelSelector) -> Iterator[Maker]:
+        """The uppermost makers that should have pods which are selected."""
+        makers: list[tuple[Maker, msgspec.Struct]] = [
+            *((one, one.spec.template) for one in self.sets.indexed("namespace", namespace)),
+            *(
+                (one, one.spec.virtual_machine_template.spec.template)
+                for one in self.pools.indexed("namespace", namespace)
+            ),
+            *(
+                (one, one.spec.template)
+                for one in self.vms.indexed("namespace", namespace)
+                if one.spec.strategy == ALWAYS and _controller(one) is None
+            ),
+        ]
+        for maker, template in makers:
+            if not is_going(maker) and selector.matches({**labels_of(template), **LAUNCHER}):
+                yield maker
+
+
+def facts(maker: Maker) -> tuple[object, ...]:
+    """What of a maker the number of its pods depends on."""
+    told: tuple[object, ...] = (uid_of(maker), is_going(maker), owners_of(maker))
+    match maker:
+        case VirtualMachineInstanceReplicaSet():
+            return (*told, maker.spec.replicas, maker.spec.template.metadata.labels)
+        case VirtualMachinePool():
+            template = maker.spec.virtual_machine_template.spec.template
+            return (*told, maker.spec.replicas, template.metadata.labels)
+        case VirtualMachine():
+            return (*told, maker.spec.strategy, maker.spec.template.metadata.labels)
+        case _:
+            return told
+
+
+def _namespace(maker: Maker) -> tuple[str]:
+    return (maker.metadata.namespace,)
+
+
+def _controller(view: msgspec.Struct) -> Owner | None:
+    return next((owner for owner in owners_of(view) if owner.controller), None)
+
+
+def _count(maker: Maker) -> int:
+    if not isinstance(maker, Scaled):
+        return 1
+    return 1 if maker.spec.replicas is None else maker.spec.replicas
