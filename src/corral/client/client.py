@@ -64,9 +64,15 @@ class Client:
         """Is told each object that the server answers to a read or a change, once it is decoded."""
 
     async def get(
-        self, view: type[T], name: str, namespace: str = "", *, kind: Kind | None = None
+        self,
+        view: type[T],
+        name: str,
+        namespace: str = "",
+        *,
+        subresource: str = "",
+        kind: Kind | None = None,
     ) -> T:
-        path = path_of(kind or kind_of(view), Key(namespace, name))
+        path = path_of(kind or kind_of(view), Key(namespace, name), subresource)
         return self._decoded(view, await self._ask("GET", path))
 
     async def list(

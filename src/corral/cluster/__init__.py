@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from corral.cluster import (
+    autoscaler,
     claims,
     disruption,
     endpoints,

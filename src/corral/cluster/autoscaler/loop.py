@@ -1,0 +1,285 @@
+"""Looks at every autoscaler each 15 seconds, and scales what it names as its metrics ask for."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from lightkube.models.autoscaling_v2 import HorizontalPodAutoscaler
+from lightkube.models.core_v1 import Pod
+
+from corral.api.errors import ApiError, BadRequest, Conflict, NotFound
+from corral.api.object import Document, Key
+from corral.api.selectors import LabelSelector, parse_labels
+from corral.cluster.autoscaler import targets
+from corral.cluster.autoscaler.behavior import Bounds, History, settle
+from corral.cluster.autoscaler.metrics import Metrics
+from corral.cluster.autoscaler.proposals import UNKNOWN, Asked, Proposals, Refusal, tolerance_of
+from corral.cluster.autoscaler.replicas import Situation
+from corral.cluster.autoscaler.selectors import Selectors
+from corral.cluster.autoscaler.status import ABLE, ACTIVE, LIMITED, SCALED_TO_ZERO, Status
+from corral.cluster.autoscaler.targets import NoTarget, Target
+from corral.reconcile.controller import Controller, Result
+from corral.reconcile.objects import is_going, key_of, labels_of, uid_of
+from corral.reconcile.queue import WorkQueue
+from corral.reconcile.world import World
+
+COMPONENT = "horizontal-pod-autoscaler"
+SYNC_SECONDS = 15.0
+AT_ONCE = 32
+"""Autoscalers that are looked at side by side: most of them wait for what was measured."""
+
+
+def controller(world: World) -> Controller[Key]:
+    """The controller of autoscalers."""
+    loop = Autoscalers(world)
+    return Controller(
+        "autoscaler", loop.reconcile, queue=loop.queue, sources=loop.sources, workers=AT_ONCE
+    )
+
+
+@dataclass(eq=False)
+class NoNumber(Exception):
+    """Nothing tells how many there should be.
+
+    ``reason`` and ``told`` are those of the condition, ``whole`` is the text of the event;
+    ``metrics`` is what the metrics are at all the same.
+    """
+
+    reason: str
+    told: str
+    whole: str
+    metrics: Sequence[Document] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """How many there shall be, why, and what the metrics that say so are at."""
+
+    replicas: int
+    reason: str = ""
+    metrics: Sequence[Document] = ()
+
+
+class Autoscalers:
+    """The autoscalers, the pods of their targets, and what was done of late."""
+
+    def __init__(self, world: World) -> None:
+        self.queue = WorkQueue[Key]()
+        self.autoscalers = world.informers.of(HorizontalPodAutoscaler)
+        self.pods = world.informers.of(Pod)
+        self.sources = (self.autoscalers, self.pods)
+        self._client = world.client
+        self._clock = world.clock
+        self._monotonic = world.monotonic
+        self._recorder = world.recorder(COMPONENT)
+        self._metrics = Metrics(world.client)
+        self._selectors = Selectors()
+        self._histories: dict[Key, History] = {}
+        self.pods.index("namespace", lambda pod: (key_of(pod).namespace,))
+        self.autoscalers.handle(self._changed)
+
+    async def reconcile(self, key: Key) -> Result | None:
+        """Bring one target to the number that its autoscaler's metrics ask for."""
+        autoscaler = self.autoscalers.get(key)
+        if autoscaler is None or is_going(autoscaler):
+            return None
+        status = Status(autoscaler, self._clock())
+        await self._scale(autoscaler, status)
+        await self._write(autoscaler, status)
+        return Result(requeue_after=SYNC_SECONDS)
+
+    async def _scale(self, autoscaler: HorizontalPodAutoscaler, status: Status) -> None:
+        key = key_of(autoscaler)
+        reference = autoscaler.spec.scaleTargetRef
+        try:
+            target = await targets.read(self._client, key.namespace, reference)
+        except (NoTarget, ApiError) as error:
+            self._selectors.forget(key)
+            self._warn(autoscaler, "FailedGetScale", str(error))
+            text = f"the HPA controller was unable to get the target's current scale: {error}"
+            status.say(ABLE, "FailedGetScale", text, holds=False)
+            return
+        text = "the HPA controller was able to get the target's current scale"
+        status.say(ABLE, "SucceededGetScale", text)
+        self._history(key).begin(target.replicas, self._monotonic())
+        try:
+            wish = await self._wish(autoscaler, target, status)
+        except NoNumber as error:
+            status.say(ACTIVE, error.reason, error.told, holds=False)
+            status.counted(target.replicas, error.metrics)
+            self._warn(autoscaler, "FailedComputeMetricsReplicas", error.whole)
+            return
+        status.counted(target.replicas, wish.metrics)
+        if wish.replicas == target.replicas:
+            status.decided(wish.replicas, is_change=False)
+        else:
+            await self._rescale(autoscaler, target, wish, status)
+
+    async def _rescale(
+        self, autoscaler: HorizontalPodAutoscaler, target: Target, wish: Wish, status: Status
+    ) -> None:
+        told = f"New size: {wish.replicas}; reason: {wish.reason}"
+        try:
+            await targets.rescale(self._client, target, wish.replicas)
+        except Conflict:
+            raise  # somebody else scaled it: look again
+        except ApiError as error:
+            self._warn(autoscaler, "FailedRescale", f"{told}; error: {error}")
+            text = f"the HPA controller was unable to update the target scale: {error}"
+            status.say(ABLE, "FailedUpdateScale", text, holds=False)
+            return
+        text = f"the HPA controller was able to update the target scale to {wish.replicas}"
+        status.say(ABLE, "SucceededRescale", text)
+        status.decided(wish.replicas, is_change=True)
+        _tell_of_zero(autoscaler, wish.replicas, status)
+        self._recorder.event(autoscaler, "Normal", "SuccessfulRescale", told)
+        history = self._history(key_of(autoscaler))
+        behavior, now = autoscaler.spec.behavior, self._monotonic()
+        history.scaled(target.replicas, wish.replicas, behavior, now)
+
+    async def _wish(
+        self, autoscaler: HorizontalPodAutoscaler, target: Target, status: Status
+    ) -> Wish:
+        """How many there shall be.  Raises NoNumber."""
+        spec, current = autoscaler.spec, target.replicas
+        most = spec.maxReplicas
+        least = min(1 if spec.minReplicas is None else spec.minReplicas, most)
+        if current == 0 and least != 0 and not status.says(SCALED_TO_ZERO):
+            text = "scaling is disabled since the replica count of the target is zero"
+            status.say(ACTIVE, "ScalingDisabled", text, holds=False)
+            return Wish(0)
+        if current > most:
+            return Wish(most, "Current number of replicas above Spec.MaxReplicas")
+        if current < least:
+            return Wish(least, "Current number of replicas below Spec.MinReplicas")
+        asked, metrics = await self._asked(autoscaler, target)
+        text = f"the HPA was able to successfully calculate a replica count from {asked.name}"
+        status.say(ACTIVE, "ValidMetricFound", text)
+        history, now = self._history(key_of(autoscaler)), self._monotonic()
+        bounds = Bounds(current, least, most)
+        outcome = settle(asked.replicas, bounds, spec.behavior, history, now)
+        history.recommend(asked.replicas, spec.behavior, now)
+        status.say(ABLE, *outcome.able)
+        status.say(LIMITED, *outcome.limit, holds=outcome.is_limited)
+        return Wish(outcome.replicas, _reason(asked, current), metrics)
+
+    async def _asked(
+        self, autoscaler: HorizontalPodAutoscaler, target: Target
+    ) -> tuple[Asked, list[Document]]:
+        """The metric that asks for most, and what each metric is at.
+
+        Where one of them tells nothing, the others may have more made, but none removed.  Raises
+        NoNumber.
+        """
+        selector = self._selector(autoscaler, target)
+        situation = Situation(
+            current=target.replicas,
+            observed=target.observed,
+            pods=self._pods(autoscaler, selector),
+            now=self._clock(),
+            tolerance=tolerance_of(autoscaler),
+        )
+        namespace = key_of(autoscaler).namespace
+        proposals = Proposals(self._metrics, namespace, target.selector, situation)
+        asked: list[Asked] = []
+        refused: list[Refusal] = []
+        metrics: list[Document] = []
+        for spec in autoscaler.spec.metrics or ():
+            try:
+                asked.append(await proposals.of(spec))
+                metrics.append(asked[-1].status)
+            except Refusal as refusal:
+                self._warn(autoscaler, refusal.reason, refusal.told)
+                refused.append(refusal)
+                metrics.append(UNKNOWN)
+        best = max(asked, key=lambda each: each.replicas, default=None)
+        if best is not None and (not refused or best.replicas >= target.replicas):
+            return best, metrics
+        raise _unknown(refused, metrics)
+
+    def _selector(self, autoscaler: HorizontalPodAutoscaler, target: Target) -> LabelSelector:
+        """Which pods are the target's.  Raises NoNumber."""
+        if not target.selector:
+            text = "selector is required"
+            self._warn(autoscaler, "SelectorRequired", text)
+            raise NoNumber("InvalidSelector", "the HPA target's scale is missing a selector", text)
+        try:
+            return parse_labels(target.selector)
+        except BadRequest as error:
+            text = "couldn't convert selector into a corresponding internal selector object: "
+            text += str(error)
+            self._warn(autoscaler, "InvalidSelector", text)
+            raise NoNumber("InvalidSelector", text, text) from None
+
+    def _pods(self, autoscaler: HorizontalPodAutoscaler, selector: LabelSelector) -> list[Pod]:
+        """What a selector selects, if no other autoscaler looks after it.  Raises NoNumber."""
+        key = key_of(autoscaler)
+        self._selectors.put(key, selector)
+        pods = [
+            pod
+            for pod in self.pods.indexed("namespace", key.namespace)
+            if selector.matches(labels_of(pod))
+        ]
+        others = self._selectors.of(pods)
+        if len(others) > 1:
+            named = " ".join(map(str, others))
+            text = f"pods by selector {selector} are controlled by multiple HPAs: [{named}]"
+            self._warn(autoscaler, "AmbiguousSelector", text)
+            raise NoNumber("AmbiguousSelector", text, text)
+        return pods
+
+    async def _write(self, autoscaler: HorizontalPodAutoscaler, status: Status) -> None:
+        change = status.change()
+        if change is None:
+            return
+        patch = {"metadata": {"uid": uid_of(autoscaler)}, "status": change}
+        view, key = HorizontalPodAutoscaler, key_of(autoscaler)
+        try:
+            await self._client.patch(view, key, patch, subresource="status")
+        except (NotFound, Conflict):
+            return  # gone, or another one of its name by now
+        except ApiError as error:
+            self._warn(autoscaler, "FailedUpdateStatus", str(error))
+            raise
+
+    def _history(self, key: Key) -> History:
+        return self._histories.setdefault(key, History())
+
+    def _warn(self, autoscaler: HorizontalPodAutoscaler, reason: str, message: str) -> None:
+        self._recorder.event(autoscaler, "Warning", reason, message)
+
+    def _changed(
+        self, old: HorizontalPodAutoscaler | None, new: HorizontalPodAutoscaler | None
+    ) -> None:
+        if new is not None:
+            if old is None or old.spec != new.spec:
+                self.queue.add(key_of(new))
+        elif old is not None:
+            self._histories.pop(key_of(old), None)
+            self._selectors.forget(key_of(old))
+
+
+def _reason(asked: Asked, current: int) -> str:
+    if asked.replicas == current:
+        return ""
+    return f"{asked.name} above target" if asked.replicas > current else "All metrics below target"
+
+
+def _unknown(refused: Sequence[Refusal], metrics: Sequence[Document]) -> NoNumber:
+    """What is told where so many of the metrics tell nothing that nothing can be decided."""
+    if not refused:
+        text = "the autoscaler has no metrics"
+        return NoNumber("InvalidMetricSourceType", text, text)
+    first = refused[0]
+    whole = f"invalid metrics ({len(refused)} invalid out of {len(metrics)}), first error is: "
+    told = f"the HPA was unable to compute the replica count: {first.told}"
+    return NoNumber(first.reason, told, whole + first.whole, metrics)
+
+
+def _tell_of_zero(autoscaler: HorizontalPodAutoscaler, replicas: int, status: Status) -> None:
+    """Say whether it was the autoscaler that left none: what a person scaled to none stays so."""
+    if replicas == 0:
+        text = "the HPA controller scaled the workload to zero"
+        status.say(SCALED_TO_ZERO, "ScaledToZero", text)
+    elif status.says(SCALED_TO_ZERO) or autoscaler.spec.minReplicas == 0:
+        text = "the HPA controller did not scale the workload to zero"
+        status.say(SCALED_TO_ZERO, "NotScaledToZero", text, holds=False)
