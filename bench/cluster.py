@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -57,6 +57,28 @@ class Cluster:
             if answer.status >= 400:
                 raise RuntimeError(f"{method} {path}: {answer.status} {said[:500]!r}")
             return json.loads(said)
+
+    def settle(self, path: str, count: int, made: Sequence[str]) -> None:
+        """Until the set or pool of a collection counts so many, and there are no others.
+
+        Follows its status by watch; ``made`` are the collections of what it makes.
+        """
+        with contextlib.closing(self.connect()) as connection:
+            connection.request("GET", f"{path}?watch=true&timeoutSeconds=300", headers=self.headers)
+            answer = connection.getresponse()
+            while line := answer.readline():
+                status = json.loads(line)["object"].get("status", {})
+                if status.get("replicas", 0) == status.get("readyReplicas", 0) == count:
+                    break
+            else:
+                raise RuntimeError(f"{path} did not settle within 300 s")
+        while any(self.total(each) != count for each in made):
+            time.sleep(0.05)
+
+    def total(self, path: str) -> int:
+        """How many objects a collection has."""
+        listed = self.call("GET", f"{path}?limit=1")
+        return len(listed["items"]) + listed["metadata"].get("remainingItemCount", 0)
 
     def memory_mib(self) -> float:
         """Resident set of the manager."""

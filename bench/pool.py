@@ -1,6 +1,5 @@
 """A pool of 100 hollow machines: up until all run, rolled once, and back to none."""
 
-import json
 import time
 
 from bench.cluster import Cluster, cluster, replica_set
@@ -25,7 +24,7 @@ def measure() -> list[Figure]:
             change(one, {"virtualMachineTemplate": grace})
             while uids(one) & before:
                 time.sleep(0.05)
-            wait(one, COUNT)
+            one.settle(POOLS, COUNT, (MACHINES, VMS))
             rolled.append(time.perf_counter() - begun)
             down.append(timed(one, {"replicas": 0}, 0))
     return [
@@ -55,33 +54,12 @@ def pool(name: str, replicas: int) -> dict:
 def timed(one: Cluster, spec: dict, count: int) -> float:
     begun = time.perf_counter()
     change(one, spec)
-    wait(one, count)
+    one.settle(POOLS, count, (MACHINES, VMS))
     return time.perf_counter() - begun
 
 
 def change(one: Cluster, spec: dict) -> None:
     one.call("PATCH", f"{POOLS}/many", {"spec": spec}, MERGE)
-
-
-def wait(one: Cluster, count: int) -> None:
-    """Follow the pool by watch until its status says so, then see that no others are left."""
-    connection = one.connect()
-    connection.request("GET", f"{POOLS}?watch=true&timeoutSeconds=300", headers=one.headers)
-    answer = connection.getresponse()
-    while line := answer.readline():
-        status = json.loads(line)["object"].get("status", {})
-        if status.get("replicas", 0) == status.get("readyReplicas", 0) == count:
-            break
-    else:
-        raise RuntimeError("the pool did not settle within 300 s")
-    connection.close()
-    while any(total(one, path) != count for path in (MACHINES, VMS)):
-        time.sleep(0.05)
-
-
-def total(one: Cluster, path: str) -> int:
-    listed = one.call("GET", f"{path}?limit=1")
-    return len(listed["items"]) + listed["metadata"].get("remainingItemCount", 0)
 
 
 def uids(one: Cluster) -> set[str]:

@@ -20,14 +20,13 @@ from corral.node.storage.filling.error import NotFilled, Waits
 from corral.node.storage.filling.job import Job
 from corral.node.storage.filling.upload import Uploads
 from corral.node.storage.filling.ways import Ways
+from corral.node.storage.provisioning import handle_in
 from corral.node.storage.storage import Storage
 from corral.reconcile.controller import Controller
 from corral.reconcile.objects import annotations_of, is_going, key_of, uid_of
 from corral.reconcile.queue import WorkQueue
 from corral.reconcile.world import World
 
-DRIVER = "corral.dev"
-"""The driver of volumes that this storage keeps (``spec.csi.driver``)."""
 AT_ONCE = 4
 """Claims that are filled at the same time; those that wait for uploads do not count."""
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 10.0, 300.0
@@ -104,10 +103,7 @@ class Fillings:
     def handle_of(self, claim: Claim) -> str | None:
         """The handle of a claim's volume, where this storage keeps it."""
         volume = self.volume_of(claim)
-        source = volume.spec.csi if volume is not None and volume.spec else None
-        if source is None or source.driver != DRIVER:
-            return None
-        return source.volumeHandle
+        return (volume and handle_in(volume, self._storage.id)) or None
 
     def users_of(self, key: Key) -> list[Pod]:
         """Pods that have a claim and have not ended."""
