@@ -16,8 +16,8 @@ from corral.node.ports import Ports
 
 MOST_REDIRECTS = 10
 LONGEST_HEAD = 64 * 1024
-LONGEST_QUOTE = 200
-"""Characters of an answer that an error repeats."""
+LONGEST_QUOTE = 500
+"""Characters of an answer, or of where it leads, that an error repeats."""
 
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _KEPT = "/%?&=:@+,;!$'()*~[]"  # of a URL's path and query
@@ -52,11 +52,11 @@ async def get(ports: Ports, url: str, action: HTTPGetAction) -> int:
             onward = urljoin(url, location)
             leads_away = urlsplit(onward).hostname != first
         except ValueError as error:
-            raise HttpError(f'Get "{url}": failed to parse Location header: {error}') from error
+            raise HttpError(f"{_get(url)}: failed to parse Location header") from error
         if leads_away:
             return status
         url = onward
-    raise HttpError(f'Get "{url}": stopped after {MOST_REDIRECTS} redirects')
+    raise HttpError(f"{_get(url)}: stopped after {MOST_REDIRECTS} redirects")
 
 
 async def _ask(ports: Ports, url: str, action: HTTPGetAction) -> tuple[int, str]:
@@ -72,7 +72,7 @@ async def _ask(ports: Ports, url: str, action: HTTPGetAction) -> tuple[int, str]
         finally:
             line.close()
     except (GuestError, HttpError, OSError, ValueError) as error:
-        raise HttpError(f'Get "{url}": {error}') from error
+        raise HttpError(f"{_get(url)}: {error}") from error
 
 
 async def _head(line: StreamLine) -> bytes:
@@ -108,18 +108,26 @@ def _understood(head: bytes) -> tuple[int, str]:
     """The status in an answer's head, and its Location.  Raises HttpError."""
     if not head:
         raise HttpError("EOF")
-    first, *rest = head.decode("latin-1").splitlines()
+    first, *rest = head.decode(errors="replace").split("\n")
     version, _, told = first.partition(" ")
     code = told[:3]
     if not version.startswith("HTTP/1.") or not (code.isascii() and code.isdigit()):
-        quoted = "".join(one for one in first[:LONGEST_QUOTE] if one.isprintable())
         broken = "net/http: HTTP/1.x transport connection broken"
-        raise HttpError(f'{broken}: malformed HTTP response "{quoted}"')
+        raise HttpError(f'{broken}: malformed HTTP response "{_quoted(first)}"')
     for line in rest:
         name, _, value = line.partition(":")
         if name.lower() == "location":
             return int(code), value.strip()
     return int(code), ""
+
+
+def _get(url: str) -> str:
+    """What was tried, in Go's words."""
+    return f'Get "{_quoted(url)}"'
+
+
+def _quoted(text: str) -> str:
+    return "".join(one for one in text[:LONGEST_QUOTE] if one.isprintable())
 
 
 def succeeds(status: int) -> bool:

@@ -337,6 +337,79 @@ async def test_a_port_that_nobody_declares_is_told_of(machine, voice):
     assert "no interface has a port named 'nosuch'" in voice.said[0][2]
 
 
+@pytest.mark.looptime
+async def test_a_redirect_to_elsewhere_is_a_yes_with_a_warning(machine, voice):
+    site = Site(b"HTTP/1.1 302 Found\r\nLocation: https://login.example/\r\n\r\n")
+    await watched(machine, voice, instance(readinessProbe={"httpGet": {"port": 80}}), 1, site)
+    assert machine.facts.ready is True
+    warning = "Readiness probe warning: Probe terminated redirects"
+    assert voice.said == [("Warning", "ProbeWarning", warning)]
+
+
+LATE = "context deadline exceeded (Client.Timeout exceeded while awaiting headers)"
+
+
+class Silent(Site):
+    """Takes connections late, or never."""
+
+    async def connect(self, address, port):
+        await asyncio.sleep(60)
+        return await super().connect(address, port)
+
+
+@pytest.mark.looptime
+@pytest.mark.parametrize(
+    ("probe", "why"),
+    [
+        ({"tcpSocket": {"port": "web"}}, f"dial tcp {ADDRESS}:80: i/o timeout"),
+        (
+            {"httpGet": {"port": 80, "path": "/up"}},
+            f'Get "http://{ADDRESS}:80/up": {LATE}',
+        ),
+    ],
+)
+async def test_a_port_that_is_silent_is_told_of(machine, voice, probe, why):
+    vmi = instance(readinessProbe={**probe, "failureThreshold": 1})
+    await watched(machine, voice, vmi, 5, Silent())
+    assert machine.facts.ready is False
+    assert voice.said[0][2] == f"Readiness probe failed: {why}"
+
+
+@pytest.mark.looptime
+async def test_questions_keep_their_rhythm_however_long_answers_take(machine, voice):
+    async def slow():
+        machine.agent.asked.append(("ping", asyncio.get_running_loop().time()))
+        await asyncio.sleep(2.5)
+
+    machine.agent.ping = slow
+    probe = {"guestAgentPing": {}, "periodSeconds": 5, "timeoutSeconds": 4}
+    await watched(machine, voice, instance(readinessProbe=probe), 16)
+    assert seconds_of(machine.agent) == [0, 5, 10, 15]
+
+
+@pytest.mark.looptime
+async def test_a_command_that_hangs_is_not_started_again(machine, voice):
+    ends = asyncio.Event()
+
+    async def hang(command, typed=b""):
+        machine.agent.asked.append((command[0], asyncio.get_running_loop().time()))
+        await ends.wait()
+        return Finished(exit_code=0)
+
+    machine.agent.run = hang
+    probe = {"exec": {"command": ["check"]}, "periodSeconds": 5, "failureThreshold": 1}
+    prober = Prober(instance(readinessProbe=probe), Ports(None), voice)
+    async with Background() as tasks:
+        tasks.start(prober.run(machine), name="probes")
+        await asyncio.sleep(22)
+        assert seconds_of(machine.agent) == [0], "there is one of it, which is waited for"
+        assert machine.facts.ready is False
+        ends.set()
+        await asyncio.sleep(5)
+        assert machine.facts.ready is True
+        assert seconds_of(machine.agent) == [0, 25]
+
+
 # -- as the pod shows it
 
 RUNNING = Facts(state=State.RUNNING)
