@@ -11,6 +11,12 @@ from corral.api.protobuf.reader import _layout
 
 MAGIC = b"k8s\0"
 
+SCALED = {
+    "apiVersion": "kubevirt.io/v1",
+    "kind": "VirtualMachineInstanceReplicaSet",
+    "name": "lab05-cirros-replicaset",
+}
+
 # What kubectl 1.37 sent.
 SENT = [
     (
@@ -106,6 +112,55 @@ SENT = [
                     "name": "log",
                 }
             },
+        },
+    ),
+    (  # kubectl 1.32 autoscale
+        (
+            "6b3873000a290a0e6175746f7363616c696e672f76311217486f72697a6f6e74616c506f644175746f736361"
+            "6c657212700a130a0363617012001a0022002a0032003800420012530a4b0a205669727475616c4d61636869"
+            "6e65496e7374616e63655265706c69636153657412176c616230352d636972726f732d7265706c6963617365"
+            "741a0e6b756265766972742e696f2f763110011804203c1a04180020001a002200"
+        ),
+        {
+            "apiVersion": "autoscaling/v1",
+            "kind": "HorizontalPodAutoscaler",
+            "metadata": {"name": "cap"},
+            "spec": {
+                "scaleTargetRef": SCALED,
+                "minReplicas": 1,
+                "maxReplicas": 4,
+                "targetCPUUtilizationPercentage": 60,
+            },
+            "status": {"currentReplicas": 0, "desiredReplicas": 0},
+        },
+    ),
+    (  # kubectl 1.37 autoscale
+        (
+            "6b3873000a290a0e6175746f7363616c696e672f76321217486f72697a6f6e74616c506f644175746f736361"
+            "6c65721292010a130a0363617012001a0022002a0032003800420012750a4b0a205669727475616c4d616368"
+            "696e65496e7374616e63655265706c69636153657412176c616230352d636972726f732d7265706c69636173"
+            "65741a0e6b756265766972742e696f2f76311001180422220a085265736f7572636522160a03637075120f0a"
+            "0b5574696c697a6174696f6e203c1a04180020001a002200"
+        ),
+        {
+            "apiVersion": "autoscaling/v2",
+            "kind": "HorizontalPodAutoscaler",
+            "metadata": {"name": "cap"},
+            "spec": {
+                "scaleTargetRef": SCALED,
+                "minReplicas": 1,
+                "maxReplicas": 4,
+                "metrics": [
+                    {
+                        "type": "Resource",
+                        "resource": {
+                            "name": "cpu",
+                            "target": {"type": "Utilization", "averageUtilization": 60},
+                        },
+                    }
+                ],
+            },
+            "status": {"desiredReplicas": 0},
         },
     ),
 ]
