@@ -1,71 +1,237 @@
 """Budgets of disruptions, evictions and drains, as their users see them."""
 
+import asyncio
 
 import pytest
-from lightkube.models.core_v1 import Pod
+from lightkube.models.core_v1 import ConfigMap, Node, Pod
 from lightkube.models.policy_v1 import PodDisruptionBudget as Budget
-from tests.sim.cluster import cluster, replica_set
+from tests.sim.cluster import Faults, cluster, replica_set
+from tests.sim.drains import NAME, allows, budget, cordon, drain, evict, pods_on, witness
+from tests.sim.pools import pool
 
 from corral.api.errors import TooManyRequests
+from corral.api.kinds.pool import VirtualMachinePool as Pool
 from corral.api.kinds.replicaset import VirtualMachineInstanceReplicaSet as ReplicaSet
+from corral.api.kinds.virtualmachine import VirtualMachine
+from corral.api.kinds.vmi import VirtualMachineInstance as Machine
 from corral.api.object import Key
+from corral.reconcile.objects import key_of, reference, uid_of
 
 pytestmark = pytest.mark.looptime
 
-BUDGET = Key("default", "test")
+BOUNDS = [{"minAvailable": "75%"}, {"maxUnavailable": 1}, {"minAvailable": 3}]
+LABELS = {"app": NAME}
 
 
-def budget(**spec) -> dict:
-    return {
-        "metadata": {"name": "test", "namespace": "default"},
-        "spec": {"selector": {"matchLabels": {"app": "test"}}, **spec},
-    }
+def set_of_four() -> dict:
+    return replica_set(NAME, 4)
 
 
-async def evict(c, pod, **options) -> None:
-    eviction = {
-        "apiVersion": "policy/v1",
-        "kind": "Eviction",
-        "metadata": {"name": pod.name, "namespace": pod.namespace},
-        **({"deleteOptions": options} if options else {}),
-    }
-    await c.client.post(Pod, pod, "eviction", eviction)
+def pool_of_four() -> dict:
+    document = pool(NAME, 4)
+    document["spec"]["virtualMachineTemplate"]["spec"]["template"]["metadata"]["labels"] = LABELS
+    return document
 
 
-async def status(c):
-    return (await c.client.get(Budget, "test", "default")).status
+def virtual_machine(number: int) -> dict:
+    """One of some VirtualMachines of which each is by itself."""
+    template = pool_of_four()["spec"]["virtualMachineTemplate"]["spec"]
+    return {"metadata": {"name": f"vm{number}", "namespace": "default"}, "spec": template}
 
 
-async def allows(c, count: int) -> None:
-    """Wait until the budget allows so many disruptions."""
+async def ready(c, count: int, seconds: float = 120.0) -> None:
+    """Wait until so many machines of the test run."""
 
-    async def does() -> bool:
-        told = await status(c)
-        return told is not None and told.disruptionsAllowed == count
+    async def are_ready() -> bool:
+        machines = await c.machines("default")
+        return [machine.status.phase for machine in machines] == ["Running"] * count
 
-    await c.until(does)
+    await c.until(are_ready, seconds)
 
 
-@pytest.mark.parametrize(
-    "bound", [{"minAvailable": "75%"}, {"maxUnavailable": 1}, {"minAvailable": 3}]
-)
-async def test_a_budget_lets_go_of_one_machine_of_four(bound):
+async def start_four(c, of) -> None:
+    if of is VirtualMachine:
+        for number in range(4):
+            await c.client.create(VirtualMachine, virtual_machine(number))
+    else:
+        await c.client.create(of, set_of_four() if of is ReplicaSet else pool_of_four())
+    await ready(c, 4)
+
+
+@pytest.mark.parametrize("of", [ReplicaSet, Pool, VirtualMachine])
+@pytest.mark.parametrize("bound", BOUNDS)
+async def test_a_budget_lets_go_of_one_machine_of_four(of, bound):
     async with cluster() as c:
-        await c.client.create(ReplicaSet, replica_set("test", 4))
-        await c.settled("test", 4)
+        await start_four(c, of)
         await c.client.create(Budget, budget(**bound))
-        await allows(c, 1)
-        told = await status(c)
-        assert (told.currentHealthy, told.desiredHealthy, told.expectedPods) == (4, 3, 4)
-        first, second, *_ = [Key("default", pod.metadata.name) for pod in await c.pods()]
-        await evict(c, first)
+        status = (await allows(c, 1)).status
+        assert (status.currentHealthy, status.desiredHealthy, status.expectedPods) == (4, 3, 4)
+        first, second, *_ = await c.pods("default")
+        await evict(c, key_of(first))
         with pytest.raises(TooManyRequests, match="would violate the pod's disruption budget"):
-            await evict(c, second)
+            await evict(c, key_of(second))
         await c.until(lambda: _gone(c, first))
-        await c.settled("test", 4)
+        await ready(c, 4)
         await allows(c, 1)
-        await evict(c, second)
+        await evict(c, key_of(second))
 
 
 async def _gone(c, pod) -> bool:
-    return pod.name not in {each.metadata.name for each in await c.pods()}
+    return uid_of(pod) not in {uid_of(each) for each in await c.pods("default")}
+
+
+@pytest.mark.parametrize("of", [ReplicaSet, Pool, VirtualMachine])
+@pytest.mark.parametrize("bound", BOUNDS)
+async def test_nodes_that_are_drained_in_turn_never_take_more_than_the_budget(of, bound):
+    async with cluster(nodes=2) as c:
+        await start_four(c, of)
+        await c.client.create(Budget, budget(**bound))
+        await allows(c, 1)
+        async with witness(c) as seen:
+            for node in ("node0", "node1"):
+                assert await drain(c, node)
+                assert await pods_on(c, node) == []
+                await ready(c, 4)
+                await allows(c, 1)
+                await cordon(c, node, closed=False)
+        assert seen.fewest == 3
+
+
+@pytest.mark.parametrize("seed", range(8))
+async def test_drains_keep_to_the_budget_in_spite_of_faults(seed):
+    faults = Faults(seed, fail=0.1, lose_answer=0.1, delay=0.5, cut=0.05, double=0.1, until=400)
+    async with cluster(nodes=3, faults=faults) as c:
+        await start_four(c, ReplicaSet)
+        await c.client.create(Budget, budget(minAvailable="75%"))
+        await allows(c, 1, 300)
+        async with witness(c) as seen:
+            draining = asyncio.gather(drain(c, "node0"), drain(c, "node1"))
+            await asyncio.sleep(faults.dice.uniform(0, 8))
+            await c.crash_loops()
+            await asyncio.sleep(faults.dice.uniform(0, 20))
+            c.start_loops()
+            async with asyncio.timeout(900):
+                await draining
+            await c.settled(NAME, 4, 600)
+        assert seen.fewest >= 3
+        assert len(await pods_on(c, "node2")) == 4
+
+
+async def test_of_evictions_at_once_a_budget_allows_only_as_many_as_it_has():
+    async with cluster(nodes=2) as c:
+        await c.client.create(ReplicaSet, replica_set(NAME, 8))
+        await c.settled(NAME, 8)
+        await c.client.create(Budget, budget(maxUnavailable="25%"))
+        await allows(c, 2)
+        pods = await c.pods("default")
+        answers = await asyncio.gather(
+            *(evict(c, key_of(pod)) for pod in pods), return_exceptions=True
+        )
+        assert sum(answer is None for answer in answers) == 2
+        assert sum(isinstance(answer, TooManyRequests) for answer in answers) == 6
+
+
+async def test_machines_of_a_closed_node_wait_until_it_is_opened():
+    async with cluster() as c:
+        await c.client.create(ReplicaSet, replica_set(NAME, 2))
+        await c.settled(NAME, 2)
+        before = {uid_of(pod) for pod in await c.pods("default")}
+        assert await drain(c, "node0") == 0
+
+        async def wait() -> bool:
+            pods = await c.pods("default")
+            told = [each for pod in pods for each in pod.status.conditions or ()]
+            reasons = {each.message for each in told if each.type == "PodScheduled"}
+            return len(pods) == 2 and reasons == {
+                "0/1 nodes are available: 1 node(s) were unschedulable."
+            }
+
+        await c.until(wait)
+        assert {machine.status.phase for machine in await c.machines()} == {"Scheduling"}
+        node = await c.client.get(Node, "node0")
+        assert node.spec.unschedulable
+        await cordon(c, "node0", closed=False)
+        await c.settled(NAME, 2)
+        assert before.isdisjoint({uid_of(pod) for pod in await c.pods("default")})
+
+
+async def test_an_eviction_lets_the_guest_shut_down_in_its_time():
+    async with cluster() as c:
+        document = replica_set(NAME, 1)
+        document["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] = 20
+        await c.client.create(ReplicaSet, document)
+        await c.settled(NAME, 1)
+        (machine,), (pod,) = await c.machines(), await c.pods("default")
+        await evict(c, key_of(pod))
+        going = await c.client.get(Pod, pod.metadata.name, "default")
+        assert going.metadata.deletionGracePeriodSeconds == 50
+        told = [each for each in going.status.conditions if each.type == "DisruptionTarget"]
+        assert [(each.status, each.reason, each.message) for each in told] == [
+            ("True", "EvictionByEvictionAPI", "Eviction API: evicting")
+        ]
+        await c.until(lambda: _gone(c, pod))
+        ended = [one for one in await c.machines() if one.metadata.uid == machine.metadata.uid]
+        assert [one.status.phase for one in ended] in ([], ["Succeeded"])
+        await c.settled(NAME, 1)
+
+
+async def test_a_budget_that_cannot_be_reckoned_allows_nothing_and_says_why():
+    async with cluster() as c:
+        await c.client.create(Budget, budget(maxUnavailable=1))
+        metadata = {"name": "somebody", "namespace": "default"}
+        somebody = await c.client.create(ConfigMap, {"metadata": metadata})
+        owner = {**reference(somebody), "controller": True}
+        owner = {name: owner[name] for name in ("apiVersion", "kind", "name", "uid", "controller")}
+        metadata = {"name": "strange", "namespace": "default", "labels": LABELS}
+        document = {
+            "metadata": {**metadata, "ownerReferences": [owner]},
+            "spec": {"schedulerName": "nobody", "containers": [{"name": "a", "image": "b"}]},
+        }
+        await c.client.create(Pod, document)
+
+        async def failed() -> bool:
+            told = (await c.client.get(Budget, NAME, "default")).status
+            conditions = told.conditions or () if told else ()
+            return [(each.reason, each.message) for each in conditions] == [
+                ("SyncFailed", 'found no controllers for pod "strange"')
+            ]
+
+        await c.until(failed)
+        events = [event for event in await c.events(NAME) if event.type == "Warning"]
+        assert {(event.reason, event.source.component) for event in events} == {
+            ("CalculateExpectedPodCountFailed", "controllermanager")
+        }
+
+
+async def test_a_pod_that_did_not_go_after_all_counts_again_after_two_minutes():
+    async with cluster() as c:
+        await start_four(c, ReplicaSet)
+        await c.client.create(Budget, budget(maxUnavailable=1))
+        await allows(c, 1)
+        pod = (await c.pods("default"))[0].metadata.name
+        now = c.clock().strftime("%Y-%m-%dT%H:%M:%SZ")
+        noted = {"disruptionsAllowed": 0, "disruptedPods": {pod: now}}
+        key = Key("default", NAME)
+        await c.client.patch(Budget, key, {"status": noted}, subresource="status")
+        begun = asyncio.get_running_loop().time()
+        await asyncio.sleep(60)
+        status = (await c.client.get(Budget, NAME, "default")).status
+        assert (status.currentHealthy, status.disruptionsAllowed) == (3, 0)
+        status = (await allows(c, 1)).status
+        assert asyncio.get_running_loop().time() - begun == pytest.approx(120, abs=2)
+        assert not status.disruptedPods
+        told = [event for event in await c.events(pod) if event.reason == "NotDeleted"]
+        assert [event.message for event in told] == [
+            "Pod was expected by PDB default/test to be deleted but it wasn't"
+        ]
+
+
+async def test_a_machine_is_deleted_whatever_the_budget_says():
+    async with cluster() as c:
+        await start_four(c, ReplicaSet)
+        await c.client.create(Budget, budget(minAvailable="100%"))
+        status = (await allows(c, 0)).status
+        assert [each.reason for each in status.conditions] == ["InsufficientPods"]
+        machine = (await c.machines())[0]
+        await c.client.delete(Machine, machine.key)
+        await c.settled(NAME, 4)

@@ -44,7 +44,7 @@ def unconfirmed(budget: PodDisruptionBudget, pods: Sequence[Pod], now: datetime)
         if moment is None or is_going(pod):
             continue
         left = parse_rfc3339(moment) + timedelta(seconds=DELETION_SECONDS) - now
-        if left < timedelta(0):
+        if left <= timedelta(0):
             overdue.append(pod)
         else:
             since[key_of(pod).name] = moment
