@@ -60,9 +60,8 @@ class History:
         """Remember a change of the target, for policies that say how much may change in a time."""
         if behavior is None:
             return
-        oldest = now - max(
-            (policy.periodSeconds for policy in _policies(behavior, up=after > before)), default=0
-        )
+        policies = (*_policies(behavior, up=True), *_policies(behavior, up=False))
+        oldest = now - max(policy.periodSeconds for policy in policies)
         change = Change(now, abs(after - before))
         if after > before:
             self.added = [*_since(oldest, self.added), change]
