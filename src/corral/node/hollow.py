@@ -21,6 +21,7 @@ import msgspec
 
 from corral import files
 from corral.api.kinds.vmi import VirtualMachineInstance
+from corral.node.counters import Counters
 from corral.node.heartbeat import Capacity
 from corral.node.hollow_agent import HollowAgent
 from corral.node.hollow_plugs import HollowPlugs
@@ -229,6 +230,9 @@ class HollowGuest:
         """What a real one would have taken under this load; its memory is a file's."""
         self._account()
         return Usage(self._cpu_nanos, _RESIDENT_BYTES)
+
+    async def counters(self, vmi: VirtualMachineInstance) -> Counters:  # noqa: ARG002
+        return Counters()
 
     def _account(self) -> None:
         now = asyncio.get_running_loop().time()

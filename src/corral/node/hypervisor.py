@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar, TypeVarTuple
 from corral.api.kinds.hotplug import Plug
 from corral.api.kinds.vmi import VirtualMachineInstance
 from corral.api.object import Document
+from corral.node.counters import Counters
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -250,6 +251,9 @@ class Guest(Protocol):
 
     def usage(self) -> Usage | None:
         """What it takes of its node, told without waking it; None once it has ended."""
+
+    async def counters(self, vmi: VirtualMachineInstance) -> Counters:
+        """What its disks and processors have done so far, told without waking it."""
 
     def changes(self) -> AsyncIterator[Change]:
         """What happens from now on, beginning with what is so already; LOST or GONE is last."""

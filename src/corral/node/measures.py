@@ -3,14 +3,19 @@
 Guests are not woken for it: what QEMU and the kernel know of them is read when somebody asks.
 """
 
+import asyncio
 from collections.abc import Callable, Iterable
+from typing import Final
 
 import structlog
 
 from corral.api.kinds.vmi import VirtualMachineInstance
-from corral.metrics import START_BOUNDS, START_STAGES, Family, Stages, counter, gauge
-from corral.node.hypervisor import GuestError
+from corral.metrics import START_BOUNDS, START_STAGES, Family, Stages
+from corral.node.cards import cards
+from corral.node.counters import Counters
+from corral.node.hypervisor import Guest, GuestError
 from corral.node.machine import Machine
+from corral.node.machine_families import MachineFamilies
 
 Present = Callable[[], Iterable[Machine]]
 Find = Callable[[str], VirtualMachineInstance | None]
@@ -18,6 +23,9 @@ Find = Callable[[str], VirtualMachineInstance | None]
 Step = Callable[[str, str], None]
 """Is told each step of each machine: the instance's uid, and the step."""
 
+ANSWER_SECONDS: Final = 2.0
+"""So long a machine may take to tell: one that hangs is left out, and holds up no other."""
+_AT_ONCE = 16
 _LABEL_LETTERS = str.maketrans("./-", "___")
 _STAGES = {"prepared": "prepared", "spawned": "spawned", "resumed": "started", "booted": "booted"}
 """Steps of a machine at which a stage of its start ends."""
@@ -49,21 +57,29 @@ class Measures:
             self._stages.forget(uid)
 
     async def tell(self) -> Iterable[Family]:
-        cpu = counter("kubevirt_vmi_cpu_usage_seconds_total", "Processor time of QEMU.")
-        resident = gauge("kubevirt_vmi_memory_resident_bytes", "Memory that QEMU holds.")
-        for machine in self._machines():
-            vmi = self._instance(machine.record.uid)
-            if vmi is None:
-                continue
-            try:
-                usage = machine.guest.usage()
-            except GuestError:
-                continue
-            if usage is not None:
-                labels = self._labels(vmi)
-                cpu.add(usage.cpu_nanos / 1e9, labels)
-                resident.add(usage.memory_bytes, labels)
-        return cpu, resident, self._stages.family()
+        families = MachineFamilies()
+        turns = asyncio.Semaphore(_AT_ONCE)
+
+        async def ask(machine: Machine) -> None:
+            async with turns:
+                await self._ask(machine, families)
+
+        await asyncio.gather(*map(ask, self._machines()))
+        return [*families, self._stages.family()]
+
+    async def _ask(self, machine: Machine, families: MachineFamilies) -> None:
+        vmi = self._instance(machine.record.uid)
+        try:
+            guest = machine.guest
+        except GuestError:
+            return
+        if vmi is None or (usage := guest.usage()) is None:
+            return
+        labels = self._labels(vmi)
+        families.tell_usage(labels, vmi, usage)
+        if (counters := await _counters(guest, vmi)) is not None:
+            families.tell_counters(labels, counters)
+        families.tell_cards(labels, cards(vmi, guest.pid))
 
     def _labels(self, vmi: VirtualMachineInstance) -> dict[str, str]:
         """What names an instance; its own labels are told, too."""
@@ -73,3 +89,12 @@ class Measures:
         }
         name = {"namespace": vmi.metadata.namespace, "name": vmi.metadata.name}
         return own | {"node": self._node} | name
+
+
+async def _counters(guest: Guest, vmi: VirtualMachineInstance) -> Counters | None:
+    try:
+        async with asyncio.timeout(ANSWER_SECONDS):
+            return await guest.counters(vmi)
+    except (GuestError, TimeoutError) as error:
+        log.debug("counters unknown", instance=str(vmi.key), error=str(error))
+        return None

@@ -8,6 +8,7 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 
 from corral.api.kinds.vmi import VirtualMachineInstance
+from corral.node.counters import Counters
 from corral.node.hypervisor import Change, GuestError, Introduction, Memory, Usage
 from corral.node.lines import StreamLine
 from corral.node.process import Process
@@ -82,6 +83,9 @@ class QemuGuest:
             return Usage(self._process.cpu_nanos(), self._process.resident_bytes())
         except ProcessLookupError:
             return None
+
+    async def counters(self, vmi: VirtualMachineInstance) -> Counters:
+        return await count(self._monitor, self.pid, vmi)
 
     async def changes(self) -> AsyncIterator[Change]:
         """What happens, beginning with what is so already; LOST or GONE is the last one."""
