@@ -3,7 +3,8 @@
 Nobody is asked here: pods and what was measured go in, a number comes out.  Values are whole
 thousandths of the metric's unit, as Kubernetes reckons: a processor is 1000, a byte too.  The rules
 are those of pkg/controller/podautoscaler/replica_calculator.go; what is not known of a pod is
-supposed to be what speaks against a change.
+supposed to be what speaks against a change.  Machines are not containers, so two rules are ours: a
+paused one is as if nothing were known of it, and those that boot never make a need smaller.
 """
 
 import math
@@ -15,6 +16,7 @@ from typing import NamedTuple
 from lightkube.models.core_v1 import Pod
 
 from corral.api import quantity
+from corral.api.kinds.machine import UNPAUSED
 from corral.reconcile.objects import is_going, key_of
 
 WARM_UP = timedelta(minutes=5)
@@ -88,7 +90,7 @@ class _Sorted:
     missing: set[str] = field(default_factory=set)
     unready: set[str] = field(default_factory=set)
     finished: set[str] = field(default_factory=set)
-    """Going, or ended: nothing is supposed of these."""
+    """Those that go or have ended: nothing is supposed of them."""
 
 
 def by_utilization(
@@ -145,9 +147,8 @@ def by_average(
 def by_value(situation: Situation, total: int, target: int) -> Proposal:
     """As many as bring a metric of no pod's to ``target``, if it goes down as they go up.
 
-    Of none there are made as many as the metric is targets.  Unlike in Kubernetes, pods that are
-    not ready yet never turn a metric above its target into fewer replicas: machines take longer to
-    boot than what answers for the metric may wait.  Raises MetricError.
+    Of none there are made as many as the metric is targets.  Pods that are not ready yet never turn
+    a metric above its target into fewer replicas.  Raises MetricError.
     """
     ratio = _ratio(total, target)
     if situation.current == 0:
@@ -225,13 +226,21 @@ def _sort(situation: Situation, samples: Mapping[str, Sample], resource: str) ->
             found.finished.add(name)
         elif phase == "Pending":
             found.unready.add(name)
-        elif (sample := samples.get(name)) is None:
+        elif (sample := samples.get(name)) is None or _is_paused(pod):
             found.missing.add(name)
         elif resource == "cpu" and _is_warming_up(pod, sample, situation.now):
             found.unready.add(name)
         else:
             found.measured.add(name)
     return found
+
+
+def _is_paused(pod: Pod) -> bool:
+    """Whether the pod's machine is stopped: what it does not use tells nothing of the need."""
+    return any(
+        condition.type == UNPAUSED and condition.status == "False"
+        for condition in (pod.status and pod.status.conditions) or ()
+    )
 
 
 def _is_warming_up(pod: Pod, sample: Sample, now: datetime) -> bool:

@@ -568,6 +568,21 @@ def test_a_starting_pod_does_not_count(started, turned, ready, sampled, counts):
     assert warmed(started=started, turned=turned, ready=ready, sampled=sampled) is counts
 
 
+@pytest.mark.parametrize("level", [0, 4000])
+def test_a_paused_machine_is_as_if_nothing_were_known_of_it(level):
+    case = Case("OURS", 0, (), 100, 2)
+    seen = situation(case)
+    seen.pods[0].status.conditions.append(
+        PodCondition(type="kubevirt.io/virtual-machine-unpaused", status="False")
+    )
+    found = by_utilization(seen, samples((level, 900)), 100, resource="cpu")
+    assert (found.replicas, found.utilization) == (2, 90)
+    # It counts as busy while the others ask for less, and as idle while they ask for more.
+    assert by_utilization(seen, samples((level, 500)), 100, resource="cpu").replicas == 2
+    assert by_utilization(seen, samples((level, 1500)), 100, resource="cpu").replicas == 2
+    assert by_utilization(seen, samples((level, 3000)), 100, resource="cpu").replicas == 3
+
+
 def test_a_pod_that_says_nothing_of_its_readiness_is_not_ready():
     one = pod("pod-0", "R", "T", "-", "1")
     one.status.conditions = None
