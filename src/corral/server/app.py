@@ -26,9 +26,11 @@ from corral.api.kinds import KINDS
 from corral.api.kinds.cdi import UPLOAD_TOKEN_REQUEST
 from corral.api.kinds.claim import CLAIM
 from corral.api.kinds.kubevirt import VIRTUAL_MACHINE
+from corral.api.kinds.pod import POD
 from corral.api.kinds.service import SERVICE
 from corral.api.kinds.table import KindTable
 from corral.api.kinds.usage import NODE_METRICS, POD_METRICS
+from corral.api.object import Document
 from corral.api.wire import Request, Response, User
 from corral.metrics import Registry
 from corral.server import (
@@ -44,6 +46,7 @@ from corral.server import (
     watch,
 )
 from corral.server.accounts import Accounts
+from corral.server.admission import Allocate
 from corral.server.allocation import Allocation, ServiceRanges
 from corral.server.authn import ANONYMOUS, Authenticator
 from corral.server.call import JSON_HEADERS, Call, storage
@@ -51,6 +54,7 @@ from corral.server.claims import ClaimClasses
 from corral.server.delete import delete, delete_collection
 from corral.server.documents import Documents, text_response
 from corral.server.instancetypes import Instancetypes
+from corral.server.limit_ranges import LimitRanges
 from corral.server.metrics import Metrics
 from corral.server.observations import Observations, Observe
 from corral.server.rest import Rest
@@ -104,10 +108,12 @@ class ApiServer:
         self.store = store
         self.kinds = kinds
         allocation = Allocation(store, services or ServiceRanges())
+        ranges = LimitRanges(store)
         settled = {
             storage(SERVICE): allocation.allocate,
             storage(VIRTUAL_MACHINE): Instancetypes(store).settle,
-            storage(CLAIM): ClaimClasses(store).settle,
+            storage(CLAIM): _each(ClaimClasses(store).settle, ranges.check_claim),
+            storage(POD): ranges.settle_pod,
         }
         accounts = Accounts(store, account_key, now=now)
         self.rest = Rest(store, now, settled, accounts)
@@ -255,6 +261,16 @@ _VERBS: dict[str, _Verb] = {
     "delete": lambda server, call: delete(server.rest, call),
     "deletecollection": lambda server, call: delete_collection(server.rest, call),
 }
+
+
+def _each(*steps: Allocate) -> Allocate:
+    """One step after the other."""
+
+    def take(document: Document, old: Document | None) -> None:
+        for step in steps:
+            step(document, old)
+
+    return take
 
 
 def refusal(error: ApiError) -> Response:

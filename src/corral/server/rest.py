@@ -21,6 +21,7 @@ from corral.server import admission, body, identity, query
 from corral.server.accounts import Accounts
 from corral.server.call import Call, json_response, not_found, storage
 from corral.server.present import Presenter, as_version
+from corral.server.quotas import Quotas
 from corral.store import Record, Store
 
 JSON_PATCH = "application/json-patch+json"
@@ -52,6 +53,7 @@ class Rest:
         self.now = now
         self.allocators = allocators or {}
         self.accounts = accounts or Accounts(store, now=now)
+        self.quotas = Quotas(store, now)
 
     def presenter(self, call: Call) -> Presenter:
         return Presenter(call, self.now)
@@ -81,6 +83,7 @@ class Rest:
         admission.check(call, document, None, self.allocators.get(storage(call.kind)))
         if self.store.latest(storage(call.kind), call.key) is not None:
             raise identity.already_exists(self.store, call)
+        self.quotas.admit(call.kind, document, None)
         if dry:
             return json_response(presenter.shown(document), status=201)
         record = await self.store.write(storage(call.kind), call.key, document)
@@ -123,6 +126,8 @@ class Rest:
         admission.check(call, document, old, self.allocators.get(storage(call.kind)))
         if identity.unchanged(document, old):
             return None
+        if call.subresource != "status":
+            self.quotas.admit(call.kind, document, old)
         identity.count_generation(call, document, old)
         return document
 

@@ -1,4 +1,4 @@
-"""What a pod takes in all: of its node, and of its namespace's quota (k8s.io/component-helpers).
+"""What pods and claims ask for in all: of a node, and of a quota (k8s.io/component-helpers).
 
 Containers run beside each other, and so do the init containers that are never done (sidecars); the
 other init containers run one by one, each beside the sidecars that were started before it.
@@ -6,7 +6,7 @@ other init containers run one by one, each beside the sidecars that were started
 
 from collections.abc import Iterable, Mapping
 
-from lightkube.models.core_v1 import Container, PodSpec
+from lightkube.models.core_v1 import Container, PersistentVolumeClaim, PodSpec
 
 from corral.api.object import Quantity
 from corral.api.quantity import NOTHING, Amount, amount
@@ -28,6 +28,12 @@ def limits(spec: PodSpec) -> Amounts:
     total = _total(spec, LIMITS)
     own = {name: one for name, one in amounts(spec.overhead).items() if total.get(name)}
     return added(total, own)
+
+
+def of_claim(claim: PersistentVolumeClaim) -> Amounts:
+    """What a claim asks for."""
+    resources = claim.spec.resources if claim.spec is not None else None
+    return amounts(resources.requests) if resources is not None else {}
 
 
 def is_sidecar(container: Container) -> bool:

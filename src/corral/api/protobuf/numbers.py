@@ -23,9 +23,11 @@ KINDS: Mapping[tuple[str, str], str] = {
     ("v1", "DeleteOptions"): "meta_v1.DeleteOptions",
     ("v1", "Endpoints"): "core_v1.Endpoints",
     ("v1", "Event"): "core_v1.Event",
+    ("v1", "LimitRange"): "core_v1.LimitRange",
     ("v1", "Namespace"): "core_v1.Namespace",
     ("v1", "Node"): "core_v1.Node",
     ("v1", "Pod"): "core_v1.Pod",
+    ("v1", "ResourceQuota"): "core_v1.ResourceQuota",
     ("v1", "Secret"): "core_v1.Secret",
     ("v1", "Service"): "core_v1.Service",
     ("v1", "ServiceAccount"): "core_v1.ServiceAccount",
@@ -112,6 +114,16 @@ _NUMBERS: dict[str, str] = {
     ),
     "events_v1.EventSeries": "count=1 lastObservedTime=2~",
     # --------------------------------------------------------------- services
+    "core_v1.LimitRange": "metadata=1 spec=2",
+    "core_v1.LimitRangeSpec": "limits=1",
+    "core_v1.LimitRangeItem": (
+        "type=1 max=2 min=3 default=4 defaultRequest=5 maxLimitRequestRatio=6"
+    ),
+    "core_v1.ResourceQuota": _OBJECT,
+    "core_v1.ResourceQuotaSpec": "hard=1 scopes=2 scopeSelector=3",
+    "core_v1.ResourceQuotaStatus": "hard=1 used=2",
+    "core_v1.ScopeSelector": "matchExpressions=1",
+    "core_v1.ScopedResourceSelectorRequirement": "scopeName=1 operator=2 values=3",
     "core_v1.Service": _OBJECT,
     "core_v1.ServiceSpec": (
         "ports=1 selector=2 clusterIP=3 type=4 externalIPs=5 sessionAffinity=7 loadBalancerIP=8 "

@@ -1,0 +1,145 @@
+"""LimitRange: what containers, pods and claims may ask for, and what they ask for by default."""
+
+from collections.abc import Iterator
+from typing import Final
+
+from lightkube.models.core_v1 import LimitRange
+
+from corral.api.errors import Cause, limited
+from corral.api.kind import Column, Kind, Verdict, Version, at
+from corral.api.kinds import resource_names
+from corral.api.kinds.causes import duplicate, each_invalid, forbidden, invalid, required
+from corral.api.kinds.columns import value
+from corral.api.kinds.resource_names import STORAGE
+from corral.api.kinds.storage import in_canonical_form
+from corral.api.names import label_key_faults
+from corral.api.object import Document
+from corral.api.quantity import Amount, amount, parse
+
+CONTAINER: Final = "Container"
+POD: Final = "Pod"
+CLAIM: Final = "PersistentVolumeClaim"
+TYPES: Final = (CONTAINER, POD, CLAIM)
+DEFAULTS: Final = ("default", "defaultRequest")
+PARTS: Final = ("max", "min", *DEFAULTS, "maxLimitRequestRatio")
+_ONE: Final = parse("1")
+
+_ORDER: Final = (
+    ("min", "max", "min", "min", "min value {0} is greater than max value {1}"),
+    (
+        *("min", "defaultRequest", "defaultRequest", "defaultRequest"),
+        "min value {0} is greater than default request value {1}",
+    ),
+    (
+        *("defaultRequest", "max", "defaultRequest", "defaultRequest"),
+        "default request value {0} is greater than max value {1}",
+    ),
+    (
+        *("defaultRequest", "default", "defaultRequest", "defaultRequest"),
+        "default request value {0} is greater than default limit value {1}",
+    ),
+    ("min", "default", "default", "min", "min value {0} is greater than default value {1}"),
+    ("default", "max", "default", "max", "default value {0} is greater than max value {1}"),
+)
+"""What may not be more than what; the field and the value that a refusal shows, and its words."""
+
+
+def default(document: Document) -> None:
+    """A limit by default is the most there may be, and a request what the limit is, or the least.
+
+    So it is for containers (SetDefaults_LimitRangeItem); pods and claims have no defaults.
+    """
+    for item in at(document, "spec", "limits") or ():
+        for part in PARTS:
+            in_canonical_form(item.get(part))
+        if item.get("type") == CONTAINER:
+            limits = (item.get("max") or {}) | (item.get("default") or {})
+            requests = (item.get("min") or {}) | limits | (item.get("defaultRequest") or {})
+            item |= {
+                name: values
+                for name, values in zip(DEFAULTS, (limits, requests), strict=True)
+                if values
+            }
+
+
+def validate(document: Document, _old: Document | None, _user: str) -> Verdict:
+    """What the schema cannot say of limit ranges."""
+    return Verdict(limited(_items(at(document, "spec", "limits") or [])))
+
+
+def _items(items: list[Document]) -> Iterator[Cause]:
+    seen: set[str] = set()
+    for index, item in enumerate(items):
+        path, of = f"spec.limits[{index}]", item.get("type") or ""
+        faults = label_key_faults(of)
+        if not faults and "/" not in of and of not in TYPES:
+            faults = ["must be a standard limit type or fully qualified"]
+        yield from each_invalid(f"{path}.type", of, faults)
+        if of in seen:
+            yield duplicate(f"{path}.type", of)
+        seen.add(of)
+        yield from _names(path, of, item)
+        yield from _item(path, of, item)
+
+
+def _names(path: str, of: str, item: Document) -> Iterator[Cause]:
+    check = resource_names.container_faults if of in (CONTAINER, POD) else resource_names.faults
+    for part in PARTS:
+        if of == POD and part in DEFAULTS:
+            if item.get(part):
+                yield forbidden(f"{path}.{part}", "may not be specified when `type` is 'Pod'")
+            continue
+        for name in item.get(part) or ():
+            yield from each_invalid(f"{path}.{part}[{name}]", name, check(name))
+
+
+def _item(path: str, of: str, item: Document) -> Iterator[Cause]:
+    if of == CLAIM and not any(STORAGE in (item.get(part) or {}) for part in ("min", "max")):
+        why = "either minimum or maximum storage value is required, but neither was provided"
+        yield required(f"{path}.limits", why)
+    given = {part: item.get(part) or {} for part in PARTS if not (of == POD and part in DEFAULTS)}
+    for name in sorted({name for values in given.values() for name in values}):
+        yield from _amounts(
+            path,
+            name,
+            {part: amount(values[name]) for part, values in given.items() if name in values},
+        )
+
+
+def _amounts(path: str, name: str, given: dict[str, Amount]) -> Iterator[Cause]:
+    for lesser, greater, field, shown, words in _ORDER:
+        if lesser in given and greater in given and given[lesser] > given[greater]:
+            text = words.format(given[lesser], given[greater])
+            yield invalid(f"{path}.{field}[{name}]", str(given[shown]), text)
+    ratio = given.get("maxLimitRequestRatio")
+    if ratio is None:
+        return
+    here = f"{path}.maxLimitRequestRatio[{name}]"
+    if ratio < _ONE:
+        yield invalid(here, str(ratio), f"ratio {ratio} is less than 1")
+    least, most = given.get("min"), given.get("max")
+    if least and most is not None and ratio.nanos * least.nanos > most.nanos * _ONE.nanos:
+        bound = most.nanos / least.nanos
+        yield invalid(here, str(ratio), f"ratio {ratio} is greater than max/min = {bound:f}")
+
+
+LIMIT_RANGE = Kind(
+    group="",
+    name="LimitRange",
+    plural="limitranges",
+    singular="limitrange",
+    short=("limits",),
+    versions=(Version(name="v1"),),
+    view=LimitRange,
+    status=False,
+    native=True,
+    columns=(
+        Column(
+            name="Created At",
+            cell=value("metadata", "creationTimestamp"),
+            description="when it was made",
+        ),
+    ),
+    default=default,
+    validate=validate,
+)

@@ -1,0 +1,178 @@
+"""ResourceQuota: the most that the objects of a namespace may take together."""
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from lightkube.models.core_v1 import ResourceQuota
+
+from corral.api.errors import Cause, limited
+from corral.api.kind import Column, Kind, Verdict, Version, at
+from corral.api.kinds import resource_names
+from corral.api.kinds.causes import each_invalid, forbidden, invalid, required, unsupported
+from corral.api.kinds.columns import age
+from corral.api.kinds.resource_names import COMPUTE_RESOURCES, LIMITS, REQUESTS
+from corral.api.kinds.storage import in_canonical_form
+from corral.api.names import label_value_faults
+from corral.api.object import Document
+from corral.api.quantity import NANO, amount
+
+TERMINATING: Final = "Terminating"
+NOT_TERMINATING: Final = "NotTerminating"
+BEST_EFFORT: Final = "BestEffort"
+NOT_BEST_EFFORT: Final = "NotBestEffort"
+PRIORITY_CLASS: Final = "PriorityClass"
+CROSS_NAMESPACE: Final = "CrossNamespacePodAffinity"
+ATTRIBUTES_CLASS: Final = "VolumeAttributesClass"
+SCOPES: Final = (
+    TERMINATING,
+    NOT_TERMINATING,
+    BEST_EFFORT,
+    NOT_BEST_EFFORT,
+    PRIORITY_CLASS,
+    CROSS_NAMESPACE,
+    ATTRIBUTES_CLASS,
+)
+"""What part of the objects a quota is about; the last one is of claims, the others of pods."""
+OPERATORS: Final = ("In", "NotIn", "Exists", "DoesNotExist")
+_WITH_VALUES: Final = ("In", "NotIn")
+_ONLY_EXIST: Final = (*SCOPES[:4], CROSS_NAMESPACE)
+_CONFLICTS: Final = ({TERMINATING, NOT_TERMINATING}, {BEST_EFFORT, NOT_BEST_EFFORT})
+_OF_PODS: Final = {
+    "pods",
+    *COMPUTE_RESOURCES[:2],
+    *(f"{part}{name}" for part in (REQUESTS, LIMITS) for name in COMPUTE_RESOURCES[:2]),
+}
+_OF_CLAIMS: Final = {"persistentvolumeclaims", f"{REQUESTS}storage"}
+_FITTING: Final = {BEST_EFFORT: {"pods"}, ATTRIBUTES_CLASS: _OF_CLAIMS}
+"""What a scope can be combined with; the others with what pods take."""
+
+
+def default(document: Document) -> None:
+    """Quantities are written in one form."""
+    in_canonical_form(at(document, "spec", "hard"))
+    for part in ("hard", "used"):
+        in_canonical_form(at(document, "status", part))
+
+
+def validate(document: Document, old: Document | None, _user: str) -> Verdict:
+    """What the schema cannot say of quotas."""
+    causes = limited([*_spec(document.get("spec") or {}), *_status(document.get("status") or {})])
+    if old is not None:
+        scopes = at(document, "spec", "scopes") or []
+        if set(scopes) != set(at(old, "spec", "scopes") or []):
+            causes.append(invalid("spec.scopes", scopes, "field is immutable"))
+    return Verdict(causes)
+
+
+def _spec(spec: Document) -> Iterator[Cause]:
+    hard = spec.get("hard") or {}
+    yield from _amounts("spec.hard", hard)
+    yield from _scopes("spec.scopes", spec.get("scopes") or [], hard)
+    selector = spec.get("scopeSelector")
+    if selector is not None:
+        yield from _selector(
+            "spec.scopeSelector.matchExpressions", selector.get("matchExpressions") or [], hard
+        )
+
+
+def _status(status: Document) -> Iterator[Cause]:
+    for part in ("hard", "used"):
+        yield from _amounts(f"status.{part}", status.get(part) or {})
+
+
+def _amounts(path: str, quantities: Document) -> Iterator[Cause]:
+    for name, quantity in quantities.items():
+        here, worth = f"{path}[{name}]", amount(quantity).nanos
+        yield from each_invalid(here, name, resource_names.quota_faults(name))
+        if worth < 0:
+            yield invalid(here, str(quantity), "must be greater than or equal to 0")
+        if resource_names.is_whole(name) and worth % NANO:
+            yield invalid(here, str(quantity), "must be an integer")
+
+
+def _scopes(path: str, scopes: Sequence[str], hard: Document) -> Iterator[Cause]:
+    for scope in scopes:
+        if scope not in SCOPES:
+            yield invalid(path, list(scopes), "unsupported scope")
+        elif any(not _fits(scope, name) for name in hard):
+            yield invalid(path, list(scopes), "unsupported scope applied to resource")
+    if any(pair <= set(scopes) for pair in _CONFLICTS):
+        yield invalid(path, list(scopes), "conflicting scopes")
+
+
+def _fits(scope: str, resource: str) -> bool:
+    """Whether a scope means something for a resource; what is counted by any name, always."""
+    if resource not in resource_names.OF_QUOTAS:
+        return True
+    return resource in _FITTING.get(scope, _OF_PODS)
+
+
+def _selector(path: str, expressions: Sequence[Document], hard: Document) -> Iterator[Cause]:
+    scopes = [one.get("scopeName", "") for one in expressions]
+    for one, scope in zip(expressions, scopes, strict=True):
+        if scope not in SCOPES:
+            yield invalid(f"{path}.scopeName", scope, "unsupported scope")
+        elif any(not _fits(scope, name) for name in hard):
+            why = "unsupported scope applied to resource"
+            yield invalid(path, list(expressions), why)
+        yield from _expression(path, one)
+    if any(pair <= set(scopes) for pair in _CONFLICTS):
+        yield invalid(path, list(expressions), "conflicting scopes")
+
+
+def _expression(path: str, expression: Document) -> Iterator[Cause]:
+    operator, values = expression.get("operator", ""), expression.get("values") or []
+    if operator not in OPERATORS:
+        yield unsupported(f"{path}.operator", operator, OPERATORS)
+    elif expression.get("scopeName") in _ONLY_EXIST and operator != "Exists":
+        why = "only 'Exist' operator is supported for specified scopes"
+        yield invalid(f"{path}.operator", operator, why)
+    elif operator in _WITH_VALUES and not values:
+        yield required(
+            f"{path}.values",
+            "must be at least one value when `operator` is 'In' or 'NotIn' for scope selector",
+        )
+    elif operator not in _WITH_VALUES and values:
+        yield forbidden(
+            f"{path}.values",
+            "may not be specified when `operator` is 'Exist' or 'DoesNotExist' for scope selector",
+        )
+    for value in values:
+        yield from each_invalid(f"{path}.values", value, label_value_faults(value))
+
+
+def _told(document: Document, *, limits: bool) -> str:
+    """What is used of what there is: ``pods: 1/3, requests.cpu: 10m/1``."""
+    hard, used = at(document, "status", "hard") or {}, at(document, "status", "used") or {}
+    return ", ".join(
+        f"{name}: {used.get(name, '0')}/{most}"
+        for name, most in sorted(hard.items())
+        if name.startswith(LIMITS) is limits
+    )
+
+
+RESOURCE_QUOTA = Kind(
+    group="",
+    name="ResourceQuota",
+    plural="resourcequotas",
+    singular="resourcequota",
+    short=("quota",),
+    versions=(Version(name="v1"),),
+    view=ResourceQuota,
+    native=True,
+    columns=(
+        Column(
+            name="Request",
+            cell=lambda document: _told(document, limits=False),
+            description="what is used of what there is, limits aside",
+        ),
+        Column(
+            name="Limit",
+            cell=lambda document: _told(document, limits=True),
+            description="the same, of limits",
+        ),
+        age(),
+    ),
+    default=default,
+    validate=validate,
+)

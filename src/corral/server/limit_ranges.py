@@ -1,0 +1,57 @@
+"""Pods and claims keep to the limit ranges of their namespace (Kubernetes' LimitRanger)."""
+
+import msgspec
+from lightkube.models.core_v1 import LimitRange, PersistentVolumeClaim, Pod
+
+from corral.api import limit_ranges
+from corral.api.errors import Details, Forbidden
+from corral.api.kind import Kind
+from corral.api.kinds.claim import CLAIM
+from corral.api.kinds.limit_range import LIMIT_RANGE
+from corral.api.kinds.pod import POD, quality_of_service
+from corral.api.object import Document
+from corral.server.call import storage
+from corral.store import Store
+
+
+class LimitRanges:
+    """The limit ranges of a store, as they bear upon pods and claims."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def settle_pod(self, pod: Document, old: Document | None) -> None:
+        """Give a new pod what it does not say of itself; what it asks for never changes after.
+
+        Raises Forbidden.
+        """
+        ranges = self._of(pod) if old is None else []
+        for each in ranges:
+            limit_ranges.give(pod, each)
+        if ranges:
+            pod["status"]["qosClass"] = quality_of_service(pod)
+        for each in ranges:
+            faults = limit_ranges.pod_faults(msgspec.convert(pod, Pod), each)
+            _refuse(POD, pod, faults)
+
+    def check_claim(self, claim: Document, old: Document | None) -> None:
+        """Raises Forbidden."""
+        before = None if old is None else msgspec.convert(old, PersistentVolumeClaim)
+        for each in self._of(claim):
+            wanted = msgspec.convert(claim, PersistentVolumeClaim)
+            _refuse(CLAIM, claim, limit_ranges.claim_faults(wanted, before, each))
+
+    def _of(self, document: Document) -> list[LimitRange]:
+        namespace = document["metadata"].get("namespace", "")
+        records = self._store.objects(storage(LIMIT_RANGE), namespace)
+        return [msgspec.convert(each.document(), LimitRange) for each in records]
+
+
+def _refuse(kind: Kind, document: Document, faults: list[str]) -> None:
+    if not faults:
+        return
+    name = document["metadata"]["name"]
+    raise Forbidden(
+        f'{kind.resource} "{name}" is forbidden: {limit_ranges.refusal(faults)}',
+        details=Details(name=name, group=kind.group, kind=kind.plural),
+    )
