@@ -37,6 +37,7 @@ from corral.node.heartbeat import Capacity, measure
 from corral.node.hollow import CAPACITY, Behaviour, Echoes, Hollow
 from corral.node.hypervisor import Hypervisor
 from corral.node.images.store import ImageStore
+from corral.node.limits.limits import Limits
 from corral.node.qemu.hypervisor import Qemu
 from corral.node.storage import Storage
 from corral.node.storage.filling import Fillings, Uploads
@@ -209,6 +210,7 @@ def _start(
     controllers += [make(world) for make in stand_ins]
     images = ImageStore(settings.layout.images)
     storage = _storage(settings)
+    limits = None if settings.hollow else Limits(settings.layout.root)
     agents: dict[str, Agent] = {}
     if hypervisors:
         theirs = world.acting(Client(InProcess(server.handle, PROVISIONER)))
@@ -227,6 +229,7 @@ def _start(
             hypervisor=hypervisor,
             capacity=_capacity(settings),
             boots_at_once=settings.boots,
+            limits=limits,
             host_disks=settings.host_disks,
             network=Echoes() if settings.hollow else network.machines,
             networks=network.pods,

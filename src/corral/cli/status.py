@@ -18,7 +18,14 @@ from corral.client.client import Client
 from corral.client.transport import Https
 from corral.config import Layout
 from corral.node import record as records
-from corral.node.heartbeat import ACCELERATOR, NETWORK, NETWORK_REASON, REASON
+from corral.node.heartbeat import (
+    ACCELERATOR,
+    LIMITS,
+    LIMITS_REASON,
+    NETWORK,
+    NETWORK_REASON,
+    REASON,
+)
 from corral.node.process import runs
 from corral.node.storage import Storage
 
@@ -42,13 +49,13 @@ def status(layout: Layout) -> None:
         raise Problem(
             f"the manager does not answer: {error}", f"Its log may say why: {layout.log}"
         ) from error
-    wrong = []
     for node in nodes:
         click.echo(_told(node))
-        if not _is_ready(node):
-            wrong.append(f"node {_name(node)} is not ready: kubectl describe node {_name(node)}")
-    for reason in dict.fromkeys(filter(None, map(_runs_machines, nodes))):
-        click.echo(field("runs by", reason))
+    silent = (_name(node) for node in nodes if not _is_ready(node))
+    wrong = [f"node {name} is not ready: kubectl describe node {name}" for name in silent]
+    for title, name, why in (("runs by", ACCELERATOR, REASON), ("limits", LIMITS, LIMITS_REASON)):
+        for each in dict.fromkeys(_proved(node, name, why) for node in nodes):
+            click.echo(field(title, each or "not known"))
     for network in dict.fromkeys(filter(None, (_annotation(each, NETWORK) for each in nodes))):
         click.echo(field("network", network))
     phases = Counter(each.status.phase or "Pending" for each in machines)
@@ -105,10 +112,10 @@ def _told(node: Node) -> str:
     return field("node", f"{_name(node)}: {state}; {capacity.get('cpu', '?')} cpus, {memory}")
 
 
-def _runs_machines(node: Node) -> str:
-    """What runs the machines of a node, and why that."""
-    named = _annotation(node, ACCELERATOR)
-    return f"{named}: {_annotation(node, REASON)}" if named else ""
+def _proved(node: Node, name: str, reason: str) -> str:
+    """What a node has found to work, by the names of its annotations, and why that."""
+    named = _annotation(node, name)
+    return f"{named}: {_annotation(node, reason)}" if named else ""
 
 
 def _annotation(node: Node, name: str) -> str:

@@ -91,15 +91,19 @@ def _stop(layout: Layout) -> bool:
 
 
 async def _down(layout: Layout, grace_seconds: float) -> int:
+    from corral.node.limits.limits import Limits  # noqa: PLC0415
     from corral.node.network.machine_network import remove  # noqa: PLC0415  only where machines are
     from corral.node.network.netlink import NetworkError  # noqa: PLC0415
     from corral.node.qemu.hypervisor import Qemu  # noqa: PLC0415
     from corral.node.shutdown import end_machines  # noqa: PLC0415
 
     ended: list[str] = []
+    limits = Limits(layout.root)
     async with asyncio.TaskGroup() as group:
         for node in layout.node_directories():
-            machines = end_machines(node, Qemu(node), seconds=grace_seconds, ended=ended.append)
+            machines = end_machines(
+                node, Qemu(node), seconds=grace_seconds, ended=ended.append, limits=limits
+            )
             group.create_task(machines)
     try:
         await remove(layout.network)

@@ -28,6 +28,7 @@ class Chronicle:
             unhealthy=record.unhealthy,
             outcome=record.outcome,
             message=record.message,
+            out_of_memory=record.out_of_memory,
         )
         self.voice = voice
         self.step = step

@@ -67,6 +67,8 @@ class Facts:
     outcome: Outcome | None = None
     message: str = ""
     """Why it ended as it did."""
+    out_of_memory: bool = False
+    """Whether it ended since it wanted more memory than it may have."""
 
     @property
     def address(self) -> str:
@@ -141,6 +143,17 @@ def stillborn(facts: Facts, why: str) -> Facts:
     return _decided(
         facts, Outcome.FAILED, f"The VirtualMachineInstance could not be started: {why}"
     )
+
+
+def out_of_memory(facts: Facts, limit: int) -> Facts:
+    """What is known of a machine that is ended for its memory; ``limit`` is in bytes."""
+    if facts.outcome is not None:
+        return facts
+    message = (
+        "The VirtualMachineInstance was ended: it needed more memory than its pod's limit of"
+        f" {-(-limit // 2**20)} MiB."
+    )
+    return replace(facts, outcome=Outcome.FAILED, message=message, out_of_memory=True)
 
 
 def saved(facts: Facts) -> Facts:

@@ -30,6 +30,9 @@ from corral.reconcile.events import Clock
 ACCELERATOR = "corral.dev/accelerator"
 REASON = "corral.dev/accelerator-reason"
 """Annotations of the Node: what runs its machines, and why that and nothing quicker."""
+LIMITS = "corral.dev/limits"
+LIMITS_REASON = "corral.dev/limits-reason"
+"""Annotations of the Node: what bounds its machines, and why that and nothing better."""
 NETWORK = "corral.dev/network"
 NETWORK_REASON = "corral.dev/network-reason"
 """Annotations of the Node: what network its machines have, and what is wrong with it."""
@@ -100,6 +103,7 @@ class Host:
     version: str = __version__
     labels: dict[str, str] = field(default_factory=dict)
     facts: Callable[[], Mapping[str, Any]] = dict
+    limits: Callable[[], Mapping[str, str]] = dict
     network: Callable[[], Mapping[str, str]] = dict
 
     def node(self, now: datetime) -> Document:
@@ -124,6 +128,8 @@ class Host:
         if "accelerator" in facts:
             named = f"{facts['hypervisor']} {facts.get('version', '')}".strip()
             told = {ACCELERATOR: f"{named}, {facts['accelerator']}", REASON: facts["reason"]}
+        if limits := self.limits():
+            told |= {LIMITS: limits["limits"], LIMITS_REASON: limits["reason"]}
         if "network" in network:
             told |= {NETWORK: network["network"], NETWORK_REASON: network["reason"]}
         return told

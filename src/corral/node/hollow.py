@@ -258,7 +258,7 @@ class HollowGuest:
     def step_back(self, back: bool) -> None:  # noqa: FBT001
         """It claims nothing."""
 
-    async def booted(self) -> None:
+    async def booted(self, processors: float) -> None:  # noqa: ARG002
         await self._up.wait()
 
     async def pause(self) -> None:

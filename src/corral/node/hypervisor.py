@@ -276,8 +276,11 @@ class Guest(Protocol):
     def step_back(self, back: bool) -> None:  # noqa: FBT001 - a switch
         """Leave the processors to others as far as they want them, or claim a full share again."""
 
-    async def booted(self) -> None:
-        """Until it is up as far as can be told from outside, or has ended."""
+    async def booted(self, processors: float) -> None:
+        """Until it is up as far as can be told from outside, or has ended.
+
+        ``processors``: how many it may use, which may be a fraction of one.
+        """
 
     async def save(self, descriptor: int) -> None:
         """Stop it, and write its memory and the state of its devices to an open file.

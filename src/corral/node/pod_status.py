@@ -13,6 +13,9 @@ from corral.api.quantity import parse
 from corral.node.facts import Facts, State, Trouble
 from corral.node.record import Outcome
 
+_KILLED = 137
+"""The exit code of what SIGKILL has ended."""
+
 
 def pod_phase(facts: Facts) -> str:
     """Running from the guest's first instruction until nothing of it runs any more."""
@@ -124,7 +127,8 @@ def _container(facts: Facts, container: Container, part: str, old: Document, now
     elif phase == "Pending":
         state = {"waiting": _waiting(facts.trouble, container)}
     else:
-        state = {"terminated": before.get("terminated") or _terminated(facts, before, now)}
+        ended = before.get("terminated") or _terminated(facts, container.name, before, now)
+        state = {"terminated": ended}
     return {
         "name": container.name,
         "image": container.image or "",
@@ -152,11 +156,13 @@ def _waiting(trouble: Trouble | None, container: Container) -> Document:
     return {"reason": "ContainerCreating"}
 
 
-def _terminated(facts: Facts, before: Document, now: str) -> Document:
-    succeeded = facts.outcome is Outcome.SUCCEEDED
+def _terminated(facts: Facts, name: str, before: Document, now: str) -> Document:
+    code, reason = (0, "Completed") if facts.outcome is Outcome.SUCCEEDED else (1, "Error")
+    if facts.out_of_memory and name == COMPUTE:
+        code, reason = _KILLED, "OOMKilled"
     return {
-        "exitCode": 0 if succeeded else 1,
-        "reason": "Completed" if succeeded else "Error",
+        "exitCode": code,
+        "reason": reason,
         "message": facts.message,
         "startedAt": (before.get("running") or {}).get("startedAt") or now,
         "finishedAt": now,

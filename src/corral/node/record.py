@@ -11,8 +11,12 @@ from enum import Enum
 from pathlib import Path
 
 import msgspec
+from lightkube.models.core_v1 import Pod
 
 from corral import files
+from corral.api.kinds.vmi import VirtualMachineInstance
+from corral.node.limits.bounds import Bounds, bounds_of
+from corral.reconcile.objects import key_of, uid_of
 
 NAME = "machine.json"
 MACHINES = "machines"
@@ -43,6 +47,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     started_at: when its guest was let go, in seconds of the epoch.
     claim: whose volume its memory is saved to, or was to be restored from.
     memory: that volume's directory; paused: whether that guest was paused by its user.
+    bounds: what it may take of its node; out_of_memory: whether it ended for wanting more.
     unhealthy: why its guest is made to end, if that is so.
     """
 
@@ -59,6 +64,8 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     claim: str = ""
     memory: str = ""
     paused: bool = False
+    bounds: Bounds = Bounds()
+    out_of_memory: bool = False
     unhealthy: str = ""
 
     def started(self) -> "Record":
@@ -68,6 +75,19 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     def going_on(self) -> "Record":
         """The same machine when it is not saved after all."""
         return msgspec.structs.replace(self, stage=Stage.STARTED)
+
+
+def new(pod: Pod, vmi: VirtualMachineInstance) -> Record:
+    """What is written down first, of an instance and its pod."""
+    key = key_of(pod)
+    return Record(
+        namespace=key.namespace,
+        instance=vmi.metadata.name,
+        uid=vmi.metadata.uid,
+        pod=key.name,
+        pod_uid=uid_of(pod),
+        bounds=bounds_of(pod),
+    )
 
 
 def write(directory: Path, record: Record) -> None:

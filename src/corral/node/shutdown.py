@@ -5,12 +5,14 @@ manager tells the API.
 """
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 
 from corral.aio import Background
 from corral.node import record as records
 from corral.node.boots import Boots
 from corral.node.hypervisor import Drive, Hypervisor
+from corral.node.limits.limits import Limits
 from corral.node.machine import Machine
 from corral.node.networking import Networking
 
@@ -26,15 +28,21 @@ class _Silence:
 
 
 async def end_machines(
-    node: Path, hypervisor: Hypervisor, *, seconds: float, ended: Callable[[str], None]
+    node: Path,
+    hypervisor: Hypervisor,
+    *,
+    seconds: float,
+    ended: Callable[[str], None],
+    limits: Limits | None = None,
 ) -> None:
     """Shut the guests of a node's directory down, within so many seconds; then end them.
 
     ``ended`` is told the name of each instance whose machine has ended.
     """
+    end = partial(_end, hypervisor=hypervisor, seconds=seconds, ended=ended, limits=limits)
     async with Background() as tasks:
         waiting = [
-            tasks.start(_end(directory, record, hypervisor, seconds, ended), name=record.instance)
+            tasks.start(end(directory, record), name=record.instance)
             for directory, record in records.unfinished(node)
         ]
         for each in waiting:
@@ -44,9 +52,11 @@ async def end_machines(
 async def _end(
     directory: Path,
     record: records.Record,
+    *,
     hypervisor: Hypervisor,
     seconds: float,
     ended: Callable[[str], None],
+    limits: Limits | None,
 ) -> None:
     machine = Machine(
         record,
@@ -57,6 +67,7 @@ async def _end(
         voice=_Silence(),
         steps=lambda _step: None,
         beside=_unasked,
+        limits=limits,
     )
     machine.stop(seconds, in_order=True)
     await machine.run(None, _nothing)

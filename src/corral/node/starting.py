@@ -39,6 +39,8 @@ _ERROR_SHOWN_SECONDS = 2.0
 Prepare = Callable[[], Awaitable[Mapping[str, Drive]]]
 Begin = Callable[[Guest, VirtualMachineInstance], Awaitable[None]]
 """Lets a guest execute its first instruction.  Raises OSError and MemoryMisfitError."""
+Bound = Callable[[Guest], Awaitable[None]]
+"""Sets a guest its limits.  Raises StartError."""
 Born = Callable[[Guest, Slot], None]
 """Takes a guest over, and the slot that it boots in."""
 
@@ -54,6 +56,7 @@ class Starting:
         networking: Networking,
         boots: Boots,
         restoring: Restoring,
+        bound: Bound,
         born: Born,
     ) -> None:
         self._chronicle = chronicle
@@ -61,6 +64,7 @@ class Starting:
         self._networking = networking
         self._boots = boots
         self._restoring = restoring
+        self._bound = bound
         self._born = born
         self._news = asyncio.Event()
 
@@ -132,13 +136,14 @@ class Starting:
             guest = await self._hypervisor.start(definition)
             chronicle.step("spawned")
             chronicle.voice.of_instance("Normal", "Created", "VirtualMachineInstance defined.")
+            await self._bound(guest)
             await begin(guest, definition.vmi)
             self._born(guest, slot)
             born = True
-        except (OSError, MemoryMisfitError) as error:
+        except (OSError, MemoryMisfitError, StartError) as error:
             if guest is not None:
                 await guest.destroy()
-            if isinstance(error, MemoryMisfitError):
+            if not isinstance(error, OSError):
                 raise
             raise StartError("StartFailed", str(error)) from error
         finally:

@@ -28,7 +28,13 @@ def starting(tries, monkeypatch):
     voice = SimpleNamespace(of_pod=lambda *_: None, of_instance=lambda *_: None)
     chronicle = SimpleNamespace(voice=voice, trouble=lambda _: None)
     made = Starting(
-        chronicle, hypervisor=None, networking=None, boots=None, restoring=None, born=None
+        chronicle,
+        hypervisor=None,
+        networking=None,
+        boots=None,
+        restoring=None,
+        bound=None,
+        born=None,
     )
 
     async def attempt(_vmi, _prepare):

@@ -49,7 +49,7 @@ FLUSH_SECONDS = 5.0
 _STEPPED_BACK = 15  # niceness: a thirtieth of the share of the others
 _IDLE_SAMPLES = 6
 _SAMPLE_SECONDS = 0.25
-_IDLE_NANOS = _SAMPLE_SECONDS * 0.25e9  # a quarter of a processor: a guest that boots takes more
+_IDLE_NANOS = _SAMPLE_SECONDS * 0.25e9  # a quarter of what it may take: one that boots takes more
 _UNPLUGGED_SECONDS = 1.0  # Linux looks at its links once a second
 
 
@@ -191,18 +191,19 @@ class QemuGuest:
         if os.geteuid() == 0:
             self._process.renice(_STEPPED_BACK if back else 0)
 
-    async def booted(self) -> None:
+    async def booted(self, processors: float) -> None:
         """Until the guest has done with booting: its processors have become idle, or it ended.
 
         Looked at from outside, since most guests say nothing; only while they boot.
         """
         idle = 0
         with suppress(ProcessLookupError):
+            little = _IDLE_NANOS * min(processors, 1.0)
             before = self._process.cpu_nanos()
             while idle < _IDLE_SAMPLES and not self._process.ended:
                 await asyncio.sleep(_SAMPLE_SECONDS)
                 now = self._process.cpu_nanos()
-                idle = idle + 1 if now - before < _IDLE_NANOS else 0
+                idle = idle + 1 if now - before < little else 0
                 before = now
 
     async def io_errors(self, vmi: VirtualMachineInstance) -> Mapping[str, bool]:

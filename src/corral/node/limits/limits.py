@@ -1,0 +1,89 @@
+"""Keeps the limits of all machines of this host, in the ways that work here."""
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import structlog
+
+from corral.node.limits.bounds import Bounds
+from corral.node.limits.duty import wake
+from corral.node.limits.probe import Ways, find_ways, prefix
+from corral.node.limits.resident import own_bytes
+from corral.node.limits.ways import Over
+
+log = structlog.get_logger()
+
+
+@dataclass(eq=False)
+class TooLittle(Exception):
+    """A machine holds more memory than it may before its guest has executed anything."""
+
+    limit: int
+    held: int
+
+
+class Limits:
+    """What bounds machines; which ways work is found out by ``prepare``.
+
+    ``directory`` is the data directory that the machines belong to.
+    """
+
+    def __init__(self, directory: Path, ways: Ways | None = None) -> None:
+        self._name = prefix(directory)
+        self._ways = ways
+        self._prepared = asyncio.Lock()
+
+    async def prepare(self) -> None:
+        """Find out what works here, once."""
+        async with self._prepared:
+            if self._ways is None:
+                self._ways = await asyncio.to_thread(find_ways, self._name)
+                log.info("limits", ways=self._ways.told, reason=self._ways.reason)
+
+    def facts(self) -> Mapping[str, Any]:
+        """What the node tells of it; nothing before it is prepared."""
+        if self._ways is None:
+            return {}
+        return {"limits": self._ways.told, "reason": self._ways.reason}
+
+    async def hold(self, uid: str, pid: int, bounds: Bounds, *, fresh: bool, over: Over) -> None:
+        """Bound a machine's process.  Raises OSError, and TooLittle for a ``fresh`` one.
+
+        ``over`` is called if it holds too much memory, and nobody else ends it for that.
+        """
+        await self.prepare()
+        assert self._ways is not None
+        if bounds.memory_bytes:
+            held = own_bytes(pid)
+            if fresh and held >= bounds.memory_bytes:
+                raise TooLittle(bounds.memory_bytes, held)
+            self._ways.memory.hold(uid, pid, bounds.memory_bytes, held=held, over=over)
+        if bounds.cpu_nanos:
+            self._ways.cpu.hold(uid, pid, bounds.cpu_nanos)
+
+    def step_back(self, uid: str, back: bool) -> None:  # noqa: FBT001 - a switch
+        """Let a machine leave the processors to others, where its niceness has no say."""
+        if self._ways is not None:
+            self._ways.cpu.step_back(uid, back)
+
+    async def wake(self, directory: Path) -> None:
+        """Let the machine of a directory go on, which an earlier manager may have stopped."""
+        await asyncio.to_thread(wake, directory)
+
+    def release(self, uid: str) -> None:
+        """Let go of a machine, which runs on."""
+        if self._ways is not None:
+            self._ways.cpu.release(uid)
+            self._ways.memory.release(uid)
+
+    async def end(self, uid: str) -> bool:
+        """A machine has ended: whether that was since it wanted more memory than it may have."""
+        await self.prepare()
+        assert self._ways is not None
+        ran_out = self._ways.memory.ran_out(uid)
+        self._ways.cpu.clear(uid)
+        self._ways.memory.clear(uid)
+        return ran_out

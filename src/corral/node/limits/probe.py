@@ -1,0 +1,190 @@
+"""Which ways to bound machines work here: proved by bounding a process, and giving it up again.
+
+That a hierarchy is mounted proves nothing: it may be read-only, belong to somebody else, or lack a
+controller.  So a group is made where ours would be, with a limit, and a process is moved into it.
+"""
+
+import errno
+import hashlib
+import os
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from corral.node.limits.cgroup import PROCESSES, Directory, Group, group_of, mount_of
+from corral.node.limits.duty import DutyCycle
+from corral.node.limits.resident import ResidentSet
+from corral.node.limits.site import Site, find_in
+from corral.node.limits.ways import (
+    CpuGroups1,
+    CpuGroups2,
+    CpuWay,
+    MemoryGroups1,
+    MemoryGroups2,
+    MemoryWay,
+)
+
+LEAF = "corral-manager"
+"""The group of managers in version 2, where no group with groups inside may have processes."""
+_DELEGATE = "systemd-run --user --scope -p Delegate=yes corral up"
+_DELEGATE_AS_ROOT = "systemd-run --scope -p Delegate=yes corral up"
+_SYSTEMD = Path("/run/systemd/system")
+_SWITCH = "cgroup.subtree_control"
+_PROBE = "probe"
+_PROBED_NANOS = 10**9
+_PROBED_BYTES = 64 << 20
+
+W = TypeVar("W", CpuWay, MemoryWay)
+
+
+class Unusable(Exception):
+    """Why a hierarchy cannot be used."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ways:
+    """How machines are bounded here, and why so."""
+
+    cpu: CpuWay
+    memory: MemoryWay
+    reason: str
+
+    @property
+    def told(self) -> str:
+        if self.cpu.name == self.memory.name:
+            return f"cpu and memory by {self.cpu.name}"
+        return f"cpu by {self.cpu.name}, memory by {self.memory.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Hierarchies:
+    """The groups that this process is in, by controller: what there is to be tried."""
+
+    two: Group | None
+    one: Callable[[str], Group | None]
+
+
+def prefix(directory: Path) -> str:
+    """What the groups of a data directory's machines begin with: other managers have others."""
+    return f"corral-{hashlib.sha256(os.fsencode(directory.resolve())).hexdigest()[:8]}-"
+
+
+def find_ways(name: str, hierarchies: Hierarchies | None = None) -> Ways:
+    """Try the kernel's ways, version 2 first; groups begin with ``name``.  It may take a moment."""
+    there = hierarchies or Hierarchies(two=_own_group(""), one=_own_group)
+    wrong: list[str] = []
+    cpu: CpuWay | None = None
+    memory: MemoryWay | None = None
+    try:
+        site = Site(make_room(there.two), name, find=find_in(""))
+        cpu = _proved(CpuGroups2(site), _bound_cpu, wrong)
+        memory = _proved(MemoryGroups2(site), _bound_memory, wrong)
+    except Unusable as error:
+        wrong.append(f"cgroup v2: {error}")
+    if cpu is None and (group := there.one("cpu")) is not None:
+        site = Site(group, name, find=find_in("cpu"))
+        cpu = _proved(CpuGroups1(site), _bound_cpu, wrong)
+    if memory is None and (group := there.one("memory")) is not None:
+        site = Site(group, name, find=find_in("memory"))
+        memory = _proved(MemoryGroups1(site), _bound_memory, wrong)
+    proved = cpu is not None and memory is not None
+    reason = "a test process was bounded" if proved else "; ".join(dict.fromkeys(wrong))
+    return Ways(cpu or DutyCycle(), memory or ResidentSet(), reason)
+
+
+def _bound_cpu(way: CpuWay, pid: int) -> None:
+    way.hold(_PROBE, pid, _PROBED_NANOS)
+
+
+def _bound_memory(way: MemoryWay, pid: int) -> None:
+    way.hold(_PROBE, pid, _PROBED_BYTES, held=0, over=lambda: None)
+
+
+def _proved(way: W, bound: Callable[[W, int], None], wrong: list[str]) -> W | None:
+    """The way, if a process can be bounded by it; else ``wrong`` says why not."""
+    try:
+        with _victim() as pid:
+            bound(way, pid)
+    except OSError as error:
+        named = Path(error.filename).name if isinstance(error.filename, str | Path) else ""
+        wrong.append(f"{way.name}: {error.strerror}{f' ({named})' if named else ''}")
+        return None
+    finally:
+        way.clear(_PROBE)
+    return way
+
+
+def make_room(group: Group | None) -> Group:
+    """Let groups of version 2 have limits inside of ours.  Raises Unusable.
+
+    The group has to be ours alone: its processes, which are ours or wait for us, move into a group
+    of their own, and all limits that machines may have are switched on for what is inside.
+    """
+    if group is None:
+        raise Unusable("it is not mounted here")
+    if group.name == LEAF:
+        group = group.parent()
+    try:
+        offered = {"cpu", "memory"} & set(group.read("cgroup.controllers").split())
+        if not offered:
+            raise Unusable("this group has neither the cpu nor the memory controller")
+        if missing := offered - set(group.read(_SWITCH).split()):
+            if not _is_ours(group):
+                hint = _DELEGATE if os.geteuid() else _DELEGATE_AS_ROOT
+                raise Unusable(f"this group is not delegated to us, try: {hint}")
+            _switch_on(group, missing)
+    except OSError as error:
+        raise Unusable(f"{error.strerror}, try: {_DELEGATE}") from error
+    return group
+
+
+def _is_ours(group: Group) -> bool:
+    """Whether nobody else sees to what is inside: systemd marks what it leaves to others."""
+    return os.geteuid() != 0 or not _SYSTEMD.exists() or group.delegated()
+
+
+def _switch_on(group: Group, controllers: set[str]) -> None:
+    wish = " ".join(f"+{name}" for name in sorted(controllers))
+    try:
+        group.write(_SWITCH, wish)
+    except OSError as error:
+        if error.errno != errno.EBUSY:
+            raise
+    else:
+        return
+    leaf = group.child(LEAF)
+    leaf.create()
+    _move(group, leaf)
+    try:
+        group.write(_SWITCH, wish)
+    except OSError:
+        _move(leaf, group)
+        with suppress(OSError):
+            leaf.remove()
+        raise
+
+
+def _move(source: Group, target: Group) -> None:
+    for pid in source.read(PROCESSES).split():
+        with suppress(ProcessLookupError):  # it has ended meanwhile
+            target.write(PROCESSES, pid)
+
+
+@contextmanager
+def _victim() -> Iterator[int]:
+    """A process to be bounded."""
+    process = subprocess.Popen(["sleep", "60"], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+    try:
+        yield process.pid
+    finally:
+        process.kill()
+        process.wait()
+
+
+def _own_group(controller: str) -> Group | None:
+    path, mount = group_of("self", controller), mount_of(controller)
+    directory = mount.directory(path) if path is not None and mount is not None else None
+    return Directory(directory) if directory is not None else None
