@@ -25,7 +25,6 @@ Step = Callable[[str, str], None]
 
 ANSWER_SECONDS: Final = 2.0
 """So long a machine may take to tell: one that hangs is left out, and holds up no other."""
-_AT_ONCE = 16
 _LABEL_LETTERS = str.maketrans("./-", "___")
 _STAGES = {"prepared": "prepared", "spawned": "spawned", "resumed": "started", "booted": "booted"}
 """Steps of a machine at which a stage of its start ends."""
@@ -58,13 +57,7 @@ class Measures:
 
     async def tell(self) -> Iterable[Family]:
         families = MachineFamilies()
-        turns = asyncio.Semaphore(_AT_ONCE)
-
-        async def ask(machine: Machine) -> None:
-            async with turns:
-                await self._ask(machine, families)
-
-        await asyncio.gather(*map(ask, self._machines()))
+        await asyncio.gather(*(self._ask(each, families) for each in self._machines()))
         return [*families, self._stages.family()]
 
     async def _ask(self, machine: Machine, families: MachineFamilies) -> None:

@@ -9,6 +9,7 @@ a token of a ServiceAccount is none of them, whatever its namespace.
 from dataclasses import dataclass
 
 from corral.api.errors import Details, Forbidden
+from corral.api.wire import User
 from corral.server.accounts import CREDENTIAL
 from corral.server.authn import ADMINISTRATORS
 from corral.server.call import Call
@@ -48,6 +49,8 @@ def _rule(user: str, group: str, resources: str, verbs: frozenset[str]) -> Rule:
     return Rule(user, group, frozenset(resources.split()), verbs)
 
 
+PROMETHEUS = "system:serviceaccount:monitoring:prometheus"
+"""The one account beside administrators that may read ``/metrics``, and can do nothing else."""
 _KUBEVIRT = "system:serviceaccount:kubevirt:"
 _NODE = "system:node:"
 _STORAGE = "system:serviceaccount:corral:storage"
@@ -85,6 +88,12 @@ RULES = (
     _rule(_NODE, "coordination.k8s.io", "leases", _WRITE),
     _rule(_NODE, "kubevirt.io", "virtualmachineinstances", _READ | {"update", "patch"}),
 )
+
+
+def authorize_metrics(user: User) -> None:
+    """Raises Forbidden: what is measured names objects of every namespace."""
+    if ADMINISTRATORS not in user.groups and user.name != PROMETHEUS:
+        raise Forbidden(f'forbidden: User "{user.name}" cannot get path "/metrics"')
 
 
 def authorize(call: Call) -> None:

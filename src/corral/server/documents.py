@@ -5,13 +5,14 @@ from collections.abc import Iterator, Mapping
 from corral import __version__
 from corral.api.discovery import AGGREGATED_VERSIONS, Discovery, Subresource, content_type, etag
 from corral.api.encoding import encode
-from corral.api.errors import Forbidden, NotFound, Unauthorized
+from corral.api.errors import NotFound, Unauthorized
 from corral.api.kinds.table import KindTable
 from corral.api.openapi import OpenAPI
 from corral.api.wire import Request, Response, User
 from corral.metrics import Registry
 from corral.server import accept, hotplug, machines, query, virtual_machines
 from corral.server.authn import ADMINISTRATORS, ANONYMOUS
+from corral.server.authz import authorize_metrics
 from corral.server.call import json_response
 from corral.store import Store
 
@@ -183,8 +184,7 @@ class Documents:
         return None if found is None else _cached(encode(found), JSON, request)
 
     async def _measured(self, request: Request, user: User) -> Response:
-        if ADMINISTRATORS not in user.groups:
-            raise Forbidden(f'forbidden: User "{user.name}" cannot get path "/metrics"')
+        authorize_metrics(user)
         body, media_type = await self._metrics.text(request.headers.get("accept", ""))
         return Response(headers=[("content-type", media_type)], body=body)
 

@@ -1,0 +1,94 @@
+"""The dashboard in the documents asks for nothing that is not told, and Grafana can read it."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from tests.exposition import Told
+from tests.sim.cluster import ADMIN, cluster
+
+from corral.api.wire import Request
+from corral.metrics import Registry, process
+
+DASHBOARD = Path(__file__).parent.parent.parent / "docs" / "grafana.json"
+WORDS = {"by", "histogram_quantile", "increase", "label_values", "or", "rate", "sum", "vector"}
+"""What queries hold beside metrics and labels."""
+LABELS = re.compile(r"\{[^}]*\}|\bby \([^)]*\)|\[[^\]]*\]|\$\w+")
+
+
+def panels() -> list[dict]:
+    return [one for one in json.loads(DASHBOARD.read_text())["panels"] if one["type"] != "row"]
+
+
+def queries() -> list[str]:
+    """Every query of the dashboard, those of its variables too."""
+    variables = json.loads(DASHBOARD.read_text())["templating"]["list"]
+    asked = [one["query"]["query"] for one in variables if one["type"] == "query"]
+    return asked + [target["expr"] for panel in panels() for target in panel["targets"]]
+
+
+def names(query: str) -> set[str]:
+    """The metrics that a query is about: in label_values the last word is a label."""
+    bare = LABELS.sub(" ", query)
+    if bare.startswith("label_values"):
+        bare = bare.rpartition(",")[0]
+    return set(re.findall(r"[a-z_:][a-z0-9_:]*", bare)) - WORDS
+
+
+def series(told: Told) -> set[str]:
+    """The names that series can have: those of families without any at present, too."""
+    found = set()
+    for family in told.families.values():
+        match family.type:
+            case "counter":
+                found.add(f"{family.name}_total")
+            case "histogram":
+                found |= {f"{family.name}_{part}" for part in ("bucket", "sum", "count")}
+            case _:
+                found.add(family.name)
+    return found
+
+
+@pytest.mark.looptime
+async def test_every_metric_of_the_dashboard_is_told():
+    async with cluster() as c:
+        response = await c.server.handle(Request(method="GET", path="/metrics", user=ADMIN))
+        known = series(await c.told()) | series(Told(response.body.decode()))
+        body, _ = await Registry(process=process).text()
+        known |= series(Told(body.decode()))
+    asked = {name for query in queries() for name in names(query)}
+    assert len(asked) > 20
+    assert asked <= known
+
+
+def test_the_dashboard_is_one_that_grafana_imports():
+    dashboard = json.loads(DASHBOARD.read_text())
+    assert dashboard["id"] is None  # Grafana gives one
+    assert dashboard["schemaVersion"] >= 36
+    numbers = [panel["id"] for panel in dashboard["panels"]]
+    assert len(numbers) == len(set(numbers))
+    for panel in panels():
+        assert panel["datasource"] == {"type": "prometheus", "uid": "${datasource}"}, panel["title"]
+        assert panel["targets"]
+        place = panel["gridPos"]
+        assert place["x"] + place["w"] <= 24, panel["title"]
+
+
+def test_no_panel_lies_on_another():
+    taken: set[tuple[int, int]] = set()
+    for panel in json.loads(DASHBOARD.read_text())["panels"]:
+        place = panel["gridPos"]
+        cells = {
+            (x, y)
+            for x in range(place["x"], place["x"] + place["w"])
+            for y in range(place["y"], place["y"] + place["h"])
+        }
+        assert not cells & taken, panel["title"]
+        taken |= cells
+
+
+@pytest.mark.parametrize("query", queries())
+def test_brackets_of_queries_match(query):
+    for opening, closing in ("()", "{}", "[]"):
+        assert query.count(opening) == query.count(closing)
