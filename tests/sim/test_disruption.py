@@ -235,3 +235,37 @@ async def test_a_machine_is_deleted_whatever_the_budget_says():
         machine = (await c.machines())[0]
         await c.client.delete(Machine, machine.key)
         await c.settled(NAME, 4)
+
+
+async def test_a_machine_that_others_take_care_of_is_marked_and_stays():
+    async with cluster() as c:
+        document = replica_set(NAME, 1)
+        document["spec"]["template"]["spec"]["evictionStrategy"] = "External"
+        await c.client.create(ReplicaSet, document)
+        await c.settled(NAME, 1)
+        (pod,), (machine,) = await c.pods("default"), await c.machines()
+        with pytest.raises(TooManyRequests, match="Eviction triggered evacuation of VMI"):
+            await evict(c, key_of(pod))
+
+        async def condition():
+            machine = (await c.machines())[0]
+            told = [each for each in machine.status.conditions if each.type == "EvictionRequested"]
+            return told[0] if told else None
+
+        await c.until(condition)
+        found = await condition()
+        assert (found.status, found.reason, found.message) == (
+            "True",
+            "EvictionRequested",
+            "VMI is marked for eviction",
+        )
+        assert (await c.machines())[0].status.evacuation_node_name == "node0"
+        group = "/apis/subresources.kubevirt.io/v1/namespaces/default"
+        path = f"{group}/virtualmachineinstances/{machine.metadata.name}/evacuate/cancel"
+        await c.client.ask("PUT", path)
+
+        async def is_clear() -> bool:
+            return await condition() is None
+
+        await c.until(is_clear)
+        assert [machine.metadata.uid for machine in await c.machines()] == [machine.metadata.uid]

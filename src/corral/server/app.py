@@ -35,6 +35,7 @@ from corral.api.wire import Request, Response, User
 from corral.metrics import Registry
 from corral.server import (
     authz,
+    evacuation,
     hotplug,
     lists,
     machines,
@@ -217,7 +218,7 @@ class ApiServer:
             kind = self.kinds.find("kubevirt.io", "v1", named.plural)
             if kind is None or named.version not in machines.VERSIONS:
                 return None
-            known = (hotplug.find, machines.find, virtual_machines.find)
+            known = (hotplug.find, evacuation.find, machines.find, virtual_machines.find)
             return kind if any(find(kind, named.subresource) for find in known) else None
         kind = self.kinds.find(named.group, named.version, named.plural)
         if kind is None or not named.subresource:
@@ -234,13 +235,7 @@ class ApiServer:
         if call.kind.namespaced and not call.namespace and (call.name or call.verb == "create"):
             raise BadRequest("an empty namespace may not be set during creation or on one object")
         if call.subresource:
-            if hotplug.find(call.kind, call.subresource) and call.group == machines.GROUP:
-                return await hotplug.answer(self.rest, call)
-            if virtual_machines.find(call.kind, call.subresource) and call.group == machines.GROUP:
-                return await virtual_machines.answer(self.rest, self.nodes, call)
-            if call.group == machines.GROUP or streams.serves(call.kind, call.subresource):
-                return await streams.answer(self.store, self.nodes, call)
-            return await subresources.answer(self.rest, call)
+            return await self._below(call)
         if (answer := self.answers.get(storage(call.kind))) is not None:
             return await answer(call)
         act = _VERBS[call.verb]
@@ -249,6 +244,20 @@ class ApiServer:
         if not call.name and call.verb in ("update", "patch"):
             raise BadRequest("name must be provided")
         return await act(self, call)
+
+    async def _below(self, call: Call) -> Response:
+        """What is asked of a subresource."""
+        if call.group != machines.GROUP:
+            if streams.serves(call.kind, call.subresource):
+                return await streams.answer(self.store, self.nodes, call)
+            return await subresources.answer(self.rest, call)
+        if hotplug.find(call.kind, call.subresource):
+            return await hotplug.answer(self.rest, call)
+        if evacuation.find(call.kind, call.subresource):
+            return await evacuation.cancel(self.rest, call)
+        if virtual_machines.find(call.kind, call.subresource):
+            return await virtual_machines.answer(self.rest, self.nodes, call)
+        return await streams.answer(self.store, self.nodes, call)
 
 
 _VERBS: dict[str, _Verb] = {

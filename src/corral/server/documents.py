@@ -10,7 +10,7 @@ from corral.api.kinds.table import KindTable
 from corral.api.openapi import OpenAPI
 from corral.api.wire import Request, Response, User
 from corral.metrics import Registry
-from corral.server import accept, hotplug, machines, query, virtual_machines
+from corral.server import accept, evacuation, hotplug, machines, query, virtual_machines
 from corral.server.authn import ADMINISTRATORS, ANONYMOUS
 from corral.server.authz import authorize_metrics
 from corral.server.call import json_response
@@ -44,9 +44,9 @@ KUBEVIRT = "1.8.0"
 
 
 def _of_machines(version: str) -> Iterator[Subresource]:
-    plugged = dict.fromkeys(hotplug.SUBRESOURCES, "update")
+    of_both = dict.fromkeys((*hotplug.SUBRESOURCES, evacuation.CANCEL), "update")
     doors = {name: door.verb for name, door in machines.DOORS.items()}
-    for name, verb in (doors | plugged).items():
+    for name, verb in (doors | of_both).items():
         yield Subresource(
             group=machines.GROUP,
             version=version,
@@ -55,7 +55,7 @@ def _of_machines(version: str) -> Iterator[Subresource]:
             responds=(machines.GROUP, version, "VirtualMachineInstance"),
             verbs=(verb,),
         )
-    for name, verb in {**virtual_machines.verbs(), **plugged}.items():
+    for name, verb in {**virtual_machines.verbs(), **of_both}.items():
         yield Subresource(
             group=machines.GROUP,
             version=version,

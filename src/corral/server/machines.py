@@ -247,7 +247,6 @@ DOORS: Mapping[str, Door] = {
     "usbredir": Door("get", _never("Not configured with USB Redirection")),
     "vsock": Door("get", _never("VSOCK is not attached.")),
     "objectgraph": Door("get", _never("the object graph is not supported by this version")),
-    "evacuate/cancel": Door("update", _never("machines are not evacuated in this version")),
     "backup": Door("update", _never(_NO_BACKUP)),
     "redefine-checkpoint": Door("update", _never(_NO_BACKUP)),
     "sev/fetchcertchain": Door("get", _never(_NO_SEV)),

@@ -297,6 +297,5 @@ ACTS: Mapping[str, Decide] = {
     "migrate": _migrate,
     "memorydump": _never(_NO_DUMPS),
     "removememorydump": _never(_NO_DUMPS),
-    "evacuate/cancel": _never("machines are not evacuated in this version"),
 }
 """What VirtualMachines can be told, by the path below them."""

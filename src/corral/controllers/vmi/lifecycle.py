@@ -27,6 +27,7 @@ IMAGE_REASONS = frozenset(
 """Why a container waits that the machine's condition Synchronized repeats."""
 FAILED_CREATE = "FailedCreate"
 CLAIM_MISSING = "FailedPvcNotFound"
+EVICTED = "EvictionRequested"
 _OUR_SYNCHRONIZED = IMAGE_REASONS | {FAILED_CREATE, CLAIM_MISSING}
 _UNPLACED = frozenset({"", "Pending"})
 _PLACED = frozenset({"Scheduled", "Running"})
@@ -170,7 +171,7 @@ def conditions(
     create_error: str = "",
 ) -> Mapping[str, Condition | None]:
     """The conditions that this loop tells; None for one that is to be absent."""
-    told: dict[str, Condition | None] = {"Ready": ready(pod, phase)}
+    told: dict[str, Condition | None] = {"Ready": ready(pod, phase), EVICTED: _evicted(vmi)}
     if claims is not NONE:
         told |= of_claims(claims)
     missing = missing_claim(vmi, claims) if pod is None and phase in _UNPLACED else ""
@@ -193,6 +194,14 @@ def conditions(
     ):
         told["Synchronized"] = None
     return told
+
+
+def _evicted(vmi: VirtualMachineInstance) -> Condition | None:
+    """Whether the machine was asked to leave its node, by an eviction that was refused."""
+    if not vmi.status.evacuation_node_name:
+        return None
+    text = "VMI is marked for eviction"
+    return Condition(type=EVICTED, status="True", reason=EVICTED, message=text)
 
 
 def missing_claim(vmi: VirtualMachineInstance, claims: Claims) -> str:

@@ -179,6 +179,7 @@ def _matters(old: Machine, new: Machine) -> bool:
         old.status.phase != new.status.phase
         or old.status.conditions != new.status.conditions
         or old.status.volume_status != new.status.volume_status
+        or old.status.evacuation_node_name != new.status.evacuation_node_name
         or is_going(old) is not is_going(new)
         or (FINALIZER in old.metadata.finalizers) is not (FINALIZER in new.metadata.finalizers)
     )
