@@ -21,6 +21,7 @@ from corral.aio import Background
 from corral.api.errors import AlreadyExists, ApiError
 from corral.api.kinds import cdiconfig
 from corral.api.kinds.cdiconfig import CDIConfig
+from corral.api.kinds.usage import NODE_METRICS, POD_METRICS
 from corral.api.object import Document, Key
 from corral.api.wire import User
 from corral.client.client import Client
@@ -39,6 +40,7 @@ from corral.node.hypervisor import Hypervisor
 from corral.node.images.store import ImageStore
 from corral.node.limits.limits import Limits
 from corral.node.qemu.hypervisor import Qemu
+from corral.node.sampling.sampler import Sampler
 from corral.node.storage import Storage
 from corral.node.storage.filling import Fillings, Uploads
 from corral.node.storage.loop import controller as provisioner
@@ -98,7 +100,7 @@ async def run(
     except (pki.PkiError, LogError) as error:
         raise CannotStart(str(error)) from error
     agents: dict[str, Agent] = {}
-    uploads = Uploads()
+    uploads, sampler = Uploads(), Sampler()
     metrics = Registry(process=process)
     server = ApiServer(
         store,
@@ -108,6 +110,10 @@ async def run(
         account_key=identity.account_key,
         uploads=uploads,
         metrics=metrics,
+        observed={
+            POD_METRICS.resource: sampler.pod_metrics,
+            NODE_METRICS.resource: sampler.node_metrics,
+        },
     )
     _raise_descriptor_limit()
     ended = _ended()
@@ -130,7 +136,14 @@ async def run(
                 tasks.start(_renew(settings, identity, url, tls), name="certificates")
                 hypervisors = {name: _hypervisor(settings, name) for name in names}
                 agents |= _start(
-                    settings, server, hypervisors, network, tasks, uploads=uploads, metrics=metrics
+                    settings,
+                    server,
+                    hypervisors,
+                    network,
+                    tasks,
+                    uploads=uploads,
+                    metrics=metrics,
+                    sampler=sampler,
                 )
                 log.info("ready", url=f"https://{url}", version=__version__, nodes=names)
                 summary = await _summary(settings, f"https://{url}", list(hypervisors.values()))
@@ -200,6 +213,7 @@ def _start(
     *,
     uploads: Uploads,
     metrics: Registry,
+    sampler: Sampler,
 ) -> dict[str, Agent]:
     """Start the loops and the nodes; answers the nodes' agents by name."""
     world = World(Client(InProcess(server.handle, STAND_IN)))
@@ -234,9 +248,11 @@ def _start(
             network=Echoes() if settings.hollow else network.machines,
             networks=network.pods,
             network_facts=network.facts,
+            sampler=sampler,
         )
         tasks.start(agents[name].run(), name=name)
         metrics.add(f"node {name}", agents[name].measures.tell)
+    tasks.start(sampler.run(), name="sampler")
     network.start(world, agents, tasks)
     tasks.start(world.run(), name="world")
     for controller in controllers:

@@ -17,6 +17,7 @@ from tests.exposition import Told
 from corral.aio import Background
 from corral.api.errors import Unavailable
 from corral.api.kinds.replicaset import VirtualMachineInstanceReplicaSet as ReplicaSet
+from corral.api.kinds.usage import NODE_METRICS, POD_METRICS, NodeMetrics, PodMetrics
 from corral.api.kinds.vmi import VirtualMachineInstance as Machine
 from corral.api.object import Key
 from corral.api.wire import Request, Response, User
@@ -29,8 +30,9 @@ from corral.metrics import Registry, Source
 from corral.node.agent import Agent
 from corral.node.heartbeat import Capacity
 from corral.node.hollow import Hollow, HollowGuest, HollowNetworks
-from corral.node.hypervisor import Change
+from corral.node.hypervisor import Change, Usage
 from corral.node.images.store import ImageStore
+from corral.node.sampling.sampler import Sampler
 from corral.reconcile import metrics as loops
 from corral.reconcile.controller import Controller
 from corral.reconcile.world import World
@@ -118,6 +120,17 @@ class Inline(ThreadPoolExecutor):
         return future
 
 
+class Samplers(dict[str, Sampler]):
+    """Who looks at what machines take: one on each node, as each is a process of its own."""
+
+    def pod_metrics(self, key: Key) -> PodMetrics | None:
+        known = (one.pod_metrics(key) for one in self.values())
+        return next((metrics for metrics in known if metrics is not None), None)
+
+    def node_metrics(self, key: Key) -> NodeMetrics | None:
+        return self[key.name].node_metrics(key) if key.name in self else None
+
+
 class Cluster:
     """What a test sees and does."""
 
@@ -129,12 +142,14 @@ class Cluster:
         directory: Path,
         stand_ins: Sequence[Callable[[World], Controller[Any]]] = (),
         networks: HollowNetworks | None = None,
+        samplers: "Samplers | None" = None,
     ) -> None:
         asyncio.get_running_loop().set_default_executor(Inline())
         self._directory = directory
         self._stand_ins = (*STAND_INS, *stand_ins)
         self._networks = networks
         self._hypervisors: dict[str, Hollow] = {}
+        self.samplers = Samplers() if samplers is None else samplers
         self.server = server
         self.clock = clock
         self.faults = faults
@@ -175,12 +190,16 @@ class Cluster:
     def silence(self, name: str) -> None:
         """End a node's agent wherever it is, as ``kill -9`` would; its guests run on."""
         self._nodes.pop(name).cancel()
+        del self.samplers[name]
 
     def start_node(self, name: str, capacity: Capacity = AMPLE) -> None:
         """Switch a node on; after ``silence`` it takes over what still runs there."""
         user = User(name=f"system:node:{name}", groups=("system:nodes", "system:authenticated"))
         world = World(Client(InProcess(self.server.handle, user)), clock=self.clock)
         hypervisor = self._hypervisors.setdefault(name, Hollow())
+        sampler = self.samplers[name] = Sampler(
+            host=lambda: Usage(0, 0), clock=lambda: self.clock().timestamp()
+        )
         agent = Agent(
             world,
             name,
@@ -190,6 +209,7 @@ class Cluster:
             capacity=capacity,
             address="192.0.2.1",
             networks=self._networks,
+            sampler=sampler,
         )
         self._sources[name] = agent.measures.tell
 
@@ -197,6 +217,7 @@ class Cluster:
             async with Background() as tasks:
                 tasks.start(world.run(), name="world")
                 tasks.start(agent.run(), name=name)
+                tasks.start(sampler.run(), name="sampler")
                 await asyncio.Event().wait()
 
         self._nodes[name] = self._tasks.start(run(), name=name)
@@ -280,9 +301,17 @@ async def cluster(
     faults = faults or Faults()
     random.seed(faults.seed)
     store = Store.in_memory(clock=lambda: clock().timestamp())
-    server = ApiServer(store, now=lambda: clock().timestamp())
+    samplers = Samplers()
+    server = ApiServer(
+        store,
+        now=lambda: clock().timestamp(),
+        observed={
+            POD_METRICS.resource: samplers.pod_metrics,
+            NODE_METRICS.resource: samplers.node_metrics,
+        },
+    )
     with TemporaryDirectory() as directory:
-        whole = Cluster(server, clock, faults, Path(directory), stand_ins, networks)
+        whole = Cluster(server, clock, faults, Path(directory), stand_ins, networks, samplers)
         for namespace in ("default", "kube-node-lease", "kube-system"):
             await whole.client.create(Namespace, {"metadata": {"name": namespace}})
         async with whole._tasks:

@@ -64,6 +64,16 @@ def parse_duration(text: str) -> float:
     return sum(float(number) * _GO_UNITS[unit] for number, unit in parts)
 
 
+def go_duration(seconds: float) -> str:
+    """A span as Go writes it (metav1.Duration), to the millisecond: ``15.003s``, ``1m0s``."""
+    minutes, rest = divmod(round(seconds * 1000), 60_000)
+    hours, minutes = divmod(minutes, 60)
+    text = f"{rest / 1000:.3f}".rstrip("0").rstrip(".") + "s"
+    if hours or minutes:
+        text = f"{minutes}m{text}"
+    return f"{hours}h{text}" if hours else text
+
+
 def human_duration(seconds: float) -> str:
     """A span as kubectl prints ages: two units while the span is short, then one: ``2m3s``, ``8d``.
 

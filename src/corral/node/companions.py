@@ -1,27 +1,18 @@
 """What goes on beside each guest for as long as it runs: probes, its disks, its credentials."""
 
 import asyncio
-from typing import Protocol
 
 from corral.api.kinds.vmi import VirtualMachineInstance
-from corral.api.object import Key
 from corral.node.credentials import Credentials
 from corral.node.hotplug import HotPlug
 from corral.node.larder import Larder
 from corral.node.machine import Machine
 from corral.node.ports import Ports
 from corral.node.prober import Prober
+from corral.node.roster import Roster
 from corral.node.supplies import Supplies
 from corral.node.voice import Voice
 from corral.reconcile.world import World
-
-
-class Roster(Protocol):
-    """Who is on a node."""
-
-    def instance(self, uid: str) -> VirtualMachineInstance | None: ...
-
-    def machine_of_instance(self, key: Key, uid: str) -> Machine | None: ...
 
 
 class Companions:

@@ -12,7 +12,7 @@ async def grow(agents: Iterable[Agent], claim: Key, size: int) -> None:
 
     Raises GuestError where none does, or one does not do as it is told.
     """
-    using = [each for agent in agents for each in agent.machines_with(claim)]
+    using = [each for agent in agents for each in agent.roster.machines_with(claim)]
     if not using:
         raise GuestError("the machine that has it is not found")
     for machine, vmi, volume in using:

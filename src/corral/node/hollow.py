@@ -9,9 +9,7 @@ import asyncio
 import os
 import random
 import socket
-import struct
 import time
-import zlib
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +23,7 @@ from corral.node.counters import Counters
 from corral.node.heartbeat import Capacity
 from corral.node.hollow_agent import HollowAgent
 from corral.node.hollow_plugs import HollowPlugs
+from corral.node.hollow_screen import PICTURE, HollowLine
 from corral.node.hypervisor import (
     LAST,
     Change,
@@ -50,11 +49,13 @@ class _Written(msgspec.Struct):
     """A hollow guest on disk: when it will be up, and when it will fail, in seconds since 1970.
 
     memory: what no other guest has, unless it goes on from this one.
+    load: how much of a processor it uses.
     stopped: it was saved, and nothing happens to it.
     """
 
     up_at: float
     memory: str = ""
+    load: float = 0.0
     fails_at: float | None = None
     halted: bool = True
     stopped: bool = False
@@ -105,7 +106,8 @@ class Hollow:
         if self._random.random() < behaviour.start_failures:
             raise StartError("StartFailed", "the hollow machine was told to fail")
         up_at = time.time() + behaviour.boot_seconds
-        written = _Written(up_at=up_at, memory=f"{self._random.getrandbits(64):016x}")
+        memory = f"{self._random.getrandbits(64):016x}"
+        written = _Written(up_at=up_at, memory=memory, load=behaviour.cpu_share)
         if definition.memory is not None:
             written = _remembered(definition.memory)
         if self._random.random() < behaviour.crashes:
@@ -168,12 +170,12 @@ class HollowGuest:
         self._changes: asyncio.Queue[Change] = asyncio.Queue()
         self._up = asyncio.Event()
         self._timers: list[asyncio.TimerHandle] = []
-        self._load = hypervisor.behaviour.cpu_share
+        self._paused = False
         self.shutdown_seconds = hypervisor.behaviour.shutdown_seconds
         """How long it takes to obey the power button; tests set it."""
         self._cpu_nanos = 0
         self._counted_at = asyncio.get_running_loop().time()
-        self.agent = HollowAgent(directory.name)
+        self.agent = HollowAgent(directory.name, self._bear)
         self.plugs = HollowPlugs(directory)
         if not (written.halted or written.stopped):
             self._begin()
@@ -218,13 +220,17 @@ class HollowGuest:
 
     @property
     def load(self) -> float:
-        """How much of a processor it uses; tests and benchmarks set it."""
-        return self._load
+        """How much of a processor it uses while it runs; its agent, tests and benchmarks set it."""
+        return self._written.load
 
     @load.setter
     def load(self, share: float) -> None:
         self._account()
-        self._load = share
+        self._written.load = share
+        self.write()
+
+    def _bear(self, share: float) -> None:
+        self.load = share
 
     def usage(self) -> Usage:
         """What a real one would have taken under this load; its memory is a file's."""
@@ -236,7 +242,8 @@ class HollowGuest:
 
     def _account(self) -> None:
         now = asyncio.get_running_loop().time()
-        self._cpu_nanos += int((now - self._counted_at) * self._load * 1e9)
+        if not (self._paused or self._written.halted or self._written.stopped):
+            self._cpu_nanos += int((now - self._counted_at) * self.load * 1e9)
         self._counted_at = now
 
     async def changes(self) -> AsyncIterator[Change]:
@@ -248,6 +255,8 @@ class HollowGuest:
         """It is never out of reach."""
 
     async def resume(self) -> None:
+        self._account()
+        self._paused = False
         if self._written.halted or self._written.stopped:
             self._written.halted = self._written.stopped = False
             self.write()
@@ -262,6 +271,8 @@ class HollowGuest:
         await self._up.wait()
 
     async def pause(self) -> None:
+        self._account()
+        self._paused = True
         self.happen(Change.PAUSED)
 
     async def reset(self) -> None:
@@ -274,6 +285,7 @@ class HollowGuest:
     async def save(self, descriptor: int) -> None:
         for timer in self._timers:
             timer.cancel()
+        self._account()
         self._written.stopped = True
         self.write()
         os.write(descriptor, msgspec.json.encode(self._written))
@@ -303,14 +315,14 @@ class HollowGuest:
     async def introduce(self) -> Introduction | None:
         return Introduction(os={"name": "hollow"}, hostname=self._directory.name)
 
-    async def console(self) -> "HollowLine":
+    async def console(self) -> HollowLine:
         return HollowLine(b"\r\nhollow login: ")
 
-    async def screen(self) -> "HollowLine":
+    async def screen(self) -> HollowLine:
         return HollowLine(b"RFB 003.008\n")
 
     async def screenshot(self, *, move_cursor: bool = False) -> bytes:  # noqa: ARG002
-        return _PICTURE
+        return PICTURE
 
     async def release(self) -> None:
         for timer in self._timers:
@@ -321,23 +333,6 @@ class HollowGuest:
         (self._directory / _RECORD).unlink(missing_ok=True)
         self._up.set()
         self.happen(Change.GONE)
-
-
-class HollowLine:
-    """Says something, then echoes what it is sent."""
-
-    def __init__(self, greeting: bytes) -> None:
-        self._printed: asyncio.Queue[bytes] = asyncio.Queue()
-        self._printed.put_nowait(greeting)
-
-    async def read(self) -> bytes:
-        return await self._printed.get()
-
-    async def write(self, data: bytes) -> None:
-        self._printed.put_nowait(data)
-
-    def close(self) -> None:
-        self._printed.put_nowait(b"")
 
 
 class Echoes:
@@ -372,20 +367,3 @@ class _Echo(asyncio.Protocol):
 
     def resume_writing(self) -> None:
         self._transport.resume_reading()
-
-
-def _picture() -> bytes:
-    """The smallest picture: one black point (PNG, second edition)."""
-    parts = (
-        (b"IHDR", struct.pack(">IIBBBBB", 1, 1, 8, 0, 0, 0, 0)),
-        (b"IDAT", zlib.compress(b"\0\0")),
-        (b"IEND", b""),
-    )
-    chunks = (
-        struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
-        for kind, data in parts
-    )
-    return b"\x89PNG\r\n\x1a\n" + b"".join(chunks)
-
-
-_PICTURE = _picture()

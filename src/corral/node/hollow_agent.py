@@ -1,19 +1,28 @@
 """The agent of a guest that is not there: see ``corral.node.hollow``."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from corral.api.object import Document
+from corral.api.quantity import NANO, parse
 from corral.node.hypervisor import Finished, GuestError
 
 NOBODY = "nobody"
 """A user that hollow guests do not know."""
 
 
-class HollowAgent:
-    """Answers everything at once; a program that it runs prints how it was called."""
+LOAD = "load"
+"""A program that hollow guests have: ``load 300m`` makes them use so much of a processor."""
 
-    def __init__(self, name: str) -> None:
+
+class HollowAgent:
+    """Answers everything at once; a program that it runs prints how it was called.
+
+    ``bear`` puts a load on the guest, in processors.
+    """
+
+    def __init__(self, name: str, bear: Callable[[float], None]) -> None:
         self._name = name
+        self._bear = bear
         self.well = True
         """Whether it answers to a ping; tests set it."""
         self.clock: float | None = None
@@ -65,5 +74,18 @@ class HollowAgent:
 
     async def run(self, command: Sequence[str], typed: bytes = b"") -> Finished:
         """``false`` fails, as it does everywhere."""
+        if command[0] == LOAD:
+            return self._run_load(command[1:])
         output = " ".join(command).encode() + b"\n" + typed
         return Finished(exit_code=int(command[0] == "false"), output=output)
+
+    def _run_load(self, arguments: Sequence[str]) -> Finished:
+        try:
+            (quantity,) = arguments
+            share = parse(quantity).nanos / NANO
+        except ValueError:
+            return Finished(exit_code=2, errors=b"usage: load PROCESSORS, as in: load 300m\n")
+        if share < 0:
+            return Finished(exit_code=1, errors=b"load: a guest cannot use less than nothing\n")
+        self._bear(share)
+        return Finished(exit_code=0)

@@ -24,6 +24,7 @@ from corral.node.doors import Doors
 from corral.node.logs import Logs, grown
 from corral.node.machine import Machine
 from corral.node.portforward import CHANNELS, PROTOCOL, PortChannels, PortForward, ports_of
+from corral.node.sampling.doors import SamplingDoors
 
 
 class Kubelet:
@@ -34,6 +35,7 @@ class Kubelet:
         of_pod: Callable[[Key], Machine | None],
         logs: Logs,
         doors: Doors,
+        sampling: SamplingDoors,
     ) -> None:
         self._of_pod = of_pod
         self._logs = logs
@@ -44,6 +46,7 @@ class Kubelet:
                 WebSocketRoute("/exec/{namespace}/{pod}/{container}", self._exec),
                 WebSocketRoute("/portForward/{namespace}/{pod}", self._port_forward),
                 *doors.routes(),
+                *sampling.routes(),
             ],
             exception_handlers={ApiError: _refuse},
         )

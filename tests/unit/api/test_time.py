@@ -3,7 +3,14 @@ from datetime import UTC, datetime, timedelta, timezone
 import pytest
 from hypothesis import given, strategies as st
 
-from corral.api.time import human_duration, parse_rfc3339, rfc3339, rfc3339_micro
+from corral.api.time import (
+    go_duration,
+    human_duration,
+    parse_duration,
+    parse_rfc3339,
+    rfc3339,
+    rfc3339_micro,
+)
 
 MINUTE, HOUR, DAY = 60, 3600, 86400
 
@@ -71,3 +78,15 @@ def test_other_zones_and_nanoseconds_are_read():
 def test_what_is_no_time_is_refused(text):
     with pytest.raises(ValueError, match=r"."):
         parse_rfc3339(text)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        *((15.0, "15s"), (15.0034, "15.003s"), (0.25, "0.25s"), (59.9999, "1m0s")),
+        *((75.5, "1m15.5s"), (3600, "1h0m0s"), (0, "0s")),
+    ],
+)
+def test_a_span_is_written_as_go_writes_it(seconds, text):
+    assert go_duration(seconds) == text
+    assert parse_duration(text) == pytest.approx(seconds, abs=0.001)

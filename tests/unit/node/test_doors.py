@@ -20,6 +20,8 @@ from corral.node.hypervisor import Change, Definition, GuestError
 from corral.node.kubelet import Kubelet
 from corral.node.logs import Logs
 from corral.node.ports import Ports
+from corral.node.sampling.doors import SamplingDoors
+from corral.node.sampling.sampler import Sampler
 
 CONSOLE = "/console/default/vm/uid"
 SCREEN = "/vnc/default/vm/uid"
@@ -75,7 +77,7 @@ def doors(machine):
 
 @pytest.fixture
 def client(doors):
-    app = Kubelet(lambda key: None, Logs(), doors).asgi
+    app = Kubelet(lambda key: None, Logs(), doors, SamplingDoors("here", Sampler())).asgi
     with TestClient(app) as client:  # one event loop for all its connections
         yield client
 

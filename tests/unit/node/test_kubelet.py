@@ -19,6 +19,8 @@ from corral.node.kubelet import Kubelet
 from corral.node.log_times import MOST_MARKS, Times
 from corral.node.logs import LARGEST_BYTES, NAME, OLDER, Kept, Logs
 from corral.node.ports import Ports
+from corral.node.sampling.doors import SamplingDoors
+from corral.node.sampling.sampler import Sampler
 
 URL = "/containerLogs/default/pod/compute"
 
@@ -57,6 +59,7 @@ def kubelet(machine, logs=None):
         lambda key: machine if key == Key("default", "pod") else None,
         logs or Logs(),
         Doors(lambda key, uid: None, Ports(None)),
+        SamplingDoors("here", Sampler()),
     ).asgi
 
 

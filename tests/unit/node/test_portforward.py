@@ -18,6 +18,8 @@ from corral.node.kubelet import Kubelet
 from corral.node.logs import Logs
 from corral.node.portforward import MOST_STREAMS, PROTOCOL
 from corral.node.ports import Ports
+from corral.node.sampling.doors import SamplingDoors
+from corral.node.sampling.sampler import Sampler
 from corral.node.spdy import Data, Opened, Reset
 
 FORWARD = "/portForward/default/pod"
@@ -51,7 +53,7 @@ def machine():
 def client(machine):
     doors = Doors(lambda key, uid: None, Ports(Loopback()))
     find = {Key("default", "pod"): machine}.get
-    with TestClient(Kubelet(find, Logs(), doors).asgi) as client:
+    with TestClient(Kubelet(find, Logs(), doors, SamplingDoors("here", Sampler())).asgi) as client:
         yield client
 
 

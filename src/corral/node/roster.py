@@ -1,0 +1,67 @@
+"""Who is on a node: its machines, found by what the API calls them."""
+
+from collections.abc import Iterator, Mapping
+
+from lightkube.models.core_v1 import Pod
+
+from corral.api.kinds.vmi import VirtualMachineInstance
+from corral.api.kinds.volumes import claims_of
+from corral.api.object import Key
+from corral.node.facts import State
+from corral.node.machine import Machine
+from corral.node.sampling.sampler import Tenant
+from corral.reconcile.informer import Informer
+from corral.reconcile.objects import controller_uid, key_of
+
+_INSTANCE = "instance"
+
+
+class Roster:
+    """Looks up ``machines``, which are kept by their pods, and the objects that they are of."""
+
+    def __init__(
+        self,
+        machines: Mapping[Key, Machine],
+        pods: Informer[Pod],
+        instances: Informer[VirtualMachineInstance],
+    ) -> None:
+        self._machines = machines
+        self._pods = pods
+        self._instances = instances
+        pods.index(_INSTANCE, lambda pod: (controller_uid(pod),))
+        instances.index("uid", lambda vmi: (vmi.metadata.uid,))
+
+    def instance(self, uid: str) -> VirtualMachineInstance | None:
+        return next(iter(self._instances.indexed("uid", uid)), None)
+
+    def pods_of(self, uid: str) -> Iterator[Key]:
+        """The pods on this node that an instance has."""
+        return map(key_of, self._pods.indexed(_INSTANCE, uid))
+
+    def machine_of_pod(self, key: Key) -> Machine | None:
+        return self._machines.get(key)
+
+    def machine_of_instance(self, key: Key, uid: str) -> Machine | None:
+        """The machine of an instance, by name and uid."""
+        for pod in self.pods_of(uid):
+            machine = self._machines.get(pod)
+            if machine is not None and machine.record.instance == key.name:
+                return machine
+        return None
+
+    def machines_with(self, claim: Key) -> Iterator[tuple[Machine, VirtualMachineInstance, str]]:
+        """The machines that have a claim, and the volumes that it is there."""
+        for machine in self._machines.values():
+            vmi = self.instance(machine.record.uid)
+            if vmi is None or machine.facts.ended or vmi.metadata.namespace != claim.namespace:
+                continue
+            for volume, name in claims_of(vmi.spec.volumes).items():
+                if name == claim.name:
+                    yield machine, vmi, volume
+
+    def tenants(self) -> Iterator[Tenant]:
+        """The pods that run, and their machines."""
+        for key, machine in self._machines.items():
+            pod = self._pods.get(key)
+            if pod is not None and machine.facts.state is State.RUNNING:
+                yield Tenant(pod, machine)
