@@ -1,0 +1,191 @@
+"""The health of real guests: probes that are asked, agents that answer, watchdogs that bite."""
+
+import json
+from collections.abc import Iterator
+
+import pytest
+from tests.cluster import Outside, outside, until
+from tests.conformance.api import KUBEVIRT, Api
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(400)]
+
+REFERENCE = "kubevirt/cirros-container-disk-demo:latest"
+RANGES = ("--pod-cidr", "10.234.0.0/16", "--service-cidr", "10.134.0.0/16")
+"""Not those of other clusters that this host may have."""
+OFTEN = {"periodSeconds": 1, "timeoutSeconds": 3, "failureThreshold": 2}
+STARVE = ("sh", "-c", "watchdog -T 2 /dev/watchdog && sleep 1 && killall -9 watchdog")
+"""Feeds the watchdog, and then no more."""
+MACHINES = f"{KUBEVIRT}/namespaces/default/virtualmachineinstances"
+CORE = "/api/v1/namespaces/default"
+
+
+def template(action: str, **spec) -> dict:
+    """A machine with a watchdog."""
+    devices = {
+        "disks": [{"name": "root", "disk": {"bus": "virtio"}}],
+        "interfaces": [{"name": "default", "masquerade": {}}],
+        "watchdog": {"name": "watchdog", "i6300esb": {"action": action}},
+    }
+    return {
+        "domain": {"memory": {"guest": "128Mi"}, "devices": devices},
+        "networks": [{"name": "default", "pod": {}}],
+        "terminationGracePeriodSeconds": 30,
+        "volumes": [{"name": "root", "containerDisk": {"image": REFERENCE}}],
+        **spec,
+    }
+
+
+def of_kind(kind: str, name: str, spec: dict) -> dict:
+    version = "v1" if kind == "Service" else "kubevirt.io/v1"
+    metadata = {"name": name, "labels": {"app": name}}
+    return {"apiVersion": version, "kind": kind, "metadata": metadata, "spec": spec}
+
+
+ONE = of_kind(
+    "VirtualMachineInstance",
+    "one",
+    template("reset", readinessProbe={"tcpSocket": {"port": 8080}, **OFTEN}),
+)
+SERVICE = of_kind("Service", "one", {"selector": {"app": "one"}, "ports": [{"port": 8080}]})
+QUIET = of_kind("VirtualMachineInstance", "quiet", template("shutdown"))
+SET = of_kind(
+    "VirtualMachineInstanceReplicaSet",
+    "set",
+    {
+        "replicas": 1,
+        "selector": {"matchLabels": {"app": "set"}},
+        "template": {
+            "metadata": {"labels": {"app": "set"}},
+            "spec": template(
+                "poweroff",
+                readinessProbe={"exec": {"command": ["cat", "/run/well"]}, **OFTEN},
+                livenessProbe={"guestAgentPing": {}, "initialDelaySeconds": 40, **OFTEN},
+            ),
+        },
+    },
+)
+
+
+@pytest.fixture(scope="module")
+def site(demo_disk, tmp_path_factory) -> Iterator["Site"]:
+    with outside(*RANGES, directory=tmp_path_factory.mktemp("corral")) as user:
+        user.corral("image", "import", str(demo_disk), REFERENCE)
+        documents = {"apiVersion": "v1", "kind": "List", "items": [ONE, SERVICE, QUIET, SET]}
+        user.kubectl("create", "-f", "-", input=json.dumps(documents))
+        with Api(user.one.directory / "kubeconfig") as api:
+            site = Site(user, api)
+            for app in ("one", "quiet", "set"):
+                site.await_agent(app)
+            yield site
+
+
+class Site:
+    """A cluster with a machine of each app."""
+
+    def __init__(self, user: Outside, api: Api) -> None:
+        self._user = user
+        self._api = api
+
+    def machines(self, app: str) -> list[dict]:
+        return self._api.items(MACHINES, labelSelector=f"app={app}")
+
+    def machine(self, app: str) -> dict:
+        (only,) = self.machines(app)
+        return only
+
+    def holds(self, app: str, condition: str) -> bool:
+        """Whether something holds for the machine of an app, if that is there."""
+        machines = self.machines(app)
+        found = [one for each in machines for one in each["status"].get("conditions", [])]
+        return (condition, "True") in [(one["type"], one["status"]) for one in found]
+
+    def await_agent(self, app: str) -> None:
+        until(f"the agent of {app} is there", lambda: self.holds(app, "AgentConnected"))
+
+    def run(self, app: str, *command: str, check: bool = True) -> str:
+        """Run a command in the machine of an app."""
+        uid = self.machine(app)["metadata"]["uid"]
+        (pod,) = self._api.items(f"{CORE}/pods", labelSelector=f"kubevirt.io/created-by={uid}")
+        return self._user.kubectl("exec", pod["metadata"]["name"], "--", *command, check=check)
+
+    def said(self, reason: str) -> list[str]:
+        """The messages of the events with a reason."""
+        found = self._api.items(f"{CORE}/events", fieldSelector=f"reason={reason}")
+        return [one["message"] for one in found]
+
+    def endpoints(self) -> list[str]:
+        """Who is ready behind the service."""
+        subsets = self._api.get_document(f"{CORE}/endpoints/one").get("subsets") or []
+        return [one["ip"] for subset in subsets for one in subset.get("addresses") or []]
+
+    def starve(self, app: str, deed: str) -> None:
+        """Let a guest feed its watchdog no more, and wait until that is told."""
+        self.run(app, *STARVE, check=False)
+        told = f"The guest no longer feeds its watchdog: {deed}."
+        until("it is told", lambda: told in self.said("WatchdogExpired"), 30)
+
+    def await_another(self, before: dict) -> None:
+        """Until the set has a machine in place of one that was there before."""
+        uid = before["metadata"]["uid"]
+        until(
+            "the set has another machine",
+            lambda: [one["metadata"]["uid"] for one in self.machines("set")] not in ([], [uid]),
+        )
+
+
+def test_readiness_and_endpoints_follow_a_port(site):
+    assert not site.holds("one", "Ready"), "nobody listens yet"
+    assert site.endpoints() == []
+    for _ in range(2):
+        site.run("one", "httpd", "-p", "8080", "-h", "/srv/www")
+        until("it is ready", lambda: site.holds("one", "Ready"), 30)
+        until("the service leads to it", site.endpoints, 10)
+        site.run("one", "sh", "-c", "kill $(pidof httpd)")
+        until("it is not ready", lambda: not site.holds("one", "Ready"), 30)
+        until("the service does not lead to it", lambda: not site.endpoints(), 10)
+    assert any("connect: connection refused" in told for told in site.said("Unhealthy"))
+    assert site.machine("one")["status"]["phase"] == "Running"
+
+
+def test_readiness_follows_a_command(site):
+    assert not site.holds("set", "Ready"), "there is no such file yet"
+    site.run("set", "touch", "/run/well")
+    until("it is ready", lambda: site.holds("set", "Ready"), 30)
+    site.run("set", "rm", "/run/well")
+    until("it is not ready", lambda: not site.holds("set", "Ready"), 30)
+    missing = "the command exited with 1: cat: can't open '/run/well'"
+    assert any(missing in told for told in site.said("Unhealthy"))
+
+
+def test_a_watchdog_has_its_guest_shut_down(site):
+    site.starve("quiet", "it is asked to shut down")
+    ended = "The VirtualMachineInstance was shut down."
+    until("it has ended", lambda: site.machine("quiet")["status"]["phase"] == "Succeeded", 60)
+    assert ended in site.said("Stopped")
+
+
+def test_a_watchdog_resets_its_guest(site):
+    boot = ("cat", "/proc/sys/kernel/random/boot_id")
+    before = site.run("one", *boot)
+    site.starve("one", "it is reset")
+    until("its agent has gone", lambda: not site.holds("one", "AgentConnected"), 20)
+    site.await_agent("one")
+    assert site.run("one", *boot) != before
+    assert site.machine("one")["status"]["phase"] == "Running"
+
+
+def test_a_guest_that_does_not_live_is_replaced(site):
+    before = site.machine("set")
+    site.run("set", "killall", "-STOP", "qemu-ga", check=False)
+    site.await_another(before)
+    why = "failed its liveness probe: no answer within 3 s"
+    assert f"The VirtualMachineInstance {why}" in site.said("Stopped")
+    site.await_agent("set")
+
+
+def test_a_watchdog_turns_its_guest_off_and_the_set_replaces_it(site):
+    before = site.machine("set")
+    site.starve("set", "it is powered off")
+    site.await_another(before)
+    told = "The VirtualMachineInstance was powered off by its watchdog."
+    assert told in site.said("Stopped")
