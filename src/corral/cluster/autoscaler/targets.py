@@ -57,6 +57,8 @@ def kind_of_reference(reference: CrossVersionObjectReference) -> Kind:
 async def read(client: Client, namespace: str, reference: CrossVersionObjectReference) -> Target:
     """How many there are of what a reference names.  Raises NoTarget and ApiError."""
     kind = kind_of_reference(reference)
+    if kind.scale is None:
+        raise NoTarget("the server could not find the requested resource")
     return await _read(client, kind, Key(namespace, reference.name))
 
 

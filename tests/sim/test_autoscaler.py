@@ -1,0 +1,492 @@
+"""Autoscalers in a whole cluster under virtual time: loads, silence, quarrels, and restarts."""
+
+import asyncio
+
+import pytest
+from lightkube.models.autoscaling_v2 import HorizontalPodAutoscaler as Autoscaler
+from lightkube.models.core_v1 import Pod
+from tests.sim.cluster import Cluster, Faults, cluster, replica_set
+from tests.sim.pools import pool
+
+from corral.api.errors import NotFound
+from corral.api.kinds.pool import VirtualMachinePool as Pool
+from corral.api.kinds.replicaset import VirtualMachineInstanceReplicaSet as ReplicaSet
+from corral.api.kinds.usage import PodMetrics
+from corral.api.object import Key
+from corral.cluster.autoscaler.behavior import DOWN_SECONDS
+from corral.cluster.autoscaler.loop import SYNC_SECONDS
+from corral.cluster.autoscaler.metrics import Metrics
+from corral.cluster.autoscaler.replicas import MetricError
+from corral.node.hypervisor import Change
+from corral.node.sampling.sampler import PERIOD_SECONDS
+
+pytestmark = pytest.mark.looptime
+
+TICK = 0.25
+"""Seconds between two looks of a test."""
+SETTLED = 400.0
+"""Seconds after which pods have warmed up, and what was recommended at first is forgotten."""
+SET = {"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstanceReplicaSet", "name": "test"}
+POOL = {"apiVersion": "pool.kubevirt.io/v1beta1", "kind": "VirtualMachinePool", "name": "web"}
+
+
+def cpu(percent: int) -> dict:
+    target = {"type": "Utilization", "averageUtilization": percent}
+    return {"type": "Resource", "resource": {"name": "cpu", "target": target}}
+
+
+def queue(average: str) -> dict:
+    target = {"type": "AverageValue", "averageValue": average}
+    return {"type": "External", "external": {"metric": {"name": "queue"}, "target": target}}
+
+
+def autoscaler(name="lab", target=SET, least=1, most=2, **spec) -> dict:
+    return {
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {
+            "scaleTargetRef": dict(target),
+            "minReplicas": least,
+            "maxReplicas": most,
+            "metrics": [cpu(75)],
+            **spec,
+        },
+    }
+
+
+class Scene:
+    """A target, its autoscaler, and what a test asks of them."""
+
+    def __init__(self, whole: Cluster, target=SET) -> None:
+        self.whole = whole
+        self.target = target
+        self.view = ReplicaSet if target is SET else Pool
+
+    async def begin(self, replicas=1, **spec) -> None:
+        """Make the target, and its autoscaler with it."""
+        await self.create(replicas)
+        await self.whole.client.create(Autoscaler, autoscaler(target=self.target, **spec))
+
+    async def create(self, replicas: int) -> None:
+        make = replica_set if self.target is SET else pool
+        await self.whole.client.create(self.view, make(self.target["name"], replicas))
+
+    async def wanted(self) -> int:
+        name = self.target["name"]
+        return (await self.whole.client.get(self.view, name, "default")).spec.replicas
+
+    async def has(self, replicas: int, seconds: float = 60.0) -> float:
+        """Wait until so many are wanted; answers the moment."""
+
+        async def are_wanted() -> bool:
+            return await self.wanted() == replicas
+
+        await self.whole.until(are_wanted, seconds, TICK)
+        return now()
+
+    async def stays(self, replicas: int, seconds: float) -> None:
+        """So many are wanted all the time."""
+        until = now() + seconds
+        while now() < until:
+            assert await self.wanted() == replicas
+            await asyncio.sleep(1)
+
+    async def load(self, share: float) -> None:
+        """Every guest that runs takes this much of a processor."""
+        for machine in await self.whole.machines("default"):
+            for guest in self.whole.guests(machine):
+                guest.load = share
+
+    async def get(self, name="lab") -> Autoscaler:
+        return await self.whole.client.get(Autoscaler, name, "default")
+
+    async def condition(self, kind: str, name="lab") -> tuple[str, str, str]:
+        """Status, reason and message of a condition."""
+        status = (await self.get(name)).status
+        for condition in (status and status.conditions) or ():
+            if condition.type == kind:
+                return condition.status, condition.reason, condition.message
+        return "", "", ""
+
+    async def says(self, kind: str, reason: str, name="lab", seconds: float = 60.0) -> str:
+        """Wait until a condition has a reason; answers its message."""
+
+        async def is_said() -> bool:
+            return (await self.condition(kind, name))[1] == reason
+
+        await self.whole.until(is_said, seconds, TICK)
+        return (await self.condition(kind, name))[2]
+
+    async def told(self, reason: str, name="lab") -> list[str]:
+        return [one.message for one in await self.whole.events(name) if one.reason == reason]
+
+
+def now() -> float:
+    return asyncio.get_running_loop().time()
+
+
+async def crossed(whole: Cluster) -> float:
+    """Wait until some pod is told to be busy; answers the moment."""
+
+    async def is_busy() -> bool:
+        found = await whole.client.list(PodMetrics, "default")
+        return any(
+            one.usage["cpu"] not in ("0", 0) for pod in found.items for one in pod.containers
+        )
+
+    await whole.until(is_busy, 2 * PERIOD_SECONDS + 1, TICK)
+    return now()
+
+
+# ---------------------------------------------------------------------- up and down
+
+
+@pytest.mark.parametrize("target", [SET, POOL], ids=["set", "pool"])
+async def test_a_load_makes_two_of_one_and_its_end_one_of_two(target):
+    async with cluster() as whole:
+        scene = Scene(whole, target)
+        await scene.begin()
+        await asyncio.sleep(SETTLED)
+        assert await scene.wanted() == 1
+        await scene.load(1.0)
+        seen = await crossed(whole)
+        assert await scene.has(2) - seen <= SYNC_SECONDS + TICK
+        assert await scene.told("SuccessfulRescale") == [
+            "New size: 2; reason: cpu resource utilization (percentage of request) above target"
+        ]
+        limited = await scene.says("ScalingLimited", "TooManyReplicas")
+        assert limited == "the desired replica count is more than the maximum replica count"
+        status = (await scene.get()).status
+        assert status.currentMetrics[0].resource.current.averageUtilization > 75
+        assert status.lastScaleTime is not None
+        await asyncio.sleep(60)
+        await scene.load(0.0)
+
+        async def is_idle() -> bool:
+            metric = (await scene.get()).status.currentMetrics[0].resource.current
+            return metric.averageUtilization <= 75 / 2
+
+        await whole.until(is_idle, 60, TICK)
+        last_busy = now() - SYNC_SECONDS
+        gone = await scene.has(1, 2 * DOWN_SECONDS)
+        assert gone - last_busy == pytest.approx(DOWN_SECONDS, abs=2 * TICK)
+        assert (await scene.told("SuccessfulRescale"))[-1] == (
+            "New size: 1; reason: All metrics below target"
+        )
+
+
+async def test_while_it_waits_it_says_so():
+    async with cluster() as whole:
+        scene = Scene(whole)
+        await scene.begin(2)
+        told = await scene.says("AbleToScale", "ScaleDownStabilized", seconds=120)
+        assert told.endswith("applying the highest recent recommendation")
+        status = (await scene.get()).status
+        assert (status.currentReplicas, status.desiredReplicas) == (2, 2)
+        await scene.has(1, DOWN_SECONDS + 60)
+        await scene.says("AbleToScale", "ReadyForNewScale")
+        active = await scene.says("ScalingActive", "ValidMetricFound")
+        assert active == (
+            "the HPA was able to successfully calculate a replica count from cpu resource "
+            "utilization (percentage of request)"
+        )
+        assert (await scene.condition("ScalingLimited"))[1] in (
+            "TooFewReplicas",
+            "DesiredWithinRange",
+        )
+
+
+async def test_a_changed_autoscaler_is_looked_at_at_once():
+    async with cluster() as whole:
+        scene = Scene(whole)
+        await scene.begin(1, most=9)
+        await asyncio.sleep(SYNC_SECONDS + 1)
+        change = {"spec": {"minReplicas": 3}}
+        await whole.client.patch(Autoscaler, Key("default", "lab"), change)
+        begun = now()
+        assert await scene.has(3) - begun <= 2 * TICK
+        change = {"spec": {"minReplicas": 1, "maxReplicas": 2}}
+        await whole.client.patch(Autoscaler, Key("default", "lab"), change)
+        begun = now()
+        assert await scene.has(2) - begun <= 2 * TICK
+        assert await scene.told("SuccessfulRescale") == [
+            "New size: 3; reason: Current number of replicas below Spec.MinReplicas",
+            "New size: 2; reason: Current number of replicas above Spec.MaxReplicas",
+        ]
+
+
+async def test_a_behavior_is_heeded():
+    async with cluster() as whole:
+        scene = Scene(whole)
+        slow = {"policies": [{"type": "Pods", "value": 1, "periodSeconds": 120}]}
+        quick = {"stabilizationWindowSeconds": 0}
+        await scene.begin(1, most=9, behavior={"scaleUp": slow, "scaleDown": quick})
+        await asyncio.sleep(SETTLED)
+        await scene.load(1.0)
+        first = await scene.has(2)
+        assert (await scene.condition("ScalingLimited"))[1] == "ScaleUpLimit"
+        second = await scene.has(3, 200)
+        assert second - first == pytest.approx(120, abs=SYNC_SECONDS)
+        await scene.load(0.0)
+        begun = now()
+        assert await scene.has(1, 60) - begun <= 2 * PERIOD_SECONDS + SYNC_SECONDS + TICK
+
+
+# ---------------------------------------------------------------------- what is not known
+
+
+async def test_silence_of_a_node_scales_nothing():
+    async with cluster() as whole:
+        scene = Scene(whole)
+        await scene.begin(1)
+        await asyncio.sleep(SETTLED)
+        await scene.load(1.0)
+        await scene.has(2)
+        await asyncio.sleep(DOWN_SECONDS)
+        whole.silence("node0")
+        told = await scene.says("ScalingActive", "FailedGetResourceMetric")
+        assert told == (
+            "the HPA was unable to compute the replica count: failed to get cpu utilization: "
+            "unable to get metrics for resource cpu: no metrics returned from resource metrics API"
+        )
+        assert (await scene.get()).status.currentMetrics[0].resource is None
+        await asyncio.sleep(15)
+        whole.start_node("node0")
+        await scene.stays(2, 2 * DOWN_SECONDS)
+        assert (await scene.condition("ScalingActive"))[1] == "ValidMetricFound"
+        assert len(await scene.told("SuccessfulRescale")) == 1
+
+
+async def test_a_paused_machine_is_no_idle_one():
+    async with cluster() as whole:
+        scene = Scene(whole)
+        await scene.begin(1)
+        await asyncio.sleep(SETTLED)
+        await scene.load(1.0)
+        await scene.has(2)
+        await whole.settled("test", 2)
+        await asyncio.sleep(SETTLED)
+        await scene.load(0.1)
+        await asyncio.sleep(60)
+        paused, running = await whole.machines("default")
+        whole.guest(paused).load = 0.0
+        whole.guest(paused).happen(Change.PAUSED)
+        await scene.stays(2, 2 * DOWN_SECONDS)
+        whole.guest(running).load = 0.0
+        await scene.stays(2, 2 * DOWN_SECONDS)
+        whole.guest(paused).happen(Change.RESUMED)
+        await scene.has(1, DOWN_SECONDS + 60)
+
+
+async def test_a_pod_that_requests_nothing_is_named():
+    async with cluster() as whole:
+        scene = Scene(whole)
+        await scene.begin(1)
+        await asyncio.sleep(SETTLED)
+        stray = {
+            "metadata": {"name": "stray", "namespace": "default", "labels": {"app": "test"}},
+            "spec": {"containers": [{"name": "main", "image": "main"}], "schedulerName": "none"},
+        }
+        await whole.client.create(Pod, stray)
+        told = await scene.says("ScalingActive", "FailedGetResourceMetric")
+        assert told.endswith("missing request for cpu in container main of Pod stray")
+        assert (await scene.told("FailedComputeMetricsReplicas"))[-1] == (
+            "invalid metrics (1 invalid out of 1), first error is: failed to get cpu resource "
+            "metric value: failed to get cpu utilization: missing request for cpu in container "
+            "main of Pod stray"
+        )
+
+
+async def test_a_metric_that_tells_nothing_holds_what_others_would_remove():
+    async with cluster() as whole:
+        scene = Scene(whole)
+        await scene.begin(2, metrics=[queue("1"), cpu(75)], most=4)
+        await scene.says("ScalingActive", "FailedGetExternalMetric", seconds=120)
+        await scene.stays(2, DOWN_SECONDS + 60)
+        metrics = (await scene.get()).status.currentMetrics
+        assert [one.type for one in metrics] == ["", "Resource"]
+        await scene.load(1.0)
+        await scene.has(4)
+        assert (await scene.condition("ScalingActive"))[1] == "ValidMetricFound"
+
+
+# ---------------------------------------------------------------------- targets and quarrels
+
+
+@pytest.mark.parametrize(
+    ("target", "told"),
+    [
+        (SET, 'virtualmachineinstancereplicasets.kubevirt.io "test" not found'),
+        (
+            {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"},
+            'no matches for kind "Deployment" in group "apps"',
+        ),
+    ],
+)
+async def test_a_target_that_is_not_there_is_told(target, told):
+    async with cluster() as whole:
+        scene = Scene(whole)
+        await whole.client.create(Autoscaler, autoscaler(target=target))
+        text = "the HPA controller was unable to get the target's current scale: "
+        assert await scene.says("AbleToScale", "FailedGetScale") == text + told
+        assert await scene.told("FailedGetScale") == [told]
+        assert (await scene.condition("AbleToScale"))[0] == "False"
+
+
+async def test_a_target_that_comes_later_is_found():
+    async with cluster() as whole:
+        scene = Scene(whole)
+        await whole.client.create(Autoscaler, autoscaler(least=2))
+        await scene.says("AbleToScale", "FailedGetScale")
+        await scene.create(1)
+        await scene.has(2, SYNC_SECONDS + TICK)
+
+
+async def test_what_cannot_be_scaled_is_told():
+    async with cluster() as whole:
+        scene = Scene(whole)
+        target = {"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "name": "any"}
+        await whole.client.create(Autoscaler, autoscaler(target=target))
+        told = await scene.says("AbleToScale", "FailedGetScale")
+        assert told.endswith("the server could not find the requested resource")
+
+
+async def test_two_autoscalers_of_one_target_do_nothing_but_say_so():
+    async with cluster() as whole:
+        scene = Scene(whole)
+        await scene.begin(1, most=4)
+        await asyncio.sleep(SETTLED)
+        await whole.client.create(Autoscaler, autoscaler("other", least=1, most=9))
+        for name in ("lab", "other"):
+            told = await scene.says("ScalingActive", "AmbiguousSelector", name)
+            assert told == (
+                "pods by selector app=test are controlled by multiple HPAs: "
+                "[default/lab default/other]"
+            )
+        await scene.load(1.0)
+        await scene.stays(1, 90)
+        await whole.client.delete(Autoscaler, Key("default", "other"))
+        await scene.has(4)
+
+
+async def test_one_that_hangs_holds_up_no_other(monkeypatch):
+    async def hang(*_arguments):
+        await asyncio.sleep(10)
+        raise MetricError("it hung")
+
+    monkeypatch.setattr(Metrics, "of_external", hang)
+    async with cluster() as whole:
+        scene = Scene(whole)
+        await scene.begin(1)
+        for number in range(20):
+            name = f"hangs-{number}"
+            await whole.client.create(ReplicaSet, replica_set(name, 1))
+            target = {**SET, "name": name}
+            document = autoscaler(name, target, metrics=[queue("1")])
+            await whole.client.create(Autoscaler, document)
+        await asyncio.sleep(SETTLED)
+        for machine in await whole.machines("default"):
+            if machine.metadata.labels["app"] == "test":
+                whole.guest(machine).load = 1.0
+        seen = await crossed(whole)
+        assert await scene.has(2) - seen <= SYNC_SECONDS + TICK
+
+
+# ---------------------------------------------------------------------- none at all
+
+
+class Queue:
+    """Plays what answers for an external metric."""
+
+    def __init__(self, monkeypatch) -> None:
+        self.length = 0
+        monkeypatch.setattr(Metrics, "of_external", self.of_external)
+
+    async def of_external(self, _namespace, metric) -> int:
+        assert metric.name == "queue"
+        return self.length * 1000
+
+
+async def test_an_empty_queue_leaves_none_and_a_full_one_makes_some(monkeypatch):
+    waiting = Queue(monkeypatch)
+    async with cluster() as whole:
+        scene = Scene(whole)
+        await scene.begin(1, least=0, most=5, metrics=[queue("1")])
+        await scene.has(0, DOWN_SECONDS + 60)
+        told = await scene.says("ScaledToZero", "ScaledToZero")
+        assert told == "the HPA controller scaled the workload to zero"
+        await scene.stays(0, 60)
+        waiting.length = 3
+        begun = now()
+        assert await scene.has(3) - begun <= SYNC_SECONDS + TICK
+        await scene.says("ScaledToZero", "NotScaledToZero")
+        assert (await scene.told("SuccessfulRescale"))[-1] == (
+            "New size: 3; reason: external metric queue(nil) above target"
+        )
+        await whole.settled("test", 3)
+        waiting.length = 0
+        await scene.has(0, DOWN_SECONDS + 60)
+        # Who wants one at the least again gets it, though there is none.
+        change = {"spec": {"minReplicas": 2}}
+        await whole.client.patch(Autoscaler, Key("default", "lab"), change)
+        await scene.has(2)
+
+
+async def test_what_a_person_scaled_to_none_stays_so():
+    async with cluster() as whole:
+        scene = Scene(whole)
+        await scene.begin(1)
+        await whole.settled("test", 1)
+        await whole.scale("test", 0)
+        told = await scene.says("ScalingActive", "ScalingDisabled")
+        assert told == "scaling is disabled since the replica count of the target is zero"
+        await scene.stays(0, 120)
+        assert (await scene.get()).status.currentMetrics is None
+        await whole.scale("test", 1)
+        await scene.says("ScalingActive", "ValidMetricFound", seconds=120)
+
+
+# ---------------------------------------------------------------------- cuts and faults
+
+
+async def test_a_new_controller_is_in_no_haste():
+    async with cluster() as whole:
+        scene = Scene(whole)
+        await scene.begin(2)
+        await asyncio.sleep(DOWN_SECONDS - 30)
+        await whole.crash_loops()
+        whole.start_loops()
+        begun = now()
+        assert await scene.has(1, DOWN_SECONDS + 60) - begun >= DOWN_SECONDS - 1
+
+
+@pytest.mark.parametrize("seed", range(4))
+async def test_whatever_happens_the_number_follows_the_load(seed):
+    faults = Faults(seed, fail=0.1, lose_answer=0.1, delay=0.2, cut=0.02, double=0.05, until=450)
+    async with cluster(faults=faults) as whole:
+        scene = Scene(whole)
+        await scene.begin(1, most=3)
+        await asyncio.sleep(SETTLED)
+        for _ in range(5):
+            await whole.crash_loops()
+            whole.start_loops()
+            await scene.load(1.0)
+            await asyncio.sleep(11)
+        await scene.has(3, 120)
+        await whole.settled("test", 3)
+        await scene.load(0.0)
+        await scene.has(1, DOWN_SECONDS + 120)
+        await whole.settled("test", 1)
+        sizes = [told.split(";")[0] for told in await scene.told("SuccessfulRescale")]
+        assert set(sizes) <= {"New size: 1", "New size: 2", "New size: 3"}
+
+
+async def test_an_autoscaler_that_is_gone_is_forgotten():
+    async with cluster() as whole:
+        scene = Scene(whole)
+        await scene.begin(1)
+        await asyncio.sleep(SETTLED)
+        await whole.client.delete(Autoscaler, Key("default", "lab"))
+        await scene.load(1.0)
+        await scene.stays(1, 60)
+        with pytest.raises(NotFound):
+            await scene.get()
