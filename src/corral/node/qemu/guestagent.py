@@ -173,7 +173,9 @@ class QemuAgent:
         while True:
             await asyncio.sleep(pause)
             pause = min(pause * 2, _LONGEST_LOOK_SECONDS)
-            progress = await self._ask("guest-exec-status", _Progress, {"pid": started.pid})
+            asked = {"pid": started.pid}
+            async with self._talk(longest=LONGEST_OUTPUT) as talk:
+                progress = await talk.ask("guest-exec-status", _Progress, asked)
             if progress.exited:
                 return _finished(progress)
 
@@ -184,24 +186,28 @@ class QemuAgent:
             return await talk.ask(command, form, arguments)
 
     @asynccontextmanager
-    async def _talk(self, *, seconds: float | None = None) -> AsyncIterator["_Talk"]:
-        """A connection in which to ask.  Raises AgentError, also for what fails in the block."""
-        async with self._turn:
-            try:
-                async with asyncio.timeout(seconds or SECONDS):
-                    reader, writer = await asyncio.open_unix_connection(
-                        sock=connect(self._path), limit=LONGEST_OUTPUT
-                    )
-                    try:
-                        talk = _Talk(reader, writer)
-                        await talk.synchronise()
-                        yield talk
-                    finally:
-                        writer.close()
-            except TimeoutError as error:
-                raise AgentError("the guest agent does not answer") from error
-            except OSError as error:
-                raise AgentError(f"the guest agent cannot be reached: {error}") from error
+    async def _talk(
+        self, *, seconds: float | None = None, longest: int = LONGEST_ANSWER
+    ) -> AsyncIterator["_Talk"]:
+        """A connection in which to ask, within so many seconds, the wait for our turn included.
+
+        Raises AgentError, also for what fails in the block.
+        """
+        try:
+            async with asyncio.timeout(seconds or SECONDS), self._turn:
+                reader, writer = await asyncio.open_unix_connection(
+                    sock=connect(self._path), limit=longest
+                )
+                try:
+                    talk = _Talk(reader, writer)
+                    await talk.synchronise()
+                    yield talk
+                finally:
+                    writer.transport.abort()  # a guest that reads nothing would keep it open
+        except TimeoutError as error:
+            raise AgentError("the guest agent does not answer") from error
+        except OSError as error:
+            raise AgentError(f"the guest agent cannot be reached: {error}") from error
 
 
 class _Talk:
@@ -215,19 +221,27 @@ class _Talk:
         """Skip what an earlier client has left unread: everything up to the byte 0xFF."""
         token = secrets.randbelow(1 << 31)
         await self.tell("guest-sync-delimited", {"id": token})
+        while not await self._skipped():
+            pass
+        if _answer(await self._line(), int) != token:
+            raise AgentError("out of step")
+
+    async def _skipped(self) -> bool:
+        """Drop what comes before the byte 0xFF; False where that is more than is kept at once."""
         try:
             await self._reader.readuntil(b"\xff")
-        except (asyncio.IncompleteReadError, asyncio.LimitOverrunError) as error:
+        except asyncio.IncompleteReadError as error:
             raise AgentError("no synchronisation") from error
-        if _answer(await self._line(LONGEST_ANSWER), int) != token:
-            raise AgentError("out of step")
+        except asyncio.LimitOverrunError as error:
+            await self._reader.readexactly(error.consumed)
+            return False
+        return True
 
     async def ask(
         self, command: str, form: type[T], arguments: Mapping[str, Any] | None = None
     ) -> T:
         await self.tell(command, arguments)
-        longest = LONGEST_OUTPUT if command == "guest-exec-status" else LONGEST_ANSWER
-        return _answer(await self._line(longest), form)
+        return _answer(await self._line(), form)
 
     async def tell(self, command: str, arguments: Mapping[str, Any] | None = None) -> None:
         request: dict[str, Any] = {"execute": command}
@@ -236,14 +250,13 @@ class _Talk:
         self._writer.write(msgspec.json.encode(request) + b"\n")
         await self._writer.drain()
 
-    async def _line(self, longest: int) -> bytes:
+    async def _line(self) -> bytes:
         try:
-            line = await self._reader.readuntil(b"\n")
-        except (asyncio.IncompleteReadError, asyncio.LimitOverrunError) as error:
+            return await self._reader.readuntil(b"\n")
+        except asyncio.IncompleteReadError as error:
             raise AgentError("no whole answer from the guest agent") from error
-        if len(line) > longest:
-            raise AgentError("the guest agent's answer is too long")
-        return line
+        except asyncio.LimitOverrunError as error:
+            raise AgentError("the guest agent's answer is too long") from error
 
 
 _HOST_NAME = "guest-get-host-name"

@@ -233,6 +233,84 @@ async def test_questions_wait_for_each_other(agent):
     assert len(told.requests) == 5
 
 
+async def test_rubbish_before_an_answer_is_skipped_however_much_it_is(agent):
+    def answer(request):
+        is_first = request["execute"] == "guest-sync-delimited"
+        rubbish = b"x" * (3 * guestagent.LONGEST_ANSWER) if is_first else b""
+        return rubbish + honest(request, {"guest-ping": {}})
+
+    await QemuAgent(await agent(answer)).ping()
+
+
+@pytest.fixture
+async def wild(tmp_path, monkeypatch):
+    """Starts an agent that does as it likes with its streams; answers have little time."""
+    monkeypatch.setattr(guestagent, "SECONDS", 0.5)
+    tasks = []
+
+    async def start(behave):
+        async def serve(reader, writer):
+            tasks.append(asyncio.current_task())
+            try:
+                await behave(reader, writer)
+            except ConnectionError:
+                pass
+            finally:
+                writer.close()
+
+        path = tmp_path / "agent.sock"
+        tasks.append(await asyncio.start_unix_server(serve, path))
+        return QemuAgent(path)
+
+    yield start
+    for task in tasks:
+        task.cancel() if isinstance(task, asyncio.Task) else task.close()
+
+
+async def never_stop(reader, writer):
+    while True:
+        writer.write(b"x" * 65536)
+        await writer.drain()
+
+
+async def trickle(reader, writer):
+    while True:
+        writer.write(b"x")
+        await writer.drain()
+        await asyncio.sleep(0.05)
+
+
+async def say_nothing(reader, writer):
+    await asyncio.Event().wait()
+
+
+@pytest.mark.parametrize("behave", [never_stop, trickle, say_nothing])
+async def test_nobody_waits_for_an_agent_longer_than_is_said(wild, behave):
+    """Nor behind others who wait for it: a hundred of them do so at once."""
+    agent = await wild(behave)
+    async with asyncio.timeout(20):
+        answers = await asyncio.gather(*(agent.ping() for _ in range(100)), return_exceptions=True)
+    assert {type(answer) for answer in answers} == {guestagent.AgentError}
+
+
+async def test_a_guest_that_reads_nothing_keeps_no_connection(wild):
+    gone = asyncio.Event()
+
+    async def read_nothing(reader, writer):
+        reader._transport.pause_reading()
+        await asyncio.sleep(1)
+        reader._transport.resume_reading()
+        while await reader.read(65536):
+            pass
+        gone.set()
+
+    agent = await wild(read_nothing)
+    with pytest.raises(guestagent.AgentError):
+        await agent.run(["cat"], b"x" * (32 << 20))
+    async with asyncio.timeout(20):
+        await gone.wait()
+
+
 @pytest.mark.parametrize(
     ("why", "code", "message"),
     [
