@@ -17,8 +17,9 @@ from corral.server.machines import GROUP
 
 _READ = frozenset({"get", "list", "watch"})
 _WRITE = _READ | {"create", "update", "patch", "delete", "deletecollection"}
-_DOORS = frozenset({"exec", "attach", "portforward"})
-"""What leads into the guest behind a pod, as everything of the group subresources.kubevirt.io."""
+_DOORS = frozenset({"exec", "attach", "portforward", "proxy"})
+"""What leads into the guest behind a pod, as everything of the group subresources.kubevirt.io, or
+to a node's agent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +37,7 @@ class Rule:
 
     def allows(self, call: Call) -> bool:
         named = {f"{call.kind.plural}/{call.subresource}"}
-        if call.group != GROUP and call.subresource not in _DOORS:
+        if call.group != GROUP and call.subresource.partition("/")[0] not in _DOORS:
             named |= {"*", call.kind.plural}
         return (
             call.verb in self.verbs

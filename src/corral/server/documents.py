@@ -101,6 +101,14 @@ SUBRESOURCES = (
         verbs=("create",),
     ),
     Subresource(group="", version="v1", plural="pods", name="log", responds=("", "v1", "Pod")),
+    Subresource(
+        group="",
+        version="v1",
+        plural="nodes",
+        name="proxy",
+        responds=("", "v1", "NodeProxyOptions"),
+        namespaced=False,
+    ),
     *(
         Subresource(
             group="",

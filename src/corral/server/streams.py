@@ -1,4 +1,4 @@
-"""What nodes answer: the doors of pods, and of machines.
+"""What nodes answer: the doors of pods, of machines, and of the nodes themselves.
 
 The server finds the object and its node, refuses what cannot work in KubeVirt's words, and names
 the node's agent, an ASGI app, that the adapter hands the connection to.
@@ -32,8 +32,8 @@ class Forward(Response):
 
 
 def serves(kind: Kind, subresource: str) -> bool:
-    """Whether a node answers a subresource of pods."""
-    return kind.resource == "pods" and subresource in _OF_PODS
+    """Whether a node answers a subresource of pods, or of itself."""
+    return subresource in _DOORS.get(kind.resource, ())
 
 
 async def answer(store: Store, nodes: Nodes, call: Call) -> Response:
@@ -50,7 +50,7 @@ async def answer(store: Store, nodes: Nodes, call: Call) -> Response:
         if machines.dry_run(call):
             return Response()
     else:
-        node, path = _OF_PODS[call.subresource](call, document)
+        node, path = _DOORS[call.kind.resource][call.subresource](call, document)
     agent = nodes(node)
     if agent is None:
         raise Unavailable(f'the agent of node "{node}" cannot be reached')
@@ -130,9 +130,20 @@ def _no_way_in(call: Call, pod: Document) -> tuple[str, str]:
     )
 
 
-_OF_PODS: Mapping[str, Callable[[Call, Document], tuple[str, str]]] = {
-    "log": _log,
-    "exec": _exec,
-    "attach": _no_way_in,
-    "portforward": _port_forward,
+def _proxy(call: Call, _node: Document) -> tuple[str, str]:
+    """What a node tells of itself and its pods; its doors into pods are below the pods only."""
+    if call.verb != "get":
+        raise MethodNotAllowed('only get is supported on proxy of resources of kind "Node"')
+    return call.name, call.subresource.removeprefix(PROXY)
+
+
+_Door = Callable[[Call, Document], tuple[str, str]]
+"""Finds the node, and the path at its agent."""
+
+PROXY = "proxy"
+_DOORS: Mapping[str, Mapping[str, _Door]] = {
+    "pods": {"log": _log, "exec": _exec, "attach": _no_way_in, "portforward": _port_forward},
+    "nodes": dict.fromkeys(
+        (f"{PROXY}/{path}" for path in ("metrics", "metrics/resource", "stats/summary")), _proxy
+    ),
 }
