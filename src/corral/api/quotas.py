@@ -110,7 +110,7 @@ def view_of(kind: Kind) -> type[msgspec.Struct] | None:
 
 def concerns(spec: ResourceQuotaSpec, kind: Kind, charged: Charge) -> list[str]:
     """What of an object a quota is about, by name: nothing, for objects outside of its scopes."""
-    names = sorted(name for name in spec.hard or () if _is_about(kind, name))
+    names = sorted(name for name in spec.hard or () if is_about(kind, name))
     wanted = [
         ScopedResourceSelectorRequirement(operator="Exists", scopeName=scope)
         for scope in spec.scopes or ()
@@ -165,16 +165,17 @@ class Charges(Generic[T]):
         self._reckon = reckon
         self._known: dict[Hashable, Charge] = {}
 
-    def of(self, newest: Mapping[Hashable, T]) -> Iterable[Charge]:
-        """What the objects take that there are now, by version."""
+    def of(self, newest: Iterable[tuple[Hashable, T]]) -> Iterable[Charge]:
+        """What the objects take that there are now; each comes with what tells its version."""
         before = self._known
         self._known = {
-            version: before.get(version) or self._reckon(item) for version, item in newest.items()
+            version: before.get(version) or self._reckon(item) for version, item in newest
         }
         return self._known.values()
 
 
-def _is_about(kind: Kind, name: str) -> bool:
+def is_about(kind: Kind, name: str) -> bool:
+    """Whether a quota's name for something is one that objects of a kind take of."""
     if name == count_name(kind):
         return True
     if kind.resource == POD.resource:

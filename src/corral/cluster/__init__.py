@@ -15,6 +15,7 @@ from corral.cluster import (
     namespace,
     nodes,
     podgc,
+    quota,
     scheduler,
 )
 from corral.reconcile.controller import Controller
@@ -30,10 +31,11 @@ STAND_INS: tuple[Callable[[World], Controller[Any]], ...] = (
     disruption.controller,
     nodes.controller,
     autoscaler.controller,
+    quota.controller,
     garbage.controller,
     namespace.controller,
 )
 """Each makes one loop; they run beside each other and meet only in the API's objects.
 
-The last two look at the metadata of every kind, and share the caches of those before them.
+The last three look at the metadata of every kind, and share the caches of those before them.
 """

@@ -76,7 +76,7 @@ class Quotas:
             names,
             (
                 each.at(now)
-                for each in charges.of({record.revision: record for record in newest})
+                for each in charges.of((record.revision, record) for record in newest)
                 if concerns(quota.spec, kind, each)
             ),
         )

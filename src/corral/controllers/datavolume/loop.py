@@ -25,6 +25,7 @@ from corral.reconcile.objects import (
     version_of,
 )
 from corral.reconcile.queue import WorkQueue
+from corral.reconcile.room import retry_with_room
 from corral.reconcile.world import World
 
 COMPONENT = "datavolume-controller"
@@ -48,6 +49,7 @@ class DataVolumes:
 
     def __init__(self, world: World) -> None:
         self.queue = WorkQueue[Key]()
+        retry_with_room(world, self.queue)
         self.volumes = world.informers.of(DataVolume)
         self.claims = world.informers.of(Claim)
         self.classes = world.informers.of(StorageClass)

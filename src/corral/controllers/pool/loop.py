@@ -29,6 +29,7 @@ from corral.reconcile.controller import Controller, Result
 from corral.reconcile.expectations import Expectations
 from corral.reconcile.objects import controller_uid, is_going, key_of, owners_of
 from corral.reconcile.queue import WorkQueue
+from corral.reconcile.room import retry_with_room
 from corral.reconcile.selectors import own_selector
 from corral.reconcile.world import World
 
@@ -52,6 +53,7 @@ class Pools:
 
     def __init__(self, world: World) -> None:
         self.queue = WorkQueue[Key]()
+        retry_with_room(world, self.queue)
         self.pools = world.informers.of(Pool)
         self.vms = world.informers.of(VirtualMachine)
         self.machines = world.informers.of(Machine)

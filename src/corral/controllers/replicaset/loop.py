@@ -18,6 +18,7 @@ from corral.reconcile.controller import Controller, Result, Terminal
 from corral.reconcile.expectations import Expectations
 from corral.reconcile.objects import controller_uid, is_going, owner_reference
 from corral.reconcile.queue import WorkQueue
+from corral.reconcile.room import retry_with_room
 from corral.reconcile.selectors import own_selector
 from corral.reconcile.world import World
 
@@ -56,6 +57,7 @@ class ReplicaSets:
         self.sets.index("namespace", lambda one: (one.metadata.namespace,))
         self.sets.handle(self._set_changed)
         self.machines.handle(self._machine_changed)
+        retry_with_room(world, self.queue)
 
     async def reconcile(self, key: Key) -> Result | None:
         """Bring one set nearer to what it asks for (KubeVirt's replicaset.go, execute)."""

@@ -34,6 +34,7 @@ from corral.reconcile.controller import Controller, Result
 from corral.reconcile.expectations import Expectations
 from corral.reconcile.objects import controller_uid, is_going, key_of
 from corral.reconcile.queue import WorkQueue
+from corral.reconcile.room import retry_with_room
 from corral.reconcile.world import World
 
 Machine = VirtualMachineInstance
@@ -87,6 +88,7 @@ class VirtualMachines:
         self.machines.handle(self._machine_changed)
         self.disks.volumes.handle(self._data_volume_changed)
         self.disks.claims.handle(self._claim_changed)
+        retry_with_room(world, self.queue)
 
     async def reconcile(self, key: Key) -> Result | None:
         """Bring one VirtualMachine a step further (KubeVirt's vm.go, execute)."""

@@ -30,6 +30,7 @@ from corral.api.kinds.vmi import VirtualMachineInstance
 from corral.api.kinds.volumes import ContainerDisk
 from corral.api.object import Document, Quantity
 from corral.api.quantity import NANO, NOTHING, Amount, Form, amount, parse
+from corral.controllers.vmi.auto_limits import NO_LIMITS, AutoLimits
 from corral.controllers.vmi.claims import NONE, Claims, pod_mounts, pod_volumes
 from corral.reconcile.objects import owner_reference
 
@@ -75,7 +76,11 @@ _OBSERVED = frozenset(
 
 
 def pod_for(
-    vmi: VirtualMachineInstance, claims: Claims = NONE, *, cpu_ratio: int = CPU_RATIO
+    vmi: VirtualMachineInstance,
+    claims: Claims = NONE,
+    *,
+    cpu_ratio: int = CPU_RATIO,
+    auto: AutoLimits = NO_LIMITS,
 ) -> Document:
     """The pod that holds a machine's place (KubeVirt's template.go)."""
     spec = vmi.spec
@@ -105,7 +110,7 @@ def pod_for(
                 "name": COMPUTE,
                 "image": IMAGE,
                 "imagePullPolicy": "IfNotPresent",
-                "resources": compute_resources(vmi, cpu_ratio=cpu_ratio),
+                "resources": compute_resources(vmi, cpu_ratio=cpu_ratio, auto=auto),
                 **_ports(vmi),
                 **_probes(vmi),
                 **pod_mounts(claims),
@@ -165,7 +170,7 @@ def _probe(probe: Probe) -> Document:
 
 
 def compute_resources(
-    vmi: VirtualMachineInstance, *, cpu_ratio: int = CPU_RATIO
+    vmi: VirtualMachineInstance, *, cpu_ratio: int = CPU_RATIO, auto: AutoLimits = NO_LIMITS
 ) -> dict[str, dict[str, Quantity]]:
     """What the machine takes from its node (KubeVirt's renderresources.go, other constants)."""
     resources = vmi.spec.domain.resources or Resources()
@@ -180,6 +185,12 @@ def compute_resources(
         requests["memory"] = str(requested_memory(vmi) + own)
     if "memory" in limits:
         limits["memory"] = str(parse(limits["memory"]) + own)
+    elif auto.memory_ratio:
+        asked = parse(requests["memory"])
+        most = int(asked.rounded_up() * auto.memory_ratio)
+        limits["memory"] = str(Amount(most * NANO, asked.form))
+    if auto.cpu:
+        limits.setdefault("cpu", str(processors(vmi.spec.domain).total))
     return {"requests": requests, "limits": limits} if limits else {"requests": requests}
 
 

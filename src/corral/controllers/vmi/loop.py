@@ -2,7 +2,7 @@
 
 from functools import partial
 
-from lightkube.models.core_v1 import PersistentVolumeClaim, Pod
+from lightkube.models.core_v1 import Namespace, PersistentVolumeClaim, Pod
 from lightkube.models.storage_v1 import StorageClass
 
 from corral.api.errors import AlreadyExists, ApiError, NotFound
@@ -11,6 +11,7 @@ from corral.api.kinds.vmi import FINALIZER, GROUP, VirtualMachineInstance
 from corral.api.kinds.volumes import claims_of
 from corral.api.object import Key
 from corral.controllers.vmi import claims, lifecycle
+from corral.controllers.vmi.auto_limits import AutoLimits, auto_limits
 from corral.controllers.vmi.claims import Claims, Sources
 from corral.controllers.vmi.launcher import CPU_RATIO, pod_for
 from corral.reconcile.batch import each
@@ -18,6 +19,7 @@ from corral.reconcile.controller import Controller, Result
 from corral.reconcile.expectations import Expectations
 from corral.reconcile.objects import controller_uid, is_going, key_of, owners_of, uid_of
 from corral.reconcile.queue import WorkQueue
+from corral.reconcile.room import retry_with_room
 from corral.reconcile.world import World
 
 Machine = VirtualMachineInstance
@@ -34,7 +36,10 @@ def controller(world: World, *, cpu_ratio: int = CPU_RATIO) -> Controller[Key]:
         "vmi",
         loop.reconcile,
         queue=loop.queue,
-        sources=(loop.machines, loop.pods, loop.claims, loop.data_volumes, loop.classes),
+        sources=(
+            *(loop.machines, loop.pods, loop.claims, loop.data_volumes, loop.classes),
+            *(loop.namespaces, loop.quotas),
+        ),
         workers=WORKERS,
     )
 
@@ -49,6 +54,8 @@ class Machines:
         self.claims = world.informers.of(PersistentVolumeClaim)
         self.data_volumes = world.informers.of(DataVolume)
         self.classes = world.informers.of(StorageClass)
+        self.namespaces = world.informers.of(Namespace)
+        self.quotas = retry_with_room(world, self.queue)
         self._world = world
         self._client = world.client
         self._recorder = world.recorder(COMPONENT)
@@ -80,7 +87,7 @@ class Machines:
                 pods = [await self._create_pod(vmi, needed)]
             except ApiError as refusal:
                 error = refusal
-            text = f"Error creating pod: {error}" if error else ""
+            text = f"failed to create virtual machine pod: {error}" if error else ""
             decided = lifecycle.plan(vmi, pods, now, needed, create_error=text)
         if decided.delete_pods:
             await self._delete_pods(vmi, decided)
@@ -94,7 +101,7 @@ class Machines:
 
     async def _create_pod(self, vmi: Machine, needed: Claims) -> Pod:
         self._expectations.expect(vmi.key, creations=1)
-        document = pod_for(vmi, needed, cpu_ratio=self._cpu_ratio)
+        document = pod_for(vmi, needed, cpu_ratio=self._cpu_ratio, auto=self._limits(vmi))
         try:
             pod = await self._client.create(Pod, document)
         except AlreadyExists:
@@ -111,6 +118,11 @@ class Machines:
         text = f"Created virtual machine pod {key_of(pod).name}"
         self._recorder.event(vmi, "Normal", "SuccessfulCreate", text)
         return pod
+
+    def _limits(self, vmi: Machine) -> AutoLimits:
+        name = vmi.metadata.namespace
+        quotas = [each for each in self.quotas.items() if key_of(each).namespace == name]
+        return auto_limits(quotas, self.namespaces.get(Key("", name)))
 
     async def _delete_pods(self, vmi: Machine, decided: lifecycle.Plan) -> None:
         grace_seconds = 0 if decided.force else None

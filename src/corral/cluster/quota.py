@@ -1,0 +1,130 @@
+"""Tells how much of each quota is used (Kubernetes' resource quota controller).
+
+People and loops read it; the server, which refuses what there is no room for, reckons for itself.
+"""
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from lightkube.models.core_v1 import ResourceQuota
+
+from corral.api.kind import Kind
+from corral.api.kinds import KINDS
+from corral.api.kinds.pod_resources import Amounts, amounts
+from corral.api.object import Document, Key
+from corral.api.quotas import UNCOUNTED, Charge, Charges, charge, concerns, is_about, used, view_of
+from corral.reconcile.controller import Controller, Result
+from corral.reconcile.objects import key_of, uid_of, version_of
+from corral.reconcile.queue import WorkQueue
+from corral.reconcile.world import World
+
+if TYPE_CHECKING:
+    from corral.reconcile.informer import Informer
+
+BATCH_SECONDS = 0.1
+"""News of what is in a namespace waits so long for more of the kind."""
+_EXPIRY_SECONDS = 1.0
+"""A pod is looked at again so long after its time has run out."""
+
+
+def controller(world: World) -> Controller[Key]:
+    """The controller that tells what is used of quotas."""
+    loop = Quotas(world)
+    return Controller(
+        "quota",
+        loop.reconcile,
+        queue=loop.queue,
+        sources=(loop.quotas, *loop.contents.values()),
+    )
+
+
+class Quotas:
+    """The quotas, and watches over what they are about."""
+
+    def __init__(self, world: World) -> None:
+        self.queue = WorkQueue[Key]()
+        self._client = world.client
+        self._clock = world.clock
+        self.quotas = world.informers.of(ResourceQuota)
+        self.quotas.index("namespace", lambda each: (key_of(each).namespace,))
+        self.quotas.handle(self._quota_changed)
+        self.contents: dict[str, Informer[Any]] = {}
+        self._kinds: dict[str, Kind] = {}
+        self._charges: dict[tuple[str, Key], Charges[Any]] = {}
+        """By kind and quota."""
+        for kind in KINDS:
+            if kind.namespaced and kind.is_kept and kind.resource not in UNCOUNTED:
+                view = view_of(kind)
+                informer: Informer[Any] = (
+                    world.informers.metadata(kind) if view is None else world.informers.of(view)
+                )
+                informer.handle(partial(self._content_changed, is_read=view is not None))
+                self.contents[kind.resource] = informer
+                self._kinds[kind.resource] = kind
+
+    async def reconcile(self, key: Key) -> Result | None:
+        """Say of one quota what is used of it, where it does not say so already."""
+        quota = self.quotas.get(key)
+        if quota is None or quota.spec is None:
+            return None
+        hard = amounts(quota.spec.hard)
+        charges: list[Charge] = []
+        for kind in self._kinds.values():
+            if any(is_about(kind, name) for name in hard):
+                found = self._of(kind, key)
+                charges += (each for each in found if concerns(quota.spec, kind, each))
+        now = self._clock()
+        taken = used(hard, (each.at(now) for each in charges))
+        wanted = {"hard": _texts(hard), "used": _texts(taken)}
+        old = _status(quota)
+        if old != wanted:
+            # A merge patch: what is not told any more has to be taken away by name.
+            status = {
+                part: dict.fromkeys(old[part], None) | values for part, values in wanted.items()
+            }
+            await self._client.patch(ResourceQuota, key, {"status": status}, subresource="status")
+        ends = [each.until for each in charges if each.until is not None and each.until >= now]
+        if not ends:
+            return None
+        return Result((min(ends) - now).total_seconds() + _EXPIRY_SECONDS)
+
+    def _of(self, kind: Kind, quota: Key) -> list[Charge]:
+        """What the objects of a kind take, those in the quota's namespace."""
+        newest = (
+            ((uid_of(item), version_of(item)), item)
+            for item in self.contents[kind.resource].items()
+            if key_of(item).namespace == quota.namespace
+        )
+        charges = self._charges.setdefault((kind.resource, quota), Charges(partial(charge, kind)))
+        return list(charges.of(newest))
+
+    def _quota_changed(self, old: ResourceQuota | None, new: ResourceQuota | None) -> None:
+        if new is not None:
+            self.queue.add(key_of(new))
+        elif old is not None:
+            gone = key_of(old)
+            for address in [each for each in self._charges if each[1] == gone]:
+                del self._charges[address]
+
+    def _content_changed(
+        self, old: msgspec.Struct | None, new: msgspec.Struct | None, *, is_read: bool
+    ) -> None:
+        """Of what is only counted, it is enough to know that it is there."""
+        changed = new or old
+        if changed is None or (not is_read and old is not None and new is not None):
+            return
+        for quota in self.quotas.indexed("namespace", key_of(changed).namespace):
+            self.queue.add_after(key_of(quota), BATCH_SECONDS)
+
+
+def _texts(each: Amounts) -> dict[str, str]:
+    return {name: str(one) for name, one in each.items()}
+
+
+def _status(quota: ResourceQuota) -> dict[str, Document]:
+    status = quota.status
+    return {
+        "hard": dict((status and status.hard) or {}),
+        "used": dict((status and status.used) or {}),
+    }

@@ -1,0 +1,204 @@
+"""Quotas: what is told of them, what machines say that they keep out, and how it is mended."""
+
+from lightkube.models.core_v1 import ConfigMap, LimitRange, Namespace, Pod, ResourceQuota
+from tests.sim.cluster import cluster, replica_set
+from tests.sim.test_virtual_machine import vm
+
+from corral.api.kinds.replicaset import VirtualMachineInstanceReplicaSet as ReplicaSet
+from corral.api.kinds.virtualmachine import VirtualMachine
+from corral.api.kinds.vmi import VirtualMachineInstance as Machine
+from corral.api.object import Key
+from corral.api.quantity import bytes_of
+
+QUOTA = Key("default", "q")
+
+
+async def limit(c, **spec):
+    document = {"metadata": QUOTA._asdict(), "spec": spec}
+    await c.client.create(ResourceQuota, document)
+
+
+async def used(c):
+    quota = await c.client.get(ResourceQuota, "q", "default")
+    return quota.status.used if quota.status is not None else None
+
+
+async def condition(c, name, of=Machine, machine=None):
+    found = (await c.client.list(of, "default")).items if machine is None else [machine]
+    told = [each for one in found for each in one.status.conditions if each.type == name]
+    return told[0] if told else None
+
+
+async def test_a_quota_tells_what_is_used_of_it():
+    async with cluster() as c:
+        await limit(c, hard={"pods": "5", "requests.cpu": "1", "count/configmaps": "3"})
+
+        async def is_told(**expected):
+            return await used(c) == expected
+
+        nothing = {"pods": "0", "requests.cpu": "0", "count/configmaps": "0"}
+        await c.until(lambda: is_told(**nothing), 10)
+        await c.client.create(ReplicaSet, replica_set(replicas=2))
+        await c.client.create(ConfigMap, {"metadata": {"name": "a", "namespace": "default"}})
+        both = {"pods": "2", "requests.cpu": "20m", "count/configmaps": "1"}
+        await c.until(lambda: is_told(**both), 30)
+        await c.scale("test", 1)
+        one = {"pods": "1", "requests.cpu": "10m", "count/configmaps": "1"}
+        await c.until(lambda: is_told(**one), 120)
+        change = {"spec": {"hard": {"requests.cpu": None, "services": "1"}}}
+        await c.client.patch(ResourceQuota, QUOTA, change)
+        other = {"pods": "1", "count/configmaps": "1", "services": "0"}
+        await c.until(lambda: is_told(**other), 10)
+
+
+async def test_a_machine_without_room_says_so_and_runs_once_there_is():
+    async with cluster() as c:
+        await limit(c, hard={"pods": "1"})
+        await c.client.create(ReplicaSet, replica_set(replicas=3))
+
+        async def are_refused():
+            pending = [each for each in await c.machines() if each.status.phase == "Pending"]
+            return len(pending) == 2 and all(
+                any(told.type == "Synchronized" for told in each.status.conditions)
+                for each in pending
+            )
+
+        await c.until(are_refused, 30)
+        waiting = next(each for each in await c.machines() if each.status.phase == "Pending")
+        told = await condition(c, "Synchronized", machine=waiting)
+        assert (told.status, told.reason) == ("False", "FailedCreate")
+        pod = told.message.split('"')[1]
+        assert told.message == (
+            f'failed to create virtual machine pod: pods "{pod}" is forbidden: exceeded quota: q, '
+            "requested: pods=1, used: pods=1, limited: pods=1"
+        )
+        ready = await condition(c, "Ready", machine=waiting)
+        assert (ready.status, ready.reason) == ("False", "PodNotExists")
+
+        async def is_told():
+            events = await c.events(waiting.metadata.name)
+            return any("Error creating pod: pods" in event.message for event in events)
+
+        await c.until(is_told, 10)
+
+        async def counts():
+            status = (await c.replica_set("test")).status
+            return (status.replicas, status.ready_replicas) == (3, 1)
+
+        await c.until(counts, 10)
+        await c.client.patch(ResourceQuota, QUOTA, {"spec": {"hard": {"pods": "2"}}})
+
+        async def runs(count):
+            return sum(each.status.phase == "Running" for each in await c.machines()) == count
+
+        await c.until(lambda: runs(2), 10)
+        await c.client.delete(ResourceQuota, QUOTA)
+        await c.settled("test", 3, 10)
+        assert await condition(c, "Synchronized") is None
+
+
+async def test_a_set_whose_machines_are_too_many_says_so_and_makes_them_later():
+    async with cluster() as c:
+        counted = "count/virtualmachineinstances.kubevirt.io"
+        await limit(c, hard={counted: "2"})
+        await c.client.create(ReplicaSet, replica_set(replicas=3))
+
+        async def is_refused():
+            return await condition(c, "ReplicaFailure", of=ReplicaSet) is not None
+
+        await c.until(is_refused, 30)
+        told = await condition(c, "ReplicaFailure", of=ReplicaSet)
+        assert (told.status, told.reason) == ("True", "FailedCreate")
+        assert f"exceeded quota: q, requested: {counted}=1, used: {counted}=" in told.message
+        events = [event.message for event in await c.events("test") if event.type == "Warning"]
+        assert any("Error creating virtual machine instance:" in text for text in events)
+        await c.client.patch(ResourceQuota, QUOTA, {"spec": {"hard": {counted: "3"}}})
+        await c.settled("test", 3, 20)
+
+        async def is_mended():
+            return await condition(c, "ReplicaFailure", of=ReplicaSet) is None
+
+        await c.until(is_mended, 20)
+
+
+async def test_what_goes_makes_room_for_what_waits():
+    async with cluster() as c:
+        await limit(c, hard={"pods": "2"})
+        await c.client.create(ReplicaSet, replica_set("first", replicas=2))
+        await c.until(lambda: _is(used(c), {"pods": "2"}), 30)
+        await c.client.create(ReplicaSet, replica_set("second", replicas=1))
+        await c.scale("first", 1)
+
+        async def runs():
+            return (await c.replica_set("second")).status.ready_replicas == 1
+
+        await c.until(runs, 120)
+
+
+async def _is(found, expected):
+    return await found == expected
+
+
+async def test_a_virtual_machine_without_room_is_starting_until_there_is():
+    async with cluster() as c:
+        await limit(c, hard={"pods": "0"})
+        await c.client.create(VirtualMachine, vm())
+
+        async def tells():
+            return await condition(c, "Synchronized", of=VirtualMachine) is not None
+
+        await c.until(tells, 30)
+        (one,) = (await c.client.list(VirtualMachine, "default")).items
+        assert one.status.printable_status == "Starting"
+        told = await condition(c, "Synchronized", of=VirtualMachine)
+        assert "exceeded quota: q" in told.message
+        await c.client.delete(ResourceQuota, QUOTA)
+
+        async def runs():
+            (one,) = (await c.client.list(VirtualMachine, "default")).items
+            return one.status.printable_status == "Running"
+
+        await c.until(runs, 10)
+
+
+async def test_machines_get_limits_where_a_quota_asks_for_them():
+    async with cluster() as c:
+        ratio = {"alpha.kubevirt.io/auto-memory-limits-ratio": "1.5"}
+        await c.client.patch(Namespace, Key("", "default"), {"metadata": {"labels": ratio}})
+        await limit(c, hard={"limits.cpu": "3", "limits.memory": "1Gi"})
+        await c.client.create(ReplicaSet, replica_set(replicas=1))
+        await c.settled("test", 1, 30)
+        (pod,) = await c.pods("default")
+        compute = pod.spec.containers[0].resources
+        assert compute.limits["cpu"] == "1"
+        asked, most = (each["memory"] for each in (compute.requests, compute.limits))
+        assert bytes_of(most) == int(bytes_of(asked) * 1.5)
+
+
+async def test_machines_keep_to_the_range_of_their_namespace():
+    async with cluster() as c:
+        of = {"type": "Container", "max": {"memory": "32Mi"}}
+        document = {"metadata": {"name": "r", "namespace": "default"}, "spec": {"limits": [of]}}
+        await c.client.create(LimitRange, document)
+        await c.client.create(ReplicaSet, replica_set(replicas=1))
+
+        async def is_refused():
+            return await condition(c, "Synchronized") is not None
+
+        await c.until(is_refused, 30)
+        told = await condition(c, "Synchronized")
+        assert "maximum memory usage per Container is 32Mi, but" in told.message
+        assert not (await c.client.list(Pod, "default")).items
+        await c.client.delete(LimitRange, Key("default", "r"))
+        await c.settled("test", 1, 10)
+
+
+async def test_a_crash_of_the_loops_leaves_quotas_right():
+    async with cluster() as c:
+        await limit(c, hard={"pods": "2"})
+        await c.client.create(ReplicaSet, replica_set(replicas=3))
+        await c.until(lambda: _is(used(c), {"pods": "2"}), 30)
+        await c.crash_loops()
+        await c.client.delete(ReplicaSet, Key("default", "test"))
+        c.start_loops()
+        await c.until(lambda: _is(used(c), {"pods": "0"}), 240)
