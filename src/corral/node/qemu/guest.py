@@ -13,6 +13,8 @@ from corral.node.hypervisor import Change, GuestError, Introduction, Memory, Usa
 from corral.node.lines import StreamLine
 from corral.node.process import Process
 from corral.node.qemu import memory as memories
+from corral.node.qemu.agentlink import AgentLink
+from corral.node.qemu.counting import count
 from corral.node.qemu.devices.agent import CHARDEV
 from corral.node.qemu.devices.disks import node_of
 from corral.node.qemu.devices.interfaces import bridged
@@ -64,6 +66,7 @@ class QemuGuest:
         self._reboot = Reboot(directory)
         self._saving = False
         self._saves: asyncio.Queue[str] = asyncio.Queue()
+        self._link = AgentLink(monitor.events)
         self.agent = QemuAgent(directory / AGENT)
         self.plugs = QemuPlugs(monitor)
         process.on_end(lambda: monitor.events.put_nowait(END))
@@ -97,7 +100,8 @@ class QemuGuest:
             self.plugs.note(event)
             if self._belongs_to_saving(event):
                 continue
-            if (change := await self._rebooted(translate(event))) is not None:
+            told = self._link.told(event, translate(event))
+            if (change := await self._rebooted(told)) is not None:
                 yield change
         await self._monitor.close()
         yield Change.GONE if event is END else Change.LOST

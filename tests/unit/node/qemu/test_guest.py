@@ -122,6 +122,40 @@ async def test_what_is_shut_down_otherwise_stays_so(guest):
     assert await changes(guest("shutdown")) == [Change.POWERED_OFF, Change.GONE]
 
 
+OPEN = {"event": "VSERPORT_CHANGE", "data": {"id": "agent0", "open": True}}
+CLOSED = {"event": "VSERPORT_CHANGE", "data": {"id": "agent0", "open": False}}
+
+
+@pytest.mark.looptime
+@pytest.mark.parametrize(
+    ("events", "told"),
+    [
+        ([CLOSED, 6], [Change.AGENT_DISCONNECTED]),
+        ([CLOSED, CLOSED, 6], [Change.AGENT_DISCONNECTED]),
+        ([CLOSED, 1, OPEN, 6], [Change.AGENT_CONNECTED]),
+        ([CLOSED, 3, OPEN, CLOSED, 3, OPEN, 6], [Change.AGENT_CONNECTED] * 2),
+        ([CLOSED, 1, RESET, 6], [Change.REBOOTED]),
+        ([CLOSED, 6, OPEN, CLOSED, 6], [
+            Change.AGENT_DISCONNECTED, Change.AGENT_CONNECTED, Change.AGENT_DISCONNECTED,
+        ]),
+    ],
+)  # fmt: skip
+async def test_an_agent_that_comes_back_soon_was_never_away(guest, monitor, events, told):
+    """Numbers are seconds that pass."""
+
+    async def happen():
+        for one in (*events, END):
+            if isinstance(one, int):
+                await asyncio.sleep(one)
+            else:
+                monitor.events.put_nowait(one)
+
+    async with asyncio.TaskGroup() as group:
+        group.create_task(happen())
+        seen = [change async for change in guest().changes()]
+    assert seen == [Change.RESUMED, *told, Change.GONE]
+
+
 async def test_a_cable_is_pulled_out_before_it_is_plugged_in_again(tmp_path, monkeypatch):
     monkeypatch.setattr("corral.node.qemu.guest._UNPLUGGED_SECONDS", 0)
     links = []
