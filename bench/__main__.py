@@ -23,6 +23,7 @@ NAMES = (
     "services",
     "dns",
     "clones",
+    "sampling",
     "imports",
 )
 RESULTS = Path(__file__).parent / "results"
