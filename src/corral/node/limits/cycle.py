@@ -34,6 +34,7 @@ class Cycle:
         self._share = share
         self._now = now
         self._used = used
+        self._speed = 1.0
         self._allowance = 0.0
         self._runs = True
 
@@ -41,29 +42,33 @@ class Cycle:
         """What is to be done, as of this moment."""
         seconds = max(now - self._now, 1e-6)
         taken = used - self._used
-        saved = self._share * _SAVED_SECONDS
-        self._allowance = min(self._allowance + self._share * seconds, saved) - taken
         self._now, self._used = now, used
-        if self._runs and self._allowance > 0:
-            return Verdict(True, self._until_spent(taken / seconds, saved))  # noqa: FBT003
+        self._allowance = min(self._allowance + self._share * seconds - taken, self._saved)
         if self._runs:
-            self._runs = False
-            return Verdict(False, self._until_allowed())  # noqa: FBT003
-        self._runs = True
-        return Verdict(True, self._slice())  # noqa: FBT003
+            self._speed = max(1.0, taken / seconds)
+            self._runs = self._allowance > 0
+            again = self._until_spent(taken / seconds) if self._runs else self._until_allowed()
+        else:
+            self._runs = True
+            again = max(self._allowance / self._speed, SLICE_SECONDS)
+        return Verdict(self._runs, again)
 
-    def _until_spent(self, rate: float, saved: float) -> float:
+    @property
+    def _stop(self) -> float:
+        """Long enough for a slice that is worth it."""
+        slice_seconds = SLICE_SECONDS * self._speed
+        return min(max(STOP_SECONDS, slice_seconds / self._share), _LONGEST_STOP_SECONDS)
+
+    @property
+    def _saved(self) -> float:
+        return self._share * max(_SAVED_SECONDS, 2 * self._stop)
+
+    def _until_spent(self, rate: float) -> float:
         """It may use up its allowance by then, if it goes on like this."""
-        if rate < self._share and self._allowance >= saved / 2:
+        if rate < self._share and self._allowance >= self._share * _SAVED_SECONDS / 2:
             return QUIET_SECONDS
         return max(self._allowance / max(rate, self._share), _SOONEST_SECONDS)
 
     def _until_allowed(self) -> float:
-        """Long enough for a slice that is worth it, but a debt is not paid back all at once."""
-        stop = min(max(STOP_SECONDS, SLICE_SECONDS / self._share), _LONGEST_STOP_SECONDS)
-        return min(stop - self._allowance / self._share, 2 * stop)
-
-    def _slice(self) -> float:
-        """How long it may run at full speed now that it goes on."""
-        processors = max(1.0, self._share)
-        return max(self._allowance / processors, SLICE_SECONDS)
+        """A debt is not paid back all at once."""
+        return min(self._stop - self._allowance / self._share, 2 * self._stop)

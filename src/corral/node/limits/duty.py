@@ -10,7 +10,7 @@ import heapq
 import os
 import signal
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 
@@ -26,7 +26,7 @@ class _Held:
     pidfd: int
     cycle: Cycle
     stopped: bool = False
-    gone: bool = field(default=False)
+    gone: bool = False
 
 
 class DutyCycle:
@@ -42,8 +42,9 @@ class DutyCycle:
 
     def hold(self, uid: str, pid: int, nanos: int) -> None:
         """Raises OSError."""
-        if uid in self._held:
+        if (known := self._held.get(uid)) is not None and known.pid == pid:
             return
+        self.release(uid)
         now = asyncio.get_running_loop().time()
         pidfd = os.pidfd_open(pid)
         try:

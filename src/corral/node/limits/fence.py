@@ -30,13 +30,25 @@ class Fence:
             await self._limits.wake(self._chronicle.directory)
 
     async def put_up(self, guest: Guest) -> None:
-        """Bound a guest, which may be bounded already.  Raises StartError for one that is new."""
+        """Bound a new guest, before its first instruction.  Raises StartError."""
+        await self._hold(guest, fresh=True)
+        if self._limits is not None:
+            self._chronicle.step("bounded")
+
+    async def mend(self, guest: Guest) -> None:
+        """Bound a guest that an earlier manager has started, and perhaps bounded."""
+        try:
+            await self._hold(guest, fresh=False)
+        except StartError as error:
+            self._chronicle.voice.of_pod("Warning", error.reason, str(error))
+
+    async def _hold(self, guest: Guest, *, fresh: bool) -> None:
         record = self._chronicle.record
         if self._limits is None or guest.pid is None:
             return
         try:
             await self._limits.hold(
-                record.uid, guest.pid, record.bounds, fresh=guest.halted, over=self._over.set
+                record.uid, guest.pid, record.bounds, fresh=fresh, over=self._over.set
             )
         except ProcessLookupError:
             return  # it has just ended, which is told by others

@@ -17,7 +17,7 @@ from typing import TypeVar
 from corral.node.limits.cgroup import PROCESSES, Directory, Group, group_of, mount_of
 from corral.node.limits.duty import DutyCycle
 from corral.node.limits.resident import ResidentSet
-from corral.node.limits.site import Site, find_in
+from corral.node.limits.site import Find, Site, find_in
 from corral.node.limits.ways import (
     CpuGroups1,
     CpuGroups2,
@@ -61,10 +61,14 @@ class Ways:
 
 @dataclass(frozen=True, slots=True)
 class Hierarchies:
-    """The groups that this process is in, by controller: what there is to be tried."""
+    """The groups that this process is in, and where others are: what there is to be tried.
+
+    ``two`` is that of version 2, ``one`` tells that of a controller of version 1.
+    """
 
     two: Group | None
     one: Callable[[str], Group | None]
+    find: Callable[[str], Find] = find_in
 
 
 def prefix(directory: Path) -> str:
@@ -79,17 +83,17 @@ def find_ways(name: str, hierarchies: Hierarchies | None = None) -> Ways:
     cpu: CpuWay | None = None
     memory: MemoryWay | None = None
     try:
-        site = Site(make_room(there.two), name, find=find_in(""))
-        cpu = _proved(CpuGroups2(site), _bound_cpu, wrong)
-        memory = _proved(MemoryGroups2(site), _bound_memory, wrong)
+        site = Site(make_room(there.two), name, find=there.find(""))
+        cpu = _proved(site, CpuGroups2(site), _bound_cpu, wrong)
+        memory = _proved(site, MemoryGroups2(site), _bound_memory, wrong)
     except Unusable as error:
         wrong.append(f"cgroup v2: {error}")
     if cpu is None and (group := there.one("cpu")) is not None:
-        site = Site(group, name, find=find_in("cpu"))
-        cpu = _proved(CpuGroups1(site), _bound_cpu, wrong)
+        site = Site(group, name, find=there.find("cpu"))
+        cpu = _proved(site, CpuGroups1(site), _bound_cpu, wrong)
     if memory is None and (group := there.one("memory")) is not None:
-        site = Site(group, name, find=find_in("memory"))
-        memory = _proved(MemoryGroups1(site), _bound_memory, wrong)
+        site = Site(group, name, find=there.find("memory"))
+        memory = _proved(site, MemoryGroups1(site), _bound_memory, wrong)
     proved = cpu is not None and memory is not None
     reason = "a test process was bounded" if proved else "; ".join(dict.fromkeys(wrong))
     return Ways(cpu or DutyCycle(), memory or ResidentSet(), reason)
@@ -103,7 +107,7 @@ def _bound_memory(way: MemoryWay, pid: int) -> None:
     way.hold(_PROBE, pid, _PROBED_BYTES, held=0, over=lambda: None)
 
 
-def _proved(way: W, bound: Callable[[W, int], None], wrong: list[str]) -> W | None:
+def _proved(site: Site, way: W, bound: Callable[[W, int], None], wrong: list[str]) -> W | None:
     """The way, if a process can be bounded by it; else ``wrong`` says why not."""
     try:
         with _victim() as pid:
@@ -114,6 +118,7 @@ def _proved(way: W, bound: Callable[[W, int], None], wrong: list[str]) -> W | No
         return None
     finally:
         way.clear(_PROBE)
+    site.sweep()
     return way
 
 

@@ -1,0 +1,136 @@
+"""Which ways to bound machines are found to work, on hosts of many kinds."""
+
+import errno
+import os
+import subprocess
+import sys
+
+import pytest
+from tests.unit.node.limits.kernel import Group, Kernel
+
+from corral.node.limits.duty import DutyCycle
+from corral.node.limits.probe import LEAF, Hierarchies, Unusable, find_ways, make_room, prefix
+from corral.node.limits.resident import ResidentSet
+
+MINE = "corral-12345678-"
+
+
+def delegated(*controllers, processes=(-1, -2), **rules):
+    """A group that systemd has delegated, with processes in it."""
+    kernel = Kernel(**rules)
+    group = Group(kernel, "run-1.scope", controllers=controllers)
+    kernel.placed |= dict.fromkeys(processes, group)
+    return group
+
+
+def ways(two=None, one=None):
+    groups = one or {}
+    find = (two.kernel if two is not None else Kernel()).find
+    return find_ways(MINE, Hierarchies(two=two, one=groups.get, find=lambda _controller: find))
+
+
+def test_a_delegated_group_bounds_both():
+    group = delegated("cpu", "memory", "pids")
+    found = ways(group)
+    assert found.told == "cpu and memory by cgroup v2"
+    assert found.reason == "a test process was bounded"
+    assert group.switched == {"cpu", "memory"}
+    assert group.child(LEAF).processes == [-1, -2]
+    assert group.children() == [LEAF]
+
+
+def test_a_group_without_processes_is_switched_on_as_it_is():
+    group = delegated("cpu", "memory", processes=())
+    make_room(group)
+    assert group.children() == []
+
+
+def test_a_second_manager_finds_room_beside_the_first():
+    group = delegated("cpu", "memory")
+    make_room(group)
+    assert make_room(group.child(LEAF)) is group
+
+
+def test_a_user_is_often_delegated_memory_alone():
+    found = ways(delegated("memory", "pids"))
+    assert found.told == "cpu by stopping and continuing, memory by cgroup v2"
+    assert "cgroup v2: No such file or directory (cpu.max)" in found.reason
+    assert isinstance(found.cpu, DutyCycle)
+
+
+def test_a_hierarchy_without_controllers_is_no_use():
+    found = ways(delegated("hugetlb"))
+    assert isinstance(found.cpu, DutyCycle)
+    assert isinstance(found.memory, ResidentSet)
+    assert "neither the cpu nor the memory controller" in found.reason
+
+
+def test_a_host_without_control_groups_has_the_other_ways():
+    found = ways()
+    assert found.told == "cpu by stopping and continuing, memory by looking at what is resident"
+    assert "not mounted" in found.reason
+
+
+def test_what_may_not_be_written_is_told_with_what_helps():
+    found = ways(delegated("cpu", "memory", writable=False))
+    assert isinstance(found.cpu, DutyCycle)
+    assert "Permission denied" in found.reason
+    assert "Delegate=yes" in found.reason
+
+
+def test_nothing_is_changed_in_a_group_that_systemd_sees_to(monkeypatch, tmp_path):
+    monkeypatch.setattr("corral.node.limits.probe._SYSTEMD", tmp_path)
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    group = delegated("cpu", "memory", delegated=False)
+    with pytest.raises(Unusable, match="not delegated"):
+        make_room(group)
+    assert group.processes == [-1, -2]
+    assert group.children() == []
+
+
+def test_a_group_that_cannot_be_switched_on_gets_its_processes_back():
+    group = delegated("cpu", "memory")
+    write = group.write
+
+    def stubborn(setting, value):
+        if setting == "cgroup.subtree_control":
+            raise OSError(errno.EBUSY, "Device or resource busy")
+        write(setting, value)
+
+    group.write = stubborn
+    with pytest.raises(Unusable):
+        make_room(group)
+    assert group.processes == [-1, -2]
+    assert group.children() == []
+
+
+def test_leftovers_of_an_earlier_manager_are_removed_and_nothing_else():
+    group = delegated("cpu", "memory", processes=())
+    make_room(group)
+    for name in (f"{MINE}empty", f"{MINE}lives", "corral-87654321-empty", "user.slice"):
+        group.child(name).create()
+    group.child(f"{MINE}lives").write("cgroup.procs", "-77")
+    ways(group)
+    rest = {f"{MINE}lives", "corral-87654321-empty", "user.slice"}
+    assert set(group.children()) == rest
+
+
+def test_each_data_directory_has_groups_of_its_own(tmp_path):
+    assert prefix(tmp_path / "a") != prefix(tmp_path / "b")
+    assert prefix(tmp_path / "a") == prefix(tmp_path / "b" / ".." / "a")
+
+
+def test_this_host_has_some_way_and_nothing_of_the_probe_stays(tmp_path):
+    script = (
+        "import sys; from pathlib import Path; from corral.node.limits.probe import *;"
+        "print(find_ways(prefix(Path(sys.argv[1]))).told)"
+    )
+    for user in ([], ["unshare", "--user", "--map-user=1000", "--map-group=1000"]):
+        command = [*user, sys.executable, "-c", script, str(tmp_path)]
+        said = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+        assert said.startswith("cpu ")
+    groups = subprocess.run(
+        ["find", "/sys/fs/cgroup", "-name", f"{prefix(tmp_path)}*"],
+        check=False, capture_output=True, text=True,
+    )  # fmt: skip
+    assert not groups.stdout
