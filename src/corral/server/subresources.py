@@ -83,6 +83,9 @@ def scale_of(document: Document, paths: Scale) -> Document:
     metadata = document["metadata"]
     shown = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
     replicas = at(document, *paths.spec_replicas)
+    if replicas is None:
+        # Who names no number gets one machine; an autoscaler that read none would leave it alone.
+        replicas = 1
     status: Document = {"replicas": at(document, *paths.status_replicas) or 0}
     if selector := at(document, *paths.label_selector):
         status["selector"] = selector

@@ -43,6 +43,17 @@ async def test_scale_to_zero_leaves_the_spec_empty(ask, replica_set):
     assert (await ask("GET", f"{SETS}/web"))["spec"]["replicas"] == 0
 
 
+async def test_scale_of_what_names_no_number_is_one(ask, replica_set):
+    del replica_set["spec"]["replicas"]
+    await ask("POST", SETS, replica_set)
+    assert (await ask("GET", f"{SETS}/web/scale"))["spec"] == {"replicas": 1}
+    await ask.patch(f"{SETS}/web/scale", {"spec": {"replicas": 1}})
+    whole = await ask("GET", f"{SETS}/web")
+    assert whole["spec"]["replicas"] == 1
+    await ask.patch(f"{SETS}/web/scale", {"spec": {"replicas": 0}})
+    assert (await ask("GET", f"{SETS}/web/scale"))["spec"] == {}
+
+
 async def test_scale_with_a_version_is_conditional_without_it_is_not(ask, replica_set):
     await ask("POST", SETS, replica_set)
     old = (await ask("GET", f"{SETS}/web/scale")).document
