@@ -24,6 +24,8 @@ from corral.reconcile.world import World
 
 COMPONENT = "horizontal-pod-autoscaler"
 SYNC_SECONDS = 15.0
+FIRST_SECONDS = 1.0
+"""A new autoscaler often comes with its target, which is to say first which pods are its own."""
 AT_ONCE = 32
 """Autoscalers that are looked at side by side: most of them wait for what was measured."""
 
@@ -250,8 +252,10 @@ class Autoscalers:
     def _changed(
         self, old: HorizontalPodAutoscaler | None, new: HorizontalPodAutoscaler | None
     ) -> None:
-        if new is not None:
-            if old is None or old.spec != new.spec:
+        if old is None and new is not None:
+            self.queue.add_after(key_of(new), FIRST_SECONDS)
+        elif old is not None and new is not None:
+            if old.spec != new.spec:
                 self.queue.add(key_of(new))
         elif old is not None:
             self._histories.pop(key_of(old), None)

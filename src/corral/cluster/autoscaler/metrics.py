@@ -34,6 +34,8 @@ EXTERNAL = "/apis/external.metrics.k8s.io/v1beta1"
 _CUSTOM_WINDOW = timedelta(minutes=1)
 """Over what a custom metric is an average, where it does not say."""
 _LARGEST = 2**63 - 1
+_NOBODY = "404 page not found"
+"""What a server says of groups that it has never heard of."""
 
 log = structlog.get_logger()
 
@@ -126,6 +128,9 @@ async def _asked(api: str, answer: Awaitable[T]) -> T:
         async with asyncio.timeout(ANSWER_SECONDS):
             return await answer
     except ApiError as error:
+        if str(error) == _NOBODY:
+            group = f"{api}.metrics.k8s.io"
+            raise MetricError(f"{failed}: no {api} metrics API ({group}) registered") from None
         raise MetricError(f"{failed}: {error}") from error
     except TimeoutError:
         raise MetricError(f"{failed}: no answer within {ANSWER_SECONDS:.0f} seconds") from None

@@ -8,7 +8,7 @@ import pytest
 from lightkube.models.autoscaling_v2 import CrossVersionObjectReference, MetricIdentifier
 from lightkube.models.meta_v1 import LabelSelector, LabelSelectorRequirement
 
-from corral.api.errors import Unavailable
+from corral.api.errors import NotFound, Unavailable
 from corral.api.wire import Request, Response
 from corral.client.client import Client
 from corral.cluster.autoscaler.metrics import ANSWER_SECONDS, Metrics
@@ -177,6 +177,14 @@ async def test_who_tells_nothing_is_named():
     with pytest.raises(MetricError) as caught:
         await known.of_pods("default", "app=web", "cpu")
     assert str(caught.value) == "unable to fetch metrics from resource metrics API: it is down"
+
+
+async def test_an_api_that_is_not_there_is_told_to_be_missing():
+    known, _ = metrics(NotFound("404 page not found"))
+    with pytest.raises(MetricError) as caught:
+        await known.of_custom("default", "app=web", QUEUE)
+    text = "no custom metrics API (custom.metrics.k8s.io) registered"
+    assert str(caught.value) == f"unable to fetch metrics from custom metrics API: {text}"
 
 
 @pytest.mark.looptime
