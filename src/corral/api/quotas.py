@@ -122,15 +122,6 @@ def concerns(spec: ResourceQuotaSpec, kind: Kind, charged: Charge) -> list[str]:
     return names if inside else []
 
 
-def used(names: Iterable[str], charges: Iterable[Amounts]) -> Amounts:
-    """What objects take together, of what is asked for."""
-    total = dict.fromkeys(names, NOTHING)
-    for taken in charges:
-        for name in total.keys() & taken.keys():
-            total[name] += taken[name]
-    return total
-
-
 def more(now: Amounts, before: Amounts) -> Amounts:
     """By how much an object takes more than it did; what it takes less of is left out."""
     grown = {name: one - before.get(name, NOTHING) for name, one in now.items()}
@@ -158,20 +149,67 @@ def unsaid(pod: Pod, names: Iterable[str]) -> str:
     return f"must specify {'; '.join(told)}" if told else ""
 
 
-class Charges(Generic[T]):
-    """The charges of some objects, each reckoned once for each of its versions."""
+@dataclass(slots=True)
+class _Group:
+    """What all objects take together that are in the same scopes."""
 
-    def __init__(self, reckon: Callable[[T], Charge]) -> None:
+    like: Charge
+    total: Amounts = field(default_factory=dict)
+
+    def add(self, taken: Amounts) -> None:
+        for name, one in taken.items():
+            self.total[name] = self.total.get(name, NOTHING) + one
+
+    def remove(self, taken: Amounts) -> None:
+        for name, one in taken.items():
+            self.total[name] -= one
+
+
+class Charges(Generic[T]):
+    """What the objects of a kind take, reckoned once for each version of each of them.
+
+    Sums are kept, so that one object more among thousands costs little.
+    """
+
+    def __init__(self, kind: Kind, reckon: Callable[[T], Charge]) -> None:
+        self._kind = kind
         self._reckon = reckon
         self._known: dict[Hashable, Charge] = {}
+        self._groups: dict[frozenset[tuple[str, frozenset[str]]], _Group] = {}
+        self._ending: dict[Hashable, Charge] = {}
+        """Those that take less from some moment on: they are in no sum."""
 
-    def of(self, newest: Iterable[tuple[Hashable, T]]) -> Iterable[Charge]:
-        """What the objects take that there are now; each comes with what tells its version."""
-        before = self._known
-        self._known = {
-            version: before.get(version) or self._reckon(item) for version, item in newest
-        }
-        return self._known.values()
+    def follow(self, objects: Iterable[tuple[Hashable, T]]) -> None:
+        """Take in which objects there are now; each comes with what tells its version."""
+        newest = dict(objects)
+        for version in self._known.keys() - newest.keys():
+            charged = self._known.pop(version)
+            if self._ending.pop(version, None) is None:
+                self._group(charged).remove(charged.amounts)
+        for version in newest.keys() - self._known.keys():
+            charged = self._known[version] = self._reckon(newest[version])
+            if charged.until is not None:
+                self._ending[version] = charged
+            else:
+                self._group(charged).add(charged.amounts)
+
+    def used(self, spec: ResourceQuotaSpec, now: datetime) -> Amounts:
+        """What they take of a quota, by every name that is about their kind."""
+        total = {name: NOTHING for name in spec.hard or () if is_about(self._kind, name)}
+        parts = [(each.like, each.total) for each in self._groups.values()]
+        parts += [(each, each.at(now)) for each in self._ending.values()]
+        for like, taken in parts:
+            for name in concerns(spec, self._kind, like):
+                total[name] += taken.get(name, NOTHING)
+        return total
+
+    def next_end(self, now: datetime) -> datetime | None:
+        """When any of them will take less, all by itself."""
+        ends = (each.until for each in self._ending.values() if each.until is not None)
+        return min((each for each in ends if each >= now), default=None)
+
+    def _group(self, charged: Charge) -> _Group:
+        return self._groups.setdefault(frozenset(charged.scopes.items()), _Group(charged))
 
 
 def is_about(kind: Kind, name: str) -> bool:

@@ -13,13 +13,16 @@ from corral.api.kind import Kind
 from corral.api.kinds import KINDS
 from corral.api.kinds.pod_resources import Amounts, amounts
 from corral.api.object import Document, Key
-from corral.api.quotas import UNCOUNTED, Charge, Charges, charge, concerns, is_about, used, view_of
+from corral.api.quantity import NOTHING
+from corral.api.quotas import UNCOUNTED, Charges, charge, is_about, view_of
 from corral.reconcile.controller import Controller, Result
 from corral.reconcile.objects import key_of, uid_of, version_of
 from corral.reconcile.queue import WorkQueue
 from corral.reconcile.world import World
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from corral.reconcile.informer import Informer
 
 BATCH_SECONDS = 0.1
@@ -69,14 +72,15 @@ class Quotas:
         if quota is None or quota.spec is None:
             return None
         hard = amounts(quota.spec.hard)
-        charges: list[Charge] = []
+        used: Amounts = dict.fromkeys(hard, NOTHING)
+        ends: list[datetime | None] = []
+        now = self._clock()
         for kind in self._kinds.values():
             if any(is_about(kind, name) for name in hard):
-                found = self._of(kind, key)
-                charges += (each for each in found if concerns(quota.spec, kind, each))
-        now = self._clock()
-        taken = used(hard, (each.at(now) for each in charges))
-        wanted = {"hard": _texts(hard), "used": _texts(taken)}
+                charges = self._of(kind, key)
+                used |= charges.used(quota.spec, now)
+                ends.append(charges.next_end(now))
+        wanted = {"hard": _texts(hard), "used": _texts(used)}
         old = _status(quota)
         if old != wanted:
             # A merge patch: what is not told any more has to be taken away by name.
@@ -84,20 +88,21 @@ class Quotas:
                 part: dict.fromkeys(old[part], None) | values for part, values in wanted.items()
             }
             await self._client.patch(ResourceQuota, key, {"status": status}, subresource="status")
-        ends = [each.until for each in charges if each.until is not None and each.until >= now]
-        if not ends:
-            return None
-        return Result((min(ends) - now).total_seconds() + _EXPIRY_SECONDS)
+        end = min((each for each in ends if each is not None), default=None)
+        return Result((end - now).total_seconds() + _EXPIRY_SECONDS) if end is not None else None
 
-    def _of(self, kind: Kind, quota: Key) -> list[Charge]:
+    def _of(self, kind: Kind, quota: Key) -> Charges[Any]:
         """What the objects of a kind take, those in the quota's namespace."""
         newest = (
             ((uid_of(item), version_of(item)), item)
             for item in self.contents[kind.resource].items()
             if key_of(item).namespace == quota.namespace
         )
-        charges = self._charges.setdefault((kind.resource, quota), Charges(partial(charge, kind)))
-        return list(charges.of(newest))
+        charges = self._charges.setdefault(
+            (kind.resource, quota), Charges(kind, partial(charge, kind))
+        )
+        charges.follow(newest)
+        return charges
 
     def _quota_changed(self, old: ResourceQuota | None, new: ResourceQuota | None) -> None:
         if new is not None:

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from functools import partial
 
 import msgspec
-from lightkube.models.core_v1 import Pod, ResourceQuota
+from lightkube.models.core_v1 import Pod, ResourceQuota, ResourceQuotaSpec
 
 from corral.api.errors import Details, Forbidden
 from corral.api.kind import Kind
@@ -27,7 +27,6 @@ from corral.api.quotas import (
     exceeded,
     more,
     unsaid,
-    used,
     view_of,
 )
 from corral.server.call import storage
@@ -64,22 +63,14 @@ class Quotas:
         for quota in quotas:
             asking.fit(quota, partial(self._used, kind, namespace))
 
-    def _used(self, kind: Kind, namespace: str, quota: ResourceQuota, names: list[str]) -> Amounts:
+    def _used(self, kind: Kind, namespace: str, spec: ResourceQuotaSpec) -> Amounts:
         """What the objects of a kind take of a quota."""
         newest = self._store.newest(storage(kind), namespace).values()
         charges = self._charges.setdefault(namespace, {}).setdefault(
-            kind.resource, Charges(partial(_of_record, kind))
+            kind.resource, Charges(kind, partial(_of_record, kind))
         )
-        now = datetime.fromtimestamp(self._now(), UTC)
-        assert quota.spec is not None
-        return used(
-            names,
-            (
-                each.at(now)
-                for each in charges.of((record.revision, record) for record in newest)
-                if concerns(quota.spec, kind, each)
-            ),
-        )
+        charges.follow((record.revision, record) for record in newest)
+        return charges.used(spec, datetime.fromtimestamp(self._now(), UTC))
 
 
 class _Asking:
@@ -98,10 +89,10 @@ class _Asking:
         if isinstance(self._item, Pod) and (lacking := unsaid(self._item, names)):
             raise self._forbidden(f"failed quota: {_name(quota)}: {lacking}")
 
-    def fit(
-        self, quota: ResourceQuota, taken: Callable[[ResourceQuota, list[str]], Amounts]
-    ) -> None:
-        """Refuse what is more than a quota has left; ``taken`` tells what others take of it."""
+    def fit(self, quota: ResourceQuota, used: Callable[[ResourceQuotaSpec], Amounts]) -> None:
+        """Refuse what is more than a quota has left; ``used`` tells what is taken of it."""
+        if quota.spec is None:
+            return
         names = self._concerns(quota, self._charge)
         before: Amounts = {}
         if self._before is not None and self._concerns(quota, self._before):
@@ -110,8 +101,7 @@ class _Asking:
         asked = more({name: now[name] for name in names if name in now}, before)
         if not asked:
             return
-        hard = amounts(quota.spec.hard if quota.spec is not None else None)
-        if over := exceeded(hard, taken(quota, list(asked)), asked):
+        if over := exceeded(amounts(quota.spec.hard), used(quota.spec), asked):
             raise self._forbidden(f"exceeded quota: {_name(quota)}, {over}")
 
     def _concerns(self, quota: ResourceQuota, charged: Charge) -> list[str]:

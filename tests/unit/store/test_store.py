@@ -50,9 +50,13 @@ async def test_the_newest_versions_are_those_on_their_way_too(store):
         store.delete(KIND, key("b"), thing("b")),
         store.write(KIND, key("c"), thing("c")),
         store.write("others", key("d"), thing("d")),
+        store.write(KIND, key("e", "elsewhere"), thing("e", "elsewhere")),
     ]
     newest = store.newest(KIND)
-    assert newest == {key(name): store.latest(KIND, key(name)) for name in "ac"}
+    there, elsewhere = [key(name) for name in "ac"], key("e", "elsewhere")
+    assert newest == {each: store.latest(KIND, each) for each in (*there, elsewhere)}
+    assert list(store.newest(KIND, "default")) == there
+    assert list(store.newest(KIND, "elsewhere")) == [elsewhere]
     assert [record.key.name for record in store.objects(KIND)] == ["a", "b"]
     await asyncio.gather(*writes)
     assert store.newest(KIND) == newest
