@@ -25,8 +25,8 @@ def causes(kind, spec, old=None):
             {"machines": "1"},
             [
                 (
-                    'spec.hard[machines]: Invalid value: "machines": must be a standard resource for '
-                    "quota"
+                    'spec.hard[machines]: Invalid value: "machines": must be a '
+                    "standard resource for quota"
                 )
             ],
         ),
@@ -86,8 +86,8 @@ def test_scopes_fit_what_they_are_about(scopes, hard, expected):
         (
             {"scopeName": "BestEffort", "operator": "DoesNotExist"},
             (
-                ".operator: Invalid value: \"DoesNotExist\": only 'Exist' operator is supported for "
-                "specified scopes"
+                ".operator: Invalid value: \"DoesNotExist\": only 'Exist' operator is supported "
+                "for specified scopes"
             ),
         ),
     ],
@@ -143,8 +143,8 @@ def test_containers_get_their_defaults_from_each_other():
             [
                 'min[cpu]: Invalid value: "2": min value 2 is greater than max value 1',
                 (
-                    'defaultRequest[cpu]: Invalid value: "2": default request value 2 is greater than '
-                    "max value 1"
+                    'defaultRequest[cpu]: Invalid value: "2": default request value 2 is greater '
+                    "than max value 1"
                 ),
                 'default[cpu]: Invalid value: "1": default value 2 is greater than max value 1',
             ],
@@ -153,8 +153,8 @@ def test_containers_get_their_defaults_from_each_other():
             {"default": {"cpu": "1"}, "defaultRequest": {"cpu": "2"}},
             [
                 (
-                    'defaultRequest[cpu]: Invalid value: "2": default request value 2 is greater than '
-                    "default limit value 1"
+                    'defaultRequest[cpu]: Invalid value: "2": default request value 2 is greater '
+                    "than default limit value 1"
                 )
             ],
         ),
@@ -166,8 +166,8 @@ def test_containers_get_their_defaults_from_each_other():
             {"type": "PersistentVolumeClaim", "max": {"cpu": "1"}},
             [
                 (
-                    "limits: Required value: either minimum or maximum storage value is required, but "
-                    "neither was provided"
+                    "limits: Required value: either minimum or maximum storage value is required, "
+                    "but neither was provided"
                 )
             ],
         ),
@@ -179,8 +179,8 @@ def test_containers_get_their_defaults_from_each_other():
             {"min": {"cpu": "1"}, "max": {"cpu": "2"}, "maxLimitRequestRatio": {"cpu": "3"}},
             [
                 (
-                    'maxLimitRequestRatio[cpu]: Invalid value: "3": ratio 3 is greater than max/min = '
-                    "2.000000"
+                    'maxLimitRequestRatio[cpu]: Invalid value: "3": ratio 3 is greater than max/min '
+                    "= 2.000000"
                 )
             ],
         ),
@@ -196,8 +196,8 @@ def test_containers_get_their_defaults_from_each_other():
                     "containers"
                 ),
                 (
-                    'defaultRequest[storage]: Invalid value: "storage": must be a standard resource '
-                    "for containers"
+                    'defaultRequest[storage]: Invalid value: "storage": must be a standard '
+                    "resource for containers"
                 ),
             ],
         ),
