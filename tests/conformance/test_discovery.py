@@ -10,8 +10,9 @@ pytestmark = [pytest.mark.conformance, pytest.mark.timeout(60)]
 AGGREGATED = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 PLURALS = {
     "api/v1": {
-        "configmaps", "endpoints", "events", "namespaces", "nodes", "persistentvolumeclaims",
-        "persistentvolumes", "pods", "secrets", "serviceaccounts", "services",
+        "configmaps", "endpoints", "events", "limitranges", "namespaces", "nodes",
+        "persistentvolumeclaims", "persistentvolumes", "pods", "resourcequotas", "secrets",
+        "serviceaccounts", "services",
     },
     "apis/coordination.k8s.io/v1": {"leases"},
     "apis/discovery.k8s.io/v1": {"endpointslices"},
@@ -20,6 +21,7 @@ PLURALS = {
     "apis/kubevirt.io/v1": {
         "virtualmachineinstances", "virtualmachineinstancereplicasets", "virtualmachines",
     },
+    "apis/metrics.k8s.io/v1beta1": {"nodes", "pods"},
     "apis/networking.k8s.io/v1": {"networkpolicies"},
 }  # fmt: skip
 

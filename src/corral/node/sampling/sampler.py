@@ -81,12 +81,9 @@ class Sampler:
 
     def look(self) -> None:
         """Take one sample of everything."""
-        moment, clock = self._clock(), asyncio.get_running_loop().time()
-        pods = {
-            node: dict(self._look_at(tenants(), moment, clock))
-            for node, tenants in self._tenants.items()
-        }
+        pods = {node: dict(self._look_at(tenants())) for node, tenants in self._tenants.items()}
         host = self._host()
+        moment, clock = self._clock(), asyncio.get_running_loop().time()
         since = Usage(host.cpu_nanos - self._host_nanos, host.memory_bytes)
         taken = shares(since, {node: _together(seen.values()) for node, seen in pods.items()})
         for node, share in taken.items():
@@ -99,9 +96,8 @@ class Sampler:
         self._host_nanos = host.cpu_nanos
         self._pods = {key: seen for node in pods.values() for key, seen in node.items()}
 
-    def _look_at(
-        self, tenants: Iterable[Tenant], moment: float, clock: float
-    ) -> Iterator[tuple[Key, SeenPod]]:
+    def _look_at(self, tenants: Iterable[Tenant]) -> Iterator[tuple[Key, SeenPod]]:
+        loop = asyncio.get_running_loop()
         for tenant in tenants:
             try:
                 guest = tenant.machine.guest
@@ -112,7 +108,7 @@ class Sampler:
             key = key_of(tenant.pod)
             seen = self._pods.get(key)
             earlier = seen.sample if seen is not None and seen.guest is guest else None
-            sample = Sample(moment, clock, usage)
+            sample = Sample(self._clock(), loop.time(), usage)
             yield key, SeenPod(tenant, guest, sample, between(earlier, sample))
 
     # -- what is told of it
