@@ -87,9 +87,13 @@ def test_only_what_changed_is_written():
     told = reckon(of, pods(4), 4)
     written = reckoning.patch(of, told)
     assert written is not None
-    assert written["disruptedPods"] == {"gone": None}
+    assert written["disruptedPods"] is None
     after = budget(told, maxUnavailable=1)
     assert reckoning.patch(after, reckon(after, pods(4), 4, NOW + timedelta(hours=1))) is None
+    of = budget({"disruptedPods": {"gone": STAMP, "pod1": STAMP}}, maxUnavailable=1)
+    written = reckoning.patch(of, reckon(of, pods(4), 4))
+    assert written is not None
+    assert written["disruptedPods"] == {"gone": None, "pod1": STAMP}
 
 
 def test_what_cannot_be_reckoned_allows_nothing():

@@ -93,8 +93,9 @@ def status(
         "expectedPods": expected,
         # A budget without pods allows nothing: the first ones appear before they are counted.
         "disruptionsAllowed": max(0, healthy - wanted) if expected > 0 else 0,
-        "disruptedPods": going.since,
     }
+    if going.since:
+        reckoned["disruptedPods"] = going.since
     return _with_conditions(budget, reckoned, now)
 
 
@@ -110,17 +111,17 @@ def failed(budget: PodDisruptionBudget, why: str, now: datetime) -> Document:
 def patch(budget: PodDisruptionBudget, after: Document) -> Document | None:
     """The merge patch that makes this the status; None where it is that already."""
     old = before(budget)
-    noted, kept = old.get("disruptedPods") or {}, after.get("disruptedPods") or {}
-    if old == after and noted == kept:
+    if old == after:
         return None
+    noted, kept = old.get("disruptedPods", {}), after.get("disruptedPods", {})
     forgotten = dict.fromkeys(noted.keys() - kept.keys())
-    return after | {"disruptedPods": {**forgotten, **kept}}
+    return after | {"disruptedPods": {**forgotten, **kept} if kept else None}
 
 
 def before(budget: PodDisruptionBudget) -> Document:
     """The status that a budget has, without what it does not say."""
     whole: Document = msgspec.to_builtins(budget.status) if budget.status is not None else {}
-    return {name: value for name, value in whole.items() if value is not None}
+    return {name: value for name, value in whole.items() if value not in (None, {})}
 
 
 def _with_conditions(
