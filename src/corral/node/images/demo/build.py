@@ -42,6 +42,9 @@ COMMAND_LINE = " ".join(
         "cryptomgr.notests",  # the self-tests of all ciphers
         "noisapnp",  # a third of a second of looking for ISA cards
         "nolapic_timer",  # a tenth of a second of calibration; HPET or PIT ticks as well
+        # Ticks are lost while the machine has had its share of a processor: compared with them the
+        # clock would be found wrong, and the kernel would tick all the time instead.
+        "tsc=reliable",
         "highres=off",  # the kernel ticks all the time: without high resolution, for less
         "initcall_blacklist=tracer_init_tracefs",  # megabytes of files for tracing
         "lsm=",  # AppArmor and friends, which no one configures here
