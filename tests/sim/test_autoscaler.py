@@ -256,6 +256,26 @@ async def test_silence_of_a_node_scales_nothing():
         assert len(await scene.told("SuccessfulRescale")) == 1
 
 
+async def test_a_long_silence_is_no_reason_for_haste(monkeypatch):
+    async with cluster() as whole:
+        scene = Scene(whole)
+        await scene.begin(1)
+        await asyncio.sleep(SETTLED)
+        await scene.load(1.0)
+        await scene.has(2)
+        await scene.says("ScalingLimited", "TooManyReplicas")
+
+        async def say_nothing(*_arguments):
+            raise MetricError("nobody looked")
+
+        with monkeypatch.context() as silenced:
+            silenced.setattr(Metrics, "of_pods", say_nothing)
+            await scene.load(0.0)
+            await scene.stays(2, 3 * DOWN_SECONDS)
+        begun = now()
+        assert await scene.has(1, 2 * DOWN_SECONDS) - begun >= DOWN_SECONDS - SYNC_SECONDS
+
+
 async def test_a_paused_machine_is_no_idle_one():
     async with cluster() as whole:
         scene = Scene(whole)

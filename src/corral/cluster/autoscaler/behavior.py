@@ -1,8 +1,9 @@
 """How fast a number of replicas may be followed: what was recommended and done lately bounds it.
 
-The rules are those of pkg/controller/podautoscaler/horizontal.go.  Moments are seconds of a clock
-that never runs backwards.  What is remembered lives in memory, as in Kubernetes: after a restart
-the present number counts as just recommended, so that nothing is scaled down in haste.
+The rules are those of pkg/controller/podautoscaler/horizontal.go, but for what holds while metrics
+are silent (``History.hold``).  Moments are seconds of a clock that never runs backwards.  What is
+remembered lives in memory, as in Kubernetes: after a restart the present number counts as just
+recommended, so that nothing is scaled down in haste.
 """
 
 import math
@@ -49,6 +50,13 @@ class History:
         """Remember a recommendation, and none that matters no more."""
         oldest = now - max(_window(behavior, up=True), _window(behavior, up=False))
         self.recommended = [*_since(oldest, self.recommended), Change(now, replicas)]
+
+    def hold(self, behavior: HorizontalPodAutoscalerBehavior | None, now: float) -> None:
+        """While nothing is known, what was recommended last still is.
+
+        So a number that was high when the metrics fell silent is not low once they speak again.
+        """
+        self.recommend(self.recommended[-1].replicas, behavior, now)
 
     def scaled(
         self,

@@ -102,13 +102,15 @@ class Autoscalers:
             return
         text = "the HPA controller was able to get the target's current scale"
         status.say(ABLE, "SucceededGetScale", text)
-        self._history(key).begin(target.replicas, self._monotonic())
+        history = self._history(key)
+        history.begin(target.replicas, self._monotonic())
         try:
             wish = await self._wish(autoscaler, target, status)
         except NoNumber as error:
             status.say(ACTIVE, error.reason, error.told, holds=False)
             status.counted(target.replicas, error.metrics)
             self._warn(autoscaler, "FailedComputeMetricsReplicas", error.whole)
+            history.hold(autoscaler.spec.behavior, self._monotonic())
             return
         status.counted(target.replicas, wish.metrics)
         if wish.replicas == target.replicas:

@@ -379,6 +379,16 @@ def test_what_was_just_there_counts_as_recommended_after_a_restart():
     assert settle(1, Bounds(6, 1, 9), None, history, NOW + 300).replicas == 1
 
 
+@pytest.mark.parametrize(("before", "replicas"), [(6, 6), (1, 1)])
+def test_what_was_recommended_last_holds_through_a_silence(before, replicas):
+    history = History()
+    history.recommend(6, None, NOW)
+    history.recommend(before, None, NOW + 15)
+    for second in range(30, 900, 15):
+        history.hold(None, NOW + second)
+    assert settle(1, Bounds(6, 1, 9), None, history, NOW + 900).replicas == replicas
+
+
 def test_nothing_is_remembered_for_longer_than_it_matters():
     history, behavior = History(), Behavior(scaleUp=rules(1, 60), scaleDown=rules(1, 90))
     for second in range(0, 3000, 15):

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from hypothesis import assume, given, strategies as st
 from lightkube.models.core_v1 import (
     Container,
     Pod,
@@ -525,6 +526,37 @@ def test_helpers_that_run_on_are_counted_and_those_that_end_are_not():
     seen = Situation(current=1, observed=1, pods=[one], now=NOW)
     found = by_utilization(seen, samples((300,)), 75, resource="cpu")
     assert found.utilization == 285
+
+
+LEVELS = st.lists(st.none() | st.integers(0, 5000), min_size=1, max_size=6)
+TARGETS = st.integers(1, 400)
+
+
+@given(LEVELS, TARGETS)
+def test_pods_of_which_nothing_is_known_never_turn_the_direction(levels, target):
+    assume(any(level is not None for level in levels))
+    case = Case("OURS", 0, tuple(levels), target, len(levels))
+    known = [level for level in levels if level is not None]
+    utilization = sum(known) * 100 // (1000 * len(known))
+    found = by_utilization(situation(case), samples(levels), target, resource="cpu")
+    assert found.utilization == utilization
+    if utilization >= target:
+        assert found.replicas >= len(levels)
+    if utilization <= target:
+        assert found.replicas <= len(levels)
+
+
+@given(LEVELS, TARGETS)
+def test_pods_of_which_nothing_is_known_are_never_taken_for_idle_ones(levels, target):
+    assume(any(level is not None for level in levels))
+    case = Case("OURS", 0, tuple(levels), target, len(levels))
+    idle = [0 if level is None else level for level in levels]
+
+    def asked(levels) -> int:
+        told = samples(levels)
+        return by_utilization(situation(case), told, target, resource="cpu").replicas
+
+    assert asked(levels) >= asked(idle)
 
 
 def warmed(*, started: timedelta, turned: timedelta, ready: str, sampled: timedelta) -> bool:
