@@ -239,12 +239,60 @@ async def test_an_agent_that_is_killed_once_another_machine_goes_on_starts_anew(
         await in_phase(host, "vm", "Running")
 
 
-async def test_a_machine_whose_claim_is_missing_is_shut_down(tmp_path):
+async def pending(host: Host, claim: str) -> None:
+    """Until it is told that a machine waits for a claim."""
+
+    async def is_told():
+        return f"saved to claim {claim}: " in await told(host, "vm", "SavePending")
+
+    await host.whole.until(is_told)
+
+
+async def test_a_machine_runs_on_until_there_is_its_claim(tmp_path):
+    async with host_with_storage(tmp_path) as host:
+        memory = await running(host, "vm")
+        await save(host, "vm", "later")
+        await pending(host, "later")
+        await asyncio.sleep(3600)
+        machine = await in_phase(host, "vm", "Running")
+        assert guest_of(host, machine).memory == memory
+        assert '"later" not found' in await told(host, "vm", "SavePending")
+        claim = await claim_of(host)
+        document = {
+            "metadata": {"name": "later", "namespace": "default"},
+            "spec": {
+                "accessModes": claim.spec.accessModes,
+                "resources": {"requests": {"storage": "128Mi"}},
+            },
+        }
+        await host.whole.client.create(PersistentVolumeClaim, document)
+        await in_phase(host, "vm", "Succeeded")
+        assert "to claim later" in await told(host, "vm", "Saved")
+
+
+@pytest.mark.parametrize("instead", [None, "memory"])
+async def test_who_thinks_better_of_a_claim_is_obeyed(tmp_path, instead):
     async with host_with_storage(tmp_path) as host:
         await running(host, "vm")
-        await save(host, "vm", "nothing")
-        await in_phase(host, "vm", "Succeeded")
-        assert '"nothing" not found' in await told(host, "vm", "SaveFailed")
+        await save(host, "vm", "typo")
+        await pending(host, "typo")
+        await save(host, "vm", instead)
+        if instead:
+            await in_phase(host, "vm", "Succeeded")
+            assert mark_of(await claim_of(host)) is not None
+        else:
+            await asyncio.sleep(3600)
+            await in_phase(host, "vm", "Running")
+            assert "SaveFailed" not in {one.reason for one in await host.whole.events("vm")}
+
+
+async def test_a_machine_that_waits_for_its_claim_can_be_deleted(tmp_path):
+    async with host_with_storage(tmp_path) as host:
+        await running(host, "vm")
+        await save(host, "vm", "typo")
+        await pending(host, "typo")
+        await remove(host, "vm")
+        assert "SaveFailed" not in {one.reason for one in await host.whole.events("vm")}
 
 
 async def test_a_guest_that_cannot_be_saved_is_shut_down_and_marks_nothing(tmp_path, monkeypatch):
@@ -360,18 +408,19 @@ async def test_a_claim_that_holds_the_memory_of_another_is_not_overwritten(tmp_p
         mark = await saved(host)
         await running(host, "other")
         await save(host, "other")
-        await in_phase(host, "other", "Succeeded")
-        assert "holds the memory of default/vm" in await told(host, "other", "SaveFailed")
+        assert "holds the memory of default/vm" in await told(host, "other", "SavePending")
+        await in_phase(host, "other", "Running")
+        await remove(host, "other")
         assert await running(host, "vm", resume_annotations("memory", mark)) == before
 
 
-async def test_a_claim_that_is_too_small_for_the_memory_is_refused(tmp_path):
+async def test_a_claim_that_is_too_small_for_the_memory_costs_nobody_a_guest(tmp_path):
     async with host_with_storage(tmp_path) as host:
         memory = {"resources": {"requests": {"memory": "1Gi"}}, "devices": {}}
         await running(host, "vm", domain=memory)
         await save(host, "vm")
-        await in_phase(host, "vm", "Succeeded")
-        assert "the claim has 134217728 bytes" in await told(host, "vm", "SaveFailed")
+        assert "the claim has 134217728 bytes" in await told(host, "vm", "SavePending")
+        await in_phase(host, "vm", "Running")
 
 
 async def test_a_machine_that_was_paused_is_paused_when_it_is_back(tmp_path):

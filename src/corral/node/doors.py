@@ -150,8 +150,11 @@ class Doors:
     async def _act(
         self, act: Callable[[Machine, Request], Awaitable[None]], request: Request
     ) -> Response:
+        machine = self._machine(request.path_params)
+        if machine.facts.saving:
+            raise Conflict("the memory of the VMI is being saved: it ends, or goes on, by itself")
         try:
-            await act(self._machine(request.path_params), request)
+            await act(machine, request)
         except GuestError as error:
             raise _failed(str(error)) from error
         return Response()

@@ -119,7 +119,12 @@ class _Plugging:
         self.due.set()
 
     async def step(self, vmi: VirtualMachineInstance) -> float | None:
-        """Bring spec and guest together; the seconds until the next try, if one is needed."""
+        """Bring spec and guest together; the seconds until the next try, if one is needed.
+
+        A guest that is saved keeps the disks that it has.
+        """
+        if self.machine.facts.saving:
+            return FIRST_BACK_OFF_SECONDS
         wanted = plugs_of(vmi.spec)
         if self.present is None:
             try:
@@ -156,6 +161,8 @@ class _Plugging:
         volume = plug.disk.name
         try:
             prepared = await self.drives(self.machine, showing(vmi, [plug.disk]))
+            if self.machine.facts.saving:
+                return
             self._learn(volume, Plugged(phase=ATTACHED))
             await self.machine.guest.plugs.plug(vmi, plug, prepared)
         except DriveError as error:

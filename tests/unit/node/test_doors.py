@@ -3,6 +3,7 @@
 import asyncio
 import errno
 import socket
+from dataclasses import replace
 from types import SimpleNamespace
 
 import msgspec
@@ -327,6 +328,15 @@ def test_a_guest_that_does_not_answer_is_told_of(client, machine):
         assert answer.json()["message"] == (
             "Internal error occurred: the guest agent does not answer"
         )
+
+
+@pytest.mark.parametrize("act", ["pause", "unpause", "softreboot", "reset", "freeze", "unfreeze"])
+def test_who_is_saved_is_left_in_peace(client, machine, act):
+    machine.facts = replace(machine.facts, saving=True)
+    answer = client.put(f"/{act}/default/vm/uid")
+    assert (answer.status_code, answer.json()["reason"]) == (409, "Conflict")
+    assert "is being saved" in answer.json()["message"]
+    assert machine._guest._changes.empty()
 
 
 @pytest.mark.parametrize(("act", "change"), [("pause", Change.PAUSED), ("unpause", Change.RESUMED)])

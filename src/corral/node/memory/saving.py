@@ -6,7 +6,8 @@
     QEMU is ended
     on record: ended        the claim is marked, and the instance tells that it has succeeded
 
-Without a seal the guest goes on as if nothing had been, and is saved anew, or shut down.
+Until the claim can take the memory, the guest runs on, and whoever wishes may think better of it.
+Without a seal it goes on as if nothing had been, and is saved anew, or shut down.
 """
 
 import asyncio
@@ -19,7 +20,7 @@ from pathlib import Path
 
 import msgspec
 
-from corral.aio import finished
+from corral.aio import finished, wait_at_most
 from corral.api.errors import ApiError
 from corral.api.kinds.machine import guest_memory
 from corral.api.kinds.saved_memory import identity
@@ -36,9 +37,10 @@ from corral.node.starting import Prepare
 from corral.node.storage import StorageError
 from corral.node.volumes.source import FOLDER
 
-PATIENCE_SECONDS = 60.0
-"""So long a claim may take to have a volume."""
-_LONGEST_PAUSE_SECONDS = 4.0
+SILENT_SECONDS = 3.0
+"""So long a claim may take to have a volume before that is told of."""
+_FIRST_PAUSE_SECONDS = 0.25
+_LONGEST_PAUSE_SECONDS = 10.0
 _DEVICES_BYTES = 32 << 20
 """What the state of devices takes at most, the screen's memory included."""
 
@@ -51,16 +53,19 @@ class Saving:
         self._shelf = shelf
         self._claim = ""
         self._give_up: Callable[[], None] = lambda: None
-        self._wished = asyncio.Event()
+        self._changed = asyncio.Event()
         self.idle = asyncio.Event()
         """Set unless it is being saved: what the guest is told meanwhile is lost on it."""
         self.idle.set()
 
-    def wish(self, claim: str, give_up: Callable[[], None]) -> None:
-        """Save it to a claim; ``give_up`` is called if that cannot be."""
-        if not self._wished.is_set():
+    def wish(self, claim: str, give_up: Callable[[], None] = lambda: None) -> None:
+        """Save it to a claim, or not any more where that is none, unless it is being saved already.
+
+        ``give_up`` is called if that fails.
+        """
+        if claim != self._claim and self.idle.is_set():
             self._claim, self._give_up = claim, give_up
-            self._wished.set()
+            self._changed.set()
 
     def recall(self) -> None:
         """An earlier manager may have sealed its memory: then it ends, and has ended well."""
@@ -72,16 +77,12 @@ class Saving:
         """Beside a guest: save it when that is wished, which ends it."""
         if self._chronicle.record.stage is Stage.SAVING:
             await self._take_up(guest)
-        await self._wished.wait()
-        if vmi is None or not self._claim or self._chronicle.facts.outcome is not None:
-            return
-        self.idle.clear()
-        try:
-            await self._save(guest, vmi, prepare)
-        except (GuestError, OSError, DriveError, StorageError, ApiError) as error:
-            await self._fail(guest, str(error))
-        finally:
-            self.idle.set()
+        while vmi is not None and self._chronicle.facts.outcome is None:
+            self._changed.clear()
+            if not self._claim:
+                await self._changed.wait()
+            elif (place := await self._place(vmi)) is not None:
+                await self._save_to(place, guest, vmi, prepare)
 
     async def _take_up(self, guest: Guest) -> None:
         """Go on where an earlier manager was killed."""
@@ -92,12 +93,22 @@ class Saving:
         with suppress(GuestError, OSError):
             await self._go_on(guest)
 
-    async def _save(self, guest: Guest, vmi: VirtualMachineInstance, prepare: Prepare) -> None:
+    async def _save_to(
+        self, place: Place, guest: Guest, vmi: VirtualMachineInstance, prepare: Prepare
+    ) -> None:
+        self.idle.clear()
+        try:
+            await self._save(place, guest, vmi, prepare)
+        except (GuestError, OSError, DriveError, StorageError, ApiError) as error:
+            await self._fail(guest, str(error))
+        finally:
+            self.idle.set()
+
+    async def _save(
+        self, place: Place, guest: Guest, vmi: VirtualMachineInstance, prepare: Prepare
+    ) -> None:
         chronicle = self._chronicle
-        key = Key(vmi.metadata.namespace, self._claim)
-        place = await self._place(key)
         own, others = _sorted(chronicle.directory / FOLDER, (await prepare()).values())
-        _check(place, vmi, chronicle.directory)
         before = chronicle.record
         saved = Saved(
             volume=place.directory.name,
@@ -125,6 +136,8 @@ class Saving:
             "Normal", "Saving", f"Saving the memory of the guest to claim {self._claim}."
         )
         await self._write(guest, place)
+        if await guest.shape() != saved.shape:
+            raise GuestError("a disk was plugged in or taken out meanwhile")
         chronicle.step("written")
         sealed = await finished(asyncio.to_thread(place.seal, saved, own, others))
         chronicle.step("sealed")
@@ -136,20 +149,31 @@ class Saving:
         chronicle.learn(saved_facts(chronicle.facts))
         await guest.destroy()
 
-    async def _place(self, key: Key) -> Place:
-        """The claim may have been made a moment ago."""
+    async def _place(self, vmi: VirtualMachineInstance) -> Place | None:
+        """Where it is saved to, as soon as there is room for it; None if that is not wished now."""
+        key = Key(vmi.metadata.namespace, self._claim)
+        loop = asyncio.get_running_loop()
+        begun, pause, told = loop.time(), _FIRST_PAUSE_SECONDS, ""
+        while not self._changed.is_set():
+            try:
+                return await self._found(key, vmi)
+            except (GuestError, OSError, StorageError, ApiError) as error:
+                why = str(error)
+            if why != told and loop.time() - begun >= SILENT_SECONDS:
+                message = f"The guest runs on until it can be saved to claim {key.name}: {why}"
+                self._chronicle.voice.of_instance("Warning", "SavePending", message)
+                told = why
+            await wait_at_most(self._changed, pause)
+            pause = min(pause * 2, _LONGEST_PAUSE_SECONDS)
+        return None
+
+    async def _found(self, key: Key, vmi: VirtualMachineInstance) -> Place:
+        """Raises GuestError, OSError, StorageError and ApiError, all of which may pass."""
         if self._shelf is None:
             raise StorageError("nobody is there to be asked")
-        pause = 0.25
-        deadline = asyncio.get_running_loop().time() + PATIENCE_SECONDS
-        while True:
-            try:
-                return await self._shelf.place(key)
-            except (StorageError, ApiError):
-                if asyncio.get_running_loop().time() > deadline:
-                    raise
-            await asyncio.sleep(pause)
-            pause = min(pause * 2, _LONGEST_PAUSE_SECONDS)
+        place = await self._shelf.place(key)
+        _check(place, vmi, self._chronicle.directory)
+        return place
 
     async def _write(self, guest: Guest, place: Place) -> None:
         descriptor = await asyncio.to_thread(place.open)
