@@ -179,8 +179,8 @@ def test_containers_get_their_defaults_from_each_other():
             {"min": {"cpu": "1"}, "max": {"cpu": "2"}, "maxLimitRequestRatio": {"cpu": "3"}},
             [
                 (
-                    'maxLimitRequestRatio[cpu]: Invalid value: "3": ratio 3 is greater than max/min '
-                    "= 2.000000"
+                    'maxLimitRequestRatio[cpu]: Invalid value: "3": ratio 3 is greater than '
+                    "max/min = 2.000000"
                 )
             ],
         ),
