@@ -47,6 +47,7 @@ from corral.node.storage.loop import controller as provisioner
 from corral.node.storage.room import Space
 from corral.reconcile import metrics as loops
 from corral.reconcile.world import World
+from corral.server.adapter import Adapter, RulesError
 from corral.server.allocation import ServiceRanges
 from corral.server.app import ApiServer
 from corral.server.asgi import App
@@ -94,14 +95,14 @@ async def run(
     ``announce`` is called once when the API is ready, with lines for people.  Raises CannotStart.
     """
     layout = settings.layout
+    adapter = _adapter(settings)
     try:
         identity = pki.ensure(layout.pki, api_names(settings))
         store = Store.open(layout.store, lifetimes={"events": EVENT_SECONDS})
     except (pki.PkiError, LogError) as error:
         raise CannotStart(str(error)) from error
     agents: dict[str, Agent] = {}
-    uploads, sampler = Uploads(), Sampler()
-    metrics = Registry(process=process)
+    uploads, sampler, metrics = Uploads(), Sampler(), Registry(process=process)
     server = ApiServer(
         store,
         authenticator=Authenticator({identity.token: ADMINISTRATOR}),
@@ -110,6 +111,7 @@ async def run(
         account_key=identity.account_key,
         uploads=uploads,
         metrics=metrics,
+        adapter=adapter,
         observed={
             POD_METRICS.resource: sampler.pod_metrics,
             NODE_METRICS.resource: sampler.node_metrics,
@@ -127,6 +129,7 @@ async def run(
         async with (
             listening(app, settings.address, settings.port, tls) as (host, port),
             network.listening(app, tls),
+            adapter or nullcontext(),
         ):
             url = f"{f'[{host}]' if ':' in host else host}:{port}"
             pki.write_private(layout.kubeconfig, pki.kubeconfig(identity, url))
@@ -155,6 +158,17 @@ async def run(
         raise CannotStart(str(error)) from error
     finally:
         await store.close()
+
+
+def _adapter(settings: Settings) -> Adapter | None:
+    """What serves a Prometheus' metrics, if there is one.  Raises CannotStart."""
+    if not settings.prometheus:
+        return None
+    try:
+        return Adapter.load(settings.prometheus, settings.metric_rules)
+    except RulesError as error:
+        hint = "docs/reference.md says what --metric-rules may hold."
+        raise CannotStart(str(error), hint) from error
 
 
 async def _renew(settings: Settings, identity: pki.Identity, url: str, tls: SSLContext) -> None:

@@ -22,7 +22,8 @@ class Subresource:
     """Something below the objects of a kind: ``pods/log``.
 
     ``group`` may be one that has no kinds of its own (subresources.kubevirt.io).  ``responds`` is
-    the group, version and kind of what is sent and answered.
+    the group, version and kind of what is sent and answered.  Without a ``name`` it is what the
+    plural itself names, which is no kind (external.metrics.k8s.io).
     """
 
     group: str
@@ -35,7 +36,7 @@ class Subresource:
 
     @property
     def path(self) -> str:
-        return f"{self.plural}/{self.name}"
+        return f"{self.plural}/{self.name}" if self.name else self.plural
 
 
 def content_type(version: str) -> str:
@@ -51,12 +52,19 @@ def etag(body: bytes) -> str:
 class Discovery:
     """Discovery of a table of kinds, and of subresources beside ``status`` and ``scale``.
 
-    Nothing is kept: rows may be added to the table at any time.
+    Nothing is kept: rows may be added to the table at any time.  ``groups`` are there although they
+    may list nothing.
     """
 
-    def __init__(self, kinds: KindTable, subresources: Sequence[Subresource] = ()) -> None:
+    def __init__(
+        self,
+        kinds: KindTable,
+        subresources: Sequence[Subresource] = (),
+        groups: Sequence[GroupVersion] = (),
+    ) -> None:
         self._kinds = kinds
         self._subresources = tuple(subresources)
+        self._empty_groups = tuple(groups)
 
     def document(self, path: str, *, address: str = "") -> Document | None:
         """The document of the old form at a path; None where there is none.
@@ -105,6 +113,8 @@ class Discovery:
             groups.setdefault(group, {})[version] = None
         for each in self._subresources:
             groups.setdefault(each.group, {})[each.version] = None
+        for group, version in self._empty_groups:
+            groups.setdefault(group, {})[version] = None
         return {group: list(versions) for group, versions in groups.items()}
 
     def _group(self, group: str) -> Document:
@@ -168,6 +178,10 @@ class Discovery:
                 "singularResource": "",
                 "verbs": [],
             }
+            if not each.name:
+                answered = {"responseKind": _gvk(each.responds), "verbs": list(each.verbs)}
+                resources.append(resource | answered)
+                continue
             resources.append(resource | self._subresources_of(group_version, plural))
         return {"version": group_version.version, "resources": resources, "freshness": "Current"}
 

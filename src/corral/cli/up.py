@@ -19,6 +19,7 @@ from corral.cli.options import data_directory
 from corral.cli.output import field
 from corral.cli.problem import Problem, of_system
 from corral.cli.ranges import Address, Network, Ranges, overlapping, written
+from corral.cli.web import Web
 from corral.config import POD_CIDRS, SERVICE_CIDRS, Hollow, Layout, Settings
 
 
@@ -99,6 +100,21 @@ class _Bind(click.ParamType[tuple[str, int]]):
     default=None,
     metavar="DIRECTORY",
     help="Whose files machines may have as disks (hostDisk).  [default: none]",
+)
+@click.option(
+    "--prometheus",
+    type=Web(),
+    default="",
+    metavar="URL",
+    help="The Prometheus that autoscalers' custom and external metrics are asked of."
+    "  [default: none]",
+)
+@click.option(
+    "--metric-rules",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    default=None,
+    metavar="FILE",
+    help="Which query answers which metric.  [default: the series of its name]",
 )
 @click.option("--verbose", is_flag=True, help="Log more.")
 @click.option(
@@ -195,7 +211,18 @@ def _settings(layout: Layout, chosen: dict[str, Any]) -> Settings:
         service_cidrs=found.services,
         service_address=chosen["service_address"],
         host_disks=chosen["host_disks"].absolute() if chosen["host_disks"] else None,
+        prometheus=_prometheus(chosen["prometheus"], chosen["metric_rules"]),
+        metric_rules=chosen["metric_rules"],
     )
+
+
+def _prometheus(url: str, rules: Path | None) -> str:
+    if rules is not None and not url:
+        raise Problem(
+            f"the rules of {rules} are queries, but there is no Prometheus to ask",
+            "Name it with --prometheus URL.",
+        )
+    return url
 
 
 def _ranges(

@@ -1,8 +1,9 @@
 """How a request reaches an API server: over HTTPS, or into a server of this process.
 
-The only module that imports httpx2.
+Other servers are reached by ``Site``.  The only module that imports httpx2.
 """
 
+import asyncio
 import ssl
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from dataclasses import dataclass, replace
@@ -97,3 +98,62 @@ class Https:
     def _unreachable(self, error: Exception) -> Unavailable:
         what = str(error) or type(error).__name__
         return Unavailable(f"the API server at {self._server} does not answer: {what}")
+
+
+class Site:
+    """A web server that is no API server, asked for answers of bounded size.
+
+    Redirects are not followed, and the environment names no proxy and no password.  Use it as an
+    async context manager.
+    """
+
+    def __init__(self, url: str) -> None:
+        self._url = url.rstrip("/")
+        self._client = httpx2.AsyncClient(trust_env=False, follow_redirects=False)
+
+    def __str__(self) -> str:
+        return self._url
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self._client.aclose()
+
+    async def post(
+        self, path: str, body: bytes, *, content_type: str, seconds: float, most: int
+    ) -> tuple[int, bytes]:
+        """The status and the body of an answer.
+
+        Raises Unavailable where there is none in time, or one of more than ``most`` bytes.
+        """
+        try:
+            async with (
+                asyncio.timeout(seconds),
+                self._client.stream(
+                    "POST",
+                    self._url + path,
+                    content=body,
+                    headers={"Content-Type": content_type},
+                    timeout=httpx2.Timeout(seconds),
+                ) as answer,
+            ):
+                return answer.status_code, await self._read(answer, most)
+        except (TimeoutError, httpx2.TimeoutException):
+            raise Unavailable(f"{self._url} does not answer within {seconds:g} s") from None
+        except (httpx2.HTTPError, httpx2.InvalidURL, ssl.SSLError) as error:
+            what = str(error) or type(error).__name__
+            raise Unavailable(f"{self._url} does not answer: {what}") from error
+
+    async def _read(self, answer: httpx2.Response, most: int) -> bytes:
+        body = bytearray()
+        async for chunk in answer.aiter_bytes():
+            body += chunk
+            if len(body) > most:
+                raise Unavailable(f"{self._url} answers with more than {most} bytes")
+        return bytes(body)

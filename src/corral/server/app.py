@@ -47,6 +47,7 @@ from corral.server import (
     watch,
 )
 from corral.server.accounts import Accounts
+from corral.server.adapter import Adapter
 from corral.server.admission import Allocate
 from corral.server.allocation import Allocation, ServiceRanges
 from corral.server.authn import ANONYMOUS, Authenticator
@@ -89,7 +90,8 @@ class ApiServer:
     where services' addresses and ports come from.  ``account_key`` signs tokens of ServiceAccounts.
     ``observed`` knows what objects are like at present, by the resources that tell of it.
     ``uploads`` takes the content of claims, from those whom the server lets.  ``metrics`` is what
-    ``/metrics`` tells, and gets the server's own.
+    ``/metrics`` tells, and gets the server's own.  ``adapter`` answers what autoscalers ask of
+    metrics that are somebody else's; without it there are no such APIs.
     """
 
     def __init__(
@@ -104,6 +106,7 @@ class ApiServer:
         uploads: ASGIApp | None = None,
         observed: Mapping[str, Observe] = MappingProxyType({}),
         metrics: Registry | None = None,
+        adapter: Adapter | None = None,
         now: Callable[[], float] = time.time,
     ) -> None:
         self.store = store
@@ -131,7 +134,8 @@ class ApiServer:
         self._metrics = Metrics(kinds, store)
         registry = metrics or Registry()
         registry.add("server", self._metrics.tell)
-        self.documents = Documents(kinds, store, registry)
+        self._adapter = adapter
+        self.documents = Documents(kinds, store, registry, adapter)
 
     async def handle(self, request: Request, read_body: ReadBody | None = None) -> Response:
         """Answer a request; refusals are answers, too.
@@ -157,6 +161,8 @@ class ApiServer:
         named = route.parse(request.path)
         if named is None:
             return await self.documents.answer(request, user)
+        if self._adapter is not None and self._adapter.serves(named):
+            return await self._adapter.answer(self.store, self.kinds, request, user, named)
         call = self.call(request, user, named, warnings)
         if call is None:
             return await self.documents.answer(request, user)

@@ -14,6 +14,7 @@ from corral.server.accounts import CREDENTIAL
 from corral.server.authn import ADMINISTRATORS
 from corral.server.call import Call
 from corral.server.machines import GROUP
+from corral.server.route import Route
 
 _READ = frozenset({"get", "list", "watch"})
 _WRITE = _READ | {"create", "update", "patch", "delete", "deletecollection"}
@@ -95,6 +96,26 @@ def authorize_metrics(user: User) -> None:
     """Raises Forbidden: what is measured names objects of every namespace."""
     if ADMINISTRATORS not in user.groups and user.name != PROMETHEUS:
         raise Forbidden(f'forbidden: User "{user.name}" cannot get path "/metrics"')
+
+
+def authorize_metric(user: User, named: Route) -> None:
+    """May they read metrics of objects, or of what is none?  Raises Forbidden.
+
+    Who may do everything with a group may: loops that stand in for Kubernetes' own, above all.
+    """
+    if ADMINISTRATORS in user.groups:
+        return
+    if CREDENTIAL not in user.extra and any(
+        user.name.startswith(rule.user) and rule.group == "*" and "*" in rule.resources
+        for rule in RULES
+    ):
+        return
+    of = f"{named.plural}/{named.subresource}" if named.subresource else named.plural
+    scope = f'in the namespace "{named.namespace}"' if named.namespace else "at the cluster scope"
+    raise Forbidden(
+        f'{of}.{named.group} is forbidden: User "{user.name}" cannot get resource "{of}" in API '
+        f'group "{named.group}" {scope}'
+    )
 
 
 def authorize(call: Call) -> None:

@@ -11,6 +11,7 @@ from corral.api.openapi import OpenAPI
 from corral.api.wire import Request, Response, User
 from corral.metrics import Registry
 from corral.server import accept, evacuation, hotplug, machines, query, virtual_machines
+from corral.server.adapter import Adapter
 from corral.server.authn import ADMINISTRATORS, ANONYMOUS
 from corral.server.authz import authorize_metrics
 from corral.server.call import json_response
@@ -130,10 +131,15 @@ _TO_ALL = OPEN | OF_MACHINES.keys()
 class Documents:
     """Answers paths that are not about objects."""
 
-    def __init__(self, kinds: KindTable, store: Store, metrics: Registry) -> None:
+    def __init__(
+        self, kinds: KindTable, store: Store, metrics: Registry, adapter: Adapter | None = None
+    ) -> None:
         self._store = store
         self._metrics = metrics
         self._discovery = Discovery(kinds, SUBRESOURCES)
+        if adapter is not None:
+            listed = (*SUBRESOURCES, *adapter.resources(kinds))
+            self._discovery = Discovery(kinds, listed, tuple(adapter.groups()))
         self._openapi = OpenAPI(kinds)
 
     async def answer(self, request: Request, user: User) -> Response:

@@ -1,0 +1,199 @@
+"""Answers what autoscalers ask of metrics that are not Kubernetes' own.
+
+/apis/custom.metrics.k8s.io/VERSION/namespaces/NS/RESOURCE/NAME/METRIC     NAME may be *
+/apis/custom.metrics.k8s.io/VERSION/namespaces/NS/metrics/METRIC           of the namespace
+/apis/custom.metrics.k8s.io/VERSION/RESOURCE/NAME/METRIC                   without namespaces
+/apis/external.metrics.k8s.io/VERSION/namespaces/NS/METRIC
+"""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from corral.api.discovery import Subresource
+from corral.api.encoding import encode
+from corral.api.errors import InternalError, MethodNotAllowed, NotFound, Unauthorized
+from corral.api.kind import GroupVersion, Kind, at
+from corral.api.kinds.table import KindTable
+from corral.api.object import Document, Key
+from corral.api.selectors import LabelSelector, parse_labels
+from corral.api.wire import Request, Response, User
+from corral.client.transport import Site
+from corral.server import query
+from corral.server.adapter import promql, rules, values
+from corral.server.adapter.prometheus import Prometheus, Series
+from corral.server.adapter.rules import NAMESPACES, Rule, Rules
+from corral.server.adapter.values import CUSTOM, EXTERNAL, KINDS, VERSIONS, Asked
+from corral.server.authn import ANONYMOUS
+from corral.server.authz import authorize_metric
+from corral.server.call import json_response, storage
+from corral.server.route import Route
+from corral.store import Record, Store
+
+ALL = "*"
+OF_NAMESPACE = "metrics"
+"""What stands in the place of a resource where a metric is of the namespace itself."""
+INSTANCE = "kubevirt.io/domain"
+"""The annotation of a pod that names its instance."""
+
+
+class Adapter:
+    """A Prometheus, the rules for asking it, and the paths that are answered from it.
+
+    Use it as an async context manager.
+    """
+
+    def __init__(self, site: Site, rules: Rules) -> None:
+        self._site = site
+        self._prometheus = Prometheus(site)
+        self._rules = rules
+
+    @classmethod
+    def load(cls, url: str, file: Path | None) -> Self:
+        """The adapter for a Prometheus, with the rules of a file.  Raises RulesError."""
+        return cls(Site(url), rules.load(file) if file is not None else Rules())
+
+    async def __aenter__(self) -> Self:
+        await self._site.__aenter__()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self._site.__aexit__(kind, error, traceback)
+
+    # -- discovery
+
+    @staticmethod
+    def groups() -> Iterator[GroupVersion]:
+        for group, versions in VERSIONS.items():
+            for version in versions:
+                yield GroupVersion(group, version)
+
+    def resources(self, kinds: KindTable) -> Iterator[Subresource]:
+        """What discovery lists: the metrics that have rules."""
+        namespaced = {kind.resource: kind.namespaced for kind in kinds}
+        for group, version in self.groups():
+            responds = (group, version, KINDS[group])
+            for resource, metric in self._rules.custom if group == CUSTOM else ():
+                yield Subresource(
+                    group=group,
+                    version=version,
+                    plural=resource,
+                    name=metric,
+                    responds=responds,
+                    namespaced=namespaced.get(resource, True),
+                )
+            for metric in self._rules.external if group == EXTERNAL else ():
+                yield Subresource(
+                    group=group, version=version, plural=metric, name="", responds=responds
+                )
+
+    # -- answers
+
+    @staticmethod
+    def serves(named: Route) -> bool:
+        """Whether a path is about metrics."""
+        return named.version in VERSIONS.get(named.group, ())
+
+    async def answer(
+        self, store: Store, kinds: KindTable, request: Request, user: User, named: Route
+    ) -> Response:
+        """Raises ApiError: Unavailable where Prometheus does not answer."""
+        if user is ANONYMOUS:
+            raise Unauthorized("Unauthorized")
+        authorize_metric(user, named)
+        if request.method not in ("GET", "HEAD") or named.watch:
+            raise MethodNotAllowed("metrics can be read, and nothing else")
+        asked = query.parse(request.query)
+        if named.group == EXTERNAL:
+            items = await self._external(named, asked)
+        else:
+            items = await self._custom(store, kinds, named, asked)
+        return json_response(encode(values.listed(named.group, named.version, items)))
+
+    async def _external(self, named: Route, asked: Mapping[str, str]) -> list[Document]:
+        metric, namespace = named.plural, named.namespace
+        rule = self._rules.of_nothing(metric)
+        if rule is None or not namespace or named.name:
+            raise NotFound(f"the server could not find the metric {metric} for provided labels")
+        conditions = promql.matchers(parse_labels(asked.get("labelSelector", "")))
+        found = await self._prometheus.ask(rule.filled(_within(rule, namespace) + conditions))
+        if not found:
+            raise NotFound(f"the server could not find the metric {metric} for provided labels")
+        return [values.of_nothing(metric, rule, one) for one in found]
+
+    async def _custom(
+        self, store: Store, kinds: KindTable, named: Route, asked: Mapping[str, str]
+    ) -> list[Document]:
+        of_namespace = named.plural == OF_NAMESPACE and bool(named.namespace)
+        resource = NAMESPACES if of_namespace else named.plural
+        name = named.namespace if of_namespace else named.name
+        metric = named.name if of_namespace else named.subresource
+        kind = next((each for each in kinds if each.resource == resource), None)
+        missing = f"the server could not find the metric {metric} for {resource}"
+        rule = self._rules.of_objects(kind, metric) if kind is not None else None
+        fits = kind is not None and (of_namespace or kind.namespaced == bool(named.namespace))
+        if kind is None or rule is None or not fits:
+            raise NotFound(missing if name == ALL else f"{missing} {name}")
+        labels = parse_labels(asked.get("labelSelector", ""))
+        selector = parse_labels(asked.get("metricLabelSelector", ""))
+        wish = Asked(named.version, kind, metric, selector, rule)
+        namespace = "" if of_namespace else named.namespace
+        objects = _objects(store, kind, namespace, name, labels)
+        known = {_told_as(record, rule): record.key for record in objects}
+        found = await self._values(wish, named.namespace, known)
+        if not found:
+            raise NotFound(f"{missing} {f'* with selector {labels}' if name == ALL else name}")
+        return [values.of_object(wish, key, one) for key, one in found.items()]
+
+    async def _values(
+        self, wish: Asked, namespace: str, known: Mapping[str, Key]
+    ) -> dict[Key, Series]:
+        """What is asked, by object; ``known``: the names of the objects in Prometheus."""
+        if not known:
+            return {}
+        rule = wish.rule
+        conditions = _within(rule, namespace) + promql.matchers(wish.selector)
+        if rule.label:
+            conditions.append(promql.one_of(rule.label, known))
+        found: dict[Key, Series] = {}
+        for one in await self._prometheus.ask(rule.filled(conditions)):
+            name = one.labels.get(rule.label, "") if rule.label else next(iter(known))
+            if (key := known.get(name)) is None:
+                continue
+            if key in found:
+                raise InternalError(
+                    f"the query of the metric {wish.metric} answers several series of {key}: add "
+                    f"them up, as in sum by ({rule.label}) (…)"
+                )
+            found[key] = one
+        return found
+
+
+def _within(rule: Rule, namespace: str) -> list[str]:
+    if not rule.namespace_label or not namespace:
+        return []
+    return [promql.equals(rule.namespace_label, namespace)]
+
+
+def _objects(
+    store: Store, kind: Kind, namespace: str, name: str, labels: LabelSelector
+) -> list[Record]:
+    """The objects that are meant: one by its name, or all that are selected."""
+    if name == ALL:
+        records = store.objects(storage(kind), namespace)
+        return [each for each in records if labels.matches(each.labels)]
+    record = store.get(storage(kind), Key(namespace, name))
+    return [record] if record is not None else []
+
+
+def _told_as(record: Record, rule: Rule) -> str:
+    """How Prometheus names an object."""
+    if not rule.of_instances:
+        return record.key.name
+    return str(at(record.document(), "metadata", "annotations", INSTANCE) or record.key.name)
