@@ -9,6 +9,8 @@ from dataclasses import dataclass
 
 STOP_SECONDS = 0.05
 """So long a process stands still, twice as long at most: meanwhile its monitor does not answer."""
+PAID_SECONDS = 0.01
+"""So much of what was used last is paid back at once, however long that takes a small share."""
 SLICE_SECONDS = 0.002
 """Nobody is let run for less: a share too small for that stands still for longer."""
 QUIET_SECONDS = 0.25
@@ -35,6 +37,7 @@ class Cycle:
         self._now = now
         self._used = used
         self._speed = 1.0
+        self._taken = 0.0
         self._allowance = 0.0
         self._runs = True
 
@@ -45,7 +48,7 @@ class Cycle:
         self._now, self._used = now, used
         self._allowance = min(self._allowance + self._share * seconds - taken, self._saved)
         if self._runs:
-            self._speed = max(1.0, taken / seconds)
+            self._speed, self._taken = max(1.0, taken / seconds), taken
             self._runs = self._allowance > 0
             again = self._until_spent(taken / seconds) if self._runs else self._until_allowed()
         else:
@@ -71,4 +74,5 @@ class Cycle:
 
     def _until_allowed(self) -> float:
         """A debt is not paid back all at once."""
-        return min(self._stop - self._allowance / self._share, 2 * self._stop)
+        longest = max(2 * self._stop, min(self._taken, PAID_SECONDS) / self._share)
+        return min(self._stop - self._allowance / self._share, longest, _LONGEST_STOP_SECONDS)

@@ -33,7 +33,7 @@ class Simulated:
         return self
 
 
-@pytest.mark.parametrize("share", [0.002, 0.01, 0.02, 0.1, 0.3, 0.5, 0.9, 1.5])
+@pytest.mark.parametrize("share", [0.005, 0.01, 0.02, 0.1, 0.3, 0.5, 0.9, 1.5])
 @pytest.mark.parametrize("speed", [1, 2, 4])
 def test_on_average_a_busy_process_gets_its_share(share, speed):
     process = Simulated(share, speed).go_on(60)

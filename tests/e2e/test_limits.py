@@ -1,0 +1,181 @@
+"""Limits of real machines, measured from outside: processor time in every way, and memory."""
+
+import asyncio
+import os
+import time
+from pathlib import Path
+
+import pytest
+from tests.limited_machine import BUSY, Limited, disk_with, greedy, living
+from tests.real_machine import hypervisor, new_directory
+
+from corral.node.limits.bounds import Bounds
+from corral.node.limits.duty import DutyCycle
+from corral.node.limits.limits import Limits
+from corral.node.limits.probe import Ways, find_ways, prefix
+from corral.node.limits.resident import ResidentSet, own_bytes
+from corral.node.process import cpu_nanos
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(180)]
+
+SHARE = 0.3
+SECONDS = 10
+CONTENDED = 0.9
+"""A host that lets a guest have less than so much of what it may have has more to do."""
+
+
+@pytest.fixture
+async def qemu(tmp_path):
+    machines = tmp_path / "machines"
+    machines.mkdir(mode=0o711)
+    async with hypervisor(machines) as qemu:
+        yield qemu
+
+
+def stopping(_directory):
+    return Ways(DutyCycle(), ResidentSet(), "chosen by a test")
+
+
+def best(directory):
+    return find_ways(prefix(directory))
+
+
+@pytest.fixture(params=[stopping, best])
+def limits(request, tmp_path):
+    """Limits of each kind: without the kernel's help, and with what this host has."""
+    return Limits(tmp_path, request.param(tmp_path))
+
+
+@pytest.fixture
+def machine(qemu, tmp_path, limits):
+    def machine(code, **bounds):
+        directory = new_directory(tmp_path / "machines")
+        return Limited(qemu, directory, disk_with(tmp_path, code), Bounds(**bounds), limits)
+
+    return machine
+
+
+def groups(directory):
+    """The control groups that are there for a data directory's machines."""
+    return [*Path("/sys/fs/cgroup").rglob(f"{prefix(directory)}*")]
+
+
+class Measured:
+    """What a process uses from now on."""
+
+    def __init__(self, pid, directory):
+        self._pid = pid
+        self._statistics = [one / "cpu.stat" for one in groups(directory)]
+        self._begun = time.monotonic(), cpu_nanos(pid), *self._let_down()
+
+    def _let_down(self):
+        """How long it waited for others, and its group's periods, and how many of these it filled.
+
+        A group that has filled its period waits for itself, so the waiting tells nothing then.
+        """
+        tasks = Path(f"/proc/{self._pid}/task").glob("*/schedstat")
+        waited = sum(int(one.read_text().split()[1]) for one in tasks)
+        for one in self._statistics:
+            if one.exists():
+                told = dict(line.split() for line in one.read_text().splitlines())
+                return waited, int(told["nr_periods"]), int(told["nr_throttled"])
+        return waited, 0, 0
+
+    async def rates(self):
+        """The processors that it used, and what share of its limit the host could let it have."""
+        await asyncio.sleep(SECONDS)
+        before = self._begun
+        now = time.monotonic(), cpu_nanos(self._pid), *self._let_down()
+        passed, used, waited, periods, full = (
+            new - old for new, old in zip(now, before, strict=True)
+        )
+        had = full / periods if periods else used / (used + waited)
+        return used / 1e9 / passed, had
+
+
+async def test_a_busy_guest_gets_its_limit_and_no_more(machine, tmp_path):
+    one = machine(BUSY, cpu_nanos=int(SHARE * 1e9))
+    async with living(one):
+        pid = await one.running()
+        assert one.steps.index("bounded") < one.steps.index("resumed")
+        used, had = await Measured(pid, tmp_path).rates()
+        assert used < SHARE * 1.1
+        assert used > SHARE * 0.9 * (had if had < CONTENDED else 1.0)
+    assert not groups(tmp_path)
+
+
+async def test_a_bounded_guest_can_be_talked_to_paused_and_ended(machine):
+    one = machine(BUSY, cpu_nanos=20_000_000)
+    async with living(one):
+        pid = await one.running()
+        guest = one.machine.guest
+        for _ in range(3):
+            await guest.pause()
+            await guest.resume()
+        guest.step_back(True)
+        guest.step_back(False)
+        one.machine.stop(0)
+        async with asyncio.timeout(20):
+            while not one.machine.facts.ended:
+                await asyncio.sleep(0.05)
+    assert not Path(f"/proc/{pid}").exists()
+
+
+async def test_a_guest_that_wants_more_memory_than_it_may_have_is_ended_and_told_of(
+    machine, tmp_path
+):
+    one = machine(greedy(60), memory_bytes=50 << 20)
+    async with living(one):
+        await one.running()
+        async with asyncio.timeout(60):
+            while not one.machine.facts.ended:
+                one.voice.changes.clear()
+                await one.voice.changes.wait()
+    assert one.machine.facts.out_of_memory
+    assert one.machine.record.out_of_memory
+    event_type, reason, message = one.voice.events[-1]
+    assert (event_type, reason) == ("Warning", "Stopped")
+    assert "more memory than its pod's limit of 50 MiB" in message
+    assert not groups(tmp_path)
+
+
+async def test_a_guest_within_its_memory_lives(machine):
+    one = machine(greedy(60), memory_bytes=140 << 20)
+    async with living(one):
+        pid = await one.running()
+        async with asyncio.timeout(60):
+            while own_bytes(pid) < 60 << 20:
+                await asyncio.sleep(0.1)
+        await asyncio.sleep(2)
+        assert not one.machine.facts.ended
+    assert not one.machine.facts.out_of_memory
+
+
+async def test_a_limit_below_what_qemu_takes_is_told_before_the_guest_runs(machine, tmp_path):
+    one = machine(BUSY, memory_bytes=4 << 20)
+    async with living(one):
+        async with asyncio.timeout(60):
+            while one.machine.facts.trouble is None:
+                one.voice.changes.clear()
+                await one.voice.changes.wait()
+        trouble = one.machine.facts.trouble
+        assert trouble.reason == "MemoryLimitTooLow"
+        assert "4 MiB, is less than the" in trouble.message
+        assert "resumed" not in one.steps
+    assert not groups(tmp_path)
+
+
+async def test_bounded_guests_boot_no_worse_than_others_and_are_seen_to(machine):
+    """An idle share is one of what the guest may use, not of a whole processor."""
+    one = machine(BUSY, cpu_nanos=int(SHARE * 1e9))
+    async with living(one):
+        await one.running()
+        await asyncio.sleep(5)
+        assert "booted" not in one.steps
+
+
+def test_what_bounds_machines_here_is_what_this_user_can_do(tmp_path):
+    found = best(tmp_path)
+    assert found.reason
+    if os.geteuid() == 0 and Path("/sys/fs/cgroup/cpu/cpu.cfs_quota_us").exists():
+        assert found.told == "cpu and memory by cgroup v1"

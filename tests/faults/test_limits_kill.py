@@ -1,0 +1,143 @@
+"""The manager is killed between any two steps of bounding a machine, and while one is stopped."""
+
+import asyncio
+import os
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+from tests.limited_machine import BUSY, Limited, disk_with, living
+from tests.real_machine import hypervisor, new_directory
+
+from corral.node.limits.bounds import Bounds
+from corral.node.limits.duty import DutyCycle
+from corral.node.limits.limits import Limits
+from corral.node.limits.probe import Ways, find_ways, prefix
+from corral.node.limits.resident import ResidentSet
+from corral.node.process import read_record, runs
+
+pytestmark = [pytest.mark.faults, pytest.mark.timeout(180)]
+
+ROOT = Path(__file__).parents[2]
+BOUNDS = Bounds(cpu_nanos=50_000_000, memory_bytes=200 << 20)
+
+MANAGER = """
+import asyncio, os, signal, sys
+from pathlib import Path
+from tests.faults.test_limits_kill import BOUNDS, ways
+from tests.limited_machine import Limited
+from corral.node.limits import duty, site
+from corral.node.limits.limits import Limits
+from corral.node.qemu.hypervisor import Qemu
+
+kind, kill_at, data, directory, disk = sys.argv[1:3] + [Path(each) for each in sys.argv[3:6]]
+
+def die(*_):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+def stop_and_die(held, number):
+    signal.pidfd_send_signal(held.pidfd, number)
+    if number is signal.SIGSTOP:
+        die()
+
+async def main():
+    qemu = Qemu(directory.parent)
+    await qemu.prepare()
+    one = Limited(qemu, directory, disk, BOUNDS, Limits(data, ways(kind, data)))
+    if kill_at == "group made":
+        site.Site.put = die
+    if kill_at == "stopped":
+        duty._send = stop_and_die
+    known = one.step
+    def step(name):
+        known(name)
+        if name == kill_at:
+            die()
+    one.machine._chronicle.step = step
+    await one.run()
+
+asyncio.run(main())
+"""
+
+
+def ways(kind, data):
+    """Without the kernel's help, or what this host has."""
+    if kind == "stopping":
+        return Ways(DutyCycle(), ResidentSet(), "chosen by a test")
+    return find_ways(prefix(data))
+
+
+def state(pid):
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+
+
+def groups(data):
+    return [*Path("/sys/fs/cgroup").rglob(f"{prefix(data)}*")]
+
+
+@pytest.mark.parametrize(
+    ("kind", "kill_at"),
+    [
+        ("best", "spawned"),
+        ("best", "group made"),
+        ("best", "bounded"),
+        ("best", "recorded"),
+        ("best", "resumed"),
+        ("stopping", "bounded"),
+        ("stopping", "resumed"),
+        ("stopping", "stopped"),
+    ],
+)
+async def test_the_next_manager_bounds_the_machine_and_leaves_nothing(tmp_path, kind, kill_at):
+    machines = tmp_path / "machines"
+    machines.mkdir(mode=0o711)
+    disk, directory = disk_with(tmp_path, BUSY), new_directory(machines)
+    async with hypervisor(machines) as qemu:
+        child = await asyncio.create_subprocess_exec(
+            sys.executable, "-c", MANAGER, kind, kill_at, tmp_path, directory, disk,
+            cwd=ROOT, env={**os.environ, "PYTHONPATH": f"{ROOT}/src:{ROOT}"},
+        )  # fmt: skip
+        assert await child.wait() == -signal.SIGKILL
+        before = read_record(directory)
+        if kill_at == "stopped":
+            assert state(before.pid) == "T"
+        limits = Limits(tmp_path, ways(kind, tmp_path))
+        one = Limited(qemu, directory, disk, Bounds(), limits)
+        assert one.machine.record.bounds == BOUNDS  # on record since before there was a process
+        async with living(one):
+            assert await one.running() == before.pid
+            if kind == "stopping":
+                async with asyncio.timeout(20):
+                    while state(before.pid) != "T":  # somebody bounds it again
+                        await asyncio.sleep(0.001)
+            else:
+                told = Path(f"/proc/{before.pid}/cgroup").read_text()
+                assert told.count(f"{prefix(tmp_path)}{directory.name}") == len(groups(tmp_path))
+        assert not runs(directory)
+        assert not groups(tmp_path)
+
+
+async def test_the_group_of_a_machine_that_ended_without_a_manager_tells_why(tmp_path):
+    """The count of the kernel is read by the next manager, before the group is removed."""
+    from tests.limited_machine import greedy  # noqa: PLC0415
+
+    machines = tmp_path / "machines"
+    machines.mkdir(mode=0o711)
+    disk, directory = disk_with(tmp_path, greedy(60)), new_directory(machines)
+    found = find_ways(prefix(tmp_path))
+    if found.memory.name == ResidentSet.name:
+        return  # nobody would end it
+    async with hypervisor(machines) as qemu:
+        one = Limited(qemu, directory, disk, Bounds(memory_bytes=50 << 20), Limits(tmp_path, found))
+        life = asyncio.create_task(one.run())
+        pid = await one.running()
+        life.cancel()
+        await asyncio.wait({life})
+        async with asyncio.timeout(60):
+            while Path(f"/proc/{pid}").exists() and state(pid) != "Z":
+                await asyncio.sleep(0.1)
+        again = Limited(qemu, directory, disk, Bounds(), Limits(tmp_path, found))
+        await again.run()
+        assert again.machine.facts.out_of_memory
+        assert not groups(tmp_path)
