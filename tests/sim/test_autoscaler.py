@@ -8,11 +8,12 @@ from lightkube.models.core_v1 import Pod
 from tests.sim.cluster import Cluster, Faults, cluster, replica_set
 from tests.sim.pools import pool
 
-from corral.api.errors import NotFound
+from corral.api.errors import Forbidden, NotFound
 from corral.api.kinds.pool import VirtualMachinePool as Pool
 from corral.api.kinds.replicaset import VirtualMachineInstanceReplicaSet as ReplicaSet
 from corral.api.kinds.usage import PodMetrics
 from corral.api.object import Key
+from corral.cluster.autoscaler import targets
 from corral.cluster.autoscaler.behavior import DOWN_SECONDS
 from corral.cluster.autoscaler.loop import SYNC_SECONDS
 from corral.cluster.autoscaler.metrics import Metrics
@@ -195,6 +196,16 @@ async def test_while_it_waits_it_says_so():
         )
 
 
+async def test_what_says_the_same_is_not_written():
+    async with cluster() as whole:
+        scene = Scene(whole)
+        await scene.begin(1)
+        await asyncio.sleep(SETTLED)
+        version = (await scene.get()).metadata.resourceVersion
+        await asyncio.sleep(4 * SYNC_SECONDS)
+        assert (await scene.get()).metadata.resourceVersion == version
+
+
 async def test_a_changed_autoscaler_is_looked_at_at_once():
     async with cluster() as whole:
         scene = Scene(whole)
@@ -368,6 +379,29 @@ async def test_what_cannot_be_scaled_is_told():
         await whole.client.create(Autoscaler, autoscaler(target=target))
         told = await scene.says("AbleToScale", "FailedGetScale")
         assert told.endswith("the server could not find the requested resource")
+
+
+async def test_a_target_that_refuses_is_told(monkeypatch):
+    async def refuse(*_arguments):
+        raise Forbidden("the set may not be scaled")
+
+    async with cluster() as whole:
+        scene = Scene(whole)
+        with monkeypatch.context() as refusing:
+            refusing.setattr(targets, "rescale", refuse)
+            await scene.begin(1, least=2)
+            told = await scene.says("AbleToScale", "FailedUpdateScale")
+            text = "the HPA controller was unable to update the target scale: "
+            assert told == f"{text}the set may not be scaled"
+            assert (await scene.told("FailedRescale"))[-1] == (
+                "New size: 2; reason: Current number of replicas below Spec.MinReplicas; "
+                "error: the set may not be scaled"
+            )
+            status = (await scene.get()).status
+            assert (status.currentReplicas, status.lastScaleTime) == (1, None)
+        await scene.has(2, SYNC_SECONDS + TICK)
+        told = await scene.says("AbleToScale", "SucceededRescale")
+        assert told == "the HPA controller was able to update the target scale to 2"
 
 
 async def test_two_autoscalers_of_one_target_do_nothing_but_say_so():

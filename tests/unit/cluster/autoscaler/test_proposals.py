@@ -1,0 +1,251 @@
+"""What each kind of metric asks for, and the words in which it is told."""
+
+from datetime import UTC, datetime, timedelta
+
+import msgspec
+import pytest
+from lightkube.models.autoscaling_v2 import HorizontalPodAutoscaler, MetricSpec
+from lightkube.models.core_v1 import Pod
+
+from corral.cluster.autoscaler.proposals import Proposals, Refusal, tolerance_of
+from corral.cluster.autoscaler.replicas import MetricError, Sample, Situation, Tolerance
+
+NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
+POD = {
+    "metadata": {"name": "pod", "namespace": "default"},
+    "spec": {
+        "containers": [
+            {"name": "compute", "resources": {"requests": {"cpu": "100m", "memory": "100Mi"}}}
+        ]
+    },
+    "status": {
+        "phase": "Running",
+        "startTime": "2026-01-01T10:00:00Z",
+        "conditions": [
+            {"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T10:00:00Z"}
+        ],
+    },
+}
+SELECTOR = {
+    "matchLabels": {"b": "2", "a": "1"},
+    "matchExpressions": [{"key": "c", "operator": "In", "values": ["3", "4"]}],
+}
+GO = (
+    "&LabelSelector{MatchLabels:map[string]string{a: 1,b: 2,},MatchExpressions:"
+    "[]LabelSelectorRequirement{LabelSelectorRequirement{Key:c,Operator:In,Values:[3 4],},},}"
+)
+NO_TARGET = (
+    "invalid resource metric source: neither an average utilization target nor an average value "
+    "(usage) target was set"
+)
+
+
+class Told:
+    """Metrics that all tell one value, in thousandths, or why they do not."""
+
+    def __init__(self, value: int | str) -> None:
+        self.value = value
+
+    def known(self) -> int:
+        if isinstance(self.value, str):
+            raise MetricError(self.value)
+        return self.value
+
+    async def of_pods(self, _namespace, _selector, _resource, _container):
+        return {"pod": Sample(self.known(), NOW, timedelta(seconds=15))}
+
+    async def of_custom(self, _namespace, _selector, _metric):
+        return {"pod": Sample(self.known(), NOW, timedelta(seconds=15))}
+
+    async def of_object(self, _namespace, _reference, _metric):
+        return self.known()
+
+    async def of_external(self, _namespace, _metric):
+        return self.known()
+
+
+async def ask(spec: dict, value: int | str):
+    pod = msgspec.convert(POD, Pod, strict=False)
+    situation = Situation(current=1, observed=2, pods=[pod], now=NOW)
+    proposals = Proposals(Told(value), "default", "app=web", situation)
+    return await proposals.of(msgspec.convert(spec, MetricSpec))
+
+
+def resource(name="cpu", **target) -> dict:
+    return {"type": "Resource", "resource": {"name": name, "target": {"type": "", **target}}}
+
+
+def container(**target) -> dict:
+    source = {"name": "cpu", "container": "compute", "target": {"type": "", **target}}
+    return {"type": "ContainerResource", "containerResource": source}
+
+
+def metric(kind: str, selector=None, **target) -> dict:
+    named = {"name": "queue", **({"selector": selector} if selector else {})}
+    source = {"metric": named, "target": {"type": "Value", **target}}
+    if kind == "Object":
+        source["describedObject"] = {"apiVersion": "v1", "kind": "Service", "name": "web"}
+    return {"type": kind, kind.lower(): source}
+
+
+@pytest.mark.parametrize(
+    ("spec", "value", "replicas", "name", "current"),
+    [
+        (
+            resource(averageUtilization=75),
+            283,
+            4,
+            "cpu resource utilization (percentage of request)",
+            {"averageUtilization": 283, "averageValue": "283m"},
+        ),
+        (resource(averageValue="100m"), 283, 3, "cpu resource", {"averageValue": "283m"}),
+        (
+            resource("memory", averageUtilization=50),
+            (100 << 20) * 1000,
+            2,
+            "memory resource utilization (percentage of request)",
+            {"averageUtilization": 100, "averageValue": "100Mi"},
+        ),
+        (
+            container(averageUtilization=50),
+            100,
+            2,
+            "cpu container resource utilization (percentage of request)",
+            {"averageUtilization": 100, "averageValue": "100m"},
+        ),
+        (
+            metric("Pods", averageValue="1"),
+            2500,
+            3,
+            "pods metric queue",
+            {"averageValue": "2500m"},
+        ),
+        (metric("Object", value="1"), 3000, 3, "Service metric queue", {"value": "3"}),
+        (
+            metric("Object", averageValue="1"),
+            3000,
+            3,
+            "external metric queue(nil)",
+            {"averageValue": "1500m"},
+        ),
+        (
+            metric("External", SELECTOR, value="1"),
+            3000,
+            3,
+            f"external metric queue({GO})",
+            {"value": "3"},
+        ),
+        (
+            metric("External", averageValue="1"),
+            3001,
+            4,
+            "external metric queue(nil)",
+            {"averageValue": "1501m"},
+        ),
+    ],
+)
+async def test_each_metric_is_told_in_kubernetes_words(spec, value, replicas, name, current):
+    asked = await ask(spec, value)
+    assert (asked.replicas, asked.name) == (replicas, name)
+    (source,) = (told for field, told in asked.status.items() if field != "type")
+    assert source["current"] == current
+    (given,) = (told for field, told in spec.items() if field != "type")
+    kept = {"name", "container", "metric", "describedObject"}
+    assert {field: source[field] for field in source if field in kept} == {
+        field: given[field] for field in given if field in kept
+    }
+
+
+@pytest.mark.parametrize(
+    ("spec", "reason", "told", "whole"),
+    [
+        (
+            resource(averageUtilization=75),
+            "FailedGetResourceMetric",
+            "failed to get cpu utilization: unable to get metrics for resource cpu: why",
+            "failed to get cpu resource metric value: {}",
+        ),
+        (
+            resource(averageValue="1"),
+            "FailedGetResourceMetric",
+            "failed to get cpu usage: unable to get metrics for resource cpu: why",
+            "failed to get cpu resource metric value: {}",
+        ),
+        (
+            resource(),
+            "FailedGetResourceMetric",
+            NO_TARGET,
+            "failed to get cpu resource metric value: {}",
+        ),
+        (
+            container(averageUtilization=75),
+            "FailedGetContainerResourceMetric",
+            "failed to get cpu utilization: unable to get metrics for resource cpu: why",
+            "failed to get compute container metric value: {}",
+        ),
+        (
+            metric("Pods", averageValue="1"),
+            "FailedGetPodsMetric",
+            "unable to get metric queue: why",
+            "failed to get pods metric value: {}",
+        ),
+        (
+            metric("Object", value="1"),
+            "FailedGetObjectMetric",
+            "unable to get metric queue on Service default/web: why",
+            "failed to get object metric value: {}",
+        ),
+        (
+            metric("Object", averageValue="1", type="AverageValue"),
+            "FailedGetObjectMetric",
+            "unable to get metric queue on Service default/web: why",
+            "failed to get object metric value: failed to get queue object metric: {}",
+        ),
+        (
+            metric("External", SELECTOR, value="1"),
+            "FailedGetExternalMetric",
+            f"unable to get external metric default/queue/{GO}: why",
+            "failed to get queue external metric value: failed to get external metric queue: {}",
+        ),
+        (
+            metric("External", averageValue="1"),
+            "FailedGetExternalMetric",
+            "unable to get external metric default/queue/nil: why",
+            "failed to get queue external metric value: failed to get queue external metric: {}",
+        ),
+        (
+            {"type": "CheddarCheese"},
+            "InvalidMetricSourceType",
+            'unknown metric source type "CheddarCheese"',
+            "{}",
+        ),
+    ],
+)
+async def test_each_failure_is_told_in_kubernetes_words(spec, reason, told, whole):
+    with pytest.raises(Refusal) as caught:
+        await ask(spec, "why")
+    refusal = caught.value
+    assert (refusal.reason, refusal.told) == (reason, told)
+    assert refusal.whole == whole.format(told)
+
+
+async def test_a_total_without_a_target_is_refused():
+    with pytest.raises(Refusal) as caught:
+        await ask(metric("External"), 5000)
+    assert caught.value.told == (
+        "invalid external metric source: neither a value target nor an average value target was set"
+    )
+
+
+@pytest.mark.parametrize(
+    ("behavior", "tolerance"),
+    [
+        (None, Tolerance(0.1, 0.1)),
+        ({"scaleUp": {}}, Tolerance(0.1, 0.1)),
+        ({"scaleUp": {"tolerance": "50m"}, "scaleDown": {"tolerance": "0"}}, Tolerance(0, 0.05)),
+    ],
+)
+def test_an_autoscaler_may_say_how_far_off_is_well(behavior, tolerance):
+    spec = {"maxReplicas": 2, "scaleTargetRef": {"kind": "Set", "name": "web"}}
+    document = {"spec": {**spec, **({"behavior": behavior} if behavior else {})}}
+    assert tolerance_of(msgspec.convert(document, HorizontalPodAutoscaler)) == tolerance

@@ -1,0 +1,111 @@
+"""How a target is found, and changed while others change it too."""
+
+import msgspec
+import pytest
+from lightkube.models.autoscaling_v2 import CrossVersionObjectReference as Reference
+
+from corral.api.errors import Conflict, NotFound
+from corral.api.wire import Request, Response
+from corral.client.client import Client
+from corral.cluster.autoscaler import targets
+from corral.cluster.autoscaler.targets import NoTarget
+
+SET = Reference(apiVersion="kubevirt.io/v1", kind="VirtualMachineInstanceReplicaSet", name="web")
+PATH = "/apis/kubevirt.io/v1/namespaces/default/virtualmachineinstancereplicasets/web/scale"
+
+
+class Scales:
+    """A transport to one set.  ``meanwhile`` are what others want of it before each change."""
+
+    def __init__(self, replicas: int, meanwhile=()) -> None:
+        self.replicas = replicas
+        self.version = 1
+        self.meanwhile = list(meanwhile)
+
+    async def send(self, request: Request) -> Response:
+        assert request.path == PATH
+        if request.method == "PUT":
+            self.put(msgspec.json.decode(request.body))
+        return Response(status=200, body=msgspec.json.encode(self.document()))
+
+    def document(self) -> dict:
+        return {
+            "apiVersion": "autoscaling/v1",
+            "kind": "Scale",
+            "metadata": {
+                "name": "web",
+                "namespace": "default",
+                "resourceVersion": str(self.version),
+            },
+            "spec": {"replicas": self.replicas},
+            "status": {"replicas": 1, "selector": "app=web"},
+        }
+
+    def put(self, scale: dict) -> None:
+        if self.meanwhile:
+            self.replicas = self.meanwhile.pop(0)
+            self.version += 1
+        if scale["metadata"]["resourceVersion"] != str(self.version):
+            raise Conflict("the object has been modified")
+        self.replicas = scale["spec"]["replicas"]
+        self.version += 1
+
+
+async def scale(scales: Scales, replicas: int) -> None:
+    client = Client(scales)
+    target = await targets.read(client, "default", SET)
+    await targets.rescale(client, target, replicas)
+
+
+async def test_a_target_tells_what_is_wanted_and_what_there_is():
+    target = await targets.read(Client(Scales(3)), "default", SET)
+    assert (target.replicas, target.observed, target.selector) == (3, 1, "app=web")
+
+
+@pytest.mark.parametrize("times", range(5))
+async def test_a_target_that_others_touch_is_changed_all_the_same(times):
+    scales = Scales(1, meanwhile=[1] * times)
+    await scale(scales, 4)
+    assert scales.replicas == 4
+
+
+async def test_a_target_that_others_touch_all_the_time_is_left_for_later():
+    with pytest.raises(Conflict):
+        await scale(Scales(1, meanwhile=[1] * 9), 4)
+
+
+async def test_what_somebody_else_scaled_meanwhile_is_not_overruled():
+    scales = Scales(1, meanwhile=[1, 2])
+    with pytest.raises(Conflict):
+        await scale(scales, 4)
+    assert scales.replicas == 2
+
+
+@pytest.mark.parametrize(
+    ("api_version", "kind", "told"),
+    [
+        ("a/b/c", "Thing", "unexpected GroupVersion string: a/b/c"),
+        ("apps/v1", "Deployment", 'no matches for kind "Deployment" in group "apps"'),
+        (None, SET.kind, f'no matches for kind "{SET.kind}" in group ""'),
+        ("v1", "Pod", "the server could not find the requested resource"),
+    ],
+)
+async def test_a_reference_to_nothing_that_scales_is_told(api_version, kind, told):
+    reference = Reference(apiVersion=api_version, kind=kind, name="web")
+    with pytest.raises(NoTarget) as caught:
+        await targets.read(Client(Scales(1)), "default", reference)
+    assert str(caught.value) == told
+
+
+async def test_any_version_of_a_kind_will_do():
+    old = Reference(apiVersion="kubevirt.io/v1alpha3", kind=SET.kind, name="web")
+    assert (await targets.read(Client(Scales(2)), "default", old)).replicas == 2
+
+
+async def test_a_missing_target_is_not_found():
+    class Empty:
+        async def send(self, request: Request) -> Response:
+            raise NotFound(f"nothing at {request.path}")
+
+    with pytest.raises(NotFound):
+        await targets.read(Client(Empty()), "default", SET)
