@@ -1,10 +1,12 @@
 """The files behind an instance's disks: all volumes at once, so that the slowest one decides."""
 
 import asyncio
+import binascii
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Protocol
 
+from corral.api.errors import ApiError
 from corral.api.kinds.disks import Disk as DiskDevice
 from corral.api.kinds.vmi import VirtualMachineInstance
 from corral.api.kinds.volumes import Volume
@@ -87,6 +89,8 @@ async def _one(volume: Volume, context: VolumeContext, pulls: Pulls) -> volumes.
         disk = await volumes.prepare(volume, replace(context, progress=progress))
     except (ImageError, VolumeError) as error:
         return DriveError(volume, error)
+    except (ApiError, binascii.Error) as error:  # a refusal, or a Secret that is not base64
+        return DriveError(volume, failed(volume, str(error)))
     if begun:
         pulls.pulled(image, clock() - begun[0])
     return disk

@@ -23,9 +23,9 @@ from corral.api.kinds.status import ClaimInfo
 from corral.api.kinds.vmi import VirtualMachineInstance
 from corral.node.drives import DriveError
 from corral.node.facts import Plugged
-from corral.node.hypervisor import Drive, GuestError
+from corral.node.hypervisor import DiskBusyError, Drive, GuestError
 from corral.node.machine import Machine
-from corral.node.starting import FIRST_BACK_OFF_SECONDS
+from corral.node.starting import FIRST_BACK_OFF_SECONDS, Users
 from corral.node.voice import Voice
 from corral.reconcile.objects import is_going
 
@@ -41,9 +41,10 @@ Drives = Callable[[Machine, VirtualMachineInstance], Awaitable[Mapping[str, Driv
 class HotPlug:
     """The disks of a node's machines that come and go."""
 
-    def __init__(self, instance: Instance, drives: Drives) -> None:
+    def __init__(self, instance: Instance, drives: Drives, users: Users) -> None:
         self._instance = instance
         self._drives = drives
+        self._users = users
         self._running: dict[str, _Plugging] = {}
 
     def wake(self, uid: str) -> None:
@@ -54,7 +55,7 @@ class HotPlug:
     async def run(self, machine: Machine, voice: Voice) -> None:
         """Follow an instance's wishes for as long as its guest runs."""
         uid = machine.record.uid
-        plugging = self._running[uid] = _Plugging(machine, voice, self._drives)
+        plugging = self._running[uid] = _Plugging(machine, voice, self._drives, self._users)
         machine.guest.plugs.on_gone(plugging.look_again)
         try:
             while True:
@@ -109,6 +110,7 @@ class _Plugging:
     machine: Machine
     voice: Voice
     drives: Drives
+    users: Users
     due: asyncio.Event = field(default_factory=asyncio.Event)
     present: Mapping[str, str] | None = None
     attempts: dict[str, _Attempt] = field(default_factory=dict)
@@ -168,7 +170,9 @@ class _Plugging:
         except DriveError as error:
             self._warn(volume, BOUND, error.reason, error.message)
         except GuestError as error:
-            why = f"Volume {volume} cannot be plugged in: {error}"
+            users = self.users(vmi, volume) if isinstance(error, DiskBusyError) else ""
+            told = ": ".join(filter(None, (str(error), users)))
+            why = f"Volume {volume} cannot be plugged in: {told}"
             self._warn(volume, ATTACHED, "VolumePlugFailed", why)
         self.look_again()
 

@@ -131,10 +131,14 @@ class Introduction:
 
 
 class StartError(Exception):
-    """A VM could not be started: a reason for conditions, what happened, and what helps."""
+    """A VM could not be started: a reason for conditions, what happened, and what helps.
 
-    def __init__(self, reason: str, message: str, hint: str = "") -> None:
+    busy: the volume whose disk another machine has, where that is why.
+    """
+
+    def __init__(self, reason: str, message: str, hint: str = "", *, busy: str = "") -> None:
         super().__init__(message)
+        self.busy = busy
         self.reason = reason
         self.message = message
         self.hint = hint
@@ -145,6 +149,10 @@ class StartError(Exception):
 
 class GuestError(Exception):
     """A guest cannot be told what to do, or what it runs on does not answer."""
+
+
+class DiskBusyError(GuestError):
+    """A guest cannot have a disk, as another machine has it."""
 
 
 class MemoryMisfitError(Exception):

@@ -59,6 +59,23 @@ class Roster:
                 if name == claim.name:
                     yield machine, vmi, volume
 
+    def users(self, vmi: VirtualMachineInstance, volume: str) -> str:
+        """Which other machines run with the claim behind a volume, in words; empty for none."""
+        claim = Key(vmi.metadata.namespace, claims_of(vmi.spec.volumes).get(volume, ""))
+        names = {
+            other.metadata.name
+            for machine, other, _ in self.machines_with(claim)
+            if other.metadata.uid != vmi.metadata.uid and machine.facts.state is State.RUNNING
+        }
+        return f"the claim {claim.name} is in use by {', '.join(sorted(names))}" if names else ""
+
+    def waiting(self, vmi: VirtualMachineInstance) -> Iterator[Machine]:
+        """The machines that have not started, and have a claim of this one."""
+        for name in claims_of(vmi.spec.volumes).values():
+            for machine, _, _ in self.machines_with(Key(vmi.metadata.namespace, name)):
+                if machine.facts.state is not State.RUNNING:
+                    yield machine
+
     def tenants(self) -> Iterator[Tenant]:
         """The pods that run, and their machines."""
         for key, machine in self._machines.items():

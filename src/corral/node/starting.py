@@ -41,6 +41,8 @@ Begin = Callable[[Guest, VirtualMachineInstance], Awaitable[None]]
 """Lets a guest execute its first instruction.  Raises OSError and MemoryMisfitError."""
 Bound = Callable[[Guest], Awaitable[None]]
 """Sets a guest its limits.  Raises StartError."""
+Users = Callable[[VirtualMachineInstance, str], str]
+"""Who else has what a volume shows, in words; empty where that is nobody."""
 Born = Callable[[Guest, Slot], None]
 """Takes a guest over, and the slot that it boots in."""
 
@@ -58,6 +60,7 @@ class Starting:
         restoring: Restoring,
         bound: Bound,
         born: Born,
+        users: Users,
     ) -> None:
         self._chronicle = chronicle
         self._hypervisor = hypervisor
@@ -66,6 +69,7 @@ class Starting:
         self._restoring = restoring
         self._bound = bound
         self._born = born
+        self._users = users
         self._news = asyncio.Event()
 
     def retry(self) -> None:
@@ -83,15 +87,22 @@ class Starting:
                 await self._back_off_from_drive(error, pause)
             except (StartError, OSError) as error:
                 reason = error.reason if isinstance(error, StartError) else "StartFailed"
-                self._chronicle.trouble(Trouble(reason=reason, message=str(error)))
+                why = self._explained(error, vmi)
+                self._chronicle.trouble(Trouble(reason=reason, message=why))
                 voice = self._chronicle.voice
                 say = voice.of_pod if reason == NO_SANDBOX else voice.of_instance
-                say("Warning", reason, str(error))
+                say("Warning", reason, why)
                 await wait_at_most(self._news, pause)
             else:
                 return
             longer = min(pause * 2, LONGEST_BACK_OFF_SECONDS)
             pause = FIRST_BACK_OFF_SECONDS if self._news.is_set() else longer
+
+    def _explained(self, error: StartError | OSError, vmi: VirtualMachineInstance) -> str:
+        """What is wrong, and who has the disk that is missing, where it is that."""
+        if isinstance(error, StartError) and error.busy:
+            return ": ".join(filter(None, (str(error), self._users(vmi, error.busy))))
+        return str(error)
 
     async def _attempt(self, vmi: VirtualMachineInstance, prepare: Prepare) -> None:
         chronicle = self._chronicle

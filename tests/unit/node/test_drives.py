@@ -1,11 +1,13 @@
 """The files behind an instance's disks."""
 
+import binascii
 import dataclasses
 from pathlib import Path
 
 import msgspec
 import pytest
 
+from corral.api.errors import Forbidden, Unavailable
 from corral.api.kinds.vmi import VirtualMachineInstance
 from corral.node import drives, volumes
 from corral.node.drives import DriveError
@@ -106,3 +108,16 @@ async def test_a_failure_names_its_volume_and_what_helps(tmp_path, prepared, vol
     assert error.message in failed.value.message
     assert error.hint in failed.value.message
     assert sorted(prepared) == ["data", "root"]
+
+
+@pytest.mark.parametrize(
+    "error",
+    [Forbidden("nobody may read it"), Unavailable("later"), binascii.Error("Incorrect padding")],
+)
+async def test_what_the_api_refuses_is_told_of_at_its_volume(tmp_path, prepared, error):
+    prepared.failing = {"data": error}
+    with pytest.raises(DriveError) as failed:
+        await drives.prepare(context(tmp_path, {"name": "data", "disk": {}}), Pulls())
+    assert failed.value.volume == "data"
+    assert failed.value.reason == "FailedMount"
+    assert failed.value.message == f'MountVolume.SetUp failed for volume "data" : {error}'

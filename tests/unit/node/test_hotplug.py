@@ -8,6 +8,7 @@ import msgspec
 from corral.api.kinds.vmi import VirtualMachineInstance
 from corral.node.facts import Facts, State
 from corral.node.hotplug import _Plugging
+from corral.node.hypervisor import DiskBusyError
 from corral.node.starting import FIRST_BACK_OFF_SECONDS
 
 INSTANCE = msgspec.convert(
@@ -49,7 +50,9 @@ class Site:
 
     async def step(self):
         voice = SimpleNamespace(of_instance=lambda *_: None)
-        return await _Plugging(self, voice, self.drives).step(INSTANCE)
+        return await _Plugging(self, voice, self.drives, lambda *_: "in use by keeper").step(
+            INSTANCE
+        )
 
 
 async def test_a_guest_is_given_its_disks():
@@ -69,3 +72,15 @@ async def test_nor_is_one_that_is_saved_while_its_drives_are_prepared():
     site = Site(saved_meanwhile=True)
     await site.step()
     assert site.given == []
+
+
+async def test_who_has_a_disk_that_cannot_be_plugged_in_is_named():
+    site = Site()
+
+    async def refuse(vmi, plug, drives):
+        raise DiskBusyError("its disk is used by another machine")
+
+    site.plug = refuse
+    await site.step()
+    told = "Volume data cannot be plugged in: its disk is used by another machine: in use by keeper"
+    assert site.facts.plugs["data"].message == told

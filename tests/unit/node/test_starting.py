@@ -35,6 +35,7 @@ def starting(tries, monkeypatch):
         restoring=None,
         bound=None,
         born=None,
+        users=lambda *_: "",
     )
 
     async def attempt(_vmi, _prepare):

@@ -25,6 +25,7 @@ from corral.node.qemu.devices.interfaces import unplugged
 from corral.node.qemu.domain import Accelerator, Domain, Handles
 from corral.node.qemu.guest import AGENT, MONITOR, SERIAL, QemuGuest
 from corral.node.qemu.monitor import Monitor, MonitorError
+from corral.node.qemu.plugs import BUSY, LOCK
 from corral.node.qemu.probe import KVM, Finding, find_accelerator
 from corral.node.qemu.sockets import listen
 
@@ -34,7 +35,6 @@ START_SECONDS = 20.0
 
 _PR_SET_THP_DISABLE = 41
 _LONGEST_COMPLAINT = 500
-_LOCK = '" lock'
 _NODE = re.compile(r'"(?:drive|node-name)":"([^"]+)"')
 
 log = structlog.get_logger()
@@ -134,8 +134,10 @@ class Qemu:
         except MonitorError as error:
             process.kill()
             await process.wait()
-            why = in_use(definition) or complaint(directory) or str(error)
-            raise StartError("StartFailed", why) from error
+            if volume := busy_volume(definition):
+                why = f'the disk of volume "{volume}" {BUSY}'
+                raise StartError("StartFailed", why, busy=volume) from error
+            raise StartError("StartFailed", complaint(directory) or str(error)) from error
         return guest
 
     async def _spawned(
@@ -226,16 +228,15 @@ def _disks(drives: Mapping[str, Drive]) -> Iterator[Mapping[str, Mapping[Path, i
         yield files
 
 
-def in_use(definition: Definition) -> str:
+def busy_volume(definition: Definition) -> str:
     """Which volume QEMU gave up for, as another one has it; empty where that was not why."""
     said = complaint(definition.directory)
     named = _NODE.search(said)
-    if _LOCK not in said or named is None:
+    if LOCK not in said or named is None:
         return ""
     for disk in definition.vmi.spec.domain.devices.disks:
         if node_of(definition.vmi, disk.name) == named[1].removesuffix("-file"):
-            hint = 'is used by another machine (Failed to get "write" lock)'
-            return f'the disk of volume "{disk.name}" {hint}'
+            return disk.name
     return ""
 
 

@@ -14,12 +14,16 @@ from typing import Any
 
 from corral.api.kinds.hotplug import Plug
 from corral.api.kinds.vmi import VirtualMachineInstance
-from corral.node.hypervisor import Drive, GuestError
+from corral.node.hypervisor import DiskBusyError, Drive, GuestError
 from corral.node.opening import opened
 from corral.node.qemu.devices.disks import SCSI, attachment, blocks, bus_of, scsi_controller
 from corral.node.qemu.devices.plugs import PREFIX, device_name, node_name, shown_by
 from corral.node.qemu.devices.ports import controller_port, is_disk_port
 from corral.node.qemu.monitor import Event, Monitor, MonitorError
+
+LOCK = '" lock'
+"""What QEMU's complaint has in it where another process has a disk."""
+BUSY = 'is used by another machine (Failed to get "write" lock)'
 
 _DEVICES = "/machine/peripheral"
 _LAYER = re.compile(r"-layer(\d+)")
@@ -84,9 +88,14 @@ class QemuPlugs:
         elif SCSI not in devices:
             await self._plug_controller(vmi, devices)
         files = await self._lend(node, drive)
-        for block in blocks(node, disk, drive, files):
-            await self._monitor.execute("blockdev-add", block)
-        await self._monitor.execute("device_add", wanted)
+        try:
+            for block in blocks(node, disk, drive, files):
+                await self._monitor.execute("blockdev-add", block)
+            await self._monitor.execute("device_add", wanted)
+        except MonitorError as error:
+            if LOCK in str(error):
+                raise DiskBusyError(f"its disk {BUSY}") from error
+            raise
 
     async def unplug(self, volume: str, claim: str) -> None:
         name = device_name(volume, claim)
