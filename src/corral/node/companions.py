@@ -21,7 +21,7 @@ class Companions:
     def __init__(self, world: World, roster: Roster, larder: Larder, ports: Ports) -> None:
         self._roster = roster
         self._ports = ports
-        self._hotplug = HotPlug(roster.instance, larder.drives)
+        self._hotplug = HotPlug(roster.instance, larder.drives, roster.users)
         self._credentials = Credentials(larder.secret)
         self._supplies = Supplies(world, self._supplied)
 
