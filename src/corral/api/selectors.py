@@ -6,7 +6,7 @@ selector that is refused is refused in the words that users know.
 
 import re
 from collections.abc import Container, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, NoReturn
 
@@ -83,12 +83,28 @@ class LabelSelector:
 
     requirements: tuple[Requirement, ...] = ()
     nothing: bool = False
+    _equal: Mapping[str, str] = field(init=False, repr=False, compare=False)
+    """Labels that must have a value: most selectors ask for nothing else, and are asked often."""
+    _others: tuple[Requirement, ...] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        equal: dict[str, str] = {}
+        others = []
+        for each in self.requirements:
+            if each.operator in ("=", "==") and each.key not in equal:
+                equal[each.key] = each.values[0]
+            else:
+                others.append(each)
+        object.__setattr__(self, "_equal", equal)
+        object.__setattr__(self, "_others", tuple(others))
 
     def matches(self, labels: Labels | None) -> bool:
         if self.nothing:
             return False
         labels = labels or {}
-        return all(requirement.matches(labels) for requirement in self.requirements)
+        if not self._equal.items() <= labels.items():
+            return False
+        return not self._others or all(each.matches(labels) for each in self._others)
 
     def __bool__(self) -> bool:
         """False where every object matches, so that matching can be left out."""

@@ -34,6 +34,10 @@ LABELS = st.dictionaries(WORDS, WORDS, max_size=3)
         ("app=web", "app=web", {"app": "web"}, {"app": "db"}),
         ("app==web", "app==web", {"app": "web"}, {}),
         ("app!=web", "app!=web", {}, {"app": "web"}),
+        ("app=web,tier!=a", "app=web,tier!=a", {"app": "web"}, {"app": "web", "tier": "a"}),
+        ("app=web,app=web", "app=web,app=web", {"app": "web"}, {"app": "db"}),
+        ("app=web,app in (web,db)", "app=web,app in (db,web)", {"app": "web"}, {"app": "db"}),
+        ("app=web,app!=db", "app=web,app!=db", {"app": "web"}, {"app": "db"}),
         ("tier in (b, a)", "tier in (a,b)", {"tier": "a"}, {"tier": "c"}),
         ("tier notin (a,b)", "tier notin (a,b)", {}, {"tier": "b"}),
         ("tier", "tier", {"tier": ""}, {}),
@@ -97,6 +101,11 @@ def test_label_selectors_are_refused_in_the_known_words(text, message):
     with pytest.raises(BadRequest) as refusal:
         parse_labels(text)
     assert refusal.value.message == message
+
+
+def test_a_label_has_no_two_values():
+    assert not parse_labels("app=web,app=db").matches({"app": "web"})
+    assert not parse_labels("app=web,app=db").matches({"app": "db"})
 
 
 def test_selectors_in_objects():
