@@ -103,16 +103,17 @@ class Https:
 class Site:
     """A web server that is no API server, asked for answers of bounded size.
 
-    Redirects are not followed, and the environment names no proxy and no password.  Use it as an
-    async context manager.
+    ``what`` it is people are told when it does not answer.  Redirects are not followed, and the
+    environment names no proxy and no password.  Use it as an async context manager.
     """
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, *, what: str) -> None:
         self._url = url.rstrip("/")
+        self._what = what
         self._client = httpx2.AsyncClient(trust_env=False, follow_redirects=False)
 
     def __str__(self) -> str:
-        return self._url
+        return f"{self._what} at {self._url}"
 
     async def __aenter__(self) -> Self:
         return self
@@ -145,15 +146,15 @@ class Site:
             ):
                 return answer.status_code, await self._read(answer, most)
         except (TimeoutError, httpx2.TimeoutException):
-            raise Unavailable(f"{self._url} does not answer within {seconds:g} s") from None
+            raise Unavailable(f"{self} does not answer within {seconds:g} s") from None
         except (httpx2.HTTPError, httpx2.InvalidURL, ssl.SSLError) as error:
             what = str(error) or type(error).__name__
-            raise Unavailable(f"{self._url} does not answer: {what}") from error
+            raise Unavailable(f"{self} does not answer: {what}") from error
 
     async def _read(self, answer: httpx2.Response, most: int) -> bytes:
         body = bytearray()
         async for chunk in answer.aiter_bytes():
             body += chunk
             if len(body) > most:
-                raise Unavailable(f"{self._url} answers with more than {most} bytes")
+                raise Unavailable(f"{self} answers with more than {most} bytes")
         return bytes(body)

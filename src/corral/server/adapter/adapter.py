@@ -52,7 +52,8 @@ class Adapter:
     @classmethod
     def load(cls, url: str, file: Path | None) -> Self:
         """The adapter for a Prometheus, with the rules of a file.  Raises RulesError."""
-        return cls(Site(url), rules.load(file) if file is not None else Rules())
+        site = Site(url, what="Prometheus")
+        return cls(site, rules.load(file) if file is not None else Rules())
 
     async def __aenter__(self) -> Self:
         await self._site.__aenter__()

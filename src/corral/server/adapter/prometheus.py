@@ -81,7 +81,7 @@ class Prometheus:
         raise self._unavailable(f"HTTP {status}: {told}" if told else f"HTTP {status}")
 
     def _unavailable(self, why: str) -> Unavailable:
-        return Unavailable(f"{self._site} does not answer as a Prometheus does: {why}")
+        return Unavailable(f"{self._site} does not answer as one: {why}")
 
 
 def _series(data: _Data) -> list[Series]:

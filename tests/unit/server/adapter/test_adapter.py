@@ -329,7 +329,7 @@ async def test_where_prometheus_is_away_its_name_is_told(tmp_path):
     async with asking(gone, None) as ask:
         answer = await ask("GET", f"{EXTERNAL}/busy")
     assert (answer.status, answer["reason"]) == (503, "ServiceUnavailable")
-    assert answer["message"].startswith(f"{url} does not answer: ")
+    assert answer["message"].startswith(f"Prometheus at {url} does not answer: ")
 
 
 async def test_a_prometheus_that_hangs_is_not_waited_for(ask, fake, monkeypatch):
@@ -338,7 +338,7 @@ async def test_a_prometheus_that_hangs_is_not_waited_for(ask, fake, monkeypatch)
     async with asyncio.timeout(10):
         answer = await ask("GET", f"{EXTERNAL}/busy")
     assert answer.status == 503
-    assert answer["message"] == f"{fake.url} does not answer within 0.2 s"
+    assert answer["message"] == f"Prometheus at {fake.url} does not answer within 0.2 s"
 
 
 async def test_metrics_are_for_administrators_and_kubernetes_own_loops(ask, fake):
