@@ -182,7 +182,8 @@ async def test_a_machine_whose_datavolume_failed_has_failed():
         await asyncio.sleep(5)
         assert (await status_of(c)).phase == "Pending"
         told = await condition(c, "DataVolumesReady")
-        assert told[1:] == ("NotAllDVsReady", "Not all of the VMI's DVs are ready")
+        assert told[1] == "NotAllDVsReady"
+        assert told[2].startswith("Not all of the VMI's DVs are ready: data is ")
         failed = {"metadata": {"annotations": {PHASE: FAILED}}}
         await c.client.patch(PersistentVolumeClaim, Key("default", "data"), failed)
         await phase_is(c, "Failed")

@@ -121,7 +121,10 @@ def _is_bound(claim: PersistentVolumeClaim) -> bool:
 
 
 def conditions(claims: Claims) -> Mapping[str, Condition | None]:
-    """What the machine's conditions say of its claims (KubeVirt's words); None for what is not."""
+    """What the machine's conditions say of its claims; None for what is not.
+
+    The words are KubeVirt's, and then which DataVolumes it waits for, and why.
+    """
     provisioning = Condition(type="Provisioning", status="True") if claims.provisioning else None
     told: dict[str, Condition | None] = {"Provisioning": provisioning}
     if claims.data_volumes:
@@ -135,13 +138,28 @@ def _data_volumes_ready(data_volumes: Sequence[DataVolume]) -> Condition:
     if status == "True":
         reason, message = "AllDVsReady", "All of the VMI's DVs are bound and not running"
     else:
-        reason, message = "NotAllDVsReady", "Not all of the VMI's DVs are ready"
+        waited = "; ".join(_wanting(each) for each in data_volumes if _ready(each) != "True")
+        reason, message = "NotAllDVsReady", f"Not all of the VMI's DVs are ready: {waited}"
     return Condition(type="DataVolumesReady", status=status, reason=reason, message=message)
 
 
 def _ready(data_volume: DataVolume) -> str:
     states = (each.status for each in data_volume.status.conditions if each.type == "Ready")
     return next(states, "Unknown")
+
+
+def _wanting(data_volume: DataVolume) -> str:
+    """How far a DataVolume is, and what keeps it; not by how much, which changes all the time."""
+    name, status = data_volume.metadata.name, data_volume.status
+    why = next(
+        (
+            one.message
+            for one in status.conditions
+            if one.type == "Running" and one.status == "False" and one.message
+        ),
+        "",
+    )
+    return f"{name} is {status.phase or 'Pending'}" + (f" ({why})" if why else "")
 
 
 # ----------------------------------------------------------------------- pod
