@@ -11,6 +11,7 @@ def data_volume(name, phase, ready="False", running=("True", "")):
     status, message = running
     document = {
         "metadata": {"name": name, "namespace": "default"},
+        "spec": {"source": {"blank": {}}},
         "status": {
             "phase": phase,
             "progress": "30.5%",
