@@ -75,7 +75,7 @@ DEVICES: Tree = {
 }
 DOMAIN: Tree = {
     "devices": DEVICES,
-    "resources": {"requests": True, "limits": {"memory": True}},
+    "resources": {"requests": True, "limits": True},
     "cpu": {
         "cores": True,
         "sockets": True,

@@ -29,8 +29,8 @@ from corral.node.limits.ways import (
 
 LEAF = "corral-manager"
 """The group of managers in version 2, where no group with groups inside may have processes."""
-_DELEGATE = "systemd-run --user --scope -p Delegate=yes corral up"
-_DELEGATE_AS_ROOT = "systemd-run --scope -p Delegate=yes corral up"
+_DELEGATE = "systemd-run --user -p Delegate=yes -p KillMode=process corral up"
+_DELEGATE_AS_ROOT = "systemd-run -p Delegate=yes -p KillMode=process corral up"
 _SYSTEMD = Path("/run/systemd/system")
 _SWITCH = "cgroup.subtree_control"
 _PROBE = "probe"
