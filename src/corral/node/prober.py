@@ -72,7 +72,7 @@ class Prober:
         await asyncio.sleep(_delay_left(probe, machine.record.started_at))
         tally = Tally(probe)
         with closing(Question(vmi, probe, self._ports)) as question:
-            while name == "Readiness" or not machine.facts.unhealthy:
+            while name == "Readiness" or not machine.stopping:  # who shuts down need not live
                 begun = loop.time()
                 answer = await self._answer(machine, question)
                 if answer is not None:
@@ -80,7 +80,7 @@ class Prober:
                     tally = tally.after(not answer.why)
                     if name == "Readiness":
                         self._judge(machine, tally.verdict)
-                    elif tally.verdict is False:
+                    elif tally.verdict is False and not machine.stopping:
                         self._voice.of_pod(
                             "Normal", "Killing", "Container compute failed liveness probe"
                         )

@@ -51,12 +51,17 @@ class Machine:
         self.facts = Facts(state=State.RUNNING, addresses=(ADDRESS,))
         self.record = SimpleNamespace(started_at=time.time())
         self.agent = Agent()
+        self.shuts_down = False
         self.condemned = None
         """The grace that it was given."""
         self.guest = SimpleNamespace(agent=self.agent)
 
     def learn(self, facts):
         self.facts = facts
+
+    @property
+    def stopping(self):
+        return self.condemned is not None or self.shuts_down
 
     def condemn(self, why, seconds):
         self.facts = replace(self.facts, unhealthy=why)
@@ -259,6 +264,21 @@ async def test_a_machine_that_does_not_live_is_ended(machine, voice):
     assert machine.facts.unhealthy == "the guest agent does not answer"
     assert seconds_of(machine.agent) == [0, 2, 4]
     assert voice.said[-1][1] == "Killing"
+
+
+@pytest.mark.looptime
+@pytest.mark.parametrize("asked", [False, True])
+async def test_a_machine_that_shuts_down_need_not_live(machine, voice, asked):
+    async def end():
+        machine.shuts_down = True
+        raise GuestError("the guest agent does not answer")
+
+    machine.shuts_down = not asked
+    machine.agent.ping = end
+    vmi = instance(livenessProbe={"guestAgentPing": {}, "failureThreshold": 1})
+    await watched(machine, voice, vmi, 60)
+    assert machine.condemned is None
+    assert "Killing" not in {reason for _, reason, _ in voice.said}
 
 
 @pytest.mark.looptime

@@ -7,7 +7,7 @@ from tests.unit.node.qemu.test_argv import domain
 from tests.unit.node.qemu.test_ports import SCSI, VIRTIO
 
 from corral.api.kinds.hotplug import plugs_of
-from corral.node.hypervisor import Drive, GuestError, Layer
+from corral.node.hypervisor import DiskBusyError, Drive, GuestError, Layer
 from corral.node.qemu.monitor import MonitorError
 from corral.node.qemu.plugs import QemuPlugs
 
@@ -151,3 +151,14 @@ async def test_a_file_that_is_gone_is_named_without_its_directory(drives):
         await QemuPlugs(monitor).plug(*wanted(), drives)
     assert await QemuPlugs(monitor).settle() == {}
     assert monitor.fdsets == {}
+
+
+async def test_a_disk_that_another_machine_has_is_told_of_in_words(drives):
+    monitor = Monitor(*ports(4))
+
+    def refuse(_block):
+        raise MonitorError('blockdev-add: Failed to get "write" lock')
+
+    monitor.blockdev_add = refuse
+    with pytest.raises(DiskBusyError, match="its disk is used by another machine"):
+        await QemuPlugs(monitor).plug(*wanted(), drives)
