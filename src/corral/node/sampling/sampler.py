@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
+import structlog
 from lightkube.models.core_v1 import Pod
 
 from corral.api.kinds.usage import NodeMetrics, PodMetrics
@@ -24,6 +25,8 @@ from corral.reconcile.objects import key_of
 
 PERIOD_SECONDS = 15.0
 """How often it looks: as often as metrics-server asks kubelets."""
+
+log = structlog.get_logger()
 
 
 class Tenant(NamedTuple):
@@ -80,9 +83,17 @@ class Sampler:
             await asyncio.sleep(PERIOD_SECONDS)
 
     def look(self) -> None:
-        """Take one sample of everything."""
+        """Take one sample of everything.
+
+        Where the host cannot be looked at (no descriptor is left), nothing is known any more.
+        """
+        try:
+            host = self._host()
+        except OSError as error:
+            log.warning("the use of the host cannot be read", error=str(error))
+            self._seen, self._pods, self._host_nanos = {}, {}, 0
+            return
         pods = {node: dict(self._look_at(tenants())) for node, tenants in self._tenants.items()}
-        host = self._host()
         moment, clock = self._clock(), asyncio.get_running_loop().time()
         since = Usage(host.cpu_nanos - self._host_nanos, host.memory_bytes)
         taken = shares(since, {node: _together(seen.values()) for node, seen in pods.items()})

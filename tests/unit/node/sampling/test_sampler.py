@@ -1,6 +1,7 @@
 """What the sampler knows, and what it must not pretend to know."""
 
 import asyncio
+import errno
 
 import pytest
 from lightkube.models.core_v1 import Container, Pod, PodSpec
@@ -63,9 +64,15 @@ class Watched:
     def __init__(self, nodes=("here",)):
         self.host = Usage(1000 * SECOND, 4096 * MIB)
         self.tenants = {node: [] for node in nodes}
-        self.sampler = Sampler(host=lambda: self.host, clock=lambda: 1_790_000_000.0)
+        self.fails = False
+        self.sampler = Sampler(host=self.read_host, clock=lambda: 1_790_000_000.0)
         for node, tenants in self.tenants.items():
             self.sampler.add(node, lambda tenants=tenants: tenants)
+
+    def read_host(self):
+        if self.fails:
+            raise OSError(errno.EMFILE, "too many open files")
+        return self.host
 
     async def look(self, *, seconds=15.0, host=1.0):
         """Look after so many seconds, in which the host was busy for some."""
@@ -205,3 +212,20 @@ async def test_a_guest_is_looked_at_once_in_15_seconds_however_many_ask():
         watched.pod("busy")
     running.cancel()
     assert guest.looks == 4 + 1
+
+
+async def test_a_host_that_cannot_be_read_leaves_a_gap_and_no_wrong_rate():
+    watched, guest = Watched(), Guest()
+    watched.tenants["here"].append(tenant("busy", guest))
+    await watched.look()
+    await watched.look()
+    watched.fails = True
+    await watched.look()
+    assert (watched.pod("busy"), watched.node()) == (None, None)
+    watched.fails = False
+    await watched.look(host=10)
+    assert (watched.pod("busy"), watched.node()) == (None, None)
+    guest.work(1.5)
+    await watched.look(host=3)
+    assert usages(watched.pod("busy"))["compute"]["cpu"] == "100m"
+    assert watched.node().usage["cpu"] == "200m"

@@ -1,0 +1,85 @@
+"""What a real guest takes, set beside what the kernel says of its process."""
+
+import asyncio
+import os
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from lightkube.models.core_v1 import Container, Pod, PodSpec
+from lightkube.models.meta_v1 import ObjectMeta
+from tests.real_machine import definition, hypervisor, new_directory, seen
+
+from corral.api.object import Key
+from corral.node.facts import Facts, State
+from corral.node.hypervisor import Change
+from corral.node.sampling.sampler import Sampler, Tenant
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(180)]
+
+TICKS = os.sysconf("SC_CLK_TCK")
+MIB = 1 << 20
+KEY = Key("default", "pod")
+
+
+def seconds_of(pid):
+    """Processor time of a process, all its threads included."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / TICKS
+
+
+def resident(pid):
+    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+async def works(pid, seconds):
+    """Until a process has used its processors for so long."""
+    enough = seconds_of(pid) + seconds
+    while seconds_of(pid) < enough:
+        await asyncio.sleep(0.05)
+
+
+def watch(guest):
+    """A sampler of one pod, in which this guest runs."""
+    spec = PodSpec(containers=[Container(name="compute")])
+    pod = Pod(metadata=ObjectMeta(name=KEY.name, namespace=KEY.namespace), spec=spec)
+    machine = SimpleNamespace(guest=guest, facts=Facts(state=State.RUNNING))
+    sampler = Sampler()
+    sampler.add("here", lambda: [Tenant(pod, machine)])
+    return sampler
+
+
+async def test_a_busy_guest_and_a_paused_one_take_what_the_kernel_counts(tmp_path, demo_disk):
+    async with hypervisor(tmp_path) as qemu:
+        guest = await qemu.start(definition(new_directory(tmp_path), demo_disk))
+        await guest.resume()
+        changes = guest.changes()
+        await seen(changes, Change.AGENT_CONNECTED)
+        sampler = watch(guest)
+
+        before = seconds_of(guest.pid)
+        sampler.look()
+        busy = "dd if=/dev/zero of=/dev/null >/dev/null 2>&1 </dev/null &"
+        await guest.agent.run(["/bin/sh", "-c", busy])
+        begun = seconds_of(guest.pid)
+        await works(guest.pid, 2)
+        least, held = seconds_of(guest.pid) - begun, resident(guest.pid)
+        sampler.look()
+        most = seconds_of(guest.pid) - before
+        window = sampler.node("here").pods[KEY].window
+        assert least - 2 / TICKS <= window.cpu_nanos / 1e9 <= most + 2 / TICKS
+        assert abs(window.after.usage.memory_bytes - held) < 8 * MIB
+        assert sampler.pod_metrics(KEY).containers[0].usage["cpu"] != "0"
+
+        await guest.pause()
+        await seen(changes, Change.PAUSED)
+        sampler.look()
+        await asyncio.sleep(3)
+        sampler.look()
+        assert sampler.node("here").pods[KEY].window.nanocores < 0.05e9
+
+        await guest.destroy()
+        await seen(changes, Change.GONE)
+        sampler.look()
+        assert sampler.pod_metrics(KEY) is None
+        await guest.release()
