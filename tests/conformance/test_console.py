@@ -113,5 +113,8 @@ def test_the_log_of_a_machine(api, namespace, running):
     refused(api.get(path, params=compute | {"sinceTime": "yesterday"}), 400, "BadRequest")
     refused(api.get(path, params={"container": "nosuch"}), 400, "BadRequest")
     message = refused(api.get(path), 400, "BadRequest")["message"]
-    assert "choose one of: [compute volumedisk]" in message
+    assert (
+        "choose one of: [compute volumedisk] or one of the init containers: [guest-console-log]"
+        in message
+    )
     refused(api.get(core("pods", namespace, "nosuch", "log")), 404, "NotFound")

@@ -96,7 +96,7 @@ def test_what_a_machine_has_not_is_said_clearly(shell, pod):
     assert attached.returncode != 0
     assert "corral console one" in attached.stderr
     disk = kubectl(shell, "exec", pod, "-c", "volumedisk", "--", "ls")
-    assert "only brings a disk" in disk.stderr
+    assert "stands for a part of the machine only" in disk.stderr
 
 
 def test_no_command_runs_in_a_paused_machine(api, shell, pod, namespace):

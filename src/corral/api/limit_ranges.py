@@ -57,7 +57,8 @@ def pod_faults(pod: Pod, limits: LimitRange) -> list[str]:
             asked, limit = _resources(container)
             found += _faults(item, asked, limit)
     for item in _items(limits, POD):
-        asked, limit = pod_resources.requests(pod.spec), pod_resources.limits(pod.spec)
+        asked = pod_resources.of_containers(pod.spec, pod_resources.REQUESTS)
+        limit = pod_resources.of_containers(pod.spec, pod_resources.LIMITS)
         found += _faults(item, asked, limit)
     return found
 

@@ -72,14 +72,18 @@ def _log(call: Call, pod: Document) -> tuple[str, str]:
 
 
 def _container(call: Call, pod: Document) -> str:
-    names = [each.get("name", "") for each in at(pod, "spec", "containers") or []]
+    names, first = (
+        [each.get("name", "") for each in at(pod, "spec", part) or []]
+        for part in ("containers", "initContainers")
+    )
     asked = call.query.get("container", "")
-    if asked and asked not in names:
+    if asked and asked not in (*names, *first):
         raise BadRequest(f"container {asked} is not valid for pod {call.name}")
     if not asked and len(names) > 1:
+        others = f" or one of the init containers: [{' '.join(first)}]" if first else ""
         raise BadRequest(
             f"a container name must be specified for pod {call.name}, choose one of: "
-            f"[{' '.join(names)}]"
+            f"[{' '.join(names)}]{others}"
         )
     return asked or (names[0] if names else "")
 
@@ -88,8 +92,8 @@ def _exec(call: Call, pod: Document) -> tuple[str, str]:
     container = _container(call, pod)
     if container != COMPUTE:
         raise BadRequest(
-            f"container {container} only brings a disk; commands are run in {COMPUTE}, by the "
-            "guest's agent"
+            f"container {container} stands for a part of the machine only; commands are run in "
+            f"{COMPUTE}, by the guest's agent"
         )
     if not call.query.get("command"):
         raise BadRequest("you must specify at least one command for the container")

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 
 from lightkube.models.core_v1 import Container, PersistentVolumeClaim, PodSpec
 
+from corral.api.kinds.resource_names import HUGE_PAGES
 from corral.api.object import Quantity
 from corral.api.quantity import NOTHING, Amount, amount
 
@@ -16,16 +17,18 @@ ALWAYS = "Always"
 """The restart policy that makes a sidecar of an init container."""
 REQUESTS = "requests"
 LIMITS = "limits"
+_OF_PODS = ("cpu", "memory")
+"""What can be asked for a pod as a whole, beside huge pages."""
 
 
 def requests(spec: PodSpec) -> Amounts:
     """What the pod asks for, by resource."""
-    return added(_total(spec, REQUESTS), amounts(spec.overhead))
+    return added(of_containers(spec, REQUESTS), amounts(spec.overhead))
 
 
 def limits(spec: PodSpec) -> Amounts:
     """What the pod may take at most; a resource without a limit is absent."""
-    total = _total(spec, LIMITS)
+    total = of_containers(spec, LIMITS)
     own = {name: one for name, one in amounts(spec.overhead).items() if total.get(name)}
     return added(total, own)
 
@@ -56,13 +59,21 @@ def added(total: Amounts, more: Amounts) -> Amounts:
     return {**total, **{name: total.get(name, NOTHING) + one for name, one in more.items()}}
 
 
-def _total(spec: PodSpec, part: str) -> Amounts:
+def of_containers(spec: PodSpec, part: str) -> Amounts:
+    """The pod's REQUESTS or LIMITS without its overhead."""
     total: Amounts = {}
     for container in spec.containers:
         total = added(total, _of(container, part))
     total = _greater(total, _initial(spec.initContainers or (), part), of=_sidecars(spec, part))
-    of_pod = amounts(getattr(spec.resources, part)) if spec.resources is not None else {}
-    return {**total, **of_pod}  # what is said of the pod as a whole counts instead
+    return total | _of_whole(spec, part)
+
+
+def _of_whole(spec: PodSpec, part: str) -> Amounts:
+    """What is said of the pod as a whole: it counts instead of what its containers say."""
+    said = amounts(getattr(spec.resources, part)) if spec.resources is not None else {}
+    return {
+        name: one for name, one in said.items() if name in _OF_PODS or name.startswith(HUGE_PAGES)
+    }
 
 
 def _greater(running: Amounts, initial: Amounts, *, of: Amounts) -> Amounts:
