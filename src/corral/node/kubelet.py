@@ -5,14 +5,14 @@ Paths are a kubelet's where it has them; the API server has authorised who comes
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
 
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
-from starlette.routing import Route, WebSocketRoute
+from starlette.routing import BaseRoute, Route, WebSocketRoute
 from starlette.websockets import WebSocket
 
 from corral.api.errors import ApiError, BadRequest, NotFound
@@ -28,7 +28,7 @@ from corral.node.sampling.doors import SamplingDoors
 
 
 class Kubelet:
-    """The ASGI app of a node."""
+    """The ASGI app of a node; ``beside``: what is answered without a look at one machine."""
 
     def __init__(
         self,
@@ -36,6 +36,7 @@ class Kubelet:
         logs: Logs,
         doors: Doors,
         sampling: SamplingDoors,
+        beside: Sequence[BaseRoute] = (),
     ) -> None:
         self._of_pod = of_pod
         self._logs = logs
@@ -47,6 +48,7 @@ class Kubelet:
                 WebSocketRoute("/portForward/{namespace}/{pod}", self._port_forward),
                 *doors.routes(),
                 *sampling.routes(),
+                *beside,
             ],
             exception_handlers={ApiError: _refuse},
         )

@@ -8,9 +8,12 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 import structlog
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
 
 from corral.api.kinds.vmi import VirtualMachineInstance
-from corral.metrics import START_BOUNDS, START_STAGES, Family, Stages
+from corral.metrics import START_BOUNDS, START_STAGES, Family, Registry, Stages, process
 from corral.node.cards import cards
 from corral.node.counters import Counters
 from corral.node.hypervisor import Guest, GuestError
@@ -45,6 +48,15 @@ class Measures:
         self._machines = machines
         self._instance = instance
         self._stages = Stages(*START_STAGES, START_BOUNDS)
+        self._registry = Registry(node=self.tell, process=process)
+
+    def routes(self) -> list[Route]:
+        """The kubelet's door for who scrapes this node alone."""
+        return [Route("/metrics", self._scraped)]
+
+    async def _scraped(self, request: Request) -> Response:
+        body, media_type = await self._registry.text(request.headers.get("accept", ""))
+        return Response(body, headers={"content-type": media_type})
 
     def step(self, uid: str, step: str) -> None:
         """A machine has taken a step: it is on record as soon as it is to be brought up."""

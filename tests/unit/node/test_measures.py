@@ -5,12 +5,14 @@ from types import SimpleNamespace
 
 import msgspec
 import pytest
+from starlette.applications import Starlette
+from starlette.testclient import TestClient
+from tests.exposition import Told
 
 from corral.api.kinds.vmi import VirtualMachineInstance
 from corral.node.counters import Counters
 from corral.node.hypervisor import GuestError, Usage
 from corral.node.measures import ANSWER_SECONDS, Measures
-
 
 SPEC = {"domain": {"devices": {}}}
 
@@ -68,6 +70,16 @@ async def test_a_machine_that_hangs_is_told_of_by_what_the_kernel_knows(looptime
 async def test_a_machine_without_a_guest_is_left_out():
     told = await named(Gone(), machine("ended", ended=True), machine("well"))
     assert told["kubevirt_vmi_memory_resident_bytes"] == {"well"}
+
+
+def test_a_node_tells_of_its_own_machines_at_its_door():
+    door = Starlette(routes=Measures("node", lambda: [machine("well")], instance).routes())
+    with TestClient(door) as client:
+        answer = client.get("/metrics")
+    assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")
+    told = Told(answer.text)
+    assert told.value("kubevirt_vmi_memory_resident_bytes", name="well") == 1 << 20
+    assert "process_cpu_seconds_total" in told.names
 
 
 async def test_an_instances_own_labels_are_told_in_prometheus_letters():
