@@ -15,6 +15,7 @@ from corral.api.kind import Column, Kind, Verdict, Version, at
 from corral.api.kinds.columns import age, condition_status, text
 from corral.api.names import label_faults
 from corral.api.object import Document
+from corral.api.quantity import amount
 
 GRACE_SECONDS = 30
 NONE = "<none>"
@@ -169,10 +170,10 @@ def quality_of_service(document: Document) -> str:
         return "BestEffort"
     for resources in containers:
         limits, requests = resources.get("limits") or {}, resources.get("requests") or {}
-        if any(limits.get(name) in (None, "0") for name in ("cpu", "memory")) or any(
-            requests.get(name, limits[name]) != limits[name] for name in ("cpu", "memory")
-        ):
-            return "Burstable"
+        for name in ("cpu", "memory"):
+            limit = amount(limits.get(name))
+            if not limit or amount(requests.get(name, limits[name])) != limit:
+                return "Burstable"
     return "Guaranteed"
 
 

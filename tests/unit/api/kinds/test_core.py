@@ -389,7 +389,10 @@ def test_what_every_pod_has():
         ({}, "BestEffort"),
         ({"requests": {"cpu": "1"}}, "Burstable"),
         ({"limits": {"cpu": "1", "memory": "1Gi"}}, "Guaranteed"),
+        ({"limits": {"cpu": "1", "memory": "1Gi"}, "requests": {"cpu": "1000m"}}, "Guaranteed"),
         ({"limits": {"cpu": "1", "memory": "1Gi"}, "requests": {"cpu": "500m"}}, "Burstable"),
+        ({"limits": {"cpu": "1", "memory": "1Gi"}, "requests": {"cpu": "0"}}, "Burstable"),
+        ({"limits": {"cpu": "0", "memory": "1Gi"}}, "Burstable"),
     ],
 )
 def test_quality_of_service_follows_from_resources(resources, quality):
