@@ -215,7 +215,12 @@ class Process:
                 signal.pidfd_send_signal(self._pidfd, number)
 
     def renice(self, niceness: int) -> None:
-        """Set the niceness of every thread that it has."""
+        """Set the niceness of every thread that it has, and of its session.
+
+        Where the kernel groups processes by sessions, threads are nice to those of theirs only.
+        """
+        with contextlib.suppress(OSError):
+            Path(f"/proc/{self.identity.pid}/autogroup").write_text(str(niceness), encoding="ascii")
         with contextlib.suppress(OSError):
             for thread in Path(f"/proc/{self.identity.pid}/task").iterdir():
                 os.setpriority(os.PRIO_PROCESS, int(thread.name), niceness)
