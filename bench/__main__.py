@@ -24,6 +24,7 @@ NAMES = (
     "dns",
     "clones",
     "sampling",
+    "limits",
     "imports",
 )
 RESULTS = Path(__file__).parent / "results"

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from tests.real_machine import definition
 
+from corral.api.kinds.vmi import VirtualMachineInstance
 from corral.node import record as records
 from corral.node.boots import Boots
 from corral.node.hypervisor import Drive
@@ -105,11 +106,15 @@ class Limited:
     def step(self, step: str) -> None:
         self.steps.append(step)
 
+    @property
+    def vmi(self) -> VirtualMachineInstance:
+        return self._definition.vmi
+
     async def prepare(self) -> Mapping[str, Drive]:
         return self._definition.drives
 
     async def run(self) -> None:
-        await self.machine.run(self._definition.vmi, self.prepare)
+        await self.machine.run(self.vmi, self.prepare)
 
     async def running(self) -> int:
         """Until its guest runs; its process."""

@@ -4,7 +4,15 @@ from dataclasses import replace
 
 import pytest
 
-from corral.node.facts import Facts, State, Trouble, doomed, fold, never_started
+from corral.node.facts import (
+    Facts,
+    State,
+    Trouble,
+    doomed,
+    fold,
+    never_started,
+    out_of_memory,
+)
 from corral.node.hypervisor import Change
 from corral.node.record import Outcome
 
@@ -35,6 +43,15 @@ def test_how_a_machine_ended(changes, outcome):
     assert facts.message
     assert not facts.paused
     assert not facts.agent_connected
+
+
+def test_a_machine_that_wanted_too_much_memory_has_failed_for_that_whatever_comes_after():
+    facts = after(Change.GONE, facts=out_of_memory(RUNNING, 100 << 20))
+    assert facts.outcome is Outcome.FAILED
+    assert facts.out_of_memory
+    assert "limit of 100 MiB" in facts.message
+    done = after(Change.POWERED_OFF)
+    assert out_of_memory(done, 100 << 20) == done
 
 
 def test_a_guest_that_has_powered_off_is_not_paused():

@@ -47,6 +47,14 @@ def test_a_node_tells_of_its_network():
     assert "corral.dev/network" not in HOST.node(NOW)["metadata"]["annotations"]
 
 
+def test_a_node_tells_how_limits_are_kept():
+    limits = {"limits": "cpu and memory by cgroup v2", "reason": "a test process was bounded"}
+    annotations = replace(HOST, limits=lambda: limits).node(NOW)["metadata"]["annotations"]
+    assert annotations["corral.dev/limits"] == "cpu and memory by cgroup v2"
+    assert annotations["corral.dev/limits-reason"] == "a test process was bounded"
+    assert "corral.dev/limits" not in HOST.node(NOW)["metadata"]["annotations"]
+
+
 def test_a_host_is_measured(tmp_path):
     capacity = measure(tmp_path)
     assert capacity.cpu >= 1

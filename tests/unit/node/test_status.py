@@ -1,5 +1,7 @@
 """Facts as an instance and its pod show them."""
 
+from dataclasses import replace
+
 import msgspec
 import pytest
 from lightkube.models.core_v1 import Container, Pod, PodStatus
@@ -92,6 +94,15 @@ def test_a_pod_tells_how_its_machine_ended(facts, phase, code):
         "reason": "PodCompleted",
         "lastTransitionTime": "",
     }
+
+
+def test_a_pod_tells_of_a_machine_that_ran_out_of_memory_at_its_own_container():
+    facts = replace(FAILED, out_of_memory=True)
+    before = pod(pod_status(RUNNING, pod(), "192.0.2.1", NOW))
+    states = pod_status(facts, before, "192.0.2.1", LATER)["containerStatuses"]
+    ended = {one["name"]: one["state"]["terminated"] for one in states}
+    assert (ended["compute"]["reason"], ended["compute"]["exitCode"]) == ("OOMKilled", 137)
+    assert all(one["reason"] == "Error" for name, one in ended.items() if name != "compute")
 
 
 def test_a_pod_whose_status_is_written_already_is_not_written_again():

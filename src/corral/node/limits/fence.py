@@ -32,8 +32,6 @@ class Fence:
     async def put_up(self, guest: Guest) -> None:
         """Bound a new guest, before its first instruction.  Raises StartError."""
         await self._hold(guest, fresh=True)
-        if self._limits is not None:
-            self._chronicle.step("bounded")
 
     async def mend(self, guest: Guest) -> None:
         """Bound a guest that an earlier manager has started, and perhaps bounded."""

@@ -1,0 +1,135 @@
+"""The limits of one machine: what is told where they cannot be kept."""
+
+import asyncio
+import errno
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+
+from corral.node.chronicle import Chronicle
+from corral.node.facts import Facts, State
+from corral.node.hypervisor import StartError
+from corral.node.limits.bounds import Bounds
+from corral.node.limits.fence import Fence
+from corral.node.limits.limits import TooLittle
+from corral.node.record import Record
+
+pytestmark = pytest.mark.looptime
+BOUNDS = Bounds(cpu_nanos=300_000_000, memory_bytes=64 << 20)
+NAMED = {"namespace": "default", "instance": "vm", "uid": "u", "pod": "p", "pod_uid": "p"}
+
+
+class Limits:
+    """Does what tests say, where a real one would act on processes."""
+
+    def __init__(self):
+        self.error = None
+        self.fresh = []
+        self.over = None
+        self.out_of_memory = False
+
+    async def hold(self, _uid, _pid, _bounds, *, fresh, over):
+        self.fresh.append(fresh)
+        self.over = over
+        if self.error is not None:
+            raise self.error
+
+    async def end(self, _uid):
+        return self.out_of_memory
+
+
+@pytest.fixture
+def limits():
+    return Limits()
+
+
+@pytest.fixture
+def told():
+    return []
+
+
+@pytest.fixture
+def chronicle(tmp_path, told):
+    voice = SimpleNamespace(
+        changed=lambda: None, of_pod=lambda *event: told.append(event), of_instance=None
+    )
+    record = Record(bounds=BOUNDS, **NAMED)
+    return Chronicle(record, tmp_path, voice=voice, step=told.append)
+
+
+@pytest.fixture
+def fence(chronicle, limits):
+    return Fence(chronicle, limits)
+
+
+GUEST = SimpleNamespace(pid=4711, halted=True)
+
+
+async def test_a_new_guest_is_bounded_and_that_is_a_step(fence, limits, told):
+    await fence.put_up(GUEST)
+    assert limits.fresh == [True]
+    assert told == ["bounded"]
+    assert fence.processors == 0.3
+
+
+@pytest.mark.parametrize(
+    ("error", "reason", "words"),
+    [
+        (OSError(errno.EROFS, "Read-only file system"), "LimitsNotSet", "Read-only"),
+        (TooLittle(64 << 20, 70 << 20), "MemoryLimitTooLow", "64 MiB, is less than the 70 MiB"),
+    ],
+)
+async def test_a_guest_that_cannot_be_bounded_is_not_started(fence, limits, error, reason, words):
+    limits.error = error
+    with pytest.raises(StartError, match=words) as refused:
+        await fence.put_up(GUEST)
+    assert refused.value.reason == reason
+
+
+async def test_a_guest_that_runs_already_runs_on_and_it_is_told(fence, limits, told):
+    limits.error = OSError(errno.EROFS, "Read-only file system")
+    await fence.mend(GUEST)
+    assert [event[:2] for event in told] == [("Warning", "LimitsNotSet")]
+    limits.error = ProcessLookupError()
+    await fence.mend(GUEST)
+    assert len(told) == 1
+    assert limits.fresh == [False, False]
+
+
+async def test_who_holds_too_much_is_ended_for_that(fence, limits, chronicle):
+    ended = asyncio.Event()
+
+    async def destroy():
+        ended.set()
+
+    await fence.put_up(GUEST)
+    guard = asyncio.create_task(fence.guard(SimpleNamespace(destroy=destroy)))
+    await asyncio.sleep(1)
+    assert not ended.is_set()
+    limits.over()
+    await guard
+    assert ended.is_set()
+    assert chronicle.facts.out_of_memory
+
+
+async def test_what_the_kernel_has_ended_is_found_out_at_the_end(fence, limits):
+    facts = Facts(state=State.RUNNING)
+    assert await fence.take_down(facts) == facts
+    limits.out_of_memory = True
+    assert (await fence.take_down(facts)).out_of_memory
+    decided = replace(facts, message="It has shut down.", outcome="any")
+    assert await fence.take_down(decided) == decided
+
+
+@pytest.mark.parametrize("bounds", [Bounds(), BOUNDS])
+async def test_without_bounds_or_means_nothing_is_done(chronicle, limits, bounds):
+    chronicle.record = Record(bounds=bounds, **NAMED)
+    fence = Fence(chronicle, None if bounds else limits)
+    await fence.put_up(GUEST)
+    await fence.mend(GUEST)
+    await fence.wake()
+    fence.release()
+    assert await fence.take_down(Facts()) == Facts()
+    assert fence.processors == float("inf")
+    assert not limits.fresh
