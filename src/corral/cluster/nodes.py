@@ -1,8 +1,9 @@
 """Notices nodes that fell silent, and gives up what ran there.
 
-A node renews its Lease.  When that stops the node is marked not ready; when it stays away its pods
-are deleted and its machines fail, so that their sets replace them elsewhere.  What counts is when
-this process saw the last renewal: after a pause of the process itself no node is to blame.
+A node renews its Lease.  When that stops the node and its pods are marked not ready; when it stays
+away its pods are deleted and its machines fail, so that their sets replace them elsewhere.  What
+counts is when this process saw the last renewal: after a pause of the process itself no node is to
+blame.
 """
 
 from functools import partial
@@ -18,7 +19,7 @@ from corral.api.object import Key
 from corral.api.time import rfc3339
 from corral.reconcile.batch import each
 from corral.reconcile.controller import Controller, Result
-from corral.reconcile.objects import is_going, key_of, uid_of
+from corral.reconcile.objects import is_going, is_ready, key_of, uid_of, version_of
 from corral.reconcile.queue import WorkQueue
 from corral.reconcile.world import World
 
@@ -78,6 +79,7 @@ class Nodes:
         if silent < GRACE_SECONDS:
             return self._again(key.name, GRACE_SECONDS - silent)
         await self._mark_unknown(node)
+        await self._mark_pods(key.name)
         if silent < GRACE_SECONDS + EVICTION_SECONDS:
             return self._again(key.name, GRACE_SECONDS + EVICTION_SECONDS - silent)
         await self._evict(key.name)
@@ -111,6 +113,27 @@ class Nodes:
         await self._client.patch(Node, key, change, subresource="status")
         text = f"Node {key.name} status is now: NodeNotReady"
         self._recorder.event(node, "Normal", "NodeNotReady", text)
+
+    async def _mark_pods(self, node: str) -> None:
+        """Nobody knows whether the node's pods serve still: they count as not ready."""
+        ready = [pod for pod in self.pods.indexed("node", node) if is_ready(pod)]
+        refused = await each(ready, self._mark_pod)
+        if refused:
+            raise refused[0]
+
+    async def _mark_pod(self, pod: Pod) -> None:
+        assert pod.status is not None
+        now = rfc3339(self._clock())
+        old = msgspec.to_builtins(list(pod.status.conditions or ()))
+        change = {
+            "metadata": {"resourceVersion": version_of(pod)},
+            "status": {"conditions": set_condition(old, "Ready", "False", now=now)},
+        }
+        try:
+            await self._client.patch(Pod, key_of(pod), change, subresource="status")
+        except NotFound:
+            return
+        self._recorder.event(pod, "Warning", "NodeNotReady", "Node is not ready")
 
     async def _evict(self, node: str) -> None:
         """Delete the node's pods, and fail its machines that have no other one."""
@@ -152,9 +175,18 @@ class Nodes:
             changed = new or old
             assert changed is not None
             self.queue.add(key_of(changed))
+        elif is_closed(old) is not is_closed(new):
+            word = "NodeNotSchedulable" if is_closed(new) else "NodeSchedulable"
+            text = f"Node {key_of(new).name} status is now: {word}"
+            self._recorder.event(new, "Normal", word, text)
 
     def _lease_changed(self, old: Lease | None, new: Lease | None) -> None:
         if new is None or key_of(new).namespace != LEASES:
             return
         if old is None or old.spec != new.spec:
             self._heard[key_of(new).name] = self._monotonic()
+
+
+def is_closed(node: Node) -> bool:
+    """Whether a node takes no more pods (``kubectl cordon``)."""
+    return bool(node.spec and node.spec.unschedulable)

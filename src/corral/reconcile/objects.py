@@ -103,6 +103,13 @@ def is_going(view: msgspec.Struct) -> bool:
     return metadata.deletionTimestamp is not None
 
 
+def is_ready(view: msgspec.Struct) -> bool:
+    """Whether the object's condition Ready holds."""
+    status: Any = view.status  # type: ignore[attr-defined]
+    conditions = (status and status.conditions) or ()
+    return any(each.type == "Ready" and each.status == "True" for each in conditions)
+
+
 def created_at(view: Object) -> datetime:
     """When the object was made; raises ValueError for one that no server has stored yet."""
     return parse_rfc3339(view.metadata.creation_timestamp or "")

@@ -14,7 +14,7 @@ from lightkube.models.policy_v1 import PodDisruptionBudget, PodDisruptionBudgetS
 from corral.api.kinds.disruption import scaled, told
 from corral.api.object import Document
 from corral.api.time import parse_rfc3339, rfc3339
-from corral.reconcile.objects import is_going, key_of
+from corral.reconcile.objects import is_going, is_ready, key_of
 
 DELETION_SECONDS = 120.0
 """A pod whose eviction was allowed, and that is not going after this time, stays after all."""
@@ -54,10 +54,7 @@ def unconfirmed(budget: PodDisruptionBudget, pods: Sequence[Pod], now: datetime)
 
 def is_healthy(pod: Pod) -> bool:
     """Whether a pod is ready, and not about to go."""
-    conditions = (pod.status and pod.status.conditions) or ()
-    return not is_going(pod) and any(
-        each.type == "Ready" and each.status == "True" for each in conditions
-    )
+    return is_ready(pod) and not is_going(pod)
 
 
 def needs_scale(spec: PodDisruptionBudgetSpec | None) -> bool:

@@ -19,14 +19,20 @@ from corral.cluster.endpoints.members import (
     families,
     hostname,
     is_headless,
-    is_ready,
     node,
     ports,
     spec_of,
     target,
 )
 from corral.cluster.endpoints.slices import HEADLESS_LABEL, TRIGGER
-from corral.reconcile.objects import annotations_of, is_going, key_of, labels_of, version_of
+from corral.reconcile.objects import (
+    annotations_of,
+    is_going,
+    is_ready,
+    key_of,
+    labels_of,
+    version_of,
+)
 
 MANAGED_BY = "endpoints.kubernetes.io/managed-by"
 MANAGER = "endpoint-controller"

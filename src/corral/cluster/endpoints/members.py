@@ -8,7 +8,7 @@ from lightkube.models.core_v1 import ObjectReference, Pod, Service, ServicePort,
 from lightkube.models.discovery_v1 import Endpoint, EndpointConditions, EndpointPort
 
 from corral.api.object import Key
-from corral.reconcile.objects import is_going, key_of, labels_of, uid_of
+from corral.reconcile.objects import is_going, is_ready, key_of, labels_of, uid_of
 
 FAMILIES = {"IPv4": 4, "IPv6": 6}
 """The words of ``spec.ipFamilies`` and of an EndpointSlice's ``addressType``."""
@@ -95,11 +95,6 @@ def ips(pod: Pod) -> list[str]:
 def address(pod: Pod, family: str) -> str:
     """The pod's address of a family, or nothing."""
     return next((ip for ip in ips(pod) if (":" in ip) == (family == "IPv6")), "")
-
-
-def is_ready(pod: Pod) -> bool:
-    conditions = (pod.status and pod.status.conditions) or ()
-    return any(each.type == "Ready" and each.status == "True" for each in conditions)
 
 
 def ready_since(pod: Pod) -> datetime | None:
