@@ -1,7 +1,8 @@
 """Quotas: what is told of them, what machines say that they keep out, and how it is mended."""
 
+import pytest
 from lightkube.models.core_v1 import ConfigMap, LimitRange, Namespace, Pod, ResourceQuota
-from tests.sim.cluster import cluster, replica_set
+from tests.sim.cluster import Faults, cluster, replica_set
 from tests.sim.test_virtual_machine import vm
 
 from corral.api.kinds.replicaset import VirtualMachineInstanceReplicaSet as ReplicaSet
@@ -202,3 +203,24 @@ async def test_a_crash_of_the_loops_leaves_quotas_right():
         await c.client.delete(ReplicaSet, Key("default", "test"))
         c.start_loops()
         await c.until(lambda: _is(used(c), {"pods": "0"}), 240)
+
+
+@pytest.mark.parametrize("seed", range(4))
+async def test_whatever_goes_wrong_a_quota_holds_and_is_used_up(seed):
+    """Answers get lost, watches break, the loops begin anew: no place is given twice, or lost."""
+    faults = Faults(seed, fail=0.1, lose_answer=0.1, delay=0.2, cut=0.05, double=0.05)
+    async with cluster(faults=faults) as c:
+        await limit(c, hard={"pods": "3"})
+        await c.client.create(ReplicaSet, replica_set(replicas=5))
+
+        async def holds(count):
+            pods = await c.pods("default")
+            assert len(pods) <= count
+            return sum(each.status.phase == "Running" for each in pods) == count
+
+        await c.until(lambda: holds(3), 120)
+        await c.crash_loops()
+        c.start_loops()
+        await c.client.patch(ResourceQuota, QUOTA, {"spec": {"hard": {"pods": "4"}}})
+        await c.until(lambda: holds(4), 240)
+        await c.until(lambda: _is(used(c), {"pods": "4"}), 60)
