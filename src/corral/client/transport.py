@@ -140,7 +140,7 @@ class Site:
                     "POST",
                     self._url + path,
                     content=body,
-                    headers={"Content-Type": content_type},
+                    headers={"Content-Type": content_type, "Accept-Encoding": "identity"},
                     timeout=httpx2.Timeout(seconds),
                 ) as answer,
             ):
@@ -153,7 +153,7 @@ class Site:
 
     async def _read(self, answer: httpx2.Response, most: int) -> bytes:
         body = bytearray()
-        async for chunk in answer.aiter_bytes():
+        async for chunk in answer.aiter_raw():  # nothing is unpacked: that has no bounds
             body += chunk
             if len(body) > most:
                 raise Unavailable(f"{self} answers with more than {most} bytes")

@@ -16,6 +16,7 @@ class FakePrometheus:
     def __init__(self) -> None:
         self.queries: list[str] = []
         self.status = "200 OK"
+        self.encoding = "identity"
         self.answer: Callable[[str], bytes] = lambda query: vector()
         self.silent = False
         self.url = ""
@@ -40,7 +41,7 @@ class FakePrometheus:
                     await asyncio.Event().wait()
                 body = self.answer(query)
                 writer.write(f"HTTP/1.1 {self.status}\r\nContent-Length: {len(body)}\r\n".encode())
-                writer.write(b"Content-Type: application/json\r\n\r\n" + body)
+                writer.write(f"Content-Encoding: {self.encoding}\r\n\r\n".encode() + body)
                 await writer.drain()
         except (asyncio.IncompleteReadError, ConnectionError):
             pass

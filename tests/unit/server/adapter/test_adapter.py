@@ -1,6 +1,7 @@
 """Metrics of a Prometheus, as autoscalers read them."""
 
 import asyncio
+import gzip
 
 import pytest
 from tests.unit.server.adapter.fake import FakePrometheus, vector
@@ -301,6 +302,14 @@ async def test_an_answer_that_makes_no_sense_is_refused(ask, fake, body, why):
     assert (answer.status, answer["reason"]) == (503, "ServiceUnavailable")
     assert why in answer["message"]
     assert fake.url in answer["message"]
+
+
+async def test_nothing_is_unpacked(ask, fake):
+    fake.encoding = "gzip"
+    fake.answer = lambda _: gzip.compress(vector(({}, 1)))
+    answer = await ask("GET", f"{EXTERNAL}/busy")
+    assert answer.status == 503
+    assert "nothing that can be read" in answer["message"]
 
 
 async def test_a_time_beyond_all_calendars_is_not_known(ask, fake):
