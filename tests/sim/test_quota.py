@@ -3,8 +3,10 @@
 import pytest
 from lightkube.models.core_v1 import ConfigMap, LimitRange, Namespace, Pod, ResourceQuota
 from tests.sim.cluster import Faults, cluster, replica_set
+from tests.sim.pools import pool
 from tests.sim.test_virtual_machine import vm
 
+from corral.api.kinds.pool import VirtualMachinePool as Pool
 from corral.api.kinds.replicaset import VirtualMachineInstanceReplicaSet as ReplicaSet
 from corral.api.kinds.virtualmachine import VirtualMachine
 from corral.api.kinds.vmi import VirtualMachineInstance as Machine
@@ -224,3 +226,46 @@ async def test_whatever_goes_wrong_a_quota_holds_and_is_used_up(seed):
         await c.client.patch(ResourceQuota, QUOTA, {"spec": {"hard": {"pods": "4"}}})
         await c.until(lambda: holds(4), 240)
         await c.until(lambda: _is(used(c), {"pods": "4"}), 60)
+
+
+async def test_a_virtual_machine_whose_machine_is_not_let_in_says_so():
+    async with cluster() as c:
+        counted = "count/virtualmachineinstances.kubevirt.io"
+        await limit(c, hard={counted: "0"})
+        await c.client.create(VirtualMachine, vm())
+
+        async def fails():
+            return await condition(c, "Failure", of=VirtualMachine) is not None
+
+        await c.until(fails, 30)
+        told = await condition(c, "Failure", of=VirtualMachine)
+        assert told.reason == "FailedCreate"
+        assert "Failure while starting VMI: " in told.message
+        assert "exceeded quota: q" in told.message
+        await c.client.delete(ResourceQuota, QUOTA)
+
+        async def runs():
+            (one,) = (await c.client.list(VirtualMachine, "default")).items
+            return one.status.printable_status == "Running" and not await fails()
+
+        await c.until(runs, 10)
+
+
+async def test_a_pool_without_room_says_so_and_grows_later():
+    async with cluster() as c:
+        counted = "count/virtualmachines.kubevirt.io"
+        await limit(c, hard={counted: "1"})
+        await c.client.create(Pool, pool(replicas=3))
+
+        async def is_refused():
+            told = await condition(c, "ReplicaFailure", of=Pool)
+            return told is not None and "exceeded quota: q" in told.message
+
+        await c.until(is_refused, 30)
+        await c.client.patch(ResourceQuota, QUOTA, {"spec": {"hard": {counted: "3"}}})
+
+        async def is_whole():
+            found = await c.client.get(Pool, "web", "default")
+            return found.status.ready_replicas == 3 and not await is_refused()
+
+        await c.until(is_whole, 30)
