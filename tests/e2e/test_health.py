@@ -124,6 +124,12 @@ class Site:
         told = f"The guest no longer feeds its watchdog: {deed}."
         until("it is told", lambda: told in self.said("WatchdogExpired"), 30)
 
+    def failure(self, door: str) -> str:
+        """What is said instead of an answer of the agent of "one"; empty for an answer."""
+        group = MACHINES.replace("kubevirt.io", "subresources.kubevirt.io")
+        answer = self._api.get(f"{group}/one/{door}")
+        return "" if answer.status_code == 200 else answer.text
+
     def await_another(self, before: dict) -> None:
         """Until the set has a machine in place of one that was there before."""
         uid = before["metadata"]["uid"]
@@ -189,3 +195,17 @@ def test_a_watchdog_turns_its_guest_off_and_the_set_replaces_it(site):
     site.await_another(before)
     told = "The VirtualMachineInstance was powered off by its watchdog."
     assert told in site.said("Stopped")
+
+
+def test_an_agent_that_talks_nonsense_harms_nobody(site):
+    port = "p=$(grep -lx org.qemu.guest_agent.0 /sys/class/virtio-ports/*/name); p=${p%/name}"
+    babble = (
+        "(sleep 1; killall qemu-ga; sleep 1; cat /dev/urandom > /dev/${p##*/}) > /dev/null 2>&1 &"
+    )
+    site.run("one", "sh", "-c", f"{port}; {babble}")
+    nonsense = "not the answer that was asked for"
+    until("it is not understood", lambda: nonsense in site.failure("guestosinfo"), 60)
+    assert site.holds("one", "AgentConnected"), "its port is open"
+    assert site.machine("one")["status"]["phase"] == "Running"
+    site.await_agent("set")
+    assert site.run("set", "echo", "well").strip() == "well"
