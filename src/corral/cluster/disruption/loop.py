@@ -141,13 +141,14 @@ class Budgets:
             self._recorder.event(pod, "Warning", "MultiplePodDisruptionBudgets", text)
 
     def _maker_changed(self, old: Maker | None, new: Maker | None) -> None:
-        if old is not None and new is not None and facts(old) == facts(new):
-            return
         maker = new or old
         assert maker is not None
-        for budget in self.budgets.indexed("namespace", maker.metadata.namespace):
-            if reckoning.needs_scale(budget.spec):
-                self._look(key_of(budget))
+        budgets = self.budgets.indexed("namespace", maker.metadata.namespace)
+        concerned = [each for each in budgets if reckoning.needs_scale(each.spec)]
+        if not concerned or (old is not None and new is not None and facts(old) == facts(new)):
+            return
+        for budget in concerned:
+            self._look(key_of(budget))
 
     def _budgets_of(self, pod: Pod) -> list[Key]:
         labels = labels_of(pod)
