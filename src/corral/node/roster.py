@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 
 from lightkube.models.core_v1 import Pod
 
+from corral.api.kinds.hotplug import READY, plugs_of
 from corral.api.kinds.vmi import VirtualMachineInstance
 from corral.api.kinds.volumes import claims_of
 from corral.api.object import Key
@@ -64,8 +65,8 @@ class Roster:
         claim = Key(vmi.metadata.namespace, claims_of(vmi.spec.volumes).get(volume, ""))
         names = {
             other.metadata.name
-            for machine, other, _ in self.machines_with(claim)
-            if other.metadata.uid != vmi.metadata.uid and machine.facts.state is State.RUNNING
+            for machine, other, its in self.machines_with(claim)
+            if other.metadata.uid != vmi.metadata.uid and _has(machine, other, its)
         }
         return f"the claim {claim.name} is in use by {', '.join(sorted(names))}" if names else ""
 
@@ -82,3 +83,11 @@ class Roster:
             pod = self._pods.get(key)
             if pod is not None and machine.facts.state is State.RUNNING:
                 yield Tenant(pod, machine)
+
+
+def _has(machine: Machine, vmi: VirtualMachineInstance, volume: str) -> bool:
+    """Whether a machine runs with a volume, which may be one that has yet to be plugged in."""
+    if volume in plugs_of(vmi.spec):
+        plugged = (machine.facts.plugs or {}).get(volume)
+        return plugged is not None and plugged.phase == READY
+    return machine.facts.state is State.RUNNING
