@@ -95,7 +95,7 @@ def test_three_machines_are_shown_as_kubectl_shows_them(user):
     assert all(re.fullmatch(r"test[a-z0-9]{5}", name) for name in names(user))
     pods = user.kubectl("get", "pods").splitlines()[1:]
     assert len(pods) == 3
-    assert all(re.match(r"virt-launcher-test\w{5}-\w{5} +2/2 +Running", pod) for pod in pods), pods
+    assert all(re.match(r"virt-launcher-test\w{5}-\w{5} +3/3 +Running", pod) for pod in pods), pods
 
 
 def test_describe_tells_what_the_set_did(user):
