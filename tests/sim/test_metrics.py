@@ -1,6 +1,7 @@
 """What is told to Prometheus while sets and VirtualMachines live, in virtual time."""
 
 import asyncio
+from pathlib import Path
 
 import pytest
 from tests.sim.cluster import cluster, replica_set
@@ -99,3 +100,25 @@ async def test_loops_tell_of_their_queues_and_their_work():
         )
         assert reconciles == waited
         assert told.value("controller_runtime_active_workers", controller="vmi") == 0
+
+
+LISTED = Path(__file__).with_name("kubevirt_metrics.txt")
+"""The metrics of machines in KubeVirt's docs/observability/metrics.md, and their types."""
+
+
+async def test_names_and_types_are_those_that_kubevirt_documents():
+    known = dict(line.split() for line in LISTED.read_text().splitlines())
+    async with cluster() as c:
+        families = (await c.told()).families.values()
+    told = {
+        f"{each.name}_total" if each.type == "counter" else each.name: each.type
+        for each in families
+        if each.name.startswith("kubevirt_")
+    }
+    assert len(told) > 30
+    assert told.keys() <= known.keys()
+    # A counter's name must end in _total today, which those of KubeVirt's transitions do not.
+    older = {name for name in told if name.endswith("_status_last_transition_timestamp_seconds")}
+    assert {known[name] for name in older} == {"counter"}
+    assert {told[name] for name in older} == {"gauge"}
+    assert all(told[name] == known[name] for name in told.keys() - older)

@@ -1,0 +1,50 @@
+"""What QEMU and the kernel count of a real guest."""
+
+import asyncio
+from types import SimpleNamespace
+
+import pytest
+from tests.exposition import Told
+from tests.real_machine import definition, hypervisor, new_directory, seen
+
+from corral.metrics import Registry
+from corral.node.hypervisor import Change
+from corral.node.measures import Measures
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(180)]
+
+
+async def test_a_guest_that_booted_has_read_its_disk_and_used_its_processor(tmp_path, demo_disk):
+    async with hypervisor(tmp_path) as qemu:
+        defined = definition(new_directory(tmp_path), demo_disk)
+        guest = await qemu.start(defined)
+        await guest.resume()
+        await seen(guest.changes(), Change.AGENT_CONNECTED)
+        machine = SimpleNamespace(record=SimpleNamespace(uid=defined.directory.name), guest=guest)
+        measures = Measures("here", lambda: [machine], lambda _: defined.vmi)
+
+        async def scrape() -> Told:
+            body, _ = await Registry(node=measures.tell).text()
+            return Told(body.decode())
+
+        told = await scrape()
+        assert told.value("kubevirt_vmi_storage_read_traffic_bytes_total", drive="root") > 1 << 20
+        assert told.value("kubevirt_vmi_storage_iops_read_total", drive="root") > 10
+        used = told.value("kubevirt_vmi_cpu_usage_seconds_total", name="vm")
+        ran = told.value("kubevirt_vmi_vcpu_seconds_total", id="0", state="running")
+        assert 0 < ran < used + 1  # which was read a moment before
+        split = [
+            told.value(f"kubevirt_vmi_cpu_{mode}_usage_seconds_total")
+            for mode in ("user", "system")
+        ]
+        assert sum(split) == pytest.approx(used, abs=0.5)  # told in ticks, and a moment later
+        held = told.value("kubevirt_vmi_memory_resident_bytes")
+        assert held > 16 << 20
+        assert told.value("kubevirt_vmi_memory_domain_bytes") == 64_000_000
+        assert not told.series("kubevirt_vmi_network_receive_bytes_total")  # nobody counts it here
+        await guest.pause()
+        await asyncio.sleep(1)
+        first = (await scrape()).value("kubevirt_vmi_vcpu_seconds_total")
+        await asyncio.sleep(1)
+        assert (await scrape()).value("kubevirt_vmi_vcpu_seconds_total") == first
+        await guest.release()
