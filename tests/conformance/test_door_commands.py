@@ -94,6 +94,8 @@ def test_a_service_without_a_port_takes_those_of_the_machine(api, namespace, cor
         (["port-forward", "--stdio=true", "vmi/none", "22"], "can't access vmi/none/"),
         (["vnc", "none", "--proxy-only"], "Can't access VMI none: "),
         (["console", "none"], "virtualmachineinstance"),
+        (["evacuate-cancel", "vm", "none"], "error canceling evacuation for VM "),
+        (["evacuate-cancel", "node", "none"], 'error getting node none: nodes "none" not found'),
     ],
 )
 def test_a_machine_that_is_not_there(arguments, said, corral):
@@ -106,6 +108,8 @@ def test_what_a_machine_is_told(one, corral):
     assert corral("unpause", "vmi", one) == f"VMI {one} was scheduled to unpause\n"
     assert corral("soft-reboot", one) == f"VMI {one} was scheduled to soft-reboot\n"
     assert corral("reset", one) == f"VMI {one} was scheduled to reset\n"
+    said = corral("evacuate-cancel", "vmi", one)
+    assert said.endswith(f"/{one} was canceled evacuation\n")
 
 
 def test_a_picture_of_the_screen(one, corral, tmp_path):

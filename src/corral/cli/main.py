@@ -38,6 +38,7 @@ SECTIONS: Final[dict[str, dict[str, str]]] = {
         "unpause": "corral.cli.lifecycle",
         "soft-reboot": "corral.cli.lifecycle",
         "reset": "corral.cli.lifecycle",
+        "evacuate-cancel": "corral.cli.evacuation",
         "addvolume": "corral.cli.volumes",
         "removevolume": "corral.cli.volumes",
         "guestosinfo": "corral.cli.guest",

@@ -20,6 +20,7 @@ _KINDS: Final = {
     "virtualmachineinstancereplicasets": "vmirs",
     "virtualmachines": "vm",
     "virtualmachine": "vm",
+    "nodes": "nodes",
 }
 """How kubectl is asked for the kinds that are not found; for all others it is vmi."""
 

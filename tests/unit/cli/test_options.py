@@ -72,6 +72,8 @@ def test_where_the_namespace_comes_from(arguments, namespace, nobody_home, monke
         ["soft-reboot", "web"],
         ["softreboot", "web"],
         ["reset", "web"],
+        ["evacuate-cancel", "vmi", "web"],
+        ["evacuate-cancel", "node", "one"],
     ],
 )
 def test_a_cluster_that_does_not_answer_is_said_so(arguments, nobody_home, capsys):
