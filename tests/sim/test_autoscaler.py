@@ -15,7 +15,7 @@ from corral.api.kinds.usage import PodMetrics
 from corral.api.object import Key
 from corral.cluster.autoscaler import targets
 from corral.cluster.autoscaler.behavior import DOWN_SECONDS
-from corral.cluster.autoscaler.loop import SYNC_SECONDS
+from corral.cluster.autoscaler.loop import FIRST_SECONDS, SYNC_SECONDS
 from corral.cluster.autoscaler.metrics import Metrics
 from corral.cluster.autoscaler.replicas import MetricError
 from corral.node.hypervisor import Change
@@ -420,6 +420,49 @@ async def test_two_autoscalers_of_one_target_do_nothing_but_say_so():
         await scene.stays(1, 90)
         await whole.client.delete(Autoscaler, Key("default", "other"))
         await scene.has(4)
+
+
+async def test_one_that_goes_while_it_is_looked_at_is_no_rival(monkeypatch):
+    async with cluster() as whole:
+        scene = Scene(whole)
+        await scene.begin(1)
+        await asyncio.sleep(SETTLED)
+        read, reading = targets.read, asyncio.Event()
+
+        async def read_slowly(*arguments):
+            reading.set()
+            await asyncio.sleep(5)
+            return await read(*arguments)
+
+        with monkeypatch.context() as slow:
+            slow.setattr(targets, "read", read_slowly)
+            await whole.client.create(Autoscaler, autoscaler("other"))
+            await asyncio.sleep(FIRST_SECONDS)
+            await asyncio.wait_for(reading.wait(), SYNC_SECONDS)
+            await asyncio.sleep(1)
+            await whole.client.delete(Autoscaler, Key("default", "other"))
+            await asyncio.sleep(10)
+        await scene.load(1.0)
+        await scene.has(2)
+        await asyncio.sleep(SYNC_SECONDS)
+        assert (await scene.condition("ScalingActive"))[1] == "ValidMetricFound"
+
+
+async def test_what_was_asked_of_one_target_is_not_asked_of_another():
+    async with cluster() as whole:
+        scene = Scene(whole)
+        await scene.begin(1, most=4)
+        await asyncio.sleep(SETTLED)
+        await scene.load(1.0)
+        await scene.has(4)
+        await whole.settled("test", 4)
+        await whole.client.create(ReplicaSet, replica_set("idle", 1))
+        await asyncio.sleep(60)
+        change = {"spec": {"scaleTargetRef": {**SET, "name": "idle"}}}
+        await whole.client.patch(Autoscaler, Key("default", "lab"), change)
+        await asyncio.sleep(60)
+        assert (await whole.replica_set("idle")).spec.replicas == 1
+        assert await scene.wanted() == 4
 
 
 async def test_one_that_hangs_holds_up_no_other(monkeypatch):

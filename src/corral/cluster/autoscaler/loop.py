@@ -85,8 +85,12 @@ class Autoscalers:
         if autoscaler is None or is_going(autoscaler):
             return None
         status = Status(autoscaler, self._clock())
-        await self._scale(autoscaler, status)
-        await self._write(autoscaler, status)
+        try:
+            await self._scale(autoscaler, status)
+            await self._write(autoscaler, status)
+        finally:
+            if self.autoscalers.get(key) is None:
+                self._forget(key)  # it went meanwhile
         return Result(requeue_after=SYNC_SECONDS)
 
     async def _scale(self, autoscaler: HorizontalPodAutoscaler, status: Status) -> None:
@@ -257,11 +261,16 @@ class Autoscalers:
         if old is None and new is not None:
             self.queue.add_after(key_of(new), FIRST_SECONDS)
         elif old is not None and new is not None:
+            if old.spec.scaleTargetRef != new.spec.scaleTargetRef:
+                self._forget(key_of(new))  # what was asked of another target tells nothing here
             if old.spec != new.spec:
                 self.queue.add(key_of(new))
         elif old is not None:
-            self._histories.pop(key_of(old), None)
-            self._selectors.forget(key_of(old))
+            self._forget(key_of(old))
+
+    def _forget(self, key: Key) -> None:
+        self._histories.pop(key, None)
+        self._selectors.forget(key)
 
 
 def _reason(asked: Asked, current: int) -> str:
