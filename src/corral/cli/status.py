@@ -54,8 +54,8 @@ def status(layout: Layout) -> None:
     silent = (_name(node) for node in nodes if not _is_ready(node))
     wrong = [f"node {name} is not ready: kubectl describe node {name}" for name in silent]
     for title, name, why in (("runs by", ACCELERATOR, REASON), ("limits", LIMITS, LIMITS_REASON)):
-        for each in dict.fromkeys(_proved(node, name, why) for node in nodes):
-            click.echo(field(title, each or "not known"))
+        for each in dict.fromkeys(filter(None, (_proved(node, name, why) for node in nodes))):
+            click.echo(field(title, each))
     for network in dict.fromkeys(filter(None, (_annotation(each, NETWORK) for each in nodes))):
         click.echo(field("network", network))
     phases = Counter(each.status.phase or "Pending" for each in machines)
