@@ -13,7 +13,7 @@ from tests.exposition import Told
 pytestmark = pytest.mark.conformance
 
 GUIDE = Path(__file__).parent.parent.parent / "docs" / "guide.md"
-CHAPTER = re.search(r"^## Watch it with Prometheus\n(.*?)^## ", GUIDE.read_text(), re.M | re.S)[1]
+CHAPTER = re.search(r"^## Watch it with Prometheus\n(.*?)^##", GUIDE.read_text(), re.M | re.S)[1]
 
 
 def scrape_config() -> dict:
