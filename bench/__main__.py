@@ -25,6 +25,7 @@ NAMES = (
     "clones",
     "sampling",
     "limits",
+    "autoscaler",
     "imports",
 )
 RESULTS = Path(__file__).parent / "results"
