@@ -6,15 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import structlog
-
 from corral.node.limits.bounds import Bounds
 from corral.node.limits.duty import wake
 from corral.node.limits.probe import Ways, find_ways, prefix
 from corral.node.limits.resident import own_bytes
 from corral.node.limits.ways import Over
-
-log = structlog.get_logger()
 
 
 @dataclass(eq=False)
@@ -41,7 +37,6 @@ class Limits:
         async with self._prepared:
             if self._ways is None:
                 self._ways = await asyncio.to_thread(find_ways, self._name)
-                log.info("limits", ways=self._ways.told, reason=self._ways.reason)
 
     def facts(self) -> Mapping[str, Any]:
         """What the node tells of it; nothing before it is prepared."""
