@@ -47,8 +47,10 @@ PERCENT = (
         (
             {"minAvailable": 1, "maxUnavailable": 1},
             "spec",
-            ('Invalid value: {"minAvailable":1,"maxUnavailable":1}: minAvailable and '
-            "maxUnavailable cannot be both set"),
+            (
+                'Invalid value: {"minAvailable":1,"maxUnavailable":1}: minAvailable and '
+                "maxUnavailable cannot be both set"
+            ),
         ),
         (
             {"minAvailable": -1},
