@@ -187,13 +187,19 @@ class Store:
             return self._memory.table(kind).records.get(key)
         return None if write.deleted else write.record
 
-    def newest(self, kind: str) -> dict[Key, Record]:
-        """What ``latest`` answers of every object of a kind; a new dictionary."""
-        found = dict(self._memory.table(kind).records)
+    def newest(self, kind: str, namespace: str = "") -> dict[Key, Record]:
+        """What ``latest`` answers of every object of a kind, or of a namespace's; a new one."""
+        table = self._memory.table(kind)
+        if namespace:
+            found = {record.key: record for record in table.within(namespace)}
+        else:
+            found = dict(table.records)
         for (of, key), write in self._latest.items():
-            if of == kind and write.deleted:
+            if of != kind or namespace not in ("", key.namespace):
+                continue
+            if write.deleted:
                 found.pop(key, None)
-            elif of == kind:
+            else:
                 found[key] = write.record
         return found
 
