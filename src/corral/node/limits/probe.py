@@ -29,8 +29,6 @@ from corral.node.limits.ways import (
 
 LEAF = "corral-manager"
 """The group of managers in version 2, where no group with groups inside may have processes."""
-_DELEGATE = "systemd-run --user -p Delegate=yes -p KillMode=process corral up"
-_DELEGATE_AS_ROOT = "systemd-run -p Delegate=yes -p KillMode=process corral up"
 _SYSTEMD = Path("/run/systemd/system")
 _SWITCH = "cgroup.subtree_control"
 _PROBE = "probe"
@@ -138,12 +136,17 @@ def make_room(group: Group | None) -> Group:
             raise Unusable("this group has neither the cpu nor the memory controller")
         if missing := offered - set(group.read(_SWITCH).split()):
             if not _is_ours(group):
-                hint = _DELEGATE if os.geteuid() else _DELEGATE_AS_ROOT
-                raise Unusable(f"this group is not delegated to us, try: {hint}")
+                raise Unusable(f"this group is not delegated to us, try: {_delegating()}")
             _switch_on(group, missing)
     except OSError as error:
-        raise Unusable(f"{error.strerror}, try: {_DELEGATE}") from error
+        raise Unusable(f"{error.strerror}, try: {_delegating()}") from error
     return group
+
+
+def _delegating() -> str:
+    """The command that starts a manager in a group of its own."""
+    user = " --user" if os.geteuid() else ""
+    return f"systemd-run{user} -p Delegate=yes -p KillMode=process corral up"
 
 
 def _is_ours(group: Group) -> bool:
