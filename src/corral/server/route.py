@@ -43,14 +43,15 @@ def parse(path: str) -> Route | None:
     watch = rest[0] == "watch" and len(rest) > 1
     if watch:
         rest = rest[1:]
-    namespace, rest = _scope(rest)
+    namespace, rest = _scope(group, rest)
     plural, name, *below = [*rest, ""] if len(rest) == 1 else rest
     return Route(group, version, plural, namespace, name, "/".join(below), watch)
 
 
-def _scope(rest: list[str]) -> tuple[str, list[str]]:
+def _scope(group: str, rest: list[str]) -> tuple[str, list[str]]:
     """The namespace, and what is named within it."""
-    if rest[0] != "namespaces" or len(rest) < 3 or (len(rest) == 3 and rest[2] in _OF_NAMESPACES):
+    of_itself = not group and len(rest) == 3 and rest[2] in _OF_NAMESPACES
+    if rest[0] != "namespaces" or len(rest) < 3 or of_itself:
         return "", rest
     return rest[1], rest[2:]
 

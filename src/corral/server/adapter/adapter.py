@@ -6,14 +6,21 @@
 /apis/external.metrics.k8s.io/VERSION/namespaces/NS/METRIC
 """
 
-from collections.abc import Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from corral.api.discovery import Subresource
 from corral.api.encoding import encode
-from corral.api.errors import InternalError, MethodNotAllowed, NotFound, Unauthorized
+from corral.api.errors import (
+    BadRequest,
+    InternalError,
+    MethodNotAllowed,
+    NotFound,
+    Unauthorized,
+)
 from corral.api.kind import GroupVersion, Kind, at
 from corral.api.kinds.table import KindTable
 from corral.api.object import Document, Key
@@ -135,6 +142,8 @@ class Adapter:
         resource = NAMESPACES if of_namespace else named.plural
         name = named.namespace if of_namespace else named.name
         metric = named.name if of_namespace else named.subresource
+        if of_namespace and name == ALL:
+            raise BadRequest(f'a metric of a namespace is asked of one namespace, not of "{ALL}"')
         kind = next((each for each in kinds if each.resource == resource), None)
         missing = f"the server could not find the metric {metric} for {resource}"
         rule = self._rules.of_objects(kind, metric) if kind is not None else None
@@ -146,16 +155,22 @@ class Adapter:
         wish = Asked(named.version, kind, metric, selector, rule)
         namespace = "" if of_namespace else named.namespace
         objects = _objects(store, kind, namespace, name, labels)
-        known = {_told_as(record, rule): record.key for record in objects}
+        known: dict[str, list[Key]] = defaultdict(list)
+        for record in objects:
+            known[_told_as(record, rule)].append(record.key)
         found = await self._values(wish, named.namespace, known)
         if not found:
             raise NotFound(f"{missing} {f'* with selector {labels}' if name == ALL else name}")
         return [values.of_object(wish, key, one) for key, one in found.items()]
 
     async def _values(
-        self, wish: Asked, namespace: str, known: Mapping[str, Key]
+        self, wish: Asked, namespace: str, known: Mapping[str, Sequence[Key]]
     ) -> dict[Key, Series]:
-        """What is asked, by object; ``known``: the names of the objects in Prometheus."""
+        """What is asked, by object.
+
+        ``known``: the objects by their names in Prometheus.  An instance that starts again may have
+        several pods for a while: its figures are told of each, and whoever asks sees which go.
+        """
         if not known:
             return {}
         rule = wish.rule
@@ -165,14 +180,13 @@ class Adapter:
         found: dict[Key, Series] = {}
         for one in await self._prometheus.ask(rule.filled(conditions)):
             name = one.labels.get(rule.label, "") if rule.label else next(iter(known))
-            if (key := known.get(name)) is None:
-                continue
-            if key in found:
-                raise InternalError(
-                    f"the query of the metric {wish.metric} answers several series of {key}: add "
-                    f"them up, as in sum by ({rule.label}) (…)"
-                )
-            found[key] = one
+            for key in known.get(name, ()):
+                if key in found:
+                    raise InternalError(
+                        f"the query of the metric {wish.metric} answers several series of {key}: "
+                        f"add them up, as in sum by ({rule.label}) (…)"
+                    )
+                found[key] = one
         return found
 
 

@@ -121,6 +121,15 @@ async def test_figures_of_machines_are_found_by_the_instance_of_a_pod(ask, fake)
     assert fake.queries == [f"sum by (name) (rate({counter}{{{conditions}}}[120s]))"]
 
 
+async def test_a_figure_of_a_machine_is_told_of_all_pods_of_its_instance(ask, fake):
+    """Which of them goes, or has ended, is for the autoscaler to see."""
+    await ask("POST", PODS, pod("launcher-a0", {"app": "web"}, "a"))
+    fake.answer = lambda _: vector(({"name": "a"}, 1), ({"name": "b"}, 2))
+    answer = await ask("GET", f"{CUSTOM}/namespaces/default/pods/*/kubevirt_vmi_x")
+    values = {one["describedObject"]["name"]: one["value"] for one in answer["items"]}
+    assert values == {"launcher-a": "1", "launcher-a0": "1", "launcher-b": "2"}
+
+
 async def test_a_metric_of_one_object_of_another_kind(ask, fake):
     made = await ask(
         "POST",
@@ -141,6 +150,28 @@ async def test_a_metric_of_a_namespace(ask, fake):
     (item,) = answer["items"]
     assert item["describedObject"] == {"kind": "Namespace", "name": "default", "apiVersion": "v1"}
     assert fake.queries == ['sum(orders{namespace="default"})']
+
+
+async def test_a_metric_of_all_namespaces_at_once_is_refused(fake, tmp_path):
+    fake.answer = lambda _: vector(({}, 7))
+    file = tmp_path / "rules.yaml"
+    file.write_text(
+        "custom: [{resource: namespaces, metric: orders, query: 'sum(orders{$matchers})', "
+        "label: '', namespaceLabel: ''}]"
+    )
+    async with asking(fake, file) as ask:
+        answer = await ask("GET", f"{CUSTOM}/namespaces/*/metrics/orders")
+        assert answer.status == 400
+        assert "a metric of a namespace is asked of one namespace" in answer["message"]
+        answer = await ask("GET", f"{CUSTOM}/namespaces/default/metrics/orders")
+        assert [one["describedObject"]["name"] for one in answer["items"]] == ["default"]
+
+
+@pytest.mark.parametrize("name", ["status", "finalize"])
+async def test_an_external_metric_may_have_any_name(ask, fake, name):
+    fake.answer = lambda _: vector(({}, 7))
+    answer = await ask("GET", f"{EXTERNAL}/{name}")
+    assert [one["metricName"] for one in answer["items"]] == [name]
 
 
 async def test_an_external_metric_is_told_series_by_series(ask, fake):
