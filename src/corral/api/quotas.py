@@ -276,7 +276,10 @@ def _lost_after(pod: Pod) -> datetime | None:
         return None
     if metadata.deletionGracePeriodSeconds is None:
         return None
-    return metadata.deletionTimestamp + timedelta(seconds=metadata.deletionGracePeriodSeconds)
+    try:
+        return metadata.deletionTimestamp + timedelta(seconds=metadata.deletionGracePeriodSeconds)
+    except OverflowError:
+        return None  # from before there was a bound of grace: never, as far as anybody can tell
 
 
 def _pod_scopes(pod: Pod) -> dict[str, frozenset[str]]:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import msgspec
 
+from corral.api import grace
 from corral.api.encoding import encode
 from corral.api.errors import ApiError, BadRequest, Conflict, Invalid, MethodNotAllowed
 from corral.api.kind import Kind, at
@@ -60,7 +61,10 @@ def read_options(document: Document, asked: Mapping[str, str]) -> Options:
         sent = msgspec.convert(document, _Sent)
     except msgspec.ValidationError as error:
         raise BadRequest(f"DeleteOptions cannot be read: {error}") from None
-    grace = query.number(asked, "gracePeriodSeconds")
+    seconds = sent.grace_period_seconds
+    if seconds is None:
+        seconds = query.number(asked, "gracePeriodSeconds")
+    _require_bounded(seconds)
     policy = sent.propagation_policy or asked.get("propagationPolicy", "")
     if not policy and (sent.orphan_dependents or query.flag(asked, "orphanDependents")):
         policy = "Orphan"
@@ -68,12 +72,21 @@ def read_options(document: Document, asked: Mapping[str, str]) -> Options:
         raise _unknown_policy(policy)
     before = sent.preconditions or _Preconditions()
     return Options(
-        grace_seconds=grace if sent.grace_period_seconds is None else sent.grace_period_seconds,
+        grace_seconds=seconds,
         policy=policy,
         uid=before.uid or "",
         revision=before.resource_version or "",
         dry=query.dry_run([asked.get("dryRun", ""), *(sent.dry_run or [])], "DeleteOptions"),
     )
+
+
+def _require_bounded(seconds: int | None) -> None:
+    """Raises Invalid.  Less than none is taken for none, as everywhere in Kubernetes."""
+    if seconds is not None and (fault := grace.fault(max(seconds, 0))):
+        message = f"Invalid value: {seconds}: {fault}"
+        raise query.bad_option(
+            "DeleteOptions", "gracePeriodSeconds", message, reason="FieldValueInvalid"
+        )
 
 
 def _unknown_policy(policy: str) -> Invalid:
@@ -121,12 +134,12 @@ def end(rest: Rest, call: Call, record: Record, how: Options) -> Document | None
     if document["kind"] == "Namespace" and metadata.get("deletionTimestamp"):
         raise _still_emptying(call)
     _apply_policy(metadata, how.policy)
-    grace = _grace(call.kind, document, how)
+    seconds = _grace(call.kind, document, how)
     if metadata.get("deletionTimestamp"):
-        if grace < (metadata.get("deletionGracePeriodSeconds") or 0):
-            _mark(document, rest.now(), grace)
-    elif grace or metadata.get("finalizers") or _is_namespace_in_use(document):
-        _mark(document, rest.now(), grace)
+        if seconds < (metadata.get("deletionGracePeriodSeconds") or 0):
+            _mark(document, rest.now(), seconds)
+    elif seconds or metadata.get("finalizers") or _is_namespace_in_use(document):
+        _mark(document, rest.now(), seconds)
         if "generation" in metadata:
             metadata["generation"] += 1
     else:
@@ -179,7 +192,8 @@ def _grace(kind: Kind, document: Document, how: Options) -> int:
     if final or not at(document, "spec", "nodeName"):
         return 0  # nothing runs that could end
     if how.grace_seconds is None:
-        return kind.default_grace_seconds(document)
+        # Objects from before there was a bound may say anything.
+        return min(kind.default_grace_seconds(document), grace.LONGEST_SECONDS)
     return max(how.grace_seconds, 0)
 
 
@@ -187,10 +201,10 @@ def _is_namespace_in_use(document: Document) -> bool:
     return document["kind"] == "Namespace" and bool(at(document, "spec", "finalizers"))
 
 
-def _mark(document: Document, now: float, grace: int) -> None:
+def _mark(document: Document, now: float, seconds: int) -> None:
     metadata = document["metadata"]
-    metadata["deletionTimestamp"] = rfc3339(now + grace)
-    metadata["deletionGracePeriodSeconds"] = grace
+    metadata["deletionTimestamp"] = rfc3339(now + seconds)
+    metadata["deletionGracePeriodSeconds"] = seconds
     if document["kind"] == "Namespace":
         document["status"] = {**(document.get("status") or {}), "phase": "Terminating"}
 

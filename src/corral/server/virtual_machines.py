@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from corral.api import grace
 from corral.api.encoding import encode
 from corral.api.errors import (
     BadRequest,
@@ -225,26 +226,28 @@ def _start(told: Told) -> Change:
 
 
 def _stop(told: Told) -> Change:
-    grace = told.options.grace_period
-    if grace is not None and grace < 0:
+    seconds = told.options.grace_period
+    if seconds is not None and seconds < 0:
         raise BadRequest("gracePeriod has to be greater or equal to 0")
+    if fault := grace.fault(seconds):
+        raise BadRequest(f"gracePeriod {fault}")
     if told.strategy in (ALWAYS, ONCE):
-        return Change(spec=_running(told, runs=False), grace_seconds=grace if told.runs else None)
+        return Change(spec=_running(told, runs=False), grace_seconds=seconds if told.runs else None)
     if not told.runs:
         raise told.conflict(_NOT_RUNNING)
     if told.strategy == HALTED:
         known = at(told.vmi, "spec", "terminationGracePeriodSeconds")
-        if grace is None or (known is not None and grace >= known):
+        if seconds is None or (known is not None and seconds >= known):
             why = "only supports manual stop requests with a shorter graceperiod"
             raise told.conflict(f"{HALTED} {why}")
-    return Change(requests=(_stop_of(told),), grace_seconds=grace)
+    return Change(requests=(_stop_of(told),), grace_seconds=seconds)
 
 
 def _restart(told: Told) -> Change:
-    grace = told.options.grace_period_seconds
-    if grace is not None and grace > 0:
+    seconds = told.options.grace_period_seconds
+    if seconds is not None and seconds > 0:
         raise BadRequest("For force restart, only gracePeriod=0 is supported for now")
-    if grace is not None and grace < 0:
+    if seconds is not None and seconds < 0:
         raise BadRequest("gracePeriod has to be greater or equal to 0")
     if told.strategy in (HALTED, ONCE):
         # The misspelling is KubeVirt's.
@@ -254,7 +257,7 @@ def _restart(told: Told) -> Change:
         raise told.conflict(f"{_NOT_RUNNING}: {HALTED}")
     requests = (_stop_of(told), {"action": START})
     # One second is the shortest in which a machine restarts safely, KubeVirt finds.
-    return Change(requests=requests, grace_seconds=None if grace is None or not told.runs else 1)
+    return Change(requests=requests, grace_seconds=None if seconds is None or not told.runs else 1)
 
 
 def _migrate(told: Told) -> Change:

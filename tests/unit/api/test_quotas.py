@@ -66,6 +66,16 @@ def test_a_pod_that_should_be_gone_for_long_takes_nothing_more():
     assert charges.next_end(later) is None
 
 
+def test_a_pod_whose_grace_is_beyond_all_calendars_takes_what_it_takes():
+    metadata = {
+        "deletionTimestamp": "8361-01-01T00:00:00Z",
+        "deletionGracePeriodSeconds": 200_000_000_000,
+    }
+    charged = charge(POD, a_pod(metadata=metadata, requests={"cpu": "1"}))
+    assert charged.until is None
+    assert charged.at(NOW)["cpu"] == parse("1")
+
+
 def test_sidecars_count_and_every_container_has_to_speak():
     log = {"name": "log", "image": "i", "restartPolicy": "Always"}
     loud = {**log, "resources": {"requests": {"cpu": "5m"}}}

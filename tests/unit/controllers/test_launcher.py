@@ -61,6 +61,8 @@ def test_the_pod_outlasts_the_guests_grace():
     assert pod_for(of({}))["spec"]["terminationGracePeriodSeconds"] == 60
     quick = of({}, terminationGracePeriodSeconds=0)
     assert pod_for(quick)["spec"]["terminationGracePeriodSeconds"] == 30
+    longest = of({}, terminationGracePeriodSeconds=2**31 - 1)
+    assert pod_for(longest)["spec"]["terminationGracePeriodSeconds"] == 2**31 - 1
 
 
 def test_every_container_disk_is_a_container_beside_compute():

@@ -1,6 +1,11 @@
 """Tests of deletion: at once, gracefully, with finalizers, of collections."""
 
+import pytest
+
+from corral.api.kinds.pod import POD
+from corral.api.object import Key
 from corral.api.time import parse_rfc3339
+from corral.server.call import storage
 
 MAPS = "/api/v1/namespaces/default/configmaps"
 PODS = "/api/v1/namespaces/default/pods"
@@ -97,6 +102,32 @@ async def test_a_pod_with_a_grace_period_outlives_its_finalizers(ask, pod):
     assert (await ask("GET", f"{PODS}/pod")).status == 200
     await ask("DELETE", f"{PODS}/pod", {"gracePeriodSeconds": 0})
     assert (await ask("GET", f"{PODS}/pod")).status == 404
+
+
+@pytest.mark.parametrize("seconds", [2**31, 200_000_000_000, 900_000_000_000_000])
+async def test_a_grace_that_no_calendar_holds_is_refused(ask, pod, seconds):
+    await ask("POST", PODS, pod)
+    for refused in (
+        await ask("DELETE", f"{PODS}/pod?gracePeriodSeconds={seconds}"),
+        await ask("DELETE", f"{PODS}/pod", {"gracePeriodSeconds": seconds}),
+    ):
+        assert refused.status == 422
+        assert refused["message"] == (
+            'DeleteOptions.meta.k8s.io "" is invalid: gracePeriodSeconds: Invalid value: '
+            f"{seconds}: must be less than or equal to 2147483647"
+        )
+    assert "deletionTimestamp" not in (await ask("GET", f"{PODS}/pod")).metadata
+    longest = await ask("DELETE", f"{PODS}/pod?gracePeriodSeconds={2**31 - 1}")
+    assert longest.metadata["deletionGracePeriodSeconds"] == 2**31 - 1
+
+
+async def test_a_pod_from_before_graces_were_bounded_is_deleted_like_others(ask, pod):
+    await ask("POST", PODS, pod)
+    stored = ask.server.store.latest(storage(POD), Key("default", "pod")).document()
+    stored["spec"]["terminationGracePeriodSeconds"] = 900_000_000_000_000
+    await ask.server.store.write(storage(POD), Key("default", "pod"), stored)
+    held = await ask("DELETE", f"{PODS}/pod")
+    assert held.metadata["deletionGracePeriodSeconds"] == 2**31 - 1
 
 
 async def test_a_pod_that_no_node_runs_is_gone_at_once(ask, pod):

@@ -212,6 +212,15 @@ async def test_no_grace_is_shorter_than_none(ask, store):
     )
 
 
+async def test_no_grace_is_longer_than_a_calendar(ask, store):
+    await store("Manual", "Running")
+    answer = await ask("PUT", path("stop"), {"gracePeriod": 2**31})
+    assert (answer.status, answer["message"]) == (
+        400,
+        "gracePeriod must be less than or equal to 2147483647",
+    )
+
+
 # ---------------------------------------------------------------------- restart
 
 

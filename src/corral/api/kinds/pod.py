@@ -9,9 +9,11 @@ from typing import Any
 
 from lightkube.models.core_v1 import Pod
 
+from corral.api import grace
 from corral.api.errors import Cause, limited, shortened
 from corral.api.images import pull_policy
 from corral.api.kind import Column, Kind, Verdict, Version, at
+from corral.api.kinds.causes import invalid
 from corral.api.kinds.columns import age, condition_status, text
 from corral.api.names import label_faults
 from corral.api.object import Document
@@ -228,10 +230,9 @@ def validate(document: Document, old: Document | None, _user: str) -> Verdict:
         causes += limited(_container_causes(f"spec.{part}", spec.get(part) or []))
     causes += _one_of("spec.restartPolicy", spec.get("restartPolicy", ""), RESTARTS)
     causes += _one_of("spec.dnsPolicy", spec.get("dnsPolicy", ""), DNS)
-    grace = spec.get("terminationGracePeriodSeconds")
-    if grace is not None and grace < 0:
-        message = f"Invalid value: {grace}: must be greater than or equal to 0"
-        causes.append(Cause("spec.terminationGracePeriodSeconds", message))
+    seconds = spec.get("terminationGracePeriodSeconds")
+    if old is None and (fault := grace.fault(seconds)):
+        causes.append(invalid("spec.terminationGracePeriodSeconds", seconds, fault))
     if old is not None and _changeable(spec) != _changeable(old.get("spec") or {}):
         message = (
             "Forbidden: pod updates may not change fields other than `spec.containers[*].image`,"

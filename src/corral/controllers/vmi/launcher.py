@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from corral import __version__
+from corral.api import grace
 from corral.api.images import pull_policy
 from corral.api.kinds.domain import Resources
 from corral.api.kinds.machine import (
@@ -88,7 +89,9 @@ def pod_for(
     account = _account(vmi)
     pod_spec = {
         "restartPolicy": "Never",
-        "terminationGracePeriodSeconds": grace_seconds(spec) + _LAUNCHER_GRACE_SECONDS,
+        "terminationGracePeriodSeconds": min(
+            grace_seconds(spec) + _LAUNCHER_GRACE_SECONDS, grace.LONGEST_SECONDS
+        ),
         "readinessGates": [{"conditionType": UNPAUSED}],
         "enableServiceLinks": False,
         "automountServiceAccountToken": account is not None,

@@ -420,6 +420,13 @@ def test_quality_of_service_follows_from_resources(resources, quality):
             },
             ["spec.terminationGracePeriodSeconds"],
         ),
+        (
+            {
+                "containers": [{"name": "a", "image": "a"}],
+                "terminationGracePeriodSeconds": 2**31,
+            },
+            ["spec.terminationGracePeriodSeconds"],
+        ),
     ],
 )
 def test_what_a_pod_may_not_be(spec, wrong):

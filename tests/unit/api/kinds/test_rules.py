@@ -670,6 +670,11 @@ WRONG = [
         "spec.terminationGracePeriodSeconds '-1': must be greater than or equal to 0.",
     ),
     (
+        {"terminationGracePeriodSeconds": 2**31},
+        "spec.terminationGracePeriodSeconds",
+        f"spec.terminationGracePeriodSeconds '{2**31}': must be less than or equal to {2**31 - 1}.",
+    ),
+    (
         {"evictionStrategy": "Flee"},
         "spec.evictionStrategy",
         "spec.evictionStrategy is set with an unrecognized option: Flee",

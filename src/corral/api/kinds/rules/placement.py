@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator
 
 from lightkube.models.core_v1 import NodeSelectorTerm
 
+from corral.api import grace
 from corral.api.addresses import port_or_name_faults
 from corral.api.errors import Cause
 from corral.api.kinds.probes import Probe
@@ -32,10 +33,9 @@ def check_names(spec: Spec, path: str) -> Iterator[Cause]:
 
 def check_strategies(spec: Spec, path: str) -> Iterator[Cause]:
     """How it starts, is evicted and is ended."""
-    grace = spec.termination_grace_period_seconds
-    if grace is not None and grace < 0:
+    if fault := grace.fault(spec.termination_grace_period_seconds):
         field = f"{path}.terminationGracePeriodSeconds"
-        yield Cause(field, f"{field} '{grace}': must be greater than or equal to 0.")
+        yield Cause(field, f"{field} '{spec.termination_grace_period_seconds}': {fault}.")
     if spec.eviction_strategy not in EVICTIONS:
         field = f"{path}.evictionStrategy"
         message = f"{field} is set with an unrecognized option: {spec.eviction_strategy}"
