@@ -148,7 +148,9 @@ class Registry:
         for name, _ in self._sources:
             failures.add(self._failures[name], {"source": name})
         encode, media_type = choose_encoder(accept)
-        return encode(_Asked([*families.values(), failures])), media_type
+        told = _Told([*families.values(), failures])
+        # The lines of a thousand machines take most of a second, in which others have their turn.
+        return await asyncio.to_thread(encode, told), media_type
 
     async def _ask(self, name: str, source: Source) -> list[Family]:
         try:
@@ -163,8 +165,8 @@ class Registry:
         return []
 
 
-class _Asked:
-    """What was asked, as the encoders of prometheus_client want to read it."""
+class _Told:
+    """What sources told, as the encoders of prometheus_client want to read it."""
 
     def __init__(self, families: Iterable[Metric]) -> None:
         self._families = families

@@ -1,6 +1,7 @@
 """Tests of the registry: what it tells, in both forms, and what one bad source does to it."""
 
 import asyncio
+import threading
 
 import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
@@ -91,6 +92,21 @@ async def test_a_source_that_hangs_is_not_waited_for(looptime):
     assert looptime == metrics.SOURCE_SECONDS
     assert scrape.value("things_total") == 1
     assert scrape.value("corral_scrape_failures_total", source="stuck") == 1
+
+
+async def test_others_have_their_turn_while_much_is_written(monkeypatch):
+    begun, others = threading.Event(), threading.Event()
+
+    def encode(_collector):
+        begun.set()
+        return b"both" if others.wait(10) else b"alone"
+
+    monkeypatch.setattr(metrics, "choose_encoder", lambda _accept: (encode, "text/plain"))
+    telling = asyncio.create_task(Registry().text())
+    while not begun.is_set():
+        await asyncio.sleep(0)
+    others.set()
+    assert await telling == (b"both", "text/plain")
 
 
 @pytest.mark.looptime
