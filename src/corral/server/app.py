@@ -6,7 +6,7 @@ process call it directly, and both meet the same rules.
 
 import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 import structlog
@@ -57,7 +57,7 @@ from corral.server.delete import delete, delete_collection
 from corral.server.documents import Documents, text_response
 from corral.server.instancetypes import Instancetypes
 from corral.server.limit_ranges import LimitRanges
-from corral.server.metrics import Metrics
+from corral.server.metrics import Asked, Metrics
 from corral.server.observations import Observations, Observe
 from corral.server.rest import Rest
 from corral.server.route import Route
@@ -76,6 +76,16 @@ ReadBody = Callable[[], Awaitable[bytes]]
 """Reads a body that is still to come; raises ApiError where it cannot be had."""
 
 _Verb = Callable[["ApiServer", Call], Awaitable[Response]]
+
+
+@dataclass(slots=True)
+class _Asking:
+    """A request on its way: as what it is counted, and what its sender is warned of."""
+
+    request: Request
+    read_body: ReadBody | None
+    counted: Asked
+    warnings: list[str] = field(default_factory=list)
 
 
 def _no_nodes(_name: str) -> None:
@@ -143,46 +153,42 @@ class ApiServer:
         ``read_body`` fetches the body of a request of which only the head is here: it is asked only
         once it is known who sends it and that they may.
         """
-        warnings: list[str] = []
+        begun = time.monotonic()
+        asking = _Asking(request, read_body, Asked.by_method(request.method))
         try:
-            response = await self._answer(request, read_body, warnings)
+            response = await self._answer(asking)
         except ApiError as error:
             response = refusal(error)
         except Exception:
             log.exception("request failed", method=request.method, path=request.path)
             response = refusal(InternalError("the server failed at this request; its log says why"))
-        response.headers += _warnings(warnings)
+        response.headers += _warnings(asking.warnings)
+        self._metrics.answered(asking.counted, response.status, time.monotonic() - begun)
         return response
 
-    async def _answer(
-        self, request: Request, read_body: ReadBody | None, warnings: list[str]
-    ) -> Response:
+    async def _answer(self, asking: _Asking) -> Response:
+        request = asking.request
         user = self.authenticator.user(request)
         named = route.parse(request.path)
         if named is None:
             return await self.documents.answer(request, user)
         if self._adapter is not None and self._adapter.serves(named):
+            asking.counted = asking.counted._replace(group=named.group, version=named.version)
             return await self._adapter.answer(self.store, self.kinds, request, user, named)
-        call = self.call(request, user, named, warnings)
+        call = self.call(request, user, named, asking.warnings)
         if call is None:
             return await self.documents.answer(request, user)
+        asking.counted = Asked.by(call)
         authz.authorize(call)
-        if read_body is not None:
-            request.body = await read_body()
+        if asking.read_body is not None:
+            request.body = await asking.read_body()
         if len(request.body) > LARGEST_BODY_BYTES:
             raise TooLarge(f"Request entity too large: limit is {LARGEST_BODY_BYTES}")
         if call.version.deprecated:
-            warnings.append(
+            asking.warnings.append(
                 f"{call.api_version} is now deprecated and will be removed in a future release."
             )
-        begun = time.monotonic()
-        try:
-            response = await self._dispatch(call)
-        except ApiError as error:
-            self._metrics.answered(call, error.code, time.monotonic() - begun)
-            raise
-        self._metrics.answered(call, response.status, time.monotonic() - begun)
-        return response
+        return await self._dispatch(call)
 
     def call(self, request: Request, user: User, named: Route, warnings: list[str]) -> Call | None:
         """What a request to a resource means; None when there is no such resource.

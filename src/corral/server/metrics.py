@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from corral.api.kinds.table import KindTable
 from corral.metrics import Family, Histogram, counter, gauge, histogram
+from corral.server import route
 from corral.server.call import Call, storage
 from corral.store import Store
 
@@ -13,18 +14,23 @@ VERBS = {"create": "POST", "update": "PUT"}
 """Where the real server tells of a verb by the method of HTTP; others are themselves."""
 
 
-class _Asked(NamedTuple):
+class Asked(NamedTuple):
     """What requests have in common that are counted together: there are as many as kinds allow."""
 
     verb: str
-    group: str
-    version: str
-    resource: str
-    subresource: str
-    scope: str
+    group: str = ""
+    version: str = ""
+    resource: str = ""
+    subresource: str = ""
+    scope: str = ""
 
     @classmethod
-    def by(cls, call: Call) -> "_Asked":
+    def by_method(cls, method: str) -> "Asked":
+        """What is known of a request as long as nobody knows who sends it, and for what."""
+        return cls(method if method in route.VERBS else "other")
+
+    @classmethod
+    def by(cls, call: Call) -> "Asked":
         verb = VERBS.get(call.verb, call.verb.upper())
         of_one = call.name or call.verb == "create"
         scope = "resource" if of_one else "namespace" if call.namespace else "cluster"
@@ -39,16 +45,15 @@ class Metrics:
     """Requests and how long they took, and the store: told when somebody asks."""
 
     def __init__(self, kinds: KindTable, store: Store) -> None:
-        self._answers: Counter[tuple[_Asked, int]] = Counter()
-        self._took: dict[_Asked, Histogram] = {}
+        self._answers: Counter[tuple[Asked, int]] = Counter()
+        self._took: dict[Asked, Histogram] = {}
         self._kinds = kinds
         self._store = store
 
-    def answered(self, call: Call, code: int, seconds: float) -> None:
+    def answered(self, asked: Asked, code: int, seconds: float) -> None:
         """A request has been answered; a watch only begins then, so its time tells nothing."""
-        asked = _Asked.by(call)
         self._answers[asked, code] += 1
-        if call.verb != "watch":
+        if asked.verb != "WATCH":
             self._took.setdefault(asked, Histogram()).observe(seconds)
 
     async def tell(self) -> Iterable[Family]:
@@ -66,7 +71,7 @@ class Metrics:
     def _objects(self) -> Family:
         objects = gauge("apiserver_resource_objects", "Objects that are stored.")
         for kind in self._kinds:
-            if kind.stored_as is None:
+            if kind.stored_as is None and kind.is_kept:
                 labels = {"group": kind.group, "resource": kind.plural}
                 objects.add(self._store.count(storage(kind)), labels)
         return objects

@@ -7,6 +7,8 @@ from tests.exposition import Told
 from tests.unit.server.conftest import Asker
 
 from corral.api.errors import StorageFull
+from corral.api.kinds import KINDS
+from corral.server.app import LARGEST_BODY_BYTES
 
 AGGREGATED = {
     "accept": "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,"
@@ -126,6 +128,64 @@ async def test_metrics_are_in_prometheus_form(ask):
     open_metrics = await ask("GET", "/metrics", headers={"accept": OPEN_METRICS})
     assert open_metrics.headers["content-type"].startswith(OPEN_METRICS)
     assert (await ask.as_user("bob")("GET", "/metrics")).status == 403
+
+
+async def test_objects_that_are_never_kept_are_not_counted(ask):
+    counted = {
+        (sample.labels["group"], sample.labels["resource"])
+        for sample in Told((await ask("GET", "/metrics")).text)
+        .families["apiserver_resource_objects"]
+        .samples
+    }
+    assert ("", "pods") in counted
+    assert ("metrics.k8s.io", "pods") not in counted
+    assert not counted & {(kind.group, kind.plural) for kind in KINDS if not kind.is_kept}
+
+
+async def counted(ask, code, **labels):
+    """How many requests were answered so; the labels that are not named are empty."""
+    told = Told((await ask("GET", "/metrics")).text)
+    empty = dict.fromkeys(("group", "version", "resource", "subresource", "scope"), "")
+    asked = {**empty, **labels, "component": "apiserver"}
+    answers = told.value("apiserver_request_total", code=str(code), **asked)
+    assert told.value("apiserver_request_duration_seconds_count", **asked) >= answers
+    return answers
+
+
+OF_NODE = {"verb": "GET", "version": "v1", "resource": "nodes", "scope": "resource"}
+
+
+async def test_a_crash_is_counted(ask, monkeypatch):
+    monkeypatch.setattr(ask.server.rest, "get", lambda _call: 1 // 0)
+    assert (await ask("GET", "/api/v1/nodes/one")).status == 500
+    assert await counted(ask, 500, **OF_NODE) == 1
+
+
+async def test_those_who_may_not_are_counted(ask):
+    assert (await ask.as_user("bob")("GET", "/api/v1/nodes/one")).status == 403
+    assert await counted(ask, 403, **OF_NODE) == 1
+
+
+async def test_those_who_are_nobody_are_counted_by_their_method_alone(ask):
+    anonymous = Asker(ask.server, user=None)
+    for path in ("/api/v1/nodes/one", "/apis"):
+        assert (await anonymous("GET", path)).status == 401
+    assert await counted(ask, 401, verb="GET") == 2
+
+
+async def test_a_body_that_is_too_large_is_counted(ask):
+    body = b" " * (LARGEST_BODY_BYTES + 1)
+    assert (await ask("POST", "/api/v1/namespaces", body)).status == 413
+    created = {**OF_NODE, "verb": "POST", "resource": "namespaces"}
+    assert await counted(ask, 413, **created) == 1
+
+
+async def test_documents_are_counted_whatever_they_are(ask):
+    for path in ("/nonsense", "/api/v1/nonsense", "/apis/no.such/v1/things"):
+        await ask("GET", path)
+    await ask("BREW", "/version")
+    assert await counted(ask, 404, verb="GET") == 3
+    assert await counted(ask, 404, verb="other") == 1
 
 
 async def test_a_server_that_cannot_store_is_not_ready(ask, monkeypatch):

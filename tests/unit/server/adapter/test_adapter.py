@@ -4,6 +4,7 @@ import asyncio
 import gzip
 
 import pytest
+from tests.exposition import Told
 from tests.unit.server.adapter.fake import FakePrometheus, vector
 from tests.unit.server.conftest import PODS, Asker
 
@@ -93,6 +94,20 @@ async def test_a_metric_of_pods_is_told_as_k8s_io_metrics_defines_it(ask, fake):
     (query,) = fake.queries
     names = r"launcher\\-a|launcher\\-b"
     assert query == f'sum by (pod) (busy{{namespace="default",pod=~"{names}"}})'
+
+
+async def test_what_the_adapter_answers_is_counted_by_its_group(ask, fake):
+    fake.answer = lambda _: vector(({}, 1))
+    await ask("GET", f"{EXTERNAL}/length")
+    await ask("GET", f"{CUSTOM}/namespaces/default/pods/nobody/busy")
+    told = Told((await ask("GET", "/metrics")).text)
+    labels = {"verb": "GET", "resource": "", "subresource": "", "scope": ""}
+    for group, version, code in (
+        ("external.metrics.k8s.io", "v1beta1", "200"),
+        ("custom.metrics.k8s.io", "v1beta2", "404"),
+    ):
+        labels |= {"group": group, "version": version, "component": "apiserver"}
+        assert told.value("apiserver_request_total", code=code, **labels) == 1
 
 
 async def test_the_older_version_spells_it_its_own_way(ask, fake):
