@@ -148,11 +148,15 @@ def finalizers_of(view: msgspec.Struct) -> Sequence[str]:
     return view.metadata.finalizers or ()  # type: ignore[attr-defined]
 
 
+def controller_of(view: msgspec.Struct) -> Owner | None:
+    """The owner that manages the object."""
+    return next((owner for owner in owners_of(view) if owner.controller), None)
+
+
 def controller_uid(view: msgspec.Struct) -> str:
     """The uid of the owner that manages the object, or ""."""
-    metadata: Any = view.metadata  # type: ignore[attr-defined]
-    owners = metadata.owner_references if _is_ours(metadata) else metadata.ownerReferences
-    return next((owner.uid for owner in owners or () if owner.controller), "")
+    owner = controller_of(view)
+    return "" if owner is None else owner.uid
 
 
 def owner_reference(owner: Object) -> Document:

@@ -15,7 +15,7 @@ To read one more kind, name it in KINDS and its types in NUMBERS.  The many type
 
 from collections.abc import Mapping
 
-from corral.api.protobuf.pod_numbers import POD_NUMBERS
+from corral.api.protobuf.pod_numbers import POD_NUMBERS, REQUIREMENT
 
 KINDS: Mapping[tuple[str, str], str] = {
     ("v1", "Binding"): "core_v1.Binding",
@@ -52,7 +52,6 @@ KINDS: Mapping[tuple[str, str], str] = {
 }
 
 _OBJECT = "metadata=1 spec=2 status=3"
-_REQUIREMENT = "key=1 operator=2 values=3"
 _CROSS_REFERENCE = "kind=1 name=2 apiVersion=3"
 _METRICS = "type=1 object=2 pods=3 resource=4 external=5 containerResource=7"
 
@@ -70,7 +69,7 @@ _NUMBERS: dict[str, str] = {
         "manager=1 operation=2 apiVersion=3 time=4 fieldsType=6 fieldsV1=7 subresource=8"
     ),
     "meta_v1.LabelSelector": "matchLabels=1 matchExpressions=2",
-    "meta_v1.LabelSelectorRequirement": _REQUIREMENT,
+    "meta_v1.LabelSelectorRequirement": REQUIREMENT,
     "meta_v1.DeleteOptions": (
         "gracePeriodSeconds=1* preconditions=2 orphanDependents=3* propagationPolicy=4 dryRun=5 "
         "ignoreStoreReadErrorWithClusterBreakingPotential=6*"

@@ -2,7 +2,8 @@
 
 from collections.abc import Mapping
 
-_REQUIREMENT = "key=1 operator=2 values=3"
+REQUIREMENT = "key=1 operator=2 values=3"
+"""What selectors ask for, of nodes and of all else."""
 _SELECTED = "+core_v1.LocalObjectReference=1 key=2 optional=3*"
 _AFFINITY = (
     "requiredDuringSchedulingIgnoredDuringExecution=1 "
@@ -95,7 +96,7 @@ POD_NUMBERS: Mapping[str, str] = {
     "core_v1.PodAntiAffinity": _AFFINITY,
     "core_v1.NodeSelector": "nodeSelectorTerms=1",
     "core_v1.NodeSelectorTerm": "matchExpressions=1 matchFields=2",
-    "core_v1.NodeSelectorRequirement": _REQUIREMENT,
+    "core_v1.NodeSelectorRequirement": REQUIREMENT,
     "core_v1.PreferredSchedulingTerm": "weight=1 preference=2",
     "core_v1.WeightedPodAffinityTerm": "weight=1 podAffinityTerm=2",
     "core_v1.PodAffinityTerm": (

@@ -9,17 +9,24 @@ pods count also while they have none, between the end of one machine and the sta
 from collections.abc import Iterator, Sequence
 from typing import Any, get_args
 
-import msgspec
 from lightkube.models.core_v1 import Pod
 
 from corral.api.kinds.pool import VirtualMachinePool
 from corral.api.kinds.replicaset import VirtualMachineInstanceReplicaSet
 from corral.api.kinds.virtualmachine import ALWAYS, VirtualMachine
 from corral.api.kinds.vmi import VirtualMachineInstance
-from corral.api.object import Key
+from corral.api.object import Key, Struct
 from corral.api.selectors import LabelSelector
 from corral.reconcile.informer import Informer
-from corral.reconcile.objects import Owner, is_going, key_of, labels_of, owners_of, uid_of
+from corral.reconcile.objects import (
+    Owner,
+    controller_of,
+    is_going,
+    key_of,
+    labels_of,
+    owners_of,
+    uid_of,
+)
 from corral.reconcile.world import World
 
 LAUNCHER = {"kubevirt.io": "virt-launcher"}
@@ -60,7 +67,7 @@ class Makers:
         unmanaged = []
         counted: dict[str, int] = {}
         for pod in pods:
-            owner = _controller(pod)
+            owner = controller_of(pod)
             if owner is None:
                 unmanaged.append(key_of(pod).name)
                 continue
@@ -78,12 +85,12 @@ class Makers:
         found = informer.get(Key(namespace, owner.name)) if informer is not None else None
         if found is None or uid_of(found) != owner.uid:
             return None
-        above = None if isinstance(found, Scaled) else _controller(found)
+        above = None if isinstance(found, Scaled) else controller_of(found)
         return found if above is None else self._top(above, namespace)
 
     def _with_such_pods(self, namespace: str, selector: LabelSelector) -> Iterator[Maker]:
         """The uppermost makers that should have pods which are selected."""
-        makers: list[tuple[Maker, msgspec.Struct]] = [
+        makers: list[tuple[Maker, Struct]] = [
             *((one, one.spec.template) for one in self.sets.indexed("namespace", namespace)),
             *(
                 (one, one.spec.virtual_machine_template.spec.template)
@@ -92,7 +99,7 @@ class Makers:
             *(
                 (one, one.spec.template)
                 for one in self.vms.indexed("namespace", namespace)
-                if one.spec.strategy == ALWAYS and _controller(one) is None
+                if one.spec.strategy == ALWAYS and controller_of(one) is None
             ),
         ]
         for maker, template in makers:
@@ -117,10 +124,6 @@ def facts(maker: Maker) -> tuple[object, ...]:
 
 def _namespace(maker: Maker) -> tuple[str]:
     return (maker.metadata.namespace,)
-
-
-def _controller(view: msgspec.Struct) -> Owner | None:
-    return next((owner for owner in owners_of(view) if owner.controller), None)
 
 
 def _count(maker: Maker) -> int:
