@@ -8,7 +8,7 @@ from lightkube.models.core_v1 import Pod
 from tests.sim.cluster import Cluster, Faults, cluster, replica_set
 from tests.sim.pools import pool
 
-from corral.api.errors import Forbidden, NotFound
+from corral.api.errors import Forbidden, NotFound, Unavailable
 from corral.api.kinds.pool import VirtualMachinePool as Pool
 from corral.api.kinds.replicaset import VirtualMachineInstanceReplicaSet as ReplicaSet
 from corral.api.kinds.usage import PodMetrics
@@ -52,6 +52,31 @@ def autoscaler(name="lab", target=SET, least=1, most=2, **spec) -> dict:
             **spec,
         },
     }
+
+
+class Queue:
+    """Plays what answers for an external metric: at once, after so many seconds, or never."""
+
+    def __init__(self, monkeypatch, length=0) -> None:
+        self.length = length
+        self.seconds = 0.0
+        self.is_silent = False
+        self._asked = asyncio.Event()
+        monkeypatch.setattr(Metrics, "of_external", self.of_external)
+
+    async def is_asked(self) -> None:
+        """Wait until somebody asks anew."""
+        self._asked.clear()
+        await self._asked.wait()
+
+    async def of_external(self, _namespace, metric) -> int:
+        assert metric.name == "queue"
+        self._asked.set()
+        length = self.length
+        await asyncio.sleep(self.seconds)
+        if self.is_silent:
+            raise MetricError("nobody looked")
+        return length * 1000
 
 
 class Scene:
@@ -465,42 +490,7 @@ async def test_what_was_asked_of_one_target_is_not_asked_of_another():
         assert await scene.wanted() == 4
 
 
-async def test_one_that_hangs_holds_up_no_other(monkeypatch):
-    async def hang(*_arguments):
-        await asyncio.sleep(10)
-        raise MetricError("it hung")
-
-    monkeypatch.setattr(Metrics, "of_external", hang)
-    async with cluster() as whole:
-        scene = Scene(whole)
-        await scene.begin(1)
-        for number in range(20):
-            name = f"hangs-{number}"
-            await whole.client.create(ReplicaSet, replica_set(name, 1))
-            target = {**SET, "name": name}
-            document = autoscaler(name, target, metrics=[queue("1")])
-            await whole.client.create(Autoscaler, document)
-        await asyncio.sleep(SETTLED)
-        for machine in await whole.machines("default"):
-            if machine.metadata.labels["app"] == "test":
-                whole.guest(machine).load = 1.0
-        seen = await crossed(whole)
-        assert await scene.has(2) - seen <= SYNC_SECONDS + TICK
-
-
 # ---------------------------------------------------------------------- none at all
-
-
-class Queue:
-    """Plays what answers for an external metric."""
-
-    def __init__(self, monkeypatch) -> None:
-        self.length = 0
-        monkeypatch.setattr(Metrics, "of_external", self.of_external)
-
-    async def of_external(self, _namespace, metric) -> int:
-        assert metric.name == "queue"
-        return self.length * 1000
 
 
 async def test_an_empty_queue_leaves_none_and_a_full_one_makes_some(monkeypatch):
@@ -528,18 +518,66 @@ async def test_an_empty_queue_leaves_none_and_a_full_one_makes_some(monkeypatch)
         await scene.has(2)
 
 
-async def test_what_a_person_scaled_to_none_stays_so():
+@pytest.mark.parametrize("least", [0, 1])
+async def test_what_a_person_scaled_to_none_stays_so(monkeypatch, least):
+    waiting = Queue(monkeypatch, 3)
     async with cluster() as whole:
         scene = Scene(whole)
-        await scene.begin(1)
-        await whole.settled("test", 1)
+        await scene.begin(1, least=least, most=5, metrics=[queue("1")])
+        await scene.has(3)
+        await whole.settled("test", 3)
         await whole.scale("test", 0)
         told = await scene.says("ScalingActive", "ScalingDisabled")
         assert told == "scaling is disabled since the replica count of the target is zero"
+        waiting.length = 5
         await scene.stays(0, 120)
         assert (await scene.get()).status.currentMetrics is None
         await whole.scale("test", 1)
+        await scene.has(5)
         await scene.says("ScalingActive", "ValidMetricFound", seconds=120)
+
+
+async def test_what_came_back_by_hand_and_went_by_hand_stays_away(monkeypatch):
+    waiting = Queue(monkeypatch)
+    async with cluster() as whole:
+        scene = Scene(whole)
+        await scene.begin(1, least=0, most=5, metrics=[queue("1")])
+        await scene.has(0, DOWN_SECONDS + 60)
+        await whole.scale("test", 2)
+        waiting.length = 2
+        await scene.says("ScaledToZero", "NotScaledToZero")
+        await whole.scale("test", 0)
+        waiting.length = 3
+        await scene.says("ScalingActive", "ScalingDisabled")
+        await scene.stays(0, 60)
+
+
+async def test_who_is_cut_off_while_it_leaves_none_makes_some_again(monkeypatch):
+    waiting, rescale = Queue(monkeypatch), targets.rescale
+
+    async def rescale_and_fail(*arguments):
+        await rescale(*arguments)
+        raise Unavailable("the answer is lost")
+
+    async with cluster() as whole:
+        scene = Scene(whole)
+        with monkeypatch.context() as cut:
+            cut.setattr(targets, "rescale", rescale_and_fail)
+            await scene.begin(1, least=0, most=5, metrics=[queue("1")])
+            await scene.has(0, DOWN_SECONDS + 60)
+            await whole.crash_loops()
+        whole.start_loops()
+        waiting.length = 3
+        await scene.has(3)
+
+
+async def test_each_rescale_says_whether_it_left_none():
+    async with cluster() as whole:
+        scene = Scene(whole)
+        await scene.begin(1, least=2)
+        told = await scene.says("ScaledToZero", "NotScaledToZero")
+        assert told == "the HPA controller did not scale the workload to zero"
+        assert (await scene.condition("ScaledToZero"))[0] == "False"
 
 
 # ---------------------------------------------------------------------- cuts and faults

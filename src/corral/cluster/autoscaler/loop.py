@@ -106,6 +106,8 @@ class Autoscalers:
             return
         text = "the HPA controller was able to get the target's current scale"
         status.say(ABLE, "SucceededGetScale", text)
+        if target.replicas and status.says(SCALED_TO_ZERO):
+            _tell_of_zero(target.replicas, status)  # somebody else made some again
         history = self._history(key)
         history.begin(target.replicas, self._monotonic())
         try:
@@ -126,6 +128,10 @@ class Autoscalers:
         self, autoscaler: HorizontalPodAutoscaler, target: Target, wish: Wish, status: Status
     ) -> None:
         told = f"New size: {wish.replicas}; reason: {wish.reason}"
+        if wish.replicas == 0:
+            # Said first: where nobody knows who left none, none is ever made again.
+            _tell_of_zero(0, status)
+            await self._write(autoscaler, status)
         try:
             await targets.rescale(self._client, target, wish.replicas)
         except Conflict:
@@ -138,7 +144,7 @@ class Autoscalers:
         text = f"the HPA controller was able to update the target scale to {wish.replicas}"
         status.say(ABLE, "SucceededRescale", text)
         status.decided(wish.replicas, is_change=True)
-        _tell_of_zero(autoscaler, wish.replicas, status)
+        _tell_of_zero(wish.replicas, status)
         self._recorder.event(autoscaler, "Normal", "SuccessfulRescale", told)
         history = self._history(key_of(autoscaler))
         behavior, now = autoscaler.spec.behavior, self._monotonic()
@@ -151,7 +157,7 @@ class Autoscalers:
         spec, current = autoscaler.spec, target.replicas
         most = spec.maxReplicas
         least = min(1 if spec.minReplicas is None else spec.minReplicas, most)
-        if current == 0 and least != 0 and not status.says(SCALED_TO_ZERO):
+        if current == 0 and not status.says(SCALED_TO_ZERO):
             text = "scaling is disabled since the replica count of the target is zero"
             status.say(ACTIVE, "ScalingDisabled", text, holds=False)
             return Wish(0)
@@ -290,11 +296,11 @@ def _unknown(refused: Sequence[Refusal], metrics: Sequence[Document]) -> NoNumbe
     return NoNumber(first.reason, told, whole + first.whole, metrics)
 
 
-def _tell_of_zero(autoscaler: HorizontalPodAutoscaler, replicas: int, status: Status) -> None:
+def _tell_of_zero(replicas: int, status: Status) -> None:
     """Say whether it was the autoscaler that left none: what a person scaled to none stays so."""
     if replicas == 0:
         text = "the HPA controller scaled the workload to zero"
         status.say(SCALED_TO_ZERO, "ScaledToZero", text)
-    elif status.says(SCALED_TO_ZERO) or autoscaler.spec.minReplicas == 0:
+    else:
         text = "the HPA controller did not scale the workload to zero"
         status.say(SCALED_TO_ZERO, "NotScaledToZero", text, holds=False)
