@@ -1,18 +1,24 @@
 """Quotas: what is told of them, what machines say that they keep out, and how it is mended."""
 
+import asyncio
+
 import pytest
 from lightkube.models.core_v1 import ConfigMap, LimitRange, Namespace, Pod, ResourceQuota
 from tests.sim.cluster import Faults, cluster, replica_set
 from tests.sim.pools import pool
 from tests.sim.test_virtual_machine import vm
 
+from corral.api.errors import Forbidden
 from corral.api.kinds.pool import VirtualMachinePool as Pool
 from corral.api.kinds.replicaset import VirtualMachineInstanceReplicaSet as ReplicaSet
 from corral.api.kinds.virtualmachine import VirtualMachine
 from corral.api.kinds.vmi import VirtualMachineInstance as Machine
 from corral.api.object import Key
 from corral.api.quantity import bytes_of
+from corral.client.client import Client
+from corral.reconcile.queue import HASTENED_AT_ONCE
 
+pytestmark = pytest.mark.looptime
 QUOTA = Key("default", "q")
 
 
@@ -98,6 +104,43 @@ async def test_a_machine_without_room_says_so_and_runs_once_there_is():
         await c.client.delete(ResourceQuota, QUOTA)
         await c.settled("test", 3, 10)
         assert await condition(c, "Synchronized") is None
+
+
+async def test_of_many_machines_that_wait_a_few_try_each_place_that_becomes_free(monkeypatch):
+    async with cluster() as c:
+        await limit(c, hard={"pods": "5"})
+        template = replica_set()["spec"]["template"]
+        for number in range(60):
+            metadata = {"name": f"m{number}", "namespace": "default"}
+            await c.client.create(Machine, {"metadata": metadata, "spec": template["spec"]})
+        await asyncio.sleep(300)
+        refused = []
+        real = Client.create
+
+        async def create(client, view, document, **more):
+            try:
+                return await real(client, view, document, **more)
+            except Forbidden:
+                refused.append(document)
+                raise
+
+        monkeypatch.setattr(Client, "create", create)
+
+        async def running():
+            return [each for each in await c.machines() if each.status.phase == "Running"]
+
+        first = await running()
+        assert len(first) == 5
+        for machine in first[:3]:
+            await c.client.delete(Machine, machine.key)
+        await asyncio.sleep(20)
+        now = {each.metadata.name for each in await running()}
+        assert len(now) == 5
+        assert len(now - {each.metadata.name for each in first}) == 3
+        assert len(refused) <= 3 * 2 * HASTENED_AT_ONCE
+        await c.client.delete(ResourceQuota, QUOTA)
+        await asyncio.sleep(20)
+        assert len(await running()) == 57
 
 
 async def test_a_set_whose_machines_are_too_many_says_so_and_makes_them_later():

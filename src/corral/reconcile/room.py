@@ -1,7 +1,8 @@
 """Lets loops try again at once when a namespace has room again.
 
 What a quota or a limit range refuses is tried again after longer and longer waits, as everything
-that fails is.  People who let a quota grow expect more of it.
+that fails is.  People who let a quota grow expect more of it, and so does who waits for the end of
+another machine.  However many wait, what is tried at once is about as much as there is room for.
 """
 
 import msgspec
