@@ -174,7 +174,7 @@ async def test_an_agent_that_is_killed_while_it_starts_machines_goes_on(tmp_path
         await gone(host)
 
 
-@pytest.mark.parametrize("step", ["ended", "erased"])
+@pytest.mark.parametrize("step", ["decided", "ended", "erased"])
 async def test_an_agent_that_is_killed_while_it_ends_machines_goes_on(tmp_path, step):
     async with node(tmp_path) as host:
         await host.whole.client.create(ReplicaSet, replica_set(replicas=3))

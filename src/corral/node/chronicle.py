@@ -4,14 +4,19 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+import msgspec
+import structlog
+
 from corral.node import record as records
 from corral.node.facts import Facts, State, Trouble, fold, stillborn
 from corral.node.hypervisor import Change, Guest, GuestError
-from corral.node.record import Record
+from corral.node.record import Record, Stage
 from corral.node.voice import Voice
 
 Steps = Callable[[str], None]
 """Is told each step that was taken, for the timeline."""
+
+log = structlog.get_logger()
 
 
 class Chronicle:
@@ -53,7 +58,7 @@ class Chronicle:
         try:
             await guest.resume()
         except GuestError as error:
-            self.learn(stillborn(self.facts, str(error)))
+            self.decide(stillborn(self.facts, str(error)))
             await guest.destroy()
             return False
         self.step("resumed")
@@ -63,3 +68,28 @@ class Chronicle:
         """Put something on record.  Raises OSError."""
         records.write(self.directory, record)
         self.record = record
+
+    def decide(self, facts: Facts) -> None:
+        """How it ends is known: on record before it is ended, lest the next manager know less."""
+        if self.record.outcome is None and facts.outcome is not None:
+            self._put_on_record(facts, self.record.stage)
+            self.step("decided")
+        self.learn(facts)
+
+    def close(self, facts: Facts) -> None:
+        """Nothing of it runs any more, which is on record from now on."""
+        self._put_on_record(facts, Stage.ENDED)
+        self.step("ended")
+
+    def _put_on_record(self, facts: Facts, stage: Stage) -> None:
+        ended = msgspec.structs.replace(
+            self.record,
+            stage=stage,
+            outcome=facts.outcome,
+            message=facts.message,
+            out_of_memory=facts.out_of_memory,
+        )
+        try:
+            self.write(ended)
+        except OSError as error:  # a full disk: the next manager would find it crashed
+            log.warning("the end of a machine is not on record", error=str(error))

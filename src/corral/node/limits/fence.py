@@ -72,7 +72,7 @@ class Fence:
         """End a guest that holds more memory than it may, where the kernel does not."""
         await self._over.wait()
         record = self._chronicle.record
-        self._chronicle.learn(out_of_memory(self._chronicle.facts, record.bounds.memory_bytes))
+        self._chronicle.decide(out_of_memory(self._chronicle.facts, record.bounds.memory_bytes))
         await guest.destroy()
 
     def release(self) -> None:

@@ -231,16 +231,8 @@ class QemuGuest:
             await self._monitor.execute("system_powerdown")
 
     async def destroy(self) -> None:
-        """End it at once, and wait until it is gone.
-
-        QEMU is given a moment: tables of a disk that its guest has written may be in its memory.
-        """
-        self._process.terminate()
-        with suppress(TimeoutError):
-            async with asyncio.timeout(FLUSH_SECONDS):
-                await self._process.wait()
-        self._process.kill()
-        await self._process.wait()
+        """End it at once, and wait until it is gone."""
+        await put_out(self._process)
 
     async def introduce(self) -> Introduction | None:
         return await self.agent.introduce()
@@ -284,6 +276,19 @@ class QemuGuest:
     async def release(self) -> None:
         await self._monitor.close()
         self._process.release()
+
+
+async def put_out(process: Process) -> None:
+    """End a QEMU at once, and wait until it is gone.
+
+    It is given a moment: tables of a disk that its guest has written may be in its memory.
+    """
+    process.terminate()
+    with suppress(TimeoutError):
+        async with asyncio.timeout(FLUSH_SECONDS):
+            await process.wait()
+    process.kill()
+    await process.wait()
 
 
 def _closing(stack: ExitStack, descriptor: int) -> int:

@@ -23,7 +23,7 @@ from corral.node.qemu.argv import QEMU, argv
 from corral.node.qemu.devices.disks import node_of
 from corral.node.qemu.devices.interfaces import unplugged
 from corral.node.qemu.domain import Accelerator, Domain, Handles
-from corral.node.qemu.guest import AGENT, MONITOR, SERIAL, QemuGuest
+from corral.node.qemu.guest import AGENT, MONITOR, SERIAL, QemuGuest, put_out
 from corral.node.qemu.monitor import Monitor, MonitorError
 from corral.node.qemu.plugs import BUSY, LOCK
 from corral.node.qemu.probe import KVM, Finding, find_accelerator
@@ -101,10 +101,9 @@ class Qemu:
             raise
 
     async def end(self, directory: Path) -> None:
-        """Kill the QEMU that runs for a directory."""
+        """End the QEMU that runs for a directory."""
         if runs(directory) and (process := await Process.adopt(directory)) is not None:
-            process.kill()
-            await process.wait()
+            await put_out(process)
 
     async def start(self, definition: Definition) -> QemuGuest:
         """Start QEMU with a halted guest.  Raises StartError, and MemoryMisfitError."""
