@@ -490,6 +490,48 @@ async def test_what_was_asked_of_one_target_is_not_asked_of_another():
         assert await scene.wanted() == 4
 
 
+@pytest.mark.parametrize("is_deleted", [True, False], ids=["deleted", "retargeted"])
+async def test_what_is_overtaken_while_it_is_looked_at_scales_nothing(monkeypatch, is_deleted):
+    waiting = Queue(monkeypatch, 6)
+    async with cluster() as whole:
+        scene = Scene(whole)
+        await whole.client.create(ReplicaSet, replica_set("idle", 1))
+        await scene.begin(6, most=10, metrics=[queue("1")])
+        await asyncio.sleep(60)
+        waiting.length, waiting.seconds = 1, 8.0
+        await waiting.is_asked()
+        key = Key("default", "lab")
+        if is_deleted:
+            await whole.client.delete(Autoscaler, key)
+        else:
+            change = {"spec": {"scaleTargetRef": {**SET, "name": "idle"}}}
+            await whole.client.patch(Autoscaler, key, change)
+        await scene.stays(6, 60)
+        # What the old target's metrics asked for holds the new one at nothing.
+        assert (await whole.replica_set("idle")).spec.replicas == 1
+        assert await scene.told("SuccessfulRescale") == []
+
+
+async def test_what_is_deleted_while_its_target_is_read_scales_nothing(monkeypatch):
+    async with cluster() as whole:
+        scene = Scene(whole)
+        await scene.begin(1)
+        await asyncio.sleep(SETTLED)
+        read, reading = targets.read, asyncio.Event()
+
+        async def read_slowly(*arguments):
+            reading.set()
+            target = await read(*arguments)
+            await asyncio.sleep(5)
+            return target
+
+        monkeypatch.setattr(targets, "read", read_slowly)
+        await whole.client.patch(Autoscaler, Key("default", "lab"), {"spec": {"minReplicas": 2}})
+        await reading.wait()
+        await whole.client.delete(Autoscaler, Key("default", "lab"))
+        await scene.stays(1, 60)
+
+
 # ---------------------------------------------------------------------- none at all
 
 

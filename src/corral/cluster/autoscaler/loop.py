@@ -85,17 +85,15 @@ class Autoscalers:
         if autoscaler is None or is_going(autoscaler):
             return None
         status = Status(autoscaler, self._clock())
-        try:
-            await self._scale(autoscaler, status)
-            await self._write(autoscaler, status)
-        finally:
-            if self.autoscalers.get(key) is None:
-                self._forget(key)  # it went meanwhile
+        await self._scale(autoscaler, status)
+        await self._write(autoscaler, status)
         return Result(requeue_after=SYNC_SECONDS)
 
     async def _scale(self, autoscaler: HorizontalPodAutoscaler, status: Status) -> None:
         key = key_of(autoscaler)
         reference = autoscaler.spec.scaleTargetRef
+        # Of this look, whatever is forgotten meanwhile: a new one would know of no need for more.
+        history = self._histories.setdefault(key, History())
         try:
             target = await targets.read(self._client, key.namespace, reference)
         except (NoTarget, ApiError) as error:
@@ -104,14 +102,14 @@ class Autoscalers:
             text = f"the HPA controller was unable to get the target's current scale: {error}"
             status.say(ABLE, "FailedGetScale", text, holds=False)
             return
+        self._check(autoscaler)
         text = "the HPA controller was able to get the target's current scale"
         status.say(ABLE, "SucceededGetScale", text)
         if target.replicas and status.says(SCALED_TO_ZERO):
             _tell_of_zero(target.replicas, status)  # somebody else made some again
-        history = self._history(key)
         history.begin(target.replicas, self._monotonic())
         try:
-            wish = await self._wish(autoscaler, target, status)
+            wish = await self._wish(autoscaler, target, history, status)
         except NoNumber as error:
             status.say(ACTIVE, error.reason, error.told, holds=False)
             status.counted(target.replicas, error.metrics)
@@ -121,17 +119,20 @@ class Autoscalers:
         status.counted(target.replicas, wish.metrics)
         if wish.replicas == target.replicas:
             status.decided(wish.replicas, is_change=False)
-        else:
-            await self._rescale(autoscaler, target, wish, status)
+        elif await self._rescale(autoscaler, target, wish, status):
+            behavior, now = autoscaler.spec.behavior, self._monotonic()
+            history.scaled(target.replicas, wish.replicas, behavior, now)
 
     async def _rescale(
         self, autoscaler: HorizontalPodAutoscaler, target: Target, wish: Wish, status: Status
-    ) -> None:
+    ) -> bool:
+        """Have so many made; answers whether that went well."""
         told = f"New size: {wish.replicas}; reason: {wish.reason}"
         if wish.replicas == 0:
             # Said first: where nobody knows who left none, none is ever made again.
             _tell_of_zero(0, status)
             await self._write(autoscaler, status)
+        self._check(autoscaler)
         try:
             await targets.rescale(self._client, target, wish.replicas)
         except Conflict:
@@ -140,18 +141,22 @@ class Autoscalers:
             self._warn(autoscaler, "FailedRescale", f"{told}; error: {error}")
             text = f"the HPA controller was unable to update the target scale: {error}"
             status.say(ABLE, "FailedUpdateScale", text, holds=False)
-            return
+            return False
         text = f"the HPA controller was able to update the target scale to {wish.replicas}"
         status.say(ABLE, "SucceededRescale", text)
         status.decided(wish.replicas, is_change=True)
         _tell_of_zero(wish.replicas, status)
         self._recorder.event(autoscaler, "Normal", "SuccessfulRescale", told)
-        history = self._history(key_of(autoscaler))
-        behavior, now = autoscaler.spec.behavior, self._monotonic()
-        history.scaled(target.replicas, wish.replicas, behavior, now)
+        return True
+
+    def _check(self, autoscaler: HorizontalPodAutoscaler) -> None:
+        """Raises Conflict where an autoscaler is another one by now, or none: look again."""
+        found = self.autoscalers.get(key_of(autoscaler))
+        if found is None or is_going(found) or not _is_same(found, autoscaler):
+            raise Conflict("the autoscaler was changed while it was looked at")
 
     async def _wish(
-        self, autoscaler: HorizontalPodAutoscaler, target: Target, status: Status
+        self, autoscaler: HorizontalPodAutoscaler, target: Target, history: History, status: Status
     ) -> Wish:
         """How many there shall be.  Raises NoNumber."""
         spec, current = autoscaler.spec, target.replicas
@@ -168,8 +173,7 @@ class Autoscalers:
         asked, metrics = await self._asked(autoscaler, target)
         text = f"the HPA was able to successfully calculate a replica count from {asked.name}"
         status.say(ACTIVE, "ValidMetricFound", text)
-        history, now = self._history(key_of(autoscaler)), self._monotonic()
-        bounds = Bounds(current, least, most)
+        now, bounds = self._monotonic(), Bounds(current, least, most)
         outcome = settle(asked.replicas, bounds, spec.behavior, history, now)
         history.recommend(asked.replicas, spec.behavior, now)
         status.say(ABLE, *outcome.able)
@@ -255,9 +259,6 @@ class Autoscalers:
             self._warn(autoscaler, "FailedUpdateStatus", str(error))
             raise
 
-    def _history(self, key: Key) -> History:
-        return self._histories.setdefault(key, History())
-
     def _warn(self, autoscaler: HorizontalPodAutoscaler, reason: str, message: str) -> None:
         self._recorder.event(autoscaler, "Warning", reason, message)
 
@@ -267,9 +268,9 @@ class Autoscalers:
         if old is None and new is not None:
             self.queue.add_after(key_of(new), FIRST_SECONDS)
         elif old is not None and new is not None:
-            if old.spec.scaleTargetRef != new.spec.scaleTargetRef:
+            if uid_of(old) != uid_of(new) or old.spec.scaleTargetRef != new.spec.scaleTargetRef:
                 self._forget(key_of(new))  # what was asked of another target tells nothing here
-            if old.spec != new.spec:
+            if not _is_same(old, new):
                 self.queue.add(key_of(new))
         elif old is not None:
             self._forget(key_of(old))
@@ -277,6 +278,10 @@ class Autoscalers:
     def _forget(self, key: Key) -> None:
         self._histories.pop(key, None)
         self._selectors.forget(key)
+
+
+def _is_same(one: HorizontalPodAutoscaler, other: HorizontalPodAutoscaler) -> bool:
+    return uid_of(one) == uid_of(other) and one.spec == other.spec
 
 
 def _reason(asked: Asked, current: int) -> str:
