@@ -532,6 +532,29 @@ async def test_what_is_deleted_while_its_target_is_read_scales_nothing(monkeypat
         await scene.stays(1, 60)
 
 
+async def test_a_target_that_cannot_be_read_for_a_moment_is_a_rivals_still(monkeypatch):
+    async with cluster() as whole:
+        scene = Scene(whole)
+        await scene.begin(1, most=4)
+        target = {**SET, "apiVersion": "kubevirt.io/v1alpha3"}
+        await whole.client.create(Autoscaler, autoscaler("other", target))
+        await scene.says("ScalingActive", "AmbiguousSelector", "other")
+        await asyncio.sleep(SETTLED)
+        read = targets.read
+
+        async def read_or_fail(client, namespace, reference):
+            if reference.apiVersion == target["apiVersion"]:
+                raise Unavailable("not now")
+            return await read(client, namespace, reference)
+
+        monkeypatch.setattr(targets, "read", read_or_fail)
+        await scene.says("AbleToScale", "FailedGetScale", "other")
+        await scene.load(1.0)
+        await scene.stays(1, 90)
+        await whole.client.delete(Autoscaler, Key("default", "other"))
+        await scene.has(4)
+
+
 # ---------------------------------------------------------------------- none at all
 
 

@@ -97,7 +97,8 @@ class Autoscalers:
         try:
             target = await targets.read(self._client, key.namespace, reference)
         except (NoTarget, ApiError) as error:
-            self._selectors.forget(key)
+            if isinstance(error, NoTarget | NotFound):
+                self._selectors.forget(key)
             self._warn(autoscaler, "FailedGetScale", str(error))
             text = f"the HPA controller was unable to get the target's current scale: {error}"
             status.say(ABLE, "FailedGetScale", text, holds=False)
