@@ -238,7 +238,8 @@ def _start(
     controllers += [make(world) for make in stand_ins]
     images = ImageStore(settings.layout.images)
     storage = _storage(settings)
-    limits = None if settings.hollow else Limits(settings.layout.root)
+    layout = settings.layout
+    limits = None if settings.hollow else Limits(layout.root, known=layout.machines)
     agents: dict[str, Agent] = {}
     if hypervisors:
         theirs = world.acting(Client(InProcess(server.handle, PROVISIONER)))

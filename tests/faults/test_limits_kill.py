@@ -4,16 +4,17 @@ import asyncio
 import os
 import signal
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
-from tests.limited_machine import BUSY, Limited, disk_with, living
+from tests.limited_machine import BUSY, Limited, disk_with, greedy, living
 from tests.real_machine import hypervisor, new_directory
 
 from corral.node.limits.bounds import Bounds
 from corral.node.limits.duty import DutyCycle
 from corral.node.limits.limits import Limits
-from corral.node.limits.probe import Ways, find_ways, prefix
+from corral.node.limits.probe import Ways, prefix
 from corral.node.limits.resident import ResidentSet
 from corral.node.process import read_record, runs
 
@@ -25,10 +26,9 @@ BOUNDS = Bounds(cpu_nanos=50_000_000, memory_bytes=200 << 20)
 MANAGER = """
 import asyncio, os, signal, sys
 from pathlib import Path
-from tests.faults.test_limits_kill import BOUNDS, ways
+from tests.faults.test_limits_kill import BOUNDS, limits
 from tests.limited_machine import Limited
 from corral.node.limits import duty, site
-from corral.node.limits.limits import Limits
 from corral.node.qemu.hypervisor import Qemu
 
 kind, kill_at, data, directory, disk = sys.argv[1:3] + [Path(each) for each in sys.argv[3:6]]
@@ -44,7 +44,7 @@ def stop_and_die(held, number):
 async def main():
     qemu = Qemu(directory.parent)
     await qemu.prepare()
-    one = Limited(qemu, directory, disk, BOUNDS, Limits(data, ways(kind, data)))
+    one = Limited(qemu, directory, disk, BOUNDS, limits(kind, data, directory))
     if kill_at == "group made":
         site.Site.put = die
     if kill_at == "stopped":
@@ -61,11 +61,11 @@ asyncio.run(main())
 """
 
 
-def ways(kind, data):
-    """Without the kernel's help, or what this host has."""
+def limits(kind, data, directory):
+    """A manager's: without the kernel's help, or what this host has."""
     if kind == "stopping":
-        return Ways(DutyCycle(), ResidentSet(), "chosen by a test")
-    return find_ways(prefix(data))
+        return Limits(data, Ways(DutyCycle(), ResidentSet(), "chosen by a test"))
+    return Limits(data, known=lambda: {directory.name})
 
 
 def state(pid):
@@ -102,8 +102,7 @@ async def test_the_next_manager_bounds_the_machine_and_leaves_nothing(tmp_path, 
         before = read_record(directory)
         if kill_at == "stopped":
             assert state(before.pid) == "T"
-        limits = Limits(tmp_path, ways(kind, tmp_path))
-        one = Limited(qemu, directory, disk, Bounds(), limits)
+        one = Limited(qemu, directory, disk, Bounds(), limits(kind, tmp_path, directory))
         assert one.machine.record.bounds == BOUNDS  # on record since before there was a process
         async with living(one):
             assert await one.running() == before.pid
@@ -118,18 +117,18 @@ async def test_the_next_manager_bounds_the_machine_and_leaves_nothing(tmp_path, 
         assert not groups(tmp_path)
 
 
-async def test_the_group_of_a_machine_that_ended_without_a_manager_tells_why(tmp_path):
-    """The count of the kernel is read by the next manager, before the group is removed."""
-    from tests.limited_machine import greedy  # noqa: PLC0415
-
+@pytest.fixture
+async def ran_out(tmp_path):
+    """A machine that the kernel has ended for its memory while no manager was there."""
     machines = tmp_path / "machines"
     machines.mkdir(mode=0o711)
     disk, directory = disk_with(tmp_path, greedy(60)), new_directory(machines)
-    found = find_ways(prefix(tmp_path))
-    if found.memory.name == ResidentSet.name:
-        return  # nobody would end it
+    first = limits("best", tmp_path, directory)
+    await first.prepare()
+    if "memory by looking" in first.facts()["limits"]:
+        pytest.fail("this host has no memory groups: run this as root, or in a delegated group")
     async with hypervisor(machines) as qemu:
-        one = Limited(qemu, directory, disk, Bounds(memory_bytes=50 << 20), Limits(tmp_path, found))
+        one = Limited(qemu, directory, disk, Bounds(memory_bytes=50 << 20), first)
         life = asyncio.create_task(one.run())
         pid = await one.running()
         life.cancel()
@@ -137,7 +136,36 @@ async def test_the_group_of_a_machine_that_ended_without_a_manager_tells_why(tmp
         async with asyncio.timeout(60):
             while Path(f"/proc/{pid}").exists() and state(pid) != "Z":
                 await asyncio.sleep(0.1)
-        again = Limited(qemu, directory, disk, Bounds(), Limits(tmp_path, found))
-        await again.run()
-        assert again.machine.facts.out_of_memory
-        assert not groups(tmp_path)
+        yield partial(Limited, qemu, directory, disk, Bounds())
+
+
+async def test_the_next_manager_tells_why_a_machine_ended_without_one(ran_out, tmp_path):
+    """The count of the kernel is read by the next manager, before the group is removed."""
+    known = {entry.name for entry in (tmp_path / "machines").iterdir()}
+    later = Limits(tmp_path, known=lambda: known)
+    await later.prepare()
+    again = ran_out(later)
+    await again.run()
+    assert again.machine.facts.out_of_memory
+    assert not groups(tmp_path)
+
+
+async def test_who_ends_machines_from_elsewhere_finds_their_groups(ran_out, tmp_path):
+    """As ``corral down`` does, which bounds nothing itself."""
+    down = ran_out(Limits(tmp_path))
+    await down.machine.run(None, down.prepare)
+    assert down.machine.record.out_of_memory
+    assert not groups(tmp_path)
+
+
+async def test_a_kill_between_the_count_and_the_record_loses_neither(ran_out, tmp_path):
+    first = ran_out(Limits(tmp_path))
+    first.machine._chronicle.close = lambda _facts: asyncio.current_task().cancel()
+    first.machine._fence.take_down = asyncio.Event().wait  # it is cancelled where it waits
+    with pytest.raises(asyncio.CancelledError):
+        await first.run()
+    assert groups(tmp_path)
+    again = ran_out(Limits(tmp_path))
+    await again.run()
+    assert again.machine.record.out_of_memory
+    assert not groups(tmp_path)

@@ -48,6 +48,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     claim: whose volume its memory is saved to, or was to be restored from.
     memory: that volume's directory; paused: whether that guest was paused by its user.
     bounds: what it may take of its node; out_of_memory: whether it ended for wanting more.
+    groups: the control groups that bound it, or were about to.
     unhealthy: why its guest is made to end, if that is so.
     """
 
@@ -65,6 +66,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     memory: str = ""
     paused: bool = False
     bounds: Bounds = Bounds()
+    groups: tuple[str, ...] = ()
     out_of_memory: bool = False
     unhealthy: str = ""
 

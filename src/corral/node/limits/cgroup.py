@@ -18,6 +18,9 @@ class Group(Protocol):
     """One control group.  Its verbs raise OSError as the kernel's file system does."""
 
     @property
+    def path(self) -> Path: ...
+
+    @property
     def name(self) -> str: ...
 
     def child(self, name: str) -> "Group":

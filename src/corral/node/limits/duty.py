@@ -56,6 +56,9 @@ class DutyCycle:
         self._look_later(held, now)
         self._set_timer()
 
+    def place(self, uid: str, pid: int) -> str:  # noqa: ARG002
+        return ""
+
     def step_back(self, uid: str, back: bool) -> None:  # noqa: FBT001
         """Niceness does it."""
 

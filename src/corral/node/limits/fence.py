@@ -1,6 +1,9 @@
 """The limits of one machine, from before its guest's first instruction until it has ended."""
 
 import asyncio
+from collections.abc import Sequence
+
+import msgspec
 
 from corral.node.chronicle import Chronicle
 from corral.node.facts import Facts, out_of_memory
@@ -45,6 +48,7 @@ class Fence:
         if self._limits is None or guest.pid is None:
             return
         try:
+            self._note(await self._limits.places(record.uid, guest.pid, record.bounds))
             await self._limits.hold(
                 record.uid, guest.pid, record.bounds, fresh=fresh, over=self._over.set
             )
@@ -61,6 +65,13 @@ class Fence:
         except OSError as error:
             raise StartError("LimitsNotSet", f"its limits cannot be set: {error}") from error
         self._chronicle.step("bounded")
+
+    def _note(self, places: Sequence[str]) -> None:
+        """Put it on record where a machine is bounded before it is.  Raises OSError."""
+        record = self._chronicle.record
+        groups = tuple(dict.fromkeys((*record.groups, *places)))
+        if groups != record.groups:
+            self._chronicle.write(msgspec.structs.replace(record, groups=groups))
 
     def step_back(self, guest: Guest, back: bool) -> None:  # noqa: FBT001 - a switch
         """Have a guest leave the processors to others, in and outside of its fence."""
@@ -80,9 +91,15 @@ class Fence:
         if self._limits is not None:
             self._limits.release(self._chronicle.record.uid)
 
-    async def take_down(self, facts: Facts) -> Facts:
+    async def verdict(self, facts: Facts) -> Facts:
         """The guest has ended: what is known then, if it was for its memory."""
         record = self._chronicle.record
-        if self._limits is not None and await self._limits.end(record.uid):
-            return out_of_memory(facts, record.bounds.memory_bytes)
+        limit = record.bounds.memory_bytes
+        if self._limits is not None and limit and await self._limits.ran_out(record.groups):
+            return out_of_memory(facts, limit)
         return facts
+
+    async def take_down(self) -> None:
+        """Nothing of it stays, once it is on record how its guest has ended."""
+        if self._limits is not None:
+            await self._limits.clear(self._chronicle.record.uid, self._chronicle.record.groups)

@@ -1,16 +1,19 @@
 """Keeps the limits of all machines of this host, in the ways that work here."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from corral.node.limits import remains
 from corral.node.limits.bounds import Bounds
 from corral.node.limits.duty import wake
 from corral.node.limits.probe import Ways, find_ways, prefix
 from corral.node.limits.resident import own_bytes
 from corral.node.limits.ways import Over
+
+Known = Callable[[], Collection[str]]
 
 
 @dataclass(eq=False)
@@ -24,11 +27,15 @@ class TooLittle(Exception):
 class Limits:
     """What bounds machines; which ways work is found out by ``prepare``.
 
-    ``directory`` is the data directory that the machines belong to.
+    ``directory`` is the data directory that the machines belong to; ``known`` tells the uids of
+    those that are there, whatever has become of them.
     """
 
-    def __init__(self, directory: Path, ways: Ways | None = None) -> None:
+    def __init__(
+        self, directory: Path, ways: Ways | None = None, *, known: Known = frozenset
+    ) -> None:
         self._name = prefix(directory)
+        self._known = known
         self._ways = ways
         self._prepared = asyncio.Lock()
 
@@ -36,13 +43,24 @@ class Limits:
         """Find out what works here, once."""
         async with self._prepared:
             if self._ways is None:
-                self._ways = await asyncio.to_thread(find_ways, self._name)
+                self._ways = await asyncio.to_thread(self._find)
+
+    def _find(self) -> Ways:
+        return find_ways(self._name, known=self._known())
 
     def facts(self) -> Mapping[str, Any]:
         """What the node tells of it; nothing before it is prepared."""
         if self._ways is None:
             return {}
         return {"limits": self._ways.told, "reason": self._ways.reason}
+
+    async def places(self, uid: str, pid: int, bounds: Bounds) -> Sequence[str]:
+        """The paths of the control groups that ``hold`` puts a process into."""
+        await self.prepare()
+        assert self._ways is not None
+        memory = self._ways.memory.place(uid, pid) if bounds.memory_bytes else ""
+        cpu = self._ways.cpu.place(uid, pid) if bounds.cpu_nanos else ""
+        return [place for place in (memory, cpu) if place]
 
     async def hold(self, uid: str, pid: int, bounds: Bounds, *, fresh: bool, over: Over) -> None:
         """Bound a machine's process.  Raises OSError, and TooLittle for a ``fresh`` one.
@@ -74,11 +92,13 @@ class Limits:
             self._ways.cpu.release(uid)
             self._ways.memory.release(uid)
 
-    async def end(self, uid: str) -> bool:
-        """A machine has ended: whether that was since it wanted more memory than it may have."""
-        await self.prepare()
-        assert self._ways is not None
-        ran_out = self._ways.memory.ran_out(uid)
-        self._ways.cpu.clear(uid)
-        self._ways.memory.clear(uid)
-        return ran_out
+    async def ran_out(self, groups: Sequence[str]) -> bool:
+        """Whether a machine has ended since it wanted more memory than its groups allow."""
+        return await asyncio.to_thread(remains.ran_out, groups)
+
+    async def clear(self, uid: str, groups: Sequence[str]) -> None:
+        """A machine has ended, and why is on record: nothing of it stays."""
+        if self._ways is not None:
+            self._ways.cpu.clear(uid)
+            self._ways.memory.clear(uid)
+        await asyncio.to_thread(remains.remove, groups)

@@ -8,7 +8,7 @@ import errno
 import hashlib
 import os
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -74,24 +74,35 @@ def prefix(directory: Path) -> str:
     return f"corral-{hashlib.sha256(os.fsencode(directory.resolve())).hexdigest()[:8]}-"
 
 
-def find_ways(name: str, hierarchies: Hierarchies | None = None) -> Ways:
-    """Try the kernel's ways, version 2 first; groups begin with ``name``.  It may take a moment."""
+def find_ways(
+    name: str, hierarchies: Hierarchies | None = None, *, known: Collection[str] = ()
+) -> Ways:
+    """Try the kernel's ways, version 2 first; groups begin with ``name``.  It may take a moment.
+
+    What ended machines have left is removed, except that of those that are ``known`` by their uids.
+    """
     there = hierarchies or Hierarchies(two=_own_group(""), one=_own_group)
     wrong: list[str] = []
     cpu: CpuWay | None = None
     memory: MemoryWay | None = None
+
+    def site(group: Group, controller: str) -> Site:
+        made = Site(group, name, find=there.find(controller))
+        made.sweep(known)
+        return made
+
     try:
-        site = Site(make_room(there.two), name, find=there.find(""))
-        cpu = _proved(site, CpuGroups2(site), _bound_cpu, wrong)
-        memory = _proved(site, MemoryGroups2(site), _bound_memory, wrong)
+        two = site(make_room(there.two), "")
+        cpu = _proved(two, CpuGroups2(two), _bound_cpu, wrong)
+        memory = _proved(two, MemoryGroups2(two), _bound_memory, wrong)
     except Unusable as error:
         wrong.append(f"cgroup v2: {error}")
     if cpu is None and (group := there.one("cpu")) is not None:
-        site = Site(group, name, find=there.find("cpu"))
-        cpu = _proved(site, CpuGroups1(site), _bound_cpu, wrong)
+        one = site(group, "cpu")
+        cpu = _proved(one, CpuGroups1(one), _bound_cpu, wrong)
     if memory is None and (group := there.one("memory")) is not None:
-        site = Site(group, name, find=there.find("memory"))
-        memory = _proved(site, MemoryGroups1(site), _bound_memory, wrong)
+        one = site(group, "memory")
+        memory = _proved(one, MemoryGroups1(one), _bound_memory, wrong)
     proved = cpu is not None and memory is not None
     reason = "a test process was bounded" if proved else "; ".join(dict.fromkeys(wrong))
     return Ways(cpu or DutyCycle(), memory or ResidentSet(), reason)
@@ -110,13 +121,16 @@ def _proved(site: Site, way: W, bound: Callable[[W, int], None], wrong: list[str
     try:
         with _victim() as pid:
             bound(way, pid)
+            inside = site.recall(_PROBE, pid)
     except OSError as error:
         named = Path(error.filename).name if isinstance(error.filename, str | Path) else ""
         wrong.append(f"{way.name}: {error.strerror}{f' ({named})' if named else ''}")
         return None
     finally:
         way.clear(_PROBE)
-    site.sweep()
+    if not inside:
+        wrong.append(f"{way.name}: a process that was moved into a group is not found there")
+        return None
     return way
 
 

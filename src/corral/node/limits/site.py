@@ -1,6 +1,6 @@
 """Where the groups of machines are in one hierarchy, and which machine is in which."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import suppress
 
 from corral.node.limits.cgroup import PROCESSES, Directory, Group, group_of, mount_of
@@ -22,12 +22,16 @@ class Site:
         self._find = find
         self._groups: dict[str, Group] = {}
 
-    def sweep(self) -> None:
-        """Remove what earlier managers have left: the groups without processes."""
-        for name in self._parent.children():
-            if name.startswith(self._prefix):
-                with suppress(OSError):
-                    self._parent.child(name).remove()
+    def sweep(self, known: Collection[str]) -> None:
+        """Remove what earlier managers have left: groups without processes.
+
+        Those of the machines that are ``known`` by their uids stay: they tell how these ended.
+        """
+        with suppress(OSError):
+            for name in self._parent.children():
+                if name.startswith(self._prefix) and name.removeprefix(self._prefix) not in known:
+                    with suppress(OSError):
+                        self._parent.child(name).remove()
 
     def group(self, uid: str) -> Group:
         """A machine's group, whether it is there or not."""

@@ -33,6 +33,9 @@ class CpuWay(Protocol):
     def hold(self, uid: str, pid: int, nanos: int) -> None:
         """Let a process use no more than so many nanoseconds a second.  Raises OSError."""
 
+    def place(self, uid: str, pid: int) -> str:
+        """The path of the group that holds a machine, or is to; empty where none does."""
+
     def step_back(self, uid: str, back: bool) -> None:  # noqa: FBT001 - a switch
         """Leave the processors to others as far as they want them, where niceness does not."""
 
@@ -55,8 +58,7 @@ class MemoryWay(Protocol):
         it is not the kernel that ends it.
         """
 
-    def ran_out(self, uid: str) -> bool:
-        """Whether the kernel has ended a machine because it wanted more."""
+    def place(self, uid: str, pid: int) -> str: ...
 
     def release(self, uid: str) -> None: ...
 
@@ -80,6 +82,10 @@ class _Groups:
 
     def __init__(self, site: Site) -> None:
         self._site = site
+
+    def place(self, uid: str, pid: int) -> str:
+        self._site.recall(uid, pid)
+        return str(self._site.group(uid).path)
 
     def release(self, uid: str) -> None:
         """It stays as it is."""
@@ -153,9 +159,6 @@ class MemoryGroups1(_Groups):
             group.write("memory.memsw.limit_in_bytes", allowed)
         self._site.put(uid, pid)
 
-    def ran_out(self, uid: str) -> bool:
-        return _count(self._site, uid, "memory.oom_control", "oom_kill") > 0
-
 
 class MemoryGroups2(_Groups):
     """Memory by cgroup v2, of which nothing is swapped (Kubernetes)."""
@@ -176,17 +179,3 @@ class MemoryGroups2(_Groups):
                 group.write("memory.swap.max", "0")
         if not inside:
             self._site.put(uid, pid)
-
-    def ran_out(self, uid: str) -> bool:
-        return _count(self._site, uid, "memory.events", "oom_kill") > 0
-
-
-def _count(site: Site, uid: str, setting: str, name: str) -> int:
-    """A number in a file of names and numbers; 0 where it is not there."""
-    try:
-        lines = site.group(uid).read(setting).splitlines()
-    except OSError:
-        return 0
-    return sum(
-        int(value) for key, _, value in (line.partition(" ") for line in lines) if key == name
-    )

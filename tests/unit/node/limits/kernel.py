@@ -43,6 +43,11 @@ def _lives(pid):
 class Group:
     """One group of version 2."""
 
+    @property
+    def path(self):
+        above = self.above.path if self.above is not None else Path("/sys/fs/cgroup")
+        return above / self.name
+
     def __init__(self, kernel, name, *, above=None, controllers=()):
         self.kernel = kernel
         self.name = name

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from corral.node import record as records
 from corral.node.chronicle import Chronicle
 from corral.node.facts import Facts, State
 from corral.node.hypervisor import StartError
@@ -28,6 +29,8 @@ class Limits:
         self.fresh = []
         self.over = None
         self.out_of_memory = False
+        self.groups = ["/sys/fs/cgroup/corral-u"]
+        self.cleared = None
 
     async def hold(self, _uid, _pid, _bounds, *, fresh, over):
         self.fresh.append(fresh)
@@ -35,8 +38,14 @@ class Limits:
         if self.error is not None:
             raise self.error
 
-    async def end(self, _uid):
-        return self.out_of_memory
+    async def places(self, _uid, _pid, _bounds):
+        return self.groups
+
+    async def ran_out(self, groups):
+        return self.out_of_memory and tuple(groups) == tuple(self.groups)
+
+    async def clear(self, _uid, groups):
+        self.cleared = groups
 
 
 @pytest.fixture
@@ -115,11 +124,40 @@ async def test_who_holds_too_much_is_ended_for_that(fence, limits, chronicle):
 
 async def test_what_the_kernel_has_ended_is_found_out_at_the_end(fence, limits):
     facts = Facts(state=State.RUNNING)
-    assert await fence.take_down(facts) == facts
+    await fence.put_up(GUEST)
+    assert await fence.verdict(facts) == facts
     limits.out_of_memory = True
-    assert (await fence.take_down(facts)).out_of_memory
+    assert (await fence.verdict(facts)).out_of_memory
     decided = replace(facts, message="It has shut down.", outcome="any")
-    assert await fence.take_down(decided) == decided
+    assert await fence.verdict(decided) == decided
+
+
+async def test_groups_are_on_record_before_a_guest_is_in_them_and_found_by_who_ends_it(
+    fence, limits, chronicle
+):
+    on_record = []
+
+    async def hold(*_, **__):
+        on_record.append(records.read(chronicle.directory).groups)
+
+    limits.hold = hold
+    await fence.put_up(GUEST)
+    await fence.mend(GUEST)
+    assert on_record == [("/sys/fs/cgroup/corral-u",)] * 2
+    limits.out_of_memory = True
+    record = records.read(chronicle.directory)
+    later = Fence(Chronicle(record, chronicle.directory, voice=None, step=print), limits)
+    assert (await later.verdict(Facts())).out_of_memory
+    await later.take_down()
+    assert limits.cleared == ("/sys/fs/cgroup/corral-u",)
+
+
+async def test_without_a_limit_of_memory_nothing_is_ended_for_that(chronicle, limits):
+    chronicle.record = Record(bounds=Bounds(cpu_nanos=10**8), **NAMED)
+    limits.out_of_memory = True
+    fence = Fence(chronicle, limits)
+    await fence.put_up(GUEST)
+    assert not (await fence.verdict(Facts())).out_of_memory
 
 
 @pytest.mark.parametrize("bounds", [Bounds(), BOUNDS])
@@ -130,6 +168,7 @@ async def test_without_bounds_or_means_nothing_is_done(chronicle, limits, bounds
     await fence.mend(GUEST)
     await fence.wake()
     fence.release()
-    assert await fence.take_down(Facts()) == Facts()
+    assert await fence.verdict(Facts()) == Facts()
+    await fence.take_down()
     assert fence.processors == float("inf")
     assert not limits.fresh

@@ -23,10 +23,11 @@ def delegated(*controllers, processes=(-1, -2), **rules):
     return group
 
 
-def ways(two=None, one=None):
+def ways(two=None, one=None, **more):
     groups = one or {}
     find = (two.kernel if two is not None else Kernel()).find
-    return find_ways(MINE, Hierarchies(two=two, one=groups.get, find=lambda _controller: find))
+    there = Hierarchies(two=two, one=groups.get, find=lambda _controller: find)
+    return find_ways(MINE, there, **more)
 
 
 def test_a_delegated_group_bounds_both():
@@ -110,8 +111,9 @@ def test_leftovers_of_an_earlier_manager_are_removed_and_nothing_else():
     for name in (f"{MINE}empty", f"{MINE}lives", "corral-87654321-empty", "user.slice"):
         group.child(name).create()
     group.child(f"{MINE}lives").write("cgroup.procs", "-77")
-    ways(group)
-    rest = {f"{MINE}lives", "corral-87654321-empty", "user.slice"}
+    group.child(f"{MINE}known").create()
+    ways(group, known={"known"})
+    rest = {f"{MINE}lives", f"{MINE}known", "corral-87654321-empty", "user.slice"}
     assert set(group.children()) == rest
 
 
@@ -134,3 +136,11 @@ def test_this_host_has_some_way_and_nothing_of_the_probe_stays(tmp_path):
         check=False, capture_output=True, text=True,
     )  # fmt: skip
     assert not groups.stdout
+
+
+def test_a_group_that_takes_a_process_and_does_not_have_it_is_no_use():
+    group = delegated("cpu", "memory", processes=())
+    group.kernel.find = lambda _pid, _name: None
+    found = ways(group)
+    assert isinstance(found.cpu, DutyCycle)
+    assert "is not found there" in found.reason

@@ -73,15 +73,6 @@ def test_a_machine_stays_in_the_group_that_an_earlier_manager_has_put_it_in(kern
     assert earlier.children() == []
 
 
-def test_the_kernels_count_of_what_it_has_ended_tells_of_a_machines_end(site):
-    memory = MemoryGroups2(site)
-    assert not memory.ran_out(UID)
-    memory.hold(UID, PID, 100 << 20, held=0, over=lambda: None)
-    assert not memory.ran_out(UID)
-    site.group(UID).values["memory.events"] = "low 0\noom 3\noom_kill 1\n"
-    assert memory.ran_out(UID)
-
-
 def test_an_ended_machines_group_is_removed(site, kernel):
     cpu = CpuGroups2(site)
     cpu.hold(UID, PID, 10**9)
@@ -122,9 +113,6 @@ class Files:
             raise OSError(errno.EINVAL, "Invalid argument", setting)
         self.written.append((setting, value))
 
-    def read(self, _setting):
-        return "oom_kill_disable 0\nunder_oom 0\noom_kill 1\n"
-
 
 def site_1(group):
     return Site(group, "corral-", find=lambda _pid, _name: None)
@@ -142,7 +130,6 @@ def test_version_1_sets_the_limits_before_the_process_moves():
         ("memory.memsw.limit_in_bytes", str(80 << 20)),
         ("cgroup.procs", "-4711"),
     ]
-    assert MemoryGroups1(site_1(files)).ran_out(UID)
 
 
 def test_a_group_inside_of_a_smaller_one_is_bounded_by_that():
