@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 import msgspec
 
@@ -76,6 +76,17 @@ class _Fault(msgspec.Struct):
     desc: str = ""
 
 
+class _Nothing(msgspec.Struct):
+    """An answer that says no more than that it is one."""
+
+
+class _Answer(msgspec.Struct, Generic[T]):
+    """Decoded into its form at once: nothing is made of what a guest adds to it."""
+
+    value: T | msgspec.UnsetType = msgspec.field(name="return", default=msgspec.UNSET)
+    error: _Fault | msgspec.UnsetType = msgspec.UNSET
+
+
 class QemuAgent:
     """The agent behind a socket, which serves one client at a time: questions wait in line here."""
 
@@ -94,7 +105,7 @@ class QemuAgent:
         return None
 
     async def ping(self) -> None:
-        await self._ask("guest-ping", dict[str, Any])
+        await self._ask("guest-ping", _Nothing)
 
     async def describe(self) -> Document:
         """What an agent does not know is not there."""
@@ -138,16 +149,16 @@ class QemuAgent:
             await talk.ask("guest-fsfreeze-thaw", int)
 
     async def set_time(self, seconds: float) -> None:
-        await self._ask("guest-set-time", dict[str, Any], {"time": int(seconds * 1e9)})
+        await self._ask("guest-set-time", _Nothing, {"time": int(seconds * 1e9)})
 
     async def authorize(self, user: str, keys: Sequence[str]) -> None:
         arguments = {"username": user, "keys": list(keys), "reset": True}
-        await self._ask("guest-ssh-add-authorized-keys", dict[str, Any], arguments)
+        await self._ask("guest-ssh-add-authorized-keys", _Nothing, arguments)
 
     async def set_password(self, user: str, password: str) -> None:
         encoded = base64.b64encode(password.encode()).decode()
         arguments = {"username": user, "password": encoded, "crypted": False}
-        await self._ask("guest-set-user-password", dict[str, Any], arguments)
+        await self._ask("guest-set-user-password", _Nothing, arguments)
 
     async def reboot(self) -> None:
         """Have the guest start again.  The agent does not answer if it obeys."""
@@ -178,6 +189,8 @@ class QemuAgent:
                 progress = await talk.ask("guest-exec-status", _Progress, asked)
             if progress.exited:
                 return _finished(progress)
+            if talk.received > LONGEST_ANSWER:  # there is no output yet, and it is asked again
+                raise AgentError("the guest agent's answer is too long")
 
     async def _ask(
         self, command: str, form: type[T], arguments: Mapping[str, Any] | None = None
@@ -211,11 +224,12 @@ class QemuAgent:
 
 
 class _Talk:
-    """One conversation."""
+    """One conversation.  ``received`` is how many bytes the last answer had."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
         self._writer = writer
+        self.received = 0
 
     async def synchronise(self) -> None:
         """Skip what an earlier client has left unread: everything up to the byte 0xFF."""
@@ -241,7 +255,9 @@ class _Talk:
         self, command: str, form: type[T], arguments: Mapping[str, Any] | None = None
     ) -> T:
         await self.tell(command, arguments)
-        return _answer(await self._line(), form)
+        line = await self._line()
+        self.received = len(line)
+        return _answer(line, form)
 
     async def tell(self, command: str, arguments: Mapping[str, Any] | None = None) -> None:
         request: dict[str, Any] = {"execute": command}
@@ -277,13 +293,14 @@ async def _interview(talk: _Talk) -> Introduction:
 
 def _answer(line: bytes, form: type[T]) -> T:
     try:
-        answer = msgspec.json.decode(line)
-        if isinstance(answer, dict) and "error" in answer:
-            fault = msgspec.convert(answer["error"], _Fault)
-            raise AgentError(f"the guest agent refuses: {text(fault.desc)}")
-        return msgspec.convert(answer["return"], form)
-    except (msgspec.DecodeError, UnicodeDecodeError, KeyError, TypeError, RecursionError) as error:
+        answer: _Answer[T] = msgspec.json.decode(line, type=_Answer[form])  # type: ignore[valid-type]
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise AgentError(f"not the answer that was asked for: {error}") from error
+    if answer.error is not msgspec.UNSET:
+        raise AgentError(f"the guest agent refuses: {text(answer.error.desc)}")
+    if answer.value is msgspec.UNSET:
+        raise AgentError("not the answer that was asked for: it holds none")
+    return answer.value
 
 
 def _not_executed(path: str, told: str) -> Finished | None:

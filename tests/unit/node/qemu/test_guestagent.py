@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import tracemalloc
 
 import pytest
 
@@ -358,3 +359,23 @@ async def test_an_agent_that_lets_nobody_in_is_told_of(agent):
     talker = QemuAgent(await agent(honest))
     with pytest.raises(GuestError, match="the guest agent refuses: no"):
         await talker.authorize("demo", [])
+
+
+def test_nothing_is_made_of_what_a_guest_adds_to_its_answer():
+    padded = b'{"return": {"exited": false, "more": [' + b"[]," * 100_000 + b"[]]}}\n"
+    tracemalloc.start()
+    try:
+        assert not guestagent._answer(padded, guestagent._Progress).exited
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < len(padded)
+
+
+async def test_who_has_not_ended_yet_has_little_to_say(agent):
+    told = Told(
+        guest_exec=[{"pid": 7}],
+        guest_exec_status=[{"exited": False, "more": "x" * guestagent.LONGEST_ANSWER}],
+    )
+    with pytest.raises(GuestError, match="too long"):
+        await QemuAgent(await agent(told)).run(["wait"])
