@@ -249,9 +249,10 @@ def _is_warming_up(pod: Pod, sample: Sample, now: datetime) -> bool:
     started = pod.status.startTime if pod.status else None
     if not status or started is None:
         return True
-    if started + WARM_UP > now:
-        return status == "False" or sample.moment - sample.window < turned
-    return status == "False" and started + FIRST_READINESS > turned
+    # Moments are told by others: between any two of them lies a time, added to they may overflow.
+    if now - started < WARM_UP:
+        return status == "False" or sample.moment - turned < sample.window
+    return status == "False" and turned - started < FIRST_READINESS
 
 
 def _readiness(pod: Pod) -> tuple[str, datetime]:

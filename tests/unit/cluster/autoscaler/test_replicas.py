@@ -600,6 +600,25 @@ def test_a_starting_pod_does_not_count(started, turned, ready, sampled, counts):
     assert warmed(started=started, turned=turned, ready=ready, sampled=sampled) is counts
 
 
+FIRST = NOW - datetime.min.replace(tzinfo=UTC)
+LAST = NOW - datetime.max.replace(tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("started", "turned", "ready", "sampled", "counts"),
+    [
+        (seconds(60), seconds(30), "T", FIRST, False),
+        (seconds(60), FIRST, "T", FIRST, False),
+        (seconds(60), LAST, "T", seconds(0), False),
+        (LAST, seconds(0), "T", seconds(0), False),
+        (FIRST, LAST, "F", seconds(0), True),
+        (FIRST, seconds(0), "T", LAST, True),
+    ],
+)
+def test_moments_may_be_any(started, turned, ready, sampled, counts):
+    assert warmed(started=started, turned=turned, ready=ready, sampled=sampled) is counts
+
+
 @pytest.mark.parametrize("level", [0, 4000])
 def test_a_paused_machine_is_as_if_nothing_were_known_of_it(level):
     case = Case("OURS", 0, (), 100, 2)
