@@ -312,6 +312,49 @@ async def test_a_long_silence_is_no_reason_for_haste(monkeypatch):
         assert await scene.has(1, 2 * DOWN_SECONDS) - begun >= DOWN_SECONDS - SYNC_SECONDS
 
 
+async def test_what_held_through_a_silence_adds_nothing(monkeypatch):
+    waiting = Queue(monkeypatch, 6)
+    async with cluster() as whole:
+        scene = Scene(whole)
+        await scene.begin(6, most=10, metrics=[queue("1")])
+        await asyncio.sleep(60)
+        waiting.is_silent = True
+        await asyncio.sleep(3600)
+        await whole.scale("test", 2)
+        await scene.stays(2, 60)
+        waiting.is_silent, waiting.length = False, 2
+        await scene.stays(2, DOWN_SECONDS)
+        assert await scene.told("SuccessfulRescale") == []
+
+
+async def test_what_was_recommended_just_now_is_a_reason(monkeypatch):
+    waiting = Queue(monkeypatch, 4)
+    async with cluster() as whole:
+        scene = Scene(whole)
+        await scene.begin(4, most=10, metrics=[queue("1")])
+        await asyncio.sleep(60)
+        waiting.length = 2
+        await whole.scale("test", 2)
+        await scene.has(4)
+        assert await scene.told("SuccessfulRescale") == [
+            "New size: 4; reason: Current number of replicas below a recent recommendation"
+        ]
+
+
+async def test_a_low_number_from_before_a_silence_holds_nothing_back(monkeypatch):
+    waiting = Queue(monkeypatch, 1)
+    async with cluster() as whole:
+        scene = Scene(whole)
+        behavior = {"scaleUp": {"stabilizationWindowSeconds": 120}}
+        await scene.begin(1, most=3, metrics=[queue("1")], behavior=behavior)
+        await asyncio.sleep(60)
+        waiting.is_silent = True
+        await asyncio.sleep(600)
+        waiting.is_silent, waiting.length = False, 3
+        begun = now()
+        assert await scene.has(3, 300) - begun <= SYNC_SECONDS + TICK
+
+
 async def test_a_paused_machine_is_no_idle_one():
     async with cluster() as whole:
         scene = Scene(whole)

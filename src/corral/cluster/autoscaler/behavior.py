@@ -36,6 +36,8 @@ class History:
     """What was recommended for one target lately, and by how many it was changed."""
 
     recommended: list[Change] = field(default_factory=list)
+    held: list[Change] = field(default_factory=list)
+    """What was recommended last, at each moment at which nothing was known."""
     added: list[Change] = field(default_factory=list)
     removed: list[Change] = field(default_factory=list)
 
@@ -50,13 +52,16 @@ class History:
         """Remember a recommendation, and none that matters no more."""
         oldest = now - max(_window(behavior, up=True), _window(behavior, up=False))
         self.recommended = [*_since(oldest, self.recommended), Change(now, replicas)]
+        self.held = _since(oldest, self.held)
 
     def hold(self, behavior: HorizontalPodAutoscalerBehavior | None, now: float) -> None:
         """While nothing is known, what was recommended last still is.
 
         So a number that was high when the metrics fell silent is not low once they speak again.
+        Such a number only keeps what there is: nothing is made for it, or not made.
         """
-        self.recommend(self.recommended[-1].replicas, behavior, now)
+        oldest = now - _window(behavior, up=False)
+        self.held = [*_since(oldest, self.held), Change(now, self.recommended[-1].replicas)]
 
     def scaled(
         self,
@@ -120,8 +125,7 @@ def settle(
 ) -> Outcome:
     """How many there shall be, where ``wanted`` is what the metrics ask for."""
     if behavior is None:
-        steady = max(_recommended(history, DOWN_SECONDS, now), default=wanted)
-        steady, held = max(steady, wanted), _DOWN_HELD
+        steady, held = _highest(wanted, bounds.current, DOWN_SECONDS, history, now), _DOWN_HELD
     else:
         steady, held = _steady(wanted, bounds.current, behavior, history, now)
     replicas, limit = (
@@ -141,8 +145,8 @@ def _steady(
     now: float,
 ) -> tuple[int, tuple[str, str]]:
     """The present number, moved into what was recommended during each direction's window."""
-    lowest = min([wanted, *_recommended(history, _window(behavior, up=True), now)])
-    highest = max([wanted, *_recommended(history, _window(behavior, up=False), now)])
+    lowest = min([wanted, *_during(_window(behavior, up=True), history.recommended, now)])
+    highest = _highest(wanted, current, _window(behavior, up=False), history, now)
     held = _UP_HELD if wanted >= current else _DOWN_HELD
     return min(max(current, lowest), highest), held
 
@@ -233,8 +237,14 @@ def _window(behavior: HorizontalPodAutoscalerBehavior | None, *, up: bool) -> in
     return 0 if up else DOWN_SECONDS
 
 
-def _recommended(history: History, seconds: float, now: float) -> list[int]:
-    return [change.replicas for change in _since(now - seconds, history.recommended)]
+def _highest(wanted: int, current: int, seconds: float, history: History, now: float) -> int:
+    """The most that was asked for in a time; what was held keeps no more than there is."""
+    held = (min(each, current) for each in _during(seconds, history.held, now))
+    return max([wanted, *_during(seconds, history.recommended, now), *held])
+
+
+def _during(seconds: float, changes: Iterable[Change], now: float) -> list[int]:
+    return [change.replicas for change in _since(now - seconds, changes)]
 
 
 def _since(moment: float, changes: Iterable[Change]) -> list[Change]:

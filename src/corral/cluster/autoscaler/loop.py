@@ -179,7 +179,7 @@ class Autoscalers:
         history.recommend(asked.replicas, spec.behavior, now)
         status.say(ABLE, *outcome.able)
         status.say(LIMITED, *outcome.limit, holds=outcome.is_limited)
-        return Wish(outcome.replicas, _reason(asked, current), metrics)
+        return Wish(outcome.replicas, _reason(outcome.replicas, asked, current), metrics)
 
     async def _asked(
         self, autoscaler: HorizontalPodAutoscaler, target: Target
@@ -285,10 +285,13 @@ def _is_same(one: HorizontalPodAutoscaler, other: HorizontalPodAutoscaler) -> bo
     return uid_of(one) == uid_of(other) and one.spec == other.spec
 
 
-def _reason(asked: Asked, current: int) -> str:
-    if asked.replicas == current:
-        return ""
-    return f"{asked.name} above target" if asked.replicas > current else "All metrics below target"
+def _reason(replicas: int, asked: Asked, current: int) -> str:
+    """Why a number changes."""
+    if replicas < current:
+        return "All metrics below target"
+    if asked.replicas > current:
+        return f"{asked.name} above target"
+    return "Current number of replicas below a recent recommendation"
 
 
 def _unknown(refused: Sequence[Refusal], metrics: Sequence[Document]) -> NoNumber:

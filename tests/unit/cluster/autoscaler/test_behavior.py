@@ -389,13 +389,45 @@ def test_what_was_recommended_last_holds_through_a_silence(before, replicas):
     assert settle(1, Bounds(6, 1, 9), None, history, NOW + 900).replicas == replicas
 
 
+@pytest.mark.parametrize("behavior", [None, Behavior(), Behavior(scaleUp=rules(percent=100))])
+def test_what_held_through_a_silence_makes_none_and_forbids_none(behavior):
+    history = History()
+    history.recommend(6, behavior, NOW)
+    for second in range(15, 900, 15):
+        history.hold(behavior, NOW + second)
+    # Somebody has made fewer meanwhile: as many as there are is as many as are kept.
+    assert settle(2, Bounds(2, 1, 9), behavior, history, NOW + 900).replicas == 2
+    assert settle(1, Bounds(2, 1, 9), behavior, history, NOW + 900).replicas == 2
+    assert settle(1, Bounds(8, 1, 9), behavior, history, NOW + 900).replicas == 6
+
+
+def test_a_silence_does_not_hold_a_number_down():
+    behavior = Behavior(scaleUp=rules(percent=100, window=300))
+    history = History()
+    history.recommend(1, behavior, NOW)
+    for second in range(15, 900, 15):
+        history.hold(behavior, NOW + second)
+    assert settle(2, Bounds(1, 1, 9), behavior, history, NOW + 900).replicas == 2
+
+
+def test_a_word_between_two_silences_makes_no_haste():
+    history = History()
+    history.recommend(6, None, NOW)
+    for second in range(15, 900, 15):
+        history.hold(None, NOW + second)
+    history.recommend(1, None, NOW + 900)
+    history.hold(None, NOW + 915)
+    assert settle(1, Bounds(6, 1, 9), None, history, NOW + 930).replicas == 6
+
+
 def test_nothing_is_remembered_for_longer_than_it_matters():
     history, behavior = History(), Behavior(scaleUp=rules(1, 60), scaleDown=rules(1, 90))
     for second in range(0, 3000, 15):
         history.recommend(second, None, NOW + second)
+        history.hold(None, NOW + second)
         history.scaled(1, 2, behavior, NOW + second)
         history.scaled(2, 1, behavior, NOW + second)
-    assert len(history.recommended) == 20
+    assert len(history.recommended) == len(history.held) == 20
     assert len(history.added) == len(history.removed) == 6
     history.scaled(1, 2, None, NOW)
     assert len(history.added) == 6
