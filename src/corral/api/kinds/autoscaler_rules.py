@@ -6,7 +6,14 @@ from typing import Any
 from corral.api import quantity
 from corral.api.errors import Cause, limited
 from corral.api.kind import Verdict, at
-from corral.api.kinds.causes import each_invalid, forbidden, invalid, required, unsupported
+from corral.api.kinds.causes import (
+    each_invalid,
+    forbidden,
+    invalid,
+    required,
+    too_many,
+    unsupported,
+)
 from corral.api.names import label_faults, label_key_faults, path_segment_faults
 from corral.api.object import Document
 
@@ -14,6 +21,9 @@ LONGEST_WINDOW = 3600
 """Seconds of recommendations that are looked back upon, at most."""
 LONGEST_PERIOD = 1800
 """Seconds that a policy is about, at most."""
+
+MOST_METRICS = 100
+"""Each is asked for at every look.  Kubernetes has no bound but the size of an object."""
 
 _LARGEST = 2**31 - 1
 _SELECT_POLICIES = ("Max", "Min", "Disabled")
@@ -35,6 +45,8 @@ def _causes(document: Document, old: Document | None) -> Iterator[Cause]:
     names = ("apiVersion", "kind")
     if [target.get(name) for name in names] != [before.get(name) for name in names]:
         yield from _api_version("spec.scaleTargetRef.apiVersion", target, core=False)
+    if (count := len(spec["metrics"])) > max(MOST_METRICS, len(at(old, "spec", "metrics") or ())):
+        yield too_many("spec.metrics", count, MOST_METRICS)
     yield from _metrics(spec["metrics"], spec["minReplicas"])
     for direction, rules in (spec.get("behavior") or {}).items():
         yield from _rules(f"spec.behavior.{direction}", rules)

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from corral.api.kinds.autoscaler import HORIZONTAL_POD_AUTOSCALER
+from corral.api.kinds.autoscaler_rules import MOST_METRICS
 
 Document = dict[str, Any]
 
@@ -182,6 +183,18 @@ def test_defaults_of_one_autoscaler_are_not_those_of_another():
 )
 def test_what_makes_sense_is_taken(spec):
     assert told(**spec) == []
+
+
+def test_metrics_are_bounded():
+    crowd = [external(value="1")] * MOST_METRICS
+    assert told(metrics=crowd) == []
+    fault = "spec.metrics: Too many: 101: must have at most 100 items"
+    assert told(metrics=[*crowd, cpu(averageValue="1")]) == [fault]
+    # What was stored once can be changed still, but not made worse.
+    old = autoscaler(metrics=[*crowd, cpu(averageValue="1")])
+    assert told(old, metrics=[*crowd, cpu(averageValue="2")]) == []
+    fault = "spec.metrics: Too many: 102: must have at most 100 items"
+    assert told(old, metrics=[*crowd, *crowd[:2]]) == [fault]
 
 
 # Texts of pkg/apis/autoscaling/validation of Kubernetes.
