@@ -60,6 +60,32 @@ async def test_a_quota_tells_what_is_used_of_it():
         await c.until(lambda: is_told(**other), 10)
 
 
+async def test_a_pod_that_ends_beyond_all_calendars_counts_and_hinders_no_other():
+    """Such a pod may be stored from before graces were bounded; here its node has just gone."""
+    async with cluster(nodes=2) as c:
+        c.silence("node1")
+        broken = {
+            "metadata": {"name": "broken", "namespace": "default"},
+            "spec": {"containers": [{"name": "main", "image": "demo"}], "nodeName": "node1"},
+        }
+        await c.client.create(Pod, broken)
+        key = Key("default", "broken")
+        stored = c.server.store.latest("pods", key).document()
+        stored["metadata"] |= {
+            "deletionTimestamp": "8361-01-01T00:00:00Z",
+            "deletionGracePeriodSeconds": 200_000_000_000,
+        }
+        await c.server.store.write("pods", key, stored)
+        await limit(c, hard={"pods": "3"})
+        await c.client.create(ReplicaSet, replica_set(replicas=2))
+
+        async def is_counted():
+            both_run = (await c.replica_set("test")).status.ready_replicas == 2
+            return both_run and await used(c) == {"pods": "3"}
+
+        await c.until(is_counted, 30)
+
+
 async def test_a_machine_without_room_says_so_and_runs_once_there_is():
     async with cluster() as c:
         await limit(c, hard={"pods": "1"})

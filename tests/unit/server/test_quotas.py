@@ -5,6 +5,10 @@ import asyncio
 import pytest
 from tests.unit.server.conftest import MACHINES, MAPS, PODS
 
+from corral.api.kinds.pod import POD
+from corral.api.object import Key
+from corral.server.call import storage
+
 QUOTAS = "/api/v1/namespaces/default/resourcequotas"
 CLAIMS = "/api/v1/namespaces/default/persistentvolumeclaims"
 SERVICES = "/api/v1/namespaces/default/services"
@@ -52,6 +56,22 @@ async def test_what_is_more_than_a_quota_has_left_is_refused(ask):
         "used: requests.cpu=200m, limited: requests.cpu=300m"
     )
     assert (await ask("POST", PODS, a_pod("c", **asks("100m")))).status == 201
+
+
+async def test_a_pod_that_ends_beyond_all_calendars_hinders_no_other(ask):
+    """Such a pod may be stored from before graces were bounded."""
+    await limit(ask, {"pods": "2"})
+    assert (await ask("POST", PODS, a_pod("broken"))).status == 201
+    key = Key("default", "broken")
+    broken = ask.server.store.latest(storage(POD), key).document()
+    broken["metadata"] |= {
+        "deletionTimestamp": "8361-01-01T00:00:00Z",
+        "deletionGracePeriodSeconds": 200_000_000_000,
+    }
+    await ask.server.store.write(storage(POD), key, broken)
+    assert (await ask("POST", PODS, a_pod("a"))).status == 201
+    refused = await ask("POST", PODS, a_pod("b"))
+    assert "used: pods=2, limited: pods=2" in refused["message"]
 
 
 async def test_every_bound_that_does_not_hold_is_named(ask):
