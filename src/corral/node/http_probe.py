@@ -4,6 +4,7 @@ Who answers is not trusted: heads are bounded, bodies are not read, and a redire
 the host that was asked only.
 """
 
+import re
 import ssl
 from http import HTTPStatus
 from urllib.parse import SplitResult, quote, urljoin, urlsplit
@@ -15,11 +16,14 @@ from corral.node.lines import StreamLine
 from corral.node.ports import Ports
 
 MOST_REDIRECTS = 10
+MOST_AHEAD = 5
+"""Answers that only say that the answer will come (1xx), as many as Go's client passes over."""
 LONGEST_HEAD = 64 * 1024
 LONGEST_QUOTE = 500
 """Characters of an answer, or of where it leads, that an error repeats."""
 
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
+_HEADS_END = re.compile(rb"\n\r?\n")
 _KEPT = "/%?&=:@+,;!$'()*~[]"  # of a URL's path and query
 _ANY_CERTIFICATE = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 """Probes trust whoever answers, as a kubelet's do."""
@@ -43,7 +47,10 @@ async def get(ports: Ports, url: str, action: HTTPGetAction) -> int:
 
     That is a redirect (3xx) where it leads to another host, or nowhere.
     """
-    first = urlsplit(url).hostname
+    try:
+        first = urlsplit(url).hostname
+    except ValueError as error:  # the probe names a host that cannot be one
+        raise HttpError(f"{_get(url)}: {error}") from error
     for _ in range(MOST_REDIRECTS):
         status, location = await _ask(ports, url, action)
         if status not in _REDIRECTS or not location:
@@ -68,21 +75,36 @@ async def _ask(ports: Ports, url: str, action: HTTPGetAction) -> tuple[int, str]
         line = await ports.tcp(parts.hostname or "", port, tls=tls)
         try:
             await line.write(_request(action, parts))
-            return _understood(await _head(line))
+            return await _answer(line)
         finally:
             line.close()
     except (GuestError, HttpError, OSError, ValueError) as error:
         raise HttpError(f"{_get(url)}: {error}") from error
 
 
-async def _head(line: StreamLine) -> bytes:
-    head = b""
-    while b"\r\n\r\n" not in head and b"\n\n" not in head:
+async def _answer(line: StreamLine) -> tuple[int, str]:
+    """The status of an answer, and where it leads."""
+    received = bytearray()
+    for _ in range(MOST_AHEAD + 1):
+        status, location = _understood(await _head(line, received))
+        if status >= HTTPStatus.OK or status == HTTPStatus.SWITCHING_PROTOCOLS:
+            return status, location
+    raise HttpError("net/http: too many 1xx informational responses")
+
+
+async def _head(line: StreamLine, received: bytearray) -> bytes:
+    """The next head, which is taken out of what was received."""
+    looked = 0
+    while (blank := _HEADS_END.search(received, looked)) is None:
+        looked = max(0, len(received) - 2)
+        if len(received) > LONGEST_HEAD:
+            raise HttpError(f"net/http: server response headers exceeded {LONGEST_HEAD} bytes")
         if not (piece := await line.read()):
             break
-        head += piece
-        if len(head) > LONGEST_HEAD:
-            raise HttpError(f"net/http: server response headers exceeded {LONGEST_HEAD} bytes")
+        received += piece
+    end = len(received) if blank is None else blank.end()
+    head = bytes(received[:end])
+    del received[:end]
     return head
 
 

@@ -6,7 +6,14 @@ import pytest
 from lightkube.models.core_v1 import HTTPGetAction, HTTPHeader
 from tests.unit.node.test_prober import Writer
 
-from corral.node.http_probe import LONGEST_HEAD, MOST_REDIRECTS, HttpError, get, url_of
+from corral.node.http_probe import (
+    LONGEST_HEAD,
+    MOST_AHEAD,
+    MOST_REDIRECTS,
+    HttpError,
+    get,
+    url_of,
+)
 from corral.node.ports import Ports
 
 HOST = "10.244.0.7"
@@ -45,6 +52,7 @@ def leads_to(location, code=302):
 
 
 OK = b"HTTP/1.1 200 OK\r\n\r\nhello"
+AHEAD = b"HTTP/1.1 103 Early Hints\r\nLocation: /elsewhere\r\n\r\n"
 ILL = b"HTTP/1.1 503 Service Unavailable\r\n\r\n"
 
 
@@ -65,6 +73,11 @@ async def test_another_port_of_the_same_host_is_the_same_host():
     assert await asked(web) == 200
     assert web.asked[-1] == (HOST, 8080, "/there")
     assert b"Host: 10.244.0.7:8080\r\n" in web.requests[-1]
+
+
+@pytest.mark.parametrize(("end", "status"), [(OK, 200), (ILL, 503), (leads_to("/", 101), 101)])
+async def test_what_is_sent_ahead_of_an_answer_is_passed_over(end, status):
+    assert await asked(Web(root=AHEAD * MOST_AHEAD + end)) == status
 
 
 @pytest.mark.parametrize("location", ["http://192.0.2.1/", "//evil.example/x", "", "gopher:x"])
@@ -94,6 +107,8 @@ async def test_redirects_in_circles_come_to_an_end():
         (b"HTTP/1.1 200 OK\r\nx: " + b"y" * LONGEST_HEAD, "headers exceeded"),
         (leads_to(f"http://{HOST}:99999/"), "99999"),
         (leads_to("http://[/"), "failed to parse Location header"),
+        (AHEAD * (MOST_AHEAD + 1) + OK, "too many 1xx informational responses"),
+        (AHEAD, "EOF"),
     ],
 )
 async def test_an_answer_that_is_none_is_told_of(answer, why):
