@@ -49,7 +49,7 @@ class Question:
                 return Answer(warning=await self._put(machine))
         except TimeoutError:
             return Answer(why=self._too_late(machine.facts, seconds))
-        except (GuestError, HttpError, ProbeError) as error:
+        except (GuestError, HttpError, ProbeError, ValueError) as error:
             return Answer(why=str(error))
 
     def close(self) -> None:
@@ -83,12 +83,15 @@ class Question:
         """A command that exits with 0.
 
         Nothing can end it in the guest: one that takes too long is waited for the next time, lest
-        there be more and more of them.
+        there be more and more of them, but what it says then comes too late.
         """
-        if self._command is None or self._command.done():
+        late = self._command is not None and not self._command.done()
+        if self._command is None or not late:
             self._command = asyncio.create_task(agent.run(action.command or ()))
             self._command.add_done_callback(_seen)
         finished = await asyncio.shield(self._command)
+        if late:
+            raise TimeoutError
         if finished.exit_code:
             printed = (finished.output + finished.errors)[: 4 * LONGEST_OUTPUT]
             text = printed.decode(errors="replace").strip()

@@ -304,6 +304,22 @@ async def test_a_command_in_the_guest_decides(machine, voice, command, ready):
 
 
 @pytest.mark.looptime
+async def test_a_command_that_takes_too_long_never_says_yes(machine, voice):
+    begun = []
+
+    async def run(command, typed=b""):
+        begun.append(command)
+        await asyncio.sleep(10.5)
+        return Finished(exit_code=0)
+
+    machine.agent.run = run
+    probe = {"exec": {"command": ["slow"]}, "failureThreshold": 4}
+    await watched(machine, voice, instance(livenessProbe=probe), 40)
+    assert machine.condemned is not None
+    assert len(begun) == 2, "no second one while the first one runs"
+
+
+@pytest.mark.looptime
 @pytest.mark.parametrize(
     ("answer", "ready"),
     [
@@ -342,12 +358,13 @@ async def test_a_port_that_opens_decides(machine, voice):
 
 
 @pytest.mark.looptime
-@pytest.mark.parametrize("host", ["a" * 64 + ".example", "nul\0"])
-async def test_a_host_that_is_none_is_told_of(machine, voice, host):
-    probe = {"tcpSocket": {"port": 22, "host": host}, "failureThreshold": 1}
+@pytest.mark.parametrize("host", ["a" * 64 + ".example", "nul\0", "a]b", "[x", "a\u2100b"])
+@pytest.mark.parametrize(("way", "told"), [("tcpSocket", "dial tcp"), ("httpGet", "Get ")])
+async def test_a_host_that_is_none_is_told_of(machine, voice, host, way, told):
+    probe = {way: {"port": 22, "host": host}, "failureThreshold": 1}
     await watched(machine, voice, instance(readinessProbe=probe), 1, Loopback())
     assert machine.facts.ready is False
-    assert "dial tcp" in voice.said[0][2]
+    assert told in voice.said[0][2]
 
 
 @pytest.mark.looptime
