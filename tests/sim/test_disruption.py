@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from lightkube.models.core_v1 import ConfigMap, Node, Pod
+from lightkube.models.core_v1 import ConfigMap, Node, Pod, ResourceQuota
 from lightkube.models.policy_v1 import PodDisruptionBudget as Budget
 from tests.sim.cluster import Faults, cluster, replica_set
 from tests.sim.drains import NAME, allows, budget, cordon, drain, evict, pods_on, witness
@@ -15,6 +15,7 @@ from corral.api.kinds.replicaset import VirtualMachineInstanceReplicaSet as Repl
 from corral.api.kinds.virtualmachine import VirtualMachine
 from corral.api.kinds.vmi import VirtualMachineInstance as Machine
 from corral.api.object import Key
+from corral.node.hypervisor import Change
 from corral.reconcile.objects import key_of, reference, uid_of
 
 pytestmark = pytest.mark.looptime
@@ -136,6 +137,62 @@ async def test_of_evictions_at_once_a_budget_allows_only_as_many_as_it_has():
         )
         assert sum(answer is None for answer in answers) == 2
         assert sum(isinstance(answer, TooManyRequests) for answer in answers) == 6
+
+
+async def reckons(c, expected: int) -> None:
+    """Wait until a budget expects so many pods."""
+
+    async def does() -> bool:
+        status = (await c.client.get(Budget, NAME, "default")).status
+        return status is not None and status.expectedPods == expected
+
+    await c.until(does, 120)
+
+
+async def test_of_a_pool_that_leaves_it_to_others_what_runs_is_what_should():
+    async with cluster() as c:
+        document = pool_of_four()
+        document["spec"]["virtualMachineTemplate"]["spec"]["runStrategy"] = "Manual"
+        await c.client.create(Pool, document)
+        await c.client.create(Budget, budget(maxUnavailable=1))
+        await asyncio.sleep(30)
+        await reckons(c, 0)
+        vms = (await c.client.list(VirtualMachine, "default")).items
+        assert len(vms) == 4
+        for vm in vms[:2]:
+            path = "/apis/subresources.kubevirt.io/v1/namespaces/default/virtualmachines"
+            await c.client.ask("PUT", f"{path}/{vm.metadata.name}/start", document={})
+        await ready(c, 2)
+        status = (await allows(c, 1)).status
+        assert (status.currentHealthy, status.desiredHealthy, status.expectedPods) == (2, 1, 2)
+        change = {"virtualMachineTemplate": {"spec": {"runStrategy": "Always"}}}
+        await c.client.patch(Pool, Key("default", NAME), {"spec": change})
+        await reckons(c, 4)
+
+
+async def test_a_machine_that_is_begun_anew_counts_in_between_and_one_that_shut_down_does_not():
+    async with cluster() as c:
+        for number in range(4):
+            document = virtual_machine(number)
+            document["spec"]["runStrategy"] = "RerunOnFailure"
+            await c.client.create(VirtualMachine, document)
+        await ready(c, 4)
+        await c.client.create(Budget, budget(maxUnavailable="25%"))
+        await allows(c, 1)
+        no_more = {"hard": {"count/virtualmachineinstances.kubevirt.io": "3"}}
+        quota = {"metadata": {"name": "q", "namespace": "default"}, "spec": no_more}
+        await c.client.create(ResourceQuota, quota)
+        (first, *_) = await c.machines("default")
+        c.end(first, Change.GONE)
+        await ready(c, 3)
+        await asyncio.sleep(30)
+        status = (await c.client.get(Budget, NAME, "default")).status
+        assert (status.currentHealthy, status.expectedPods) == (3, 4)
+        await c.client.delete(ResourceQuota, Key("default", "q"))
+        await ready(c, 4)
+        (first, *_) = await c.machines("default")
+        c.end(first, Change.POWERED_OFF)
+        await reckons(c, 3)
 
 
 async def test_machines_of_a_closed_node_wait_until_it_is_opened():

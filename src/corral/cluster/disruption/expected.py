@@ -2,8 +2,9 @@
 
 Kubernetes asks the owner of each pod for its scale, and a machine, which owns its pod, has none.
 Here the way goes on upwards: to the set of the machine, to its VirtualMachine and to the pool of
-that.  What stands by itself counts once.  Sets, pools and VirtualMachines that should have such
-pods count also while they have none, between the end of one machine and the start of the next.
+that.  What stands by itself counts once, and so does each VirtualMachine of a pool that leaves it
+to others which of them run.  Sets, pools and VirtualMachines that should have such pods count also
+while they have none, between the end of one machine and the start of the next.
 """
 
 from collections.abc import Iterator, Sequence
@@ -13,7 +14,7 @@ from lightkube.models.core_v1 import Pod
 
 from corral.api.kinds.pool import VirtualMachinePool
 from corral.api.kinds.replicaset import VirtualMachineInstanceReplicaSet
-from corral.api.kinds.virtualmachine import ALWAYS, VirtualMachine
+from corral.api.kinds.virtualmachine import ALWAYS, START, VirtualMachine
 from corral.api.kinds.vmi import VirtualMachineInstance
 from corral.api.object import Key, Struct
 from corral.api.selectors import LabelSelector
@@ -82,11 +83,16 @@ class Makers:
     def _top(self, owner: Owner, namespace: str) -> Maker | None:
         """The uppermost of the makers, or nothing where one on the way is not known."""
         informer = self._by_kind.get((owner.api_version.partition("/")[0], owner.kind))
-        found = informer.get(Key(namespace, owner.name)) if informer is not None else None
+        found: Maker | None = None
+        if informer is not None:
+            found = informer.get(Key(namespace, owner.name))
         if found is None or uid_of(found) != owner.uid:
             return None
         above = None if isinstance(found, Scaled) else controller_of(found)
-        return found if above is None else self._top(above, namespace)
+        if above is None:
+            return found
+        top = self._top(above, namespace)
+        return found if top is not None and not _keeps_all(top) else top
 
     def _with_such_pods(self, namespace: str, selector: LabelSelector) -> Iterator[Maker]:
         """The uppermost makers that should have pods which are selected."""
@@ -95,16 +101,23 @@ class Makers:
             *(
                 (one, one.spec.virtual_machine_template.spec.template)
                 for one in self.pools.indexed("namespace", namespace)
+                if _keeps_all(one)
             ),
             *(
                 (one, one.spec.template)
                 for one in self.vms.indexed("namespace", namespace)
-                if one.spec.strategy == ALWAYS and controller_of(one) is None
+                if _should_run(one) and self._is_counted(one)
             ),
         ]
         for maker, template in makers:
             if not is_going(maker) and selector.matches({**labels_of(template), **LAUNCHER}):
                 yield maker
+
+    def _is_counted(self, vm: VirtualMachine) -> bool:
+        """Whether it counts by itself, not as one of its pool."""
+        above = controller_of(vm)
+        top = None if above is None else self._top(above, vm.metadata.namespace)
+        return above is None or (top is not None and not _keeps_all(top))
 
 
 def facts(maker: Maker) -> tuple[object, ...]:
@@ -115,15 +128,28 @@ def facts(maker: Maker) -> tuple[object, ...]:
             return (*told, maker.spec.replicas, maker.spec.template.metadata.labels)
         case VirtualMachinePool():
             template = maker.spec.virtual_machine_template.spec.template
-            return (*told, maker.spec.replicas, template.metadata.labels)
+            return (*told, maker.spec.replicas, _keeps_all(maker), template.metadata.labels)
         case VirtualMachine():
-            return (*told, maker.spec.strategy, maker.spec.template.metadata.labels)
+            return (*told, _should_run(maker), maker.spec.template.metadata.labels)
         case _:
             return told
 
 
 def _namespace(maker: Maker) -> tuple[str]:
     return (maker.metadata.namespace,)
+
+
+def _keeps_all(maker: Maker) -> bool:
+    """Whether it keeps as many machines running as it is told; else those that run are meant to."""
+    if isinstance(maker, VirtualMachinePool):
+        return maker.spec.virtual_machine_template.spec.strategy == ALWAYS
+    return True
+
+
+def _should_run(vm: VirtualMachine) -> bool:
+    """Whether it should have a machine, one that failed and is begun anew among them."""
+    requests = vm.status.state_change_requests
+    return vm.spec.strategy == ALWAYS or any(each.action == START for each in requests)
 
 
 def _count(maker: Maker) -> int:
