@@ -11,7 +11,7 @@ import structlog
 
 from corral import files
 from corral.aio import Background, wait_at_most
-from corral.node.hypervisor import GuestError
+from corral.node.hypervisor import GuestError, RefusedError
 from corral.node.machine import Machine
 
 NOTE = "frozen.json"
@@ -57,8 +57,9 @@ class Freezer:
     async def freeze(self, machine: Machine, seconds: float) -> None:
         """Freeze, for so many seconds at most; for ever if that is none.  Raises GuestError.
 
-        The time is kept whatever the agent answers: a guest that took too long to say so is frozen.
-        For the same reason one that was to be frozen for ever, and did not say so, is thawed.
+        The time is kept whatever the agent answers: a guest that took too long to say so is frozen,
+        and is taken for it until it is thawed.  For the same reason one that was to be frozen for
+        ever, and did not say so, is thawed.
         """
         async with self._turn(machine):
             agent, before = machine.guest.agent, machine.facts.frozen
@@ -69,8 +70,9 @@ class Freezer:
             machine.learn(replace(machine.facts, frozen=True))
             try:
                 await agent.freeze()
-            except GuestError:
-                machine.learn(replace(machine.facts, frozen=before))
+            except GuestError as error:
+                if isinstance(error, RefusedError):
+                    machine.learn(replace(machine.facts, frozen=before))
                 if not seconds and not before:
                     self._promise(machine, AGAIN_SECONDS)
                 raise

@@ -151,6 +151,10 @@ class GuestError(Exception):
     """A guest cannot be told what to do, or what it runs on does not answer."""
 
 
+class RefusedError(GuestError):
+    """A guest's agent answers that it has not done what it was told."""
+
+
 class DiskBusyError(GuestError):
     """A guest cannot have a disk, as another machine has it."""
 

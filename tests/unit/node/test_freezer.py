@@ -11,7 +11,7 @@ from tests.unit.node.test_doors import Machine
 from corral.aio import Background
 from corral.node.facts import State
 from corral.node.freezer import Freezer
-from corral.node.hypervisor import GuestError
+from corral.node.hypervisor import GuestError, RefusedError
 
 pytestmark = pytest.mark.looptime
 
@@ -105,9 +105,23 @@ async def test_what_was_to_be_frozen_for_ever_and_did_not_say_so_is_thawed(freez
     agent.mute = True
     with pytest.raises(GuestError):
         await freezer.freeze(machine, 0)
+    assert machine.facts.frozen, "perhaps: it is not to be blamed meanwhile"
     agent.mute = False
     await asyncio.sleep(32)
     assert agent.told == ["freeze", "thaw"]
+    assert not machine.facts.frozen
+
+
+async def test_a_guest_that_refuses_to_be_frozen_is_not(freezer, quick, cold):
+    async def refuse():
+        raise RefusedError("the guest agent refuses")
+
+    quick.freeze = refuse
+    for before in (None, False, True):
+        cold.learn(replace(cold.facts, frozen=before))
+        with pytest.raises(RefusedError):
+            await freezer.freeze(cold, 300)
+        assert cold.facts.frozen is before
 
 
 async def test_a_mute_guest_is_asked_less_and_less(freezer, agent, machine):

@@ -19,7 +19,13 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from corral.api.object import Document
-from corral.node.hypervisor import Finished, GuestError, GuestInterface, Introduction
+from corral.node.hypervisor import (
+    Finished,
+    GuestError,
+    GuestInterface,
+    Introduction,
+    RefusedError,
+)
 from corral.node.qemu import guestreport
 from corral.node.qemu.guestreport import text
 from corral.node.qemu.sockets import connect
@@ -44,6 +50,10 @@ T = TypeVar("T")
 
 class AgentError(GuestError):
     """The agent does not answer, or not as it should."""
+
+
+class AgentRefusedError(AgentError, RefusedError):
+    """The agent answers that it has not done it."""
 
 
 class _Address(msgspec.Struct, rename="kebab"):
@@ -297,7 +307,7 @@ def _answer(line: bytes, form: type[T]) -> T:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise AgentError(f"not the answer that was asked for: {error}") from error
     if answer.error is not msgspec.UNSET:
-        raise AgentError(f"the guest agent refuses: {text(answer.error.desc)}")
+        raise AgentRefusedError(f"the guest agent refuses: {text(answer.error.desc)}")
     if answer.value is msgspec.UNSET:
         raise AgentError("not the answer that was asked for: it holds none")
     return answer.value
