@@ -51,13 +51,14 @@ async def answer(rest: Rest, call: Call) -> Response:
     how = _options(call, body.read(call))
     record = identity.existing(rest.store, call.kind, storage(call.kind), call.key)
     pod = record.document()
+    # First, as its preconditions tell whether this pod is meant: else no machine is marked.
+    held = delete.end(rest, call, record, how)
     denied = evacuation.denial(rest, call, pod)
     if denied is not None:
         if denied.marked is not None and not how.dry:
             key = Key(call.namespace, denied.marked["metadata"]["name"])
             await rest.store.write(storage(VIRTUAL_MACHINE_INSTANCE), key, denied.marked)
         raise denied.error()
-    held = delete.end(rest, call, record, how)
     now = rfc3339(rest.now())
     budget = None if _is_over(pod) else _budget(rest, pod)
     if budget is not None:

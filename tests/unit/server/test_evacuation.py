@@ -47,6 +47,14 @@ async def test_a_machine_is_evicted_by_its_strategy(ask, machine, strategy, told
         )
 
 
+@pytest.mark.parametrize("before", [{"uid": "another"}, {"resourceVersion": "1"}])
+async def test_no_machine_is_marked_for_a_pod_that_was_not_meant(ask, machine, before):
+    await store_pod(ask, machine="vm")
+    await store_machine(ask, machine, "External")
+    assert (await evict(ask, deleteOptions={"preconditions": before})).status == 409
+    assert "evacuationNodeName" not in (await ask("GET", f"{MACHINES}/vm"))["status"]
+
+
 async def test_a_pod_whose_machine_is_gone_is_kept_until_it_is_collected(ask):
     await store_pod(ask, machine="vm")
     refused = await evict(ask)
