@@ -16,7 +16,7 @@ from corral.api.object import Key
 from corral.cluster.autoscaler import targets
 from corral.cluster.autoscaler.behavior import DOWN_SECONDS
 from corral.cluster.autoscaler.loop import FIRST_SECONDS, SYNC_SECONDS
-from corral.cluster.autoscaler.metrics import Metrics
+from corral.cluster.autoscaler.measured import Measured
 from corral.cluster.autoscaler.replicas import MetricError
 from corral.node.hypervisor import Change
 from corral.node.sampling.sampler import PERIOD_SECONDS
@@ -62,7 +62,7 @@ class Queue:
         self.seconds = 0.0
         self.is_silent = False
         self._asked = asyncio.Event()
-        monkeypatch.setattr(Metrics, "of_external", self.of_external)
+        monkeypatch.setattr(Measured, "of_external", self.of_external)
 
     async def is_asked(self) -> None:
         """Wait until somebody asks anew."""
@@ -305,7 +305,7 @@ async def test_a_long_silence_is_no_reason_for_haste(monkeypatch):
             raise MetricError("nobody looked")
 
         with monkeypatch.context() as silenced:
-            silenced.setattr(Metrics, "of_pods", say_nothing)
+            silenced.setattr(Measured, "of_pods", say_nothing)
             await scene.load(0.0)
             await scene.stays(2, 3 * DOWN_SECONDS)
         begun = now()

@@ -11,10 +11,10 @@ from corral.api.object import Document, Key
 from corral.api.selectors import LabelSelector, parse_labels
 from corral.cluster.autoscaler import targets
 from corral.cluster.autoscaler.behavior import Bounds, History, settle
-from corral.cluster.autoscaler.metrics import Metrics
+from corral.cluster.autoscaler.measured import Measured
 from corral.cluster.autoscaler.proposals import UNKNOWN, Asked, Proposals, Refusal, tolerance_of
 from corral.cluster.autoscaler.replicas import Situation
-from corral.cluster.autoscaler.selectors import Selectors
+from corral.cluster.autoscaler.rivals import Rivals
 from corral.cluster.autoscaler.status import ABLE, ACTIVE, LIMITED, SCALED_TO_ZERO, Status
 from corral.cluster.autoscaler.targets import NoTarget, Target
 from corral.reconcile.controller import Controller, Result
@@ -73,8 +73,8 @@ class Autoscalers:
         self._clock = world.clock
         self._monotonic = world.monotonic
         self._recorder = world.recorder(COMPONENT)
-        self._metrics = Metrics(world.client)
-        self._selectors = Selectors()
+        self._metrics = Measured(world.client)
+        self._rivals = Rivals()
         self._histories: dict[Key, History] = {}
         self.pods.index("namespace", lambda pod: (key_of(pod).namespace,))
         self.autoscalers.handle(self._changed)
@@ -98,7 +98,7 @@ class Autoscalers:
             target = await targets.read(self._client, key.namespace, reference)
         except (NoTarget, ApiError) as error:
             if isinstance(error, NoTarget | NotFound):
-                self._selectors.forget(key)
+                self._rivals.forget(key)
             self._warn(autoscaler, "FailedGetScale", str(error))
             text = f"the HPA controller was unable to get the target's current scale: {error}"
             status.say(ABLE, "FailedGetScale", text, holds=False)
@@ -232,13 +232,13 @@ class Autoscalers:
     def _pods(self, autoscaler: HorizontalPodAutoscaler, selector: LabelSelector) -> list[Pod]:
         """What a selector selects, if no other autoscaler looks after it.  Raises NoNumber."""
         key = key_of(autoscaler)
-        self._selectors.put(key, selector)
+        self._rivals.put(key, selector)
         pods = [
             pod
             for pod in self.pods.indexed("namespace", key.namespace)
             if selector.matches(labels_of(pod))
         ]
-        others = self._selectors.of(pods)
+        others = self._rivals.of(pods)
         if len(others) > 1:
             named = " ".join(map(str, others))
             text = f"pods by selector {selector} are controlled by multiple HPAs: [{named}]"
@@ -278,7 +278,7 @@ class Autoscalers:
 
     def _forget(self, key: Key) -> None:
         self._histories.pop(key, None)
-        self._selectors.forget(key)
+        self._rivals.forget(key)
 
 
 def _is_same(one: HorizontalPodAutoscaler, other: HorizontalPodAutoscaler) -> bool:

@@ -16,7 +16,7 @@ from lightkube.models.autoscaling_v2 import (
 from corral.api import quantity
 from corral.api.object import Document
 from corral.api.quantity import Amount, Form
-from corral.cluster.autoscaler.metrics import Metrics
+from corral.cluster.autoscaler.measured import Measured
 from corral.cluster.autoscaler.replicas import (
     USUAL,
     MetricError,
@@ -76,7 +76,7 @@ class Proposals:
     """
 
     def __init__(
-        self, metrics: Metrics, namespace: str, selector: str, situation: Situation
+        self, metrics: Measured, namespace: str, selector: str, situation: Situation
     ) -> None:
         self._metrics = metrics
         self._namespace = namespace

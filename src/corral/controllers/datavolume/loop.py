@@ -25,7 +25,7 @@ from corral.reconcile.objects import (
     version_of,
 )
 from corral.reconcile.queue import WorkQueue
-from corral.reconcile.room import retry_with_room
+from corral.reconcile.quota_room import retry_with_room
 from corral.reconcile.world import World
 
 COMPONENT = "datavolume-controller"

@@ -18,7 +18,7 @@ from corral.reconcile.controller import Controller, Result, Terminal
 from corral.reconcile.expectations import Expectations
 from corral.reconcile.objects import controller_uid, is_going, owner_reference
 from corral.reconcile.queue import WorkQueue
-from corral.reconcile.room import retry_with_room
+from corral.reconcile.quota_room import retry_with_room
 from corral.reconcile.selectors import own_selector
 from corral.reconcile.world import World
 

@@ -34,7 +34,7 @@ from corral.reconcile.controller import Controller, Result
 from corral.reconcile.expectations import Expectations
 from corral.reconcile.objects import controller_uid, is_going, key_of
 from corral.reconcile.queue import WorkQueue
-from corral.reconcile.room import retry_with_room
+from corral.reconcile.quota_room import retry_with_room
 from corral.reconcile.world import World
 
 Machine = VirtualMachineInstance

@@ -57,7 +57,7 @@ class _Values(Struct):
     items: list[_Value] = []
 
 
-class Metrics:
+class Measured:
     """What is measured, as a client may read it.  Everything raises MetricError."""
 
     def __init__(self, client: Client) -> None:

@@ -7,7 +7,7 @@ from lightkube.models.meta_v1 import ObjectMeta
 
 from corral.api.object import Key
 from corral.api.selectors import LabelSelector, parse_labels
-from corral.cluster.autoscaler.selectors import Selectors
+from corral.cluster.autoscaler.rivals import Rivals
 
 WEB, DATABASE = Key("default", "web"), Key("default", "database")
 
@@ -16,8 +16,8 @@ def pod(namespace: str = "default", **labels: str) -> Pod:
     return Pod(metadata=ObjectMeta(name="pod", namespace=namespace, labels=labels))
 
 
-def knowing(**selectors: str) -> Selectors:
-    known = Selectors()
+def knowing(**selectors: str) -> Rivals:
+    known = Rivals()
     for name, text in selectors.items():
         known.put(Key("default", name), parse_labels(text))
     return known
@@ -52,7 +52,7 @@ LABELS = st.dictionaries(st.sampled_from("ab"), st.sampled_from("123"))
 
 @given(st.lists(st.tuples(st.integers(0, 4), st.none() | TEXTS)), st.lists(LABELS, max_size=3))
 def test_looking_up_finds_what_looking_at_all_finds(changes, labels):
-    known, plain = Selectors(), dict[Key, LabelSelector]()
+    known, plain = Rivals(), dict[Key, LabelSelector]()
     for number, text in changes:
         key = Key("default", str(number))
         if text is None:

@@ -9,7 +9,7 @@ from corral.api.selectors import LabelSelector
 from corral.reconcile.objects import key_of, labels_of
 
 
-class Selectors:
+class Rivals:
     """The pods that each autoscaler's target selects, found by a pod's labels."""
 
     def __init__(self) -> None:

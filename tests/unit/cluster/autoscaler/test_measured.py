@@ -11,7 +11,7 @@ from lightkube.models.meta_v1 import LabelSelector, LabelSelectorRequirement
 from corral.api.errors import NotFound, Unavailable
 from corral.api.wire import Request, Response
 from corral.client.client import Client
-from corral.cluster.autoscaler.metrics import ANSWER_SECONDS, Metrics
+from corral.cluster.autoscaler.measured import ANSWER_SECONDS, Measured
 from corral.cluster.autoscaler.replicas import MetricError, Sample
 
 MOMENT = "2026-01-01T12:00:00Z"
@@ -35,9 +35,9 @@ class Answering:
         return Response(status=200, body=msgspec.json.encode(self.answer))
 
 
-def metrics(answer) -> tuple[Metrics, Answering]:
+def metrics(answer) -> tuple[Measured, Answering]:
     transport = Answering(answer)
-    return Metrics(Client(transport)), transport
+    return Measured(Client(transport)), transport
 
 
 def pod(name: str, *usages, timestamp: str = MOMENT, window: str = "15s") -> dict:

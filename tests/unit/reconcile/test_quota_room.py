@@ -4,7 +4,7 @@ import msgspec
 import pytest
 from lightkube.models.core_v1 import ResourceQuota
 
-from corral.reconcile.room import has_more_room
+from corral.reconcile.quota_room import has_more_room
 
 
 def quota(hard, used=None):
