@@ -33,7 +33,7 @@ from corral.server.call import storage
 from corral.store import Record, Store
 
 
-class Quotas:
+class QuotaAdmission:
     """The quotas of a store.  ``now`` is seconds since 1970."""
 
     def __init__(self, store: Store, now: Callable[[], float]) -> None:

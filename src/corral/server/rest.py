@@ -21,7 +21,7 @@ from corral.server import admission, body, identity, query
 from corral.server.accounts import Accounts
 from corral.server.call import Call, json_response, not_found, storage
 from corral.server.present import Presenter, as_version
-from corral.server.quotas import Quotas
+from corral.server.quotas import QuotaAdmission
 from corral.store import Record, Store
 
 JSON_PATCH = "application/json-patch+json"
@@ -53,7 +53,7 @@ class Rest:
         self.now = now
         self.allocators = allocators or {}
         self.accounts = accounts or Accounts(store, now=now)
-        self.quotas = Quotas(store, now)
+        self.quotas = QuotaAdmission(store, now)
 
     def presenter(self, call: Call) -> Presenter:
         return Presenter(call, self.now)
