@@ -16,6 +16,9 @@ from corral.api.kinds.vmi import VirtualMachineInstance as Machine
 from corral.api.object import Key
 from corral.api.quantity import bytes_of
 from corral.client.client import Client
+from corral.cluster import quota as quota_loop
+from corral.cluster.quota import Quotas
+from corral.reconcile.objects import key_of, version_of
 from corral.reconcile.queue import HASTENED_AT_ONCE
 
 pytestmark = pytest.mark.looptime
@@ -84,6 +87,41 @@ async def test_a_pod_that_ends_beyond_all_calendars_counts_and_hinders_no_other(
             return both_run and await used(c) == {"pods": "3"}
 
         await c.until(is_counted, 30)
+
+
+async def test_a_quota_is_looked_at_for_what_changes_in_its_namespace_and_no_more(monkeypatch):
+    looked, read = [], set()
+
+    async def reconcile(loop, key, real=Quotas.reconcile):
+        looked.append(key)
+        return await real(loop, key)
+
+    def version(item):
+        read.add(key_of(item).namespace)
+        return version_of(item)
+
+    monkeypatch.setattr(Quotas, "reconcile", reconcile)
+    monkeypatch.setattr(quota_loop, "version_of", version)
+    async with cluster() as c:
+        await c.client.create(Namespace, {"metadata": {"name": "other"}})
+        for number in range(3):
+            for space in ("other", "default"):
+                metadata = {"name": f"m{number}", "namespace": space}
+                await c.client.create(ConfigMap, {"metadata": metadata})
+        await limit(c, hard={"count/configmaps": "9"})
+        await asyncio.sleep(30)
+        assert looked == [QUOTA]
+        assert read == {"default"}
+        await c.client.delete(ConfigMap, Key("default", "m0"))
+        await c.client.delete(ConfigMap, Key("other", "m0"))
+        await asyncio.sleep(30)
+        assert looked == [QUOTA] * 2
+        truth = await used(c)
+        wrong = {"status": {"used": {"count/configmaps": "7"}}}
+        await c.client.patch(ResourceQuota, QUOTA, wrong, subresource="status")
+        await asyncio.sleep(30)
+        assert await used(c) == truth
+        assert looked == [QUOTA] * 3
 
 
 async def test_a_machine_without_room_says_so_and_runs_once_there_is():

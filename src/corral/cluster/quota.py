@@ -50,18 +50,21 @@ class Quotas:
         self._client = world.client
         self._clock = world.clock
         self.quotas = world.informers.of(ResourceQuota)
-        self.quotas.index("namespace", lambda each: (key_of(each).namespace,))
+        self.quotas.index("namespace", _namespace)
         self.quotas.handle(self._quota_changed)
         self.contents: dict[str, Informer[Any]] = {}
         self._kinds: dict[str, Kind] = {}
         self._charges: dict[tuple[str, Key], Charges[Any]] = {}
         """By kind and quota."""
+        self._told: dict[Key, dict[str, Document]] = {}
+        """What was last said of each quota."""
         for kind in KINDS:
             if kind.namespaced and kind.is_kept and kind.resource not in UNCOUNTED:
                 view = view_of(kind)
                 informer: Informer[Any] = (
                     world.informers.metadata(kind) if view is None else world.informers.of(view)
                 )
+                informer.index("namespace", _namespace)
                 informer.handle(partial(self._content_changed, is_read=view is not None))
                 self.contents[kind.resource] = informer
                 self._kinds[kind.resource] = kind
@@ -84,6 +87,7 @@ class Quotas:
         old = _status(quota)
         if old != wanted:
             # A merge patch: what is not told any more has to be taken away by name.
+            self._told[key] = wanted
             status = {
                 part: dict.fromkeys(old[part], None) | values for part, values in wanted.items()
             }
@@ -95,8 +99,7 @@ class Quotas:
         """What the objects of a kind take, those in the quota's namespace."""
         newest = (
             ((uid_of(item), version_of(item)), item)
-            for item in self.contents[kind.resource].items()
-            if key_of(item).namespace == quota.namespace
+            for item in self.contents[kind.resource].indexed("namespace", quota.namespace)
         )
         charges = self._charges.setdefault(
             (kind.resource, quota), Charges(kind, partial(charge, kind))
@@ -106,9 +109,12 @@ class Quotas:
 
     def _quota_changed(self, old: ResourceQuota | None, new: ResourceQuota | None) -> None:
         if new is not None:
-            self.queue.add(key_of(new))
+            spec_changed = old is None or old.spec != new.spec
+            if spec_changed or _status(new) != self._told.get(key_of(new)):
+                self.queue.add(key_of(new))
         elif old is not None:
             gone = key_of(old)
+            self._told.pop(gone, None)
             for address in [each for each in self._charges if each[1] == gone]:
                 del self._charges[address]
 
@@ -121,6 +127,10 @@ class Quotas:
             return
         for quota in self.quotas.indexed("namespace", key_of(changed).namespace):
             self.queue.add_after(key_of(quota), BATCH_SECONDS)
+
+
+def _namespace(item: msgspec.Struct) -> tuple[str]:
+    return (key_of(item).namespace,)
 
 
 def _texts(each: Amounts) -> dict[str, str]:
