@@ -37,6 +37,14 @@ class Site:
         """A machine's group, whether it is there or not."""
         return self._groups.get(uid) or self._parent.child(self._prefix + uid)
 
+    def make(self, uid: str) -> Group:
+        """A new group for a machine, without what an earlier start has set and counted there."""
+        group = self.group(uid)
+        with suppress(OSError):
+            group.remove()
+        group.create()
+        return group
+
     def recall(self, uid: str, pid: int) -> bool:
         """Whether a process is in its machine's group already."""
         found = self._find(pid, self._prefix + uid)

@@ -101,10 +101,9 @@ class CpuGroups1(_Groups):
 
     def hold(self, uid: str, pid: int, nanos: int) -> None:
         """Raises OSError."""
-        group = self._site.group(uid)
         if self._site.recall(uid, pid):
             return
-        group.create()
+        group = self._site.make(uid)
         time, period = quota(nanos)
         group.write("cpu.cfs_period_us", str(period))
         try:
@@ -129,9 +128,7 @@ class CpuGroups2(_Groups):
     def hold(self, uid: str, pid: int, nanos: int) -> None:
         """Raises OSError."""
         inside = self._site.recall(uid, pid)
-        group = self._site.group(uid)
-        if not inside:
-            group.create()
+        group = self._site.group(uid) if inside else self._site.make(uid)
         time, period = quota(nanos)
         group.write("cpu.max", f"{time} {period}")
         if not inside:
@@ -151,8 +148,7 @@ class MemoryGroups1(_Groups):
         """Raises OSError."""
         if self._site.recall(uid, pid):
             return
-        group = self._site.group(uid)
-        group.create()
+        group = self._site.make(uid)
         allowed = str(max(size - held, 0))
         group.write("memory.limit_in_bytes", allowed)
         with suppress(FileNotFoundError):
@@ -169,13 +165,12 @@ class MemoryGroups2(_Groups):
         """Raises OSError."""
         # In version 2 the group is that of the processor time, too: being inside proves nothing.
         inside = self._site.recall(uid, pid)
-        group = self._site.group(uid)
-        if not inside:
-            group.create()
+        group = self._site.group(uid) if inside else self._site.make(uid)
         if group.read("memory.max").strip() == "max":
-            group.write("memory.max", str(max(size - held, 0)))
             group.write("memory.oom.group", "1")
             with suppress(FileNotFoundError):
                 group.write("memory.swap.max", "0")
+            # The last one: where it is set, the others are.
+            group.write("memory.max", str(max(size - held, 0)))
         if not inside:
             self._site.put(uid, pid)

@@ -93,6 +93,7 @@ class Group:
         if self.processes or self.inside:
             refuse(errno.EBUSY, self.name)
         del self.above.inside[self.name]
+        self.values.clear()
 
     def settings(self):
         return {name: value for one in self.offered for name, value in CONTROLLED[one].items()}

@@ -56,6 +56,54 @@ def test_version_2_bounds_both_in_one_group(site, kernel):
     assert group.read("memory.swap.max") == "0"
 
 
+def test_a_cut_between_any_two_writes_is_mended_by_the_next_manager(kernel):
+    def held(writes):
+        """A guest's group when the manager is killed after so many writes, and comes again."""
+        scope = Group(kernel, f"run-{writes}.scope", controllers=("cpu", "memory"))
+        group = make_room(scope).child("corral-b7e1")
+        left = iter(range(writes))
+
+        def write(setting, value):
+            if next(left, None) is None:
+                raise KeyboardInterrupt
+            Group.write(group, setting, value)
+
+        group.write = write
+        scope.inside[group.name] = group
+        try:
+            bound(scope)
+        except KeyboardInterrupt:
+            del group.write
+            bound(scope)
+            return group, True
+        return group, False
+
+    def bound(scope):
+        site = Site(scope, "corral-", find=kernel.find)
+        site.make = site.group  # what the cut has left is still there
+        MemoryGroups2(site).hold(UID, PID, 100 << 20, held=20 << 20, over=lambda: None)
+        CpuGroups2(site).hold(UID, PID, 300_000_000)
+
+    names = ("memory.max", "memory.oom.group", "memory.swap.max", "cpu.max")
+    wanted = [str(80 << 20), "1", "0", "30000 100000"]
+    for writes in range(20):
+        kernel.placed.pop(PID, None)
+        group, cut = held(writes)
+        assert kernel.placed[PID] is group
+        assert [group.read(name) for name in names] == wanted
+        if not cut:
+            break
+    assert writes == 5
+
+
+def test_a_start_after_one_that_failed_has_a_group_of_its_own(site, kernel):
+    memory = MemoryGroups2(site)
+    memory.hold(UID, PID, 100 << 20, held=20 << 20, over=lambda: None)
+    del kernel.placed[PID]
+    memory.hold(UID, PID - 1, 100 << 20, held=30 << 20, over=lambda: None)
+    assert site.group(UID).read("memory.max") == str(70 << 20)
+
+
 def test_what_a_running_guest_holds_is_not_taken_off_its_limit_again(site):
     MemoryGroups2(site).hold(UID, PID, 100 << 20, held=20 << 20, over=lambda: None)
     MemoryGroups2(site).hold(UID, PID, 100 << 20, held=70 << 20, over=lambda: None)
@@ -107,6 +155,8 @@ class Files:
         return self
 
     def create(self): ...
+
+    def remove(self): ...
 
     def write(self, setting, value):
         if setting == self.refuses:
