@@ -15,7 +15,7 @@ from itertools import count
 from pathlib import Path
 
 from corral.node.limits.cycle import Cycle
-from corral.node.process import cpu_nanos, find
+from corral.node.process import cpu_nanos, find, identify
 
 
 @dataclass(slots=True)
@@ -113,4 +113,9 @@ def wake(directory: Path) -> None:
     if (identity := find(directory)) is None:
         return
     with suppress(OSError):
-        os.kill(identity.pid, signal.SIGCONT)
+        pidfd = os.pidfd_open(identity.pid)
+        try:
+            if identify(identity.pid) == identity:  # its number was not given away meanwhile
+                signal.pidfd_send_signal(pidfd, signal.SIGCONT)
+        finally:
+            os.close(pidfd)

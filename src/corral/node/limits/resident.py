@@ -11,7 +11,7 @@ from pathlib import Path
 from corral.node.limits.ways import Over
 
 LOOK_SECONDS = 1.0
-_COUNTED = ("RssAnon:", "RssShmem:")
+_COUNTED = ("RssAnon:", "RssShmem:", "VmSwap:")
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class ResidentSet:
     def _look(self) -> None:
         self._timer = None
         for uid, one in list(self._held.items()):
-            with suppress(ProcessLookupError):
+            with suppress(OSError):  # its end is told by others, and another look comes soon
                 if own_bytes(one.pid) > one.size:
                     self.release(uid)
                     one.over()
@@ -64,11 +64,11 @@ class ResidentSet:
 def own_bytes(pid: int) -> int:
     """The memory that a process has to itself: what it runs and reads from files can be dropped.
 
-    Raises ProcessLookupError.
+    Raises ProcessLookupError, and OSError where that cannot be found out.
     """
     try:
         text = Path(f"/proc/{pid}/status").read_text(encoding="utf-8", errors="replace")
-    except OSError:
+    except FileNotFoundError:
         raise ProcessLookupError(pid) from None
     counted = (line.split() for line in text.splitlines() if line.startswith(_COUNTED))
     return sum(int(size) * 1024 for _, size, *_ in counted)

@@ -1,7 +1,9 @@
 """Bounding real processes by looking at what they hold."""
 
 import asyncio
+import errno
 import os
+import resource
 import subprocess
 import sys
 
@@ -49,6 +51,33 @@ def test_what_is_read_from_files_does_not_count(hoarding):
     pid = hoarding(50)
     assert 50 << 20 < own_bytes(pid) < 80 << 20
     assert own_bytes(os.getpid()) > 0
+
+
+async def test_a_look_that_fails_is_not_the_last(hoarding, monkeypatch):
+    """No descriptor may be left for a moment."""
+    looks = []
+
+    def without_descriptors(pid):
+        looks.append(pid)
+        if len(looks) == 1:
+            raise OSError(errno.EMFILE, "Too many open files")
+        return own_bytes(pid)
+
+    monkeypatch.setattr("corral.node.limits.resident.own_bytes", without_descriptors)
+    watch, over = ResidentSet(), asyncio.Event()
+    watch.hold("large", hoarding(80), 60 << 20, held=0, over=over.set)
+    async with asyncio.timeout(20):
+        await over.wait()
+
+
+def test_without_descriptors_a_process_is_not_taken_for_ended():
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, hard))
+    try:
+        with pytest.raises(OSError, match="Too many open files"):
+            own_bytes(os.getpid())
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 def test_a_process_that_has_ended_is_named():
