@@ -27,6 +27,7 @@ from corral.node.hypervisor import (
     Network,
     StartError,
 )
+from corral.node.limits.fence import Fence
 from corral.node.memory.restoring import Restoring
 from corral.node.networking import NO_SANDBOX, Networking
 
@@ -39,8 +40,6 @@ _ERROR_SHOWN_SECONDS = 2.0
 Prepare = Callable[[], Awaitable[Mapping[str, Drive]]]
 Begin = Callable[[Guest, VirtualMachineInstance], Awaitable[None]]
 """Lets a guest execute its first instruction.  Raises OSError and MemoryMisfitError."""
-Bound = Callable[[Guest], Awaitable[None]]
-"""Sets a guest its limits.  Raises StartError."""
 Users = Callable[[VirtualMachineInstance, str], str]
 """Who else has what a volume shows, in words; empty where that is nobody."""
 Born = Callable[[Guest, Slot], None]
@@ -58,7 +57,7 @@ class Starting:
         networking: Networking,
         boots: Boots,
         restoring: Restoring,
-        bound: Bound,
+        fence: Fence,
         born: Born,
         users: Users,
     ) -> None:
@@ -67,7 +66,7 @@ class Starting:
         self._networking = networking
         self._boots = boots
         self._restoring = restoring
-        self._bound = bound
+        self._fence = fence
         self._born = born
         self._users = users
         self._news = asyncio.Event()
@@ -147,19 +146,21 @@ class Starting:
             guest = await self._hypervisor.start(definition)
             chronicle.step("spawned")
             chronicle.voice.of_instance("Normal", "Created", "VirtualMachineInstance defined.")
-            await self._bound(guest)
+            await self._fence.put_up(guest)
             await begin(guest, definition.vmi)
             self._born(guest, slot)
             born = True
         except (OSError, MemoryMisfitError, StartError) as error:
             if guest is not None:
                 await guest.destroy()
+                await self._fence.take_down()
             if not isinstance(error, OSError):
                 raise
             raise StartError("StartFailed", str(error)) from error
         finally:
             if not born:
                 slot.give_back()
+                self._fence.release()
                 if guest is not None:
                     await guest.release()
 

@@ -1,7 +1,7 @@
 """The limits of one machine, from before its guest's first instruction until it has ended."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 
@@ -11,15 +11,22 @@ from corral.node.hypervisor import Guest, StartError
 from corral.node.limits.limits import Limits, TooLittle
 
 _MEBIBYTE = 2**20
+_FIRST_PAUSE_SECONDS = 10.0
+_LONGEST_PAUSE_SECONDS = 300.0
 
 
 class Fence:
     """Keeps one machine within its bounds; it does nothing where there are none."""
 
-    def __init__(self, chronicle: Chronicle, limits: Limits | None) -> None:
+    def __init__(
+        self, chronicle: Chronicle, limits: Limits | None, alarm: Callable[[], None] = lambda: None
+    ) -> None:
+        """``alarm`` is called when the guest holds too much memory, and has to be ended."""
+        self._alarm = alarm
         self._chronicle = chronicle
         self._limits = limits if chronicle.record.bounds else None
         self._over = asyncio.Event()
+        self._open = False
 
     @property
     def processors(self) -> float:
@@ -34,26 +41,35 @@ class Fence:
 
     async def put_up(self, guest: Guest) -> None:
         """Bound a new guest, before its first instruction.  Raises StartError."""
-        await self._hold(guest, fresh=True)
+        self._over.clear()
+        try:
+            await self._hold(guest, fresh=True)
+        except ProcessLookupError as error:
+            raise StartError("StartFailed", "QEMU has ended before its guest ran") from error
 
     async def mend(self, guest: Guest) -> None:
         """Bound a guest that an earlier manager has started, and perhaps bounded."""
+        self._open = False
         try:
             await self._hold(guest, fresh=False)
+        except ProcessLookupError:
+            return  # it has just ended, which is told by others
         except StartError as error:
+            self._open = True
             self._chronicle.voice.of_pod("Warning", error.reason, str(error))
 
     async def _hold(self, guest: Guest, *, fresh: bool) -> None:
+        """Raises StartError, and ProcessLookupError where the guest has just ended."""
         record = self._chronicle.record
         if self._limits is None or guest.pid is None:
             return
         try:
             self._note(await self._limits.places(record.uid, guest.pid, record.bounds))
             await self._limits.hold(
-                record.uid, guest.pid, record.bounds, fresh=fresh, over=self._over.set
+                record.uid, guest.pid, record.bounds, fresh=fresh, over=self._exceeded
             )
         except ProcessLookupError:
-            return  # it has just ended, which is told by others
+            raise
         except TooLittle as error:
             limit, held = (-(-size // _MEBIBYTE) for size in (error.limit, error.held))
             raise StartError(
@@ -80,11 +96,29 @@ class Fence:
             self._limits.step_back(self._chronicle.record.uid, back)
 
     async def guard(self, guest: Guest) -> None:
-        """End a guest that holds more memory than it may, where the kernel does not."""
+        """End a guest that holds more memory than it may, where the kernel does not.
+
+        One that could not be bounded is bounded as soon as that is possible.
+        """
+        pause = _FIRST_PAUSE_SECONDS
+        while self._open:
+            await asyncio.sleep(pause)
+            await self.mend(guest)
+            pause = min(pause * 2, _LONGEST_PAUSE_SECONDS)
         await self._over.wait()
-        record = self._chronicle.record
-        self._chronicle.decide(out_of_memory(self._chronicle.facts, record.bounds.memory_bytes))
+        self.judge()
         await guest.destroy()
+
+    def judge(self) -> bool:
+        """Whether a guest has to be ended for the memory that it holds, which is put on record."""
+        if self._over.is_set():
+            limit = self._chronicle.record.bounds.memory_bytes
+            self._chronicle.decide(out_of_memory(self._chronicle.facts, limit))
+        return self._over.is_set()
+
+    def _exceeded(self) -> None:
+        self._over.set()
+        self._alarm()
 
     def release(self) -> None:
         """The manager lets go of the guest."""

@@ -106,6 +106,40 @@ async def test_a_guest_that_runs_already_runs_on_and_it_is_told(fence, limits, t
     assert limits.fresh == [False, False]
 
 
+async def test_a_guest_that_could_not_be_bounded_is_bounded_as_soon_as_that_is_possible(
+    fence, limits, told
+):
+    limits.error = OSError(errno.EROFS, "Read-only file system")
+    await fence.mend(GUEST)
+    guard = asyncio.create_task(fence.guard(GUEST))
+    await asyncio.sleep(25)
+    assert limits.fresh == [False] * 2
+    limits.error = None
+    await asyncio.sleep(3600)
+    guard.cancel()
+    assert limits.fresh == [False] * 3
+    assert told[-1] == "bounded"
+
+
+async def test_a_new_guest_that_ended_before_it_was_bounded_is_no_guest(fence, limits):
+    limits.error = ProcessLookupError()
+    with pytest.raises(StartError, match="has ended"):
+        await fence.put_up(GUEST)
+
+
+async def test_who_holds_too_much_while_nobody_can_talk_to_it_is_told_of(chronicle, limits):
+    alarm = asyncio.Event()
+    fence = Fence(chronicle, limits, alarm.set)
+    await fence.put_up(GUEST)
+    assert not fence.judge()
+    limits.over()
+    assert alarm.is_set()
+    assert fence.judge()
+    assert chronicle.record.out_of_memory
+    await fence.put_up(GUEST)  # another one
+    assert not fence.judge()
+
+
 async def test_who_holds_too_much_is_ended_for_that(fence, limits, chronicle):
     ended = asyncio.Event()
 
