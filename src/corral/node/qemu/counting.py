@@ -1,10 +1,15 @@
-"""What QEMU and the kernel have counted of a guest; asking wakes QEMU's monitor, not the guest."""
+"""What QEMU and the kernel have counted of a guest; asking wakes QEMU's monitor, not the guest.
+
+A guest may have broken into its QEMU, so the answers are not believed either.
+"""
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+
+import msgspec
 
 from corral.api.kinds.vmi import VirtualMachineInstance
 from corral.node.counters import Counters, Disk, Flow, Processor
@@ -13,11 +18,38 @@ from corral.node.qemu.monitor import Monitor, MonitorError
 
 _TICK_NANOS = 10**9 // os.sysconf("SC_CLK_TCK")
 
+T = TypeVar("T")
+
+
+class _Stats(msgspec.Struct):
+    rd_operations: int
+    wr_operations: int
+    flush_operations: int
+    rd_total_time_ns: int
+    wr_total_time_ns: int
+    flush_total_time_ns: int
+    rd_bytes: int = 0
+    wr_bytes: int = 0
+
+
+class _Block(msgspec.Struct, rename="kebab"):
+    stats: dict[str, Any]  # those of an empty drive are none
+    node_name: str = ""
+
+
+class _Thread(msgspec.Struct, rename="kebab"):
+    cpu_index: int
+    thread_id: int
+
+
+class _Balloon(msgspec.Struct):
+    actual: int
+
 
 async def count(monitor: Monitor, pid: int, vmi: VirtualMachineInstance) -> Counters:
     """Everything that is counted of an instance's guest.  Raises MonitorError."""
-    blocks = await monitor.execute("query-blockstats")
-    threads = await monitor.execute("query-cpus-fast")
+    blocks = _understood(await monitor.execute("query-blockstats"), list[_Block])
+    threads = _understood(await monitor.execute("query-cpus-fast"), list[_Thread])
     user, system = _process(pid)
     return Counters(
         disks=dict(_disks(blocks, vmi)),
@@ -28,33 +60,33 @@ async def count(monitor: Monitor, pid: int, vmi: VirtualMachineInstance) -> Coun
     )
 
 
-def _disks(
-    blocks: list[Mapping[str, Any]], vmi: VirtualMachineInstance
-) -> Iterator[tuple[str, Disk]]:
+def _understood(answer: object, form: type[T]) -> T:
+    """Raises MonitorError."""
+    try:
+        return msgspec.convert(answer, form)
+    except msgspec.ValidationError as error:
+        raise MonitorError(f"not the answer that was asked for: {error}") from error
+
+
+def _disks(blocks: list[_Block], vmi: VirtualMachineInstance) -> Iterator[tuple[str, Disk]]:
     names = [disk.name for disk in vmi.spec.domain.devices.disks]
     volumes = {node_of(vmi, name): name for name in names}
     for block in blocks:
-        if (volume := volumes.get(block.get("node-name", ""))) is not None:
-            told = block["stats"]
-            reads, writes, flushes = (_flow(told, kind) for kind in ("rd", "wr", "flush"))
+        if (volume := volumes.get(block.node_name)) is not None:
+            told = _understood(block.stats, _Stats)
+            reads = Flow(told.rd_operations, told.rd_bytes, told.rd_total_time_ns)
+            writes = Flow(told.wr_operations, told.wr_bytes, told.wr_total_time_ns)
+            flushes = Flow(told.flush_operations, 0, told.flush_total_time_ns)
             yield volume, Disk(reads, writes, flushes)
 
 
-def _flow(told: Mapping[str, int], kind: str) -> Flow:
-    return Flow(
-        count=told[f"{kind}_operations"],
-        bytes=told.get(f"{kind}_bytes", 0),
-        nanos=told[f"{kind}_total_time_ns"],
-    )
-
-
-def _processors(threads: list[Mapping[str, Any]], pid: int) -> Iterator[tuple[int, Processor]]:
+def _processors(threads: list[_Thread], pid: int) -> Iterator[tuple[int, Processor]]:
     """The kernel's account of the thread of each processor; none where it keeps no such account."""
     for thread in threads:
         with suppress(OSError, ValueError):
-            path = Path(f"/proc/{pid}/task/{int(thread['thread-id'])}/schedstat")
+            path = Path(f"/proc/{pid}/task/{thread.thread_id}/schedstat")
             ran, waited, _ = path.read_text(encoding="ascii").split()
-            yield int(thread["cpu-index"]), Processor(int(ran), int(waited))
+            yield thread.cpu_index, Processor(int(ran), int(waited))
 
 
 def _process(pid: int) -> tuple[int, int]:
@@ -68,5 +100,5 @@ def _process(pid: int) -> tuple[int, int]:
 
 async def _balloon(monitor: Monitor) -> int | None:
     with suppress(MonitorError):  # a machine may do without one
-        return int((await monitor.execute("query-balloon"))["actual"])
+        return _understood(await monitor.execute("query-balloon"), _Balloon).actual
     return None

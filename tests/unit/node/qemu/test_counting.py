@@ -65,3 +65,24 @@ async def test_processors_are_told_by_the_kernels_account_of_their_threads():
 )
 async def test_a_machine_may_do_without_a_balloon(answers, left):
     assert (await count(Monitor(**answers), os.getpid(), VMI)).balloon_bytes == left
+
+
+@pytest.mark.parametrize(
+    "answers",
+    [
+        {"query_blockstats": {}},
+        {"query_blockstats": [{"node-name": "disk0"}]},
+        {"query_blockstats": [{"node-name": "disk0", "stats": {"rd_operations": 1}}]},
+        {"query_blockstats": [block("disk0", wr_bytes="many")]},
+        {"query_cpus_fast": [{"cpu-index": "0", "thread-id": 1}]},
+        {"query_cpus_fast": [{"cpu-index": 0}]},
+    ],
+)
+async def test_answers_that_count_nothing_are_told_as_such(answers):
+    with pytest.raises(MonitorError, match="not the answer"):
+        await count(Monitor(**answers), os.getpid(), VMI)
+
+
+async def test_a_balloon_of_no_size_is_none():
+    monitor = Monitor(query_balloon={"actual": None})
+    assert (await count(monitor, os.getpid(), VMI)).balloon_bytes is None
