@@ -16,6 +16,22 @@ SECONDS = 10.0  # QEMU answers within milliseconds, unless it hangs
 
 Event = Mapping[str, Any]
 
+_HEARD = frozenset(
+    {
+        "BLOCK_IO_ERROR",
+        "DEVICE_DELETED",
+        "GUEST_PANICKED",
+        "MIGRATION",
+        "RESET",
+        "RESUME",
+        "SHUTDOWN",
+        "STOP",
+        "VSERPORT_CHANGE",
+        "WATCHDOG",
+    }
+)
+"""Events that somebody wants to hear of; any other could be one that a guest makes at will."""
+
 # What it logs is told to our callers as exceptions already.
 logging.getLogger("qemu.qmp").setLevel(logging.CRITICAL)
 
@@ -27,7 +43,7 @@ class MonitorError(GuestError):
 class Monitor:
     """A connection to one QEMU, which talks to one client at a time.
 
-    ``events`` holds what QEMU told and nobody has taken yet.
+    ``events`` holds what QEMU told of its guest and nobody has taken yet.
     """
 
     def __init__(self, client: QMPClient) -> None:
@@ -38,7 +54,8 @@ class Monitor:
         client.events.event_filter = self._note
 
     def _note(self, event: Event) -> bool:
-        self.events.put_nowait(event)
+        if event["event"] in _HEARD:
+            self.events.put_nowait(event)
         return False
 
     @classmethod

@@ -18,6 +18,7 @@ from corral.node.qemu import hypervisor
 from corral.node.qemu.domain import Accelerator
 from corral.node.qemu.guest import MONITOR
 from corral.node.qemu.hypervisor import Qemu
+from corral.node.qemu.monitor import Monitor
 from corral.node.qemu.probe import Finding
 
 
@@ -115,6 +116,16 @@ async def test_a_process_that_ends_is_gone_and_not_lost(tmp_path):
         monitor.writer.close()
         assert [change async for change in changes][-1] is Change.GONE
         await guest.release()
+
+
+async def test_news_that_nobody_wants_are_not_kept(tmp_path):
+    async with running(tmp_path) as fake, asyncio.timeout(5):
+        monitor = await Monitor.connect(tmp_path / MONITOR)
+        for name in ["POWERDOWN"] * 1000 + ["RTC_CHANGE", "STOP"]:
+            event = {"event": name, "timestamp": {"seconds": 1, "microseconds": 0}}
+            fake.writer.write(json.dumps(event).encode() + b"\r\n")
+        assert (await monitor.events.get())["event"] == "STOP"
+        await monitor.close()
 
 
 async def test_who_is_cancelled_while_qemu_is_born_leaves_it_to_be_found(tmp_path, monkeypatch):
