@@ -7,7 +7,7 @@ import signal
 import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext, suppress
+from contextlib import aclosing, nullcontext, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -129,7 +129,7 @@ async def run(
         async with (
             listening(app, settings.address, settings.port, tls) as (host, port),
             network.listening(app, tls),
-            adapter or nullcontext(),
+            nullcontext() if adapter is None else aclosing(adapter),
         ):
             url = f"{f'[{host}]' if ':' in host else host}:{port}"
             pki.write_private(layout.kubeconfig, pki.kubeconfig(identity, url))

@@ -104,7 +104,7 @@ class Site:
     """A web server that is no API server, asked for answers of bounded size.
 
     ``what`` it is people are told when it does not answer.  Redirects are not followed, and the
-    environment names no proxy and no password.  Use it as an async context manager.
+    environment names no proxy and no password.  To be closed in the end.
     """
 
     def __init__(self, url: str, *, what: str) -> None:
@@ -115,15 +115,8 @@ class Site:
     def __str__(self) -> str:
         return f"{self._what} at {self._url}"
 
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def aclose(self) -> None:
+        """End its connections."""
         await self._client.aclose()
 
     async def post(

@@ -6,6 +6,7 @@ from corral import __version__
 from corral.api.discovery import AGGREGATED_VERSIONS, Discovery, Subresource, content_type, etag
 from corral.api.encoding import encode
 from corral.api.errors import NotFound, Unauthorized
+from corral.api.kinds.kubevirt import VIRTUAL_MACHINE, VIRTUAL_MACHINE_INSTANCE
 from corral.api.kinds.table import KindTable
 from corral.api.openapi import OpenAPI
 from corral.api.wire import Request, Response, User
@@ -45,26 +46,21 @@ KUBEVIRT = "1.8.0"
 
 
 def _of_machines(version: str) -> Iterator[Subresource]:
-    of_both = dict.fromkeys((*hotplug.SUBRESOURCES, evacuation.CANCEL), "update")
     doors = {name: door.verb for name, door in machines.DOORS.items()}
-    for name, verb in (doors | of_both).items():
-        yield Subresource(
-            group=machines.GROUP,
-            version=version,
-            plural="virtualmachineinstances",
-            name=name,
-            responds=(machines.GROUP, version, "VirtualMachineInstance"),
-            verbs=(verb,),
-        )
-    for name, verb in {**virtual_machines.verbs(), **of_both}.items():
-        yield Subresource(
-            group=machines.GROUP,
-            version=version,
-            plural="virtualmachines",
-            name=name,
-            responds=(machines.GROUP, version, "VirtualMachine"),
-            verbs=(verb,),
-        )
+    of_both = dict.fromkeys((*hotplug.SUBRESOURCES, evacuation.CANCEL), "update")
+    for kind, own in (
+        (VIRTUAL_MACHINE_INSTANCE, doors),
+        (VIRTUAL_MACHINE, virtual_machines.verbs()),
+    ):
+        for name, verb in {**own, **of_both}.items():
+            yield Subresource(
+                group=machines.GROUP,
+                version=version,
+                plural=kind.plural,
+                name=name,
+                responds=(machines.GROUP, version, kind.name),
+                verbs=(verb,),
+            )
 
 
 SUBRESOURCES = (

@@ -9,7 +9,6 @@
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from corral.api.discovery import Subresource
@@ -46,10 +45,7 @@ INSTANCE = "kubevirt.io/domain"
 
 
 class Adapter:
-    """A Prometheus, the rules for asking it, and the paths that are answered from it.
-
-    Use it as an async context manager.
-    """
+    """A Prometheus, the rules for asking it, and the paths that are answered from it."""
 
     def __init__(self, site: Site, rules: Rules) -> None:
         self._site = site
@@ -62,17 +58,9 @@ class Adapter:
         site = Site(url, what="Prometheus")
         return cls(site, rules.load(file) if file is not None else Rules())
 
-    async def __aenter__(self) -> Self:
-        await self._site.__aenter__()
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        await self._site.__aexit__(kind, error, traceback)
+    async def aclose(self) -> None:
+        """Ask nothing more."""
+        await self._site.aclose()
 
     # -- discovery
 

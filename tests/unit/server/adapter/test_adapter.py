@@ -48,7 +48,6 @@ class asking:  # noqa: N801 - reads as a word
         self.adapter = Adapter.load(fake.url, rules)
 
     async def __aenter__(self):
-        await self.adapter.__aenter__()
         ask = Asker(ApiServer(Store.in_memory(), adapter=self.adapter))
         await ask("POST", "/api/v1/namespaces", {"metadata": {"name": "default"}})
         for name, instance in (("launcher-a", "a"), ("launcher-b", "b"), ("other", "")):
@@ -58,7 +57,7 @@ class asking:  # noqa: N801 - reads as a word
         return ask
 
     async def __aexit__(self, *_):
-        await self.adapter.__aexit__(None, None, None)
+        await self.adapter.aclose()
 
 
 def pod(name: str, labels: dict[str, str], instance: str) -> dict:
