@@ -43,6 +43,7 @@ from corral.api.kinds.storage import OLD_CLASS
 from corral.api.quantity import NANO, NOTHING, Amount, parse
 
 T = TypeVar("T")
+_Scopes = frozenset[tuple[str, frozenset[str]]]
 
 ONE: Final = parse("1")
 UNCOUNTED: Final = frozenset({"events"})
@@ -155,12 +156,15 @@ class _Group:
 
     like: Charge
     total: Amounts = field(default_factory=dict)
+    members: int = 0
 
     def add(self, taken: Amounts) -> None:
+        self.members += 1
         for name, one in taken.items():
             self.total[name] = self.total.get(name, NOTHING) + one
 
     def remove(self, taken: Amounts) -> None:
+        self.members -= 1
         for name, one in taken.items():
             self.total[name] -= one
 
@@ -175,7 +179,7 @@ class Charges(Generic[T]):
         self._kind = kind
         self._reckon = reckon
         self._known: dict[Hashable, Charge] = {}
-        self._groups: dict[frozenset[tuple[str, frozenset[str]]], _Group] = {}
+        self._groups: dict[_Scopes, _Group] = {}
         self._ending: dict[Hashable, Charge] = {}
         """Those that take less from some moment on: they are in no sum."""
 
@@ -185,7 +189,10 @@ class Charges(Generic[T]):
         for version in self._known.keys() - newest.keys():
             charged = self._known.pop(version)
             if self._ending.pop(version, None) is None:
-                self._group(charged).remove(charged.amounts)
+                group = self._group(charged)
+                group.remove(charged.amounts)
+                if not group.members:
+                    del self._groups[_scopes(charged)]
         for version in newest.keys() - self._known.keys():
             charged = self._known[version] = self._reckon(newest[version])
             if charged.until is not None:
@@ -209,7 +216,11 @@ class Charges(Generic[T]):
         return min((each for each in ends if each >= now), default=None)
 
     def _group(self, charged: Charge) -> _Group:
-        return self._groups.setdefault(frozenset(charged.scopes.items()), _Group(charged))
+        return self._groups.setdefault(_scopes(charged), _Group(charged))
+
+
+def _scopes(charged: Charge) -> _Scopes:
+    return frozenset(charged.scopes.items())
 
 
 def is_about(kind: Kind, name: str) -> bool:

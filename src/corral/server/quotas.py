@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from functools import partial
 
 import msgspec
-from lightkube.models.core_v1 import Pod, ResourceQuota, ResourceQuotaSpec
+from lightkube.models.core_v1 import Pod, ResourceQuota
 
 from corral.api.errors import Details, Forbidden
 from corral.api.kind import Kind
@@ -60,17 +60,30 @@ class QuotaAdmission:
         asking = _Asking(kind, document, old)
         for quota in quotas:
             asking.require(quota)
-        for quota in quotas:
-            asking.fit(quota, partial(self._used, kind, namespace))
+        asked = [(quota, each) for quota in quotas if (each := asking.of(quota))]
+        if not asked:
+            return
+        charges, now = self._newest(kind, namespace), datetime.fromtimestamp(self._now(), UTC)
+        for quota, each in asked:
+            assert quota.spec is not None
+            asking.fit(quota, each, charges.used(quota.spec, now))
 
-    def _used(self, kind: Kind, namespace: str, spec: ResourceQuotaSpec) -> Amounts:
-        """What the objects of a kind take of a quota."""
-        newest = self._store.newest(storage(kind), namespace).values()
+    def _newest(self, kind: Kind, namespace: str) -> Charges[Record]:
+        """What the objects of a kind take of quotas."""
+        if namespace not in self._charges:
+            self._forget()
         charges = self._charges.setdefault(namespace, {}).setdefault(
             kind.resource, Charges(kind, partial(_of_record, kind))
         )
+        newest = self._store.newest(storage(kind), namespace).values()
         charges.follow((record.revision, record) for record in newest)
-        return charges.used(spec, datetime.fromtimestamp(self._now(), UTC))
+        return charges
+
+    def _forget(self) -> None:
+        """Let go of namespaces that have no quotas any more: most are gone themselves."""
+        known = {each.key.namespace for each in self._store.objects(storage(RESOURCE_QUOTA))}
+        for namespace in self._charges.keys() - known:
+            del self._charges[namespace]
 
 
 class _Asking:
@@ -89,19 +102,19 @@ class _Asking:
         if isinstance(self._item, Pod) and (lacking := unsaid(self._item, names)):
             raise self._forbidden(f"failed quota: {_name(quota)}: {lacking}")
 
-    def fit(self, quota: ResourceQuota, used: Callable[[ResourceQuotaSpec], Amounts]) -> None:
-        """Refuse what is more than a quota has left; ``used`` tells what is taken of it."""
-        if quota.spec is None:
-            return
+    def of(self, quota: ResourceQuota) -> Amounts:
+        """What is asked of a quota: nothing, where it is not about such an object."""
         names = self._concerns(quota, self._charge)
         before: Amounts = {}
         if self._before is not None and self._concerns(quota, self._before):
             before = self._before.amounts
         now = self._charge.amounts
-        asked = more({name: now[name] for name in names if name in now}, before)
-        if not asked:
-            return
-        if over := exceeded(amounts(quota.spec.hard), used(quota.spec), asked):
+        return more({name: now[name] for name in names if name in now}, before)
+
+    def fit(self, quota: ResourceQuota, asked: Amounts, used: Amounts) -> None:
+        """Refuse what is more than a quota has left."""
+        hard = amounts(quota.spec.hard if quota.spec is not None else None)
+        if over := exceeded(hard, used, asked):
             raise self._forbidden(f"exceeded quota: {_name(quota)}, {over}")
 
     def _concerns(self, quota: ResourceQuota, charged: Charge) -> list[str]:

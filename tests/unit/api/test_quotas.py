@@ -66,6 +66,17 @@ def test_a_pod_that_should_be_gone_for_long_takes_nothing_more():
     assert charges.next_end(later) is None
 
 
+def test_of_scopes_that_nothing_is_in_any_more_nothing_is_kept():
+    charges = Charges(POD, lambda pod: charge(POD, pod))
+    spec = ResourceQuotaSpec(hard={"pods": "5"})
+    for number in range(5):
+        pod = a_pod(requests={"cpu": "1"})
+        pod.spec.priorityClassName = f"class-{number}"
+        charges.follow([(number, pod), ("always", a_pod())])
+        assert texts(charges.used(spec, NOW)) == {"pods": "2"}
+        assert len(charges._groups) == 2
+
+
 def test_a_pod_whose_grace_is_beyond_all_calendars_takes_what_it_takes():
     metadata = {
         "deletionTimestamp": "8361-01-01T00:00:00Z",

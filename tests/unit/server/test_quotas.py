@@ -5,9 +5,11 @@ import asyncio
 import pytest
 from tests.unit.server.conftest import MACHINES, MAPS, PODS
 
+from corral.api.kinds.core import CONFIG_MAP
 from corral.api.kinds.pod import POD
 from corral.api.object import Key
 from corral.server.call import storage
+from corral.store import Store
 
 QUOTAS = "/api/v1/namespaces/default/resourcequotas"
 CLAIMS = "/api/v1/namespaces/default/persistentvolumeclaims"
@@ -263,3 +265,30 @@ async def test_a_quota_that_is_smaller_than_what_is_there_lets_nothing_more_in(a
     refused = await ask("POST", MAPS, {"metadata": {"name": "c"}})
     assert "used: configmaps=2, limited: configmaps=1" in refused["message"]
     assert (await ask.patch(f"{MAPS}/a", {"data": {"b": "c"}})).status == 200
+
+
+async def test_quotas_of_one_kind_look_at_what_is_there_once(ask, monkeypatch):
+    looks = []
+
+    def newest(store, kind, namespace="", real=Store.newest):
+        looks.append((kind, namespace))
+        return real(store, kind, namespace)
+
+    for name in "abc":
+        await ask.create(QUOTAS, name, spec={"hard": {"configmaps": "2", "pods": "1"}})
+    monkeypatch.setattr(Store, "newest", newest)
+    for name, status in (("a", 201), ("b", 201), ("c", 403)):
+        looks.clear()
+        assert (await ask("POST", MAPS, {"metadata": {"name": name}})).status == status
+        assert looks.count((storage(CONFIG_MAP), "default")) == 1
+
+
+async def test_nothing_is_kept_of_namespaces_that_have_no_quotas_any_more(ask):
+    for name in ("one", "two", "three"):
+        await ask("POST", "/api/v1/namespaces", {"metadata": {"name": name}})
+        space = f"/api/v1/namespaces/{name}"
+        await ask.create(f"{space}/resourcequotas", "q", spec={"hard": {"configmaps": "1"}})
+        made = await ask("POST", f"{space}/configmaps", {"metadata": {"name": "a"}})
+        assert made.status == 201
+        assert set(ask.server.rest.quotas._charges) == {name}
+        await ask("DELETE", f"{space}/resourcequotas/q")
