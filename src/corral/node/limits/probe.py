@@ -31,6 +31,7 @@ LEAF = "corral-manager"
 """The group of managers in version 2, where no group with groups inside may have processes."""
 _SYSTEMD = Path("/run/systemd/system")
 _SWITCH = "cgroup.subtree_control"
+_ROUNDS = 10
 _PROBE = "probe"
 _PROBED_NANOS = 10**9
 _PROBED_BYTES = 64 << 20
@@ -164,8 +165,28 @@ def _delegating() -> str:
 
 
 def _is_ours(group: Group) -> bool:
-    """Whether nobody else sees to what is inside: systemd marks what it leaves to others."""
-    return os.geteuid() != 0 or not _SYSTEMD.exists() or group.delegated()
+    """Whether nobody else sees to what is inside, nor has anything there.
+
+    systemd marks what it leaves to others.  Where that does not run, the processes tell.
+    """
+    if group.delegated():
+        return True
+    return not _SYSTEMD.exists() and all(map(_belongs, group.read(PROCESSES).split()))
+
+
+def _belongs(pid: str) -> bool:
+    """Whether a process is of our session, or a descendant of ours; 0 is one that we cannot see."""
+    with suppress(OSError):  # it has ended meanwhile
+        if pid == "0" or os.getsid(int(pid)) != os.getsid(0):
+            return pid != "0" and os.getpid() in _ancestors(pid)
+    return True
+
+
+def _ancestors(pid: str) -> Iterator[int]:
+    while int(pid) > 1:
+        text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+        pid = text.rpartition(")")[2].split()[1]
+        yield int(pid)
 
 
 def _switch_on(group: Group, controllers: set[str]) -> None:
@@ -179,20 +200,30 @@ def _switch_on(group: Group, controllers: set[str]) -> None:
         return
     leaf = group.child(LEAF)
     leaf.create()
-    _move(group, leaf)
+    moved: list[str] = []
     try:
+        moved = _empty(group, leaf)
         group.write(_SWITCH, wish)
     except OSError:
-        _move(leaf, group)
+        for pid in moved:  # others that are in the leaf were there before
+            with suppress(OSError):
+                group.write(PROCESSES, pid)
         with suppress(OSError):
             leaf.remove()
         raise
 
 
-def _move(source: Group, target: Group) -> None:
-    for pid in source.read(PROCESSES).split():
-        with suppress(ProcessLookupError):  # it has ended meanwhile
-            target.write(PROCESSES, pid)
+def _empty(source: Group, target: Group) -> list[str]:
+    """Move all processes elsewhere, those too that are born meanwhile; answers which they were."""
+    moved: list[str] = []
+    for _ in range(_ROUNDS):
+        if not (found := source.read(PROCESSES).split()):
+            break
+        for pid in found:
+            with suppress(ProcessLookupError):  # it has ended meanwhile
+                target.write(PROCESSES, pid)
+                moved.append(pid)
+    return moved
 
 
 @contextmanager

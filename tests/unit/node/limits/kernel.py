@@ -23,7 +23,10 @@ def refuse(number, setting=""):
 
 
 class Kernel:
-    """Where every process is; numbers below zero are made up, and live for ever."""
+    """Where every process is; numbers below zero are made up, and live for ever.
+
+    0 is a process that cannot be seen from here.
+    """
 
     def __init__(self, *, delegated=True, writable=True):
         self.delegated = delegated
@@ -37,7 +40,7 @@ class Kernel:
 
 
 def _lives(pid):
-    return pid < 0 or Path(f"/proc/{pid}").exists()
+    return pid <= 0 or Path(f"/proc/{pid}").exists()
 
 
 class Group:

@@ -79,14 +79,47 @@ def test_what_may_not_be_written_is_told_with_what_helps():
     assert "Delegate=yes" in found.reason
 
 
-def test_nothing_is_changed_in_a_group_that_systemd_sees_to(monkeypatch, tmp_path):
+@pytest.mark.parametrize("user", [0, 1000])
+def test_nothing_is_changed_in_a_group_that_systemd_sees_to(monkeypatch, tmp_path, user):
+    """As a user's terminal is, which that user could write to."""
     monkeypatch.setattr("corral.node.limits.probe._SYSTEMD", tmp_path)
-    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    monkeypatch.setattr(os, "geteuid", lambda: user)
     group = delegated("cpu", "memory", delegated=False)
     with pytest.raises(Unusable, match="not delegated"):
         make_room(group)
     assert group.processes == [-1, -2]
     assert group.children() == []
+
+
+def test_processes_of_others_are_not_moved(monkeypatch, tmp_path):
+    monkeypatch.setattr("corral.node.limits.probe._SYSTEMD", tmp_path / "nowhere")
+    monkeypatch.setattr(os, "getsid", lambda pid: pid or os.getpid())
+    with subprocess.Popen(["sleep", "60"]) as ours:
+        mine = delegated("cpu", "memory", delegated=False, processes=(os.getpid(), ours.pid))
+        make_room(mine)
+        assert mine.child(LEAF).processes == [os.getpid(), ours.pid]
+        ours.kill()
+    for other in (1, 0):
+        shared = delegated("cpu", "memory", delegated=False, processes=(os.getpid(), other))
+        with pytest.raises(Unusable, match="not delegated"):
+            make_room(shared)
+        assert shared.children() == []
+
+
+def test_processes_that_are_born_meanwhile_move_too():
+    group = delegated("cpu", "memory")
+    leaf, born = group.child(LEAF), iter((-3, -4))
+
+    def write(setting, value):
+        Group.write(leaf, setting, value)
+        if (child := next(born, None)) is not None:
+            group.kernel.placed[child] = group
+
+    leaf.write = write
+    group.inside[LEAF] = leaf
+    make_room(group)
+    assert sorted(leaf.processes) == [-4, -3, -2, -1]
+    assert group.switched == {"cpu", "memory"}
 
 
 def test_a_group_that_cannot_be_switched_on_gets_its_processes_back():
@@ -99,10 +132,13 @@ def test_a_group_that_cannot_be_switched_on_gets_its_processes_back():
         write(setting, value)
 
     group.write = stubborn
+    leaf = group.child(LEAF)
+    leaf.create()
+    group.kernel.placed[-9] = leaf  # another manager
     with pytest.raises(Unusable):
         make_room(group)
     assert group.processes == [-1, -2]
-    assert group.children() == []
+    assert leaf.processes == [-9]
 
 
 def test_leftovers_of_an_earlier_manager_are_removed_and_nothing_else():
