@@ -134,10 +134,14 @@ class StartError(Exception):
     """A VM could not be started: a reason for conditions, what happened, and what helps.
 
     busy: the volume whose disk another machine has, where that is why.
+    lasting: whether it is so for good, so that waiting helps nobody.
     """
 
-    def __init__(self, reason: str, message: str, hint: str = "", *, busy: str = "") -> None:
+    def __init__(
+        self, reason: str, message: str, hint: str = "", *, busy: str = "", lasting: bool = False
+    ) -> None:
         super().__init__(message)
+        self.lasting = lasting
         self.busy = busy
         self.reason = reason
         self.message = message

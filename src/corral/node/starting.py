@@ -76,7 +76,7 @@ class Starting:
         self._news.set()
 
     async def run(self, vmi: VirtualMachineInstance, prepare: Prepare) -> None:
-        """Try until there is a guest, with pauses that grow."""
+        """Try until there is a guest: after growing pauses, or at news where those help nobody."""
         pause = FIRST_BACK_OFF_SECONDS
         while True:
             self._news.clear()
@@ -91,6 +91,8 @@ class Starting:
                 voice = self._chronicle.voice
                 say = voice.of_pod if reason == NO_SANDBOX else voice.of_instance
                 say("Warning", reason, why)
+                if isinstance(error, StartError) and error.lasting:
+                    await self._news.wait()
                 await wait_at_most(self._news, pause)
             else:
                 return
@@ -145,8 +147,8 @@ class Starting:
             chronicle.learn(replace(chronicle.facts, state=State.STARTING, trouble=None))
             guest = await self._hypervisor.start(definition)
             chronicle.step("spawned")
-            chronicle.voice.of_instance("Normal", "Created", "VirtualMachineInstance defined.")
             await self._fence.put_up(guest)
+            chronicle.voice.of_instance("Normal", "Created", "VirtualMachineInstance defined.")
             await begin(guest, definition.vmi)
             self._born(guest, slot)
             born = True

@@ -7,6 +7,7 @@ import pytest
 
 from corral.api.kinds.volumes import EmptyDisk, Volume
 from corral.node.drives import DriveError
+from corral.node.hypervisor import StartError
 from corral.node.starting import Starting
 from corral.node.volumes import VolumeError
 
@@ -33,7 +34,7 @@ def starting(tries, monkeypatch):
         networking=None,
         boots=None,
         restoring=None,
-        bound=None,
+        fence=None,
         born=None,
         users=lambda *_: "",
     )
@@ -85,4 +86,20 @@ async def test_news_during_a_try_are_not_missed(starting, tries, monkeypatch):
     task = asyncio.create_task(starting.run(None, None))
     await asyncio.sleep(5)
     assert [round(moment) for moment in tries] == [0, 0]
+    task.cancel()
+
+
+async def test_what_waiting_does_not_change_is_tried_again_for_news_only(
+    starting, tries, monkeypatch
+):
+    async def attempt(_vmi, _prepare):
+        tries.append(asyncio.get_running_loop().time())
+        raise StartError("MemoryLimitTooLow", "too little", lasting=True)
+
+    monkeypatch.setattr(starting, "_attempt", attempt)
+    task = asyncio.create_task(starting.run(None, None))
+    await asyncio.sleep(7200)
+    starting.retry()
+    await asyncio.sleep(1)
+    assert [round(moment) for moment in tries] == [0, 7200]
     task.cancel()

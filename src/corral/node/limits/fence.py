@@ -10,6 +10,8 @@ from corral.node.facts import Facts, out_of_memory
 from corral.node.hypervisor import Guest, StartError
 from corral.node.limits.limits import Limits, TooLittle
 
+LEAST_PROCESSORS = 0.01
+"""With less QEMU does not even answer in time that its guest runs."""
 _MEBIBYTE = 2**20
 _FIRST_PAUSE_SECONDS = 10.0
 _LONGEST_PAUSE_SECONDS = 300.0
@@ -42,6 +44,15 @@ class Fence:
     async def put_up(self, guest: Guest) -> None:
         """Bound a new guest, before its first instruction.  Raises StartError."""
         self._over.clear()
+        if self._limits is not None and self.processors < LEAST_PROCESSORS:
+            raise StartError(
+                "CPULimitTooLow",
+                f"the CPU limit of the pod, {self.processors * 1000:g}m, is too little for QEMU to"
+                " answer in time",
+                "raise spec.domain.resources.limits.cpu, or the LimitRange's default, to"
+                f" {LEAST_PROCESSORS * 1000:g}m or more",
+                lasting=True,
+            )
         try:
             await self._hold(guest, fresh=True)
         except ProcessLookupError as error:
@@ -77,6 +88,7 @@ class Fence:
                 f"the memory limit of the pod, {limit} MiB, is less than the {held} MiB that QEMU"
                 " takes before its guest runs",
                 "raise spec.domain.resources.limits.memory, or the LimitRange's default",
+                lasting=True,
             ) from error
         except OSError as error:
             raise StartError("LimitsNotSet", f"its limits cannot be set: {error}") from error

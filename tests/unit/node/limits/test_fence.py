@@ -5,6 +5,7 @@ import errno
 from dataclasses import replace
 from types import SimpleNamespace
 
+import msgspec
 import pytest
 
 from corral.node import record as records
@@ -94,6 +95,21 @@ async def test_a_guest_that_cannot_be_bounded_is_not_started(fence, limits, erro
     with pytest.raises(StartError, match=words) as refused:
         await fence.put_up(GUEST)
     assert refused.value.reason == reason
+
+
+@pytest.mark.parametrize(("nanos", "starts"), [(10_000_000, True), (9_000_000, False)])
+async def test_who_may_take_too_little_to_answer_is_not_started(chronicle, limits, nanos, starts):
+    chronicle.record = msgspec.structs.replace(chronicle.record, bounds=Bounds(cpu_nanos=nanos))
+    fence = Fence(chronicle, limits)
+    if starts:
+        await fence.put_up(GUEST)
+        return
+    with pytest.raises(StartError, match="limit of the pod, 9m, is too little") as refused:
+        await fence.put_up(GUEST)
+    assert refused.value.lasting
+    assert not limits.fresh
+    await fence.mend(GUEST)
+    assert limits.fresh == [False], "one that runs is bounded"
 
 
 async def test_a_guest_that_runs_already_runs_on_and_it_is_told(fence, limits, told):
