@@ -1,6 +1,7 @@
 """What is served beside objects: health, version, discovery, OpenAPI, metrics."""
 
 from collections.abc import Iterator, Mapping
+from functools import partial
 
 from corral import __version__
 from corral.api.discovery import AGGREGATED_VERSIONS, Discovery, Subresource, content_type, etag
@@ -63,53 +64,27 @@ def _of_machines(version: str) -> Iterator[Subresource]:
             )
 
 
+_core = partial(Subresource, group="", version="v1")
 SUBRESOURCES = (
-    Subresource(
-        group="",
-        version="v1",
+    _core(
         plural="namespaces",
         name="finalize",
         responds=("", "v1", "Namespace"),
         verbs=("update",),
         namespaced=False,
     ),
-    Subresource(
-        group="",
-        version="v1",
-        plural="pods",
-        name="binding",
-        responds=("", "v1", "Binding"),
-        verbs=("create",),
-    ),
-    Subresource(
-        group="",
-        version="v1",
-        plural="pods",
-        name="eviction",
-        responds=("policy", "v1", "Eviction"),
-        verbs=("create",),
-    ),
-    Subresource(
-        group="",
-        version="v1",
+    _core(plural="pods", name="binding", responds=("", "v1", "Binding"), verbs=("create",)),
+    _core(plural="pods", name="eviction", responds=("policy", "v1", "Eviction"), verbs=("create",)),
+    _core(
         plural="serviceaccounts",
         name="token",
         responds=("authentication.k8s.io", "v1", "TokenRequest"),
         verbs=("create",),
     ),
-    Subresource(group="", version="v1", plural="pods", name="log", responds=("", "v1", "Pod")),
-    Subresource(
-        group="",
-        version="v1",
-        plural="nodes",
-        name="proxy",
-        responds=("", "v1", "NodeProxyOptions"),
-        namespaced=False,
-    ),
+    _core(plural="pods", name="log", responds=("", "v1", "Pod")),
+    _core(plural="nodes", name="proxy", responds=("", "v1", "NodeProxyOptions"), namespaced=False),
     *(
-        Subresource(
-            group="",
-            version="v1",
+        _core(
             plural="pods",
             name=name,
             responds=("", "v1", f"Pod{options}Options"),

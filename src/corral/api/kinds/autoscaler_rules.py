@@ -146,12 +146,8 @@ def _object(path: str, source: Document) -> Iterator[Cause]:
 
 def _external(path: str, source: Document) -> Iterator[Cause]:
     yield from _identifier(f"{path}.metric", source["metric"])
-    if not _has(source, "value") and not _has(source, "averageValue"):
-        why = "must set either a target value for metric or a per-pod target"
-        yield required(f"{path}.target.averageValue", why)
-    if _has(source, "value") and _has(source, "averageValue"):
-        why = "may not set both a target value for metric and a per-pod target"
-        yield forbidden(f"{path}.target.value", why)
+    fields = {"value": "a target value for metric", "averageValue": "a per-pod target"}
+    yield from _one_target(path, source, fields)
 
 
 def _pods(path: str, source: Document) -> Iterator[Cause]:
@@ -164,12 +160,17 @@ def _pods(path: str, source: Document) -> Iterator[Cause]:
 def _resource(path: str, source: Document) -> Iterator[Cause]:
     if not source["name"]:
         yield required(f"{path}.name", "must specify a resource name")
-    if not _has(source, "averageUtilization") and not _has(source, "averageValue"):
-        why = "must set either a target raw value or a target utilization"
-        yield required(f"{path}.target.averageUtilization", why)
-    if _has(source, "averageUtilization") and _has(source, "averageValue"):
-        why = "may not set both a target raw value and a target utilization"
-        yield forbidden(f"{path}.target.averageValue", why)
+    fields = {"averageValue": "a target raw value", "averageUtilization": "a target utilization"}
+    yield from _one_target(path, source, fields)
+
+
+def _one_target(path: str, source: Document, fields: Mapping[str, str]) -> Iterator[Cause]:
+    """One of two fields of a target has to be set; ``fields`` says what they are."""
+    (first, one), (second, other) = fields.items()
+    if not _has(source, first) and not _has(source, second):
+        yield required(f"{path}.target.{second}", f"must set either {one} or {other}")
+    if _has(source, first) and _has(source, second):
+        yield forbidden(f"{path}.target.{first}", f"may not set both {one} and {other}")
 
 
 def _container_resource(path: str, source: Document) -> Iterator[Cause]:
