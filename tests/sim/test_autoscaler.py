@@ -13,10 +13,11 @@ from corral.api.kinds.pool import VirtualMachinePool as Pool
 from corral.api.kinds.replicaset import VirtualMachineInstanceReplicaSet as ReplicaSet
 from corral.api.kinds.usage import PodMetrics
 from corral.api.object import Key
-from corral.cluster.autoscaler import targets
+from corral.client.client import Client
+from corral.cluster.autoscaler import loop, measured, targets
 from corral.cluster.autoscaler.behavior import DOWN_SECONDS
 from corral.cluster.autoscaler.loop import FIRST_SECONDS, SYNC_SECONDS
-from corral.cluster.autoscaler.measured import Measured
+from corral.cluster.autoscaler.measured import EXTERNAL, Measured
 from corral.cluster.autoscaler.replicas import MetricError
 from corral.node.hypervisor import Change
 from corral.node.sampling.sampler import PERIOD_SECONDS
@@ -596,6 +597,33 @@ async def test_a_target_that_cannot_be_read_for_a_moment_is_a_rivals_still(monke
         await scene.stays(1, 90)
         await whole.client.delete(Autoscaler, Key("default", "other"))
         await scene.has(4)
+
+
+async def test_an_api_that_hangs_holds_up_no_other(monkeypatch):
+    ask = Client.ask
+
+    async def hang(client, method, path, **given):
+        if path.startswith(EXTERNAL):
+            await asyncio.sleep(3600)
+        return await ask(client, method, path, **given)
+
+    monkeypatch.setattr(Client, "ask", hang)
+    monkeypatch.setattr(measured, "AT_ONCE", 8)
+    monkeypatch.setattr(loop, "WORKERS", 32)
+    async with cluster() as whole:
+        scene = Scene(whole)
+        await scene.begin(1)
+        for number in range(2 * loop.WORKERS):
+            name = f"hangs-{number}"
+            await whole.client.create(ReplicaSet, replica_set(name, 1))
+            document = autoscaler(name, {**SET, "name": name}, metrics=3 * [queue("1")])
+            await whole.client.create(Autoscaler, document)
+        await asyncio.sleep(SETTLED)
+        for machine in await whole.machines("default"):
+            if machine.metadata.labels["app"] == "test":
+                whole.guest(machine).load = 1.0
+        seen = await crossed(whole)
+        assert await scene.has(2) - seen <= SYNC_SECONDS + 3 * measured.TURN_SECONDS
 
 
 # ---------------------------------------------------------------------- none at all

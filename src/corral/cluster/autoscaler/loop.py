@@ -11,7 +11,7 @@ from corral.api.object import Document, Key
 from corral.api.selectors import LabelSelector, parse_labels
 from corral.cluster.autoscaler import targets
 from corral.cluster.autoscaler.behavior import Bounds, History, settle
-from corral.cluster.autoscaler.measured import Measured
+from corral.cluster.autoscaler.measured import AT_ONCE, Measured
 from corral.cluster.autoscaler.proposals import UNKNOWN, Asked, Proposals, Refusal, tolerance_of
 from corral.cluster.autoscaler.replicas import Situation
 from corral.cluster.autoscaler.rivals import Rivals
@@ -26,15 +26,15 @@ COMPONENT = "horizontal-pod-autoscaler"
 SYNC_SECONDS = 15.0
 FIRST_SECONDS = 1.0
 """A new autoscaler often comes with its target, which is to say first which pods are its own."""
-AT_ONCE = 32
-"""Autoscalers that are looked at side by side: most of them wait for what was measured."""
+WORKERS = 4 * AT_ONCE
+"""More than can wait for custom and external metrics: where these hang, others are looked at."""
 
 
 def controller(world: World) -> Controller[Key]:
     """The controller of autoscalers."""
     loop = Autoscalers(world)
     return Controller(
-        "autoscaler", loop.reconcile, queue=loop.queue, sources=loop.sources, workers=AT_ONCE
+        "autoscaler", loop.reconcile, queue=loop.queue, sources=loop.sources, workers=WORKERS
     )
 
 
@@ -199,17 +199,12 @@ class Autoscalers:
         )
         namespace = key_of(autoscaler).namespace
         proposals = Proposals(self._metrics, namespace, target.selector, situation)
-        asked: list[Asked] = []
-        refused: list[Refusal] = []
-        metrics: list[Document] = []
-        for spec in autoscaler.spec.metrics or ():
-            try:
-                asked.append(await proposals.of(spec))
-                metrics.append(asked[-1].status)
-            except Refusal as refusal:
-                self._warn(autoscaler, refusal.reason, refusal.told)
-                refused.append(refusal)
-                metrics.append(UNKNOWN)
+        answers = await proposals.of_each(autoscaler.spec.metrics or ())
+        asked = [each for each in answers if isinstance(each, Asked)]
+        refused = [each for each in answers if isinstance(each, Refusal)]
+        metrics = [each.status if isinstance(each, Asked) else UNKNOWN for each in answers]
+        for refusal in refused:
+            self._warn(autoscaler, refusal.reason, refusal.told)
         best = max(asked, key=lambda each: each.replicas, default=None)
         if best is not None and (not refused or best.replicas >= target.replicas):
             return best, metrics

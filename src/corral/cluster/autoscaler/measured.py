@@ -6,7 +6,8 @@ pod of which nonsense is told is a pod of which nothing is known.
 """
 
 import asyncio
-from collections.abc import Awaitable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Mapping
+from contextlib import asynccontextmanager
 from datetime import timedelta
 from typing import TypeVar
 from urllib.parse import quote, urlencode
@@ -28,12 +29,17 @@ from corral.cluster.autoscaler.targets import NoTarget, kind_of_reference
 T = TypeVar("T")
 
 ANSWER_SECONDS = 10.0
-"""What answers later than this holds up its own autoscaler only for so long."""
+"""For how long an answer is waited for."""
+AT_ONCE = 32
+"""Questions that wait for the answers of one API of custom or external metrics."""
+TURN_SECONDS = 1.0
+"""For how long a question waits until fewer do: where an API hangs, the rest is not held up too."""
 CUSTOM = "/apis/custom.metrics.k8s.io/v1beta2"
 EXTERNAL = "/apis/external.metrics.k8s.io/v1beta1"
 _CUSTOM_WINDOW = timedelta(minutes=1)
 """Over what a custom metric is an average, where it does not say."""
 _LARGEST = 2**63 - 1
+_FAILED = "unable to fetch metrics from {} metrics API"
 _NOBODY = "404 page not found"
 """What a server says of groups that it has never heard of."""
 
@@ -62,6 +68,7 @@ class Measured:
 
     def __init__(self, client: Client) -> None:
         self._client = client
+        self._turns = {api: asyncio.Semaphore(AT_ONCE) for api in ("custom", "external")}
 
     async def of_pods(
         self, namespace: str, selector: str, resource: str, container: str = ""
@@ -112,18 +119,33 @@ class Measured:
 
     async def _values(self, api: str, path: str, **query: str) -> _Values:
         given = urlencode({name: value for name, value in query.items() if value})
-        body = await _asked(api, self._client.ask("GET", path, query=given))
+        async with self._turn(api):
+            body = await _asked(api, self._client.ask("GET", path, query=given))
         try:
             found: _Values = decoder(_Values).decode(body)
         except msgspec.DecodeError as error:
-            raise MetricError(f"unable to fetch metrics from {api} metrics API: {error}") from None
+            raise MetricError(f"{_FAILED.format(api)}: {error}") from None
         if not found.items:
             raise MetricError(f"no metrics returned from {api} metrics API")
         return found
 
+    @asynccontextmanager
+    async def _turn(self, api: str) -> AsyncIterator[None]:
+        turns = self._turns[api]
+        try:
+            async with asyncio.timeout(TURN_SECONDS):
+                await turns.acquire()
+        except TimeoutError:
+            text = f"{AT_ONCE} other questions wait for its answers"
+            raise MetricError(f"{_FAILED.format(api)}: {text}") from None
+        try:
+            yield
+        finally:
+            turns.release()
+
 
 async def _asked(api: str, answer: Awaitable[T]) -> T:
-    failed = f"unable to fetch metrics from {api} metrics API"
+    failed = _FAILED.format(api)
     try:
         async with asyncio.timeout(ANSWER_SECONDS):
             return await answer

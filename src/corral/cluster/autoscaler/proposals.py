@@ -1,6 +1,7 @@
 """How many replicas each metric of an autoscaler asks for, and what is told of it."""
 
-from collections.abc import Awaitable, Mapping
+import asyncio
+from collections.abc import Awaitable, Iterable, Mapping
 from dataclasses import dataclass
 
 import msgspec
@@ -82,6 +83,18 @@ class Proposals:
         self._namespace = namespace
         self._selector = selector
         self._situation = situation
+
+    async def of_each(self, specs: Iterable[MetricSpec]) -> list[Asked | Refusal]:
+        """What each metric asks for; all of them are asked about at once."""
+        async with asyncio.TaskGroup() as tasks:
+            asking = [tasks.create_task(self._of(spec)) for spec in specs]
+        return [each.result() for each in asking]
+
+    async def _of(self, spec: MetricSpec) -> Asked | Refusal:
+        try:
+            return await self.of(spec)
+        except Refusal as refusal:
+            return refusal
 
     async def of(self, spec: MetricSpec) -> Asked:
         """What one metric asks for.  Raises Refusal."""

@@ -11,7 +11,12 @@ from lightkube.models.meta_v1 import LabelSelector, LabelSelectorRequirement
 from corral.api.errors import NotFound, Unavailable
 from corral.api.wire import Request, Response
 from corral.client.client import Client
-from corral.cluster.autoscaler.measured import ANSWER_SECONDS, Measured
+from corral.cluster.autoscaler.measured import (
+    ANSWER_SECONDS,
+    AT_ONCE,
+    TURN_SECONDS,
+    Measured,
+)
 from corral.cluster.autoscaler.replicas import MetricError, Sample
 
 MOMENT = "2026-01-01T12:00:00Z"
@@ -194,3 +199,24 @@ async def test_who_does_not_answer_is_not_waited_for():
     with pytest.raises(MetricError, match="no answer within 10 seconds"):
         await known.of_external("default", QUEUE)
     assert asyncio.get_running_loop().time() - begun == pytest.approx(ANSWER_SECONDS)
+
+
+@pytest.mark.looptime
+async def test_only_so_many_questions_wait_for_an_api_that_hangs(looptime):
+    known, transport = metrics(None)
+    asking = [asyncio.ensure_future(known.of_external("default", QUEUE)) for _ in range(AT_ONCE)]
+    await asyncio.sleep(0)
+    with pytest.raises(MetricError) as caught:
+        await known.of_external("default", QUEUE)
+    assert looptime == TURN_SECONDS
+    text = f"{AT_ONCE} other questions wait for its answers"
+    assert str(caught.value) == f"unable to fetch metrics from external metrics API: {text}"
+    assert len(transport.asked) == AT_ONCE
+    # Another API is another matter.
+    with pytest.raises(MetricError, match="no answer within 10 seconds"):
+        await known.of_custom("default", "app=web", QUEUE)
+    await asyncio.wait(asking)
+    with pytest.raises(MetricError, match="no answer within 10 seconds"):
+        await known.of_external("default", QUEUE)
+    for each in asking:
+        assert isinstance(each.exception(), MetricError)

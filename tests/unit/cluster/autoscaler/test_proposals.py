@@ -1,5 +1,6 @@
 """What each kind of metric asks for, and the words in which it is told."""
 
+import asyncio
 from datetime import UTC, datetime, timedelta
 
 import msgspec
@@ -7,7 +8,7 @@ import pytest
 from lightkube.models.autoscaling_v2 import HorizontalPodAutoscaler, MetricSpec
 from lightkube.models.core_v1 import Pod
 
-from corral.cluster.autoscaler.proposals import Proposals, Refusal, tolerance_of
+from corral.cluster.autoscaler.proposals import Asked, Proposals, Refusal, tolerance_of
 from corral.cluster.autoscaler.replicas import MetricError, Sample, Situation, Tolerance
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -249,3 +250,20 @@ def test_an_autoscaler_may_say_how_far_off_is_well(behavior, tolerance):
     spec = {"maxReplicas": 2, "scaleTargetRef": {"kind": "Set", "name": "web"}}
     document = {"spec": {**spec, **({"behavior": behavior} if behavior else {})}}
     assert tolerance_of(msgspec.convert(document, HorizontalPodAutoscaler)) == tolerance
+
+
+@pytest.mark.looptime
+async def test_metrics_are_asked_about_at_once(looptime):
+    class Slow(Told):
+        async def of_external(self, _namespace, _metric):
+            await asyncio.sleep(10)
+            return self.known()
+
+    situation = Situation(current=1, observed=1, pods=[], now=NOW)
+    proposals = Proposals(Slow(3000), "default", "app=web", situation)
+    target = {"type": "AverageValue", "averageValue": "1"}
+    queue = {"type": "External", "external": {"metric": {"name": "queue"}, "target": target}}
+    specs = [queue, {"type": "Odd"}, queue]
+    answers = await proposals.of_each(msgspec.convert(specs, list[MetricSpec]))
+    assert [type(each) for each in answers] == [Asked, Refusal, Asked]
+    assert looptime == 10
