@@ -6,10 +6,9 @@ import msgspec
 from lightkube.models.core_v1 import Container, Pod
 
 from corral.api.conditions import set_condition
-from corral.api.kinds import pod_resources
 from corral.api.kinds.machine import COMPUTE, UNPAUSED
+from corral.api.kinds.pod import quality_of_service
 from corral.api.object import Document
-from corral.api.quantity import parse
 from corral.node.facts import Facts, State, Trouble
 from corral.node.record import Outcome
 
@@ -44,7 +43,8 @@ def pod_status(facts: Facts, pod: Pod, host_ip: str, now: str) -> Document:
         "hostIP": host_ip,
         "hostIPs": [{"ip": host_ip}],
         "startTime": old.get("startTime") or now,
-        "qosClass": old.get("qosClass") or qos_class(pod_resources.lasting(pod.spec)),
+        "qosClass": old.get("qosClass")
+        or quality_of_service({"spec": msgspec.to_builtins(pod.spec)}),
         "conditions": _conditions(
             facts, pod, [*sidecars, *containers], old.get("conditions") or [], now
         ),
@@ -167,22 +167,3 @@ def _terminated(facts: Facts, name: str, before: Document, now: str) -> Document
         "startedAt": (before.get("running") or {}).get("startedAt") or now,
         "finishedAt": now,
     }
-
-
-def qos_class(containers: Sequence[Container]) -> str:
-    """Kubernetes' quality of service: Guaranteed, Burstable or BestEffort."""
-    amounts = [
-        (
-            (one.resources and one.resources.requests) or {},
-            (one.resources and one.resources.limits) or {},
-        )
-        for one in containers
-    ]
-    if not any(requests or limits for requests, limits in amounts):
-        return "BestEffort"
-    guaranteed = all(
-        name in limits and parse(requests.get(name, limits[name])) == parse(limits[name])
-        for requests, limits in amounts
-        for name in ("cpu", "memory")
-    )
-    return "Guaranteed" if guaranteed else "Burstable"

@@ -12,7 +12,7 @@ from corral.api.kinds.vmi import VirtualMachineInstance
 from corral.node.addresses import mac
 from corral.node.facts import Facts, State, Trouble, fold
 from corral.node.hypervisor import Change, GuestInterface, Introduction
-from corral.node.pod_status import differs, pod_status, qos_class
+from corral.node.pod_status import differs, pod_status
 from corral.node.status import instance_status
 
 NOW = "2026-01-01T00:00:00Z"
@@ -149,21 +149,10 @@ def test_a_paused_machine_runs_and_is_not_ready():
     assert condition(status, "ContainersReady")["status"] == "True"
 
 
-@pytest.mark.parametrize(
-    ("resources", "expected"),
-    [
-        ({}, "BestEffort"),
-        ({"requests": {"memory": "64M"}}, "Burstable"),
-    ],
-)
-def test_quality_of_service(resources, expected):
-    assert qos_class(pod(resources=resources).spec.containers) == expected
-
-
-def test_equal_requests_and_limits_are_guaranteed():
-    same = {"cpu": "1", "memory": "64Mi"}
-    container = pod(resources={"requests": same, "limits": {"cpu": "1000m", "memory": "64Mi"}})
-    assert qos_class(container.spec.containers[:1]) == "Guaranteed"
+def test_a_pod_that_does_not_know_its_quality_of_service_is_told():
+    placed = pod(resources={"requests": {"memory": "64M"}})
+    placed.status = None
+    assert pod_status(RUNNING, placed, "192.0.2.1", NOW)["qosClass"] == "Burstable"
 
 
 def test_an_instance_runs_once_it_is_scheduled_and_not_before():

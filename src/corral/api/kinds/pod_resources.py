@@ -44,11 +44,6 @@ def is_sidecar(container: Container) -> bool:
     return container.restartPolicy == ALWAYS
 
 
-def lasting(spec: PodSpec) -> list[Container]:
-    """The containers that run for as long as the pod: the sidecars first, as they are started."""
-    return [*filter(is_sidecar, spec.initContainers or ()), *spec.containers]
-
-
 def amounts(quantities: Mapping[str, Quantity] | None) -> Amounts:
     """Quantities as amounts."""
     return {name: amount(quantity) for name, quantity in (quantities or {}).items()}

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 from lightkube.models.core_v1 import PodSpec
 
-from corral.api.kinds.pod_resources import lasting, limits, requests
+from corral.api.kinds.pod_resources import limits, requests
 
 
 def a_container(name="c", restart=None, limits=None, **asked):
@@ -59,8 +59,3 @@ def test_the_overhead_of_a_pod_counts_and_limits_nothing_by_itself():
 def test_what_is_said_of_the_whole_pod_counts_instead():
     pod = spec(a_container(cpu="100m", memory="1Mi"), resources={"requests": {"cpu": "2"}})
     assert {name: str(one) for name, one in requests(pod).items()} == {"cpu": "2", "memory": "1Mi"}
-
-
-def test_sidecars_last_and_other_init_containers_do_not():
-    pod = spec(a_container("main"), init=(a_container("first"), sidecar("beside")))
-    assert [each.name for each in lasting(pod)] == ["beside", "main"]
