@@ -33,6 +33,7 @@ class DutyCycle:
     """Stops processes as often as it takes."""
 
     name = "stopping and continuing"
+    waits = False
 
     def __init__(self) -> None:
         self._held: dict[str, _Held] = {}

@@ -4,16 +4,19 @@ import asyncio
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ParamSpec
 
+from corral.aio import finished
 from corral.node.limits import remains
 from corral.node.limits.bounds import Bounds
 from corral.node.limits.duty import wake
 from corral.node.limits.probe import Ways, find_ways, prefix
 from corral.node.limits.resident import own_bytes
-from corral.node.limits.ways import Over
+from corral.node.limits.ways import CpuWay, MemoryWay, Over
 
+P = ParamSpec("P")
 Known = Callable[[], Collection[str]]
+"""Tells the uids of machines."""
 
 
 @dataclass(eq=False)
@@ -73,9 +76,10 @@ class Limits:
             held = own_bytes(pid)
             if fresh and held >= bounds.memory_bytes:
                 raise TooLittle(bounds.memory_bytes, held)
-            self._ways.memory.hold(uid, pid, bounds.memory_bytes, held=held, over=over)
+            memory = self._ways.memory
+            await _at(memory, memory.hold, uid, pid, bounds.memory_bytes, held=held, over=over)
         if bounds.cpu_nanos:
-            self._ways.cpu.hold(uid, pid, bounds.cpu_nanos)
+            await _at(self._ways.cpu, self._ways.cpu.hold, uid, pid, bounds.cpu_nanos)
 
     def step_back(self, uid: str, back: bool) -> None:  # noqa: FBT001 - a switch
         """Let a machine leave the processors to others, where its niceness has no say."""
@@ -99,6 +103,16 @@ class Limits:
     async def clear(self, uid: str, groups: Sequence[str]) -> None:
         """A machine has ended, and why is on record: nothing of it stays."""
         if self._ways is not None:
-            self._ways.cpu.clear(uid)
-            self._ways.memory.clear(uid)
+            for way in (self._ways.cpu, self._ways.memory):
+                await _at(way, way.clear, uid)
         await asyncio.to_thread(remains.remove, groups)
+
+
+async def _at(
+    way: CpuWay | MemoryWay, act: Callable[P, None], *args: P.args, **named: P.kwargs
+) -> None:
+    """Have a way act where it may wait.  Who is cancelled waits for it, lest it come too late."""
+    if way.waits:
+        await finished(asyncio.to_thread(act, *args, **named))
+    else:
+        act(*args, **named)

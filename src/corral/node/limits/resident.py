@@ -27,6 +27,7 @@ class ResidentSet:
     """Looks at all machines at once, in a pass a second."""
 
     name = "looking at what is resident"
+    waits = False
 
     def __init__(self) -> None:
         self._held: dict[str, _Held] = {}

@@ -1,7 +1,8 @@
 """The ways to bound what a process takes, and the kernel's: control groups of both versions.
 
 A way bounds processor time or memory.  It is told when a machine is to be held, when its manager
-lets go of it, and when it has ended; all of that can be told again.
+lets go of it, and when it has ended; all of that can be told again.  The kernel takes its time to
+move a process (``waits``): not in the event loop, to which the other ways belong.
 """
 
 import errno
@@ -29,6 +30,7 @@ class CpuWay(Protocol):
     """Bounds processor time."""
 
     name: str
+    waits: bool
 
     def hold(self, uid: str, pid: int, nanos: int) -> None:
         """Let a process use no more than so many nanoseconds a second.  Raises OSError."""
@@ -50,6 +52,7 @@ class MemoryWay(Protocol):
     """Bounds memory."""
 
     name: str
+    waits: bool
 
     def hold(self, uid: str, pid: int, size: int, *, held: int, over: Over) -> None:
         """End a process that holds more.  Raises OSError.
@@ -79,6 +82,8 @@ def quota(nanos: int) -> tuple[int, int]:
 
 class _Groups:
     """A group for each machine, which the kernel keeps whether a manager runs or not."""
+
+    waits = True
 
     def __init__(self, site: Site) -> None:
         self._site = site

@@ -1,0 +1,65 @@
+"""Bounding machines: which of the ways' work is done where."""
+
+import asyncio
+import os
+import threading
+
+import pytest
+
+from corral.node.limits.bounds import Bounds
+from corral.node.limits.limits import Limits
+from corral.node.limits.probe import Ways
+
+BOUNDS = Bounds(cpu_nanos=10**8, memory_bytes=1 << 40)
+
+
+class Way:
+    """Keeps in which thread it was asked for what."""
+
+    name = "of a test"
+
+    def __init__(self, *, waits):
+        self.waits = waits
+        self.asked = []
+        self.go_on = threading.Event()
+        self.go_on.set()
+
+    def hold(self, *_, **__):
+        self.go_on.wait(20)
+        self.asked.append(("hold", threading.current_thread()))
+
+    def clear(self, _uid):
+        self.asked.append(("clear", threading.current_thread()))
+
+
+def limits(tmp_path, way):
+    return Limits(tmp_path, Ways(way, way, ""))
+
+
+async def hold(limits):
+    await limits.hold("u", os.getpid(), BOUNDS, fresh=True, over=lambda: None)
+
+
+@pytest.mark.parametrize("waits", [True, False])
+async def test_what_may_wait_for_the_kernel_does_not_hold_up_the_loop(tmp_path, waits):
+    way = Way(waits=waits)
+    bound = limits(tmp_path, way)
+    await hold(bound)
+    await bound.clear("u", [])
+    assert [what for what, _ in way.asked] == ["hold", "hold", "clear", "clear"]
+    assert {thread is threading.current_thread() for _, thread in way.asked} == {not waits}
+
+
+async def test_who_is_cancelled_waits_for_what_the_kernel_does(tmp_path):
+    """Else a process could be moved after its group was removed."""
+    way = Way(waits=True)
+    way.go_on.clear()
+    task = asyncio.create_task(hold(limits(tmp_path, way)))
+    await asyncio.sleep(0.1)
+    task.cancel()
+    await asyncio.sleep(0.1)
+    assert not task.done()
+    way.go_on.set()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert len(way.asked) == 1
