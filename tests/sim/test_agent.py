@@ -5,6 +5,7 @@ import errno
 from collections import Counter
 from contextlib import asynccontextmanager, suppress
 from datetime import timedelta
+from itertools import pairwise
 from pathlib import Path
 
 import msgspec
@@ -768,7 +769,30 @@ async def test_a_guest_that_changes_its_addresses_is_asked_again(tmp_path, monke
         [guest] = host.hypervisor.guests.values()
         addresses[:] = ["192.0.2.9"]
         guest.happen(Change.RESUMED)
-        await host.whole.until(told, 5)
+        await host.whole.until(told, 15)
+
+
+async def test_a_guest_whose_agent_comes_and_goes_is_not_asked_each_time(tmp_path, monkeypatch):
+    asked = []
+
+    async def introduce(_guest):
+        asked.append(asyncio.get_running_loop().time())
+        return await introduction([f"192.0.2.{len(asked)}"])
+
+    monkeypatch.setattr(HollowGuest, "introduce", introduce)
+    async with node(tmp_path) as host:
+        await host.whole.client.create(Machine, lonely())
+
+        async def is_asked():
+            return asked
+
+        await host.whole.until(is_asked)
+        [guest] = host.hypervisor.guests.values()
+        for _ in range(60):
+            guest.happen(Change.AGENT_CONNECTED)
+            await asyncio.sleep(1)
+    assert len(asked) >= 5
+    assert min(late - soon for soon, late in pairwise(asked)) > 9.9
 
 
 MAC = "02:00:00:00:00:01"
