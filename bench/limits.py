@@ -7,6 +7,7 @@ it was kept waiting all the same.
 
 import asyncio
 import os
+import subprocess
 import tempfile
 import time
 from contextlib import suppress
@@ -25,6 +26,7 @@ from corral.node.process import cpu_nanos
 
 SHARES = (0.1, 0.3, 0.7)
 SECONDS = 10.0
+IDLE = 100
 PIECES = 10
 """The spread is that of so many equal parts of the time."""
 _FIRST = -15
@@ -48,7 +50,31 @@ async def _measure() -> list[Figure]:
         for way in ways:
             for share in SHARES:
                 figures += await _one(directory, way, share)
+        figures.append(await _idle(directory))
     return figures
+
+
+async def _idle(directory: Path) -> Figure:
+    """What it costs to bound many idle machines without the kernel's help: any process does."""
+    limits = Limits(directory, Ways(DutyCycle(), ResidentSet(), ""))
+    bounds = Bounds(cpu_nanos=300_000_000, memory_bytes=256 << 20)
+    idle = [subprocess.Popen(["sleep", "infinity"]) for _ in range(IDLE)]  # noqa: ASYNC220
+    try:
+        for one in idle:
+            await limits.hold(str(one.pid), one.pid, bounds, fresh=False, over=lambda: None)
+        await asyncio.sleep(3)
+        begun, ours, shares = time.monotonic(), time.process_time(), []
+        for _ in range(PIECES):
+            await asyncio.sleep(SECONDS / PIECES)
+            now, used = time.monotonic(), time.process_time()
+            shares.append((used - ours) / (now - begun) * 1e3)
+            begun, ours = now, used
+    finally:
+        for one in idle:
+            limits.release(str(one.pid))
+            one.kill()
+            one.wait()
+    return Figure(f"{IDLE} idle machines, {DutyCycle.name}: manager", shares, "m", "≤ 10 m")
 
 
 async def _one(directory: Path, ways: Ways, share: float | None) -> list[Figure]:

@@ -15,6 +15,10 @@ SLICE_SECONDS = 0.002
 """Nobody is let run for less: a share too small for that stands still for longer."""
 QUIET_SECONDS = 0.25
 """How often somebody is looked at who uses less than its share."""
+IDLE_SECONDS = 1.0
+"""How often, in the end, somebody who uses next to nothing of it: what it may do unseen is a debt
+that it stands still for."""
+_IDLE = 0.1
 _SOONEST_SECONDS = 0.002
 _SAVED_SECONDS = 0.1
 """What is not used is kept for so long (the period of the kernel's groups)."""
@@ -40,6 +44,7 @@ class Cycle:
         self._taken = 0.0
         self._allowance = 0.0
         self._runs = True
+        self._quiet = QUIET_SECONDS
 
     def look(self, now: float, used: float) -> Verdict:
         """What is to be done, as of this moment."""
@@ -69,7 +74,10 @@ class Cycle:
     def _until_spent(self, rate: float) -> float:
         """It may use up its allowance by then, if it goes on like this."""
         if rate < self._share and self._allowance >= self._share * _SAVED_SECONDS / 2:
-            return QUIET_SECONDS
+            idle = rate < self._share * _IDLE
+            self._quiet = min(self._quiet * 2, IDLE_SECONDS) if idle else QUIET_SECONDS
+            return self._quiet
+        self._quiet = QUIET_SECONDS
         return max(self._allowance / max(rate, self._share), _SOONEST_SECONDS)
 
     def _until_allowed(self) -> float:

@@ -1,6 +1,7 @@
 """Bounds memory without the kernel's help: looks at what is held, tells who has too much.
 
-A guest cannot grow beyond its memory and what QEMU needs, so a look a second is soon enough.
+A guest cannot grow beyond its memory and what QEMU needs, so a look a second is soon enough.  Who
+has not run for long enough to fill what was left is not even looked at.
 """
 
 import asyncio
@@ -9,18 +10,31 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from corral.node.limits.ways import Over
+from corral.node.process import cpu_nanos
 
 LOOK_SECONDS = 1.0
+FASTEST_BYTES_A_NANOSECOND = 16
+"""No process fills memory faster than that while it runs."""
 _COUNTED = ("RssAnon:", "RssShmem:", "VmSwap:")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Held:
-    """A process that is looked at."""
+    """A process that is looked at; it cannot hold too much before it has run for ``enough``."""
 
     pid: int
     size: int
     over: Over
+    enough: int = 0
+
+    def is_over(self) -> bool:
+        """Raises OSError."""
+        ran = cpu_nanos(self.pid)
+        if ran < self.enough:
+            return False
+        room = self.size - own_bytes(self.pid)
+        self.enough = ran + room // FASTEST_BYTES_A_NANOSECOND
+        return room < 0
 
 
 class ResidentSet:
@@ -56,7 +70,7 @@ class ResidentSet:
         self._timer = None
         for uid, one in list(self._held.items()):
             with suppress(OSError):  # its end is told by others, and another look comes soon
-                if own_bytes(one.pid) > one.size:
+                if one.is_over():
                     self.release(uid)
                     one.over()
         self._set_timer()

@@ -60,6 +60,16 @@ def test_a_process_below_its_share_is_never_stopped_and_seldom_looked_at():
     assert process.looks < 60 * 6
 
 
+def test_an_idle_process_is_looked_at_about_once_a_second_until_it_works():
+    process = Simulated(0.3, 0.005).go_on(60)
+    assert not process.stops
+    assert process.looks < 70
+    process.speed, process.used = 1, 0.0
+    start = process.now
+    process.go_on(60)
+    assert process.used / (process.now - start) == pytest.approx(0.3, rel=0.1)
+
+
 def test_what_was_not_used_for_long_is_not_saved():
     process = Simulated(0.3, 0.0).go_on(60)
     process.speed, process.used = 1, 0.0

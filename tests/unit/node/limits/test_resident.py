@@ -70,6 +70,24 @@ async def test_a_look_that_fails_is_not_the_last(hoarding, monkeypatch):
         await over.wait()
 
 
+async def test_who_has_not_run_cannot_have_filled_what_was_left(hoarding, monkeypatch):
+    looks = []
+
+    def counted(pid):
+        looks.append(pid)
+        return own_bytes(pid)
+
+    monkeypatch.setattr("corral.node.limits.resident.own_bytes", counted)
+    monkeypatch.setattr("corral.node.limits.resident.LOOK_SECONDS", 0.001)
+    watch, over = ResidentSet(), asyncio.Event()
+    idle = hoarding(1)
+    watch.hold("idle", idle, 1 << 40, held=0, over=lambda: None)
+    watch.hold("large", hoarding(80), 60 << 20, held=0, over=over.set)
+    await over.wait()
+    await asyncio.sleep(0.1)
+    assert looks.count(idle) == 1
+
+
 def test_without_descriptors_a_process_is_not_taken_for_ended():
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (0, hard))
