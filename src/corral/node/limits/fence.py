@@ -119,7 +119,18 @@ class Fence:
             pause = min(pause * 2, _LONGEST_PAUSE_SECONDS)
         await self._over.wait()
         self.judge()
+        await self.destroy(guest)
+
+    async def destroy(self, guest: Guest) -> None:
+        """End a guest, whose QEMU has only moments to write down what it holds of the disks."""
+        await self.lift()
         await guest.destroy()
+
+    async def lift(self) -> None:
+        """Bound the processors of what is ended no more."""
+        if self._limits is not None:
+            record = self._chronicle.record
+            await self._limits.lift(record.uid, record.groups)
 
     def judge(self) -> bool:
         """Whether a guest has to be ended for the memory that it holds, which is put on record."""

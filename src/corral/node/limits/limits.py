@@ -96,6 +96,12 @@ class Limits:
             self._ways.cpu.release(uid)
             self._ways.memory.release(uid)
 
+    async def lift(self, uid: str, groups: Sequence[str]) -> None:
+        """A machine is about to be ended: its process may have all the processors for that."""
+        if self._ways is not None:
+            self._ways.cpu.release(uid)
+        await asyncio.to_thread(remains.lift, groups)
+
     async def ran_out(self, groups: Sequence[str]) -> bool:
         """Whether a machine has ended since it wanted more memory than its groups allow."""
         return await asyncio.to_thread(remains.ran_out, groups)

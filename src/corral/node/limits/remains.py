@@ -10,10 +10,20 @@ from pathlib import Path
 
 from corral.node.limits.cgroup import Directory, Group
 
+_UNBOUNDED = {"cpu.max": "max", "cpu.cfs_quota_us": "-1"}
+
 
 def ran_out(groups: Iterable[str]) -> bool:
     """Whether the kernel has ended a machine because it wanted more memory than it may have."""
     return any(was_exceeded(Directory(Path(path))) for path in groups)
+
+
+def lift(groups: Iterable[str]) -> None:
+    """Let what is in groups have as much of the processors as it likes."""
+    for path in groups:
+        for setting, value in _UNBOUNDED.items():
+            with suppress(OSError):
+                Directory(Path(path)).write(setting, value)
 
 
 def remove(groups: Iterable[str]) -> None:

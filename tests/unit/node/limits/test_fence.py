@@ -32,6 +32,7 @@ class Limits:
         self.out_of_memory = False
         self.groups = ["/sys/fs/cgroup/corral-u"]
         self.cleared = None
+        self.lifted = None
 
     async def hold(self, _uid, _pid, _bounds, *, fresh, over):
         self.fresh.append(fresh)
@@ -41,6 +42,9 @@ class Limits:
 
     async def places(self, _uid, _pid, _bounds):
         return self.groups
+
+    async def lift(self, _uid, groups):
+        self.lifted = groups
 
     async def ran_out(self, groups):
         return self.out_of_memory and tuple(groups) == tuple(self.groups)
@@ -222,3 +226,13 @@ async def test_without_bounds_or_means_nothing_is_done(chronicle, limits, bounds
     await fence.take_down()
     assert fence.processors == float("inf")
     assert not limits.fresh
+
+
+async def test_a_guest_is_ended_only_when_its_processors_are_not_bounded_any_more(fence, limits):
+    async def destroy():
+        assert limits.lifted == tuple(limits.groups)
+        limits.lifted = "destroyed"
+
+    await fence.put_up(GUEST)
+    await fence.destroy(SimpleNamespace(destroy=destroy))
+    assert limits.lifted == "destroyed"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from corral.node.limits.remains import ran_out, remove
+from corral.node.limits.remains import lift, ran_out, remove
 
 TWO, ONE = "memory.events", "memory.oom_control"
 KILLED = "under_oom 0\noom_kill 1\n"
@@ -40,3 +40,11 @@ def test_groups_are_removed_and_those_that_are_gone_are_no_trouble(tmp_path):
     (tmp_path / "busy" / "within").mkdir(parents=True)
     remove([str(tmp_path / name) for name in ("gone", "busy", "one")])
     assert [entry.name for entry in tmp_path.iterdir()] == ["busy"]
+
+
+@pytest.mark.parametrize(("setting", "value"), [("cpu.max", "max"), ("cpu.cfs_quota_us", "-1")])
+def test_who_is_ended_may_have_all_the_processors(tmp_path, setting, value):
+    (tmp_path / setting).write_text("20")
+    lift([str(tmp_path / "gone"), str(tmp_path)])
+    assert (tmp_path / setting).read_text().startswith(value)
+    assert [entry.name for entry in tmp_path.iterdir()] == [setting]
