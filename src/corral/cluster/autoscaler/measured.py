@@ -32,7 +32,7 @@ ANSWER_SECONDS = 10.0
 """For how long an answer is waited for."""
 AT_ONCE = 32
 """Questions that wait for the answers of one API of custom or external metrics."""
-TURN_SECONDS = 1.0
+TURN_SECONDS = 3.0
 """For how long a question waits until fewer do: where an API hangs, the rest is not held up too."""
 CUSTOM = "/apis/custom.metrics.k8s.io/v1beta2"
 EXTERNAL = "/apis/external.metrics.k8s.io/v1beta1"
