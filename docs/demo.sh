@@ -107,8 +107,11 @@ run kubectl wait vm vm-pool-disks-1 --for create --timeout 60s
 run kubectl wait vm vm-pool-disks-1 --for condition=Ready --timeout 300s
 [ "$(kubectl get dv vm-pool-disks-root-1 -o 'jsonpath={.metadata.uid}')" = "$disk" ] || { echo "the disk is another one" >&2; exit 1; }
 run kubectl events --for vmpool/vm-pool-disks
+
+say "Disks that were kept are nobody's: they stay until they are deleted"
 run kubectl delete vmpool vm-pool-disks
 run kubectl delete vm vm-pool-disks-0
+run kubectl delete dv vm-pool-disks-root-2
 run kubectl wait vmi,pvc --all --for delete --timeout 120s
 run corral status
 run corral down

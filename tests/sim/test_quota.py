@@ -231,6 +231,23 @@ async def test_a_set_whose_machines_are_too_many_says_so_and_makes_them_later():
         await c.until(is_mended, 20)
 
 
+async def test_a_machine_that_ended_makes_room_for_the_next_of_its_set():
+    """It counts until it is deleted: a set that waited with that for the next would never heal."""
+    async with cluster() as c:
+        await limit(c, hard={"count/virtualmachineinstances.kubevirt.io": "2"})
+        await c.client.create(ReplicaSet, replica_set(replicas=2))
+        await c.settled("test", 2, 30)
+        ended = (await c.client.list(Machine, "default")).items[0]
+        c.guest(ended).crash()
+
+        async def is_replaced():
+            names = [each.metadata.name for each in (await c.client.list(Machine)).items]
+            return ended.metadata.name not in names and len(names) == 2
+
+        await c.until(is_replaced, 60)
+        await c.settled("test", 2, 30)
+
+
 async def test_what_goes_makes_room_for_what_waits():
     async with cluster() as c:
         await limit(c, hard={"pods": "2"})

@@ -80,6 +80,8 @@ class Facts:
         return self.state is State.ENDED
 
 
+OOM_KILLED = "OOMKilled"
+"""A kubelet's word for what ended since it wanted more memory than it may have."""
 PAUSED_BY_USER = "PausedByUser"
 PAUSED_BY_IO_ERROR = "PausedIOError"
 

@@ -9,7 +9,7 @@ from corral.api.conditions import set_condition
 from corral.api.kinds.machine import COMPUTE, UNPAUSED
 from corral.api.kinds.pod import quality_of_service
 from corral.api.object import Document
-from corral.node.facts import Facts, State, Trouble
+from corral.node.facts import OOM_KILLED, Facts, State, Trouble
 from corral.node.record import Outcome
 
 _KILLED = 137
@@ -159,11 +159,11 @@ def _waiting(trouble: Trouble | None, container: Container) -> Document:
 def _terminated(facts: Facts, name: str, before: Document, now: str) -> Document:
     code, reason = (0, "Completed") if facts.outcome is Outcome.SUCCEEDED else (1, "Error")
     if facts.out_of_memory and name == COMPUTE:
-        code, reason = _KILLED, "OOMKilled"
+        code, reason = _KILLED, OOM_KILLED
     return {
         "exitCode": code,
         "reason": reason,
-        "message": facts.message,
+        "message": facts.message if name == COMPUTE else "",
         "startedAt": (before.get("running") or {}).get("startedAt") or now,
         "finishedAt": now,
     }

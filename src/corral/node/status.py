@@ -15,7 +15,7 @@ from corral.api.kinds.networks import Interface
 from corral.api.kinds.vmi import FINAL_PHASES, VirtualMachineInstance
 from corral.api.object import Document
 from corral.node.addresses import POD_INTERFACE, USER_NETWORK, guest_address, mac_of
-from corral.node.facts import PAUSED_BY_USER, Facts, State
+from corral.node.facts import OOM_KILLED, PAUSED_BY_USER, Facts, State
 from corral.node.hypervisor import GuestInterface
 from corral.node.volume_status import volume_status
 
@@ -38,7 +38,7 @@ def instance_status(facts: Facts, vmi: VirtualMachineInstance, now: str) -> Docu
         return {}
     changes: Document = {}
     if (phase := _phase(facts, vmi.status.phase)) != vmi.status.phase:
-        changes |= {"phase": phase, **_phase_history(vmi, phase, now)}
+        changes |= {"phase": phase, **_phase_history(vmi, phase, now), **_reason(facts)}
         if phase == "Running":
             changes |= _running_facts(vmi)
     old = msgspec.to_builtins(vmi.status.conditions)
@@ -57,6 +57,10 @@ def instance_status(facts: Facts, vmi: VirtualMachineInstance, now: str) -> Docu
     if facts.frozen not in (None, bool(vmi.status.fs_freeze_status)):
         changes["fsFreezeStatus"] = "frozen" if facts.frozen else None
     return changes
+
+
+def _reason(facts: Facts) -> Document:
+    return {"reason": OOM_KILLED} if facts.out_of_memory else {}
 
 
 def _phase(facts: Facts, phase: str) -> str:

@@ -37,6 +37,16 @@ def test_a_machine_counts_once_however_often_it_is_seen():
     assert backoff.hold(KEY, 1, 1, NOW) == (0.0, None)
 
 
+def test_the_last_one_is_named_with_its_reason():
+    backoff = Backoff()
+    for _ in range(FREE + 1):
+        last = young()
+        last.status.reason = "OOMKilled"
+        backoff.note(KEY, 1, last, NOW)
+    _, streak = backoff.hold(KEY, 1, 1, NOW)
+    assert (streak.name, streak.why) == (last.metadata.name, "OOMKilled")
+
+
 def test_a_change_of_the_set_and_time_forgive():
     backoff = Backoff()
     for _ in range(FREE + 3):

@@ -102,7 +102,8 @@ def test_a_pod_tells_of_a_machine_that_ran_out_of_memory_at_its_own_container():
     states = pod_status(facts, before, "192.0.2.1", LATER)["containerStatuses"]
     ended = {one["name"]: one["state"]["terminated"] for one in states}
     assert (ended["compute"]["reason"], ended["compute"]["exitCode"]) == ("OOMKilled", 137)
-    assert all(one["reason"] == "Error" for name, one in ended.items() if name != "compute")
+    others = [one for name, one in ended.items() if name != "compute"]
+    assert {(one["reason"], one["message"]) for one in others} == {("Error", "")}
 
 
 def test_a_pod_whose_status_is_written_already_is_not_written_again():
@@ -153,6 +154,13 @@ def test_a_pod_that_does_not_know_its_quality_of_service_is_told():
     placed = pod(resources={"requests": {"memory": "64M"}})
     placed.status = None
     assert pod_status(RUNNING, placed, "192.0.2.1", NOW)["qosClass"] == "Burstable"
+
+
+def test_an_instance_says_in_a_word_that_it_ran_out_of_memory():
+    assert instance_status(replace(FAILED, out_of_memory=True), vmi("Running"), NOW)["reason"] == (
+        "OOMKilled"
+    )
+    assert "reason" not in instance_status(FAILED, vmi("Running"), NOW)
 
 
 def test_an_instance_runs_once_it_is_scheduled_and_not_before():

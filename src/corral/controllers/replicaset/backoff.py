@@ -31,6 +31,8 @@ class Streak:
     uids: set[str] = field(default_factory=set)
     name: str = ""
     """The machine that ended last."""
+    why: str = ""
+    """What its status says of that, in a word."""
 
     @property
     def count(self) -> int:
@@ -52,6 +54,7 @@ class Backoff:
         if machine.metadata.uid not in streak.uids:
             streak.uids.add(machine.metadata.uid)
             streak.name, streak.last = machine.metadata.name, now
+            streak.why = machine.status.reason
 
     def hold(
         self, key: Key, generation: int, replicas: int, now: float

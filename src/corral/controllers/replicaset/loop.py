@@ -155,11 +155,8 @@ class ReplicaSets:
             done="Stopped the virtual machine by deleting the virtual machine instance {}",
             failed="Error deleting virtual machine instance {}: {}",
         )
-        if refused:
-            for machine in decided.clean:
-                self._expectations.deleted(replica_set.key, machine.metadata.uid)
-            return refused
-        return await self._delete(
+        # Also where the rest was refused, unlike KubeVirt's: who has ended takes a quota's place.
+        return refused + await self._delete(
             replica_set,
             decided.clean,
             done="Deleted finished virtual machine: {}",
@@ -260,9 +257,10 @@ class ReplicaSets:
             return ("FailedCreate" if decided.difference < 0 else "FailedDelete", str(refused[0]))
         if streak is None or decided.difference >= 0:
             return None
+        last = f"{streak.name} ({streak.why})" if streak.why else streak.name
         message = (
             f"{streak.count} virtual machine instances ended right after their start, the last was "
-            f"{streak.name}: waiting longer and longer before the next is made"
+            f"{last}: waiting longer and longer before the next is made"
         )
         if self._told.get(replica_set.key) != streak.name:
             self._told[replica_set.key] = streak.name
