@@ -28,7 +28,7 @@ import asyncio, os, signal, sys
 from pathlib import Path
 from tests.faults.test_limits_kill import BOUNDS, limits
 from tests.limited_machine import Limited
-from corral.node.limits import duty, site
+from corral.node.limits import duty, site, ways
 from corral.node.qemu.hypervisor import Qemu
 
 kind, kill_at, data, directory, disk = sys.argv[1:3] + [Path(each) for each in sys.argv[3:6]]
@@ -47,6 +47,8 @@ async def main():
     one = Limited(qemu, directory, disk, BOUNDS, limits(kind, data, directory))
     if kill_at == "group made":
         site.Site.put = die
+    if kill_at == "one of two":
+        ways.CpuGroups1.hold = ways.CpuGroups2.hold = die
     if kill_at == "stopped":
         duty._send = stop_and_die
     known = one.step
@@ -81,6 +83,7 @@ def groups(data):
     [
         ("best", "spawned"),
         ("best", "group made"),
+        ("best", "one of two"),
         ("best", "bounded"),
         ("best", "recorded"),
         ("best", "resumed"),

@@ -163,7 +163,9 @@ def test_this_host_has_some_way_and_nothing_of_the_probe_stays(tmp_path):
         "import sys; from pathlib import Path; from corral.node.limits.probe import *;"
         "print(find_ways(prefix(Path(sys.argv[1]))).told)"
     )
-    for user in ([], ["unshare", "--user", "--map-user=1000", "--map-group=1000"]):
+    ordinary = ["unshare", "--user", "--map-user=1000", "--map-group=1000"]
+    able = subprocess.run([*ordinary, "true"], check=False, capture_output=True).returncode == 0
+    for user in ([], ordinary) if able else ([],):  # not every host lets users have namespaces
         command = [*user, sys.executable, "-c", script, str(tmp_path)]
         said = subprocess.run(command, check=True, capture_output=True, text=True).stdout
         assert said.startswith("cpu ")
