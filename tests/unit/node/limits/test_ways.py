@@ -5,7 +5,7 @@ import errno
 import pytest
 from tests.unit.node.limits.kernel import Group, Kernel
 
-from corral.node.limits.probe import make_room
+from corral.node.limits.room import make_room
 from corral.node.limits.site import Site
 from corral.node.limits.ways import (
     CpuGroups1,
