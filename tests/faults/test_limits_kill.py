@@ -28,7 +28,7 @@ import asyncio, os, signal, sys
 from pathlib import Path
 from tests.faults.test_limits_kill import BOUNDS, limits
 from tests.limited_machine import Limited
-from corral.node.limits import duty, site, ways
+from corral.node.limits import duty, groups, site
 from corral.node.qemu.hypervisor import Qemu
 
 kind, kill_at, data, directory, disk = sys.argv[1:3] + [Path(each) for each in sys.argv[3:6]]
@@ -48,7 +48,7 @@ async def main():
     if kill_at == "group made":
         site.Site.put = die
     if kill_at == "one of two":
-        ways.CpuGroups1.hold = ways.CpuGroups2.hold = die
+        groups.CpuGroups1.hold = groups.CpuGroups2.hold = die
     if kill_at == "stopped":
         duty._send = stop_and_die
     known = one.step

@@ -15,17 +15,11 @@ from typing import TypeVar
 
 from corral.node.limits.cgroup import Directory, Group, group_of, mount_of
 from corral.node.limits.duty import DutyCycle
+from corral.node.limits.groups import CpuGroups1, CpuGroups2, MemoryGroups1, MemoryGroups2
 from corral.node.limits.resident import ResidentSet
 from corral.node.limits.room import Unusable, make_room
 from corral.node.limits.site import Find, Site, find_in
-from corral.node.limits.ways import (
-    CpuGroups1,
-    CpuGroups2,
-    CpuWay,
-    MemoryGroups1,
-    MemoryGroups2,
-    MemoryWay,
-)
+from corral.node.limits.ways import CpuWay, MemoryWay
 
 _PROBE = "probe"
 _PROBED_NANOS = 10**9

@@ -5,15 +5,15 @@ import errno
 import pytest
 from tests.unit.node.limits.kernel import Group, Kernel
 
-from corral.node.limits.room import make_room
-from corral.node.limits.site import Site
-from corral.node.limits.ways import (
+from corral.node.limits.groups import (
     CpuGroups1,
     CpuGroups2,
     MemoryGroups1,
     MemoryGroups2,
     quota,
 )
+from corral.node.limits.room import make_room
+from corral.node.limits.site import Site
 
 UID = "b7e1"
 PID = -4711
