@@ -108,7 +108,8 @@ class HostLink:
         if not elsewhere:
             return ()
         where = ", ".join(sorted(elsewhere))
-        return (f"on this host these lead elsewhere: {where}; choose others with {_FLAGS}",)
+        trouble = f"when corral started, this host had other ways to {where}, and may not reach these"
+        return (f"{trouble} machines and Services by itself; choose other ranges with {_FLAGS}",)
 
     def _has(self, address: Interface) -> bool:
         return address.version in {each.version for each in self._ranges}
