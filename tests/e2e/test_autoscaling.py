@@ -163,7 +163,8 @@ def test_a_second_machine_shares_the_load_and_goes_when_it_ends(user, kind):
     ):
         assert text in said
     user.kubectl("delete", "hpa", NAME)
-    user.kubectl("delete", kind, NAME, "--wait")
+    user.kubectl("delete", kind, NAME)
+    until("its machines are gone", lambda: not user.items("vmi"))
 
 
 async def lab(user: Outside, kind: str, name: str) -> None:
