@@ -1,8 +1,11 @@
 """The image store after kill -9 in the middle of anything: whole, and going on."""
 
+import contextlib
+import os
 import random
 import subprocess
 import sys
+import time
 
 import pytest
 
@@ -54,7 +57,8 @@ def pack(raw, packed):
 
 
 def work_and_be_killed(chance, *paths):
-    process = subprocess.Popen([sys.executable, "-c", PROGRAM, *paths], stdout=subprocess.PIPE)
+    command = [sys.executable, "-c", PROGRAM, *paths]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, start_new_session=True)
     try:
         process.stdout.readline()  # it has begun
         with pytest.raises(subprocess.TimeoutExpired):
@@ -63,6 +67,15 @@ def work_and_be_killed(chance, *paths):
         process.kill()
         process.wait()
         process.stdout.close()
+        wait_for_heirs(process.pid)
+
+
+def wait_for_heirs(group):
+    """A conversion ends with its manager, but not in the same instant."""
+    with contextlib.suppress(ProcessLookupError):
+        while True:
+            os.killpg(group, 0)
+            time.sleep(0.005)
 
 
 def sha256(path):
