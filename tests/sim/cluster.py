@@ -25,7 +25,7 @@ from corral.client.client import Client
 from corral.client.transport import InProcess
 from corral.cluster import STAND_INS
 from corral.controllers import CONTROLLERS, SOURCES
-from corral.daemon import CONTROLLER, STAND_IN
+from corral.daemon.users import CONTROLLER, STAND_IN
 from corral.metrics import Registry, Source
 from corral.node.agent import Agent
 from corral.node.heartbeat import Capacity

@@ -161,6 +161,9 @@ class Kind:
     stored_as: tuple[str, str] | None = None
     """Group and plural of the kind under which objects are stored, where this kind is only another
     form of them (events.k8s.io): its version's ``read`` and ``write`` turn one into the other."""
+    schemas: Mapping[str, Mapping[str, Any]] | None = None
+    """The structural schemas of its versions, where they are not told by views: of kinds that a
+    CustomResourceDefinition brings."""
 
     @property
     def version(self) -> str:

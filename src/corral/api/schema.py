@@ -19,7 +19,7 @@ from corral.api.quantity import parse as parse_quantity
 from corral.api.time import parse_rfc3339
 from corral.api.types import schema_of
 
-__all__ = ["Schema", "schema_for", "schema_of"]
+__all__ = ["Schema", "schema_for", "schema_of", "structural"]
 
 _TYPES: Mapping[str, frozenset[type]] = {
     "string": frozenset({str}),
@@ -72,6 +72,16 @@ class Schema:
         if causes and (causes.full or not self.native):
             causes += (UNCHECKED,)
         return causes
+
+
+def structural(kind: Kind, version: str = "") -> Mapping[str, Any]:
+    """The structural schema of a kind as it is stored, or of one of its versions.
+
+    It is shared, and must not be changed.
+    """
+    if kind.schemas is not None:
+        return kind.schemas[version or kind.version]
+    return schema_of(kind.view_of(version) if version else kind.view)
 
 
 def schema_for(kind: Kind, version: str = "") -> Schema:

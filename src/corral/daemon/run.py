@@ -1,45 +1,38 @@
-"""Composition root: opens the rooms and joins them; the only module that knows every room."""
+"""One process: the server, the loops, and the nodes, joined and run until it is told to end."""
 
 import asyncio
-import os
 import resource
 import signal
-import socket
-import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import aclosing, nullcontext, suppress
+from collections.abc import Callable, Mapping
+from contextlib import aclosing, nullcontext
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from ssl import SSLContext
 
 import structlog
-from lightkube.models.core_v1 import Namespace, Node
 
 from corral import __version__, pki
 from corral.aio import Background
-from corral.api.errors import AlreadyExists, ApiError
-from corral.api.kinds import cdiconfig
-from corral.api.kinds.cdiconfig import CDIConfig
+from corral.api.errors import ApiError
 from corral.api.kinds.usage import NODE_METRICS, POD_METRICS
-from corral.api.object import Document, Key
 from corral.api.wire import User
 from corral.client.client import Client
 from corral.client.transport import InProcess
-from corral.cluster import STAND_INS, accounts, node_ranges
+from corral.cluster import STAND_INS, accounts
 from corral.config import Settings
 from corral.controllers import CONTROLLERS, SOURCES
+from corral.daemon.beginning import make_namespaces, tell_where_to_upload
+from corral.daemon.nodes import capacity, hypervisor_of, settle_nodes, settle_ranges
+from corral.daemon.summary import summary
+from corral.daemon.users import CONTROLLER, PROVISIONER, STAND_IN
 from corral.metrics import Registry, process
 from corral.networking import Networking, api_names
-from corral.node import record as records
 from corral.node.agent import Agent
 from corral.node.growth import grow
-from corral.node.heartbeat import Capacity, measure
-from corral.node.hollow import CAPACITY, Behaviour, Echoes, Hollow
+from corral.node.hollow import Echoes
 from corral.node.hypervisor import Hypervisor
 from corral.node.images.store import ImageStore
 from corral.node.limits.limits import Limits
-from corral.node.qemu.hypervisor import Qemu
 from corral.node.sampling.sampler import Sampler
 from corral.node.storage import Storage
 from corral.node.storage.filling import Fillings, Uploads
@@ -58,22 +51,6 @@ from corral.store import LogError, Store
 DAY_SECONDS = 86400
 EVENT_SECONDS = 3600
 """How long events are kept, as in Kubernetes."""
-NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease", "kubevirt")
-"""Namespaces that are always there: Kubernetes', and the one that KubeVirt's components use."""
-RETIRED = "corral.dev/retired"
-"""Annotation of a node that this host plays only for the machines that it still has."""
-
-CONTROLLER = User(
-    name="system:serviceaccount:kubevirt:kubevirt-controller",
-    groups=("system:serviceaccounts", "system:authenticated"),
-)
-PROVISIONER = User(
-    name="system:serviceaccount:corral:storage",
-    groups=("system:serviceaccounts", "system:authenticated"),
-)
-STAND_IN = User(name="system:kube-controller-manager", groups=("system:authenticated",))
-"""Who the stand-ins for Kubernetes' own loops are, and who reads for everybody in this process."""
-
 log = structlog.get_logger()
 
 
@@ -120,9 +97,9 @@ async def run(
     _raise_descriptor_limit()
     ended = _ended()
     try:
-        await _make_namespaces(server)
-        names = await _settle_nodes(settings, server)
-        await _settle_ranges(settings, server)
+        await make_namespaces(server)
+        names = await settle_nodes(settings, server)
+        await settle_ranges(settings, server)
         await network.prepare()
         tls = tls_context(identity.certificate, identity.key)
         app = App(server)
@@ -133,11 +110,11 @@ async def run(
         ):
             url = f"{f'[{host}]' if ':' in host else host}:{port}"
             pki.write_private(layout.kubeconfig, pki.kubeconfig(identity, url))
-            await _tell_where_to_upload(server, f"https://{url}", layout.authority.read_text())
+            await tell_where_to_upload(server, f"https://{url}", layout.authority.read_text())
             async with Background() as tasks:
                 tasks.start(store.run(), name="store")
                 tasks.start(_renew(settings, identity, url, tls), name="certificates")
-                hypervisors = {name: _hypervisor(settings, name) for name in names}
+                hypervisors = {name: hypervisor_of(settings, name) for name in names}
                 agents |= _start(
                     settings,
                     server,
@@ -149,8 +126,8 @@ async def run(
                     sampler=sampler,
                 )
                 log.info("ready", url=f"https://{url}", version=__version__, nodes=names)
-                summary = await _summary(settings, f"https://{url}", list(hypervisors.values()))
-                announce(summary | network.told())
+                told = await summary(settings, f"https://{url}", list(hypervisors.values()))
+                announce(told | network.told())
                 await ended.wait()
                 log.info("stopping")
             await store.close()
@@ -198,26 +175,6 @@ def _ended() -> asyncio.Event:
     return ended
 
 
-async def _make_namespaces(server: ApiServer) -> None:
-    client = Client(InProcess(server.handle, ADMINISTRATOR))
-    present = {each.metadata.name for each in (await client.list(Namespace)).items if each.metadata}
-    for name in NAMESPACES:
-        if name not in present:
-            try:
-                await client.create(Namespace, {"metadata": {"name": name}})
-            except AlreadyExists:
-                continue
-
-
-async def _tell_where_to_upload(server: ApiServer, url: str, authority: str) -> None:
-    """Clients look for the address of uploads in CDI's configuration."""
-    client = Client(InProcess(server.handle, ADMINISTRATOR))
-    with suppress(AlreadyExists):
-        await client.create(CDIConfig, {"metadata": {"name": cdiconfig.NAME}})
-    change = cdiconfig.settled(url, authority)
-    await client.patch(CDIConfig, Key("", cdiconfig.NAME), change, subresource="status")
-
-
 def _start(
     settings: Settings,
     server: ApiServer,
@@ -256,7 +213,7 @@ def _start(
             images=images,
             storage=storage,
             hypervisor=hypervisor,
-            capacity=_capacity(settings),
+            capacity=capacity(settings),
             boots_at_once=settings.boots,
             limits=limits,
             host_disks=settings.host_disks,
@@ -286,111 +243,3 @@ def _storage(settings: Settings) -> Storage:
         storage = Storage(settings.layout.storage)
     storage.sweep()
     return storage
-
-
-def node_names(settings: Settings) -> Sequence[str]:
-    """The host's name, with a number behind it where there are several nodes."""
-    host = socket.gethostname().lower()
-    if not settings.controllers:
-        return []
-    return [host] if settings.nodes == 1 else [f"{host}-{n}" for n in range(settings.nodes)]
-
-
-async def _settle_nodes(settings: Settings, server: ApiServer) -> list[str]:
-    """The nodes to play: those that are asked for, and earlier ones that have machines still.
-
-    The host may have been renamed, or ``--nodes`` changed: machines of a node that is no more would
-    have nobody in charge.  Such a node goes on, closed to new machines; without any it is deleted.
-    """
-    wanted = node_names(settings)
-    if not wanted:
-        return []
-    earlier = [
-        each.name
-        for each in settings.layout.node_directories()
-        if each.name not in wanted and records.has_machines(each)
-    ]
-    client = Client(InProcess(server.handle, ADMINISTRATOR))
-    for node in (await client.list(Node)).items:
-        name = (node.metadata and node.metadata.name) or ""
-        retired = RETIRED in ((node.metadata and node.metadata.annotations) or {})
-        if name in earlier and not retired:
-            await client.patch(Node, Key("", name), _retirement(retired=True))
-        elif name in wanted and retired:
-            await client.patch(Node, Key("", name), _retirement(retired=False))
-        elif name not in wanted and name not in earlier:
-            await client.delete(Node, Key("", name))
-    return [*wanted, *earlier]
-
-
-async def _settle_ranges(settings: Settings, server: ApiServer) -> None:
-    """Where pods have other addresses than last time, nodes are to get others before they ask."""
-    client = Client(InProcess(server.handle, ADMINISTRATOR))
-    await node_ranges.take_back(client, settings.pod_cidrs)
-
-
-def _retirement(*, retired: bool) -> Document:
-    """The patch that closes a node to new machines, or opens it again."""
-    return {
-        "metadata": {"annotations": {RETIRED: "true" if retired else None}},
-        "spec": {"unschedulable": True if retired else None},
-    }
-
-
-def _capacity(settings: Settings) -> Capacity:
-    """What each node has to give: an equal share of the host."""
-    if settings.hollow:
-        return CAPACITY
-    host = measure(settings.directory)
-    return Capacity(
-        cpu=max(1, host.cpu // settings.nodes),
-        memory_bytes=host.memory_bytes // settings.nodes,
-        storage_bytes=host.storage_bytes // settings.nodes,
-    )
-
-
-def _hypervisor(settings: Settings, name: str) -> Hypervisor:
-    if settings.hollow is None:
-        return Qemu(settings.layout.nodes / name)
-    hollow = settings.hollow
-    return Hollow(
-        Behaviour(
-            boot_seconds=hollow.boot_seconds,
-            start_failures=hollow.failure_rate,
-            seed=hollow.seed,
-        )
-    )
-
-
-async def _summary(
-    settings: Settings, url: str, hypervisors: Sequence[Hypervisor]
-) -> dict[str, str]:
-    took = _age_seconds()
-    layout = settings.layout
-    lines = {
-        "headline": f"corral {__version__} is ready after {took:.1f} s",
-        "API": url,
-        "kubeconfig": str(layout.kubeconfig),
-        "data": str(layout.root),
-    }
-    for hypervisor in hypervisors[:1]:
-        lines["machines"] = await _machines(hypervisor)
-    return lines
-
-
-def _age_seconds() -> float:
-    """How long this process has been there, its start and its imports included."""
-    ticks = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
-    return time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
-
-
-async def _machines(hypervisor: Hypervisor) -> str:
-    """What runs machines here, and why."""
-    if isinstance(hypervisor, Qemu):
-        try:
-            await hypervisor.finding()
-        except TimeoutError:
-            return "QEMU; its accelerator is still being probed, see: corral status"
-    facts = hypervisor.facts()
-    version = f" {facts['version']}" if facts.get("version") else ""
-    return f"{facts['hypervisor']}{version}, {facts['accelerator']}: {facts['reason']}"

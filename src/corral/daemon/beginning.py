@@ -1,0 +1,37 @@
+"""What every cluster has from the beginning."""
+
+from contextlib import suppress
+
+from lightkube.models.core_v1 import Namespace
+
+from corral.api.errors import AlreadyExists
+from corral.api.kinds import cdiconfig
+from corral.api.kinds.cdiconfig import CDIConfig
+from corral.api.object import Key
+from corral.client.client import Client
+from corral.client.transport import InProcess
+from corral.server.app import ApiServer
+from corral.server.authn import ADMINISTRATOR
+
+NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease", "kubevirt")
+"""Namespaces that are always there: Kubernetes', and the one that KubeVirt's components use."""
+
+
+async def make_namespaces(server: ApiServer) -> None:
+    client = Client(InProcess(server.handle, ADMINISTRATOR))
+    present = {each.metadata.name for each in (await client.list(Namespace)).items if each.metadata}
+    for name in NAMESPACES:
+        if name not in present:
+            try:
+                await client.create(Namespace, {"metadata": {"name": name}})
+            except AlreadyExists:
+                continue
+
+
+async def tell_where_to_upload(server: ApiServer, url: str, authority: str) -> None:
+    """Clients look for the address of uploads in CDI's configuration."""
+    client = Client(InProcess(server.handle, ADMINISTRATOR))
+    with suppress(AlreadyExists):
+        await client.create(CDIConfig, {"metadata": {"name": cdiconfig.NAME}})
+    change = cdiconfig.settled(url, authority)
+    await client.patch(CDIConfig, Key("", cdiconfig.NAME), change, subresource="status")

@@ -1,0 +1,45 @@
+"""What the manager tells people when it is ready."""
+
+import os
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from corral import __version__
+from corral.config import Settings
+from corral.node.hypervisor import Hypervisor
+from corral.node.qemu.hypervisor import Qemu
+
+
+async def summary(
+    settings: Settings, url: str, hypervisors: Sequence[Hypervisor]
+) -> dict[str, str]:
+    took = _age_seconds()
+    layout = settings.layout
+    lines = {
+        "headline": f"corral {__version__} is ready after {took:.1f} s",
+        "API": url,
+        "kubeconfig": str(layout.kubeconfig),
+        "data": str(layout.root),
+    }
+    for hypervisor in hypervisors[:1]:
+        lines["machines"] = await _machines(hypervisor)
+    return lines
+
+
+def _age_seconds() -> float:
+    """How long this process has been there, its start and its imports included."""
+    ticks = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
+    return time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
+
+
+async def _machines(hypervisor: Hypervisor) -> str:
+    """What runs machines here, and why."""
+    if isinstance(hypervisor, Qemu):
+        try:
+            await hypervisor.finding()
+        except TimeoutError:
+            return "QEMU; its accelerator is still being probed, see: corral status"
+    facts = hypervisor.facts()
+    version = f" {facts['version']}" if facts.get("version") else ""
+    return f"{facts['hypervisor']}{version}, {facts['accelerator']}: {facts['reason']}"
