@@ -55,6 +55,7 @@ from corral.server.call import JSON_HEADERS, Call, storage
 from corral.server.claims import ClaimClasses
 from corral.server.delete import delete, delete_collection
 from corral.server.documents import Documents, text_response
+from corral.server.identity import Stale
 from corral.server.instancetypes import Instancetypes
 from corral.server.limit_ranges import LimitRanges
 from corral.server.metrics import Asked, Metrics
@@ -66,6 +67,8 @@ from corral.server.uploads import Uploads
 from corral.store import Store
 
 LARGEST_BODY_BYTES = 3 << 20
+MOST_RESTARTS = 10
+"""So often a request starts anew before its sender has to take care of it."""
 LARGEST_WARNING = 256
 LARGEST_WARNINGS = 4096
 """Characters in one warning, and in all warnings of an answer."""
@@ -239,6 +242,16 @@ class ApiServer:
         return kind if served or streams.serves(kind, named.subresource) else None
 
     async def _dispatch(self, call: Call) -> Response:
+        """Answer a call; anew where an object changed while somebody outside was asked about it."""
+        told = len(call.warnings)
+        for _ in range(MOST_RESTARTS):
+            try:
+                return await self._act(call)
+            except Stale:
+                del call.warnings[told:]
+        return await self._act(call)
+
+    async def _act(self, call: Call) -> Response:
         if call.verb not in call.kind.verbs or (call.kind.only_created and call.name):
             raise MethodNotAllowed(
                 f'{call.verb} is not supported on resources of kind "{call.kind.plural}": they are '

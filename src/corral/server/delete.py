@@ -103,7 +103,7 @@ async def delete(rest: Rest, call: Call) -> Response:
     presenter = rest.presenter(call)
     how = options(call)
     record = identity.existing(rest.store, call.kind, storage(call.kind), call.key)
-    held = end(rest, call, record, how)
+    held = await _dismissed(rest, call, record, how)
     if held is None:
         gone = record.document()
         if not how.dry:
@@ -114,6 +114,14 @@ async def delete(rest: Rest, call: Call) -> Response:
     if how.dry:
         return json_response(presenter.shown(held))
     return json_response(presenter.one(await remove(rest.store, record, held)))
+
+
+async def _dismissed(rest: Rest, call: Call, record: Record, how: Options) -> Document | None:
+    """What ``end`` says, where reviewers let the object go.  Raises Stale, too."""
+    held = end(rest, call, record, how)
+    if await rest.reviewers.dismiss(call, record):
+        rest.require_newest(call.kind, record.key, record)
+    return held
 
 
 def remove(store: Store, record: Record, held: Document | None) -> Awaitable[Record]:
@@ -244,7 +252,7 @@ async def delete_collection(rest: Rest, call: Call) -> Response:
         if latest is None or not selector.matches(latest):
             continue
         try:
-            held = end(rest, call, latest, how)
+            held = await _dismissed(rest, call, latest, how)
         except ApiError as refusal:
             refusals.append(refusal)
         else:

@@ -40,7 +40,7 @@ class Denial:
         return TooManyRequests(f'admission webhook "{WEBHOOK}" denied the request: {self.why}')
 
 
-def denial(rest: Rest, call: Call, pod: Document) -> Denial | None:
+async def denial(rest: Rest, call: Call, pod: Document) -> Denial | None:
     """The refusal to evict a machine's pod; None where it may go, and for all other pods."""
     name = at(pod, "metadata", "annotations", "kubevirt.io/domain")
     of_machine = at(pod, "metadata", "labels", "kubevirt.io") == "virt-launcher"
@@ -54,10 +54,12 @@ def denial(rest: Rest, call: Call, pod: Document) -> Denial | None:
     if strategy == "LiveMigrate" and not _is_migratable(machine):
         why = f"VMI {name} is configured with an eviction strategy but is not live-migratable"
         return Denial(why)
-    return _evacuation(rest, call, pod, record) if _is_to_leave(machine, strategy) else None
+    if not _is_to_leave(machine, strategy):
+        return None
+    return await _evacuation(rest, call, pod, record)
 
 
-def _evacuation(rest: Rest, call: Call, pod: Document, record: Record) -> Denial:
+async def _evacuation(rest: Rest, call: Call, pod: Document, record: Record) -> Denial:
     """The machine leaves its node before its pod may go: marks it, unless it is marked."""
     name, machine = record.key.name, record.document()
     triggered = f'Eviction triggered evacuation of VMI "{call.namespace}/{name}"'
@@ -67,7 +69,7 @@ def _evacuation(rest: Rest, call: Call, pod: Document, record: Record) -> Denial
     if at(machine, "status", "nodeName") != node:
         return Denial("Eviction request for target Pod")
     machine["status"]["evacuationNodeName"] = node
-    return Denial(triggered, rest.updated(_ours(call, name), record, machine))
+    return Denial(triggered, await rest.updated(_ours(call, name), record, machine))
 
 
 def _is_to_leave(machine: Document, strategy: str | None) -> bool:
@@ -117,7 +119,7 @@ async def cancel(rest: Rest, call: Call) -> Response:
         why = f'VMI is to leave node "{marked}", not "{options.evacuation_node_name}"'
         raise kubevirt.conflict(_MACHINE, call.name, why)
     del machine["status"]["evacuationNodeName"]
-    changed = rest.updated(_ours(call, call.name), record, machine)
+    changed = await rest.updated(_ours(call, call.name), record, machine)
     if changed is not None and "All" not in (options.dry_run or ()):
         await rest.store.write(storage(_MACHINE), call.key, changed)
     return Response()

@@ -48,12 +48,12 @@ _BUDGETS = storage(POD_DISRUPTION_BUDGET)
 
 async def answer(rest: Rest, call: Call) -> Response:
     """Evict a pod.  Raises TooManyRequests where it is to be tried again, Conflict and others."""
-    how = _options(call, body.read(call))
+    how = _options(call, await rest.reviewers.posted(call, body.read(call)))
     record = identity.existing(rest.store, call.kind, storage(call.kind), call.key)
     pod = record.document()
     # First, as its preconditions tell whether this pod is meant: else no machine is marked.
     held = delete.end(rest, call, record, how)
-    denied = evacuation.denial(rest, call, pod)
+    denied = await evacuation.denial(rest, call, pod)
     if denied is not None:
         if denied.marked is not None and not how.dry:
             key = Key(call.namespace, denied.marked["metadata"]["name"])

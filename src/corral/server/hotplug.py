@@ -63,7 +63,7 @@ async def answer(rest: Rest, call: Call) -> Response:
     else:
         _change(call, request, wanted)
     ours = replace(call, user=SERVER, group="kubevirt.io", subresource="status" if of_vm else "")
-    changed = rest.updated(ours, found, wanted)
+    changed = await rest.updated(ours, found, wanted)
     if changed is not None and "All" not in (options.dry_run or ()):
         await rest.store.write(storage(call.kind), call.key, changed)
     return Response(status=202)

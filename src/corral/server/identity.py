@@ -24,16 +24,28 @@ _OF_THE_SERVER = (
 )
 """Metadata that clients cannot set: what they send of it is dropped on create, kept on update."""
 
+_MODIFIED = (
+    "the object has been modified; please apply your changes to the latest version and try again"
+)
 _IDENTITY = ("namespace", "name", "generateName", *_OF_THE_SERVER)
 
 
-def identify(store: Store, call: Call, document: Document, now: str) -> None:
-    """Give a new object its name, uid, birth and first generation."""
+class Stale(Conflict):
+    """An object changed while somebody outside was asked about it: start again from the newest."""
+
+
+def disown(document: Document) -> None:
+    """Take from a document that is to be created what only the server gives."""
     metadata = document["metadata"]
     if metadata.pop("resourceVersion", ""):
         raise ApiError("resourceVersion should not be set on objects to be created")
     for field in _OF_THE_SERVER:
         metadata.pop(field, None)
+
+
+def identify(store: Store, call: Call, document: Document, now: str) -> None:
+    """Give a new object its name, uid, birth and first generation."""
+    metadata = document["metadata"]
     base = metadata.get("generateName", "")
     if not metadata.get("name"):
         if not base:
@@ -64,12 +76,7 @@ def require_match(call: Call, document: Document, old: Document) -> None:
     require_name(call, document)
     metadata, known = document["metadata"], old["metadata"]
     if metadata.get("resourceVersion", "") not in ("", known["resourceVersion"]):
-        raise conflict(
-            call.kind,
-            call.name,
-            "the object has been modified; please apply your changes to the latest version "
-            "and try again",
-        )
+        raise conflict(call.kind, call.name, _MODIFIED)
     uid = metadata.get("uid")
     if uid and uid != known["uid"]:
         raise conflict(
@@ -100,6 +107,11 @@ def already_exists(store: Store, call: Call) -> AlreadyExists:
         message = f"object is being deleted: {message}"
     details = Details(name=call.name, group=call.kind.group, kind=call.kind.plural)
     return AlreadyExists(message, details=details)
+
+
+def stale(kind: Kind, name: str) -> Stale:
+    known = conflict(kind, name, _MODIFIED)
+    return Stale(known.message, details=known.details)
 
 
 def conflict(kind: Kind, name: str, why: str, *, label: str = "") -> Conflict:

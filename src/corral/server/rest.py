@@ -1,7 +1,9 @@
 """The verbs on single objects, once for every kind.
 
-Each reads the newest version, decides and stages without an ``await`` between, so that nobody comes
-in between; then it waits until what it answers is on disk.
+Each reads the newest version, decides and stages without anything between, so that nobody comes in
+between; then it waits until what it answers is on disk.  Only where ``reviewers`` outside have a
+say does time pass meanwhile: then Stale is raised where an object changed, and the request starts
+anew.
 """
 
 import asyncio
@@ -10,8 +12,8 @@ from collections.abc import Callable, Mapping
 
 from corral.api.encoding import decode_any
 from corral.api.errors import BadRequest, Cause, Details, Timeout, UnsupportedMedia
-from corral.api.kind import at
-from corral.api.object import Document
+from corral.api.kind import Kind, at
+from corral.api.object import Document, Key
 from corral.api.patch.json import json_patch
 from corral.api.patch.merge import merge_patch
 from corral.api.patch.strategic import strategic_merge
@@ -22,6 +24,7 @@ from corral.server.accounts import Accounts
 from corral.server.call import Call, json_response, not_found, storage
 from corral.server.present import Presenter, as_version
 from corral.server.quotas import QuotaAdmission
+from corral.server.reviews import Reviewers
 from corral.store import Record, Store
 
 JSON_PATCH = "application/json-patch+json"
@@ -39,7 +42,7 @@ class Rest:
     """Get, create, update and patch.
 
     ``now`` is seconds since 1970; ``allocators`` give documents, by the name that their kind is
-    stored under, what only the server has to give.
+    stored under, what only the server has to give; ``reviewers`` have a say in what is stored.
     """
 
     def __init__(
@@ -48,8 +51,10 @@ class Rest:
         now: Callable[[], float] = time.time,
         allocators: Mapping[str, admission.Allocate] | None = None,
         accounts: Accounts | None = None,
+        reviewers: Reviewers | None = None,
     ) -> None:
         self.store = store
+        self.reviewers = reviewers or Reviewers()
         self.now = now
         self.allocators = allocators or {}
         self.accounts = accounts or Accounts(store, now=now)
@@ -75,19 +80,27 @@ class Rest:
         admission.conform(call, document, creating=True)
         name = document["metadata"].get("name", "")
         admission.require_namespace(self.store, call, name)
+        identity.disown(document)
+        document = await self.reviewers.mutate(call, document, None)
         identity.identify(self.store, call, document, rfc3339(self.now()))
         call.name = document["metadata"]["name"]
         if call.kind.status and not call.kind.status_on_create:
             document.pop("status", None)
         call.kind.default_create(document)
-        admission.check(call, document, None, self.allocators.get(storage(call.kind)))
-        if self.store.latest(storage(call.kind), call.key) is not None:
-            raise identity.already_exists(self.store, call)
+        self._check_new(call, document)
+        if await self.reviewers.validate(call, document, None):
+            admission.require_namespace(self.store, call, call.name)
+            self._check_new(call, document)  # what was free may have been taken meanwhile
         self.quotas.admit(call.kind, document, None)
         if dry:
             return json_response(presenter.shown(document), status=201)
         record = await self.store.write(storage(call.kind), call.key, document)
         return json_response(presenter.one(record), status=201)
+
+    def _check_new(self, call: Call, document: Document) -> None:
+        admission.check(call, document, None, self.allocators.get(storage(call.kind)))
+        if self.store.latest(storage(call.kind), call.key) is not None:
+            raise identity.already_exists(self.store, call)
 
     async def update(self, call: Call) -> Response:
         sent = admission.incoming(call, body.read(call))
@@ -108,28 +121,54 @@ class Rest:
         """Put a wanted document in the place of a record, with all that belongs to an update."""
         presenter = self.presenter(call)
         dry = query.dry_run([call.query.get("dryRun", "")], "UpdateOptions")
-        document = self.updated(call, record, wanted)
+        document = await self.updated(call, record, wanted)
         if document is None:
             return json_response(presenter.one(await self.store.durable(record)))
         if dry:
             return json_response(presenter.shown(document))
         return json_response(presenter.one(await self.put(call, document)))
 
-    def updated(self, call: Call, record: Record, wanted: Document) -> Document | None:
-        """What an update makes of a record; None where it changes nothing."""
+    async def updated(self, call: Call, record: Record, wanted: Document) -> Document | None:
+        """What an update makes of a record, to be staged at once; None where it changes nothing.
+
+        Raises Stale where the object changed while reviewers were asked.
+        """
         old = record.document()
+        self.require_fit(call, wanted, old)
+        wanted = await self.reviewers.mutate(call, wanted, old)
+        document = self.prepared(call, wanted, old)
+        await self.reviewers.validate(call, document, old)
+        return self.settled(call, record, document, old)
+
+    def require_fit(self, call: Call, wanted: Document, old: Document) -> None:
+        """Refuse a document that is about something else, or that does not fit its schema."""
         identity.require_match(call, wanted, old)
         admission.conform(call, wanted, creating=False)
+
+    def prepared(self, call: Call, wanted: Document, old: Document) -> Document:
+        """A wanted document with all that the server gives, keeps and requires."""
         identity.keep_identity(wanted, old)
         document = identity.separate_status(call, wanted, old)
         identity.check_finalizers(call, document, old)
         admission.check(call, document, old, self.allocators.get(storage(call.kind)))
+        identity.count_generation(call, document, old)
+        return document
+
+    def settled(
+        self, call: Call, record: Record, document: Document, old: Document
+    ) -> Document | None:
+        """The document, where it is to be stored and has room; None where it changes nothing."""
+        self.require_newest(call.kind, record.key, record)
         if identity.unchanged(document, old):
             return None
         if call.subresource != "status":
             self.quotas.admit(call.kind, document, old)
-        identity.count_generation(call, document, old)
         return document
+
+    def require_newest(self, kind: Kind, key: Key, record: Record | None) -> None:
+        """Raises Stale where something was decided by a version that is not the newest any more."""
+        if self.store.latest(storage(kind), key) is not record:
+            raise identity.stale(kind, key.name)
 
     async def put(self, call: Call, document: Document) -> Record:
         """Store a changed object; one whose deletion waited for its last finalizer is gone."""

@@ -66,12 +66,16 @@ async def _scale(rest: Rest, call: Call, paths: Scale) -> Response:
     wanted = body.read(call) if call.verb == "update" else read_patch(call)(shown)
     if not isinstance(wanted.get("metadata") or {}, dict):
         raise BadRequest("Scale: metadata is not an object")
+    wanted = await rest.reviewers.mutate(call, wanted, shown)
     document = record.document()
     replicas = _replicas(call, wanted)
     _put(document, paths.spec_replicas, replicas)
     revision = at(wanted, "metadata", "resourceVersion")
     document["metadata"]["resourceVersion"] = revision or old["metadata"]["resourceVersion"]
-    changed = rest.updated(call, record, document)
+    rest.require_fit(call, document, old)
+    document = rest.prepared(call, document, old)
+    await rest.reviewers.validate(call, scale_of(document, paths), shown)
+    changed = rest.settled(call, record, document, old)
     if changed is None:
         await rest.store.durable(record)
     elif not dry:
@@ -121,7 +125,7 @@ def _put(document: Document, path: tuple[str, ...], value: int) -> None:
 async def _bind(rest: Rest, call: Call) -> Response:
     """Put a pod on a node (core/v1 Binding): what a scheduler does, once."""
     dry = query.dry_run([call.query.get("dryRun", "")], "CreateOptions")
-    binding = body.read(call)
+    binding = await rest.reviewers.posted(call, body.read(call))
     node = at(binding, "target", "name")
     if not node or not isinstance(node, str):
         raise call.kind.invalid(
@@ -166,14 +170,16 @@ async def _finalize(rest: Rest, call: Call) -> Response:
     sent = admission.incoming(call, body.read(call))
     record = identity.existing(rest.store, call.kind, storage(call.kind), call.key)
     document = record.document()
-    identity.require_match(call, sent, document)
-    admission.conform(call, sent, creating=False)
+    rest.require_fit(call, sent, document)
+    sent = await rest.reviewers.mutate(call, sent, document)
     document["spec"] = {
         **(document.get("spec") or {}),
         "finalizers": at(sent, "spec", "finalizers"),
     }
     if not document["spec"]["finalizers"]:
         del document["spec"]["finalizers"]
+    await rest.reviewers.validate(call, document, record.document())
+    rest.require_newest(call.kind, call.key, record)
     if dry:
         return json_response(presenter.shown(document))
     return json_response(presenter.one(await rest.put(call, document)))

@@ -48,7 +48,7 @@ class Wish(msgspec.Struct):
 async def answer(rest: Rest, call: Call) -> Response:
     """A new token.  Raises NotFound, BadRequest, Conflict and Invalid."""
     dry = query.dry_run([call.query.get("dryRun", "")], "CreateOptions")
-    wish = _read(call)
+    wish = _read(await rest.reviewers.posted(call, body.read(call)))
     account = identity.existing(rest.store, call.kind, storage(call.kind), call.key).document()
     _check(wish)
     wish.seconds = SECONDS if wish.seconds is None else wish.seconds
@@ -67,8 +67,7 @@ async def answer(rest: Rest, call: Call) -> Response:
     return json_response(encode(document), status=201)
 
 
-def _read(call: Call) -> Wish:
-    document = body.read(call)
+def _read(document: Document) -> Wish:
     named = document.get("apiVersion"), document.get("kind")
     if named != (API_VERSION, KIND):
         found = f"{named[1]} of {named[0]}"

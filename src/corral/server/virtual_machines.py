@@ -149,7 +149,9 @@ async def answer(rest: Rest, nodes: "Nodes", call: Call) -> Response:
         _require_own_machine(told)
         return await streams.answer(rest.store, nodes, replace(call, kind=VIRTUAL_MACHINE_INSTANCE))
     change = ACTS[call.subresource](told)
-    staged = _staged(rest, call, change, found, machine)
+    staged = await _staged(rest, call, change, found, machine)
+    rest.require_newest(call.kind, call.key, found)
+    rest.require_newest(VIRTUAL_MACHINE_INSTANCE, call.key, machine)
     if "All" not in (options.dry_run or ()):
         writes = [rest.store.write(storage(kind), call.key, new) for kind, new in staged]
         await asyncio.gather(*writes)
@@ -165,7 +167,7 @@ def _require_own_machine(told: Told) -> None:
 # --------------------------------------------------------------------- storing
 
 
-def _staged(
+async def _staged(
     rest: Rest, call: Call, change: Change, vm: Record, vmi: Record | None
 ) -> list[tuple[Kind, Document]]:
     """The objects as they are to be stored, in this order, with all that belongs to an update.
@@ -177,18 +179,18 @@ def _staged(
     if change.spec:
         wanted = vm.document()
         wanted["spec"] |= change.spec
-        if (new := rest.updated(ours, vm, wanted)) is not None:
+        if (new := await rest.updated(ours, vm, wanted)) is not None:
             staged.append((VIRTUAL_MACHINE, new))
     if change.requests:
         wanted = vm.document()
         wanted["status"] = _asked(wanted.get("status") or {}, change.requests)
-        if (new := rest.updated(replace(ours, subresource="status"), vm, wanted)) is not None:
+        if (new := await rest.updated(replace(ours, subresource="status"), vm, wanted)) is not None:
             staged.append((VIRTUAL_MACHINE, new))
     if change.grace_seconds is not None and vmi is not None:
         wanted = vmi.document()
         wanted["spec"]["terminationGracePeriodSeconds"] = change.grace_seconds
         of_machine = replace(ours, kind=VIRTUAL_MACHINE_INSTANCE)
-        if (new := rest.updated(of_machine, vmi, wanted)) is not None:
+        if (new := await rest.updated(of_machine, vmi, wanted)) is not None:
             staged.append((VIRTUAL_MACHINE_INSTANCE, new))
     return staged
 
