@@ -7,6 +7,7 @@ process call it directly, and both meet the same rules.
 import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from types import MappingProxyType
 
 import structlog
@@ -53,8 +54,10 @@ from corral.server.allocation import Allocation, ServiceRanges
 from corral.server.authn import ANONYMOUS, Authenticator
 from corral.server.call import JSON_HEADERS, Call, storage
 from corral.server.claims import ClaimClasses
+from corral.server.deadline import within
 from corral.server.delete import delete, delete_collection
 from corral.server.documents import Documents, text_response
+from corral.server.fairness import Fairness
 from corral.server.identity import Stale
 from corral.server.instancetypes import Instancetypes
 from corral.server.limit_ranges import LimitRanges
@@ -144,7 +147,8 @@ class ApiServer:
             storage(NODE_METRICS): observations.answer,
         }
         """What answers each kind whose objects are never kept."""
-        self._metrics = Metrics(kinds, store)
+        self._turns = Fairness(store)
+        self._metrics = Metrics(kinds, store, self._turns)
         registry = metrics or Registry()
         registry.add("server", self._metrics.tell)
         self._adapter = adapter
@@ -159,7 +163,7 @@ class ApiServer:
         begun = time.monotonic()
         asking = _Asking(request, read_body, Asked.by_method(request.method))
         try:
-            response = await self._answer(asking)
+            response = await within(request, partial(self._answer, asking))
         except ApiError as error:
             response = refusal(error)
         except Exception:
@@ -191,7 +195,7 @@ class ApiServer:
             asking.warnings.append(
                 f"{call.api_version} is now deprecated and will be removed in a future release."
             )
-        return await self._dispatch(call)
+        return await self._turns.serve(call, self._dispatch)
 
     def call(self, request: Request, user: User, named: Route, warnings: list[str]) -> Call | None:
         """What a request to a resource means; None when there is no such resource.

@@ -8,6 +8,7 @@ from corral.api.kinds.table import KindTable
 from corral.metrics import Family, Histogram, counter, gauge, histogram
 from corral.server import route
 from corral.server.call import Call, storage
+from corral.server.fairness import Fairness
 from corral.store import Store
 
 VERBS = {"create": "POST", "update": "PUT"}
@@ -44,11 +45,12 @@ class Asked(NamedTuple):
 class Metrics:
     """Requests and how long they took, and the store: told when somebody asks."""
 
-    def __init__(self, kinds: KindTable, store: Store) -> None:
+    def __init__(self, kinds: KindTable, store: Store, turns: Fairness) -> None:
         self._answers: Counter[tuple[Asked, int]] = Counter()
         self._took: dict[Asked, Histogram] = {}
         self._kinds = kinds
         self._store = store
+        self._turns = turns
 
     def answered(self, asked: Asked, code: int, seconds: float) -> None:
         """A request has been answered; a watch only begins then, so its time tells nothing."""
@@ -57,7 +59,7 @@ class Metrics:
             self._took.setdefault(asked, Histogram()).observe(seconds)
 
     async def tell(self) -> Iterable[Family]:
-        return [*self._requests(), self._objects(), *self._of_store()]
+        return [*self._requests(), *self._of_turns(), self._objects(), *self._of_store()]
 
     def _requests(self) -> Iterable[Family]:
         total = counter("apiserver_request_total", "Answers so far.")
@@ -67,6 +69,14 @@ class Metrics:
         for asked, durations in self._took.items():
             took.add_histogram(durations, asked.labels())
         return total, took
+
+    def _of_turns(self) -> Iterable[Family]:
+        turns = self._turns
+        yield gauge("corral_requests_waiting", "Requests that wait for their turn.", turns.waiting)
+        yield gauge("corral_seats_taken", "Seats of requests that are carried out.", turns.seats)
+        refused = counter("corral_requests_refused_total", "Requests sent away: too many.")
+        refused.add(turns.refused, {})
+        yield refused
 
     def _objects(self) -> Family:
         objects = gauge("apiserver_resource_objects", "Objects that are stored.")
