@@ -18,6 +18,20 @@ class User:
     extra: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Certificate:
+    """What a connection's client has proved by TLS: an authority of clients says who it is.
+
+    ``begins`` and ``ends`` are seconds since 1970; ``fingerprint`` is SHA-256 in hexadecimal.
+    """
+
+    name: str
+    groups: tuple[str, ...] = ()
+    begins: float
+    ends: float
+    fingerprint: str
+
+
 @dataclass(slots=True, kw_only=True)
 class Request:
     """One HTTP request: header names are lower case, the query is the raw string."""
@@ -29,6 +43,10 @@ class Request:
     body: bytes = b""
     user: User | None = None
     """Who asks, where that is known already: a client in this process."""
+    certificate: Certificate | None = None
+    """Who opened the connection, where that was shown."""
+    address: str = ""
+    """Where the connection comes from; empty for a client in this process."""
 
 
 @dataclass(slots=True, kw_only=True)

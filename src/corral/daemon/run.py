@@ -101,7 +101,7 @@ async def run(
         names = await settle_nodes(settings, server)
         await settle_ranges(settings, server)
         await network.prepare()
-        tls = tls_context(identity.certificate, identity.key)
+        tls = tls_context(identity.certificate, identity.key, identity.clients)
         app = App(server)
         async with (
             listening(app, settings.address, settings.port, tls) as (host, port),

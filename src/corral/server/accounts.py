@@ -97,12 +97,15 @@ class Accounts:
         )
         return jwt.sign(claims, self._key), claims.exp
 
-    def user(self, token: str) -> User | None:
-        """Whose token it is; None where it is not good, or is for others than this server."""
-        if len(token) > LONGEST_TOKEN or token.count(".") != 2:
-            return None
-        claims = jwt.claims_of(token, self._key, Claims)
-        if claims is None or not self._is_good(claims):
+    def audiences(self, token: str) -> Sequence[str] | None:
+        """Whom a token is for; None where it is none that was signed here."""
+        claims = self._claims(token)
+        return None if claims is None else claims.aud
+
+    def user(self, token: str, audiences: Sequence[str] = (ISSUER,)) -> User | None:
+        """Whose token it is; None where it is not good, or is for others than any of these."""
+        claims = self._claims(token)
+        if claims is None or not self._is_good(claims) or not set(audiences) & set(claims.aud):
             return None
         whose = claims.kubernetes
         return User(
@@ -112,6 +115,11 @@ class Accounts:
             extra={CREDENTIAL: (f"JTI={claims.jti}",)},
         )
 
+    def _claims(self, token: str) -> Claims | None:
+        if len(token) > LONGEST_TOKEN or token.count(".") != 2:
+            return None
+        return jwt.claims_of(token, self._key, Claims)
+
     def _is_good(self, claims: Claims) -> bool:
         whose = claims.kubernetes
         needed = [("serviceaccounts", whose.namespace, whose.serviceaccount)]
@@ -120,7 +128,6 @@ class Accounts:
                 needed.append((plural, "" if kind == "Node" else whose.namespace, bound))
         return (
             claims.iss == ISSUER
-            and ISSUER in claims.aud
             and claims.nbf <= self._now() < claims.exp
             and all(self._is_there(*one) for one in needed)
         )

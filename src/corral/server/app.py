@@ -24,6 +24,7 @@ from corral.api.errors import (
 )
 from corral.api.kind import Kind
 from corral.api.kinds import KINDS
+from corral.api.kinds.authentication import SELF_SUBJECT_REVIEW, TOKEN_REVIEW
 from corral.api.kinds.cdi import UPLOAD_TOKEN_REQUEST
 from corral.api.kinds.claim import CLAIM
 from corral.api.kinds.kubevirt import VIRTUAL_MACHINE
@@ -59,6 +60,7 @@ from corral.server.delete import delete, delete_collection
 from corral.server.documents import Documents, text_response
 from corral.server.fairness import Fairness
 from corral.server.identity import Stale
+from corral.server.identity_reviews import IdentityReviews
 from corral.server.instancetypes import Instancetypes
 from corral.server.limit_ranges import LimitRanges
 from corral.server.metrics import Asked, Metrics
@@ -138,11 +140,16 @@ class ApiServer:
         accounts = Accounts(store, account_key, now=now)
         self.rest = Rest(store, now, settled, accounts)
         self.nodes = nodes
-        self.authenticator = replace(authenticator or Authenticator(), accounts=accounts)
+        self.authenticator = replace(
+            authenticator or Authenticator(), accounts=accounts, now=now
+        )
+        identities = IdentityReviews(self.authenticator)
         self.uploads = Uploads(store, now, uploads)
         observations = Observations(self.rest, observed)
         self.answers: Mapping[str, Callable[[Call], Awaitable[Response]]] = {
             storage(UPLOAD_TOKEN_REQUEST): self.uploads.answer,
+            storage(SELF_SUBJECT_REVIEW): identities.answer_self,
+            storage(TOKEN_REVIEW): identities.answer_token,
             storage(POD_METRICS): observations.answer,
             storage(NODE_METRICS): observations.answer,
         }

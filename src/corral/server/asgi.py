@@ -89,6 +89,8 @@ def _request(scope: Scope, method: str) -> Request:
         path=scope["path"],
         query=scope["query_string"].decode("latin-1"),
         headers=headers,
+        certificate=scope.get("state", {}).get("certificate"),
+        address=(scope.get("client") or ("",))[0],
     )
 
 

@@ -1,12 +1,14 @@
-"""Who asks: bearer tokens, and components of this process that are known already."""
+"""Who asks: certificates, bearer tokens, and components of this process that are known already."""
 
 import hmac
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from corral.api.errors import BadRequest, Forbidden, Unauthorized
-from corral.api.wire import Request, User
-from corral.server.accounts import Accounts
+from corral.api.wire import Certificate, Request, User
+from corral.server.accounts import CREDENTIAL, ISSUER, Accounts
 
 ADMINISTRATORS = "system:masters"
 AUTHENTICATED = "system:authenticated"
@@ -18,15 +20,17 @@ ADMINISTRATOR = User(name="kubernetes-admin", groups=(ADMINISTRATORS, AUTHENTICA
 class Authenticator:
     """Finds the user of a request.
 
-    ``tokens`` are secrets, each with its user; ``accounts`` knows those of ServiceAccounts.
+    ``tokens`` are secrets, each with its user; ``accounts`` knows those of ServiceAccounts;
+    ``now`` is seconds since 1970.
     """
 
     tokens: Mapping[str, User] = field(default_factory=dict, repr=False)
     accounts: Accounts | None = None
+    now: Callable[[], float] = time.time
 
     def user(self, request: Request) -> User:
         """Raises Unauthorized, and Forbidden or BadRequest for who cannot act for another."""
-        user = request.user or self._by_token(request.headers.get("authorization", ""))
+        user = request.user or self._proved(request)
         if "impersonate-user" not in request.headers:
             if any(name.startswith("impersonate-") for name in request.headers):
                 raise BadRequest("requested groups, uid or extra without impersonating a user")
@@ -40,21 +44,59 @@ class Authenticator:
         named = tuple(group.strip() for group in groups.split(",") if group.strip())
         return User(name=request.headers["impersonate-user"], groups=(*named, AUTHENTICATED))
 
-    def _by_token(self, header: str) -> User:
-        if not header:
+    def _proved(self, request: Request) -> User:
+        """By the connection's certificate, else by a token; what is shown and not good is refused.
+
+        Whoever shows nothing is anonymous.
+        """
+        header = request.headers.get("authorization", "")
+        if request.certificate is None and not header:
             return ANONYMOUS
-        scheme, _, token = header.partition(" ")
-        if scheme.lower() == "bearer":
-            given = token.strip().encode()
-            # every token is compared, in a time that tells nothing about it
-            found = [
-                user
-                for known, user in self.tokens.items()
-                if hmac.compare_digest(known.encode(), given)
-            ]
-            if found:
-                return found[0]
-            user = self.accounts.user(token.strip()) if self.accounts is not None else None
-            if user is not None:
-                return user
-        raise Unauthorized("Unauthorized")
+        user = self._by_certificate(request.certificate) if request.certificate else None
+        if user is None:
+            scheme, _, token = header.partition(" ")
+            user = self.by_token(token.strip()) if scheme.lower() == "bearer" else None
+        if user is None:
+            raise Unauthorized("Unauthorized")
+        return user
+
+    def _by_certificate(self, certificate: Certificate) -> User | None:
+        if not certificate.name or not certificate.begins <= self.now() < certificate.ends:
+            return None
+        return _subject(certificate)
+
+    def by_token(self, token: str) -> User | None:
+        """Whose token it is; None where it is nobody's, or not good any more."""
+        given = token.encode()
+        # every token is compared, in a time that tells nothing about it
+        found = [
+            user
+            for known, user in self.tokens.items()
+            if hmac.compare_digest(known.encode(), given)
+        ]
+        if found:
+            return found[0]
+        return self.accounts.user(token) if self.accounts is not None else None
+
+    def review(self, token: str, audiences: Sequence[str]) -> tuple[User, Sequence[str]] | None:
+        """Whose token it is, and for which of some audiences; this server is meant without any."""
+        wanted = audiences or (ISSUER,)
+        claimed = self.accounts.audiences(token) if self.accounts is not None else None
+        matched = [each for each in wanted if each in (claimed or (ISSUER,))]
+        if not matched:
+            return None
+        if claimed is None or self.accounts is None:
+            user = self.by_token(token)
+        else:
+            user = self.accounts.user(token, matched)
+        return None if user is None else (user, matched)
+
+
+@lru_cache(maxsize=1024)
+def _subject(certificate: Certificate) -> User:
+    """The user of a certificate, as Kubernetes has it: its CN, in the groups that are its O."""
+    return User(
+        name=certificate.name,
+        groups=(*dict.fromkeys((*certificate.groups, AUTHENTICATED)),),
+        extra={CREDENTIAL: (f"X509SHA256={certificate.fingerprint}",)},
+    )

@@ -6,6 +6,7 @@ and ends the process when a port is taken.
 
 import asyncio
 import errno
+import hashlib
 import socket
 import ssl
 from collections.abc import AsyncGenerator
@@ -21,6 +22,8 @@ from uvicorn.server import ServerState
 from websockets.datastructures import Headers
 from websockets.server import ServerProtocol
 
+from corral.api.wire import Certificate
+
 REQUEST_SECONDS = 30.0
 """How long a client may take to send a request, so that slow ones do not hold connections."""
 KEEP_ALIVE_SECONDS = 90
@@ -30,6 +33,8 @@ UNREAD_SECONDS = 60.0
 """How long a client may leave what it was sent unread, before its connection is torn down."""
 SHUTDOWN_SECONDS = 5.0
 LARGEST_HEAD_BYTES = 64 << 10
+
+_NO_CHECK_TIME = ssl.VerifyFlags(0x200000)  # OpenSSL's; Python has no name for it
 
 
 class ServeError(Exception):
@@ -41,6 +46,7 @@ class _Protocol(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        self.app_state["certificate"] = _shown(transport.get_extra_info("ssl_object"))
         self._head_bytes = 0
         self._timer: asyncio.TimerHandle | None = None
         self._unread: asyncio.TimerHandle | None = None
@@ -120,16 +126,40 @@ class _WebSocket(WebSocketsSansIOProtocol):
         self.conn = _Handshake(max_size=self.config.ws_max_size, logger=self.logger)
 
 
-def tls_context(certificate: Path, key: Path) -> ssl.SSLContext:
-    """TLS as the server speaks it.  Raises ServeError for files that cannot be used."""
+def tls_context(certificate: Path, key: Path, clients: Path | None = None) -> ssl.SSLContext:
+    """TLS as the server speaks it; clients may show what authorities in ``clients`` have issued.
+
+    A certificate that has ended passes here, so that its owner is told by an answer (401); one of
+    a strange authority ends the handshake.  Raises ServeError for files that cannot be used.
+    """
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.set_alpn_protocols(["http/1.1"])
     try:
         context.load_cert_chain(certificate, key)
+        if clients is not None:
+            context.load_verify_locations(clients)
+            context.verify_mode = ssl.CERT_OPTIONAL
+            context.verify_flags |= _NO_CHECK_TIME
     except (OSError, ssl.SSLError) as error:
         raise ServeError(f"{certificate} and {key} cannot be used: {error}") from error
     return context
+
+
+def _shown(tls: ssl.SSLObject | None) -> Certificate | None:
+    """The client's certificate of a connection, as Kubernetes reads it."""
+    told: Any = tls.getpeercert() if tls is not None else None
+    if not told:
+        return None
+    assert tls is not None
+    subject = [pair for parts in told["subject"] for pair in parts]
+    return Certificate(
+        name=next((value for name, value in reversed(subject) if name == "commonName"), ""),
+        groups=tuple(value for name, value in subject if name == "organizationName"),
+        begins=ssl.cert_time_to_seconds(told["notBefore"]),
+        ends=ssl.cert_time_to_seconds(told["notAfter"]),
+        fingerprint=hashlib.sha256(tls.getpeercert(binary_form=True) or b"").hexdigest(),
+    )
 
 
 @asynccontextmanager

@@ -8,6 +8,7 @@ import msgspec
 
 from corral.api.kind import Kind
 from corral.api.kinds import (
+    authentication,
     autoscaler,
     cdi,
     claim,
@@ -53,6 +54,7 @@ KINDS = KindTable(
         *instancetype_kinds.KINDS,
         *cdi.KINDS,
         *usage.KINDS,
+        *authentication.KINDS,
     )
 )
 
