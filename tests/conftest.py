@@ -1,0 +1,66 @@
+"""What all tests share: the page about clients is made, or compared, at the end of a run."""
+
+from pathlib import Path
+
+import pytest
+from tests import client_table
+from tests.client_table import ClientTables
+
+PAGE = Path(__file__).parent.parent / "docs" / "clients.md"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    text = "write docs/clients.md from what this run sees"
+    parser.addoption("--write-clients", action="store_true", help=text)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if not hasattr(config, "workerinput"):  # workers send their reports to the one who sums up
+        config.pluginmanager.register(Clients(write=config.option.write_clients), "clients")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Reports carry what their test tells of a client."""
+    for item in items:
+        if told := _told(item):
+            item.user_properties.append(("client", told))
+
+
+def _told(item: pytest.Item) -> tuple[str, str, str] | None:
+    callspec = getattr(item, "callspec", None)
+    if callspec is not None and {"session", "shell"} <= callspec.params.keys():
+        return client_table.of_session(callspec.params["session"], callspec.params["shell"])
+    client, deed = item.get_closest_marker("client"), item.get_closest_marker("does")
+    if client is None or deed is None:
+        return None
+    return client_table.of_client(*client.args, *deed.args, **client.kwargs)
+
+
+class Clients:
+    """Sums up what the tests of a run tell of clients."""
+
+    def __init__(self, *, write: bool) -> None:
+        self.write = write
+        self.seen = ClientTables()
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.when == "call" or report.failed:
+            for name, told in report.user_properties:
+                if name == "client":
+                    self.seen.add(told, passed=report.passed)
+
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        if self.write:
+            PAGE.write_text(self.seen.text())
+        elif self.differences() and session.exitstatus == pytest.ExitCode.OK:
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        if not self.write and (differences := self.differences()):
+            terminalreporter.section("docs/clients.md is not what this run saw: ./dev clients")
+            for line in differences:
+                terminalreporter.line(line)
+
+    def differences(self) -> list[str]:
+        page = ClientTables.read(PAGE.read_text())
+        return self.seen.differences(page) if page.kubectl.cells else []
