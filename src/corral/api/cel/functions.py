@@ -1,0 +1,345 @@
+"""The functions that Kubernetes adds to CEL: of lists, sets, quantities, addresses and URLs.
+
+What CEL has no type for (a quantity, an address, a URL) is a map with one key that names the type,
+so that two are equal when they mean the same.  A function raises ValueError where it has no value.
+"""
+
+import ipaddress
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from typing import Any, Final, NamedTuple
+from urllib.parse import parse_qs, urlsplit
+
+from corral.api.quantity import parse
+
+Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+
+_QUANTITY = "kubernetes.Quantity"
+_ADDRESS = "net.IP"
+_NETWORK = "net.CIDR"
+_URL = "kubernetes.URL"
+
+
+class Function(NamedTuple):
+    """One form of a function, with the types that it takes and returns.
+
+    They have the names that ``compile_expression`` takes; of a method the first is what it is
+    called on.
+    """
+
+    name: str
+    takes: tuple[str, ...]
+    returns: str
+    act: Callable[..., Any]
+    is_method: bool = True
+
+
+# ------------------------------------------------------------------------ lists
+
+
+def _index(items: Sequence[Any], item: Any) -> int:
+    return next((at for at, each in enumerate(items) if each == item), -1)
+
+
+def _last_index(items: Sequence[Any], item: Any) -> int:
+    return next((at for at in reversed(range(len(items))) if items[at] == item), -1)
+
+
+def _is_sorted(items: Sequence[Any]) -> bool:
+    return all(before <= after for before, after in pairwise(items))
+
+
+def _least(items: Sequence[Any]) -> Any:
+    if not items:
+        raise ValueError("min called on empty list")
+    return min(items)
+
+
+def _most(items: Sequence[Any]) -> Any:
+    if not items:
+        raise ValueError("max called on empty list")
+    return max(items)
+
+
+def _slice(items: Sequence[Any], begin: int, end: int) -> Sequence[Any]:
+    if not 0 <= begin <= end <= len(items):
+        raise ValueError(f"cannot slice({begin}, {end}), list is length {len(items)}")
+    return items[begin:end]
+
+
+def _distinct(items: Sequence[Any]) -> list[Any]:
+    kept: list[Any] = []
+    for item in items:
+        if item not in kept:
+            kept.append(item)
+    return kept
+
+
+def _contains_all(items: Sequence[Any], wanted: Sequence[Any]) -> bool:
+    return all(item in items for item in wanted)
+
+
+# ------------------------------------------------------------------- quantities
+
+
+def _quantity(text: str) -> dict[str, str]:
+    try:
+        return {_QUANTITY: str(parse(text).nanos)}
+    except ValueError as error:
+        raise ValueError(f"quantities must match the regular expression: {error}") from None
+
+
+def _is_quantity(text: str) -> bool:
+    try:
+        parse(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _amount(quantity: dict[str, str]) -> int:
+    """What a quantity is worth, in billionths."""
+    if _QUANTITY not in quantity:
+        raise ValueError("no such overload")
+    return int(quantity[_QUANTITY])
+
+
+def _from_amount(nanos: int) -> dict[str, str]:
+    return {_QUANTITY: str(nanos)}
+
+
+def _plus(quantity: dict[str, str], other: dict[str, str] | int) -> dict[str, str]:
+    return _from_amount(_amount(quantity) + _nanos(other))
+
+
+def _minus(quantity: dict[str, str], other: dict[str, str] | int) -> dict[str, str]:
+    return _from_amount(_amount(quantity) - _nanos(other))
+
+
+def _nanos(other: dict[str, str] | int) -> int:
+    return other * 10**9 if isinstance(other, int) else _amount(other)
+
+
+def _compare(quantity: dict[str, str], other: dict[str, str]) -> int:
+    one, two = _amount(quantity), _amount(other)
+    return (one > two) - (one < two)
+
+
+def _as_integer(quantity: dict[str, str]) -> int:
+    whole, rest = divmod(_amount(quantity), 10**9)
+    if rest or not -(2**63) <= whole < 2**63:
+        raise ValueError("cannot convert value to integer")
+    return whole
+
+
+def _sign(quantity: dict[str, str]) -> int:
+    nanos = _amount(quantity)
+    return (nanos > 0) - (nanos < 0)
+
+
+# ---------------------------------------------------------- addresses, networks
+
+
+def _read_address(text: str) -> Address:
+    if "%" in text:
+        raise ValueError(f"IP Address {text!r} with zone value is not allowed")
+    try:
+        address = ipaddress.ip_address(text)
+    except ValueError:
+        raise ValueError(f"IP Address {text!r} parse error during conversion from string") from None
+    if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
+        raise ValueError(f"IPv4-mapped IPv6 address {text!r} is not allowed")
+    return address
+
+
+def _read_network(text: str) -> tuple[Address, Network]:
+    """A network, and the address within it that it is written with."""
+    address, _slash, bits = text.partition("/")
+    try:  # no bits, no network: ``int`` says so
+        return _read_address(address), ipaddress.ip_network((address, int(bits)), strict=False)
+    except ValueError:
+        raise ValueError("network address parse error during conversion from string") from None
+
+
+def _reads(read: Callable[[str], object]) -> Callable[[str], bool]:
+    """Whether a text can be read at all."""
+
+    def asks(text: str) -> bool:
+        try:
+            read(text)
+        except ValueError:
+            return False
+        return True
+
+    return asks
+
+
+def _address(text: str) -> dict[str, str]:
+    return {_ADDRESS: str(_read_address(text))}
+
+
+def _network(text: str) -> dict[str, str]:
+    address, network = _read_network(text)
+    return {_NETWORK: f"{address}/{network.prefixlen}"}
+
+
+def _address_of(value: dict[str, str] | str) -> Address:
+    if isinstance(value, str):
+        return _read_address(value)
+    if _ADDRESS not in value:
+        raise ValueError("no such overload")
+    return ipaddress.ip_address(value[_ADDRESS])
+
+
+def _network_of(value: dict[str, str] | str) -> Network:
+    if isinstance(value, str):
+        return _read_network(value)[1]
+    if _NETWORK not in value:
+        raise ValueError("no such overload")
+    return _read_network(value[_NETWORK])[1]
+
+
+def _version(value: dict[str, str]) -> int:
+    return _address_of(value).version
+
+
+def _contains_address(network: dict[str, str], address: dict[str, str] | str) -> bool:
+    return _address_of(address) in _network_of(network)
+
+
+def _contains_network(network: dict[str, str], other: dict[str, str] | str) -> bool:
+    outer, inner = _network_of(network), _network_of(other)
+    if isinstance(outer, ipaddress.IPv4Network) and isinstance(inner, ipaddress.IPv4Network):
+        return inner.subnet_of(outer)
+    if isinstance(outer, ipaddress.IPv6Network) and isinstance(inner, ipaddress.IPv6Network):
+        return inner.subnet_of(outer)
+    return False
+
+
+def _is_canonical(text: str) -> bool:
+    return str(_read_address(text)) == text
+
+
+def _asks_address(ask: Callable[[Address], bool]) -> Callable[[dict[str, str]], bool]:
+    return lambda value: ask(_address_of(value))
+
+
+def _link_local(address: Address) -> bool:
+    return address.is_link_local and not address.is_multicast
+
+
+def _link_local_multicast(address: Address) -> bool:
+    if isinstance(address, ipaddress.IPv4Address):
+        return address in ipaddress.IPv4Network("224.0.0.0/24")
+    return address.packed[0] == 0xFF and address.packed[1] & 0x0F == 2  # RFC 4291
+
+
+def _global_unicast(address: Address) -> bool:
+    broadcast = address == ipaddress.IPv4Address("255.255.255.255")
+    special = address.is_unspecified or address.is_loopback or address.is_multicast
+    return not (special or broadcast or address.is_link_local)
+
+
+# ------------------------------------------------------------------------- URLs
+
+
+def _url(text: str) -> dict[str, str]:
+    """An absolute URL, or a path; as Go's ``ParseRequestURI`` has it."""
+    if any(letter <= " " or letter == "\x7f" for letter in text):
+        raise ValueError(f"URL parse error during conversion from string: parse {text!r}")
+    try:
+        parts = urlsplit(text)
+        _port = parts.port
+    except ValueError as error:
+        raise ValueError(f"URL parse error during conversion from string: {error}") from None
+    if not text.startswith("/") and not parts.scheme:
+        why = f"parse {text!r}: invalid URI for request"
+        raise ValueError(f"URL parse error during conversion from string: {why}")
+    return {_URL: text}
+
+
+def _part(ask: Callable[[Any], str]) -> Callable[[dict[str, str]], str]:
+    def part(value: dict[str, str]) -> str:
+        if _URL not in value:
+            raise ValueError("no such overload")
+        return ask(urlsplit(value[_URL]))
+
+    return part
+
+
+def _query(value: dict[str, str]) -> dict[str, list[str]]:
+    if _URL not in value:
+        raise ValueError("no such overload")
+    return parse_qs(urlsplit(value[_URL]).query, keep_blank_values=True)
+
+
+_LISTS = (
+    Function("indexOf", ("list", "dyn"), "int", _index),
+    Function("lastIndexOf", ("list", "dyn"), "int", _last_index),
+    Function("isSorted", ("list",), "bool", _is_sorted),
+    Function("sum", ("list",), "dyn", sum),
+    Function("min", ("list",), "dyn", _least),
+    Function("max", ("list",), "dyn", _most),
+    Function("slice", ("list", "int", "int"), "list", _slice),
+    Function("sort", ("list",), "list", sorted),
+    Function("distinct", ("list",), "list", _distinct),
+    Function("sets.contains", ("list", "list"), "bool", _contains_all, is_method=False),
+    Function(
+        "sets.equivalent",
+        ("list", "list"),
+        "bool",
+        lambda one, two: _contains_all(one, two) and _contains_all(two, one),
+        is_method=False,
+    ),
+    Function(
+        "sets.intersects",
+        ("list", "list"),
+        "bool",
+        lambda one, two: any(item in two for item in one),
+        is_method=False,
+    ),
+)
+_QUANTITIES = (
+    Function("quantity", ("string",), "map", _quantity, is_method=False),
+    Function("isQuantity", ("string",), "bool", _is_quantity, is_method=False),
+    Function("sign", ("map",), "int", _sign),
+    Function("isInteger", ("map",), "bool", lambda value: not _amount(value) % 10**9),
+    Function("asInteger", ("map",), "int", _as_integer),
+    Function("asApproximateFloat", ("map",), "double", lambda value: _amount(value) / 1e9),
+    Function("add", ("map", "map"), "map", _plus),
+    Function("add", ("map", "int"), "map", _plus),
+    Function("sub", ("map", "map"), "map", _minus),
+    Function("sub", ("map", "int"), "map", _minus),
+    Function("isLessThan", ("map", "map"), "bool", lambda one, two: _compare(one, two) < 0),
+    Function("isGreaterThan", ("map", "map"), "bool", lambda one, two: _compare(one, two) > 0),
+    Function("compareTo", ("map", "map"), "int", _compare),
+)
+_ADDRESSES = (
+    Function("ip", ("string",), "map", _address, is_method=False),
+    Function("isIP", ("string",), "bool", _reads(_read_address), is_method=False),
+    Function("ip.isCanonical", ("string",), "bool", _is_canonical, is_method=False),
+    Function("family", ("map",), "int", _version),
+    Function("isUnspecified", ("map",), "bool", _asks_address(lambda at: at.is_unspecified)),
+    Function("isLoopback", ("map",), "bool", _asks_address(lambda at: at.is_loopback)),
+    Function("isLinkLocalMulticast", ("map",), "bool", _asks_address(_link_local_multicast)),
+    Function("isLinkLocalUnicast", ("map",), "bool", _asks_address(_link_local)),
+    Function("isGlobalUnicast", ("map",), "bool", _asks_address(_global_unicast)),
+    Function("cidr", ("string",), "map", _network, is_method=False),
+    Function("isCIDR", ("string",), "bool", _reads(_read_network), is_method=False),
+    Function("containsIP", ("map", "dyn"), "bool", _contains_address),
+    Function("containsCIDR", ("map", "dyn"), "bool", _contains_network),
+    Function("prefixLength", ("map",), "int", lambda value: _network_of(value).prefixlen),
+    Function("masked", ("map",), "map", lambda value: _network(str(_network_of(value)))),
+)
+_URLS = (
+    Function("url", ("string",), "map", _url, is_method=False),
+    Function("isURL", ("string",), "bool", _reads(_url), is_method=False),
+    Function("getScheme", ("map",), "string", _part(lambda url: url.scheme)),
+    Function("getHost", ("map",), "string", _part(lambda url: url.netloc.rpartition("@")[2])),
+    Function("getHostname", ("map",), "string", _part(lambda url: url.hostname or "")),
+    Function("getPort", ("map",), "string", _part(lambda url: str(url.port or ""))),
+    Function("getEscapedPath", ("map",), "string", _part(lambda url: url.path)),
+    Function("getQuery", ("map",), "map", _query),
+)
+FUNCTIONS: Final = (*_LISTS, *_QUANTITIES, *_ADDRESSES, *_URLS)

@@ -1,0 +1,115 @@
+"""Tests of expressions: what they say, how they fail, and that they end."""
+
+import pytest
+
+from corral.api.cel import CelError, compile_expression
+
+OBJECT = {"object": "dyn"}
+POD = {
+    "metadata": {"name": "a", "labels": {"app": "x"}},
+    "spec": {"replicas": 3, "ratio": 0.5, "disks": [{"name": "root"}, {"name": "data"}]},
+    "empty": None,
+}
+
+
+def value(text, **bindings):
+    program = compile_expression(text, dict.fromkeys(bindings, "dyn"))
+    return program.run(bindings)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("object.spec.replicas <= 5", True),
+        ("object.spec.disks.all(disk, disk.name.matches('^[a-z]+$'))", True),
+        ("object.spec.disks.map(disk, disk.name)", ["root", "data"]),
+        ("has(object.metadata.annotations)", False),
+        ("object.metadata.?labels['app'].orValue('none')", "x"),
+        ("object.metadata.?annotations['a'].orValue('none')", "none"),
+        ("object.empty == null", True),
+        ("object.spec.ratio + 1.0", 1.5),
+        ("'%s has %d'.format([object.metadata.name, object.spec.replicas])", "a has 3"),
+        ("object.spec.disks.map(disk, disk.name).indexOf('data')", 1),
+        ("[3, 1, 2].sort()", [1, 2, 3]),
+        ("[1, 2].isSorted() && ![2, 1].isSorted()", True),
+        ("[1, 2, 2].sum() == 5 && [1, 2].min() == 1 && [1, 2].max() == 2", True),
+        ("[1, 1, 2].distinct()", [1, 2]),
+        ("sets.contains([1, 2], [2]) && !sets.intersects([1], [2])", True),
+        ("quantity('1Gi').isGreaterThan(quantity('500M'))", True),
+        ("quantity('1') == quantity('1000m')", True),
+        ("quantity('2k').add(quantity('500')).asInteger()", 2500),
+        ("isQuantity('1Gi') && !isQuantity('much')", True),
+        ("cidr('10.0.0.0/8').containsIP('10.1.2.3')", True),
+        ("cidr('10.0.0.0/8').containsIP(ip('11.1.2.3'))", False),
+        ("cidr('10.0.0.0/8').containsCIDR('10.2.0.0/16')", True),
+        ("isIP('::1') && !isIP('::ffff:1.2.3.4') && ip('fe80::1').isLinkLocalUnicast()", True),
+        ("isCIDR('10.0.0.0/33')", False),
+        ("url('https://a.example:8443/x?y=1').getHost()", "a.example:8443"),
+        ("url('https://a.example/x?y=1').getQuery()", {"y": ["1"]}),
+        ("isURL('a.example') || isURL('http://a b')", False),
+    ],
+)
+def test_expressions_have_the_values_that_kubernetes_gives_them(text, expected):
+    assert value(text, object=POD) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("object.spec.nope == 1", "no such key: nope"),
+        ("1 / (object.spec.replicas - 3)", "division by zero"),
+        ("object.spec.replicas + 'a'", "no such overload"),
+        ("quantity(object.metadata.name).asInteger()", "quantities must match"),
+        ("[].min()", "min called on empty list"),
+        ("object.metadata.name.matches('[')", "invalid regular expression"),
+    ],
+)
+def test_an_expression_without_a_value_says_why(text, told):
+    with pytest.raises(CelError, match=told):
+        value(text, object=POD)
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("nobody == 1", r"ERROR: <input>:1:1: undeclared reference to 'nobody' \(in container ''"),
+        ("1 + 'a'", r"found no matching overload for '_\+_' applied to '\(int, string\)'"),
+        ("1 +", r"ERROR: <input>:1:4: Syntax error"),
+        ("x" * 20_000, "at most 16384 characters"),
+    ],
+)
+def test_what_is_no_expression_is_refused_with_its_place(text, told):
+    with pytest.raises(CelError, match=told):
+        compile_expression(text, OBJECT)
+
+
+def test_a_program_knows_the_type_of_its_value_where_it_can():
+    of = {"object": "dyn", "name": "string"}
+    assert compile_expression("object.a == 1", of).returns == "bool"
+    assert compile_expression("name + 'a'", of).returns == "string"
+    assert compile_expression("object.a", of).returns == "dyn"
+
+
+def test_what_an_expression_cannot_hold_is_refused_and_does_not_break_it():
+    program = compile_expression("object.a == 1", OBJECT)
+    with pytest.raises(CelError):
+        program.run({"object": {"a": 2**70}})
+    assert program.run({"object": {"a": 1}}) is True
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "items.all(a, items.all(b, items.all(c, a + b + c >= 0)))",
+        "items.map(a, items.map(b, 'x')).size() > 0",
+    ],
+)
+def test_loops_end(text):
+    with pytest.raises(CelError, match="cost limit exceeded"):
+        value(text, items=list(range(1000)))
+
+
+@pytest.mark.parametrize("text", ["(" * 5000, "[" * 5000, "!" * 5000 + "true &&"])
+def test_nesting_ends(text):
+    with pytest.raises(CelError):
+        compile_expression(text, OBJECT)
