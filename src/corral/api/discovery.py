@@ -4,14 +4,15 @@ There are two forms of the same facts: the old one, a document for each group an
 aggregated one, everything in two documents (apidiscovery.k8s.io).
 """
 
-import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from corral.api.encoding import encode
 from corral.api.kind import GroupVersion, Kind
 from corral.api.kinds.table import KindTable
 from corral.api.object import Document
+from corral.api.tagged import Tagged
 
 AGGREGATED_VERSIONS: Final = ("v2", "v2beta1")
 CHANGE_VERBS: Final = ("get", "patch", "update")
@@ -44,16 +45,11 @@ def content_type(version: str) -> str:
     return f"application/json;g=apidiscovery.k8s.io;v={version};as=APIGroupDiscoveryList"
 
 
-def etag(body: bytes) -> str:
-    """The ETag of a document: changes when the document does."""
-    return f'"{hashlib.sha512(body).hexdigest().upper()}"'
-
-
 class Discovery:
     """Discovery of a table of kinds, and of subresources beside ``status`` and ``scale``.
 
-    Nothing is kept: rows may be added to the table at any time.  ``groups`` are there although they
-    may list nothing.
+    Rows may be added to the table at any time.  ``groups`` are there although they may list
+    nothing.
     """
 
     def __init__(
@@ -65,15 +61,30 @@ class Discovery:
         self._kinds = kinds
         self._subresources = tuple(subresources)
         self._empty_groups = tuple(groups)
+        self._kept: dict[tuple[str, str], Tagged] = {}
+        self._changes = kinds.changes
 
-    def document(self, path: str, *, address: str = "") -> Document | None:
-        """The document of the old form at a path; None where there is none.
+    def find(self, path: str, version: str = "") -> Tagged | None:
+        """The document at a path as it is sent, kept until kinds change; None where there is none.
 
-        ``address`` is the server's ``host:port``, which ``/api`` tells.
+        It has the old form, or with a ``version`` the aggregated one.
         """
+        if self._changes != self._kinds.changes:
+            self._changes = self._kinds.changes
+            self._kept.clear()
+        kept = self._kept.get((path, version))
+        if kept is None:
+            found = self.aggregated(path, version) if version else self.document(path)
+            if found is None:
+                return None
+            kept = self._kept[path, version] = Tagged.of(encode(found))
+        return kept
+
+    def document(self, path: str) -> Document | None:
+        """The document of the old form at a path; None where there is none."""
         match path.strip("/").split("/"):
             case ["api"]:
-                return _api_versions(address)
+                return api_versions()
             case ["apis"]:
                 groups = [self._group(group) for group in self._groups() if group]
                 return {"kind": "APIGroupList", "apiVersion": "v1", "groups": groups}
@@ -211,7 +222,8 @@ def _implied(
     )
 
 
-def _api_versions(address: str) -> Document:
+def api_versions(address: str = "") -> Document:
+    """What the old form says at ``/api``: ``address`` is the server's ``host:port``."""
     addresses = [{"clientCIDR": "0.0.0.0/0", "serverAddress": address}] if address else []
     return {"kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": addresses}
 

@@ -4,23 +4,29 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 
 from corral import __version__
-from corral.api.discovery import AGGREGATED_VERSIONS, Discovery, Subresource, content_type, etag
+from corral.api.discovery import (
+    AGGREGATED_VERSIONS,
+    Discovery,
+    Subresource,
+    api_versions,
+    content_type,
+)
 from corral.api.encoding import encode
 from corral.api.errors import NotFound, Unauthorized
 from corral.api.kinds.kubevirt import VIRTUAL_MACHINE, VIRTUAL_MACHINE_INSTANCE
 from corral.api.kinds.table import KindTable
-from corral.api.openapi import OpenAPI
 from corral.api.wire import Request, Response, User
 from corral.metrics import Registry
 from corral.server import accept, evacuation, hotplug, machines, query, virtual_machines
 from corral.server.adapter import Adapter
 from corral.server.authn import ADMINISTRATORS, ANONYMOUS
 from corral.server.authz import authorize_metrics
+from corral.server.cached import cached
 from corral.server.call import json_response
+from corral.server.openapi import Schemas
 from corral.store import Store
 
 JSON = "application/json"
-_OPENAPI_V2 = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
 OPEN = frozenset({"/healthz", "/livez", "/readyz", "/version"})
 """What anybody may ask, without credentials; so may they ask ``OF_MACHINES``."""
 OF_MACHINES: Mapping[str, str] = {
@@ -111,7 +117,7 @@ class Documents:
         if adapter is not None:
             listed = (*SUBRESOURCES, *adapter.resources(kinds))
             self._discovery = Discovery(kinds, listed, tuple(adapter.groups()))
-        self._openapi = OpenAPI(kinds)
+        self._schemas = Schemas(kinds)
 
     async def answer(self, request: Request, user: User) -> Response:
         """Raises Unauthorized and Forbidden; what is not known is a plain 404."""
@@ -123,6 +129,8 @@ class Documents:
             return not_found()
         if path == "/metrics":
             return await self._measured(request, user)
+        if head == "openapi":
+            return await self._schemas.answer(path.removeprefix("/openapi"), request) or not_found()
         return self._find(head, path, request, user) or not_found()
 
     def _find(self, head: str, path: str, request: Request, user: User) -> Response | None:
@@ -131,42 +139,24 @@ class Documents:
                 return self._health(head, request, user)
             case "version" if path == "/version":
                 return json_response(encode(dict(VERSION)))
-            case "openapi":
-                return self._schemas(path.removeprefix("/openapi"), request)
             case "apis" if path in OF_MACHINES:
                 return _of_kubevirt(OF_MACHINES[path])
             case _:
                 return self._discovered(path, request)
-
-    def _schemas(self, path: str, request: Request) -> Response | None:
-        """OpenAPI; an address with the right hash is good for ever, one with a wrong hash moves."""
-        if path == "/v2":
-            return _no_schemas(request)
-        if path == "/v3":
-            return _cached(encode(self._openapi.index()), JSON, request)
-        group_version = self._openapi.find(path.removeprefix("/v3/"))
-        if group_version is None or not path.startswith("/v3/"):
-            return None
-        asked = query.parse(request.query).get("hash", "")
-        made = self._openapi.document(group_version)
-        if asked and asked != made.hash:
-            moved = ("location", f"/openapi{path}?hash={made.hash}")
-            return Response(status=301, headers=[moved])
-        response = _cached(made.body, JSON, request)
-        if asked:
-            response.headers.append(("cache-control", "public, immutable, max-age=31536000"))
-        return response
 
     def _discovered(self, path: str, request: Request) -> Response | None:
         """Discovery, in the form that the client prefers among those it accepts."""
         for media in accept.medias(request.headers.get("accept", "")):
             version = media.get("v")
             if media.get("as") == "APIGroupDiscoveryList" and version in AGGREGATED_VERSIONS:
-                found = self._discovery.aggregated(path, version)
+                found = self._discovery.find(path, version)
                 if found is not None:
-                    return _cached(encode(found), content_type(version), request)
-        found = self._discovery.document(path, address=request.headers.get("host", ""))
-        return None if found is None else _cached(encode(found), JSON, request)
+                    return cached(found, content_type(version), request)
+        if path == "/api":
+            address = request.headers.get("host", "")
+            return json_response(encode(api_versions(address)))
+        found = self._discovery.find(path)
+        return None if found is None else cached(found, JSON, request)
 
     async def _measured(self, request: Request, user: User) -> Response:
         authorize_metrics(user)
@@ -197,31 +187,6 @@ def _of_kubevirt(name: str) -> Response:
         return json_response(encode({"apiserver": {"connectivity": "ok"}}))
     missing = NotFound("guestfs is not supported: corral has no image of libguestfs")
     return json_response(encode(missing.status()), status=missing.code)
-
-
-def _no_schemas(request: Request) -> Response:
-    """OpenAPI v2 without any kind.
-
-    kubectl asks for it when v3 does not know a kind.  Finding nothing there, it tells its user that
-    the kind does not exist; without this it would complain of the missing document instead.
-    """
-    if "protobuf" in request.headers.get("accept", ""):
-        return Response(headers=[("content-type", _OPENAPI_V2)], body=b"\n\x032.0")
-    info = {"title": "Kubernetes", "version": VERSION["gitVersion"]}
-    return json_response(encode({"swagger": "2.0", "info": info, "paths": {}}))
-
-
-def _cached(body: bytes, media_type: str, request: Request) -> Response:
-    """A document that a client may keep for as long as its ETag stays."""
-    tag = etag(body)
-    headers = [
-        ("content-type", media_type),
-        ("etag", tag),
-        ("vary", "Accept"),
-    ]
-    if request.headers.get("if-none-match") == tag:
-        return Response(status=304, headers=headers)
-    return Response(headers=headers, body=body)
 
 
 def text_response(body: str, *, status: int = 200) -> Response:

@@ -1,8 +1,7 @@
 import pytest
 from lightkube.models.core_v1 import Namespace, Pod
 
-from corral.api.discovery import Discovery, Subresource, content_type, etag
-from corral.api.encoding import encode
+from corral.api.discovery import Discovery, Subresource, api_versions, content_type
 from corral.api.kind import Kind, Scale, Version
 from corral.api.kinds.table import KindTable
 
@@ -50,7 +49,7 @@ DISCOVERY = Discovery(
 
 
 def test_the_old_form_of_the_groups():
-    assert DISCOVERY.document("/api", address="127.0.0.1:6443") == {
+    assert api_versions("127.0.0.1:6443") == {
         "kind": "APIVersions",
         "versions": ["v1"],
         "serverAddressByClientCIDRs": [
@@ -146,11 +145,23 @@ def test_a_kind_added_later_is_told_at_once():
     assert discovery.document("/apis")["groups"][0]["name"] == "example.io"
 
 
-def test_the_etag_changes_with_the_document():
-    first, second = (etag(encode(DISCOVERY.aggregated(path))) for path in ("/api", "/apis"))
-    assert first != second
-    assert first == etag(encode(DISCOVERY.aggregated("/api")))
-    assert len(first) == 130
+def test_documents_are_kept_until_kinds_change():
+    kinds = KindTable((THING,))
+    discovery = Discovery(kinds)
+    kept = discovery.find("/apis", "v2")
+    assert len(kept.tag) == 128
+    assert kept.tag != discovery.find("/api", "v2").tag
+    assert discovery.find("/apis", "v2") is kept
+    assert discovery.find("/apis/other.io") is None
+    kinds.add(
+        Kind(group="other.io", name="More", plural="mores", versions=V1, view=Pod, native=True)
+    )
+    assert discovery.find("/apis", "v2").tag != kept.tag
+    assert b"mores" in discovery.find("/apis", "v2").body
+    assert discovery.find("/apis/other.io") is not None
+
+
+def test_media_types():
     assert content_type("v2") == (
         "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
     )

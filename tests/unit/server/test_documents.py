@@ -87,10 +87,21 @@ async def test_every_schema_of_the_index_is_served(ask):
     assert (await ask("GET", "/openapi/v3/apis/nosuch/v1")).status == 404
 
 
-async def test_the_old_schemas_know_no_kind(ask):
-    assert (await ask("GET", "/openapi/v2"))["paths"] == {}
-    protobuf = {"accept": "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"}
-    assert (await ask("GET", "/openapi/v2", headers=protobuf)).text == "\n\x032.0"
+async def test_the_old_schemas_are_told_in_json_and_in_protobuf(ask):
+    told = await ask("GET", "/openapi/v2")
+    assert told["swagger"] == "2.0"
+    assert "io.k8s.api.core.v1.Pod" in told["definitions"]
+    tag = told.headers["etag"]
+    again = await ask("GET", "/openapi/v2", headers={"if-none-match": tag})
+    assert (again.status, again.text) == (304, "")
+    for letter in "@.":
+        asked = f"application/com.github.proto-openapi.spec.v2{letter}v1.0+protobuf"
+        answer = await ask.raw("GET", "/openapi/v2", headers={"accept": asked})
+        headers = dict(answer.headers)
+        # the media type with @ is none that Go could read
+        assert headers["content-type"] == asked.replace("@", ".")
+        assert headers["etag"] == tag
+        assert answer.body.startswith(b"\n\x032.0")
 
 
 async def test_paths_that_lead_nowhere_are_a_plain_404(ask):

@@ -18,6 +18,8 @@ class KindTable:
         self._by_plural: dict[tuple[str, str], Kind] = {}
         self._by_name: dict[tuple[str, str], Kind] = {}
         self._by_view: dict[type[msgspec.Struct], Kind] = {}
+        self.changes = 0
+        """Grows with every change: who makes something of all kinds keeps it while this stays."""
         for kind in kinds:
             self.add(kind)
 
@@ -32,6 +34,7 @@ class KindTable:
         self._by_plural[kind.group, kind.plural] = kind
         self._by_name[kind.group, kind.name] = kind
         self._by_view[kind.view] = kind
+        self.changes += 1
 
     def find(self, group: str, version: str, plural: str) -> Kind | None:
         """The kind that a path names, where that version of it is served."""

@@ -1,5 +1,6 @@
 """The protobuf wire format: a message is a row of numbered fields."""
 
+import struct
 from collections.abc import Iterator
 from typing import Final
 
@@ -54,3 +55,32 @@ def varint(message: bytes, at: int) -> tuple[int, int]:
 def signed(value: int) -> int:
     """A number as int32 and int64 mean it."""
     return value - 2**_BITS if value >= 2 ** (_BITS - 1) else value
+
+
+# -------------------------------------------------------------------- writing
+
+
+def number(at: int, value: int) -> bytes:
+    """A field that holds a number, or whether something is so."""
+    return _varint(at << 3 | VARINT) + _varint(value % 2**_BITS)
+
+
+def double(at: int, value: float) -> bytes:
+    """A field that holds a floating-point number."""
+    return _varint(at << 3 | FIXED_64) + struct.pack("<d", value)
+
+
+def block(at: int, content: bytes) -> bytes:
+    """A field that holds text, bytes or a message."""
+    return b"".join((_varint(at << 3 | BYTES), _varint(len(content)), content))
+
+
+def _varint(value: int) -> bytes:
+    if value < 0x80:
+        return bytes((value,))
+    digits = bytearray()
+    while value >= 0x80:
+        digits.append(value & 0x7F | 0x80)
+        value >>= 7
+    digits.append(value)
+    return bytes(digits)

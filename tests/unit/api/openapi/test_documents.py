@@ -4,7 +4,7 @@ import re
 import pytest
 from lightkube.models.core_v1 import Namespace, Pod
 
-from corral.api.kind import GroupVersion, Kind, Version
+from corral.api.kind import Kind, Version
 from corral.api.kinds.table import KindTable
 from corral.api.object import IntOrString, Object, Quantity, Struct
 from corral.api.openapi import OpenAPI
@@ -40,9 +40,10 @@ THING = Kind(
     view=Thing,
     status=False,
 )
+POD = Kind(group="", name="Pod", plural="pods", versions=V1, view=Pod, native=True)
 KINDS = KindTable(
     (
-        Kind(group="", name="Pod", plural="pods", versions=V1, view=Pod, native=True),
+        POD,
         Kind(
             group="",
             name="Namespace",
@@ -56,29 +57,33 @@ KINDS = KindTable(
     )
 )
 OPENAPI = OpenAPI(KINDS)
-CORE = GroupVersion("", "v1")
-EXAMPLE = GroupVersion("example.io", "v1alpha1")
+CORE = "api/v1"
+EXAMPLE = "apis/example.io/v1alpha1"
 
 
-def document(group_version):
-    return json.loads(OPENAPI.document(group_version).body)
+@pytest.fixture(autouse=True, scope="module")
+def made():
+    OPENAPI.make_v3()
+    OPENAPI.make_v2()
+
+
+def document(where):
+    return json.loads(OPENAPI.document(where).body)
 
 
 def test_the_index_has_every_document_with_its_hash():
-    paths = OPENAPI.index()["paths"]
+    paths = json.loads(OPENAPI.index().body)["paths"]
     assert list(paths) == ["api/v1", "apis/example.io/v1", "apis/example.io/v1alpha1"]
     assert re.fullmatch(
         r"/openapi/v3/apis/example\.io/v1\?hash=[0-9A-F]{128}",
         paths["apis/example.io/v1"]["serverRelativeURL"],
     )
-    assert OPENAPI.find("apis/example.io/v1alpha1") == EXAMPLE
-    assert OPENAPI.find("api/v1") == CORE
-    assert OPENAPI.find("apis/nosuch/v1") is None
+    assert OPENAPI.document("apis/nosuch/v1") is None
 
 
-@pytest.mark.parametrize("group_version", [CORE, EXAMPLE])
-def test_every_reference_leads_somewhere(group_version):
-    body = OPENAPI.document(group_version).body.decode()
+@pytest.mark.parametrize("where", [CORE, EXAMPLE])
+def test_every_reference_leads_somewhere(where):
+    body = OPENAPI.document(where).body.decode()
     schemas = json.loads(body)["components"]["schemas"]
     references = set(re.findall(r'"\$ref":"#/components/schemas/([^"]+)"', body))
     assert references <= schemas.keys()
@@ -141,13 +146,26 @@ def test_operations_say_what_they_take():
 
 
 def test_documents_are_kept_until_their_kinds_change():
-    kinds = KindTable((THING,))
+    kinds = KindTable((THING, POD))
     openapi = OpenAPI(kinds)
-    first = openapi.document(EXAMPLE)
-    assert openapi.document(EXAMPLE) is first
-    kinds.add(
-        Kind(group="example.io", name="More", plural="mores", versions=THING.versions, view=Thing)
+    assert not openapi.has_v3
+    openapi.make_v3()
+    openapi.make_v2()
+    first, other, whole = openapi.document(EXAMPLE), openapi.document(CORE), openapi.whole
+    assert openapi.has_v3
+    assert openapi.has_v2
+    before = whole(protobuf=False)
+    more = Kind(
+        group="example.io", name="More", plural="mores", versions=THING.versions, view=Thing
     )
+    kinds.add(more)
+    assert not openapi.has_v3
+    assert not openapi.has_v2
+    openapi.make_v3()
+    openapi.make_v2()
     second = openapi.document(EXAMPLE)
-    assert second.hash != first.hash
+    assert second.tag != first.tag
     assert b"io.example.v1alpha1.More" in second.body
+    assert openapi.document(CORE) is other  # what did not change is not made again
+    assert whole(protobuf=False).tag != before.tag
+    assert b"io.example.v1alpha1.More" in whole(protobuf=True).body
