@@ -3,10 +3,12 @@
 from contextlib import suppress
 
 from lightkube.models.core_v1 import Namespace
+from lightkube.models.scheduling_v1 import PriorityClass
 
 from corral.api.errors import AlreadyExists
 from corral.api.kinds import cdiconfig
 from corral.api.kinds.cdiconfig import CDIConfig
+from corral.api.kinds.priorityclass import SYSTEM
 from corral.api.object import Key
 from corral.client.client import Client
 from corral.client.transport import InProcess
@@ -15,6 +17,12 @@ from corral.server.authn import ADMINISTRATOR
 
 NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease", "kubevirt")
 """Namespaces that are always there: Kubernetes', and the one that KubeVirt's components use."""
+
+
+async def begin(server: ApiServer) -> None:
+    """Make what is not there yet; what is may have been changed since, and stays."""
+    await make_namespaces(server)
+    await make_priority_classes(server)
 
 
 async def make_namespaces(server: ApiServer) -> None:
@@ -26,6 +34,15 @@ async def make_namespaces(server: ApiServer) -> None:
                 await client.create(Namespace, {"metadata": {"name": name}})
             except AlreadyExists:
                 continue
+
+
+async def make_priority_classes(server: ApiServer) -> None:
+    """The two classes of pods that a cluster cannot do without (Kubernetes')."""
+    client = Client(InProcess(server.handle, ADMINISTRATOR))
+    for name, (value, description) in SYSTEM.items():
+        wanted = {"metadata": {"name": name}, "value": value, "description": description}
+        with suppress(AlreadyExists):
+            await client.create(PriorityClass, wanted)
 
 
 async def tell_where_to_upload(server: ApiServer, url: str, authority: str) -> None:

@@ -21,7 +21,7 @@ from corral.client.transport import InProcess
 from corral.cluster import STAND_INS, accounts
 from corral.config import Settings
 from corral.controllers import CONTROLLERS, SOURCES
-from corral.daemon.beginning import make_namespaces, tell_where_to_upload
+from corral.daemon.beginning import begin, tell_where_to_upload
 from corral.daemon.nodes import capacity, hypervisor_of, settle_nodes, settle_ranges
 from corral.daemon.summary import summary
 from corral.daemon.users import CONTROLLER, PROVISIONER, STAND_IN
@@ -97,7 +97,7 @@ async def run(
     _raise_descriptor_limit()
     ended = _ended()
     try:
-        await make_namespaces(server)
+        await begin(server)
         names = await settle_nodes(settings, server)
         await settle_ranges(settings, server)
         await network.prepare()

@@ -29,6 +29,7 @@ from corral.api.kinds.cdi import UPLOAD_TOKEN_REQUEST
 from corral.api.kinds.claim import CLAIM
 from corral.api.kinds.kubevirt import VIRTUAL_MACHINE
 from corral.api.kinds.pod import POD
+from corral.api.kinds.priorityclass import PRIORITY_CLASS
 from corral.api.kinds.service import SERVICE
 from corral.api.kinds.table import KindTable
 from corral.api.kinds.usage import NODE_METRICS, POD_METRICS
@@ -65,6 +66,7 @@ from corral.server.instancetypes import Instancetypes
 from corral.server.limit_ranges import LimitRanges
 from corral.server.metrics import Asked, Metrics
 from corral.server.observations import Observations, Observe
+from corral.server.priorities import Priorities
 from corral.server.rest import Rest
 from corral.server.route import Route
 from corral.server.streams import Nodes
@@ -130,12 +132,13 @@ class ApiServer:
         self.store = store
         self.kinds = kinds
         allocation = Allocation(store, services or ServiceRanges())
-        ranges = LimitRanges(store)
+        ranges, priorities = LimitRanges(store), Priorities(store)
         settled = {
             storage(SERVICE): allocation.allocate,
             storage(VIRTUAL_MACHINE): Instancetypes(store).settle,
             storage(CLAIM): _each(ClaimClasses(store).settle, ranges.check_claim),
-            storage(POD): ranges.settle_pod,
+            storage(POD): _each(priorities.settle_pod, ranges.settle_pod),
+            storage(PRIORITY_CLASS): priorities.check_class,
         }
         accounts = Accounts(store, account_key, now=now)
         self.rest = Rest(store, now, settled, accounts)

@@ -9,6 +9,7 @@ from typing import Any
 from corral.api.encoding import encode
 from corral.api.errors import BadRequest, Cause, MethodNotAllowed
 from corral.api.kind import Kind, Scale, at
+from corral.api.kinds.workloads.template import selector_text
 from corral.api.object import Document
 from corral.api.time import rfc3339
 from corral.api.wire import Response
@@ -92,7 +93,7 @@ def scale_of(document: Document, paths: Scale) -> Document:
         replicas = 1
     status: Document = {"replicas": at(document, *paths.status_replicas) or 0}
     if selector := at(document, *paths.label_selector):
-        status["selector"] = selector
+        status["selector"] = selector if isinstance(selector, str) else selector_text(selector)
     return {
         "kind": "Scale",
         "apiVersion": "autoscaling/v1",

@@ -231,6 +231,8 @@ async def test_a_quota_may_be_about_the_pods_of_some_priority(
     wanted = {"scopeName": "PriorityClass", "operator": operator}
     wanted |= {"values": values} if values else {}
     await limit(ask, {"pods": "0"}, scopeSelector={"matchExpressions": [wanted]})
+    classes = "/apis/scheduling.k8s.io/v1/priorityclasses"
+    await ask("POST", classes, {"metadata": {"name": "gold"}, "value": 1})
     gold = a_pod("gold")
     gold["spec"]["priorityClassName"] = "gold"
     assert (await ask("POST", PODS, gold)).status == of_gold

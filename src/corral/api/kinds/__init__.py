@@ -23,11 +23,13 @@ from corral.api.kinds import (
     networkpolicy,
     persistentvolume,
     pod,
+    priorityclass,
     quota,
     revision,
     service,
     storageclass,
     usage,
+    workloads,
 )
 from corral.api.kinds.table import KindTable
 
@@ -49,6 +51,8 @@ KINDS = KindTable(
         disruption.POD_DISRUPTION_BUDGET,
         storageclass.STORAGE_CLASS,
         revision.CONTROLLER_REVISION,
+        *workloads.KINDS,
+        priorityclass.PRIORITY_CLASS,
         autoscaler.HORIZONTAL_POD_AUTOSCALER,
         *kubevirt.KINDS,
         *instancetype_kinds.KINDS,

@@ -72,14 +72,15 @@ def _spec(spec: Document) -> Iterator[Cause]:
     if len(bounds) > 1:
         yield invalid("spec", spec, "minAvailable and maxUnavailable cannot be both set")
     for name in bounds:
-        yield from _bound(f"spec.{name}", spec[name])
+        yield from bound_causes(f"spec.{name}", spec[name])
     yield from selector_causes("spec.selector", spec.get("selector") or {})
     policy = spec.get("unhealthyPodEvictionPolicy")
     if policy is not None and policy not in UNHEALTHY_POLICIES:
         yield unsupported("spec.unhealthyPodEvictionPolicy", policy, UNHEALTHY_POLICIES)
 
 
-def _bound(path: str, bound: int | str) -> Iterator[Cause]:
+def bound_causes(path: str, bound: int | str) -> Iterator[Cause]:
+    """What is wrong with a number of pods that may be a share of them in percent."""
     if isinstance(bound, int):
         if bound < 0:
             yield invalid(path, bound, "must be greater than or equal to 0")

@@ -10,10 +10,10 @@ from typing import Any
 from lightkube.models.core_v1 import Pod
 
 from corral.api import grace
-from corral.api.errors import Cause, limited, shortened
+from corral.api.errors import Cause, limited
 from corral.api.images import pull_policy
 from corral.api.kind import Column, Kind, Verdict, Version, at
-from corral.api.kinds.causes import invalid
+from corral.api.kinds.causes import duplicate, each_invalid, invalid, required, unsupported
 from corral.api.kinds.columns import age, condition_status, text
 from corral.api.names import label_faults
 from corral.api.object import Document
@@ -189,23 +189,13 @@ def _container_causes(path: str, containers: list[dict[str, Any]]) -> Iterable[C
     for index, container in enumerate(containers):
         name, here = container.get("name") or "", f"{path}[{index}]"
         if not name:
-            yield Cause(f"{here}.name", "Required value", "FieldValueRequired")
-        for fault in label_faults(name) if name else ():
-            yield Cause(f"{here}.name", f'Invalid value: "{shortened(name)}": {fault}')
+            yield required(f"{here}.name")
+        yield from each_invalid(f"{here}.name", name, label_faults(name) if name else ())
         if name in names:
-            yield Cause(
-                f"{here}.name", f'Duplicate value: "{shortened(name)}"', "FieldValueDuplicate"
-            )
+            yield duplicate(f"{here}.name", name)
         names.add(name)
         if not container.get("image"):
-            yield Cause(f"{here}.image", "Required value", "FieldValueRequired")
-
-
-def _one_of(path: str, value: str, allowed: tuple[str, ...]) -> Iterable[Cause]:
-    if value not in allowed:
-        listed = ", ".join(f'"{one}"' for one in sorted(allowed))
-        message = f'Unsupported value: "{value}": supported values: {listed}'
-        yield Cause(path, message, "FieldValueNotSupported")
+            yield required(f"{here}.image")
 
 
 def _changeable(spec: dict[str, Any]) -> dict[str, Any]:
@@ -220,16 +210,21 @@ def _changeable(spec: dict[str, Any]) -> dict[str, Any]:
     return fixed
 
 
+def spec_causes(path: str, spec: dict[str, Any]) -> Iterable[Cause]:
+    """What is wrong with a pod's spec, be it in a pod or in the template of one."""
+    if not spec.get("containers"):
+        yield required(f"{path}.containers")
+    for part in ("containers", "initContainers"):
+        yield from _container_causes(f"{path}.{part}", spec.get(part) or [])
+    for name, allowed in (("restartPolicy", RESTARTS), ("dnsPolicy", DNS)):
+        if spec.get(name, "") not in allowed:
+            yield unsupported(f"{path}.{name}", spec.get(name, ""), allowed)
+
+
 def validate(document: Document, old: Document | None, _user: str) -> Verdict:
     """What the schema cannot say of pods."""
     spec = document.get("spec") or {}
-    causes: list[Cause] = []
-    if not spec.get("containers"):
-        causes.append(Cause("spec.containers", "Required value", "FieldValueRequired"))
-    for part in ("containers", "initContainers"):
-        causes += limited(_container_causes(f"spec.{part}", spec.get(part) or []))
-    causes += _one_of("spec.restartPolicy", spec.get("restartPolicy", ""), RESTARTS)
-    causes += _one_of("spec.dnsPolicy", spec.get("dnsPolicy", ""), DNS)
+    causes = limited(spec_causes("spec", spec))
     seconds = spec.get("terminationGracePeriodSeconds")
     if old is None and (fault := grace.fault(seconds)):
         causes.append(invalid("spec.terminationGracePeriodSeconds", seconds, fault))

@@ -10,12 +10,15 @@ come from.  What a line says: ``field=number``, and after the number
 ``+Name=number`` is a message whose fields stand in the object itself in JSON.
 
 To read one more kind, name it in KINDS and its types in NUMBERS.  The many types of pods are in
-``pod_numbers``.
+``pod_numbers``, those of volumes in ``storage_numbers``, and those of workloads in
+``workload_numbers``.
 """
 
 from collections.abc import Mapping
 
 from corral.api.protobuf.pod_numbers import POD_NUMBERS, REQUIREMENT
+from corral.api.protobuf.storage_numbers import STORAGE_NUMBERS
+from corral.api.protobuf.workload_numbers import WORKLOAD_NUMBERS
 
 KINDS: Mapping[tuple[str, str], str] = {
     ("v1", "Binding"): "core_v1.Binding",
@@ -26,11 +29,20 @@ KINDS: Mapping[tuple[str, str], str] = {
     ("v1", "LimitRange"): "core_v1.LimitRange",
     ("v1", "Namespace"): "core_v1.Namespace",
     ("v1", "Node"): "core_v1.Node",
+    ("v1", "PersistentVolume"): "core_v1.PersistentVolume",
+    ("v1", "PersistentVolumeClaim"): "core_v1.PersistentVolumeClaim",
     ("v1", "Pod"): "core_v1.Pod",
+    ("v1", "PodTemplate"): "core_v1.PodTemplate",
+    ("v1", "ReplicationController"): "core_v1.ReplicationController",
     ("v1", "ResourceQuota"): "core_v1.ResourceQuota",
     ("v1", "Secret"): "core_v1.Secret",
     ("v1", "Service"): "core_v1.Service",
     ("v1", "ServiceAccount"): "core_v1.ServiceAccount",
+    ("apps/v1", "ControllerRevision"): "apps_v1.ControllerRevision",
+    ("apps/v1", "DaemonSet"): "apps_v1.DaemonSet",
+    ("apps/v1", "Deployment"): "apps_v1.Deployment",
+    ("apps/v1", "ReplicaSet"): "apps_v1.ReplicaSet",
+    ("apps/v1", "StatefulSet"): "apps_v1.StatefulSet",
     ("authentication.k8s.io/v1", "SelfSubjectReview"): "authentication_v1.SelfSubjectReview",
     ("authentication.k8s.io/v1", "TokenRequest"): "authentication_v1.TokenRequest",
     ("authorization.k8s.io/v1", "SelfSubjectAccessReview"): (
@@ -39,16 +51,24 @@ KINDS: Mapping[tuple[str, str], str] = {
     ("authorization.k8s.io/v1", "SelfSubjectRulesReview"): (
         "authorization_v1.SelfSubjectRulesReview"
     ),
+    ("autoscaling/v1", "Scale"): "autoscaling_v1.Scale",
     ("autoscaling/v1", "HorizontalPodAutoscaler"): "autoscaling_v1.HorizontalPodAutoscaler",
     ("autoscaling/v2", "HorizontalPodAutoscaler"): "autoscaling_v2.HorizontalPodAutoscaler",
+    ("batch/v1", "CronJob"): "batch_v1.CronJob",
+    ("batch/v1", "Job"): "batch_v1.Job",
     ("coordination.k8s.io/v1", "Lease"): "coordination_v1.Lease",
     ("discovery.k8s.io/v1", "EndpointSlice"): "discovery_v1.EndpointSlice",
     ("events.k8s.io/v1", "Event"): "events_v1.Event",
     ("meta.k8s.io/v1", "DeleteOptions"): "meta_v1.DeleteOptions",
+    ("networking.k8s.io/v1", "Ingress"): "networking_v1.Ingress",
+    ("networking.k8s.io/v1", "IngressClass"): "networking_v1.IngressClass",
     ("networking.k8s.io/v1", "NetworkPolicy"): "networking_v1.NetworkPolicy",
+    ("node.k8s.io/v1", "RuntimeClass"): "node_v1.RuntimeClass",
     ("policy/v1", "Eviction"): "policy_v1.Eviction",
     ("policy/v1", "PodDisruptionBudget"): "policy_v1.PodDisruptionBudget",
     ("policy/v1beta1", "Eviction"): "policy_v1.Eviction",
+    ("scheduling.k8s.io/v1", "PriorityClass"): "scheduling_v1.PriorityClass",
+    ("storage.k8s.io/v1", "StorageClass"): "storage_v1.StorageClass",
 }
 
 _OBJECT = "metadata=1 spec=2 status=3"
@@ -201,6 +221,9 @@ _NUMBERS: dict[str, str] = {
         "observedGeneration=1* lastScaleTime=2 currentReplicas=3 desiredReplicas=4 "
         "currentCPUUtilizationPercentage=5*"
     ),
+    "autoscaling_v1.Scale": _OBJECT,
+    "autoscaling_v1.ScaleSpec": "replicas=1",
+    "autoscaling_v1.ScaleStatus": "replicas=1 selector=2",
     "autoscaling_v1.CrossVersionObjectReference": _CROSS_REFERENCE,
     "autoscaling_v2.HorizontalPodAutoscaler": _OBJECT,
     "autoscaling_v2.HorizontalPodAutoscalerSpec": (
@@ -255,4 +278,9 @@ _NUMBERS: dict[str, str] = {
     "core_v1.ContainerImage": "names=1 sizeBytes=2",
     "core_v1.AttachedVolume": "name=1 devicePath=2",
 }
-NUMBERS: Mapping[str, str] = _NUMBERS | dict(POD_NUMBERS)
+NUMBERS: Mapping[str, str] = {
+    **_NUMBERS,
+    **POD_NUMBERS,
+    **STORAGE_NUMBERS,
+    **WORKLOAD_NUMBERS,
+}

@@ -340,8 +340,8 @@ def test_micro_times_and_delete_options():
         (MAGIC, "read as JSON only"),
         (MAGIC + b"\x0a\x7f", "longer than its message"),
         (
-            body("apps/v1", "Deployment", b""),
-            "Deployment in version 'apps/v1' is read as JSON only",
+            body("apps/v1beta1", "Deployment", b""),
+            "Deployment in version 'apps/v1beta1' is read as JSON only",
         ),
         (body("v1", "Pod", b"\xff"), "does not end"),
         (body("v1", "Pod", message((1, 5))), "a number stands where"),

@@ -1,0 +1,111 @@
+"""Deployment: pods that are replaced step by step when their template changes."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from lightkube.models.apps_v1 import Deployment
+
+from corral.api.errors import Cause, limited
+from corral.api.kind import Column, Kind, Scale, Verdict, Version, at
+from corral.api.kinds.causes import forbidden, invalid, unsupported
+from corral.api.kinds.columns import age
+from corral.api.kinds.disruption import bound_causes, scaled
+from corral.api.kinds.workloads.template import (
+    count_causes,
+    default_template,
+    described,
+    kept_causes,
+    nothing_acts,
+    number,
+    selector_unchanged,
+)
+from corral.api.object import Document
+
+RECREATE, ROLLING = "Recreate", "RollingUpdate"
+_STEPS = ("maxUnavailable", "maxSurge")
+
+
+def _default(document: Document) -> None:
+    spec = document["spec"]
+    spec.setdefault("replicas", 1)
+    strategy = spec.setdefault("strategy", {})
+    if not strategy.get("type"):
+        strategy["type"] = ROLLING
+    if strategy["type"] == ROLLING:
+        rolling = strategy.setdefault("rollingUpdate", {})
+        for name in _STEPS:
+            rolling.setdefault(name, "25%")
+    spec.setdefault("revisionHistoryLimit", 10)
+    spec.setdefault("progressDeadlineSeconds", 600)
+    default_template(spec, "template")
+
+
+def _validate(document: Document, old: Document | None, _user: str) -> Verdict:
+    spec = document["spec"]
+    causes = [
+        *count_causes("spec", spec),
+        *kept_causes(spec, "deployment"),
+        *_strategy(spec["strategy"]),
+        *_deadline(spec),
+        *selector_unchanged(document, old),
+    ]
+    return Verdict(limited(causes), [nothing_acts("Deployment")])
+
+
+def _deadline(spec: Document) -> Iterator[Cause]:
+    deadline = spec["progressDeadlineSeconds"]
+    if 0 <= deadline <= (spec.get("minReadySeconds") or 0):
+        yield invalid(
+            "spec.progressDeadlineSeconds", deadline, "must be greater than minReadySeconds"
+        )
+
+
+def _strategy(strategy: Document) -> Iterator[Cause]:
+    path, name = "spec.strategy", strategy["type"]
+    if name not in (RECREATE, ROLLING):
+        yield unsupported(f"{path}.type", name, (RECREATE, ROLLING))
+    elif name == RECREATE and strategy.get("rollingUpdate") is not None:
+        why = "may not be specified when strategy `type` is 'Recreate'"
+        yield forbidden(f"{path}.rollingUpdate", why)
+    elif name == ROLLING:
+        yield from steps_causes(f"{path}.rollingUpdate", strategy["rollingUpdate"])
+
+
+def steps_causes(path: str, rolling: Document) -> Iterator[Cause]:
+    """What is wrong with how many pods a step of a rollout may take away and add."""
+    faults = [cause for name in _STEPS for cause in bound_causes(f"{path}.{name}", rolling[name])]
+    yield from faults
+    if not faults and not any(scaled(rolling[name], 100) for name in _STEPS):
+        why = "may not be 0 when `maxSurge` is 0"
+        yield invalid(f"{path}.maxUnavailable", rolling["maxUnavailable"], why)
+
+
+def _ready(document: Document) -> str:
+    count: Any = at(document, "status", "readyReplicas") or 0
+    wanted = at(document, "spec", "replicas")
+    return f"{count}/{1 if wanted is None else wanted}"
+
+
+READY = Column(name="Ready", cell=_ready, description="pods that are ready, of those wanted")
+
+DEPLOYMENT = Kind(
+    group="apps",
+    name="Deployment",
+    plural="deployments",
+    singular="deployment",
+    short=("deploy",),
+    categories=("all",),
+    versions=(Version(name="v1"),),
+    view=Deployment,
+    native=True,
+    scale=Scale(label_selector=("spec", "selector")),
+    columns=(
+        READY,
+        number("Up-to-date", "status", "updatedReplicas", description="of the newest template"),
+        number("Available", "status", "availableReplicas", description="pods that are available"),
+        age(),
+        *described("spec", "template"),
+    ),
+    default=_default,
+    validate=_validate,
+)

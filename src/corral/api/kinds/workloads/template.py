@@ -1,0 +1,133 @@
+"""What all workloads share: the template of their pods, and whom they take for their own."""
+
+from collections.abc import Iterator
+
+from corral.api.errors import BadRequest, Cause
+from corral.api.kind import Column, at
+from corral.api.kinds import pod
+from corral.api.kinds.causes import forbidden, invalid, required, unsupported
+from corral.api.kinds.label_selectors import selector_causes
+from corral.api.metadata import check_labels
+from corral.api.object import Document
+from corral.api.selectors import label_selector
+
+NONE = "<none>"
+_COUNTS = ("minReadySeconds", "revisionHistoryLimit", "progressDeadlineSeconds")
+
+
+def nothing_acts(kind: str) -> str:
+    """The warning that goes with every write of a workload: it is kept, and that is all."""
+    return f"corral runs virtual machines, not containers: nothing acts on this {kind}"
+
+
+def default_template(document: Document, *path: str) -> None:
+    """Complete the pod template at a path as a pod itself would be."""
+    template = at(document, *path)
+    if isinstance(template, dict):
+        pod.default(template)
+
+
+def count_causes(path: str, document: Document, *names: str) -> Iterator[Cause]:
+    """Counts and seconds are not below zero."""
+    for name in names or ("replicas", *_COUNTS):
+        value = document.get(name)
+        if value is not None and value < 0:
+            yield invalid(f"{path}.{name}", value, "must be greater than or equal to 0")
+
+
+def template_causes(path: str, template: Document, *, restarts: tuple[str, ...]) -> Iterator[Cause]:
+    """What is wrong with a pod template whose pods may restart so.
+
+    Labels are checked as those of pods are.
+    """
+    yield from check_labels(at(template, "metadata", "labels") or {}, f"{path}.metadata.labels")
+    spec = template.get("spec") or {}
+    yield from pod.spec_causes(f"{path}.spec", spec)
+    policy = spec.get("restartPolicy", "")
+    if policy in pod.RESTARTS and policy not in restarts:
+        yield unsupported(f"{path}.spec.restartPolicy", policy, restarts)
+
+
+def kept_causes(spec: Document, kind: str) -> Iterator[Cause]:
+    """What is wrong with the selector and the template of something that keeps pods running."""
+    selector, template = spec.get("selector") or {}, spec.get("template") or {}
+    faults = [*selector_causes("spec.selector", selector)]
+    yield from faults
+    if not selector.get("matchLabels") and not selector.get("matchExpressions"):
+        why = f"empty selector is invalid for {kind}"
+        yield invalid("spec.selector", selector, why)
+    elif not faults:
+        yield from _unmatched(selector, template)
+    yield from template_causes("spec.template", template, restarts=("Always",))
+    if at(template, "spec", "activeDeadlineSeconds") is not None:
+        where = "spec.template.spec.activeDeadlineSeconds"
+        yield forbidden(where, f"activeDeadlineSeconds in {kind} is not Supported")
+
+
+def _unmatched(selector: Document, template: Document) -> Iterator[Cause]:
+    labels = at(template, "metadata", "labels") or {}
+    try:
+        matches = label_selector(selector).matches(labels)
+    except BadRequest:  # longer than selectors may be
+        yield invalid("spec.selector", selector, "invalid label selector")
+        return
+    if not matches:
+        why = "`selector` does not match template `labels`"
+        yield invalid("spec.template.metadata.labels", labels, why)
+
+
+def selector_unchanged(document: Document, old: Document | None) -> Iterator[Cause]:
+    """Whom a workload takes for its own is settled when it is made."""
+    selector = at(document, "spec", "selector")
+    if old is not None and selector != at(old, "spec", "selector"):
+        yield invalid("spec.selector", selector, "field is immutable")
+
+
+def required_template(spec: Document) -> Iterator[Cause]:
+    if spec.get("template") is None:
+        yield required("spec.template")
+
+
+# -------------------------------------------------------------------- columns
+
+
+def number(name: str, *path: str, description: str, missing: int = 0) -> Column:
+    """A count, zero where it is not told."""
+
+    def cell(document: Document) -> int:
+        value = at(document, *path)
+        return missing if value is None else int(value)
+
+    return Column(name=name, type="integer", cell=cell, description=description)
+
+
+def described(*path: str, selector: bool = True) -> tuple[Column, ...]:
+    """The wide columns of what holds a template at a path: its containers, images, selector."""
+
+    def listed(field: str) -> Column:
+        def cell(document: Document) -> str:
+            containers = at(document, *path, "spec", "containers") or ()
+            return ",".join(str(each.get(field, "")) for each in containers)
+
+        name = "Containers" if field == "name" else "Images"
+        return Column(name=name, cell=cell, priority=1, description=f"{name.lower()} of its pods")
+
+    columns = listed("name"), listed("image")
+    return (*columns, _selector_column()) if selector else columns
+
+
+def _selector_column() -> Column:
+    def cell(document: Document) -> str:
+        return selector_text(at(document, "spec", "selector"))
+
+    return Column(name="Selector", cell=cell, priority=1, description="which pods are its own")
+
+
+def selector_text(selector: Document | None) -> str:
+    """A selector as kubectl prints it."""
+    if not selector:
+        return NONE
+    try:
+        return str(label_selector(selector)) or NONE
+    except BadRequest:
+        return "<error>"
