@@ -41,11 +41,15 @@ class Version:
     into this version's form; without it only ``apiVersion`` changes, as a CRD with conversion
     ``None`` does.  Both change the document in place and leave ``apiVersion`` to the server.
     ``view`` is the source of this version's schema where it is not that of the stored one: what is
-    sent is checked against it before it is read.
+    sent is checked against it before it is read.  ``warning`` is what those are told who ask for a
+    deprecated version, where it is not the usual words.  What is not ``served`` lies in the store
+    only.
     """
 
     name: str
     deprecated: bool = False
+    warning: str = ""
+    served: bool = True
     view: type[msgspec.Struct] | None = None
     read: Callable[[Document], None] | None = None
     write: Callable[[Document], None] | None = None
@@ -164,6 +168,14 @@ class Kind:
     schemas: Mapping[str, Mapping[str, Any]] | None = None
     """The structural schemas of its versions, where they are not told by views: of kinds that a
     CustomResourceDefinition brings."""
+    rows: Mapping[str, "Kind"] = field(default_factory=dict)
+    """The kind as each of its versions is served, where they differ in columns or subresources."""
+    list_name: str = ""
+    """What lists of it are called, where that is not its name with ``List`` behind it."""
+    closing: bool = False
+    """Whether no more objects of it can be made: its definition is being deleted."""
+    begin_deletion: Callable[[Document, str], None] | None = None
+    """What is done to a document when its deletion begins, at the given time (RFC 3339)."""
 
     @property
     def version(self) -> str:
@@ -189,6 +201,12 @@ class Kind:
     @property
     def api_version(self) -> str:
         return str(GroupVersion(self.group, self.version))
+
+    @property
+    def asked_version(self) -> str:
+        """The ``apiVersion`` by which to ask for it: the stored one is not always served."""
+        served = next(version.name for version in self.versions if version.served)
+        return str(GroupVersion(self.group, served))
 
     @property
     def resource(self) -> str:

@@ -5,7 +5,7 @@ The texts of refusals are those of the real server (kube-openapi's validation of
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from functools import cache
 from typing import Any, Protocol
@@ -19,7 +19,7 @@ from corral.api.quantity import parse as parse_quantity
 from corral.api.time import parse_rfc3339
 from corral.api.types import schema_of
 
-__all__ = ["Schema", "schema_for", "schema_of", "structural"]
+__all__ = ["Schema", "Schemas", "schema_for", "schema_of", "structural"]
 
 _TYPES: Mapping[str, frozenset[type]] = {
     "string": frozenset({str}),
@@ -74,6 +74,30 @@ class Schema:
         return causes
 
 
+class Schemas(Mapping[str, Mapping[str, Any]]):
+    """The structural schemas of a kind's versions; each is made ready when it is first used."""
+
+    def __init__(self, schemas: Mapping[str, Mapping[str, Any]]) -> None:
+        self._schemas = dict(schemas)
+        self._ready: dict[str, Schema] = {}
+
+    def __getitem__(self, version: str) -> Mapping[str, Any]:
+        return self._schemas[version]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._schemas)
+
+    def __len__(self) -> int:
+        return len(self._schemas)
+
+    def ready(self, version: str) -> Schema:
+        """The schema of a version, ready for use."""
+        schema = self._ready.get(version)
+        if schema is None:
+            schema = self._ready[version] = Schema(self._schemas[version])
+        return schema
+
+
 def structural(kind: Kind, version: str = "") -> Mapping[str, Any]:
     """The structural schema of a kind as it is stored, or of one of its versions.
 
@@ -89,6 +113,8 @@ def schema_for(kind: Kind, version: str = "") -> Schema:
 
     It is made on the first call, and the same one ever after.
     """
+    if isinstance(kind.schemas, Schemas):
+        return kind.schemas.ready(version or kind.version)
     return _schema_for(kind.view_of(version) if version else kind.view, kind.native)
 
 

@@ -245,7 +245,7 @@ def decoder(view: type[Any]) -> "msgspec.json.Decoder[Any]":
 
 def path_of(kind: Kind, key: Key, subresource: str = "") -> str:
     """Where an object of a kind, or with an empty name the collection, is served."""
-    parts = ["/apis" if kind.group else "/api", kind.api_version]
+    parts = ["/apis" if kind.group else "/api", kind.asked_version]
     if key.namespace:
         parts += ["namespaces", key.namespace]
     parts.append(kind.plural)
@@ -298,7 +298,7 @@ def _query(**values: str) -> str:
 def _document(kind: Kind, source: Document | msgspec.Struct) -> Document:
     built = msgspec.to_builtins(source) if isinstance(source, msgspec.Struct) else dict(source)
     metadata = built.get("metadata") or {}
-    return {"apiVersion": kind.api_version, "kind": kind.name, **built, "metadata": metadata}
+    return {"apiVersion": kind.asked_version, "kind": kind.name, **built, "metadata": metadata}
 
 
 def _event(view: type[T], kind: Kind, line: bytes) -> WatchEvent[T] | Bookmark | None:

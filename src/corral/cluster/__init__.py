@@ -9,6 +9,7 @@ from typing import Any
 from corral.cluster import (
     autoscaler,
     claims,
+    definitions,
     disruption,
     endpoints,
     garbage,
@@ -32,6 +33,7 @@ STAND_INS: tuple[Callable[[World], Controller[Any]], ...] = (
     nodes.controller,
     autoscaler.controller,
     quota.controller,
+    definitions.controller,
     garbage.controller,
     namespace.controller,
 )

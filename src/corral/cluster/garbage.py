@@ -12,16 +12,15 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from enum import Enum
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
 from corral.api.errors import Conflict, NotFound
 from corral.api.kind import Kind
-from corral.api.kinds import KINDS
 from corral.api.object import Document, Key
 from corral.reconcile.batch import each
-from corral.reconcile.controller import Controller
+from corral.reconcile.controller import Controller, Source
 from corral.reconcile.objects import (
     Owner,
     Partial,
@@ -34,9 +33,6 @@ from corral.reconcile.objects import (
 )
 from corral.reconcile.queue import WorkQueue
 from corral.reconcile.world import World
-
-if TYPE_CHECKING:
-    from corral.reconcile.informer import Informer
 
 ORPHAN = "orphan"
 FOREGROUND = "foregroundDeletion"
@@ -91,15 +87,14 @@ class Garbage:
     def __init__(self, world: World) -> None:
         self.queue = WorkQueue[str]()
         self._client = world.client
+        self._kinds = world.kinds
+        self._informers = world.informers
         self._items: dict[str, Item] = {}
         self._dependents: dict[str, set[str]] = {}
         self._absent: OrderedDict[str, None] = OrderedDict()
-        self.sources: list[Informer[Any]] = []
-        for kind in KINDS:
-            if kind.is_kept and kind.plural not in UNOWNED:
-                informer = world.informers.metadata(kind)
-                informer.handle(partial(self._changed, kind))
-                self.sources.append(informer)
+        self.sources: list[Source] = []
+        world.kinds.follow(self._kind_came)
+        self.sources.append(world.kinds)
 
     async def reconcile(self, uid: str) -> None:
         """Delete, release or wait for one object, as its owners and its finalizers ask."""
@@ -130,7 +125,7 @@ class Garbage:
             return State.WAITING if known.is_waiting else State.SOLID
         if owner.uid in self._absent:
             return State.ABSENT
-        kind = KINDS.by_kind(owner.api_version.rpartition("/")[0], owner.kind)
+        kind = self._kinds.table.by_kind(owner.api_version.rpartition("/")[0], owner.kind)
         if kind is None:
             return State.SOLID  # of an owner that cannot be looked up, nothing is known
         namespace = item.key.namespace if kind.namespaced else ""
@@ -203,6 +198,12 @@ class Garbage:
             for dependent in self._dependents_of(item)
             if any(owner.uid == uid and owner.blocks for owner in dependent.owners)
         ]
+
+    def _kind_came(self, kind: Kind) -> None:
+        if kind.plural not in UNOWNED or not kind.native:
+            informer = self._informers.metadata(kind)
+            informer.handle(partial(self._changed, kind))
+            self.sources.append(informer)
 
     def _changed(self, kind: Kind, old: msgspec.Struct | None, new: msgspec.Struct | None) -> None:
         before = owners_of(old) if old is not None else ()

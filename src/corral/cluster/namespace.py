@@ -2,23 +2,19 @@
 
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
 
 import msgspec
 from lightkube.models.core_v1 import Namespace
 
 from corral.api.errors import Conflict, NotFound
 from corral.api.kind import Kind
-from corral.api.kinds import KINDS
+from corral.api.kinds.table import KindTable
 from corral.api.object import Key
 from corral.reconcile.batch import each
-from corral.reconcile.controller import Controller, Result
+from corral.reconcile.controller import Controller, Result, Source
 from corral.reconcile.objects import Partial, is_going, key_of, uid_of
 from corral.reconcile.queue import WorkQueue
 from corral.reconcile.world import World
-
-if TYPE_CHECKING:
-    from corral.reconcile.informer import Informer
 
 BATCH_SECONDS = 0.1
 """How long news of what went from a namespace waits for more of the kind."""
@@ -31,9 +27,7 @@ UNWATCHED = frozenset({"events", "leases"})
 def controller(world: World) -> Controller[Key]:
     """The controller that empties namespaces."""
     loop = Namespaces(world)
-    return Controller(
-        "namespace", loop.reconcile, queue=loop.queue, sources=(loop.namespaces, *loop.contents)
-    )
+    return Controller("namespace", loop.reconcile, queue=loop.queue, sources=loop.sources)
 
 
 class Namespaces:
@@ -44,19 +38,18 @@ class Namespaces:
         self._client = world.client
         self.namespaces = world.informers.of(Namespace)
         self.namespaces.handle(self._namespace_changed)
-        self.contents: list[Informer[Any]] = []
-        for kind in namespaced_kinds():
-            if kind.plural not in UNWATCHED:
-                informer = world.informers.metadata(kind)
-                informer.handle(self._content_changed)
-                self.contents.append(informer)
+        self._kinds = world.kinds
+        self._informers = world.informers
+        self.sources: list[Source] = [self.namespaces]
+        world.kinds.follow(self._kind_came)
+        self.sources.append(world.kinds)
 
     async def reconcile(self, key: Key) -> Result | None:
         """Delete what is left in a namespace; when nothing is, the namespace."""
         namespace = self.namespaces.get(key)
         if namespace is None or not is_going(namespace):
             return None
-        left = [await self._empty(kind, key.name) for kind in namespaced_kinds()]
+        left = [await self._empty(kind, key.name) for kind in namespaced_kinds(self._kinds.table)]
         if any(left):
             return Result(requeue_after=PATIENCE_SECONDS)
         await self._client.replace(
@@ -94,6 +87,12 @@ class Namespaces:
         if new is not None and is_going(new):
             self.queue.add(key_of(new))
 
+    def _kind_came(self, kind: Kind) -> None:
+        if kind.namespaced and (kind.plural not in UNWATCHED or not kind.native):
+            informer = self._informers.metadata(kind)
+            informer.handle(self._content_changed)
+            self.sources.append(informer)
+
     def _content_changed(self, old: msgspec.Struct | None, new: msgspec.Struct | None) -> None:
         if new is not None or old is None:
             return
@@ -103,6 +102,6 @@ class Namespaces:
             self.queue.add_after(key, BATCH_SECONDS)
 
 
-def namespaced_kinds() -> list[Kind]:
+def namespaced_kinds(kinds: KindTable) -> list[Kind]:
     """The kinds whose objects live in namespaces, each storage once; as of now."""
-    return [kind for kind in KINDS if kind.namespaced and kind.is_kept]
+    return [kind for kind in kinds if kind.namespaced and kind.is_kept]

@@ -164,6 +164,11 @@ class Informer(Generic[T]):
         if old is not None and uid_of(old) == uid_of(item):
             self._put(item)
 
+    def clear(self) -> None:
+        """Forget every object: handlers are told that it is gone."""
+        for key in tuple(self._objects):
+            self._remove(key)
+
     def _apply(self, event: WatchEvent[T] | Bookmark) -> None:
         if isinstance(event, Bookmark):
             self._version = event.resource_version
@@ -220,6 +225,7 @@ class Informers:
         self._client = client
         self._known: dict[tuple[type[msgspec.Struct], str, str], Informer[Any]] = {}
         self._running: Background | None = None
+        self._tasks: dict[Informer[Any], asyncio.Task[None]] = {}
 
     def of(self, view: type[T], *, fields: str = "", kind: Kind | None = None) -> Informer[T]:
         """The shared informer of a view; it runs as long as ``run`` does."""
@@ -261,6 +267,21 @@ class Informers:
                 return informer
         return self.of(Partial, kind=kind)
 
+    def of_kind(self, kind: Kind) -> list[Informer[Any]]:
+        """The informers of a kind, whatever their view and selector."""
+        known = self._known.items()
+        return [informer for (_, resource, _), informer in known if resource == kind.resource]
+
+    def end(self, kind: Kind) -> None:
+        """End the informers of a kind that is served no more; what they held is gone."""
+        for informer in self.of_kind(kind):
+            self._known = {
+                address: other for address, other in self._known.items() if other is not informer
+            }
+            if (task := self._tasks.pop(informer, None)) is not None:
+                task.cancel()
+            informer.clear()
+
     async def run(self) -> None:
         """Run every informer, also those that are asked for later, until cancelled."""
         async with Background() as tasks:
@@ -272,9 +293,8 @@ class Informers:
             finally:
                 self._running = None
 
-    @staticmethod
-    def _start(tasks: Background, informer: Informer[Any]) -> None:
-        _ = tasks.start(informer.run(), name=f"informer-{informer}")
+    def _start(self, tasks: Background, informer: Informer[Any]) -> None:
+        self._tasks[informer] = tasks.start(informer.run(), name=f"informer-{informer}")
 
 
 def is_older(version: str, than: str) -> bool:

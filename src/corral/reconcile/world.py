@@ -12,6 +12,7 @@ from corral.aio import Background
 from corral.client.client import Client
 from corral.reconcile.events import Clock, Events, Recorder
 from corral.reconcile.informer import Informers
+from corral.reconcile.kinds import Kinds
 
 
 def wall_clock() -> datetime:
@@ -26,6 +27,7 @@ class World:
         self.client = client
         self.clock = clock
         self.informers = Informers(client)
+        self.kinds = Kinds(self.informers)
         client.learn = self.informers.learn
         self._events = Events(client, clock)
 

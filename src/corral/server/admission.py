@@ -87,7 +87,7 @@ def conform(call: Call, document: Document, *, creating: bool) -> None:
     mode = query.field_validation(call.query, "CreateOptions" if creating else "UpdateOptions")
     unknown = list(call.unknown)
     if call.kind.stored_as is None:
-        unknown += schema_for(call.kind).prune(document)
+        unknown += _schema(call).prune(document)
     told = [f'duplicate field "{path}"' for path in call.repeated]
     told += [f'unknown field "{path}"' for path in unknown]
     if told and mode == "Strict":
@@ -101,8 +101,13 @@ def conform(call: Call, document: Document, *, creating: bool) -> None:
         raise call.kind.denied(document["metadata"].get("name", ""), causes, creating=creating)
     if mode == "Warn":
         call.warnings += told
-    if call.kind.stored_as is None and (causes := schema_for(call.kind).check(document)):
+    if call.kind.stored_as is None and (causes := _schema(call).check(document)):
         raise call.kind.invalid(str(document["metadata"].get("name", call.name)), causes)
+
+def _schema(call: Call) -> Schema:
+    """The schema that a document must fit: each version of a kind that users bring has its own."""
+    return schema_for(call.kind, call.version.name if call.kind.schemas is not None else "")
+
 
 
 def check(

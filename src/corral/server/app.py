@@ -58,6 +58,7 @@ from corral.server.call import JSON_HEADERS, Call, storage
 from corral.server.claims import ClaimClasses
 from corral.server.deadline import within
 from corral.server.delete import delete, delete_collection
+from corral.server.definitions import Definitions
 from corral.server.documents import Documents, text_response
 from corral.server.fairness import Fairness
 from corral.server.identity import Stale
@@ -130,7 +131,8 @@ class ApiServer:
         now: Callable[[], float] = time.time,
     ) -> None:
         self.store = store
-        self.kinds = kinds
+        self.kinds = kinds = KindTable(kinds)  # its own: definitions bring more
+        self._definitions = Definitions(store, kinds)
         allocation = Allocation(store, services or ServiceRanges())
         ranges, priorities = LimitRanges(store), Priorities(store)
         settled = {
@@ -193,6 +195,7 @@ class ApiServer:
             asking.counted = asking.counted._replace(group=named.group, version=named.version)
             return await self._adapter.answer(self.store, self.kinds, request, user, named)
         call = self.call(request, user, named, asking.warnings)
+        self._definitions.follow()
         if call is None:
             return await self.documents.answer(request, user)
         asking.counted = Asked.by(call)
@@ -202,9 +205,8 @@ class ApiServer:
         if len(request.body) > LARGEST_BODY_BYTES:
             raise TooLarge(f"Request entity too large: limit is {LARGEST_BODY_BYTES}")
         if call.version.deprecated:
-            asking.warnings.append(
-                f"{call.api_version} is now deprecated and will be removed in a future release."
-            )
+            usual = f"{call.api_version} is now deprecated and will be removed in a future release."
+            asking.warnings.append(call.version.warning or usual)
         return await self._turns.serve(call, self._dispatch)
 
     def call(self, request: Request, user: User, named: Route, warnings: list[str]) -> Call | None:
@@ -278,6 +280,10 @@ class ApiServer:
         if (answer := self.answers.get(storage(call.kind))) is not None:
             return await answer(call)
         act = _VERBS[call.verb]
+        if call.kind.closing and call.verb == "create":
+            raise MethodNotAllowed(
+                "create not allowed while custom resource definition is terminating"
+            )
         if call.name and call.verb == "create":
             raise MethodNotAllowed(f'create is not supported on one "{call.kind.plural}" by name')
         if not call.name and call.verb in ("update", "patch"):

@@ -139,6 +139,8 @@ def end(rest: Rest, call: Call, record: Record, how: Options) -> Document | None
     document = record.document()
     metadata = document["metadata"]
     _require(call.kind, record, metadata, how)
+    if call.kind.begin_deletion is not None:
+        call.kind.begin_deletion(document, rfc3339(rest.now()))
     if document["kind"] == "Namespace" and metadata.get("deletionTimestamp"):
         raise _still_emptying(call)
     _apply_policy(metadata, how.policy)

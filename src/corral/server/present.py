@@ -90,7 +90,7 @@ class Presenter:
             return encode(table.partial_list(documents, metadata=metadata))
         head = encode(
             {
-                "kind": f"{call.kind.name}List",
+                "kind": call.kind.list_name or f"{call.kind.name}List",
                 "apiVersion": call.api_version,
                 "metadata": dict(metadata),
             }

@@ -92,7 +92,7 @@ def scale_of(document: Document, paths: Scale) -> Document:
         # Who names no number gets one machine; an autoscaler that read none would leave it alone.
         replicas = 1
     status: Document = {"replicas": at(document, *paths.status_replicas) or 0}
-    if selector := at(document, *paths.label_selector):
+    if paths.label_selector and (selector := at(document, *paths.label_selector)):
         status["selector"] = selector if isinstance(selector, str) else selector_text(selector)
     return {
         "kind": "Scale",

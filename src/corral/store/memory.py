@@ -23,6 +23,8 @@ class Table:
     records: dict[Key, Record] = field(default_factory=dict)
     keys: list[Key] = field(default_factory=list)
     events: deque[Event] = field(default_factory=deque)
+    revision: int = 0
+    """When one of them changed last."""
 
     def put(self, record: Record) -> Record | None:
         previous = self.records.get(record.key)
@@ -93,7 +95,7 @@ class Memory:
         table = self.table(record.kind)
         previous = table.remove(record.key) if deleted else table.put(record)
         event = Event(record, previous, deleted)
-        self.revision = record.revision
+        self.revision = table.revision = record.revision
         if record.revision > self.compacted:
             table.events.append(event)
             self._window.append(event)

@@ -143,6 +143,18 @@ class Store:
     def count(self, kind: str) -> int:
         return len(self._memory.table(kind).records)
 
+    def changed(self, kind: str) -> int:
+        """The revision at which an object of a kind changed last; 0 where none ever did."""
+        return self._memory.table(kind).revision
+
+    def changes(self, kind: str, since: int) -> list[Event]:
+        """The changes of a kind after a revision, oldest first.
+
+        Raises Gone when that revision is not kept any more.
+        """
+        self._require(since)
+        return self._memory.table(kind).since(since)
+
     def objects(self, kind: str, namespace: str = "", *, revision: int = 0) -> list[Record]:
         """The objects of a kind in key order, now or as they were at a revision.
 
@@ -167,6 +179,11 @@ class Store:
         if self._closed:
             watch.close()
         return watch
+
+    def end_watches(self, kind: str) -> None:
+        """Tell all who watch a kind that nothing more comes."""
+        for watch in tuple(self._watches[kind]):
+            watch.close()
 
     def _require(self, revision: int) -> None:
         if revision < self._memory.compacted:

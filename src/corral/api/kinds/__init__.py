@@ -14,6 +14,7 @@ from corral.api.kinds import (
     claim,
     core,
     disruption,
+    definition,
     endpoints,
     endpointslice,
     event,
@@ -60,6 +61,9 @@ KINDS = KindTable(
         *usage.KINDS,
         *authentication.KINDS,
     )
+        definition.DEFINITION,
+        *rbac.KINDS,
+        *authorization.KINDS,
 )
 
 

@@ -1,0 +1,98 @@
+"""From a definition to the rows of the table of kinds that it stands for (pure)."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any, ClassVar
+
+from corral.api.kind import Kind, Scale, Version
+from corral.api.kinds.definitions.columns import columns_of
+from corral.api.kinds.definitions.jsonpath import compile_path, simple_path
+from corral.api.kinds.definitions.names import ESTABLISHED, TERMINATING, holds
+from corral.api.kinds.definitions.normal import normal
+from corral.api.object import Document, Object
+from corral.api.schema import Schemas
+
+
+class CustomObject(Object, kw_only=True):
+    """The view of an object of which only its definition knows what it holds."""
+
+    api_version: ClassVar[str] = ""
+    kind: ClassVar[str] = ""
+
+
+def kind_of(definition: Mapping[str, Any]) -> Kind | None:
+    """The kind that a definition brings; None where it is not established, hence not served."""
+    if not holds(definition, ESTABLISHED):
+        return None
+    spec, names = definition["spec"], definition["status"]["acceptedNames"]
+    versions: list[Document] = sorted(spec["versions"], key=lambda each: not each["storage"])
+    if not any(version["served"] for version in versions):
+        return None
+    schemas = Schemas({each["name"]: normal(_schema(each)) for each in versions})
+    base = Kind(
+        group=spec["group"],
+        name=names["kind"],
+        plural=names["plural"],
+        singular=names.get("singular", ""),
+        short=tuple(names.get("shortNames", ())),
+        categories=tuple(names.get("categories", ())),
+        namespaced=spec["scope"] == "Namespaced",
+        view=CustomObject,
+        versions=tuple(_version(spec, each) for each in versions),
+        schemas=schemas,
+        closing=holds(definition, TERMINATING),
+        list_name=names.get("listKind", ""),
+    )
+    rows = {each["name"]: _row(base, each) for each in versions if each["served"]}
+    return replace(_row(base, versions[0]), rows=rows)
+
+
+def _schema(version: Mapping[str, Any]) -> Mapping[str, Any]:
+    return (version.get("schema") or {}).get("openAPIV3Schema") or {}
+
+
+def _version(spec: Mapping[str, Any], version: Mapping[str, Any]) -> Version:
+    usual = f"{spec['group']}/{version['name']} {spec['names']['kind']} is deprecated"
+    warning = version.get("deprecationWarning") or usual
+    return Version(
+        name=version["name"],
+        served=version["served"],
+        deprecated=version.get("deprecated", False),
+        warning=warning,
+    )
+
+
+def _row(base: Kind, version: Mapping[str, Any]) -> Kind:
+    """The kind as one of its versions has it: columns and subresources may differ."""
+    below = version.get("subresources") or {}
+    scale = below.get("scale")
+    fields = [each["jsonPath"] for each in version.get("selectableFields", ())]
+    return replace(
+        base,
+        status="status" in below,
+        scale=_scale(scale) if scale is not None else None,
+        columns=columns_of(version),
+        selectable={path.removeprefix("."): _selectable(path) for path in fields},
+    )
+
+
+def _scale(told: Mapping[str, Any]) -> Scale:
+    selector = told.get("labelSelectorPath")
+    return Scale(
+        spec_replicas=simple_path(told["specReplicasPath"]),
+        status_replicas=simple_path(told["statusReplicasPath"]),
+        label_selector=simple_path(selector) if selector else (),
+    )
+
+
+def _selectable(path: str) -> Callable[[Document], str]:
+    find = compile_path(path).find
+
+    def read(document: Document) -> str:
+        found = find(document)[:1]
+        if not found or found[0] is None:
+            return ""
+        value = found[0]
+        return str(value).lower() if isinstance(value, bool) else str(value)
+
+    return read

@@ -1,0 +1,200 @@
+"""Kinds that users bring, over their whole life: the server, the loops, and restarts of them."""
+
+import asyncio
+import copy
+from contextlib import aclosing
+
+import pytest
+from lightkube.models.core_v1 import ConfigMap, Namespace
+from tests.sim.cluster import cluster
+
+from corral.api.errors import MethodNotAllowed, NotFound
+from corral.api.kind import Kind, Version
+from corral.api.kinds.definition import CustomResourceDefinition
+from corral.api.kinds.definitions.custom import CustomObject
+from corral.api.kinds.definitions.names import CLEANUP
+from corral.api.object import Key
+from corral.reconcile.objects import Partial
+
+pytestmark = pytest.mark.looptime
+
+HERD = Kind(
+    group="farm.example.com",
+    name="Herd",
+    plural="herds",
+    versions=(Version(name="v1"),),
+    view=CustomObject,
+)
+"""How a client that knows the kind asks for it."""
+NAME = Key("", "herds.farm.example.com")
+SCHEMA = {
+    "type": "object",
+    "properties": {
+        "spec": {
+            "type": "object",
+            "properties": {"size": {"type": "integer"}, "pasture": {"type": "string"}},
+        }
+    },
+}
+
+
+def definition(plural="herds", kind="Herd", **names):
+    return {
+        "metadata": {"name": f"{plural}.farm.example.com"},
+        "spec": {
+            "group": "farm.example.com",
+            "scope": "Namespaced",
+            "names": {"plural": plural, "kind": kind, **names},
+            "versions": [
+                {
+                    "name": "v1",
+                    "served": True,
+                    "storage": True,
+                    "schema": {"openAPIV3Schema": copy.deepcopy(SCHEMA)},
+                }
+            ],
+        },
+    }
+
+
+def herd(name="cows", **metadata):
+    return {"metadata": {"name": name, "namespace": "default", **metadata}, "spec": {"size": 3}}
+
+
+async def conditions(c, key=NAME):
+    found = await c.client.get(CustomResourceDefinition, key.name)
+    return {each.type: (each.status, each.reason) for each in found.status.conditions or ()}
+
+
+async def brought(c, **options):
+    await c.client.create(CustomResourceDefinition, definition(**options))
+
+    async def is_established():
+        return (await conditions(c)).get("Established") == ("True", "InitialNamesAccepted")
+
+    await c.until(is_established)
+
+
+async def gone(c, view, key, kind=None):
+    async def is_gone():
+        try:
+            await c.client.get(view, key.name, key.namespace, kind=kind)
+        except NotFound:
+            return True
+        return False
+
+    await c.until(is_gone)
+
+
+async def test_a_kind_is_served_from_when_its_definition_is_established():
+    async with cluster() as c:
+        with pytest.raises(NotFound):
+            await c.client.list(Partial, kind=HERD)
+        await brought(c)
+        await c.client.create(Partial, herd(), kind=HERD)
+        (found,) = (await c.client.list(Partial, kind=HERD)).items
+        assert found.metadata.name == "cows"
+        assert await conditions(c) == {
+            "NamesAccepted": ("True", "NoConflicts"),
+            "Established": ("True", "InitialNamesAccepted"),
+        }
+
+
+async def test_a_definition_goes_when_the_last_of_its_objects_has_gone():
+    async with cluster() as c:
+        await brought(c)
+        await c.client.create(Partial, herd(), kind=HERD)
+        await c.client.create(Partial, herd("held", finalizers=["farm.example.com/vet"]), kind=HERD)
+        await c.client.delete(CustomResourceDefinition, NAME)
+        await gone(c, Partial, Key("default", "cows"), HERD)
+        found = await c.client.get(CustomResourceDefinition, NAME.name)
+        assert found.metadata.finalizers == [CLEANUP]
+        assert (await conditions(c))["Terminating"] == ("True", "InstanceDeletionInProgress")
+        with pytest.raises(MethodNotAllowed, match="create not allowed while"):
+            await c.client.create(Partial, herd("late"), kind=HERD)
+        await c.client.patch(
+            Partial, Key("default", "held"), {"metadata": {"finalizers": None}}, kind=HERD
+        )
+        await gone(c, CustomResourceDefinition, NAME)
+        with pytest.raises(NotFound):
+            await c.client.list(Partial, kind=HERD)
+
+
+async def test_a_kind_can_come_again_after_it_went():
+    async with cluster() as c:
+        for _ in range(2):
+            await brought(c)
+            await c.client.create(Partial, herd(), kind=HERD)
+            await c.client.delete(CustomResourceDefinition, NAME)
+            await gone(c, CustomResourceDefinition, NAME)
+
+
+async def test_loops_that_begin_anew_end_what_others_began():
+    async with cluster() as c:
+        await brought(c)
+        await c.client.create(Partial, herd("held", finalizers=["farm.example.com/vet"]), kind=HERD)
+        await c.client.delete(CustomResourceDefinition, NAME)
+        await c.crash_loops()
+        await c.client.patch(
+            Partial, Key("default", "held"), {"metadata": {"finalizers": None}}, kind=HERD
+        )
+        c.start_loops()
+        await gone(c, CustomResourceDefinition, NAME)
+
+
+async def test_a_name_is_served_once_and_goes_to_the_next_when_it_is_free():
+    async with cluster() as c:
+        await brought(c, shortNames=["h"])
+        rival = Key("", "flocks.farm.example.com")
+        await c.client.create(
+            CustomResourceDefinition, definition("flocks", "Herd", shortNames=["h"])
+        )
+
+        async def told(wanted):
+            return (await conditions(c, rival)).get("NamesAccepted") == wanted
+
+        await c.until(lambda: told(("False", "ShortNamesConflict")))
+        await c.client.delete(CustomResourceDefinition, NAME)
+        await c.until(lambda: told(("True", "NoConflicts")))
+        assert (await conditions(c, rival))["Established"][0] == "True"
+
+
+async def test_a_namespace_takes_its_objects_along():
+    async with cluster() as c:
+        await brought(c)
+        await c.client.create(Namespace, {"metadata": {"name": "meadow"}})
+        await c.client.create(Partial, herd(namespace="meadow"), kind=HERD)
+        await c.client.delete(Namespace, Key("", "meadow"))
+        await gone(c, Namespace, Key("", "meadow"))
+        assert (await c.client.list(Partial, kind=HERD)).items == []
+
+
+async def test_garbage_is_collected_across_kinds():
+    async with cluster() as c:
+        await brought(c)
+        owner = await c.client.create(Partial, herd(), kind=HERD)
+        reference = {
+            "apiVersion": "farm.example.com/v1",
+            "kind": "Herd",
+            "name": "cows",
+            "uid": owner.metadata.uid,
+        }
+        dependent = {
+            "metadata": {"name": "log", "namespace": "default", "ownerReferences": [reference]}
+        }
+        await c.client.create(ConfigMap, dependent)
+        await c.client.create(Partial, herd("calves", ownerReferences=[reference]), kind=HERD)
+        await c.client.delete(Partial, Key("default", "cows"), kind=HERD)
+        await gone(c, ConfigMap, Key("default", "log"))
+        await gone(c, Partial, Key("default", "calves"), HERD)
+
+
+async def test_a_watch_ends_with_its_kind():
+    async with cluster() as c:
+        await brought(c)
+        version = (await c.client.list(Partial, kind=HERD)).resource_version
+        await c.client.delete(CustomResourceDefinition, NAME)
+        watch = c.client.watch(Partial, resource_version=version, kind=HERD, timeout_seconds=300)
+        async with asyncio.timeout(60), aclosing(watch) as events:
+            assert [event async for event in events] == []
+        await gone(c, CustomResourceDefinition, NAME)
