@@ -11,7 +11,7 @@ from corral.api.errors import BadRequest, Cause, Details, Forbidden, NotFound
 from corral.api.kind import Kind, at
 from corral.api.metadata import check_metadata
 from corral.api.object import Document, Key
-from corral.api.schema import schema_for
+from corral.api.schema import Schema, schema_for
 from corral.server import query
 from corral.server.call import Call
 from corral.store import Store

@@ -62,8 +62,6 @@ KINDS = KindTable(
         *authentication.KINDS,
     )
         definition.DEFINITION,
-        *rbac.KINDS,
-        *authorization.KINDS,
 )
 
 
