@@ -104,10 +104,10 @@ def conform(call: Call, document: Document, *, creating: bool) -> None:
     if call.kind.stored_as is None and (causes := _schema(call).check(document)):
         raise call.kind.invalid(str(document["metadata"].get("name", call.name)), causes)
 
+
 def _schema(call: Call) -> Schema:
     """The schema that a document must fit: each version of a kind that users bring has its own."""
     return schema_for(call.kind, call.version.name if call.kind.schemas is not None else "")
-
 
 
 def check(

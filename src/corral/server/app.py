@@ -188,6 +188,7 @@ class ApiServer:
     async def _answer(self, asking: _Asking) -> Response:
         request = asking.request
         user = self.authenticator.user(request)
+        self._definitions.follow()
         named = route.parse(request.path)
         if named is None:
             return await self.documents.answer(request, user)
@@ -195,7 +196,6 @@ class ApiServer:
             asking.counted = asking.counted._replace(group=named.group, version=named.version)
             return await self._adapter.answer(self.store, self.kinds, request, user, named)
         call = self.call(request, user, named, asking.warnings)
-        self._definitions.follow()
         if call is None:
             return await self.documents.answer(request, user)
         asking.counted = Asked.by(call)
