@@ -13,8 +13,8 @@ from corral.api.kinds import (
     cdi,
     claim,
     core,
-    disruption,
     definition,
+    disruption,
     endpoints,
     endpointslice,
     event,
@@ -60,8 +60,8 @@ KINDS = KindTable(
         *cdi.KINDS,
         *usage.KINDS,
         *authentication.KINDS,
-    )
         definition.DEFINITION,
+    )
 )
 
 
