@@ -93,6 +93,7 @@ def shell(request, user, namespace, tmp_path, tmp_path_factory) -> dict[str, str
         "KUBECACHEDIR": str(tmp_path_factory.getbasetemp() / f"cache-{request.param}"),
         "LC_ALL": "C.UTF-8",
         "NAMESPACE": namespace,
+        "CORRAL_DATA_DIR": str(user.one.directory),
         "EXAMPLES": str(EXAMPLES),
     }
     subprocess.run(

@@ -1,19 +1,173 @@
-"""``corral kubeconfig``."""
+"""``corral kubeconfig``: the way in, for the administrator and for further users."""
+
+import asyncio
+import re
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from corral import files
 from corral.cli.options import data_directory
 from corral.cli.problem import Problem
 from corral.config import Layout
 
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
-@click.command(epilog="\b\nExample:\n  export KUBECONFIG=$(corral kubeconfig)")
+    from corral.cli.users import Wish
+
+LONGEST_DAYS: Final = 365
+_UNITS: Final = {"m": "minutes", "h": "hours", "d": "days"}
+_NAME: Final = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.@]{0,62}[A-Za-z0-9])?", re.ASCII)
+
+
+class _Time(click.ParamType[timedelta]):
+    """How long something lasts: ``30d``, ``12h`` or ``90m``."""
+
+    name = "time"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> timedelta:
+        if isinstance(value, timedelta):
+            return value
+        number, unit = str(value)[:-1], _UNITS.get(str(value)[-1:])
+        if unit is None or not (number.isascii() and number.isdigit()) or len(number) > 6:
+            self.fail(f"{value!r} is no time such as 30d, 12h or 90m", param, ctx)
+        time = timedelta(**{unit: int(number)})
+        if not timedelta() < time <= timedelta(days=LONGEST_DAYS):
+            self.fail(
+                f"{value!r} must be more than nothing and at most {LONGEST_DAYS}d", param, ctx
+            )
+        return time
+
+
+class _Name(click.ParamType[str]):
+    """A name that certificates and objects can hold, and that is none of Kubernetes' own."""
+
+    name = "name"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        if not _NAME.fullmatch(str(value)):
+            self.fail(
+                f"{value!r} must be 1 to 64 letters, digits and - _ . @, with a letter or a digit "
+                "at both ends",
+                param,
+                ctx,
+            )
+        return str(value)
+
+
+@click.command(
+    epilog="\b\nExample:\n"
+    "  export KUBECONFIG=$(corral kubeconfig)\n"
+    "  corral kubeconfig --user lab1 --role edit --namespace lab1 > lab1.kubeconfig\n"
+    "  corral kubeconfig --user lab1 --revoke"
+)
 @data_directory
-def kubeconfig(layout: Layout) -> None:
-    """Print the path of the kubeconfig that lets kubectl in."""
+@click.option("--user", type=_Name(), default=None, help="Make a kubeconfig of this user's own.")
+@click.option("--group", "groups", type=_Name(), multiple=True, help="A group that the user is in.")
+@click.option(
+    "--role",
+    default=None,
+    metavar="ROLE",
+    help="What the user may do: view, edit, admin, or any ClusterRole.",
+)
+@click.option(
+    "-n",
+    "--namespace",
+    default=None,
+    help="Where; it is made if it is not there, and is where the user is at home.",
+)
+@click.option("-A", "--all-namespaces", is_flag=True, help="Everywhere.")
+@click.option(
+    "--expires",
+    type=_Time(),
+    default="30d",
+    show_default=True,
+    help=f"How long the certificate is good, at most {LONGEST_DAYS}d.",
+)
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path, dir_okay=False),
+    default=None,
+    help="Write the kubeconfig here, readable by you alone.  [default: standard output]",
+)
+@click.option(
+    "--revoke", is_flag=True,
+    help="Refuse the user's certificates from now on, and take what --role gave.",
+)  # fmt: skip
+def kubeconfig(
+    *, layout: Layout, user: str | None, output: Path | None, revoke: bool, **chosen: Any
+) -> None:
+    """Print the path of the kubeconfig that lets kubectl in; or make one for a further user.
+
+    A user is known by a certificate with its own key, which corral does not keep. Without --role it
+    may do nothing but look at what is served, until somebody gives it a role.
+    """
     if not layout.kubeconfig.exists():
         raise Problem(
             f"there is no {layout.kubeconfig} yet",
             "Start corral first: corral up --detach (with the same --data-dir).",
         )
-    click.echo(layout.kubeconfig)
+    if user is None:
+        _refuse_without_user(chosen, output, revoke=revoke)
+        click.echo(layout.kubeconfig)
+    elif revoke:
+        click.echo(_revoke(layout, user), err=True)
+    else:
+        _write(_grant(layout, user, chosen), output)
+
+
+def _refuse_without_user(chosen: dict[str, Any], output: Path | None, *, revoke: bool) -> None:
+    given = [f"--{name.replace('_', '-')}" for name in ("role", "namespace") if chosen[name]]
+    given += ["--group"] * bool(chosen["groups"]) + ["--all-namespaces"] * chosen["all_namespaces"]
+    given += ["--output"] * (output is not None) + ["--revoke"] * revoke
+    if given:
+        raise Problem(f"{given[0]} is about a further user, but none is named", "Add --user NAME.")
+
+
+def _wish(user: str, chosen: dict[str, Any]) -> "Wish":
+    from corral.cli.users import Wish  # noqa: PLC0415  whoever wants the path needs no client
+
+    role, namespace, everywhere = chosen["role"], chosen["namespace"], chosen["all_namespaces"]
+    if role and not namespace and not everywhere:
+        raise Problem(
+            f"where may {user} {role}? Neither a namespace is named nor all are",
+            "Add --namespace NAME or --all-namespaces.",
+        )
+    if everywhere and not role:
+        raise Problem("--all-namespaces says where a role counts, but there is none", "Add --role.")
+    groups: Sequence[str] = chosen["groups"]
+    return Wish(
+        user=user,
+        groups=tuple(dict.fromkeys(groups)),
+        role=role or "",
+        namespace=namespace or "",
+        everywhere=everywhere,
+        lifetime=chosen["expires"],
+    )
+
+
+def _grant(layout: Layout, user: str, chosen: dict[str, Any]) -> bytes:
+    wish = _wish(user, chosen)
+    from corral.cli import users  # noqa: PLC0415
+
+    return asyncio.run(users.grant(layout, wish))
+
+
+def _revoke(layout: Layout, user: str) -> str:
+    from corral.cli import users  # noqa: PLC0415
+
+    return asyncio.run(users.revoke(layout, user))
+
+
+def _write(content: bytes, output: Path | None) -> None:
+    if output is None:
+        click.echo(content, nl=False)
+        return
+    files.replace(output.absolute(), content)
+    click.echo(f"{output} is ready: kubectl --kubeconfig {output} get vmi", err=True)

@@ -3,11 +3,27 @@
 from pathlib import Path
 
 from corral import files
-from corral.pki.certificates import PkiError
-from corral.pki.identity import Identity, ensure, renew
-from corral.pki.kubeconfig import kubeconfig
+from corral.pki.certificates import SKEW, PkiError
+from corral.pki.clients import LONGEST_NAME, credentials
+from corral.pki.identity import CLIENT_DAYS, Identity, ensure, renew
+from corral.pki.kubeconfig import Credentials, kubeconfig, kubeconfig_of
+from corral.pki.signing import SigningKey
 
-__all__ = ["Identity", "PkiError", "ensure", "kubeconfig", "renew", "write_private"]
+__all__ = [
+    "CLIENT_DAYS",
+    "LONGEST_NAME",
+    "SKEW",
+    "Credentials",
+    "Identity",
+    "PkiError",
+    "SigningKey",
+    "credentials",
+    "ensure",
+    "kubeconfig",
+    "kubeconfig_of",
+    "renew",
+    "write_private",
+]
 
 
 def write_private(path: Path, content: bytes) -> None:

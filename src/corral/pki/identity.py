@@ -29,6 +29,7 @@ from corral.pki.certificates import (
     told,
     write_pair,
 )
+from corral.pki.signing import SigningKey
 
 RENEW_DAYS = 30
 CLIENT_DAYS = 365
@@ -49,7 +50,7 @@ class Identity:
     authority: Path
     clients: Path
     token: str
-    account_key: bytes
+    account_key: SigningKey
 
 
 def ensure(directory: Path, listening: Sequence[str] = ()) -> Identity:
@@ -69,7 +70,7 @@ def ensure(directory: Path, listening: Sequence[str] = ()) -> Identity:
             directory / "ca.crt",
             directory / "clients.crt",
             token=_secret(directory / "token"),
-            account_key=_secret(directory / "service-accounts.key").encode(),
+            account_key=SigningKey.kept_in(directory / "service-accounts.pem"),
         )
 
 

@@ -1,10 +1,10 @@
 """ServiceAccounts as users: the tokens by which they are known (Kubernetes' bound tokens).
 
 A token is good until its time is up, its ServiceAccount is gone, or the object is that it is bound
-to.  It is signed with a key that only this server has, since nobody else reads it (ADR 0015).
+to.  Anybody can check the signature (``corral.server.issuer``); who wants to know all of that asks
+by a TokenReview.
 """
 
-import secrets
 import time
 import uuid
 from collections.abc import Callable, Sequence
@@ -13,6 +13,7 @@ import msgspec
 
 from corral.api.object import Document, Key
 from corral.api.wire import User
+from corral.pki import SigningKey
 from corral.server import jwt
 from corral.store import Store
 
@@ -23,6 +24,8 @@ CREDENTIAL = "authentication.kubernetes.io/credential-id"
 GROUP = "system:serviceaccounts"
 LONGEST_TOKEN = 8192
 """Characters; what is longer is nobody's."""
+MOST_READ = 1024
+"""Tokens whose claims are remembered: to check a signature takes longer than all else."""
 
 BINDINGS = {"Pod": "pods", "Secret": "secrets", "Node": "nodes"}
 """The kinds of objects (core/v1) that a token may be bound to, and how they are stored."""
@@ -62,11 +65,12 @@ class Accounts:
     """The ServiceAccounts of a store.  ``key``: signs; without one, tokens end with the process."""
 
     def __init__(
-        self, store: Store, key: bytes = b"", *, now: Callable[[], float] = time.time
+        self, store: Store, key: SigningKey | None = None, *, now: Callable[[], float] = time.time
     ) -> None:
         self._store = store
-        self._key = key or secrets.token_bytes(32)
+        self.key = key or SigningKey()
         self._now = now
+        self._read: dict[str, Claims] = {}
 
     def issue(
         self,
@@ -95,7 +99,7 @@ class Accounts:
             sub=_user_name(namespace, name),
             kubernetes=whose,
         )
-        return jwt.sign(claims, self._key), claims.exp
+        return jwt.sign(claims, self.key), claims.exp
 
     def audiences(self, token: str) -> Sequence[str] | None:
         """Whom a token is for; None where it is none that was signed here."""
@@ -116,9 +120,15 @@ class Accounts:
         )
 
     def _claims(self, token: str) -> Claims | None:
-        if len(token) > LONGEST_TOKEN or token.count(".") != 2:
-            return None
-        return jwt.claims_of(token, self._key, Claims)
+        """What a token of ours says, whether or not it still counts."""
+        claims = self._read.get(token)
+        if claims is None and len(token) <= LONGEST_TOKEN and token.count(".") == 2:
+            claims = jwt.claims_of(token, self.key, Claims)
+            if claims is not None:
+                if len(self._read) >= MOST_READ:
+                    del self._read[next(iter(self._read))]
+                self._read[token] = claims
+        return claims
 
     def _is_good(self, claims: Claims) -> bool:
         whose = claims.kubernetes

@@ -36,6 +36,7 @@ from corral.api.kinds.usage import NODE_METRICS, POD_METRICS
 from corral.api.object import Document
 from corral.api.wire import Request, Response, User
 from corral.metrics import Registry
+from corral.pki import SigningKey
 from corral.server import (
     authz,
     evacuation,
@@ -69,6 +70,7 @@ from corral.server.metrics import Asked, Metrics
 from corral.server.observations import Observations, Observe
 from corral.server.priorities import Priorities
 from corral.server.rest import Rest
+from corral.server.revocations import Revocations
 from corral.server.route import Route
 from corral.server.streams import Nodes
 from corral.server.uploads import Uploads
@@ -123,7 +125,7 @@ class ApiServer:
         authenticator: Authenticator | None = None,
         nodes: Nodes = _no_nodes,
         services: ServiceRanges | None = None,
-        account_key: bytes = b"",
+        account_key: SigningKey | None = None,
         uploads: ASGIApp | None = None,
         observed: Mapping[str, Observe] = MappingProxyType({}),
         metrics: Registry | None = None,
@@ -146,7 +148,10 @@ class ApiServer:
         self.rest = Rest(store, now, settled, accounts)
         self.nodes = nodes
         self.authenticator = replace(
-            authenticator or Authenticator(), accounts=accounts, now=now
+            authenticator or Authenticator(),
+            accounts=accounts,
+            revocations=Revocations(store),
+            now=now,
         )
         identities = IdentityReviews(self.authenticator)
         self.uploads = Uploads(store, now, uploads)

@@ -9,6 +9,7 @@ from functools import lru_cache
 from corral.api.errors import BadRequest, Forbidden, Unauthorized
 from corral.api.wire import Certificate, Request, User
 from corral.server.accounts import CREDENTIAL, ISSUER, Accounts
+from corral.server.revocations import Revocations
 
 ADMINISTRATORS = "system:masters"
 AUTHENTICATED = "system:authenticated"
@@ -21,11 +22,12 @@ class Authenticator:
     """Finds the user of a request.
 
     ``tokens`` are secrets, each with its user; ``accounts`` knows those of ServiceAccounts;
-    ``now`` is seconds since 1970.
+    ``revocations`` tells which certificates are good no more; ``now`` is seconds since 1970.
     """
 
     tokens: Mapping[str, User] = field(default_factory=dict, repr=False)
     accounts: Accounts | None = None
+    revocations: Revocations | None = None
     now: Callable[[], float] = time.time
 
     def user(self, request: Request) -> User:
@@ -62,6 +64,8 @@ class Authenticator:
 
     def _by_certificate(self, certificate: Certificate) -> User | None:
         if not certificate.name or not certificate.begins <= self.now() < certificate.ends:
+            return None
+        if self.revocations is not None and self.revocations.covers(certificate):
             return None
         return _subject(certificate)
 

@@ -4,7 +4,6 @@ A client that may make an UploadTokenRequest is given a token for one claim; who
 ``/v1beta1/upload`` is passed on to whoever keeps the claim's volume.
 """
 
-import secrets
 from collections.abc import Callable
 from urllib.parse import quote
 
@@ -18,6 +17,7 @@ from corral.api.kinds.claim import CLAIM
 from corral.api.object import Key
 from corral.api.time import rfc3339
 from corral.api.wire import Response
+from corral.pki import SigningKey
 from corral.server import body, jwt, query
 from corral.server.admission import conform, incoming
 from corral.server.call import Call, json_response, not_found, storage
@@ -51,7 +51,7 @@ class Uploads:
         self._store = store
         self._now = now
         self._target = target
-        self._key = secrets.token_bytes(32)
+        self._key = SigningKey()
 
     async def answer(self, call: Call) -> Response:
         """A token for the claim that an UploadTokenRequest names.  Raises NotFound, Invalid."""

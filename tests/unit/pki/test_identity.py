@@ -62,7 +62,7 @@ def test_certificates_are_renewed_before_they_end(tmp_path, monkeypatch, days, r
     pki.ensure(tmp_path)
     after = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
     changed = {name for name, content in after.items() if content != before[name]}
-    assert changed == (renewed or {*after} - {"token", "service-accounts.key"})
+    assert changed == (renewed or {*after} - {"token", "service-accounts.pem"})
 
 
 def test_a_pair_that_a_crash_cut_in_two_is_made_anew(tmp_path):

@@ -6,6 +6,7 @@ import json
 import pytest
 
 from corral.api.wire import Request
+from corral.pki import SigningKey
 from corral.server.accounts import ISSUER
 from corral.server.app import ApiServer
 from corral.server.authn import ADMINISTRATOR, Authenticator
@@ -15,6 +16,8 @@ SPACE = "/api/v1/namespaces/default"
 ACCOUNTS = f"{SPACE}/serviceaccounts"
 TOKEN = f"{ACCOUNTS}/robot/token"
 NOW = 1_790_000_000.0
+
+KEY = SigningKey()
 
 
 class Clock:
@@ -30,7 +33,7 @@ async def served(asker):
     """A server with the ServiceAccount ``robot``; ``served.clock.now`` is its time."""
     store, clock = Store.in_memory(), Clock()
     authenticator = Authenticator({"secret": ADMINISTRATOR})
-    server = ApiServer(store, authenticator=authenticator, account_key=b"k" * 32, now=clock)
+    server = ApiServer(store, authenticator=authenticator, account_key=KEY, now=clock)
     ask = asker(server)
     ask.clock = clock
     await ask.create("/api/v1/namespaces", "default")

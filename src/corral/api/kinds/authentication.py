@@ -3,6 +3,7 @@
 from lightkube.models.authentication_v1 import SelfSubjectReview, TokenReview
 
 from corral.api.kind import Kind, Version
+from corral.api.kinds.columns import age
 
 GROUP = "authentication.k8s.io"
 
@@ -18,6 +19,7 @@ SELF_SUBJECT_REVIEW = Kind(
     status=False,
     native=True,
     only_created=True,
+    columns=(age(),),
 )
 
 TOKEN_REVIEW = Kind(
@@ -31,6 +33,7 @@ TOKEN_REVIEW = Kind(
     status=False,
     native=True,
     only_created=True,
+    columns=(age(),),
 )
 
 KINDS = (SELF_SUBJECT_REVIEW, TOKEN_REVIEW)
