@@ -48,7 +48,6 @@ from corral.server import (
     streams,
     subresources,
     virtual_machines,
-    watch,
 )
 from corral.server.accounts import Accounts
 from corral.server.adapter import Adapter
@@ -74,6 +73,7 @@ from corral.server.revocations import Revocations
 from corral.server.route import Route
 from corral.server.streams import Nodes
 from corral.server.uploads import Uploads
+from corral.server.watch import Watches
 from corral.store import Store
 
 LARGEST_BODY_BYTES = 3 << 20
@@ -165,6 +165,7 @@ class ApiServer:
         }
         """What answers each kind whose objects are never kept."""
         self._turns = Fairness(store)
+        self.watches = Watches(self.rest, self._turns)
         self._metrics = Metrics(kinds, store, self._turns)
         registry = metrics or Registry()
         registry.add("server", self._metrics.tell)
@@ -313,7 +314,7 @@ class ApiServer:
 _VERBS: dict[str, _Verb] = {
     "get": lambda server, call: server.rest.get(call),
     "list": lambda server, call: lists.list_objects(server.rest, call),
-    "watch": lambda server, call: watch.watch(server.rest, call),
+    "watch": lambda server, call: server.watches.answer(call),
     "create": lambda server, call: server.rest.create(call),
     "update": lambda server, call: server.rest.update(call),
     "patch": lambda server, call: server.rest.patch(call),

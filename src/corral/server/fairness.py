@@ -13,13 +13,15 @@ import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from corral.api.errors import Details, TooManyRequests
-from corral.api.wire import Response
 from corral.server import query
 from corral.server.authn import ADMINISTRATORS
 from corral.server.call import Call, storage
 from corral.store import Store
+
+T = TypeVar("T")
 
 SEATS = 64
 SHARE = 32
@@ -77,7 +79,7 @@ class Fairness:
         """Seats that are taken."""
         return SEATS - self._free
 
-    async def serve(self, call: Call, act: Callable[[Call], Awaitable[Response]]) -> Response:
+    async def serve(self, call: Call, act: Callable[[Call], Awaitable[T]]) -> T:
         """Carry out a request when it is its turn.  Raises TooManyRequests."""
         if call.request.user is not None:
             return await act(call)

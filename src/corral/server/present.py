@@ -70,6 +70,18 @@ class Presenter:
             document = table.partial(document)
         return encode(document)
 
+    @property
+    def is_first(self) -> bool:
+        """Whether the next frame is to tell the columns of a Table."""
+        return self._form is Form.TABLE and not self._columns_told
+
+    @property
+    def variant(self) -> tuple[Form, str, int]:
+        """What frames of one version differ in: form, what stands in rows, the second of ages."""
+        if self._form is not Form.TABLE:
+            return self._form, "", 0
+        return self._form, self._include, int(self._now())
+
     def frame_object(self, record: Record) -> bytes:
         """A single object as a watch event holds it: of Tables only the first tells its columns."""
         if self._form is not Form.TABLE:

@@ -9,6 +9,7 @@ import errno
 import hashlib
 import socket
 import ssl
+from asyncio.sslproto import SSLProtocol
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -33,6 +34,12 @@ UNREAD_SECONDS = 60.0
 """How long a client may leave what it was sent unread, before its connection is torn down."""
 SHUTDOWN_SECONDS = 5.0
 LARGEST_HEAD_BYTES = 64 << 10
+READ_BYTES = 32 << 10
+"""What is decrypted at once; asyncio's own 256 KiB are allocated anew for each request."""
+_INBOX = bytearray(256 << 10)
+"""Where TLS connections receive: what came is taken out before the loop turns to the next one.
+
+Each would have such a buffer of its own otherwise, and a thousand idle watchers 256 MiB."""
 
 _NO_CHECK_TIME = ssl.VerifyFlags(0x200000)  # OpenSSL's; Python has no name for it
 
@@ -47,6 +54,7 @@ class _Protocol(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self.app_state["certificate"] = _shown(transport.get_extra_info("ssl_object"))
+        _share_inbox(transport)
         self._head_bytes = 0
         self._timer: asyncio.TimerHandle | None = None
         self._unread: asyncio.TimerHandle | None = None
@@ -105,6 +113,16 @@ class _Protocol(HttpToolsProtocol):
     def _give_up(self) -> None:
         self._timer = None
         self.transport.close()
+
+
+def _share_inbox(transport: asyncio.Transport) -> None:
+    """Let a TLS connection receive in the buffer of all.
+
+    asyncio has no door for that; where its insides are others, each has a buffer of its own.
+    """
+    tls: Any = getattr(transport, "_ssl_protocol", None)
+    if hasattr(tls, "_ssl_buffer_view"):
+        tls._ssl_buffer, tls._ssl_buffer_view = _INBOX, memoryview(_INBOX)  # noqa: SLF001
 
 
 class _Handshake(ServerProtocol):
@@ -214,6 +232,7 @@ async def _start(
         timeout_keep_alive=KEEP_ALIVE_SECONDS,
     )
     config.load()
+    SSLProtocol.max_size = READ_BYTES
     return await asyncio.get_running_loop().create_server(
         lambda: _Protocol(config=config, server_state=state, app_state={}),
         **where,

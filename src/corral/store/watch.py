@@ -16,7 +16,7 @@ class Watch:
     With a namespace or a name only changes there wake the watcher: the others cost it nothing.
     What waits is shared with the store's window.  A watcher that lags so far that the window has
     forgotten what it should hear next is cut off: it lists again.  ``ended`` tells that no more
-    will come.
+    will come; ``lost`` is the revision after which it was not told any more, where it was cut off.
     """
 
     def __init__(
@@ -28,6 +28,7 @@ class Watch:
         on_close: Callable[["Watch"], None],
     ) -> None:
         self.ended = False
+        self.lost: int | None = None
         self._since = since
         self._namespace = namespace
         self._name = name
@@ -50,6 +51,7 @@ class Watch:
     def forget(self, compacted: int) -> None:
         """End it if what it should hear next has left the window; called by the store alone."""
         if self._waiting and self._waiting[0].revision <= compacted:
+            self.lost = self._waiting[0].revision - 1
             self._waiting.clear()
             self.close()
 

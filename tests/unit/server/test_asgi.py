@@ -1,8 +1,10 @@
 """Tests of the server behind real sockets: TLS, keep-alive, streams, websockets, bad clients."""
 
 import asyncio
+import gc
 import json
 import ssl
+from asyncio.sslproto import SSLProtocol
 from contextlib import asynccontextmanager
 
 import pytest
@@ -270,6 +272,17 @@ async def test_a_client_that_does_not_read_is_let_go(tmp_path, monkeypatch):
                 await served.store.write("configmaps", Key("default", f"m{number}"), data)
                 number += 1
                 await asyncio.sleep(0.02)
+
+
+async def test_connections_receive_in_one_buffer(served):
+    """A thousand that are idle would hold a thousand otherwise."""
+    async with served.connection() as one, served.connection() as other:
+        for connection in (one, other):
+            await connection.ask("GET", "/healthz")
+        ends = [each for each in gc.get_objects() if type(each) is SSLProtocol]
+        inboxes = [each._ssl_buffer for each in ends if each._server_side and each._transport]
+        assert len(inboxes) >= 2
+        assert all(inbox is serve._INBOX for inbox in inboxes)
 
 
 async def test_logs_come_from_the_node(served):

@@ -5,6 +5,13 @@ import json
 
 import pytest
 
+from corral.api.errors import TooManyRequests
+from corral.api.object import Key
+from corral.api.wire import Request, User
+from corral.server.present import Presenter
+from corral.server.route import parse
+from corral.store.store import Retention
+
 MAPS = "/api/v1/namespaces/default/configmaps"
 SETS = "/apis/kubevirt.io/v1/namespaces/default/virtualmachineinstancereplicasets"
 TABLE = {"accept": "application/json;as=Table;v=v1;g=meta.k8s.io"}
@@ -139,10 +146,111 @@ async def test_a_long_list_is_streamed_in_pieces(ask):
     for number in range(300):
         await ask.create(MAPS, f"n{number}")
     stream = await watch(ask)
-    sizes = [len((await anext(stream.body)).splitlines()) for _ in range(2)]
+    sizes = [len((await anext(stream.body)).splitlines()) for _ in range(5)]
     assert sum(sizes) == 300
-    assert max(sizes) <= 256
+    assert max(sizes) <= 64
     await stream.body.aclose()
+
+
+async def test_large_objects_come_one_by_one(ask):
+    """What waits for a slow client to read is a piece, not all that there is."""
+    pad = "x" * 300_000
+    for number in range(5):
+        await ask.create(MAPS, f"n{number}", data={"pad": pad})
+    stream = await watch(ask)
+    sizes = [len((await anext(stream.body)).splitlines()) for _ in range(5)]
+    for number in range(5):
+        await ask.patch(f"{MAPS}/n{number}", {"data": {"more": "x"}})
+    sizes += [len((await anext(stream.body)).splitlines()) for _ in range(5)]
+    assert sizes == [1] * 10
+    await stream.body.aclose()
+
+
+async def test_a_watcher_that_lags_too_far_behind_is_told(ask):
+    store = ask.server.store
+    stream = await watch(ask, "&resourceVersion=1&allowWatchBookmarks=true")
+    await ask.create(MAPS, "a")
+    assert await stream.type_and_name() == ("ADDED", "a")
+    await ask.patch(f"{MAPS}/a", {"data": {"x": "1"}})
+    told = store.revision
+    for number in range(1000):
+        store.write("secrets", Key("default", f"n{number}"), {"metadata": {}})
+    await store.tidy()
+    store._retention = Retention(changes=10)
+    await store.tidy()
+    kind, status = await stream.next()
+    assert (kind, status["code"], status["reason"]) == ("ERROR", 410, "Expired")
+    assert status["message"] == f"too old resource version: {told - 1} ({store.compacted})"
+    with pytest.raises(StopAsyncIteration):
+        await anext(stream.body)
+    assert store.watches == 0
+
+
+async def test_all_who_watch_in_one_form_share_the_frames(ask, monkeypatch):
+    made = []
+    frame_object = Presenter.frame_object
+    monkeypatch.setattr(
+        Presenter,
+        "frame_object",
+        lambda presenter, record: made.append(record.key.name) or frame_object(presenter, record),
+    )
+    await ask.create(MAPS, "zero")
+    streams = [await watch(ask, headers=TABLE) for _ in range(5)]
+    streams += [await watch(ask, headers=METADATA) for _ in range(5)]
+    streams += [await watch(ask, "&labelSelector=in") for _ in range(5)]
+    for stream in streams[:10]:
+        await stream.next()
+    readers = [asyncio.create_task(stream.next()) for stream in streams]
+    await asyncio.sleep(0)
+    made.clear()
+    await ask.create(MAPS, "one", labels={"in": "x"})
+    told = [await reader for reader in readers]
+    assert made == ["one"] * 3
+    for alike in (told[:5], told[5:10], told[10:]):
+        assert all(each == alike[0] for each in alike)
+    readers = [asyncio.create_task(stream.next()) for stream in streams]
+    await asyncio.sleep(0)
+    made.clear()
+    await ask.patch(f"{MAPS}/one", {"metadata": {"labels": None}})
+    told = [await reader for reader in readers]
+    assert [kind for kind, _ in told] == ["MODIFIED"] * 10 + ["DELETED"] * 5
+    assert made == ["one"] * 3
+    for stream in streams:
+        await stream.body.aclose()
+
+
+async def test_each_table_watcher_is_told_the_columns_once(ask):
+    streams = [await watch(ask, "&resourceVersion=1", headers=TABLE) for _ in range(3)]
+    for name in "ab":
+        await ask.create(MAPS, name)
+    told = [[await stream.next() for _ in range(2)] for stream in streams]
+    for first, second in told:
+        assert first[1]["columnDefinitions"]
+        assert second[1]["columnDefinitions"] == []
+        assert (first[1]["rows"][0]["cells"][0], second[1]["rows"][0]["cells"][0]) == ("a", "b")
+    for stream in streams:
+        await stream.body.aclose()
+
+
+async def test_one_user_has_not_more_watches_than_are_allowed(ask, monkeypatch):
+    monkeypatch.setattr("corral.server.watch.MOST_WATCHES", 2)
+
+    async def opened(name):
+        user = User(name=name, groups=("system:masters",))
+        call = ask.server.call(request, user, parse(MAPS), [])
+        return Stream((await ask.server.watches.answer(call)).body)
+
+    request = Request(method="GET", path=MAPS, query="watch=1")
+    await ask.create(MAPS, "a")
+    streams = [await opened("bob") for _ in range(2)]
+    for stream in streams:
+        await stream.next()
+    with pytest.raises(TooManyRequests, match='"bob" has 2 watches open') as refusal:
+        await opened("bob")
+    assert refusal.value.details.retry_after_seconds == 1
+    assert await (await opened("eve")).type_and_name() == ("ADDED", "a")
+    await streams[0].body.aclose()
+    assert await (await opened("bob")).type_and_name() == ("ADDED", "a")
 
 
 async def test_bookmarks_tell_progress_where_they_are_asked_for(ask, monkeypatch):

@@ -1,0 +1,148 @@
+"""Watch events as bytes: made once for all watchers that want the same."""
+
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from corral.api.encoding import encode
+from corral.api.errors import ApiError
+from corral.api.object import Document
+from corral.server.accept import Form
+from corral.server.call import Call
+from corral.server.lists import Selector
+from corral.server.present import Presenter
+from corral.store import Event, Record
+
+PIECE_BYTES: Final = 256 << 10
+"""Frames are sent together up to about this size; a larger one is sent alone."""
+PIECE_FRAMES: Final = 64
+_MOST_SHARED: Final = 512
+_LARGEST_SHARED: Final = 32 << 10
+
+Address = tuple[int, str, str, Form, str, int]
+"""What a frame depends on: revision, type of change, version, form, what stands in rows, moment."""
+
+
+class Shared:
+    """The latest frames, for the other watchers that are told of the same changes.
+
+    Those that wait for a change are told of it one right after the other, so few are enough.
+    """
+
+    def __init__(self) -> None:
+        self._frames: dict[Address, bytes] = {}
+
+    def get(self, address: Address) -> bytes | None:
+        return self._frames.get(address)
+
+    def put(self, address: Address, frame: bytes) -> None:
+        if len(frame) > _LARGEST_SHARED:
+            return
+        self._frames[address] = frame
+        if len(self._frames) > _MOST_SHARED:
+            del self._frames[next(iter(self._frames))]
+
+
+class Frames:
+    """Watch events as bytes, in the form of one call."""
+
+    def __init__(
+        self, call: Call, presenter: Presenter, selector: Selector, shared: Shared
+    ) -> None:
+        self._call = call
+        self._presenter = presenter
+        self._shared = shared
+        self.selector = selector
+
+    def initial(self, records: Iterable[Record]) -> Iterator[bytes]:
+        """The objects that there are, in pieces; those that are not selected count as work, too."""
+        matches = self.selector.matches
+        return _pieces(
+            self._made("ADDED", record) if matches(record) else b"" for record in records
+        )
+
+    def changes(self, events: Iterable[Event]) -> Iterator[bytes]:
+        """All frames that a watcher gets of some changes, in pieces."""
+        if not self.selector:
+            return _pieces(self._frame(_type(event), event) for event in events)
+        return _pieces(self._selected(event) for event in events)
+
+    def _selected(self, event: Event) -> bytes:
+        """To a watcher with a selector, objects come and go as they begin and cease to match."""
+        matches = self.selector.matches
+        before = event.previous is not None and matches(event.previous)
+        after = not event.deleted and matches(event.record)
+        if after:
+            return self._frame("MODIFIED" if before else "ADDED", event)
+        return self._frame("DELETED", event) if before else b""
+
+    def _frame(self, kind: str, event: Event) -> bytes:
+        """What all who watch in this form are told of a change."""
+        address = (event.revision, kind, self._call.api_version, *self._presenter.variant)
+        frame = self._shared.get(address)
+        if frame is None or self._presenter.is_first:
+            record = event.record
+            if kind == "DELETED" and not event.deleted and event.previous is not None:
+                record = _restamped(event.previous, event.revision)
+            first = self._presenter.is_first
+            frame = self._made(kind, record)
+            if not first:
+                self._shared.put(address, frame)
+        return frame
+
+    def _made(self, kind: str, record: Record) -> bytes:
+        return b'{"type":"%b","object":%b}\n' % (
+            kind.encode(),
+            self._presenter.frame_object(record),
+        )
+
+    def bookmark(self, revision: int, *, end_of_initial: bool = False) -> bytes:
+        metadata: Document = {"resourceVersion": str(revision), "creationTimestamp": None}
+        if end_of_initial:
+            metadata["annotations"] = {"k8s.io/initial-events-end": "true"}
+        call = self._call
+        document: Document = {"kind": call.kind.name, "apiVersion": call.api_version}
+        if call.form is Form.TABLE:
+            document = {"kind": "Table", "apiVersion": "meta.k8s.io/v1"}
+            bookmark = {"columnDefinitions": [], "rows": [], "metadata": metadata, **document}
+            return _line("BOOKMARK", bookmark)
+        if call.form is Form.METADATA:
+            document = {"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1"}
+        return _line("BOOKMARK", {**document, "metadata": metadata})
+
+    def error(self, error: ApiError) -> bytes:
+        return _line("ERROR", error.status())
+
+
+def _pieces(frames: Iterable[bytes]) -> Iterator[bytes]:
+    """Frames put together: made when they are asked for, bounded in bytes and in work."""
+    piece: list[bytes] = []
+    size = work = 0
+    for frame in frames:
+        work += 1
+        if frame:
+            piece.append(frame)
+            size += len(frame)
+        if size >= PIECE_BYTES or work >= PIECE_FRAMES:
+            yield b"".join(piece)
+            piece, size, work = [], 0, 0
+    if piece:
+        yield b"".join(piece)
+
+
+def _type(event: Event) -> str:
+    if event.deleted:
+        return "DELETED"
+    return "ADDED" if event.previous is None else "MODIFIED"
+
+
+def _line(kind: str, document: Document) -> bytes:
+    return b'{"type":"%b","object":%b}\n' % (kind.encode(), encode(document))
+
+
+def _restamped(record: Record, revision: int) -> Record:
+    """An object as it was, at the revision at which it went out of sight."""
+    document = record.document()
+    document["metadata"]["resourceVersion"] = str(revision)
+    return Record(
+        record.kind, record.key, revision, record.written, encode(document), record.labels
+    )
