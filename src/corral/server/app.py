@@ -57,8 +57,8 @@ from corral.server.authn import ANONYMOUS, Authenticator
 from corral.server.call import JSON_HEADERS, Call, storage
 from corral.server.claims import ClaimClasses
 from corral.server.deadline import within
-from corral.server.delete import delete, delete_collection
 from corral.server.definitions import Definitions
+from corral.server.delete import delete, delete_collection
 from corral.server.documents import Documents, text_response
 from corral.server.fairness import Fairness
 from corral.server.identity import Stale
