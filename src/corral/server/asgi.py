@@ -11,7 +11,7 @@ from starlette.types import Receive, Scope, Send
 
 from corral.api.errors import ApiError, BadRequest, TooLarge
 from corral.api.wire import Request, Response
-from corral.server import uploads
+from corral.server import compression, uploads
 from corral.server.app import LARGEST_BODY_BYTES, ApiServer, refusal
 from corral.server.streams import Forward
 
@@ -44,7 +44,11 @@ class App:
         if isinstance(response, Forward):
             await _forward(scope, response, receive, send)
         elif isinstance(response.body, bytes):
-            await _send(response, response.body, send)
+            if compression.wanted(request, response):
+                response.headers += [("content-encoding", "gzip"), ("vary", "Accept-Encoding")]
+                await _pump(response, compression.compressed(response.body), send)
+            else:
+                await _send(response, response.body, send)
         else:
             await _stream(response, response.body, receive, send)
 
@@ -97,11 +101,13 @@ def _request(scope: Scope, method: str) -> Request:
 async def _body(request: Request, receive: Receive) -> bytes:
     """What the client sends, whole.
 
-    Raises TooLarge, before reading where the length is told, and BadRequest for a client that
-    leaves in the middle: half a body may well say something else than the whole.
+    Raises TooLarge, before reading where the length is told, UnsupportedMedia for one that is
+    compressed, and BadRequest for a client that leaves in the middle: half a body may well say
+    something else than the whole.
     """
     if request.method in ("GET", "HEAD"):
         return b""
+    compression.require_plain(request)
     length = request.headers.get("content-length", "")
     too_large = TooLarge(f"Request entity too large: limit is {LARGEST_BODY_BYTES}")
     if length.isdigit() and int(length) > LARGEST_BODY_BYTES:

@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import gzip
 import json
 import ssl
 from asyncio.sslproto import SSLProtocol
@@ -180,6 +181,57 @@ async def test_a_large_list_arrives_whole(served):
         _, body = await connection.ask("GET", MAPS)
         assert len(body) > 3_000_000
         assert len(json.loads(body)["items"]) == 30
+
+
+async def test_a_large_answer_comes_compressed_to_who_takes_it(served):
+    async with served.connection() as connection:
+        for number in range(20):
+            document = {"metadata": {"name": f"m{number}"}, "data": {"pad": "x" * 100_000}}
+            await connection.ask("POST", MAPS, json.dumps(document).encode())
+        _, plain = await connection.ask("GET", MAPS)
+        for accepted in ("gzip", "deflate, GZIP;q=0.5"):
+            connection.send("GET", MAPS, accept_encoding=accepted)
+            status, headers = await connection.head()
+            assert (status, headers["content-encoding"]) == (200, "gzip")
+            assert headers["vary"] == "accept-encoding"
+            packed = b""
+            while piece := await connection.chunk():
+                packed += piece
+            assert len(packed) < 100_000
+            assert gzip.decompress(packed) == plain
+
+
+@pytest.mark.parametrize("accepted", ["", "identity", "br", "gzip;q=0", "gzip; q=0.0"])
+async def test_a_large_answer_comes_as_it_is_to_who_does_not_take_gzip(served, accepted):
+    async with served.connection() as connection:
+        body = json.dumps({"metadata": {"name": "a"}, "data": {"pad": "x" * 200_000}})
+        await connection.ask("POST", MAPS, body.encode())
+        _, answer = await connection.ask("GET", MAPS, accept_encoding=accepted)
+        assert len(json.loads(answer)["items"]) == 1
+
+
+async def test_what_is_small_or_streamed_is_not_compressed(served):
+    async with served.connection() as connection:
+        body = json.dumps({"metadata": {"name": "a"}, "data": {"pad": "x" * 200_000}})
+        await connection.ask("POST", MAPS, body.encode(), accept_encoding="gzip")
+        _, answer = await connection.ask("GET", SPACES, accept_encoding="gzip")
+        assert json.loads(answer)["items"]
+        connection.send("GET", f"{MAPS}?watch=1", accept_encoding="gzip")
+        _, headers = await connection.head()
+        assert "content-encoding" not in headers
+        assert json.loads(await connection.chunk())["type"] == "ADDED"
+
+
+async def test_a_compressed_body_is_refused(served):
+    """A small one may hold gigabytes, and no client of Kubernetes sends one."""
+    async with served.connection() as connection:
+        body = gzip.compress(b'{"metadata":{"name":"a"}}')
+        status, answer = await connection.ask("POST", MAPS, body, content_encoding="gzip")
+        assert (status, json.loads(answer)["reason"]) == (415, "UnsupportedMediaType")
+        assert 'content encoding "gzip"' in json.loads(answer)["message"]
+        plain = b'{"metadata":{"name":"a"}}'
+        status, _ = await connection.ask("POST", MAPS, plain, content_encoding="identity")
+        assert status == 201
 
 
 async def test_a_body_that_is_too_large_is_refused_before_it_is_read(served):
