@@ -104,13 +104,21 @@ class Site:
     """A web server that is no API server, asked for answers of bounded size.
 
     ``what`` it is people are told when it does not answer.  Redirects are not followed, and the
-    environment names no proxy and no password.  To be closed in the end.
+    environment names no proxy and no password.  ``authorities`` are certificates (PEM) of those
+    who vouch for the server, if not the system's; ``name`` is the server's, where its address in
+    the URL is not.  To be closed in the end.  Raises ssl.SSLError for authorities that are none.
     """
 
-    def __init__(self, url: str, *, what: str) -> None:
+    def __init__(self, url: str, *, what: str, authorities: str = "", name: str = "") -> None:
         self._url = url.rstrip("/")
         self._what = what
-        self._client = httpx2.AsyncClient(trust_env=False, follow_redirects=False)
+        self._extensions = {"sni_hostname": name} if name else {}
+        self._client = httpx2.AsyncClient(
+            verify=ssl.create_default_context(cadata=authorities) if authorities else True,
+            headers={"Host": name} if name else {},
+            trust_env=False,
+            follow_redirects=False,
+        )
 
     def __str__(self) -> str:
         return f"{self._what} at {self._url}"
@@ -135,6 +143,7 @@ class Site:
                     content=body,
                     headers={"Content-Type": content_type, "Accept-Encoding": "identity"},
                     timeout=httpx2.Timeout(seconds),
+                    extensions=self._extensions,
                 ) as answer,
             ):
                 return answer.status_code, await self._read(answer, most)

@@ -5,33 +5,45 @@ those that only say yes or no.  Where nobody is concerned nothing is awaited, so
 and stages with nobody in between; where somebody is, it has to look again at what it read before.
 """
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 from corral.api.object import Document
-from corral.server import query
+from corral.server import identity, query
 from corral.server.call import Call
 from corral.server.reviews.act import Act, Operation, Reviewer
 from corral.store import Record
 
 
 class Reviewers:
-    """``mutating`` are asked one after the other before ``validating`` are."""
+    """``mutating`` are asked one after the other before ``validating`` are.
+
+    ``close`` ends what they have open.
+    """
 
     def __init__(
-        self, mutating: Sequence[Reviewer] = (), validating: Sequence[Reviewer] = ()
+        self,
+        mutating: Sequence[Reviewer] = (),
+        validating: Sequence[Reviewer] = (),
+        close: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         self._mutating = mutating
         self._validating = validating
+        self._close = close
 
     async def mutate(self, call: Call, document: Document, old: Document | None) -> Document:
         """The document as reviewers want it, still in need of defaults and of all rules."""
-        for reviewer in self._mutating:
-            if reviewer.concerns(call):
-                act = _act(call, document, old)
-                await reviewer.review(act)
-                assert act.document is not None
-                document = act.document
-        return document
+        asked = [reviewer for reviewer in self._mutating if reviewer.concerns(call)]
+        if not asked:
+            return document
+        act = _act(call, document, old)
+        if act.is_stored:  # it is shown as it will be
+            call.kind.default(document)
+        for reviewer in asked:
+            await reviewer.review(act)
+        assert act.document is not None
+        if old is None and act.is_stored:
+            identity.disown(act.document)
+        return act.document
 
     async def validate(self, call: Call, document: Document, old: Document | None) -> bool:
         """Ask whether a document may be stored; answers whether time has passed meanwhile."""
@@ -58,19 +70,33 @@ class Reviewers:
         old: Document | None,
     ) -> bool:
         asked = [reviewer for reviewer in reviewers if reviewer.concerns(call)]
+        if not asked:
+            return False
+        act = _act(call, document, old)
         for reviewer in asked:
-            await reviewer.review(_act(call, document, old))
-        return bool(asked)
+            await reviewer.review(act)
+        return True
+
+    async def aclose(self) -> None:
+        """Let go of all connections to reviewers."""
+        if self._close is not None:
+            await self._close()
 
 
 def _act(call: Call, document: Document | None, old: Document | None) -> Act:
     operation: Operation = "CREATE" if old is None else "DELETE" if document is None else "UPDATE"
     metadata = (document or old or {}).get("metadata") or {}
+    form = f"{operation.title()}Options"
+    dry = query.dry_run([call.query.get("dryRun", "")], form)
+    options: Document = {"kind": form, "apiVersion": "meta.k8s.io/v1"}
+    options |= {"dryRun": ["All"]} if dry else {}
+    asked = ("fieldManager", "fieldValidation") if document is not None else ()
     return Act(
         call=call,
         operation=operation,
         document=document,
         old=old,
         name=str(metadata.get("name") or call.name),
-        dry=query.dry_run([call.query.get("dryRun", "")], "CreateOptions"),
+        dry=dry,
+        options=options | {name: call.query[name] for name in asked if call.query.get(name)},
     )

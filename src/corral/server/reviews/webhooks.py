@@ -1,0 +1,280 @@
+"""Webhooks: programs of users that are asked before anything is stored.
+
+Those that change objects are asked one after the other, by the name of their configuration; some of
+them again, where a later one changed the object once more.  Those that only say yes or no are asked
+at the same time.  Texts and codes are those of Kubernetes (its mutating and validating webhook
+plugins).
+"""
+
+import asyncio
+import uuid
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import structlog
+
+from corral.api.encoding import same
+from corral.api.errors import (
+    ApiError,
+    BadRequest,
+    Cause,
+    Details,
+    Forbidden,
+    InternalError,
+    Unavailable,
+)
+from corral.api.kind import Kind, Version, at
+from corral.api.kinds.admissionregistration.rules import GROUP, IGNORE, VARIABLES
+from corral.api.kinds.admissionregistration.webhooks import (
+    IF_NEEDED,
+    REVIEW_VERSIONS,
+    SIDE_EFFECTS,
+)
+from corral.api.object import Document, Key
+from corral.api.patch.json import json_patch
+from corral.server.call import Call
+from corral.server.reviews import envelope
+from corral.server.reviews.act import Act
+from corral.server.reviews.conditions import ConditionError, Conditions, bindings
+from corral.server.reviews.configured import Configured
+from corral.server.reviews.selection import Labels, Selection, is_exempt
+from corral.server.reviews.sites import SiteError, Sites
+from corral.store import Store
+
+_LEAST_REFUSAL = 400
+_SUCCESS = 200
+
+log = structlog.get_logger()
+
+
+class CallError(Exception):
+    """A webhook could not be asked, or gave no answer."""
+
+
+class Rejection(ApiError):
+    """A webhook's refusal: it chooses code, reason and details itself."""
+
+    _told: Document
+
+    def status(self) -> Document:
+        told = {**super().status(), **self._told}
+        return {field: value for field, value in told.items() if value != ""}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Webhook:
+    """One webhook of a configuration, ready to be asked."""
+
+    configuration: str
+    name: str
+    client: Document
+    selection: Selection
+    conditions: Conditions
+    fails_open: bool
+    seconds: int
+    review: str
+    has_effects: bool
+    is_asked_again: bool
+
+
+def read(configuration: Document) -> tuple[Webhook, ...]:
+    """The webhooks of a MutatingWebhookConfiguration or ValidatingWebhookConfiguration."""
+    name = configuration["metadata"]["name"]
+    return tuple(_webhook(name, each) for each in configuration.get("webhooks") or ())
+
+
+def _webhook(configuration: str, document: Document) -> Webhook:
+    spoken = document["admissionReviewVersions"]
+    return Webhook(
+        configuration=configuration,
+        name=document["name"],
+        client=document["clientConfig"],
+        selection=Selection.of(document, "rules"),
+        conditions=Conditions.of(document.get("matchConditions"), VARIABLES),
+        fails_open=document.get("failurePolicy") == IGNORE,
+        seconds=document["timeoutSeconds"],
+        review=next(version for version in spoken if version in REVIEW_VERSIONS),
+        has_effects=document.get("sideEffects") not in SIDE_EFFECTS,
+        is_asked_again=document.get("reinvocationPolicy") == IF_NEEDED,
+    )
+
+
+class Webhooks:
+    """All webhooks of one kind of configuration; one of the two reviewers below."""
+
+    mutating: ClassVar[bool]
+
+    def __init__(self, store: Store, kind: Kind, sites: Sites) -> None:
+        self._store = store
+        self._sites = sites
+        self._configured = Configured(store, kind, read)
+
+    def concerns(self, call: Call) -> bool:
+        """Whether there is any webhook at all."""
+        return bool(self._configured) and not is_exempt(call, GROUP)
+
+    def _wanting(self, act: Act, webhooks: Sequence[Webhook]) -> Iterator[tuple[Webhook, Version]]:
+        """Those of some webhooks that want to be asked, and the version they want to see."""
+        namespace = namespace_labels(self._store, act)
+        for webhook in webhooks:
+            version = webhook.selection.matches(act, namespace)
+            if version is not None and self._holds(webhook, act, version):
+                yield webhook, version
+
+    @staticmethod
+    def _holds(webhook: Webhook, act: Act, version: Version) -> bool:
+        if not webhook.conditions.programs:
+            return True
+        try:
+            return webhook.conditions.hold(bindings(act, version))
+        except ConditionError as error:
+            if webhook.fails_open:
+                log.warning("match conditions have no value", webhook=webhook.name, why=str(error))
+                return False
+            raise forbidden(act, str(error)) from None
+
+    def _all(self) -> list[Webhook]:
+        return [webhook for webhooks in self._configured.all() for webhook in webhooks]
+
+    async def _ask(self, webhook: Webhook, act: Act, version: Version) -> envelope.Answer | None:
+        """The answer of a webhook that lets the act pass; None where it may stay silent, and does.
+
+        Raises Rejection, InternalError where there is no answer, and BadRequest where it may not
+        be asked.
+        """
+        if act.dry and webhook.has_effects:
+            raise BadRequest(f'admission webhook "{webhook.name}" does not support dry run')
+        try:
+            answer = await self._called(webhook, act, version)
+        except CallError as error:
+            if webhook.fails_open:
+                log.warning("webhook failed, and is ignored", webhook=webhook.name, why=str(error))
+                return None
+            told = f'failed calling webhook "{webhook.name}": {error}'
+            raise InternalError(
+                f"Internal error occurred: {told}", details=Details(causes=[Cause("", told, "")])
+            ) from None
+        act.call.warnings += answer.warnings
+        if not answer.allowed:
+            raise rejection(webhook.name, answer.status)
+        return answer
+
+    async def _called(self, webhook: Webhook, act: Act, version: Version) -> envelope.Answer:
+        """Raises CallError."""
+        uid = str(uuid.uuid4())
+        body = envelope.question(act, version, uid=uid, review=webhook.review)
+        try:
+            address = self._sites.find(webhook.client)
+            site = await self._sites.site(address, webhook.client.get("caBundle") or "")
+        except SiteError as error:
+            raise CallError(f"failed to call webhook: {error}") from None
+        path = f"{address.path}?timeout={webhook.seconds}s"
+        try:
+            status, said = await site.post(
+                path,
+                body,
+                content_type="application/json",
+                seconds=webhook.seconds,
+                most=envelope.LARGEST_ANSWER,
+            )
+        except Unavailable as error:
+            raise CallError(
+                f'failed to call webhook: Post "{address.told}{path}": {error.message}'
+            ) from None
+        if status != _SUCCESS:
+            raise CallError(f"failed to call webhook: it answered with status {status}")
+        try:
+            return envelope.read(said, uid=uid, review=webhook.review, mutating=self.mutating)
+        except envelope.AnswerError as error:
+            raise CallError(f"received invalid webhook response: {error}") from None
+
+
+class Validating(Webhooks):
+    """Webhooks that only say yes or no."""
+
+    mutating = False
+
+    async def review(self, act: Act) -> None:
+        """Ask all who want to be, at the same time; the first refusal counts."""
+        wanting = list(self._wanting(act, self._all()))
+        asked = [self._ask(webhook, act, version) for webhook, version in wanting]
+        for answer in await asyncio.gather(*asked, return_exceptions=True):
+            if isinstance(answer, BaseException):
+                raise answer
+
+
+class Mutating(Webhooks):
+    """Webhooks that may change objects."""
+
+    mutating = True
+
+    async def review(self, act: Act) -> None:
+        """Ask one after the other; then once more those who want to see what others changed."""
+        again: set[int] = set()
+        seen: set[int] = set()
+        webhooks = self._all()
+        for index, webhook in enumerate(webhooks):
+            for _webhook, version in self._wanting(act, [webhook]):
+                if await self._changes(webhook, act, version):
+                    again |= seen
+                    seen = set()
+                if webhook.is_asked_again:
+                    seen.add(index)
+        for index in sorted(again):
+            for webhook, version in self._wanting(act, [webhooks[index]]):
+                await self._changes(webhook, act, version)
+
+    async def _changes(self, webhook: Webhook, act: Act, version: Version) -> bool:
+        """Whether a webhook changed the object."""
+        answer = await self._ask(webhook, act, version)
+        if answer is None or not answer.patch:
+            return False
+        before = act.seen(act.document, version)
+        if before is None:
+            raise InternalError(
+                f'Internal error occurred: admission webhook "{webhook.name}" attempted to modify '
+                "the object, which is not supported for this operation"
+            )
+        try:
+            after = json_patch(before, answer.patch)
+        except ApiError as error:
+            raise InternalError(f"Internal error occurred: {error.message}") from None
+        if same(before, after):
+            return False
+        act.document = act.taken(after, version)
+        return True
+
+
+def namespace_labels(store: Store, act: Act) -> Labels | None:
+    """The labels of the namespace that an act is in, or is about; None for all others."""
+    kind = act.call.kind
+    if (kind.group, kind.plural) == ("", "namespaces"):
+        labels: Any = at(act.document or act.old, "metadata", "labels")
+        return labels or {}
+    if not kind.namespaced:
+        return None
+    record = store.latest("namespaces", Key("", act.call.namespace))
+    return record.labels if record is not None else {}
+
+
+def forbidden(act: Act, why: str) -> Forbidden:
+    kind, name = act.call.kind, act.name
+    return Forbidden(
+        f'{kind.resource} "{name}" is forbidden: {why}',
+        details=Details(name=name, group=kind.group, kind=kind.plural),
+    )
+
+
+def rejection(name: str, status: Document) -> ApiError:
+    """The refusal by a webhook, with what it says itself."""
+    denied = f'admission webhook "{name}" denied the request'
+    why = status.get("message") or status.get("reason")
+    message = f"{denied}: {why}" if why else f"{denied} without explanation"
+    code = status.get("code")
+    if type(code) is not int or not _LEAST_REFUSAL <= code < 600:
+        code = _LEAST_REFUSAL
+    told = {field: status[field] for field in ("reason", "details") if status.get(field)}
+    body = {"code": code, "_told": {"reason": "", **told}}
+    refusal: ApiError = type("Rejection", (Rejection,), body)(message)
+    return refusal
