@@ -13,6 +13,7 @@ from corral.api.names import (
     label_faults,
     label_key_faults,
     label_value_faults,
+    path_segment_faults,
     service_name_faults,
     subdomain_faults,
 )
@@ -25,8 +26,13 @@ _OWNER_FIELDS = ("apiVersion", "kind", "name", "uid")
 _NAMED: Mapping[tuple[str, str], Callable[[str], list[str]]] = {
     ("", "Namespace"): label_faults,
     ("", "Service"): service_name_faults,
+    **{
+        ("rbac.authorization.k8s.io", name): path_segment_faults
+        for name in ("Role", "ClusterRole", "RoleBinding", "ClusterRoleBinding")
+    },
 }
-"""How kinds are named whose names become parts of host names; all others have subdomains."""
+"""How kinds are named whose names become parts of host names, or only of paths; all others have
+subdomains."""
 
 
 def check_metadata(kind: Kind, document: Document) -> list[Cause]:

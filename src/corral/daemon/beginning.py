@@ -12,6 +12,7 @@ from corral.api.kinds.priorityclass import SYSTEM
 from corral.api.object import Key
 from corral.client.client import Client
 from corral.client.transport import InProcess
+from corral.daemon.policy import settle_policy
 from corral.server.app import ApiServer
 from corral.server.authn import ADMINISTRATOR
 
@@ -23,6 +24,7 @@ async def begin(server: ApiServer) -> None:
     """Make what is not there yet; what is may have been changed since, and stays."""
     await make_namespaces(server)
     await make_priority_classes(server)
+    await settle_policy(Client(InProcess(server.handle, ADMINISTRATOR)))
 
 
 async def make_namespaces(server: ApiServer) -> None:

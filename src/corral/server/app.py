@@ -20,7 +20,6 @@ from corral.api.errors import (
     InternalError,
     MethodNotAllowed,
     TooLarge,
-    Unauthorized,
 )
 from corral.api.kind import Kind
 from corral.api.kinds import KINDS
@@ -38,7 +37,6 @@ from corral.api.wire import Request, Response, User
 from corral.metrics import Registry
 from corral.pki import SigningKey
 from corral.server import (
-    authz,
     evacuation,
     hotplug,
     lists,
@@ -54,6 +52,8 @@ from corral.server.adapter import Adapter
 from corral.server.admission import Allocate
 from corral.server.allocation import Allocation, ServiceRanges
 from corral.server.authn import ANONYMOUS, Authenticator
+from corral.server.authz import Authorizer
+from corral.server.authz.reviews import Reviews
 from corral.server.call import JSON_HEADERS, Call, storage
 from corral.server.claims import ClaimClasses
 from corral.server.deadline import within
@@ -144,6 +144,7 @@ class ApiServer:
             storage(POD): _each(priorities.settle_pod, ranges.settle_pod),
             storage(PRIORITY_CLASS): priorities.check_class,
         }
+        self.authorizer = Authorizer(store)
         accounts = Accounts(store, account_key, now=now)
         self.rest = Rest(store, now, settled, accounts)
         self.nodes = nodes
@@ -162,6 +163,7 @@ class ApiServer:
             storage(TOKEN_REVIEW): identities.answer_token,
             storage(POD_METRICS): observations.answer,
             storage(NODE_METRICS): observations.answer,
+            **Reviews(self.authorizer).answers(),
         }
         """What answers each kind whose objects are never kept."""
         self._turns = Fairness(store)
@@ -170,7 +172,7 @@ class ApiServer:
         registry = metrics or Registry()
         registry.add("server", self._metrics.tell)
         self._adapter = adapter
-        self.documents = Documents(kinds, store, registry, adapter)
+        self.documents = Documents(kinds, store, registry, self.authorizer, adapter)
 
     async def handle(self, request: Request, read_body: ReadBody | None = None) -> Response:
         """Answer a request; refusals are answers, too.
@@ -200,12 +202,15 @@ class ApiServer:
             return await self.documents.answer(request, user)
         if self._adapter is not None and self._adapter.serves(named):
             asking.counted = asking.counted._replace(group=named.group, version=named.version)
-            return await self._adapter.answer(self.store, self.kinds, request, user, named)
+            verb = route.verb(request.method, named, watch=named.watch)
+            self.authorizer.admit(request, user, verb, named)
+            return await self._adapter.answer(self.store, self.kinds, request, named)
         call = self.call(request, user, named, asking.warnings)
         if call is None:
             return await self.documents.answer(request, user)
-        asking.counted = Asked.by(call)
-        authz.authorize(call)
+        if user is not ANONYMOUS:
+            asking.counted = Asked.by(call)
+        self.authorizer.admit(request, user, call.verb, named)
         if asking.read_body is not None:
             request.body = await asking.read_body()
         if len(request.body) > LARGEST_BODY_BYTES:
@@ -218,13 +223,11 @@ class ApiServer:
     def call(self, request: Request, user: User, named: Route, warnings: list[str]) -> Call | None:
         """What a request to a resource means; None when there is no such resource.
 
-        Raises Unauthorized, MethodNotAllowed, and BadRequest for a query that cannot be read.
+        Raises MethodNotAllowed, and BadRequest for a query that cannot be read.
         """
         kind = self._kind(named)
         if kind is None or (named.namespace and not kind.namespaced):
             return None
-        if user is ANONYMOUS:
-            raise Unauthorized("Unauthorized")
         asked = query.parse(request.query)
         watched = request.method == "GET" and (named.watch or query.flag(asked, "watch"))
         verb = route.verb(request.method, named, watch=watched)

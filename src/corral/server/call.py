@@ -1,11 +1,11 @@
 """One request to a resource, understood: what every verb gets."""
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 
 from corral.api.errors import Details, NotFound
 from corral.api.kind import Kind, Version
-from corral.api.object import Key
+from corral.api.object import Document, Key
 from corral.api.wire import Request, Response, User
 from corral.server import accept
 from corral.server.accept import Form
@@ -50,6 +50,12 @@ class Call:
     @property
     def form(self) -> Form:
         return accept.form(self.request.headers.get("accept", ""))
+
+
+Answer = Callable[[Call], Awaitable[Response]]
+"""What answers calls of one kind."""
+Guard = Callable[[Call, Document, Document | None], None]
+"""Whether who calls may store such a document, in the place of an older one; raises Forbidden."""
 
 
 def storage(kind: Kind) -> str:

@@ -12,15 +12,15 @@ from corral.api.discovery import (
     content_type,
 )
 from corral.api.encoding import encode
-from corral.api.errors import NotFound, Unauthorized
+from corral.api.errors import NotFound
 from corral.api.kinds.kubevirt import VIRTUAL_MACHINE, VIRTUAL_MACHINE_INSTANCE
 from corral.api.kinds.table import KindTable
 from corral.api.wire import Request, Response, User
 from corral.metrics import Registry
 from corral.server import accept, evacuation, hotplug, machines, query, virtual_machines
 from corral.server.adapter import Adapter
-from corral.server.authn import ADMINISTRATORS, ANONYMOUS
-from corral.server.authz import authorize_metrics
+from corral.server.authn import ADMINISTRATORS
+from corral.server.authz import Authorizer
 from corral.server.cached import cached
 from corral.server.call import json_response
 from corral.server.openapi import Schemas
@@ -109,9 +109,15 @@ class Documents:
     """Answers paths that are not about objects."""
 
     def __init__(
-        self, kinds: KindTable, store: Store, metrics: Registry, adapter: Adapter | None = None
+        self,
+        kinds: KindTable,
+        store: Store,
+        metrics: Registry,
+        authorizer: Authorizer,
+        adapter: Adapter | None = None,
     ) -> None:
         self._store = store
+        self._authorizer = authorizer
         self._metrics = metrics
         self._discovery = Discovery(kinds, SUBRESOURCES)
         if adapter is not None:
@@ -123,12 +129,12 @@ class Documents:
         """Raises Unauthorized and Forbidden; what is not known is a plain 404."""
         path = request.path.rstrip("/")
         head = path.lstrip("/").partition("/")[0]
-        if not {path, f"/{head}"} & _TO_ALL and user is ANONYMOUS:
-            raise Unauthorized("Unauthorized")
+        if not {path, f"/{head}"} & _TO_ALL:
+            self._authorizer.admit_path(request, user, path)
         if request.method not in ("GET", "HEAD"):
             return not_found()
         if path == "/metrics":
-            return await self._measured(request, user)
+            return await self._measured(request)
         if head == "openapi":
             return await self._schemas.answer(path.removeprefix("/openapi"), request) or not_found()
         return self._find(head, path, request, user) or not_found()
@@ -158,8 +164,7 @@ class Documents:
         found = self._discovery.find(path)
         return None if found is None else cached(found, JSON, request)
 
-    async def _measured(self, request: Request, user: User) -> Response:
-        authorize_metrics(user)
+    async def _measured(self, request: Request) -> Response:
         body, media_type = await self._metrics.text(request.headers.get("accept", ""))
         return Response(headers=[("content-type", media_type)], body=body)
 

@@ -6,6 +6,9 @@ from dataclasses import dataclass, field
 import pytest
 
 from corral.api.wire import Request, User
+from corral.client.client import Client
+from corral.client.transport import InProcess
+from corral.daemon.policy import settle_policy
 from corral.server import ApiServer
 from corral.server.authn import ADMINISTRATOR
 from corral.store import Store
@@ -110,6 +113,12 @@ async def ask():
     ).status == 201
     yield ask
     await store.close()
+
+
+@pytest.fixture
+async def policy(ask):
+    """The roles and bindings that every cluster has."""
+    await settle_policy(Client(InProcess(ask.server.handle, ADMINISTRATOR)))
 
 
 @pytest.fixture

@@ -59,7 +59,7 @@ async def test_a_user_without_rights_is_told_what_was_forbidden(ask):
     assert refused.headers["x-content-type-options"] == "nosniff"
 
 
-async def test_everybody_who_is_known_may_see_what_is_served(ask):
+async def test_everybody_who_is_known_may_see_what_is_served(ask, policy):
     bob = ask.as_user("bob")
     for path in ("/api", "/apis", "/version", "/openapi/v3", "/apis/kubevirt.io/v1"):
         assert (await bob("GET", path)).status == 200

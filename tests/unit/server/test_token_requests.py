@@ -6,6 +6,9 @@ import json
 import pytest
 
 from corral.api.wire import Request
+from corral.client.client import Client
+from corral.client.transport import InProcess
+from corral.daemon.policy import settle_policy
 from corral.pki import SigningKey
 from corral.server.accounts import ISSUER
 from corral.server.app import ApiServer
@@ -38,6 +41,7 @@ async def served(asker):
     ask.clock = clock
     await ask.create("/api/v1/namespaces", "default")
     ask.account = await ask.create(ACCOUNTS, "robot")
+    await settle_policy(Client(InProcess(server.handle, ADMINISTRATOR)))
     yield ask
     await store.close()
 

@@ -9,6 +9,7 @@ import msgspec
 from corral.api.kind import Kind
 from corral.api.kinds import (
     authentication,
+    authorization,
     autoscaler,
     cdi,
     claim,
@@ -26,6 +27,7 @@ from corral.api.kinds import (
     pod,
     priorityclass,
     quota,
+    rbac,
     revision,
     service,
     storageclass,
@@ -60,6 +62,8 @@ KINDS = KindTable(
         *cdi.KINDS,
         *usage.KINDS,
         *authentication.KINDS,
+        *rbac.KINDS,
+        *authorization.KINDS,
         definition.DEFINITION,
     )
 )

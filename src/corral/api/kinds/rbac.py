@@ -1,0 +1,246 @@
+"""Who may what: roles, and who has them (rbac.authorization.k8s.io)."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Final
+
+from lightkube.models.rbac_v1 import ClusterRole, ClusterRoleBinding, Role, RoleBinding
+
+from corral.api.errors import Cause, limited
+from corral.api.kind import Column, Kind, Verdict, Version, at
+from corral.api.kinds.causes import each_invalid, invalid, required, unsupported
+from corral.api.kinds.columns import age, field
+from corral.api.kinds.label_selectors import selector_causes
+from corral.api.names import path_segment_faults, subdomain_faults
+from corral.api.object import Document
+from corral.api.selectors import label_selector
+
+GROUP: Final = "rbac.authorization.k8s.io"
+USER: Final = "User"
+GROUP_OF_USERS: Final = "Group"
+SERVICE_ACCOUNT: Final = "ServiceAccount"
+
+_SUBJECTS = (SERVICE_ACCOUNT, USER, GROUP_OF_USERS)
+
+
+# ---------------------------------------------------------------------- roles
+
+
+def _validate_role(document: Document, _old: Document | None, _user: str) -> Verdict:
+    return Verdict(limited(_rules(document, namespaced=True)))
+
+
+def _validate_cluster_role(document: Document, _old: Document | None, _user: str) -> Verdict:
+    return Verdict(limited(_cluster_role(document)))
+
+
+def _cluster_role(document: Document) -> Iterator[Cause]:
+    yield from _rules(document, namespaced=False)
+    aggregation = document.get("aggregationRule")
+    if aggregation is None:
+        return
+    path = "aggregationRule.clusterRoleSelectors"
+    selectors = aggregation.get("clusterRoleSelectors") or ()
+    if not selectors:
+        why = "at least one clusterRoleSelector required if aggregationRule is non-nil"
+        yield required(path, why)
+    for index, selector in enumerate(selectors):
+        yield from selector_causes(f"{path}[{index}]", selector)
+
+
+def _rules(document: Document, *, namespaced: bool) -> Iterator[Cause]:
+    for index, rule in enumerate(document.get("rules") or ()):
+        yield from _rule(f"rules[{index}]", rule, namespaced=namespaced)
+
+
+def _rule(path: str, rule: Document, *, namespaced: bool) -> Iterator[Cause]:
+    """A rule is about resources or about addresses, never both."""
+    if not rule.get("verbs"):
+        yield required(f"{path}.verbs", "verbs must contain at least one value")
+    if urls := rule.get("nonResourceURLs"):
+        if namespaced:
+            why = "namespaced rules cannot apply to non-resource URLs"
+            yield invalid(f"{path}.nonResourceURLs", urls, why)
+        if rule.get("apiGroups") or rule.get("resources") or rule.get("resourceNames"):
+            why = "rules cannot apply to both regular resources and non-resource URLs"
+            yield invalid(f"{path}.nonResourceURLs", urls, why)
+        return
+    if not rule.get("apiGroups"):
+        yield required(f"{path}.apiGroups", "resource rules must supply at least one api group")
+    if not rule.get("resources"):
+        yield required(f"{path}.resources", "resource rules must supply at least one resource")
+
+
+def aggregated(role: Document, roles: Iterable[Document]) -> list[Document]:
+    """The rules of a ClusterRole that is made of others: of those that its selectors choose."""
+    chosen = [
+        label_selector(each) for each in at(role, "aggregationRule", "clusterRoleSelectors") or ()
+    ]
+    rules: list[Document] = []
+    for part in sorted(roles, key=lambda each: str(each["metadata"]["name"])):
+        labels = part["metadata"].get("labels") or {}
+        if part["metadata"]["name"] == role["metadata"]["name"]:
+            continue
+        if any(selector.matches(labels) for selector in chosen):
+            rules += [rule for rule in part.get("rules") or () if rule not in rules]
+    return rules
+
+
+def _created_at() -> Column:
+    return field(
+        "Created At", "metadata", "creationTimestamp", description="when the object was created"
+    )
+
+
+ROLE = Kind(
+    group=GROUP,
+    name="Role",
+    plural="roles",
+    singular="role",
+    versions=(Version(name="v1"),),
+    view=Role,
+    status=False,
+    native=True,
+    columns=(_created_at(),),
+    validate=_validate_role,
+)
+
+CLUSTER_ROLE = Kind(
+    group=GROUP,
+    name="ClusterRole",
+    plural="clusterroles",
+    singular="clusterrole",
+    versions=(Version(name="v1"),),
+    view=ClusterRole,
+    namespaced=False,
+    status=False,
+    native=True,
+    columns=(_created_at(),),
+    validate=_validate_cluster_role,
+)
+
+
+# ------------------------------------------------------------------- bindings
+
+
+def default_binding(document: Document) -> None:
+    """Roles, users and groups are of this API's group; ServiceAccounts are of the core group."""
+    reference = document.get("roleRef")
+    if reference is not None and not reference.get("apiGroup"):
+        reference["apiGroup"] = GROUP
+    for subject in document.get("subjects") or ():
+        if not subject.get("apiGroup") and subject.get("kind") in (USER, GROUP_OF_USERS):
+            subject["apiGroup"] = GROUP
+
+
+def _binding_validator(
+    *roles: str, namespaced: bool
+) -> Callable[[Document, Document | None, str], Verdict]:
+    """The rules of bindings to such roles."""
+
+    def validate(document: Document, old: Document | None, _user: str) -> Verdict:
+        causes = limited(_binding(document, roles, namespaced=namespaced))
+        if old is not None and document["roleRef"] != old["roleRef"]:
+            shown = dict(_reference(document))
+            causes.append(invalid("roleRef", shown, "cannot change roleRef"))
+        return Verdict(causes)
+
+    return validate
+
+
+def _reference(document: Document) -> Iterator[tuple[str, str]]:
+    reference = document["roleRef"]
+    yield "APIGroup", reference.get("apiGroup", "")
+    yield "Kind", reference["kind"]
+    yield "Name", reference["name"]
+
+
+def _binding(document: Document, roles: Sequence[str], *, namespaced: bool) -> Iterator[Cause]:
+    reference = document["roleRef"]
+    if reference["apiGroup"] != GROUP:
+        yield unsupported("roleRef.apiGroup", reference["apiGroup"], (GROUP,))
+    if reference["kind"] not in roles:
+        yield unsupported("roleRef.kind", reference["kind"], roles)
+    if name := reference["name"]:
+        yield from each_invalid("roleRef.name", name, path_segment_faults(name))
+    else:
+        yield required("roleRef.name")
+    for index, subject in enumerate(document.get("subjects") or ()):
+        yield from _subject(f"subjects[{index}]", subject, namespaced=namespaced)
+
+
+def _subject(path: str, subject: Document, *, namespaced: bool) -> Iterator[Cause]:
+    kind, name, group = subject["kind"], subject["name"], subject.get("apiGroup") or ""
+    if not name:
+        yield required(f"{path}.name")
+    if kind == SERVICE_ACCOUNT:
+        if name:
+            yield from each_invalid(f"{path}.name", name, subdomain_faults(name))
+        if group:
+            yield unsupported(f"{path}.apiGroup", group, ("",))
+        if not namespaced and not subject.get("namespace"):
+            yield required(f"{path}.namespace")
+    elif kind in (USER, GROUP_OF_USERS):
+        if not name:
+            yield invalid(f"{path}.name", name, f"{kind.lower()} name cannot be empty")
+        if group != GROUP:
+            yield unsupported(f"{path}.apiGroup", group, (GROUP,))
+    else:
+        yield unsupported(f"{path}.kind", kind, _SUBJECTS)
+
+
+def _role(document: Document) -> str:
+    return f"{at(document, 'roleRef', 'kind')}/{at(document, 'roleRef', 'name')}"
+
+
+def _subjects(name: str, kind: str, description: str) -> Column:
+    """The names of the subjects of one kind."""
+
+    def cell(document: Document) -> str:
+        of_kind = (one for one in document.get("subjects") or () if one.get("kind") == kind)
+        return ", ".join(
+            f"{one.get('namespace') or ''}/{one['name']}" if kind == SERVICE_ACCOUNT
+            else str(one["name"])
+            for one in of_kind
+        )  # fmt: skip
+
+    return Column(name=name, cell=cell, description=description, priority=1)
+
+
+_BINDING_COLUMNS = (
+    Column(name="Role", cell=_role, description="the role that is given"),
+    age(),
+    _subjects("Users", USER, "users who have it"),
+    _subjects("Groups", GROUP_OF_USERS, "groups whose users have it"),
+    _subjects("ServiceAccounts", SERVICE_ACCOUNT, "ServiceAccounts that have it"),
+)
+
+ROLE_BINDING = Kind(
+    group=GROUP,
+    name="RoleBinding",
+    plural="rolebindings",
+    singular="rolebinding",
+    versions=(Version(name="v1"),),
+    view=RoleBinding,
+    status=False,
+    native=True,
+    columns=_BINDING_COLUMNS,
+    default=default_binding,
+    validate=_binding_validator("Role", "ClusterRole", namespaced=True),
+)
+
+CLUSTER_ROLE_BINDING = Kind(
+    group=GROUP,
+    name="ClusterRoleBinding",
+    plural="clusterrolebindings",
+    singular="clusterrolebinding",
+    versions=(Version(name="v1"),),
+    view=ClusterRoleBinding,
+    namespaced=False,
+    status=False,
+    native=True,
+    columns=_BINDING_COLUMNS,
+    default=default_binding,
+    validate=_binding_validator("ClusterRole", namespaced=False),
+)
+
+KINDS = (ROLE, CLUSTER_ROLE, ROLE_BINDING, CLUSTER_ROLE_BINDING)

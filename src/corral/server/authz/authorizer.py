@@ -1,0 +1,59 @@
+"""Who may do what: administrators everything, components their work, others what roles say."""
+
+from corral.api.errors import Unauthorized
+from corral.api.wire import Request, User
+from corral.server.authn import ADMINISTRATORS, ANONYMOUS
+from corral.server.authz import components
+from corral.server.authz.attributes import Attributes, forbidden, of_route
+from corral.server.authz.roles import Roles
+from corral.server.authz.rules import PolicyRule
+from corral.server.route import Route
+from corral.store import Store
+
+
+class Authorizer:
+    """Decides by the roles of a store.
+
+    ``inside`` tells that a user is a component of this process: who comes from outside is none,
+    whatever their name.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self.roles = Roles(store)
+
+    def admit(self, request: Request, user: User, verb: str, named: Route) -> None:
+        """Let a request to a resource pass.  Raises Forbidden, and Unauthorized for nobody."""
+        if ADMINISTRATORS in user.groups:
+            return
+        wish = of_route(user, verb, named, request.query)
+        self.require(wish, inside=user is request.user)
+
+    def admit_path(self, request: Request, user: User, path: str) -> None:
+        """Let a request to what is no resource pass.  Raises as ``admit`` does."""
+        verb = "get" if request.method == "HEAD" else request.method.lower()
+        self.require(Attributes(user, verb, path=path or "/"), inside=user is request.user)
+
+    def require(self, wish: Attributes, *, inside: bool = False) -> None:
+        """Raises Forbidden; Unauthorized for who has not said who they are."""
+        if self.allows(wish, inside=inside):
+            return
+        if wish.user is ANONYMOUS:
+            raise Unauthorized("Unauthorized")
+        raise forbidden(wish, self.roles.fault(wish.user, wish.namespace))
+
+    def allows(self, wish: Attributes, *, inside: bool = False) -> bool:
+        if ADMINISTRATORS in wish.user.groups:
+            return True
+        if inside and components.allow(wish):
+            return True
+        return self.roles.rules(wish.user, wish.namespace).allow(wish)
+
+    def verdict(self, wish: Attributes, *, inside: bool = False) -> tuple[bool, str]:
+        """Whether something is allowed, and by what it is or what is amiss."""
+        if self.allows(wish, inside=inside):
+            return True, self.roles.reason(wish)
+        return False, self.roles.fault(wish.user, wish.namespace)
+
+    def rules(self, user: User, namespace: str) -> tuple[tuple[PolicyRule, ...], str]:
+        """All rules that hold for a user, and which roles could not be found."""
+        return self.roles.rules(user, namespace).rules, self.roles.fault(user, namespace)
