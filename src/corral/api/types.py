@@ -16,6 +16,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 import msgspec
 from msgspec.structs import FieldInfo
 
+from corral.api import merging
 from corral.api.object import QUANTITY_PATTERN, Object
 
 Schema = dict[str, Any]
@@ -84,11 +85,14 @@ def object_schema(view: type[msgspec.Struct], nested: Nested) -> Schema:
     required = []
     for field in msgspec.structs.fields(view):
         name = field.encode_name
-        properties[name] = _field_schema(view, field, nested)
+        inner, merged = _field_schema(view, field, nested), merging.told(view.__name__, name)
+        properties[name] = inner | merged if merged else inner
         # A missing time is Kubernetes' zero time, which is written as null.
         if field.required and field.type is not datetime:
             required.append(name)
     schema: Schema = {"type": "object", "properties": properties}
+    if view.__name__ in merging.ATOMIC:
+        schema["x-kubernetes-map-type"] = "atomic"
     return schema | {"required": required} if required else schema
 
 

@@ -16,6 +16,8 @@ class User:
     groups: tuple[str, ...] = ()
     uid: str = ""
     extra: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    agent: str = ""
+    """The program that it is, where that is known: a component of this process."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,7 +12,7 @@ from corral.api.kind import Kind, at
 from corral.api.metadata import check_metadata
 from corral.api.object import Document, Key
 from corral.api.schema import Schema, schema_for
-from corral.server import query
+from corral.server import managed, query
 from corral.server.call import Call
 from corral.store import Store
 
@@ -25,7 +25,6 @@ _EMPTY: Mapping[str, Any] = {
     "annotations": {},
     "ownerReferences": [],
     "finalizers": [],
-    "managedFields": [],
 }
 """Metadata that says nothing: it is left out."""
 
@@ -111,14 +110,24 @@ def _schema(call: Call) -> Schema:
 
 
 def check(
-    call: Call, document: Document, old: Document | None, allocate: Allocate | None = None
+    call: Call,
+    document: Document,
+    old: Document | None,
+    allocate: Allocate | None = None,
+    *,
+    now: str,
 ) -> None:
     """Default and validate a document that fits its schema and has its identity: Invalid."""
     kind = call.kind
     name = document["metadata"].get("name", "")
     if old is not None:
         kind.keep(document, old, call.user.name)
-    kind.default(document)
+    if kind.native:  # whoever leaves a field to Kubernetes' own defaults manages it all the same
+        kind.default(document)
+        managed.book(call, document, old, now)
+    else:
+        managed.book(call, document, old, now)
+        kind.default(document)
     if causes := [*check_metadata(kind, document), *_check_scale(kind, document)]:
         raise kind.invalid(name, causes)
     if allocate is not None and call.subresource != "status":

@@ -3,6 +3,7 @@
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 
+from corral.api.apply.managers import Entry
 from corral.api.errors import Details, NotFound
 from corral.api.kind import Kind, Version
 from corral.api.object import Document, Key
@@ -36,6 +37,8 @@ class Call:
     """Paths of keys that the body holds twice."""
     unknown: list[str] = field(default_factory=list)
     """Paths of what the body holds and its version has no field for, if it is not stored so."""
+    account: list[Entry] | None = None
+    """Who manages what of the object that is written, where that is known before it is written."""
 
     @property
     def key(self) -> Key:

@@ -27,7 +27,8 @@ _OF_THE_SERVER = (
 _MODIFIED = (
     "the object has been modified; please apply your changes to the latest version and try again"
 )
-_IDENTITY = ("namespace", "name", "generateName", *_OF_THE_SERVER)
+_KEPT = ("namespace", "name", "generateName", *_OF_THE_SERVER[:-1])
+"""Metadata that no update changes, but for ``managedFields``: they have rules of their own."""
 
 
 class Stale(Conflict):
@@ -124,7 +125,7 @@ def conflict(kind: Kind, name: str, why: str, *, label: str = "") -> Conflict:
 def keep_identity(document: Document, old: Document) -> None:
     """Metadata that no update changes."""
     metadata, known = document["metadata"], old["metadata"]
-    for field in _IDENTITY:
+    for field in _KEPT:
         if field in known:
             metadata[field] = known[field]
         else:

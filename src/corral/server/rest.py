@@ -19,7 +19,7 @@ from corral.api.patch.merge import merge_patch
 from corral.api.patch.strategic import strategic_merge
 from corral.api.time import rfc3339
 from corral.api.wire import Response
-from corral.server import admission, body, identity, query
+from corral.server import admission, body, configuration, identity, query
 from corral.server.accounts import Accounts
 from corral.server.call import Call, json_response, not_found, storage
 from corral.server.present import Presenter, as_version
@@ -74,9 +74,12 @@ class Rest:
 
     async def create(self, call: Call) -> Response:
         """Raises AlreadyExists, Invalid, Forbidden and whatever ``body.read`` raises."""
+        return await self.make(call, admission.incoming(call, body.read(call)))
+
+    async def make(self, call: Call, document: Document) -> Response:
+        """Create what a client sent or applied, with all that belongs to a creation."""
         presenter = self.presenter(call)
         dry = query.dry_run([call.query.get("dryRun", "")], "CreateOptions")
-        document = admission.incoming(call, body.read(call))
         admission.conform(call, document, creating=True)
         name = document["metadata"].get("name", "")
         admission.require_namespace(self.store, call, name)
@@ -98,9 +101,13 @@ class Rest:
         return json_response(presenter.one(record), status=201)
 
     def _check_new(self, call: Call, document: Document) -> None:
-        admission.check(call, document, None, self.allocators.get(storage(call.kind)))
+        self._check(call, document, None)
         if self.store.latest(storage(call.kind), call.key) is not None:
             raise identity.already_exists(self.store, call)
+
+    def _check(self, call: Call, document: Document, old: Document | None) -> None:
+        allocate = self.allocators.get(storage(call.kind))
+        admission.check(call, document, old, allocate, now=rfc3339(self.now()))
 
     async def update(self, call: Call) -> Response:
         sent = admission.incoming(call, body.read(call))
@@ -111,6 +118,8 @@ class Rest:
         return await self.change(call, record, sent)
 
     async def patch(self, call: Call) -> Response:
+        if configuration.is_applied(call):
+            return await configuration.answer(self, call)
         change = read_patch(call)
         record = identity.existing(self.store, call.kind, storage(call.kind), call.key)
         base = as_version(record.document(), call.version, call.api_version)
@@ -150,7 +159,7 @@ class Rest:
         identity.keep_identity(wanted, old)
         document = identity.separate_status(call, wanted, old)
         identity.check_finalizers(call, document, old)
-        admission.check(call, document, old, self.allocators.get(storage(call.kind)))
+        self._check(call, document, old)
         identity.count_generation(call, document, old)
         return document
 

@@ -1,0 +1,139 @@
+"""Applying a configuration: one document laid over another, and the account afterwards."""
+
+from collections.abc import Iterable, Sequence
+
+from corral.api.apply.fields import LEAF, Fields, difference, intersection, paths, union
+from corral.api.apply.managers import Entry, Writer, ordered
+from corral.api.apply.terms import Terms
+from corral.api.errors import MOST_CAUSES, Cause, Conflict, Details, limited
+from corral.api.object import Document
+
+
+class ConflictingManagers(Conflict):
+    """Others set fields that are applied to something else.
+
+    ``conflicts`` are their entries, each with the fields that it is about.
+    """
+
+    def __init__(self, conflicts: Sequence[tuple[Entry, Fields]]) -> None:
+        self.conflicts = conflicts
+        told = [(_named(entry), path) for entry, fields in conflicts for path in paths(fields)]
+        causes = [Cause(path, f"conflict with {who}", "FieldManagerConflict") for who, path in told]
+        super().__init__(_told(told), details=Details(causes=limited(causes)))
+
+
+def apply(
+    terms: Terms,
+    live: Document,
+    configuration: Document,
+    entries: Iterable[Entry],
+    writer: Writer,
+    *,
+    force: bool,
+    now: str,
+) -> tuple[Document, list[Entry]]:
+    """What an object becomes when somebody applies a configuration, and its account then.
+
+    Documents are in the form of the writer's version, and the configuration fits its type.  Raises
+    ConflictingManagers unless ``force`` takes fields away from others.
+    """
+    form = terms.form(writer.api_version) or ""
+    typed = terms.typed(form)
+    others = [entry for entry in entries if not writer.wrote(entry)]
+    last = next((entry for entry in entries if writer.wrote(entry)), None)
+    applied = typed.applied(configuration)
+    document = typed.merged(live, configuration)
+    if last is not None:
+        account = [*others, writer.entry(applied, None)]
+        document = _Pruning(terms, form, account).prune(document, last)
+    others = _yielding(terms, form, live, document, others, force=force)
+    time = now if document != live else (last or {}).get("time")
+    mine = [writer.entry(applied, time)] if applied else []
+    return document, ordered([*others, *mine])
+
+
+def _yielding(
+    terms: Terms, form: str, live: Document, document: Document, others: list[Entry], *, force: bool
+) -> list[Entry]:
+    """The entries of others without what changes; of that they must not have set anything."""
+    compare = terms.comparing(terms.stored(live, form), terms.stored(document, form))
+    conflicts, left = [], []
+    for entry in others:
+        compared = compare(entry["apiVersion"])
+        if compared is None:
+            continue
+        changed, removed = compared
+        fields = entry["fieldsV1"]
+        if conflict := intersection(fields, changed):
+            conflicts.append((entry, conflict))
+        if fields := difference(difference(fields, changed), removed):
+            left.append(entry | {"fieldsV1": fields})
+    if conflicts and not force:
+        raise ConflictingManagers(conflicts)
+    return left
+
+
+class _Pruning:
+    """Takes away what a writer applied before and not any more.
+
+    ``account`` is the one that follows, with what the writer applies now.
+    """
+
+    def __init__(self, terms: Terms, form: str, account: Iterable[Entry]) -> None:
+        self._terms = terms
+        self._form = form
+        self._managed: dict[str, Fields] = {}
+        for entry in account:
+            of = terms.form(entry["apiVersion"])
+            if of is not None:
+                self._managed[of] = union(self._managed.get(of, LEAF), entry["fieldsV1"])
+
+    def prune(self, merged: Document, last: Entry) -> Document:
+        """The document without the fields of the writer's last entry that nobody has now."""
+        was = self._terms.form(last["apiVersion"])
+        if was is None:
+            return merged
+        whole = self._turned(merged, self._form, was)
+        typed = self._terms.typed(was)
+        before = typed.named(last["fieldsV1"])
+        pruned = typed.without(whole, before)
+        for form in sorted(self._managed, key=lambda form: form != was):
+            pruned = self._with_managed(whole, pruned, was, form)
+        every = typed.named(typed.applied(whole))
+        gone = difference(every, typed.named(typed.applied(pruned)))
+        pruned = typed.without(whole, intersection(gone, before))
+        return self._turned(pruned, was, self._form)
+
+    def _with_managed(self, whole: Document, pruned: Document, was: str, form: str) -> Document:
+        """A pruned document with what is managed in the terms of a form put back."""
+        typed = self._terms.typed(form)
+        whole, pruned = self._turned(whole, was, form), self._turned(pruned, was, form)
+        kept = union(typed.named(typed.applied(pruned)), typed.named(self._managed.get(form, LEAF)))
+        left = typed.without(whole, difference(typed.named(typed.applied(whole)), kept))
+        return self._turned(left, form, was)
+
+    def _turned(self, document: Document, source: str, target: str) -> Document:
+        if source == target:
+            return document
+        return self._terms.told(self._terms.stored(document, source), target)
+
+
+def _named(entry: Entry) -> str:
+    """A writer as messages about conflicts name it."""
+    who = f'"{entry.get("manager", "")}"'
+    if entry.get("subresource"):
+        who += f' with subresource "{entry["subresource"]}"'
+    return f"{who} using {entry['apiVersion']}" if entry["operation"] == "Update" else who
+
+
+def _told(conflicts: Sequence[tuple[str, str]]) -> str:
+    if len(conflicts) == 1:
+        who, path = conflicts[0]
+        return f"Apply failed with 1 conflict: conflict with {who}: {path}"
+    by_manager: dict[str, list[str]] = {}
+    for who, path in conflicts[:MOST_CAUSES]:
+        by_manager.setdefault(who, []).append(f"- {path}")
+    lines = [
+        line for who in sorted(by_manager) for line in (f"conflicts with {who}:", *by_manager[who])
+    ]
+    return f"Apply failed with {len(conflicts)} conflicts: " + "\n".join(lines)

@@ -1,0 +1,100 @@
+"""Who writes, as ``metadata.managedFields`` tells it, and what every write does to that account."""
+
+from typing import Any, Final
+
+from corral.api.apply.fields import are_valid
+from corral.api.apply.managers import Entry, Writer, booked
+from corral.api.apply.terms import Terms
+from corral.api.errors import Cause
+from corral.api.object import Document
+from corral.server import query
+from corral.server.call import Call
+
+LONGEST_NAME: Final = 128
+"""Bytes of a manager's name."""
+_UNKNOWN: Final = "unknown"
+_OPTIONS: Final = {"create": "CreateOptions", "update": "UpdateOptions", "patch": "PatchOptions"}
+
+
+def writer(call: Call, operation: str = "Update") -> Writer:
+    """Who sends a call: as they say themselves, else by the program that they use.
+
+    Raises Invalid for a name that cannot be one.
+    """
+    name = call.query.get("fieldManager", "")
+    if name:
+        _check_name(call, name)
+    else:
+        name = call.user.agent or _program(call.request.headers.get("user-agent", ""))
+    return Writer(name or _UNKNOWN, operation, call.api_version, call.subresource)
+
+
+def _check_name(call: Call, name: str) -> None:
+    options = _OPTIONS.get(call.verb, "UpdateOptions")
+    if len(name.encode()) > LONGEST_NAME:
+        message = f"Too long: may not be more than {LONGEST_NAME} bytes"
+        raise query.bad_option(options, "fieldManager", message, "FieldValueTooLong")
+    if not name.isprintable():
+        message = "Invalid value: should only contain printable characters"
+        raise query.bad_option(options, "fieldManager", message, "FieldValueInvalid")
+
+
+def _program(agent: str) -> str:
+    """The beginning of a ``User-Agent``, which names the program: ``kubectl``."""
+    name = "".join(filter(str.isprintable, agent.partition("/")[0]))
+    return name.encode()[:LONGEST_NAME].decode(errors="ignore")
+
+
+def book(call: Call, document: Document, old: Document | None, now: str) -> None:
+    """Write into a document's metadata who manages what of it once it is stored.
+
+    ``old`` is what it takes the place of.  Of an object that is applied it is known already.
+    """
+    metadata = document["metadata"]
+    sent = metadata.pop("managedFields", None)
+    account = call.account
+    if account is None:
+        known = [] if old is None else _known(call, sent, old)
+        account = booked(known, writer(call), Terms(call.kind).comparing(old, document), now)
+    if account:
+        metadata["managedFields"] = account
+
+
+def _known(call: Call, sent: Any, old: Document) -> list[Entry]:
+    """The account before a write: what is stored, or what the client puts in its place.
+
+    Only a write of the object itself may do so.  An empty account is kept from clients that do not
+    know of it, unless they say that it shall be empty: by one empty entry or none.
+    """
+    stored: list[Entry] = old["metadata"].get("managedFields", [])
+    if sent is None or sent == stored or call.subresource:
+        return stored
+    if sent in ([], [{}]):
+        return []
+    if not all(map(_is_entry, sent)):
+        return stored
+    causes = [
+        Cause(
+            f"metadata.managedFields[{index}].operation",
+            f'Invalid value: "{entry.get("operation", "")}": must be `Apply` or `Update`',
+        )
+        for index, entry in enumerate(sent)
+        if entry.get("operation") not in ("Apply", "Update")
+    ]
+    if causes:
+        raise call.kind.invalid(call.name, causes)
+    return list(sent)
+
+
+def _is_entry(entry: Any) -> bool:
+    """Whether something that a client sent can be read as an entry of an account."""
+    return (
+        isinstance(entry, dict)
+        and entry.get("fieldsType") == "FieldsV1"
+        and bool(entry.get("apiVersion"))
+        and all(isinstance(entry.get(name, ""), str) for name in _TEXTS)
+        and are_valid(entry.setdefault("fieldsV1", {}))
+    )
+
+
+_TEXTS: Final = ("manager", "operation", "apiVersion", "time", "subresource")
