@@ -69,6 +69,7 @@ from corral.server.metrics import Asked, Metrics
 from corral.server.observations import Observations, Observe
 from corral.server.priorities import Priorities
 from corral.server.rest import Rest
+from corral.server.reviews import reviewers_of
 from corral.server.revocations import Revocations
 from corral.server.route import Route
 from corral.server.streams import Nodes
@@ -146,7 +147,8 @@ class ApiServer:
         }
         self.authorizer = Authorizer(store)
         accounts = Accounts(store, account_key, now=now)
-        self.rest = Rest(store, now, settled, accounts)
+        self.reviewers = reviewers_of(store)
+        self.rest = Rest(store, now, settled, accounts, self.reviewers)
         self.nodes = nodes
         self.authenticator = replace(
             authenticator or Authenticator(),
@@ -282,6 +284,10 @@ class ApiServer:
                 f'{call.verb} is not supported on resources of kind "{call.kind.plural}": they are '
                 "answered and not kept"
             )
+        if call.kind.closing and call.verb == "create":
+            raise MethodNotAllowed(
+                "create not allowed while custom resource definition is terminating"
+            )
         if call.kind.namespaced and not call.namespace and (call.name or call.verb == "create"):
             raise BadRequest("an empty namespace may not be set during creation or on one object")
         if call.subresource:
@@ -289,10 +295,6 @@ class ApiServer:
         if (answer := self.answers.get(storage(call.kind))) is not None:
             return await answer(call)
         act = _VERBS[call.verb]
-        if call.kind.closing and call.verb == "create":
-            raise MethodNotAllowed(
-                "create not allowed while custom resource definition is terminating"
-            )
         if call.name and call.verb == "create":
             raise MethodNotAllowed(f'create is not supported on one "{call.kind.plural}" by name')
         if not call.name and call.verb in ("update", "patch"):

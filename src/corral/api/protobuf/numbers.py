@@ -5,7 +5,7 @@ come from.  What a line says: ``field=number``, and after the number
 
     *   zero and false are told too (a pointer in Go), and not left out as unset
     ~   a MicroTime, told to the microsecond
-    !   a map to bytes, which JSON holds in base64
+    !   bytes, or a map to them, which JSON holds in base64
 
 ``+Name=number`` is a message whose fields stand in the object itself in JSON.
 
@@ -17,6 +17,7 @@ To read one more kind, name it in KINDS and its types in NUMBERS.  The many type
 from collections.abc import Mapping
 
 from corral.api.protobuf.pod_numbers import POD_NUMBERS, REQUIREMENT
+from corral.api.protobuf.review_numbers import REVIEW_NUMBERS
 from corral.api.protobuf.storage_numbers import STORAGE_NUMBERS
 from corral.api.protobuf.workload_numbers import WORKLOAD_NUMBERS
 
@@ -38,6 +39,18 @@ KINDS: Mapping[tuple[str, str], str] = {
     ("v1", "Secret"): "core_v1.Secret",
     ("v1", "Service"): "core_v1.Service",
     ("v1", "ServiceAccount"): "core_v1.ServiceAccount",
+    ("admissionregistration.k8s.io/v1", "MutatingWebhookConfiguration"): (
+        "admissionregistration_v1.MutatingWebhookConfiguration"
+    ),
+    ("admissionregistration.k8s.io/v1", "ValidatingAdmissionPolicy"): (
+        "admissionregistration_v1.ValidatingAdmissionPolicy"
+    ),
+    ("admissionregistration.k8s.io/v1", "ValidatingAdmissionPolicyBinding"): (
+        "admissionregistration_v1.ValidatingAdmissionPolicyBinding"
+    ),
+    ("admissionregistration.k8s.io/v1", "ValidatingWebhookConfiguration"): (
+        "admissionregistration_v1.ValidatingWebhookConfiguration"
+    ),
     ("apps/v1", "ControllerRevision"): "apps_v1.ControllerRevision",
     ("apps/v1", "DaemonSet"): "apps_v1.DaemonSet",
     ("apps/v1", "Deployment"): "apps_v1.Deployment",
@@ -281,6 +294,7 @@ _NUMBERS: dict[str, str] = {
 NUMBERS: Mapping[str, str] = {
     **_NUMBERS,
     **POD_NUMBERS,
+    **REVIEW_NUMBERS,
     **STORAGE_NUMBERS,
     **WORKLOAD_NUMBERS,
 }

@@ -154,6 +154,8 @@ def _value(raw: int | bytes, schema: Schema, flag: str) -> Any:
             return signed(_number(raw))
         case "string" if schema.get("format") == "date-time":
             return _time(_bytes(raw), micro=flag == "~")
+        case "string" if flag == "!":
+            return base64.b64encode(_bytes(raw)).decode()
         case "string":
             return _text(raw)
         case _:
