@@ -205,7 +205,8 @@ def test_nulls_go_without_a_word():
             {"word": "abcd"},
             Cause(
                 "spec.word",
-                'Invalid value: "abcd": spec.word in body should be at most 3 chars long',
+                "Too long: may not be more than 3 bytes",
+                "FieldValueTooLong",
             ),
         ),
         (
@@ -220,7 +221,7 @@ def test_nulls_go_without_a_word():
         ({"parts": [{}]}, Cause("spec.parts[0].name", "Required value", "FieldValueRequired")),
         (
             {"parts": [{"name": "a"}] * 3},
-            Cause("spec.parts", "Invalid value: 3: spec.parts in body should have at most 2 items"),
+            Cause("spec.parts", "Too many: 3: must have at most 2 items", "FieldValueTooMany"),
         ),
     ],
 )

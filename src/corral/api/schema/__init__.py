@@ -1,0 +1,114 @@
+"""Structural schemas: which fields a kind has, and what may stand in them.
+
+``schema_of`` makes a schema of a view's types; ``Schema`` is one made ready for use on documents.
+The texts of refusals are those of the real server (kube-openapi's validation of custom resources).
+"""
+
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from functools import cache
+from typing import Any
+
+import msgspec
+
+from corral.api.errors import UNCHECKED, Cause
+from corral.api.kind import Kind
+from corral.api.object import Document
+from corral.api.schema.causes import Causes, EnoughError
+from corral.api.schema.compiler import Compiler
+from corral.api.schema.defaults import Defaults
+from corral.api.types import schema_of
+
+__all__ = ["Schema", "Schemas", "schema_for", "schema_of", "structural"]
+
+
+class Schema:
+    """A schema made ready to prune and check documents; built once for a kind, then shared.
+
+    ``native`` is for Kubernetes' own kinds: quantities written as numbers become strings, as
+    reading them into their Go types does.  ``foreign`` is for kinds that users bring: they use
+    words that ours do without.
+    """
+
+    def __init__(
+        self, schema: Mapping[str, Any], *, native: bool = False, foreign: bool = False
+    ) -> None:
+        self.native = native
+        self._root = Compiler(native=native, foreign=foreign).compile(schema)
+        self._defaults = Defaults(schema) if foreign else None
+
+    def prune(self, document: Document) -> list[str]:
+        """Removes fields that the schema does not know, and answers the paths of the first ones.
+
+        Nulls are removed too where a field cannot be null, but are nothing to speak of.
+        """
+        unknown: list[str] = []
+        self._root.prune(document, "", unknown)
+        return unknown
+
+    def complete(self, document: Document) -> None:
+        """Put the schema's defaults where a pruned document says nothing."""
+        if self._defaults:
+            self._defaults.complete(document)
+
+    def check(self, document: Document) -> list[Cause]:
+        """What is wrong with a pruned document: types, missing fields, values out of bounds.
+
+        It is not looked for more than can be told.  UNCHECKED comes last where more may be wrong:
+        of custom resources, whose further rules need the right types, that is known never.
+        """
+        causes = Causes()
+        with suppress(EnoughError):
+            self._root.check(document, "", causes)
+        if causes and (causes.full or not self.native):
+            causes += (UNCHECKED,)
+        return causes
+
+
+class Schemas(Mapping[str, Mapping[str, Any]]):
+    """The structural schemas of a kind's versions; each is made ready when it is first used."""
+
+    def __init__(self, schemas: Mapping[str, Mapping[str, Any]]) -> None:
+        self._schemas = dict(schemas)
+        self._ready: dict[str, Schema] = {}
+
+    def __getitem__(self, version: str) -> Mapping[str, Any]:
+        return self._schemas[version]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._schemas)
+
+    def __len__(self) -> int:
+        return len(self._schemas)
+
+    def ready(self, version: str) -> Schema:
+        """The schema of a version, ready for use."""
+        schema = self._ready.get(version)
+        if schema is None:
+            schema = self._ready[version] = Schema(self._schemas[version], foreign=True)
+        return schema
+
+
+def structural(kind: Kind, version: str = "") -> Mapping[str, Any]:
+    """The structural schema of a kind as it is stored, or of one of its versions.
+
+    It is shared, and must not be changed.
+    """
+    if kind.schemas is not None:
+        return kind.schemas[version or kind.version]
+    return schema_of(kind.view_of(version) if version else kind.view)
+
+
+def schema_for(kind: Kind, version: str = "") -> Schema:
+    """The schema of a kind as it is stored, or of one of its versions.
+
+    It is made on the first call, and the same one ever after.
+    """
+    if isinstance(kind.schemas, Schemas):
+        return kind.schemas.ready(version or kind.version)
+    return _schema_for(kind.view_of(version) if version else kind.view, kind.native)
+
+
+@cache
+def _schema_for(view: type[msgspec.Struct], native: bool) -> Schema:  # noqa: FBT001 (a cache's key)
+    return Schema(schema_of(view), native=native)

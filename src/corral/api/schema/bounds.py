@@ -1,0 +1,188 @@
+"""What is asked of a value beside its type: bounds, patterns, formats, enumerations."""
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache
+from typing import Any, Final
+
+from corral.api.cel import CelError, Program, compile_expression
+from corral.api.encoding import same
+from corral.api.errors import Cause
+from corral.api.schema.causes import invalid, shown
+from corral.api.schema.formats import FORMATS
+
+Bound = Callable[[Any, str], Cause | None]
+"""Gets a value of the right type and its path; answers what is wrong with it."""
+
+_SMALLEST, _LARGEST = -(2**63), 2**63 - 1
+
+
+def bounds_of(schema: Mapping[str, Any], *, foreign: bool = False) -> tuple[Bound, ...]:
+    """What is asked of a value beside its type.
+
+    ``foreign`` schemas are not ours: their patterns must not be able to keep the server busy.
+    """
+    tests = [make(schema[word]) for word, make in _KEYWORDS.items() if word in schema]
+    if "pattern" in schema:
+        tests.append(_linear(schema["pattern"]) if foreign else _patterned(schema["pattern"]))
+    tests += _bounds(schema)
+    if schema.get("format") in FORMATS:
+        tests.append(_formatted(schema["format"]))
+    if schema.get("type") == "integer" and "minimum" not in schema and "maximum" not in schema:
+        tests.append(_in_64_bits)
+    return tuple(tests)
+
+
+def run(tests: tuple[Bound, ...], value: Any, path: str, causes: list[Cause]) -> None:
+    for test in tests:
+        if (cause := test(value, path)) is not None:
+            causes.append(cause)  # noqa: PERF401 (it may end the search)
+
+
+def _enumerated(values: list[Any]) -> Bound:
+    supported = ", ".join(shown(value) for value in values)
+
+    def test(value: Any, path: str) -> Cause | None:
+        known = value in values if isinstance(value, str) else any(same(value, e) for e in values)
+        if known:
+            return None
+        message = f"Unsupported value: {shown(value)}: supported values: {supported}"
+        return Cause(path, message, "FieldValueNotSupported")
+
+    return test
+
+
+def _patterned(pattern: str) -> Bound:
+    # In Python alone a dollar matches before a last line break too.
+    return _matching(pattern, re.compile(re.sub(r"\$$", r"\\Z", pattern), re.ASCII).search)
+
+
+def _linear(pattern: str) -> Bound:
+    """A pattern as Go reads it, which takes no longer than the text is long."""
+
+    def matches(value: str) -> bool:
+        return bool(_matcher().run({"text": value, "pattern": pattern}))
+
+    return _matching(pattern, matches)
+
+
+@cache
+def _matcher() -> Program:
+    return compile_expression("text.matches(pattern)", {"text": "string", "pattern": "string"})
+
+
+def pattern_fault(pattern: str) -> str:
+    """Why a foreign schema's pattern cannot be read; empty where it can."""
+    try:
+        _matcher().run({"text": "", "pattern": pattern})
+    except CelError as error:
+        return str(error)
+    return ""
+
+
+def _matching(pattern: str, matches: Callable[[str], object]) -> Bound:
+    def test(value: Any, path: str) -> Cause | None:
+        if not isinstance(value, str) or matches(value):
+            return None
+        return invalid(value, path, f"should match '{pattern}'")
+
+    return test
+
+
+def _bounds(schema: Mapping[str, Any]) -> Iterator[Bound]:
+    if (low := schema.get("minimum")) is not None:
+        if schema.get("exclusiveMinimum"):
+            yield _compared(f"should be greater than {_number(low)}", lambda value: value > low)
+        else:
+            fault = f"should be greater than or equal to {_number(low)}"
+            yield _compared(fault, lambda value: value >= low)
+    if (high := schema.get("maximum")) is not None:
+        if schema.get("exclusiveMaximum"):
+            yield _compared(f"should be less than {_number(high)}", lambda value: value < high)
+        else:
+            fault = f"should be less than or equal to {_number(high)}"
+            yield _compared(fault, lambda value: value <= high)
+    if by := schema.get("multipleOf"):
+        fault = f"should be a multiple of {_number(by)}"
+        yield _compared(fault, lambda value: float(value / by).is_integer())
+
+
+def _compared(fault: str, fits: Callable[[Any], bool]) -> Bound:
+    def test(value: Any, path: str) -> Cause | None:
+        if isinstance(value, str) or fits(value):
+            return None
+        return invalid(value, path, fault)
+
+    return test
+
+
+def _number(bound: float) -> str:
+    return str(int(bound)) if float(bound).is_integer() else str(bound)
+
+
+def _at_least(what: str) -> Callable[[int], Bound]:
+    def make(least: int) -> Bound:
+        def test(value: Any, path: str) -> Cause | None:
+            if len(value) >= least:
+                return None
+            return invalid(value, path, f"should {what.format(least)}")
+
+        return test
+
+    return make
+
+
+def _not_too_long(most: int) -> Bound:
+    def test(value: Any, path: str) -> Cause | None:
+        if len(value) <= most:
+            return None
+        message = f"Too long: may not be more than {most} bytes"
+        return Cause(path, message, "FieldValueTooLong")
+
+    return test
+
+
+def _not_too_many(most: int) -> Bound:
+    def test(value: Any, path: str) -> Cause | None:
+        if len(value) <= most:
+            return None
+        message = f"Too many: {len(value)}: must have at most {most} items"
+        return Cause(path, message, "FieldValueTooMany")
+
+    return test
+
+
+def _formatted(name: str) -> Bound:
+    fits = FORMATS[name]
+
+    def test(value: Any, path: str) -> Cause | None:
+        if not isinstance(value, str) or fits(value):
+            return None
+        text = f"must be of type {name}: {shown(value)}"
+        return invalid(value, path, text, "FieldValueTypeInvalid")
+
+    return test
+
+
+def _in_64_bits(value: Any, path: str) -> Cause | None:
+    if _SMALLEST <= value <= _LARGEST:
+        return None
+    return invalid(value, path, f"should be between {_SMALLEST} and {_LARGEST}")
+
+
+_KEYWORDS: Final[Mapping[str, Callable[[Any], Bound]]] = {
+    "enum": _enumerated,
+    "minLength": _at_least("be at least {} chars long"),
+    "maxLength": _not_too_long,
+    "minItems": _at_least("have at least {} items"),
+    "maxItems": _not_too_many,
+    "minProperties": _at_least("have at least {} properties"),
+    "maxProperties": _not_too_many,
+}
+OF_TEXT: Final = frozenset({"minLength", "maxLength", "pattern", "format"})
+OF_NUMBERS: Final = frozenset(
+    {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"}
+)
+OF_LISTS: Final = frozenset({"minItems", "maxItems"})
+OF_OBJECTS: Final = frozenset({"minProperties", "maxProperties"})
+"""Words that say something of values of one type only."""

@@ -1,0 +1,99 @@
+"""From a structural schema to the nodes that prune and check documents."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from corral.api.schema.bounds import OF_OBJECTS, bounds_of
+from corral.api.schema.definition import JSON_SCHEMA
+from corral.api.schema.further import Junctors, Values
+from corral.api.schema.nodes import (
+    Anything,
+    Further,
+    List,
+    Map,
+    Narrowed,
+    Node,
+    Nullable,
+    Object,
+    Scalar,
+)
+
+_ANYTHING: Final[Mapping[str, Any]] = {"x-kubernetes-preserve-unknown-fields": True}
+_OF_ANY_TYPE: Final = OF_OBJECTS | {"enum"}
+
+
+class Compiler:
+    """Makes nodes of schemas; the same piece of a schema becomes the same node.
+
+    ``native`` schemas have quantities that may be numbers; ``foreign`` ones are what users bring.
+    """
+
+    def __init__(self, *, native: bool, foreign: bool = False) -> None:
+        self.native = native
+        self.foreign = foreign
+        self.made: dict[int, Node] = {}
+
+    def compile(self, schema: Mapping[str, Any]) -> Node:
+        node = self.made.get(id(schema))
+        if node is None:
+            node = self.make(schema)
+            if self.foreign:
+                node = self.narrowed(node, schema)
+            self.made[id(schema)] = node
+        return node
+
+    def narrowed(self, node: Node, schema: Mapping[str, Any]) -> Node:
+        """What only the schemas of users say: alternatives, and whether there may be null."""
+        junctors = Junctors(schema)
+        words = {word: told for word, told in schema.items() if word in _OF_ANY_TYPE}
+        further: list[Further] = [junctors] if junctors else []
+        if words and type(node) is not Scalar:
+            further.append(Values(words))
+        for each in further:
+            node = Narrowed(node, each)
+        return Nullable(node) if schema.get("nullable") else node
+
+    def make(self, schema: Mapping[str, Any]) -> Node:
+        if schema.get("x-kubernetes-preserve-unknown-fields"):
+            return self.make_open(schema)
+        if schema.get("x-kubernetes-int-or-string"):
+            return Scalar("integer,string", bounds_of(schema, foreign=self.foreign))
+        values = schema.get("additionalProperties")
+        if values:
+            values = _ANYTHING if values is True else values
+            return Map(self.compile(values), numbers=self.native and is_quantity(values))
+        match schema["type"]:
+            case "object":
+                return self.make_object(schema)
+            case "array":
+                words = {word: told for word, told in schema.items() if word != "enum"}
+                tests = bounds_of(words, foreign=self.foreign)
+                return List(self.compile(schema["items"]), tests)
+            case scalar:
+                return Scalar(scalar, bounds_of(schema, foreign=self.foreign))
+
+    def make_open(self, schema: Mapping[str, Any]) -> Node:
+        """A place that keeps what has no name; what has one is pruned and checked all the same."""
+        if schema.get("format") == "json-schema":
+            return self.compile(JSON_SCHEMA)
+        if schema.get("properties") and schema.get("type") == "object":
+            return self.make_object(schema)
+        if isinstance(schema.get("additionalProperties"), Mapping):
+            return Map(self.compile(schema["additionalProperties"]), numbers=False)
+        if schema.get("type") == "array" and "items" in schema:
+            return List(self.compile(schema["items"]), bounds_of(schema, foreign=self.foreign))
+        return Anything(must_be=schema.get("type", ""))
+
+    def make_object(self, schema: Mapping[str, Any]) -> Object:
+        is_open = bool(schema.get("x-kubernetes-preserve-unknown-fields"))
+        node = Object(tuple(schema.get("required", ())), is_open=is_open)
+        self.made[id(schema)] = node
+        properties: Mapping[str, Mapping[str, Any]] = schema.get("properties", {})
+        node.fields.update((name, self.compile(inner)) for name, inner in properties.items())
+        if self.native:
+            node.numbers = tuple(name for name in properties if is_quantity(properties[name]))
+        return node
+
+
+def is_quantity(schema: Mapping[str, Any]) -> bool:
+    return schema.get("format") == "quantity"

@@ -1,0 +1,114 @@
+"""Formats of strings, as kube-openapi knows them; what is not named here is not checked."""
+
+import base64
+import binascii
+import re
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from datetime import date
+from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
+from typing import Final
+from urllib.parse import urlsplit
+
+from corral.api.time import parse_duration, parse_rfc3339
+
+_HOST = re.compile(
+    r"(?=.{1,255}$)[a-zA-Z0-9]([a-zA-Z0-9-]{0,61}[a-zA-Z0-9])?"
+    r"(\.[a-zA-Z0-9]([a-zA-Z0-9-]{0,61}[a-zA-Z0-9])?)*",
+    re.ASCII,
+)
+_EMAIL = re.compile(r"[^@\s<>]{1,64}@[^@\s<>]{1,255}", re.ASCII)
+_UUID = r"[0-9a-f]{8}-?[0-9a-f]{4}-?%s[0-9a-f]{3}-?%s[0-9a-f]{3}-?[0-9a-f]{12}"
+_MAC = re.compile(r"([0-9A-Fa-f]{2}([:-])){1}([0-9A-Fa-f]{2}\2){4}[0-9A-Fa-f]{2}", re.ASCII)
+_CREDIT_CARD = re.compile(r"[0-9 -]{13,23}", re.ASCII)
+_NUMBER = re.compile(r"[0-9]{3}[- ]?[0-9]{2}[- ]?[0-9]{4}", re.ASCII)
+_HEX_COLOR = re.compile(r"#?([0-9a-fA-F]{3}|[0-9a-fA-F]{6})", re.ASCII)
+_PART = r"(25[0-5]|2[0-4][0-9]|1?[0-9]{1,2})"
+_RGB_COLOR = re.compile(rf"rgb\(\s*{_PART}\s*,\s*{_PART}\s*,\s*{_PART}\s*\)", re.ASCII)
+_ISBN10 = re.compile(r"[0-9]{9}[0-9X]", re.ASCII)
+_ISBN13 = re.compile(r"[0-9]{13}", re.ASCII)
+_OBJECT_ID = re.compile(r"[0-9a-fA-F]{24}", re.ASCII)
+_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", re.ASCII)
+
+Fits = Callable[[str], bool]
+
+
+def _whole(pattern: re.Pattern[str]) -> Fits:
+    return lambda text: pattern.fullmatch(text) is not None
+
+
+def _reads(read: Callable[[str], object]) -> Fits:
+    def fits(text: str) -> bool:
+        with suppress(ValueError):
+            read(text)
+            return True
+        return False
+
+    return fits
+
+
+def _uuid(version: str = "[0-9a-f]", variant: str = "[0-9a-f]") -> Fits:
+    return _whole(re.compile(_UUID % (version, variant), re.ASCII | re.IGNORECASE))
+
+
+def _is_base64(text: str) -> bool:
+    try:
+        base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError):
+        return False
+    return True
+
+
+def _is_date(text: str) -> bool:
+    with suppress(ValueError):
+        return len(text) == len("2006-01-02") and bool(date.fromisoformat(text))
+    return False
+
+
+def _is_uri(text: str) -> bool:
+    with suppress(ValueError):
+        found = urlsplit(text)
+        return bool(found.scheme or text.startswith("/")) and text.isprintable()
+    return False
+
+
+def _is_network(text: str) -> bool:
+    with suppress(ValueError):
+        return "/" in text and bool(ip_network(text, strict=False))
+    return False
+
+
+def _is_isbn(text: str) -> bool:
+    plain = re.sub(r"[\s-]", "", text)
+    return bool(_ISBN10.fullmatch(plain) or _ISBN13.fullmatch(plain))
+
+
+FORMATS: Final[Mapping[str, Fits]] = {
+    "bsonobjectid": _whole(_OBJECT_ID),
+    "byte": _is_base64,
+    "cidr": _is_network,
+    "creditcard": _whole(_CREDIT_CARD),
+    "date": _is_date,
+    "date-time": _reads(parse_rfc3339),
+    "datetime": _reads(parse_rfc3339),
+    "duration": _reads(parse_duration),
+    "email": _whole(_EMAIL),
+    "hexcolor": _whole(_HEX_COLOR),
+    "hostname": _whole(_HOST),
+    "ip": _reads(ip_address),
+    "ipv4": _reads(IPv4Address),
+    "ipv6": _reads(IPv6Address),
+    "isbn": _is_isbn,
+    "isbn10": lambda text: _ISBN10.fullmatch(re.sub(r"[\s-]", "", text)) is not None,
+    "isbn13": lambda text: _ISBN13.fullmatch(re.sub(r"[\s-]", "", text)) is not None,
+    "k8s-long-name": lambda text: all(map(_LABEL.fullmatch, text.split("."))) and len(text) <= 253,
+    "k8s-short-name": _whole(_LABEL),
+    "mac": _whole(_MAC),
+    "rgbcolor": _whole(_RGB_COLOR),
+    "ssn": _whole(_NUMBER),
+    "uri": _is_uri,
+    "uuid": _uuid(),
+    "uuid3": _uuid("3"),
+    "uuid4": _uuid("4", "[89ab]"),
+    "uuid5": _uuid("5", "[89ab]"),
+}

@@ -1,0 +1,223 @@
+"""What may stand at each place of a document: nodes that prune and check what is there.
+
+A schema is compiled into these once.  Most places of most documents hold plain values of the right
+type: those cost next to nothing.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from corral.api.errors import LONGEST_MESSAGE, MOST_CAUSES, Cause, shortened
+from corral.api.quantity import parse as parse_quantity
+from corral.api.schema.bounds import Bound, run
+from corral.api.schema.causes import wrong_type
+
+TYPES: Mapping[str, frozenset[type]] = {
+    "string": frozenset({str}),
+    "boolean": frozenset({bool}),
+    "integer": frozenset({int}),
+    "number": frozenset({int, float}),
+    "integer,string": frozenset({int, str}),
+    "object": frozenset({dict}),
+    "array": frozenset({list}),
+}
+
+
+class Node(Protocol):
+    """What may stand at one place of a document.  Paths are written ``spec.volumes[0].name``."""
+
+    def prune(self, value: Any, path: str, unknown: list[str]) -> None: ...
+    def check(self, value: Any, path: str, causes: list[Cause]) -> None: ...
+
+
+class Anything:
+    """A place whose content the schema does not name and keeps as it is."""
+
+    __slots__ = ("must_be", "types")
+
+    def __init__(self, *, must_be: str) -> None:
+        self.must_be = must_be
+        self.types = TYPES.get(must_be)  # whatever it is, where nothing is told
+
+    def prune(self, value: Any, path: str, unknown: list[str]) -> None:
+        pass
+
+    def check(self, value: Any, path: str, causes: list[Cause]) -> None:
+        if self.types is not None and type(value) not in self.types:
+            causes.append(wrong_type(value, path, self.must_be))
+
+
+class Scalar:
+    """A string, number or boolean, perhaps bounded by further tests."""
+
+    __slots__ = ("name", "tests", "types")
+
+    def __init__(self, name: str, tests: tuple[Bound, ...]) -> None:
+        self.name = name
+        self.types = TYPES[name]
+        self.tests = tests
+
+    def prune(self, value: Any, path: str, unknown: list[str]) -> None:
+        pass
+
+    def check(self, value: Any, path: str, causes: list[Cause]) -> None:
+        if type(value) not in self.types:
+            causes.append(wrong_type(value, path, self.name))
+            return
+        run(self.tests, value, path, causes)
+
+
+class Object:
+    """An object with named fields."""
+
+    __slots__ = ("fields", "numbers", "open", "required")
+
+    def __init__(self, required: tuple[str, ...], *, is_open: bool = False) -> None:
+        self.fields: dict[str, Node] = {}
+        self.required = required
+        self.open = is_open  # fields that have no name here are kept as they are
+        self.numbers: tuple[str, ...] = ()  # quantities that may have been written as numbers
+
+    def prune(self, value: Any, path: str, unknown: list[str]) -> None:
+        if type(value) is not dict:
+            return
+        fields, gone = self.fields, []
+        for name, inner in value.items():
+            node = fields.get(name)
+            if node is None:
+                if not self.open:
+                    gone.append(name)
+                    _tell(unknown, path, name)
+            elif inner is None and type(node) is not Nullable:
+                gone.append(name)
+            elif type(node) is not Scalar:
+                node.prune(inner, f"{path}.{name}" if path else name, unknown)
+        for name in gone:
+            del value[name]
+        for name in self.numbers:
+            if name in value:
+                value[name] = quantity_text(value[name])
+
+    def check(self, value: Any, path: str, causes: list[Cause]) -> None:
+        if type(value) is not dict:
+            causes.append(wrong_type(value, path, "object"))
+            return
+        for name in self.required:
+            if name not in value:
+                where = f"{path}.{name}" if path else name
+                causes.append(Cause(where, "Required value", "FieldValueRequired"))
+        fields = self.fields
+        for name, inner in value.items():
+            node = fields.get(name)
+            # Most places hold a plain value of the right type, which needs no path.
+            if type(node) is Scalar and not node.tests and type(inner) in node.types:
+                continue
+            if node is not None:
+                node.check(inner, f"{path}.{name}" if path else name, causes)
+
+
+def _tell(unknown: list[str], path: str, name: str) -> None:
+    if len(unknown) < MOST_CAUSES:
+        unknown.append(shortened(f"{path}.{name}" if path else name, LONGEST_MESSAGE))
+
+
+class Map:
+    """An object with any keys, and values of one sort."""
+
+    __slots__ = ("numbers", "values")
+
+    def __init__(self, values: Node, *, numbers: bool) -> None:
+        self.values = values
+        self.numbers = numbers
+
+    def prune(self, value: Any, path: str, unknown: list[str]) -> None:
+        if type(value) is not dict:
+            return
+        if type(self.values) is not Nullable:
+            for name in [name for name, inner in value.items() if inner is None]:
+                del value[name]
+        if self.numbers:
+            value.update((name, quantity_text(inner)) for name, inner in value.items())
+        elif type(self.values) is not Scalar:
+            for name, inner in value.items():
+                self.values.prune(inner, f"{path}.{name}", unknown)
+
+    def check(self, value: Any, path: str, causes: list[Cause]) -> None:
+        if type(value) is not dict:
+            causes.append(wrong_type(value, path, "object"))
+            return
+        for name, inner in value.items():
+            self.values.check(inner, f"{path}.{name}", causes)
+
+
+class List:
+    """A list with items of one sort."""
+
+    __slots__ = ("items", "tests")
+
+    def __init__(self, items: Node, tests: tuple[Bound, ...]) -> None:
+        self.items = items
+        self.tests = tests
+
+    def prune(self, value: Any, path: str, unknown: list[str]) -> None:
+        if type(value) is list and type(self.items) is not Scalar:
+            for index, inner in enumerate(value):
+                self.items.prune(inner, f"{path}[{index}]", unknown)
+
+    def check(self, value: Any, path: str, causes: list[Cause]) -> None:
+        if type(value) is not list:
+            causes.append(wrong_type(value, path, "array"))
+            return
+        for index, inner in enumerate(value):
+            self.items.check(inner, f"{path}[{index}]", causes)
+        run(self.tests, value, path, causes)
+
+
+class Nullable:
+    """A place where null may stand, too."""
+
+    __slots__ = ("inner",)
+
+    def __init__(self, inner: Node) -> None:
+        self.inner = inner
+
+    def prune(self, value: Any, path: str, unknown: list[str]) -> None:
+        if value is not None:
+            self.inner.prune(value, path, unknown)
+
+    def check(self, value: Any, path: str, causes: list[Cause]) -> None:
+        if value is not None:
+            self.inner.check(value, path, causes)
+
+
+class Narrowed:
+    """A place of which more is asked than its type: what is checked once the type is right."""
+
+    __slots__ = ("further", "inner")
+
+    def __init__(self, inner: Node, further: "Further") -> None:
+        self.inner = inner
+        self.further = further
+
+    def prune(self, value: Any, path: str, unknown: list[str]) -> None:
+        self.inner.prune(value, path, unknown)
+
+    def check(self, value: Any, path: str, causes: list[Cause]) -> None:
+        self.inner.check(value, path, causes)
+        self.further.check(value, path, causes)
+
+
+class Further(Protocol):
+    """Checks values of any type."""
+
+    def check(self, value: Any, path: str, causes: list[Cause]) -> None: ...
+
+
+def quantity_text(value: Any) -> Any:
+    """A quantity that was written as a number, as text; anything else as it is."""
+    if type(value) not in (int, float):
+        return value
+    try:
+        return str(parse_quantity(value))
+    except ValueError:
+        return value
