@@ -5,9 +5,9 @@ aggregated one, everything in two documents (apidiscovery.k8s.io).
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Final
 
+from corral.api.below import Subresource
 from corral.api.encoding import encode
 from corral.api.kind import GroupVersion, Kind
 from corral.api.kinds.table import KindTable
@@ -16,28 +16,6 @@ from corral.api.tagged import Tagged
 
 AGGREGATED_VERSIONS: Final = ("v2", "v2beta1")
 CHANGE_VERBS: Final = ("get", "patch", "update")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Subresource:
-    """Something below the objects of a kind: ``pods/log``.
-
-    ``group`` may be one that has no kinds of its own (subresources.kubevirt.io).  ``responds`` is
-    the group, version and kind of what is sent and answered.  Without a ``name`` it is what the
-    plural itself names, which is no kind (external.metrics.k8s.io).
-    """
-
-    group: str
-    version: str
-    plural: str
-    name: str
-    responds: tuple[str, str, str]
-    verbs: tuple[str, ...] = ("get",)
-    namespaced: bool = True
-
-    @property
-    def path(self) -> str:
-        return f"{self.plural}/{self.name}" if self.name else self.plural
 
 
 def content_type(version: str) -> str:

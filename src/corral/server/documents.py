@@ -1,26 +1,24 @@
 """What is served beside objects: health, version, discovery, OpenAPI, metrics."""
 
-from collections.abc import Iterator, Mapping
-from functools import partial
+from collections.abc import Mapping
 
 from corral import __version__
 from corral.api.discovery import (
     AGGREGATED_VERSIONS,
     Discovery,
-    Subresource,
     api_versions,
     content_type,
 )
 from corral.api.encoding import encode
 from corral.api.errors import NotFound
-from corral.api.kinds.kubevirt import VIRTUAL_MACHINE, VIRTUAL_MACHINE_INSTANCE
 from corral.api.kinds.table import KindTable
 from corral.api.wire import Request, Response, User
 from corral.metrics import Registry
-from corral.server import accept, evacuation, hotplug, machines, query, virtual_machines
+from corral.server import accept, machines, query
 from corral.server.adapter import Adapter
 from corral.server.authn import ADMINISTRATORS
 from corral.server.authz import Authorizer
+from corral.server.below import SUBRESOURCES
 from corral.server.cached import cached
 from corral.server.call import json_response
 from corral.server.openapi import Schemas
@@ -50,56 +48,6 @@ VERSION: Mapping[str, str] = {
 """The Kubernetes API that is spoken; clients warn of a version far from their own."""
 KUBEVIRT = "1.8.0"
 """The KubeVirt whose API is spoken."""
-
-
-def _of_machines(version: str) -> Iterator[Subresource]:
-    doors = {name: door.verb for name, door in machines.DOORS.items()}
-    of_both = dict.fromkeys((*hotplug.SUBRESOURCES, evacuation.CANCEL), "update")
-    for kind, own in (
-        (VIRTUAL_MACHINE_INSTANCE, doors),
-        (VIRTUAL_MACHINE, virtual_machines.verbs()),
-    ):
-        for name, verb in {**own, **of_both}.items():
-            yield Subresource(
-                group=machines.GROUP,
-                version=version,
-                plural=kind.plural,
-                name=name,
-                responds=(machines.GROUP, version, kind.name),
-                verbs=(verb,),
-            )
-
-
-_core = partial(Subresource, group="", version="v1")
-SUBRESOURCES = (
-    _core(
-        plural="namespaces",
-        name="finalize",
-        responds=("", "v1", "Namespace"),
-        verbs=("update",),
-        namespaced=False,
-    ),
-    _core(plural="pods", name="binding", responds=("", "v1", "Binding"), verbs=("create",)),
-    _core(plural="pods", name="eviction", responds=("policy", "v1", "Eviction"), verbs=("create",)),
-    _core(
-        plural="serviceaccounts",
-        name="token",
-        responds=("authentication.k8s.io", "v1", "TokenRequest"),
-        verbs=("create",),
-    ),
-    _core(plural="pods", name="log", responds=("", "v1", "Pod")),
-    _core(plural="nodes", name="proxy", responds=("", "v1", "NodeProxyOptions"), namespaced=False),
-    *(
-        _core(
-            plural="pods",
-            name=name,
-            responds=("", "v1", f"Pod{options}Options"),
-            verbs=("create", "get"),
-        )
-        for name, options in (("exec", "Exec"), ("portforward", "PortForward"))
-    ),
-    *(each for version in machines.VERSIONS for each in _of_machines(version)),
-)
 
 
 _TO_ALL = OPEN | OF_MACHINES.keys()

@@ -8,6 +8,7 @@ from corral.api.openapi import OpenAPI
 from corral.api.tagged import Tagged
 from corral.api.wire import Request, Response
 from corral.server import accept, query
+from corral.server.below import SUBRESOURCES
 from corral.server.cached import cached
 
 _JSON = "application/json"
@@ -24,7 +25,7 @@ class Schemas:
     """
 
     def __init__(self, kinds: KindTable) -> None:
-        self._openapi = OpenAPI(kinds)
+        self._openapi = OpenAPI(kinds, SUBRESOURCES)
         self._making = asyncio.Lock()
 
     async def answer(self, path: str, request: Request) -> Response | None:

@@ -1,7 +1,8 @@
 import pytest
 from lightkube.models.core_v1 import Namespace, Pod
 
-from corral.api.discovery import Discovery, Subresource, api_versions, content_type
+from corral.api.below import Subresource
+from corral.api.discovery import Discovery, api_versions, content_type
 from corral.api.kind import Kind, Scale, Version
 from corral.api.kinds.table import KindTable
 

@@ -1,18 +1,20 @@
 """The documents themselves: made when they are first asked for, and kept until kinds change."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
 import msgspec
 
 from corral import __version__
+from corral.api.below import Subresource
 from corral.api.kind import GroupVersion, Kind
 from corral.api.kinds.table import KindTable
 from corral.api.object import Document
 from corral.api.openapi import gnostic, swagger
-from corral.api.openapi.operations import operations
-from corral.api.openapi.schemas import Schemas, place
+from corral.api.openapi.names import place
+from corral.api.openapi.operations import Operations
+from corral.api.openapi.schemas import Schemas
 from corral.api.tagged import Tagged
 
 TITLE: Final = "Kubernetes"
@@ -22,10 +24,19 @@ _NOTHING: Final = Tagged(b"", "")
 
 
 @dataclass(frozen=True, slots=True)
-class _New:
-    """The document of one group and version in v3, and the kinds that it tells of."""
+class _Served:
+    """What is served of one group and version."""
 
+    group_version: GroupVersion
     kinds: tuple[Kind, ...]
+    below: tuple[Subresource, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _New:
+    """The document of one group and version in v3."""
+
+    of: _Served
     document: Tagged
 
 
@@ -33,7 +44,7 @@ class _New:
 class _Old:
     """What v2 tells of one group and version: pieces of JSON, and of protobuf."""
 
-    kinds: tuple[Kind, ...]
+    of: _Served
     definitions: dict[str, tuple[bytes, bytes]]
     paths: tuple[bytes, bytes]
 
@@ -46,13 +57,24 @@ class OpenAPI:
     is not made again.  Everything else only looks up what is made.
     """
 
-    def __init__(self, kinds: KindTable) -> None:
+    def __init__(self, kinds: KindTable, subresources: Iterable[Subresource] = ()) -> None:
         self._kinds = kinds
+        self._below: dict[GroupVersion, tuple[Subresource, ...]] = {}
+        for each in subresources:
+            group_version = GroupVersion(each.group, each.version)
+            self._below[group_version] = (*self._below.get(group_version, ()), each)
         self._new: dict[str, _New] = {}
         self._index = _NOTHING
-        self._old: dict[str, _Old] = {}
+        self._old: dict[GroupVersion, _Old] = {}
         self._whole = (_NOTHING, _NOTHING)
         self._changes_v3 = self._changes_v2 = -1
+
+    def _served(self) -> Iterator[_Served]:
+        for group_version in dict.fromkeys((*self._kinds.group_versions(), *self._below)):
+            kinds = self._kinds.served(group_version)
+            below = self._below.get(group_version, ())
+            if kinds or below:
+                yield _Served(group_version, kinds, below)
 
     # -- v3
 
@@ -63,12 +85,11 @@ class OpenAPI:
     def make_v3(self) -> None:
         changes = self._kinds.changes
         new = {}
-        for group_version in self._kinds.group_versions():
-            kinds, where = self._kinds.served(group_version), place(group_version)
+        for served in self._served():
+            where = place(served.group_version)
             known = self._new.get(where)
-            if known is None or known.kinds != kinds:
-                body = msgspec.json.encode(_document(group_version, kinds))
-                known = _New(kinds, Tagged.of(body))
+            if known is None or known.of != served:
+                known = _New(served, Tagged.of(msgspec.json.encode(_document(served))))
             new[where] = known
         paths = {
             where: {"serverRelativeURL": f"/openapi/v3/{where}?hash={each.document.tag}"}
@@ -98,12 +119,11 @@ class OpenAPI:
     def make_v2(self) -> None:
         changes = self._kinds.changes
         old = {}
-        for group_version in self._kinds.group_versions():
-            kinds, where = self._kinds.served(group_version), place(group_version)
-            known = self._old.get(where)
-            if known is None or known.kinds != kinds:
-                known = _pieces(group_version, kinds)
-            old[where] = known
+        for served in self._served():
+            known = self._old.get(served.group_version)
+            if known is None or known.of != served:
+                known = _pieces(served)
+            old[served.group_version] = known
         self._old, self._whole, self._changes_v2 = old, _joined(old.values()), changes
 
     def whole(self, *, protobuf: bool) -> Tagged:
@@ -127,28 +147,31 @@ def _joined(pieces: Collection[_Old]) -> tuple[Tagged, Tagged]:
     return json, Tagged(message, json.tag)
 
 
-def _document(group_version: GroupVersion, kinds: tuple[Kind, ...]) -> Document:
+def _document(served: _Served) -> Document:
     schemas = Schemas()
-    paths: Document = {}
-    for kind in kinds:
-        schemas.add_kind(kind, group_version)
-        paths |= operations(kind, group_version)
+    operations = Operations(served.group_version, schemas)
+    for kind in served.kinds:
+        schemas.add_kind(kind, served.group_version)
+        operations.add_kind(kind)
+    names = {kind.plural: kind.name for kind in served.kinds}
+    for each in served.below:
+        operations.add_below(each, names.get(each.plural, each.responds[2]))
     return {
         "openapi": "3.0.0",
         "info": {"title": TITLE, "version": __version__},
-        "paths": paths,
+        "paths": operations.paths,
         "components": {"schemas": schemas.named},
     }
 
 
-def _pieces(group_version: GroupVersion, kinds: tuple[Kind, ...]) -> _Old:
-    new = _document(group_version, kinds)
+def _pieces(served: _Served) -> _Old:
+    new = _document(served)
     definitions = {}
     for name, schema in new["components"]["schemas"].items():
         entry = {name: swagger.schema(schema)}
         definitions[name] = (_fields(entry), gnostic.definitions(entry))
     paths = {path: swagger.path(item) for path, item in new["paths"].items()}
-    return _Old(kinds, definitions, (_fields(paths), gnostic.paths(paths)))
+    return _Old(served, definitions, (_fields(paths), gnostic.paths(paths)))
 
 
 def _fields(document: Document) -> bytes:

@@ -1,135 +1,244 @@
-"""The operations on kinds: paths, methods, the query parameters that each takes."""
+"""The operations on the objects of kinds, and on what is below them, by path and method."""
 
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from lightkube.models import autoscaling_v1, meta_v1
+
+from corral.api.below import Subresource
 from corral.api.kind import GroupVersion, Kind
 from corral.api.object import Document
-from corral.api.openapi.schemas import GVK, REFERENCE, kind_name, place
+from corral.api.openapi import parameters
+from corral.api.openapi.names import GVK, REFERENCE, group_id, gvk, kind_name, place, tag
+from corral.api.openapi.parameters import Parameter
+from corral.api.openapi.schemas import Schemas
 from corral.api.types import Schema
 
-_DRY_RUN = ("dryRun", "string", "All: do everything but store it.")
-_WRITES = (
-    _DRY_RUN,
-    ("fieldManager", "string", "Who makes this change."),
-    ("fieldValidation", "string", "Ignore, Warn or Strict: what to do about unknown fields."),
+_JSON: Final = "application/json"
+_DOCUMENTS: Final = (_JSON, "application/yaml")
+_WATCHED: Final = (_JSON, "application/json;stream=watch")
+_PATCHES: Final = (
+    "application/json-patch+json",
+    "application/merge-patch+json",
+    "application/apply-patch+yaml",
 )
-_DELETES = (
-    _DRY_RUN,
-    ("gracePeriodSeconds", "integer", "Seconds that the object has to end."),
-    ("orphanDependents", "boolean", "Deprecated: see propagationPolicy."),
-    (
-        "propagationPolicy",
-        "string",
-        "Orphan, Background or Foreground: what becomes of dependents.",
-    ),
-)
-_LISTS = (
-    ("allowWatchBookmarks", "boolean", "Whether a watch may tell how far it has come."),
-    ("continue", "string", "Where the last page ended."),
-    ("fieldSelector", "string", "Which objects, by their fields."),
-    ("labelSelector", "string", "Which objects, by their labels."),
-    ("limit", "integer", "How many objects a page has at most."),
-    ("resourceVersion", "string", "How recent the answer must be."),
-    ("resourceVersionMatch", "string", "Exact or NotOlderThan."),
-    ("sendInitialEvents", "boolean", "Whether a watch begins with what there is."),
-    ("timeoutSeconds", "integer", "When to end a watch."),
-    ("watch", "boolean", "Tell changes as they come."),
-)
-_PRETTY = (("pretty", "string", "Ignored."),)
-_PATCHES = ("application/json-patch+json", "application/merge-patch+json")
+_STRATEGIC: Final = "application/strategic-merge-patch+json"
+_METHODS: Final = {"get": "get", "create": "post", "update": "put", "delete": "delete"}
+_TEXT: Final[Schema] = {"type": "string"}
+_SAID: Final = {"200": "OK", "201": "Created", "202": "Accepted", "401": "Unauthorized"}
 
 
-def operations(kind: Kind, group_version: GroupVersion) -> Document:
-    base = f"/{place(group_version)}"
-    scope = "/namespaces/{namespace}" if kind.namespaced else ""
-    home = f"{base}{scope}/{kind.plural}"
-    on = _Operations(kind, group_version)
-    paths = {
-        home: _served(kind, on.of_collection()),
-        f"{home}/{{name}}": _served(kind, on.of_object(deletes=True)),
-    }
-    if kind.namespaced:
-        paths[f"{base}/{kind.plural}"] = on.of_collection(everywhere=True)
-    if kind.status:
-        paths[f"{home}/{{name}}/status"] = on.of_object(deletes=False)
-    return paths
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Act:
+    """One way to act on what a path names.
+
+    ``verb`` begins the operation's name, and ``manner`` goes on after the group.  ``answers`` is
+    None where the answer is text.
+    """
+
+    method: str
+    action: str
+    verb: str
+    manner: str = ""
+    about: str
+    query: Sequence[Parameter] = ()
+    takes: Schema | None = None
+    medias: Sequence[str] = _DOCUMENTS
+    takes_always: bool = True
+    answers: Schema | None
+    answered: Sequence[str] = (_JSON,)
+    codes: Sequence[str] = ("200",)
 
 
-def _served(kind: Kind, operations: Document) -> Document:
-    """Of the operations on a path those that the kind knows."""
-    verbs = {"post": "create", "put": "update"}
-    served = {}
-    for method, operation in operations.items():
-        action = operation["x-kubernetes-action"] if method != "parameters" else "get"
-        if verbs.get(action, action) in kind.verbs:
-            served[method] = operation
-    return served
+class Operations:
+    """The operations of one group and version; schemas that they refer to are added to others."""
 
+    def __init__(self, group_version: GroupVersion, schemas: Schemas) -> None:
+        self._group_version = group_version
+        self._schemas = schemas
+        self.paths: Document = {}
+        self._status = schemas.refer(meta_v1.Status)
+        self._options = schemas.refer(meta_v1.DeleteOptions)
+        self._patch = schemas.patch()
 
-class _Operations:
-    """The operations on the objects of one kind."""
+    def add_kind(self, kind: Kind) -> None:
+        """What is done with objects of a kind, with their status and their scale."""
+        one = {"$ref": REFERENCE + kind_name(kind, self._group_version)}
+        named = gvk(self._group_version, kind.name)
+        home = self._home(kind.plural, namespaced=kind.namespaced)
+        scope = "Namespaced" if kind.namespaced else ""
+        served = set(kind.verbs)
+        self._add(home, f"{scope}{kind.name}", named, self._of_many(kind, one, served))
+        self._add(f"{home}/{{name}}", f"{scope}{kind.name}", named, self._of_one(kind, one, served))
+        if kind.namespaced and "list" in served:
+            everywhere = self._home(kind.plural, namespaced=False)
+            self._add(everywhere, f"{kind.name}ForAllNamespaces", named, [_listing(kind, one)])
+        changed = {"get", "update", "patch"}
+        if kind.status:
+            acts = self._of_one(kind, one, changed, below="status")
+            self._add(f"{home}/{{name}}/status", f"{scope}{kind.name}Status", named, acts)
+        if kind.scale is not None:
+            scale = self._schemas.refer(autoscaling_v1.Scale)
+            acts = self._of_one(kind, scale, changed, below="scale")
+            answered = gvk(GroupVersion("autoscaling", "v1"), "Scale")
+            self._add(f"{home}/{{name}}/scale", f"{scope}{kind.name}Scale", answered, acts)
 
-    def __init__(self, kind: Kind, group_version: GroupVersion) -> None:
-        self.kind = kind
-        self.gvk = {
-            "group": group_version.group,
-            "version": group_version.version,
-            "kind": kind.name,
-        }
-        self.schema = {"$ref": REFERENCE + kind_name(kind, group_version)}
-        self.list_schema = {"$ref": f"{self.schema['$ref']}List"}
+    def add_below(self, each: Subresource, kind: str) -> None:
+        """What is done with something below the objects of a kind."""
+        home = self._home(each.plural, namespaced=each.namespaced)
+        parts = each.name.replace("-", "/").split("/")
+        words = "".join(part[0].upper() + part[1:] for part in parts)
+        scope = "Namespaced" if each.namespaced else ""
+        group, version, answered = each.responds
+        named = gvk(GroupVersion(group, version), answered)
+        for count in range(len(each.varying) + 1):
+            varying = each.varying[:count]
+            path = "/".join((home, "{name}", each.name, *(f"{{{name}}}" for name in varying)))
+            whose = f"{scope}{kind}{words}" + "".join(f"With{name.title()}" for name in varying)
+            self._add(path, whose, named, self._of_subresource(each, kind))
 
-    def of_collection(self, *, everywhere: bool = False) -> Document:
-        listing = self.operation("list", _LISTS, answers=self.list_schema)
-        if everywhere:
-            return {"get": listing} | self.parameters()
-        namespaced = ("namespace",) if self.kind.namespaced else ()
-        return {
-            "get": listing,
-            "post": self.operation("post", _WRITES, takes=("application/json",)),
-            "delete": self.operation("deletecollection", (*_DELETES, *_LISTS)),
-        } | self.parameters(*namespaced)
+    # -- acts
 
-    def of_object(self, *, deletes: bool) -> Document:
-        patches: tuple[str, ...] = _PATCHES
-        if self.kind.native:
-            patches = (*_PATCHES, "application/strategic-merge-patch+json")
-        document = {
-            "get": self.operation("get", ()),
-            "put": self.operation("put", _WRITES, takes=("application/json",)),
-            "patch": self.operation("patch", _WRITES, takes=patches),
-        }
-        if deletes:
-            document["delete"] = self.operation("delete", _DELETES)
-        namespaced = ("namespace",) if self.kind.namespaced else ()
-        return document | self.parameters("name", *namespaced)
+    def _of_many(self, kind: Kind, one: Schema, served: set[str]) -> Iterator[_Act]:
+        if "list" in served:
+            yield _listing(kind, one)
+        if "create" in served:
+            yield _Act(
+                method="post",
+                action="post",
+                verb="create",
+                about=f"create a {kind.name}",
+                query=parameters.WRITES,
+                takes=one,
+                answers=one,
+                codes=("200", "201", "202"),
+            )
+        if "deletecollection" in served:
+            yield _Act(
+                method="delete",
+                action="deletecollection",
+                verb="delete",
+                manner="Collection",
+                about=f"delete a collection of {kind.name}",
+                query=parameters.DELETES_MANY,
+                takes=self._options,
+                takes_always=False,
+                answers=self._status,
+            )
 
-    def operation(
-        self,
-        action: str,
-        parameters: tuple[tuple[str, str, str], ...],
-        *,
-        takes: tuple[str, ...] = (),
-        answers: Schema | None = None,
-    ) -> Document:
-        content = {"application/json": {"schema": answers or self.schema}}
+    def _of_one(
+        self, kind: Kind, one: Schema, served: set[str], *, below: str = ""
+    ) -> Iterator[_Act]:
+        what = f"{below} of the specified {kind.name}" if below else f"the specified {kind.name}"
+        if "get" in served:
+            about = f"read {what}"
+            query = () if below else parameters.GETS
+            yield _Act(
+                method="get", action="get", verb="read", about=about, query=query, answers=one
+            )
+        if "update" in served:
+            yield _Act(
+                method="put",
+                action="put",
+                verb="replace",
+                about=f"replace {what}",
+                query=parameters.WRITES,
+                takes=one,
+                answers=one,
+                codes=("200", "201"),
+            )
+        if "patch" in served:
+            yield _Act(
+                method="patch",
+                action="patch",
+                verb="patch",
+                about=f"partially update {what}",
+                query=parameters.PATCHES,
+                takes=self._patch,
+                medias=(*_PATCHES, _STRATEGIC) if kind.native else _PATCHES,
+                answers=one,
+                codes=("200", "201"),
+            )
+        if "delete" in served:
+            yield _Act(
+                method="delete",
+                action="delete",
+                verb="delete",
+                about=f"delete a {kind.name}",
+                query=parameters.DELETES,
+                takes=self._options,
+                takes_always=False,
+                answers=self._status,
+                codes=("200", "202"),
+            )
+
+    def _of_subresource(self, each: Subresource, kind: str) -> Iterator[_Act]:
+        query = [Parameter(name, "string", about) for name, about in each.query.items()]
+        takes = self._schemas.refer(each.takes) if each.takes else None
+        answers = self._schemas.refer(each.answers) if each.answers else None
+        for verb in each.verbs:
+            method = _METHODS[verb]
+            written = each.answers is not None
+            yield _Act(
+                method=method,
+                action=method if written else "connect",
+                verb=verb if written else "connect",
+                manner="" if written else method.title(),
+                about=f"{verb} {each.name} of a {kind}",
+                query=(*query, *parameters.WRITES) if written else query,
+                takes=takes,
+                takes_always=written,
+                answers=answers,
+                answered=(_JSON,) if written else ("*/*",),
+                codes=("200", "201", "202") if written else ("200",),
+            )
+
+    # -- paths
+
+    def _home(self, plural: str, *, namespaced: bool) -> str:
+        scope = "namespaces/{namespace}/" if namespaced else ""
+        return f"/{place(self._group_version)}/{scope}{plural}"
+
+    def _add(self, path: str, whose: str, named: Mapping[str, str], acts: Iterable[_Act]) -> None:
+        found = {act.method: self._operation(act, whose, named) for act in acts}
+        if not found:
+            return
+        about = parameters.VARYING
+        varying = [part[1:-1] for part in path.split("/") if part.startswith("{")]
+        fixed = [
+            Parameter(name, "string", about[name].format(kind=named["kind"])).document("path")
+            for name in sorted(varying)
+        ]
+        self.paths[path] = found | {"parameters": [*fixed, parameters.PRETTY.document()]}
+
+    def _operation(self, act: _Act, whose: str, named: Mapping[str, str]) -> Document:
+        name = f"{act.verb}{group_id(self._group_version)}{act.manner}{whose}"
+        content = {media: {"schema": act.answers or _TEXT} for media in act.answered}
+        answers = {code: {"description": _SAID[code], "content": content} for code in act.codes}
         operation: Document = {
-            "x-kubernetes-action": action,
-            GVK: self.gvk,
-            "parameters": [_parameter(*each) for each in parameters],
-            "responses": {"200": {"description": "OK", "content": content}},
+            "tags": [tag(self._group_version)],
+            "description": act.about,
+            "operationId": name,
+            "parameters": [parameter.document() for parameter in act.query],
+            "responses": answers | {"401": {"description": _SAID["401"]}},
+            "x-kubernetes-action": act.action,
+            GVK: dict(named),
         }
-        if takes:
-            body = {media: {"schema": self.schema if action != "patch" else {}} for media in takes}
-            operation["requestBody"] = {"required": True, "content": body}
+        if act.takes:
+            content = {media: {"schema": act.takes} for media in act.medias}
+            required = {"required": True} if act.takes_always else {}
+            operation["requestBody"] = {"content": content} | required
         return operation
 
-    def parameters(self, *names: str) -> Document:
-        """The parts of the path that vary, and what every operation takes."""
-        varying = [
-            {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
-            for name in names
-        ]
-        return {"parameters": varying + [_parameter(*each) for each in _PRETTY]}
 
-
-def _parameter(name: str, kind: str, description: str) -> Document:
-    return {"name": name, "in": "query", "description": description, "schema": {"type": kind}}
+def _listing(kind: Kind, one: Schema) -> _Act:
+    return _Act(
+        method="get",
+        action="list",
+        verb="list",
+        about=f"list or watch objects of kind {kind.name}",
+        query=parameters.LISTS,
+        answers={"$ref": f"{one['$ref']}List"},
+        answered=_WATCHED,
+    )

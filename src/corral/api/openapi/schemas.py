@@ -1,19 +1,16 @@
 """Schemas by name: of kinds, of their lists, and of everything that they refer to."""
 
 from collections.abc import Mapping
-from functools import cache
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 from lightkube.models import meta_v1
 
 from corral.api import object as ours
 from corral.api.kind import GroupVersion, Kind
+from corral.api.openapi.names import GVK, REFERENCE, gvk, is_native, kind_name, struct_name
 from corral.api.patch.strategic import MERGED_LISTS
 from corral.api.types import Schema, descriptions, object_schema
-
-REFERENCE: Final = "#/components/schemas/"
-GVK: Final = "x-kubernetes-group-version-kind"
 
 _ELSEWHERE: Mapping[type[msgspec.Struct], type[msgspec.Struct]] = {
     # Kubernetes' own descriptions of what every object has
@@ -22,6 +19,7 @@ _ELSEWHERE: Mapping[type[msgspec.Struct], type[msgspec.Struct]] = {
 }
 _QUANTITY: Final = "io.k8s.apimachinery.pkg.api.resource.Quantity"
 _INT_OR_STRING: Final = "io.k8s.apimachinery.pkg.util.intstr.IntOrString"
+_PATCH: Final = "io.k8s.apimachinery.pkg.apis.meta.v1.Patch"
 _SHARED: Mapping[str, Schema] = {
     _QUANTITY: {
         "description": "An amount such as 64M, 1Gi, 500m or 2.",
@@ -33,6 +31,14 @@ _SHARED: Mapping[str, Schema] = {
         "oneOf": [{"type": "integer"}, {"type": "string"}],
     },
 }
+_TYPE: Mapping[str, str] = {
+    "apiVersion": "The group and version in whose form the object is told, such as kubevirt.io/v1.",
+    "kind": "What the object is; it cannot change.",
+}
+_METADATA: Final = "What every object has: a name, labels, owners, when it was made."
+_TYPED: Mapping[str, Schema] = {
+    name: {"type": "string", "description": text} for name, text in _TYPE.items()
+}
 
 
 class Schemas:
@@ -42,37 +48,61 @@ class Schemas:
         self.named: dict[str, Schema] = {name: dict(schema) for name, schema in _SHARED.items()}
 
     def add_kind(self, kind: Kind, group_version: GroupVersion) -> None:
+        """The schemas of a kind and of its list."""
         name = kind_name(kind, group_version)
-        schema = self.described(kind.view_of(group_version.version), "")
-        gvk = dict(zip(("group", "version", "kind"), (*group_version, kind.name), strict=True))
-        self.named[name] = schema | {GVK: [gvk]}
-        items = {"type": "array", "items": {"$ref": REFERENCE + name}}
-        meta = self.refer(meta_v1.ListMeta, "metadata")
+        schema = self._brought(kind, group_version) or self.described(
+            kind.view_of(group_version.version), ""
+        )
+        named = gvk(group_version, kind.name)
+        self.named[name] = schema | {GVK: [named]}
+        metadata = {
+            "description": "Of the list as a whole.",
+            "allOf": [self.refer(meta_v1.ListMeta)],
+        }
         self.named[f"{name}List"] = {
             "type": "object",
-            "description": f"A list of {kind.plural}.",
+            "description": f"A list of {kind.name} objects.",
             "required": ["items"],
             "properties": {
-                "apiVersion": _described_text("The version of this list."),
-                "kind": _described_text(f"{kind.name}List."),
-                "metadata": {"allOf": [meta], "default": {}},
-                "items": items,
+                **_TYPED,
+                "metadata": metadata,
+                "items": {
+                    "type": "array",
+                    "description": f"The {kind.plural}, sorted by namespace and name.",
+                    "items": {"$ref": REFERENCE + name},
+                },
             },
-            GVK: [gvk | {"kind": f"{kind.name}List"}],
+            GVK: [named | {"kind": f"{kind.name}List"}],
         }
 
-    def refer(self, view: type[msgspec.Struct], field: str) -> Schema:
+    def patch(self) -> Schema:
+        """A reference to the schema of patches, which have many forms."""
+        self.named[_PATCH] = {"type": "object", "description": "What is to change of an object."}
+        return {"$ref": REFERENCE + _PATCH}
+
+    def refer(self, view: type[msgspec.Struct], field: str = "") -> Schema:
         """A reference to the schema of a Struct; ``field`` is where it was met."""
         view = _ELSEWHERE.get(view, view)
-        name = _struct_name(view)
+        name = struct_name(view)
         if name not in self.named:
             self.named[name] = {}  # taken, should the Struct hold itself
             self.named[name] = self.described(view, field)
         return {"$ref": REFERENCE + name}
 
+    def _brought(self, kind: Kind, group_version: GroupVersion) -> Schema | None:
+        """The schema that a kind brings itself, with what it need not tell."""
+        if kind.schemas is None:
+            return None
+        schema: Mapping[str, Any] = kind.schemas[group_version.version]
+        metadata = {"description": _METADATA, "allOf": [self.refer(meta_v1.ObjectMeta)]}
+        properties = {**schema.get("properties", {}), **_TYPED, "metadata": metadata}
+        return {**schema, "properties": properties}
+
     def described(self, view: type[msgspec.Struct], field: str) -> Schema:
         about, fields = descriptions(view)
-        native = view.__module__.startswith("lightkube.")
+        if issubclass(view, ours.Object):
+            fields = {**_TYPE, "metadata": _METADATA, **fields}
+        native = is_native(view)
         schema = object_schema(view, lambda inner: {"$struct": inner})
         properties = {
             name: self.property(name, inner, fields.get(name, ""), field if native else None)
@@ -110,32 +140,3 @@ class Schemas:
             if inner in schema:
                 return schema | {inner: self.resolved(schema[inner], field)}
         return schema
-
-
-def _described_text(description: str) -> Schema:
-    return {"type": "string", "description": description}
-
-
-def place(group_version: GroupVersion) -> str:
-    """Where the objects of a group and version are served, without the leading slash."""
-    prefix = "apis" if group_version.group else "api"
-    return f"{prefix}/{group_version}"
-
-
-def kind_name(kind: Kind, group_version: GroupVersion) -> str:
-    view = kind.view_of(group_version.version)
-    if view.__module__.startswith("lightkube."):
-        return _struct_name(view)
-    reversed_group = ".".join(reversed(group_version.group.split(".")))
-    return f"{reversed_group}.{group_version.version}.{kind.name}"
-
-
-@cache
-def _struct_name(view: type[msgspec.Struct]) -> str:
-    """A name that no other Struct has; for Kubernetes' own the one that its OpenAPI gives them."""
-    module = view.__module__.rpartition(".")[2]
-    if not view.__module__.startswith("lightkube."):
-        return f"io.kubevirt.{module}.{view.__name__}"
-    group, _, version = module.rpartition("_")
-    home = "apimachinery.pkg.apis" if group == "meta" else "api"
-    return f"io.k8s.{home}.{group}.{version}.{view.__name__}"

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Self
 
-from corral.api.discovery import Subresource
+from corral.api.below import Subresource
 from corral.api.encoding import encode
 from corral.api.errors import (
     BadRequest,

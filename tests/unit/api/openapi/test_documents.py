@@ -3,11 +3,14 @@ import re
 
 import pytest
 from lightkube.models.core_v1 import Namespace, Pod
+from lightkube.models.policy_v1 import Eviction
 
-from corral.api.kind import Kind, Version
+from corral.api.below import Subresource
+from corral.api.kind import Kind, Scale, Version
 from corral.api.kinds.table import KindTable
 from corral.api.object import IntOrString, Object, Quantity, Struct
 from corral.api.openapi import OpenAPI
+from corral.api.protobuf.wire import fields
 
 V1 = (Version(name="v1"),)
 
@@ -53,10 +56,33 @@ KINDS = KindTable(
             namespaced=False,
             native=True,
         ),
+        Kind(
+            group="",
+            name="Set",
+            plural="sets",
+            versions=V1,
+            view=Pod,
+            native=True,
+            scale=Scale(),
+        ),
         THING,
     )
 )
-OPENAPI = OpenAPI(KINDS)
+BELOW = (
+    Subresource(
+        group="", version="v1", plural="pods", name="log", responds=("", "v1", "Pod"),
+        query={"follow": "Go on."},
+    ),
+    Subresource(
+        group="", version="v1", plural="pods", name="eviction", verbs=("create",),
+        responds=("policy", "v1", "Eviction"), takes=Eviction, answers=Eviction,
+    ),
+    Subresource(
+        group="sub.example.io", version="v1", plural="things", name="port", varying=("port",),
+        responds=("sub.example.io", "v1", "Thing"),
+    ),
+)  # fmt: skip
+OPENAPI = OpenAPI(KINDS, BELOW)
 CORE = "api/v1"
 EXAMPLE = "apis/example.io/v1alpha1"
 
@@ -73,7 +99,9 @@ def document(where):
 
 def test_the_index_has_every_document_with_its_hash():
     paths = json.loads(OPENAPI.index().body)["paths"]
-    assert list(paths) == ["api/v1", "apis/example.io/v1", "apis/example.io/v1alpha1"]
+    assert list(paths) == [
+        "api/v1", "apis/example.io/v1", "apis/example.io/v1alpha1", "apis/sub.example.io/v1",
+    ]  # fmt: skip
     assert re.fullmatch(
         r"/openapi/v3/apis/example\.io/v1\?hash=[0-9A-F]{128}",
         paths["apis/example.io/v1"]["serverRelativeURL"],
@@ -100,9 +128,13 @@ def test_a_kind_is_found_by_its_group_version_and_kind():
     assert thing["description"] == "A thing."
     assert thing["required"] == ["spec"]
     assert list(thing["properties"]["spec"]) == ["$ref"]  # Spec says the same of itself
-    assert thing["properties"]["metadata"] == {
+    (metadata,) = thing["properties"]["metadata"]["allOf"]
+    assert metadata == {
         "$ref": "#/components/schemas/io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"
     }
+    assert all(
+        field.get("description") for field in thing["properties"].values() if "$ref" not in field
+    )
     (spec,) = (schema for name, schema in schemas.items() if name.endswith(".Spec"))
     assert spec["properties"]["memory"] == {
         "description": "how much.",
@@ -126,23 +158,101 @@ def test_kubernetes_own_kinds_have_their_known_names_and_patch_keys():
     assert "x-kubernetes-patch-merge-key" not in meta["finalizers"]
 
 
+def operations(where):
+    return {
+        (path, method): operation
+        for path, item in document(where)["paths"].items()
+        for method, operation in item.items()
+        if method != "parameters"
+    }
+
+
 def test_operations_say_what_they_take():
     paths = document(EXAMPLE)["paths"]
     home = "/apis/example.io/v1alpha1/namespaces/{namespace}/things"
     assert set(paths) == {home, f"{home}/{{name}}", "/apis/example.io/v1alpha1/things"}
     patch = paths[f"{home}/{{name}}"]["patch"]
-    assert {"dryRun", "fieldManager", "fieldValidation"} == {
+    assert {"dryRun", "fieldManager", "fieldValidation", "force"} == {
         parameter["name"] for parameter in patch["parameters"]
     }
+    assert "application/apply-patch+yaml" in patch["requestBody"]["content"]
     assert "application/strategic-merge-patch+json" not in patch["requestBody"]["content"]
-    for path in paths.values():
-        for method, operation in path.items():
-            if method != "parameters":
-                assert operation["x-kubernetes-group-version-kind"]["kind"] == "Thing"
+    for operation in operations(EXAMPLE).values():
+        assert operation["x-kubernetes-group-version-kind"]["kind"] == "Thing"
     core = document(CORE)["paths"]
     assert "/api/v1/namespaces/{name}/status" in core
     strategic = core["/api/v1/namespaces/{name}"]["patch"]["requestBody"]["content"]
     assert "application/strategic-merge-patch+json" in strategic
+
+
+def test_operations_have_the_names_that_generated_clients_know():
+    core = operations(CORE)
+    pods = "/api/v1/namespaces/{namespace}/pods"
+    assert core[pods, "get"]["operationId"] == "listCoreV1NamespacedPod"
+    assert core[pods, "delete"]["operationId"] == "deleteCoreV1CollectionNamespacedPod"
+    assert core["/api/v1/pods", "get"]["operationId"] == "listCoreV1PodForAllNamespaces"
+    assert core["/api/v1/namespaces/{name}", "put"]["operationId"] == "replaceCoreV1Namespace"
+    status = core[f"{pods}/{{name}}/status", "patch"]
+    assert status["operationId"] == "patchCoreV1NamespacedPodStatus"
+    log = core[f"{pods}/{{name}}/log", "get"]
+    assert log["operationId"] == "connectCoreV1GetNamespacedPodLog"
+    assert log["tags"] == ["core_v1"]
+    names = [each["operationId"] for each in (*core.values(), *operations(EXAMPLE).values())]
+    assert len(names) == len(set(names))
+
+
+def test_what_is_below_objects_is_told():
+    core = operations(CORE)
+    scale = core["/api/v1/namespaces/{namespace}/sets/{name}/scale", "put"]
+    reference = {"$ref": "#/components/schemas/io.k8s.api.autoscaling.v1.Scale"}
+    assert scale["requestBody"]["content"]["application/json"]["schema"] == reference
+    assert scale["x-kubernetes-group-version-kind"] == {
+        "group": "autoscaling", "version": "v1", "kind": "Scale",
+    }  # fmt: skip
+    log = core["/api/v1/namespaces/{namespace}/pods/{name}/log", "get"]
+    assert [parameter["name"] for parameter in log["parameters"]] == ["follow"]
+    assert log["x-kubernetes-action"] == "connect"
+    assert "requestBody" not in log
+    eviction = core["/api/v1/namespaces/{namespace}/pods/{name}/eviction", "post"]
+    assert eviction["operationId"] == "createCoreV1NamespacedPodEviction"
+    assert eviction["requestBody"]["required"]
+    assert {"dryRun", "fieldManager"} <= {each["name"] for each in eviction["parameters"]}
+
+
+def test_what_is_below_kinds_of_another_group_has_a_document_of_its_own():
+    path = "/apis/sub.example.io/v1/namespaces/{namespace}/things/{name}/port"
+    assert set(operations("apis/sub.example.io/v1")) == {
+        (path, "get"), (f"{path}/{{port}}", "get"),
+    }  # fmt: skip
+    assert "apis/sub.example.io/v1" in json.loads(OPENAPI.index().body)["paths"]
+
+
+def test_a_kind_that_brings_its_schema_is_told_by_it():
+    schemas = {"v1": {"type": "object", "properties": {"spec": {"type": "object"}}}}
+    brought = Kind(
+        group="example.io", name="Brought", plural="broughts", versions=V1, view=Thing,
+        schemas=schemas,
+    )  # fmt: skip
+    openapi = OpenAPI(KindTable((brought,)))
+    openapi.make_v3()
+    told = json.loads(openapi.document("apis/example.io/v1").body)["components"]["schemas"]
+    brought = told["io.example.v1.Brought"]
+    assert set(brought["properties"]) == {"apiVersion", "kind", "metadata", "spec"}
+    (metadata,) = brought["properties"]["metadata"]["allOf"]
+    assert metadata["$ref"].endswith(".ObjectMeta")
+    assert schemas["v1"]["properties"] == {"spec": {"type": "object"}}
+
+
+def test_both_forms_of_v2_tell_the_same():
+    whole = json.loads(OPENAPI.whole(protobuf=False).body)
+    message = dict(fields(OPENAPI.whole(protobuf=True).body))
+    paths = [dict(fields(item))[1] for _, item in fields(message[8])]
+    definitions = [dict(fields(item))[1] for _, item in fields(message[9])]
+    assert [path.decode() for path in paths] == list(whole["paths"])
+    assert [name.decode() for name in definitions] == list(whole["definitions"])
+    assert whole["definitions"]["io.example.v1.Thing"]["properties"]["spec"] == {
+        "$ref": "#/definitions/io.kubevirt.test_documents.Spec"
+    }
 
 
 def test_documents_are_kept_until_their_kinds_change():

@@ -1,0 +1,62 @@
+"""How things are named in OpenAPI: schemas, operations, places."""
+
+from functools import cache
+from typing import Final
+
+import msgspec
+
+from corral.api.kind import GroupVersion, Kind
+
+REFERENCE: Final = "#/components/schemas/"
+GVK: Final = "x-kubernetes-group-version-kind"
+
+
+def place(group_version: GroupVersion) -> str:
+    """Where the objects of a group and version are served, without the leading slash."""
+    prefix = "apis" if group_version.group else "api"
+    return f"{prefix}/{group_version}"
+
+
+def is_native(view: type[msgspec.Struct]) -> bool:
+    """Whether a Struct is one of Kubernetes' own types."""
+    return view.__module__.startswith("lightkube.")
+
+
+def kind_name(kind: Kind, group_version: GroupVersion) -> str:
+    """The name of a kind's schema."""
+    view = kind.view_of(group_version.version)
+    if kind.schemas is None and is_native(view):
+        return struct_name(view)
+    reversed_group = ".".join(reversed(group_version.group.split(".")))
+    return f"{reversed_group}.{group_version.version}.{kind.name}"
+
+
+@cache
+def struct_name(view: type[msgspec.Struct]) -> str:
+    """A name that no other Struct has; for Kubernetes' own the one that its OpenAPI gives them."""
+    module = view.__module__.rpartition(".")[2]
+    if not is_native(view):
+        return f"io.kubevirt.{module}.{view.__name__}"
+    group, _, version = module.rpartition("_")
+    home = "apimachinery.pkg.apis" if group == "meta" else "api"
+    return f"io.k8s.{home}.{group}.{version}.{view.__name__}"
+
+
+def gvk(group_version: GroupVersion, kind: str) -> dict[str, str]:
+    return {"group": group_version.group, "version": group_version.version, "kind": kind}
+
+
+def tag(group_version: GroupVersion) -> str:
+    """Under which heading the operations of a group and version stand: ``kubevirtIo_v1``."""
+    first, *others = _words(group_version.group)
+    return "".join((first, *map(str.capitalize, others), "_", group_version.version))
+
+
+def group_id(group_version: GroupVersion) -> str:
+    """How operations' names tell a group and version: ``KubevirtIoV1``."""
+    words = (*_words(group_version.group), group_version.version)
+    return "".join(word[0].upper() + word[1:] for word in words)
+
+
+def _words(group: str) -> list[str]:
+    return group.removesuffix(".k8s.io").replace("-", ".").split(".") if group else ["core"]
