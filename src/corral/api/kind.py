@@ -70,6 +70,8 @@ class Column:
     format: str = ""
     description: str = ""
     priority: int = 0
+    absent: str | None = None
+    """What stands in place of a time that is missing; else what its kind's dialect says."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -87,7 +87,7 @@ def _cell(
     if column.type != "date":
         return value
     if not value:
-        return unknown_age
+        return column.absent or unknown_age
     try:
         moment = parse_rfc3339(str(value))
     except ValueError:

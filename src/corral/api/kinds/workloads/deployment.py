@@ -44,7 +44,7 @@ def _validate(document: Document, old: Document | None, _user: str) -> Verdict:
     spec = document["spec"]
     causes = [
         *count_causes("spec", spec),
-        *kept_causes(spec, "deployment"),
+        *kept_causes(spec, "deployment", "ReplicaSet"),
         *_strategy(spec["strategy"]),
         *_deadline(spec),
         *selector_unchanged(document, old),

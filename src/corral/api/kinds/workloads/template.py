@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from corral.api.errors import BadRequest, Cause
+from corral.api.errors import UNCHECKED, BadRequest, Cause
 from corral.api.kind import Column, at
 from corral.api.kinds import pod
 from corral.api.kinds.causes import forbidden, invalid, required, unsupported
@@ -24,6 +24,7 @@ def default_template(document: Document, *path: str) -> None:
     """Complete the pod template at a path as a pod itself would be."""
     template = at(document, *path)
     if isinstance(template, dict):
+        template.setdefault("spec", {})
         pod.default(template)
 
 
@@ -48,20 +49,26 @@ def template_causes(path: str, template: Document, *, restarts: tuple[str, ...])
         yield unsupported(f"{path}.spec.restartPolicy", policy, restarts)
 
 
-def kept_causes(spec: Document, kind: str) -> Iterator[Cause]:
-    """What is wrong with the selector and the template of something that keeps pods running."""
-    selector, template = spec.get("selector") or {}, spec.get("template") or {}
-    faults = [*selector_causes("spec.selector", selector)]
+def kept_causes(spec: Document, kind: str, maker: str) -> Iterator[Cause]:
+    """What is wrong with the selector and the template of something that keeps pods running.
+
+    ``kind`` and ``maker`` are the words that Kubernetes has for it in messages.
+    """
+    selector, template = spec.get("selector") or {}, spec.get("template")
+    faults = list(selector_causes("spec.selector", selector))
     yield from faults
     if not selector.get("matchLabels") and not selector.get("matchExpressions"):
-        why = f"empty selector is invalid for {kind}"
-        yield invalid("spec.selector", selector, why)
-    elif not faults:
+        yield invalid("spec.selector", selector, f"empty selector is invalid for {kind}")
+        faults = [*faults, UNCHECKED]
+    if template is None:
+        yield required("spec.template")
+        return
+    if not faults:
         yield from _unmatched(selector, template)
     yield from template_causes("spec.template", template, restarts=("Always",))
     if at(template, "spec", "activeDeadlineSeconds") is not None:
         where = "spec.template.spec.activeDeadlineSeconds"
-        yield forbidden(where, f"activeDeadlineSeconds in {kind} is not Supported")
+        yield forbidden(where, f"activeDeadlineSeconds in {maker} is not Supported")
 
 
 def _unmatched(selector: Document, template: Document) -> Iterator[Cause]:
@@ -81,11 +88,6 @@ def selector_unchanged(document: Document, old: Document | None) -> Iterator[Cau
     selector = at(document, "spec", "selector")
     if old is not None and selector != at(old, "spec", "selector"):
         yield invalid("spec.selector", selector, "field is immutable")
-
-
-def required_template(spec: Document) -> Iterator[Cause]:
-    if spec.get("template") is None:
-        yield required("spec.template")
 
 
 # -------------------------------------------------------------------- columns
@@ -124,9 +126,11 @@ def _selector_column() -> Column:
 
 
 def selector_text(selector: Document | None) -> str:
-    """A selector as kubectl prints it."""
+    """A selector as kubectl prints it; ReplicationControllers have plain labels for one."""
     if not selector:
         return NONE
+    if not selector.keys() <= {"matchLabels", "matchExpressions"}:
+        selector = {"matchLabels": selector}
     try:
         return str(label_selector(selector)) or NONE
     except BadRequest:

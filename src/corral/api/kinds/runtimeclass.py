@@ -1,0 +1,35 @@
+"""RuntimeClass: what else could run containers."""
+
+from lightkube.models.node_v1 import RuntimeClass
+
+from corral.api.errors import limited
+from corral.api.kind import Kind, Verdict, Version
+from corral.api.kinds.causes import each_invalid, invalid, required
+from corral.api.kinds.columns import age, field
+from corral.api.kinds.workloads.template import nothing_acts
+from corral.api.names import label_faults
+from corral.api.object import Document
+
+
+def _validate(document: Document, old: Document | None, _user: str) -> Verdict:
+    handler = document["handler"]
+    causes = [required("handler")] if not handler else []
+    causes += each_invalid("handler", handler, label_faults(handler) if handler else ())
+    if old is not None and handler != old["handler"]:
+        causes.append(invalid("handler", handler, "field is immutable"))
+    return Verdict(limited(causes), [nothing_acts("RuntimeClass")])
+
+
+RUNTIME_CLASS = Kind(
+    group="node.k8s.io",
+    name="RuntimeClass",
+    plural="runtimeclasses",
+    singular="runtimeclass",
+    versions=(Version(name="v1"),),
+    view=RuntimeClass,
+    namespaced=False,
+    status=False,
+    native=True,
+    columns=(field("Handler", "handler", description="what would run containers"), age()),
+    validate=_validate,
+)

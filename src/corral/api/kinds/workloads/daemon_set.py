@@ -1,0 +1,102 @@
+"""DaemonSet: a pod on every node that its template fits."""
+
+from collections.abc import Iterator
+
+from lightkube.models.apps_v1 import DaemonSet
+
+from corral.api.errors import Cause, limited
+from corral.api.kind import Column, Kind, Verdict, Version, at
+from corral.api.kinds.causes import invalid, required, unsupported
+from corral.api.kinds.columns import age
+from corral.api.kinds.disruption import bound_causes, scaled
+from corral.api.kinds.workloads.deployment import ROLLING
+from corral.api.kinds.workloads.stateful_set import ON_DELETE
+from corral.api.kinds.workloads.template import (
+    count_causes,
+    default_template,
+    described,
+    kept_causes,
+    nothing_acts,
+    number,
+    selector_text,
+    selector_unchanged,
+)
+from corral.api.object import Document
+
+
+def _default(document: Document) -> None:
+    spec = document["spec"]
+    strategy = spec.setdefault("updateStrategy", {})
+    if not strategy.get("type"):
+        strategy["type"] = ROLLING
+    if strategy["type"] == ROLLING:
+        rolling = strategy.setdefault("rollingUpdate", {})
+        rolling.setdefault("maxUnavailable", 1)
+        rolling.setdefault("maxSurge", 0)
+    spec.setdefault("revisionHistoryLimit", 10)
+    default_template(spec, "template")
+
+
+def _validate(document: Document, old: Document | None, _user: str) -> Verdict:
+    spec = document["spec"]
+    causes = [
+        *count_causes("spec", spec),
+        *kept_causes(spec, "daemonset", "DaemonSet"),
+        *_strategy("spec.updateStrategy", spec["updateStrategy"]),
+        *selector_unchanged(document, old),
+    ]
+    return Verdict(limited(causes), [nothing_acts("DaemonSet")])
+
+
+def _strategy(path: str, strategy: Document) -> Iterator[Cause]:
+    if strategy["type"] not in (ROLLING, ON_DELETE):
+        yield unsupported(f"{path}.type", strategy["type"], (ROLLING, ON_DELETE))
+    if strategy["type"] != ROLLING:
+        return
+    rolling, path = strategy["rollingUpdate"], f"{path}.rollingUpdate"
+    names = ("maxUnavailable", "maxSurge")
+    faults = [cause for name in names for cause in bound_causes(f"{path}.{name}", rolling[name])]
+    yield from faults
+    if faults:
+        return
+    without, more = (scaled(rolling[name], 100) for name in names)
+    if without and more:
+        why = "may not be set when maxUnavailable is non-zero"
+        yield invalid(f"{path}.maxSurge", rolling["maxSurge"], why)
+    elif not without and not more:
+        yield required(f"{path}.maxUnavailable", "cannot be 0 when maxSurge is 0")
+
+
+DAEMON_SET = Kind(
+    group="apps",
+    name="DaemonSet",
+    plural="daemonsets",
+    singular="daemonset",
+    short=("ds",),
+    categories=("all",),
+    versions=(Version(name="v1"),),
+    view=DaemonSet,
+    native=True,
+    columns=(
+        number(
+            "Desired", "status", "desiredNumberScheduled", description="nodes that shall have a pod"
+        ),
+        number("Current", "status", "currentNumberScheduled", description="nodes that have a pod"),
+        number("Ready", "status", "numberReady", description="nodes with a pod that is ready"),
+        number(
+            "Up-to-date", "status", "updatedNumberScheduled", description="of the newest template"
+        ),
+        number("Available", "status", "numberAvailable", description="pods that are available"),
+        Column(
+            name="Node Selector",
+            cell=lambda document: selector_text(
+                at(document, "spec", "template", "spec", "nodeSelector")
+            ),
+            description="which nodes shall have a pod",
+        ),
+        age(),
+        *described("spec", "template"),
+    ),
+    default=_default,
+    validate=_validate,
+)

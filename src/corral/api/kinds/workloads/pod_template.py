@@ -1,0 +1,49 @@
+"""PodTemplate: what pods could look like."""
+
+from lightkube.models.core_v1 import PodTemplate
+
+from corral.api.errors import limited
+from corral.api.kind import Column, Kind, Verdict, Version, at
+from corral.api.kinds import pod
+from corral.api.kinds.workloads.template import (
+    default_template,
+    described,
+    selector_text,
+    template_causes,
+)
+from corral.api.object import Document
+
+
+def _default(document: Document) -> None:
+    document.setdefault("template", {})
+    default_template(document, "template")
+
+
+def _validate(document: Document, _old: Document | None, _user: str) -> Verdict:
+    causes = template_causes("template", document["template"], restarts=pod.RESTARTS)
+    return Verdict(limited(causes))
+
+
+_CONTAINERS, _IMAGES = described("template", selector=False)
+
+POD_TEMPLATE = Kind(
+    group="",
+    name="PodTemplate",
+    plural="podtemplates",
+    singular="podtemplate",
+    versions=(Version(name="v1"),),
+    view=PodTemplate,
+    status=False,
+    native=True,
+    columns=(
+        Column(name="Containers", cell=_CONTAINERS.cell, description="containers of its pods"),
+        Column(name="Images", cell=_IMAGES.cell, description="images of its pods"),
+        Column(
+            name="Pod Labels",
+            cell=lambda document: selector_text(at(document, "template", "metadata", "labels")),
+            description="labels of its pods",
+        ),
+    ),
+    default=_default,
+    validate=_validate,
+)

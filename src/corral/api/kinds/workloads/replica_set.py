@@ -1,0 +1,113 @@
+"""ReplicaSet and ReplicationController: so many pods of one template, always."""
+
+from lightkube.models.apps_v1 import ReplicaSet
+from lightkube.models.core_v1 import ReplicationController
+
+from corral.api.errors import limited
+from corral.api.kind import Kind, Scale, Verdict, Version, at
+from corral.api.kinds.causes import invalid, required
+from corral.api.kinds.columns import age
+from corral.api.kinds.workloads.template import (
+    count_causes,
+    default_template,
+    described,
+    kept_causes,
+    nothing_acts,
+    number,
+    selector_unchanged,
+    template_causes,
+)
+from corral.api.object import Document
+
+_COLUMNS = (
+    number("Desired", "spec", "replicas", description="pods that are wanted"),
+    number("Current", "status", "replicas", description="pods that there are"),
+    number("Ready", "status", "readyReplicas", description="pods that are ready"),
+    age(),
+    *described("spec", "template"),
+)
+_SCALE = Scale(label_selector=("spec", "selector"))
+
+
+def _replicas(document: Document) -> str:
+    return str(at(document, "status", "replicas") or 0)
+
+
+def _default(document: Document) -> None:
+    document["spec"].setdefault("replicas", 1)
+    default_template(document, "spec", "template")
+
+
+def _validate(document: Document, old: Document | None, _user: str) -> Verdict:
+    spec = document["spec"]
+    causes = [
+        *count_causes("spec", spec),
+        *kept_causes(spec, "deployment", "ReplicaSet"),  # upstream's word is this one
+        *selector_unchanged(document, old),
+    ]
+    return Verdict(limited(causes), [nothing_acts("ReplicaSet")])
+
+
+REPLICA_SET = Kind(
+    group="apps",
+    name="ReplicaSet",
+    plural="replicasets",
+    singular="replicaset",
+    short=("rs",),
+    categories=("all",),
+    versions=(Version(name="v1"),),
+    view=ReplicaSet,
+    native=True,
+    scale=_SCALE,
+    columns=_COLUMNS,
+    selectable={"status.replicas": _replicas},
+    default=_default,
+    validate=_validate,
+)
+
+
+def _controller_default(document: Document) -> None:
+    """Without a selector and labels of its own a controller has those of its template."""
+    spec = document.setdefault("spec", {})
+    spec.setdefault("replicas", 1)
+    default_template(spec, "template")
+    if labels := at(spec, "template", "metadata", "labels"):
+        if not spec.get("selector"):
+            spec["selector"] = dict(labels)
+        if not document["metadata"].get("labels"):
+            document["metadata"]["labels"] = dict(labels)
+
+
+def _controller_validate(document: Document, _old: Document | None, _user: str) -> Verdict:
+    spec = document["spec"]
+    selector, template = spec.get("selector") or {}, spec.get("template")
+    causes = [*count_causes("spec", spec)]
+    if not selector:
+        causes.append(required("spec.selector"))
+    if template is None:
+        causes.append(required("spec.template"))
+    else:
+        labels = at(template, "metadata", "labels") or {}
+        if not selector.items() <= labels.items():
+            why = "`selector` does not match template `labels`"
+            causes.append(invalid("spec.template.metadata.labels", labels, why))
+        causes += template_causes("spec.template", template, restarts=("Always",))
+    return Verdict(limited(causes), [nothing_acts("ReplicationController")])
+
+
+REPLICATION_CONTROLLER = Kind(
+    group="",
+    name="ReplicationController",
+    plural="replicationcontrollers",
+    singular="replicationcontroller",
+    short=("rc",),
+    categories=("all",),
+    versions=(Version(name="v1"),),
+    view=ReplicationController,
+    native=True,
+    scale=_SCALE,
+    columns=_COLUMNS,
+    selectable={"status.replicas": _replicas},
+    default=_controller_default,
+    validate=_controller_validate,
+)

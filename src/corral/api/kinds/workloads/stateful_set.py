@@ -1,0 +1,106 @@
+"""StatefulSet: pods with names and volumes of their own, in order."""
+
+from collections.abc import Iterator
+
+from lightkube.models.apps_v1 import StatefulSet
+
+from corral.api.errors import Cause, limited
+from corral.api.kind import Kind, Scale, Verdict, Version, at
+from corral.api.kinds import claim
+from corral.api.kinds.causes import forbidden, invalid
+from corral.api.kinds.columns import age
+from corral.api.kinds.workloads.deployment import READY, ROLLING
+from corral.api.kinds.workloads.template import (
+    count_causes,
+    default_template,
+    described,
+    kept_causes,
+    nothing_acts,
+)
+from corral.api.object import Document
+
+ON_DELETE = "OnDelete"
+ORDERED, PARALLEL = "OrderedReady", "Parallel"
+_CHANGEABLE = (
+    *("replicas", "ordinals", "template", "updateStrategy", "revisionHistoryLimit"),
+    *("persistentVolumeClaimRetentionPolicy", "minReadySeconds"),
+)
+
+
+def _default(document: Document) -> None:
+    spec = document["spec"]
+    spec.setdefault("podManagementPolicy", ORDERED)
+    strategy = spec.setdefault("updateStrategy", {})
+    if not strategy.get("type"):
+        strategy["type"] = ROLLING
+        strategy.setdefault("rollingUpdate", {})
+    if strategy["type"] == ROLLING and "rollingUpdate" in strategy:
+        strategy["rollingUpdate"].setdefault("partition", 0)
+    retention = spec.setdefault("persistentVolumeClaimRetentionPolicy", {})
+    retention.setdefault("whenDeleted", "Retain")
+    retention.setdefault("whenScaled", "Retain")
+    spec.setdefault("replicas", 1)
+    spec.setdefault("revisionHistoryLimit", 10)
+    default_template(spec, "template")
+    for wanted in spec.get("volumeClaimTemplates") or ():
+        wanted |= {"apiVersion": "v1", "kind": "PersistentVolumeClaim"}
+        claim.default(wanted)
+        wanted["status"] = {"phase": "Pending"}
+
+
+def _validate(document: Document, old: Document | None, _user: str) -> Verdict:
+    spec = document["spec"]
+    causes = [
+        *count_causes("spec", spec),
+        *kept_causes(spec, "statefulset", "StatefulSet"),
+        *_management(spec),
+        *_changes(spec, old),
+    ]
+    return Verdict(limited(causes), [nothing_acts("StatefulSet")])
+
+
+def _management(spec: Document) -> Iterator[Cause]:
+    if spec["podManagementPolicy"] not in (ORDERED, PARALLEL):
+        why = f"must be '{ORDERED}' or '{PARALLEL}'"
+        yield invalid("spec.podManagementPolicy", spec["podManagementPolicy"], why)
+    strategy, path = spec["updateStrategy"], "spec.updateStrategy"
+    if strategy["type"] not in (ROLLING, ON_DELETE):
+        yield invalid(path, strategy, f"must be '{ROLLING}' or '{ON_DELETE}'")
+    elif strategy["type"] == ON_DELETE and "rollingUpdate" in strategy:
+        why = f"only allowed for updateStrategy '{ROLLING}'"
+        yield invalid(f"{path}.rollingUpdate", strategy["rollingUpdate"], why)
+    yield from count_causes(
+        f"{path}.rollingUpdate", strategy.get("rollingUpdate") or {}, "partition"
+    )
+    for name, policy in spec["persistentVolumeClaimRetentionPolicy"].items():
+        if policy not in ("Retain", "Delete"):
+            where = f"spec.persistentVolumeClaimRetentionPolicy.{name}"
+            yield invalid(where, policy, "must be 'Retain' or 'Delete'")
+
+
+def _changes(spec: Document, old: Document | None) -> Iterator[Cause]:
+    before = at(old, "spec") or {}
+    fixed = {*spec, *before} - {*_CHANGEABLE}
+    if old is not None and any(spec.get(name) != before.get(name) for name in fixed):
+        *first, last = (f"'{name}'" for name in _CHANGEABLE)
+        told = f"{', '.join(first)} and {last}"
+        yield forbidden(
+            "spec", f"updates to statefulset spec for fields other than {told} are forbidden"
+        )
+
+
+STATEFUL_SET = Kind(
+    group="apps",
+    name="StatefulSet",
+    plural="statefulsets",
+    singular="statefulset",
+    short=("sts",),
+    categories=("all",),
+    versions=(Version(name="v1"),),
+    view=StatefulSet,
+    native=True,
+    scale=Scale(label_selector=("spec", "selector")),
+    columns=(READY, age(), *described("spec", "template", selector=False)),
+    default=_default,
+    validate=_validate,
+)
