@@ -44,6 +44,7 @@ from corral.server.adapter import Adapter, RulesError
 from corral.server.allocation import ServiceRanges
 from corral.server.app import ApiServer
 from corral.server.asgi import App
+from corral.server.audit import DEFAULT, Audit, AuditError, Log, Policy, PolicyError, told_lost
 from corral.server.authn import ADMINISTRATOR, Authenticator
 from corral.server.serve import ServeError, listening, tls_context
 from corral.store import LogError, Store
@@ -72,7 +73,7 @@ async def run(
     ``announce`` is called once when the API is ready, with lines for people.  Raises CannotStart.
     """
     layout = settings.layout
-    adapter = _adapter(settings)
+    adapter, audit = _adapter(settings), _audit(settings)
     try:
         identity = pki.ensure(layout.pki, api_names(settings))
         store = Store.open(layout.store, lifetimes={"events": EVENT_SECONDS})
@@ -89,6 +90,7 @@ async def run(
         uploads=uploads,
         metrics=metrics,
         adapter=adapter,
+        audit=audit,
         observed={
             POD_METRICS.resource: sampler.pod_metrics,
             NODE_METRICS.resource: sampler.node_metrics,
@@ -104,9 +106,11 @@ async def run(
         tls = tls_context(identity.certificate, identity.key, identity.clients)
         app = App(server)
         async with (
+            nullcontext() if audit is None else aclosing(audit),
             listening(app, settings.address, settings.port, tls) as (host, port),
             network.listening(app, tls),
             nullcontext() if adapter is None else aclosing(adapter),
+            aclosing(server.reviewers),
         ):
             url = f"{f'[{host}]' if ':' in host else host}:{port}"
             pki.write_private(layout.kubeconfig, pki.kubeconfig(identity, url))
@@ -145,6 +149,18 @@ def _adapter(settings: Settings) -> Adapter | None:
         return Adapter.load(settings.prometheus, settings.metric_rules)
     except RulesError as error:
         hint = "docs/reference.md says what --metric-rules may hold."
+        raise CannotStart(str(error), hint) from error
+
+
+def _audit(settings: Settings) -> Audit | None:
+    """What writes down who asks for what, if that is wanted.  Raises CannotStart."""
+    if settings.audit_log is None:
+        return None
+    try:
+        policy = Policy.read(settings.audit_policy) if settings.audit_policy else DEFAULT
+        return Audit(policy, Log(settings.audit_log, told_lost))
+    except (PolicyError, AuditError) as error:
+        hint = "docs/reference.md says what --audit-log and --audit-policy need."
         raise CannotStart(str(error), hint) from error
 
 

@@ -51,6 +51,7 @@ from corral.server.accounts import Accounts
 from corral.server.adapter import Adapter
 from corral.server.admission import Allocate
 from corral.server.allocation import Allocation, ServiceRanges
+from corral.server.audit import Audit, Audited
 from corral.server.authn import ANONYMOUS, Authenticator
 from corral.server.authz import Authorizer
 from corral.server.authz.reviews import Reviews
@@ -99,6 +100,7 @@ class _Asking:
     request: Request
     read_body: ReadBody | None
     counted: Asked
+    audited: Audited | None = None
     warnings: list[str] = field(default_factory=list)
 
 
@@ -131,6 +133,7 @@ class ApiServer:
         observed: Mapping[str, Observe] = MappingProxyType({}),
         metrics: Registry | None = None,
         adapter: Adapter | None = None,
+        audit: Audit | None = None,
         now: Callable[[], float] = time.time,
     ) -> None:
         self.store = store
@@ -147,7 +150,7 @@ class ApiServer:
         }
         self.authorizer = Authorizer(store)
         accounts = Accounts(store, account_key, now=now)
-        self.reviewers = reviewers_of(store)
+        self.reviewers = reviewers_of(store, kinds)
         self.rest = Rest(store, now, settled, accounts, self.reviewers)
         self.nodes = nodes
         self.authenticator = replace(
@@ -174,6 +177,9 @@ class ApiServer:
         registry = metrics or Registry()
         registry.add("server", self._metrics.tell)
         self._adapter = adapter
+        self._audit = audit
+        if audit is not None:
+            registry.add("audit", audit.tell)
         self.documents = Documents(kinds, store, registry, self.authorizer, adapter)
 
     async def handle(self, request: Request, read_body: ReadBody | None = None) -> Response:
@@ -192,6 +198,8 @@ class ApiServer:
             log.exception("request failed", method=request.method, path=request.path)
             response = refusal(InternalError("the server failed at this request; its log says why"))
         response.headers += _warnings(asking.warnings)
+        if self._audit is not None:
+            response = self._audit.answered(asking.audited, request, response)
         self._metrics.answered(asking.counted, response.status, time.monotonic() - begun)
         return response
 
@@ -200,6 +208,9 @@ class ApiServer:
         user = self.authenticator.user(request)
         self._definitions.follow()
         named = route.parse(request.path)
+        if self._audit is not None:
+            sender = self.authenticator.sender(request)
+            asking.audited = self._audit.received(request, named, user, sender)
         if named is None:
             return await self.documents.answer(request, user)
         if self._adapter is not None and self._adapter.serves(named):

@@ -119,7 +119,8 @@ async def cancel(rest: Rest, call: Call) -> Response:
         why = f'VMI is to leave node "{marked}", not "{options.evacuation_node_name}"'
         raise kubevirt.conflict(_MACHINE, call.name, why)
     del machine["status"]["evacuationNodeName"]
-    changed = await rest.updated(_ours(call, call.name), record, machine)
+    asked = replace(call, query=kubevirt.query(call, options.dry_run))
+    changed = await rest.updated(_ours(asked, call.name), record, machine)
     if changed is not None and "All" not in (options.dry_run or ()):
         await rest.store.write(storage(_MACHINE), call.key, changed)
     return Response()

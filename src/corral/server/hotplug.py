@@ -62,7 +62,13 @@ async def answer(rest: Rest, call: Call) -> Response:
         _ask(call, request, wanted)
     else:
         _change(call, request, wanted)
-    ours = replace(call, user=SERVER, group="kubevirt.io", subresource="status" if of_vm else "")
+    ours = replace(
+        call,
+        user=SERVER,
+        group="kubevirt.io",
+        subresource="status" if of_vm else "",
+        query=kubevirt.query(call, options.dry_run),
+    )
     changed = await rest.updated(ours, found, wanted)
     if changed is not None and "All" not in (options.dry_run or ()):
         await rest.store.write(storage(call.kind), call.key, changed)

@@ -1,5 +1,6 @@
 """How KubeVirt's subresources read what they are told, and in which words they refuse."""
 
+from collections.abc import Iterable, Mapping
 from typing import TypeVar
 
 import msgspec
@@ -26,6 +27,11 @@ def options(call: Call, form: type[Options]) -> Options:
         return msgspec.json.decode(call.request.body, type=form)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise BadRequest(f"Can not unmarshal Request body to struct, error: {error}") from error
+
+
+def query(call: Call, dry_run: Iterable[str] | None) -> Mapping[str, str]:
+    """The query of the changes that a request makes: they are tried only if it says so."""
+    return {**call.query, "dryRun": "All"} if "All" in (dry_run or ()) else call.query
 
 
 def named(kind: Kind, name: str) -> str:

@@ -53,7 +53,13 @@ _NOT_RUNNING = "VM is not running"
 
 
 class Options(msgspec.Struct, rename="camel"):
-    """What KubeVirt takes in the body: StartOptions, StopOptions, RestartOptions and others."""
+    """What KubeVirt takes in the body: StartOptions, StopOptions, RestartOptions and others.
+
+    paused: start it without letting it run.
+    grace_period: seconds that it has to shut down, when it is stopped.
+    grace_period_seconds: seconds that it has to shut down, when it is restarted.
+    dry_run: All to try it only.
+    """
 
     paused: bool = False
     grace_period: int | None = None
@@ -149,7 +155,8 @@ async def answer(rest: Rest, nodes: "Nodes", call: Call) -> Response:
         _require_own_machine(told)
         return await streams.answer(rest.store, nodes, replace(call, kind=VIRTUAL_MACHINE_INSTANCE))
     change = ACTS[call.subresource](told)
-    staged = await _staged(rest, call, change, found, machine)
+    asked = replace(call, query=kubevirt.query(call, options.dry_run))
+    staged = await _staged(rest, asked, change, found, machine)
     rest.require_newest(call.kind, call.key, found)
     rest.require_newest(VIRTUAL_MACHINE_INSTANCE, call.key, machine)
     if "All" not in (options.dry_run or ()):

@@ -34,6 +34,8 @@ REVIEW_NUMBERS: Mapping[str, str] = {
     "admissionregistration_v1.ValidatingAdmissionPolicyStatus": (
         "observedGeneration=1 typeChecking=2 conditions=3"
     ),
+    "admissionregistration_v1.TypeChecking": "expressionWarnings=1",
+    "admissionregistration_v1.ExpressionWarning": "fieldRef=2 warning=3",
     "admissionregistration_v1.ValidatingAdmissionPolicyBinding": "metadata=1 spec=2",
     "admissionregistration_v1.ValidatingAdmissionPolicyBindingSpec": (
         "policyName=1 paramRef=2 matchResources=3 validationActions=4"

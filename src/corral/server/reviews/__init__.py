@@ -1,11 +1,14 @@
 """Those outside of the server's own rules who have a say in what is stored.
 
 ``selection`` says what somebody wants to be asked of, ``envelope`` what a webhook is asked and
-answers; both are pure.  ``webhooks`` asks programs of users, ``reviewers`` knows who is asked when.
+answers; both are pure.  ``webhooks`` asks programs of users, ``policies`` keeps rules of users;
+``reviewers`` knows who is asked when.
 """
 
 from corral.api.kinds.admissionregistration import MUTATING, VALIDATING
+from corral.api.kinds.table import KindTable
 from corral.server.reviews.act import Act, Operation, Reviewer
+from corral.server.reviews.policies import Policies
 from corral.server.reviews.reviewers import Reviewers
 from corral.server.reviews.sites import Sites
 from corral.server.reviews.webhooks import Mutating, Validating
@@ -14,11 +17,11 @@ from corral.store import Store
 __all__ = ["Act", "Operation", "Reviewer", "Reviewers", "reviewers_of"]
 
 
-def reviewers_of(store: Store) -> Reviewers:
-    """Those whom the objects of a store name.  To be closed in the end."""
+def reviewers_of(store: Store, kinds: KindTable) -> Reviewers:
+    """Those whom the objects of a store name; ``kinds`` are served.  To be closed in the end."""
     sites = Sites(store)
     return Reviewers(
         mutating=[Mutating(store, MUTATING, sites)],
-        validating=[Validating(store, VALIDATING, sites)],
+        validating=[Policies(store, kinds), Validating(store, VALIDATING, sites)],
         close=sites.aclose,
     )

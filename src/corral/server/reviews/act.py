@@ -1,14 +1,17 @@
 """What is reviewed: one operation on one object."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 from corral.api.encoding import copied
-from corral.api.kind import GroupVersion, Version
-from corral.api.object import Document
+from corral.api.errors import Details, Forbidden
+from corral.api.kind import GroupVersion, Version, at
+from corral.api.object import Document, Key
 from corral.server import admission
 from corral.server.call import Call
 from corral.server.present import as_version
+from corral.store import Store
 
 Operation = Literal["CREATE", "UPDATE", "DELETE", "CONNECT"]
 
@@ -71,3 +74,25 @@ class Reviewer(Protocol):
     async def review(self, act: Act) -> None:
         """Let an act pass, or refuse it; one that changes objects changes the act's document."""
         ...
+
+
+def namespace_labels(store: Store, act: Act) -> Mapping[str, str] | None:
+    """The labels of the namespace that an act is in, or is about; None for all others."""
+    kind = act.call.kind
+    if (kind.group, kind.plural) == ("", "namespaces"):
+        labels: Any = at(act.document or act.old, "metadata", "labels")
+        return labels or {}
+    if not kind.namespaced:
+        return None
+    record = store.latest("namespaces", Key("", act.call.namespace))
+    return record.labels if record is not None else {}
+
+
+def forbidden(act: Act, why: str) -> Forbidden:
+    """The refusal of an act, as Kubernetes words it."""
+    kind, metadata = act.call.kind, (act.document or {}).get("metadata") or {}
+    name = act.name or metadata.get("generateName") or "Unknown"
+    return Forbidden(
+        f'{kind.resource} "{name}" is forbidden: {why}',
+        details=Details(name=name, group=kind.group, kind=kind.plural),
+    )

@@ -80,9 +80,13 @@ class Selection:
     namespaces: LabelSelector
     objects: LabelSelector
     exact: bool
+    is_whole: bool
+    """Whether it wants everything that is not excluded: it has no rules, and needs none."""
 
     @classmethod
-    def of(cls, document: Document, rules: str, excluded: str = "") -> "Selection":
+    def of(
+        cls, document: Document, rules: str, excluded: str = "", *, needs_rules: bool = True
+    ) -> "Selection":
         """The selection that a document has in its fields; ``rules`` is where its rules are."""
         return cls(
             rules=rules_of(document.get(rules)),
@@ -90,6 +94,7 @@ class Selection:
             namespaces=label_selector(document.get("namespaceSelector") or {}),
             objects=label_selector(document.get("objectSelector") or {}),
             exact=document.get("matchPolicy") == "Exact",
+            is_whole=not needs_rules and not document.get(rules),
         )
 
     def matches(self, act: Act, namespace: Labels | None) -> Version | None:
@@ -100,9 +105,9 @@ class Selection:
         if not self._selects(act, namespace):
             return None
         asked = act.call.version
-        if self._covers(self.excluded, act, asked):
+        if self._covers(self.excluded, act, asked) is not None:
             return None
-        return self._covers(self.rules, act, asked)
+        return asked if self.is_whole else self._covers(self.rules, act, asked)
 
     def _covers(self, rules: Sequence[Rule], act: Act, asked: Version) -> Version | None:
         others = () if self.exact else act.call.kind.versions

@@ -10,7 +10,7 @@ import asyncio
 import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import structlog
 
@@ -20,25 +20,24 @@ from corral.api.errors import (
     BadRequest,
     Cause,
     Details,
-    Forbidden,
     InternalError,
     Unavailable,
 )
-from corral.api.kind import Kind, Version, at
+from corral.api.kind import Kind, Version
 from corral.api.kinds.admissionregistration.rules import GROUP, IGNORE, VARIABLES
 from corral.api.kinds.admissionregistration.webhooks import (
     IF_NEEDED,
     REVIEW_VERSIONS,
     SIDE_EFFECTS,
 )
-from corral.api.object import Document, Key
+from corral.api.object import Document
 from corral.api.patch.json import json_patch
 from corral.server.call import Call
 from corral.server.reviews import envelope
-from corral.server.reviews.act import Act
+from corral.server.reviews.act import Act, forbidden, namespace_labels
 from corral.server.reviews.conditions import ConditionError, Conditions, bindings
 from corral.server.reviews.configured import Configured
-from corral.server.reviews.selection import Labels, Selection, is_exempt
+from corral.server.reviews.selection import Selection, is_exempt
 from corral.server.reviews.sites import SiteError, Sites
 from corral.store import Store
 
@@ -244,26 +243,6 @@ class Mutating(Webhooks):
             return False
         act.document = act.taken(after, version)
         return True
-
-
-def namespace_labels(store: Store, act: Act) -> Labels | None:
-    """The labels of the namespace that an act is in, or is about; None for all others."""
-    kind = act.call.kind
-    if (kind.group, kind.plural) == ("", "namespaces"):
-        labels: Any = at(act.document or act.old, "metadata", "labels")
-        return labels or {}
-    if not kind.namespaced:
-        return None
-    record = store.latest("namespaces", Key("", act.call.namespace))
-    return record.labels if record is not None else {}
-
-
-def forbidden(act: Act, why: str) -> Forbidden:
-    kind, name = act.call.kind, act.name
-    return Forbidden(
-        f'{kind.resource} "{name}" is forbidden: {why}',
-        details=Details(name=name, group=kind.group, kind=kind.plural),
-    )
 
 
 def rejection(name: str, status: Document) -> ApiError:
