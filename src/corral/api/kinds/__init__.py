@@ -8,6 +8,7 @@ import msgspec
 
 from corral.api.kind import Kind
 from corral.api.kinds import (
+    admissionregistration,
     authentication,
     authorization,
     autoscaler,
@@ -67,10 +68,11 @@ KINDS = KindTable(
         *instancetype_kinds.KINDS,
         *cdi.KINDS,
         *usage.KINDS,
-        *authentication.KINDS,
+        definition.DEFINITION,
         *rbac.KINDS,
         *authorization.KINDS,
-        definition.DEFINITION,
+        *authentication.KINDS,
+        *admissionregistration.KINDS,
     )
 )
 
