@@ -54,6 +54,8 @@ from corral.server.allocation import Allocation, ServiceRanges
 from corral.server.audit import Audit, Audited
 from corral.server.authn import ANONYMOUS, Authenticator
 from corral.server.authz import Authorizer
+from corral.server.authz.escalation import Escalation
+from corral.server.authz.impersonation import acting
 from corral.server.authz.reviews import Reviews
 from corral.server.call import JSON_HEADERS, Call, storage
 from corral.server.claims import ClaimClasses
@@ -151,7 +153,8 @@ class ApiServer:
         self.authorizer = Authorizer(store)
         accounts = Accounts(store, account_key, now=now)
         self.reviewers = reviewers_of(store, kinds)
-        self.rest = Rest(store, now, settled, accounts, self.reviewers)
+        guards = Escalation(self.authorizer).guards()
+        self.rest = Rest(store, now, settled, accounts, self.reviewers, guards=guards)
         self.nodes = nodes
         self.authenticator = replace(
             authenticator or Authenticator(),
@@ -205,7 +208,7 @@ class ApiServer:
 
     async def _answer(self, asking: _Asking) -> Response:
         request = asking.request
-        user = self.authenticator.user(request)
+        user = acting(self.authorizer, request, self.authenticator.user(request))
         self._definitions.follow()
         named = route.parse(request.path)
         if self._audit is not None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-from corral.api.errors import BadRequest, Forbidden, Unauthorized
+from corral.api.errors import Unauthorized
 from corral.api.wire import Certificate, Request, User
 from corral.server.accounts import CREDENTIAL, ISSUER, Accounts
 from corral.server.revocations import Revocations
@@ -31,20 +31,8 @@ class Authenticator:
     now: Callable[[], float] = time.time
 
     def user(self, request: Request) -> User:
-        """Raises Unauthorized, and Forbidden or BadRequest for who cannot act for another."""
-        user = request.user or self._proved(request)
-        if "impersonate-user" not in request.headers:
-            if any(name.startswith("impersonate-") for name in request.headers):
-                raise BadRequest("requested groups, uid or extra without impersonating a user")
-            return user
-        if ADMINISTRATORS not in user.groups:
-            raise Forbidden(
-                f'users "{request.headers["impersonate-user"]}" is forbidden: User "{user.name}" '
-                'cannot impersonate resource "users" in API group "" at the cluster scope'
-            )
-        groups = request.headers.get("impersonate-group", "")
-        named = tuple(group.strip() for group in groups.split(",") if group.strip())
-        return User(name=request.headers["impersonate-user"], groups=(*named, AUTHENTICATED))
+        """Raises Unauthorized."""
+        return request.user or self._proved(request)
 
     def _proved(self, request: Request) -> User:
         """By the connection's certificate, else by a token; what is shown and not good is refused.

@@ -21,7 +21,7 @@ from corral.api.time import rfc3339
 from corral.api.wire import Response
 from corral.server import admission, body, configuration, identity, query
 from corral.server.accounts import Accounts
-from corral.server.call import Call, json_response, not_found, storage
+from corral.server.call import Call, Guard, json_response, not_found, storage
 from corral.server.present import Presenter, as_version
 from corral.server.quotas import QuotaAdmission
 from corral.server.reviews import Reviewers
@@ -43,6 +43,7 @@ class Rest:
 
     ``now`` is seconds since 1970; ``allocators`` give documents, by the name that their kind is
     stored under, what only the server has to give; ``reviewers`` have a say in what is stored.
+    ``guards`` refuse who may not store such a document of a kind.
     """
 
     def __init__(
@@ -52,9 +53,12 @@ class Rest:
         allocators: Mapping[str, admission.Allocate] | None = None,
         accounts: Accounts | None = None,
         reviewers: Reviewers | None = None,
+        *,
+        guards: Mapping[str, Guard] | None = None,
     ) -> None:
         self.store = store
         self.reviewers = reviewers or Reviewers()
+        self.guards = guards or {}
         self.now = now
         self.allocators = allocators or {}
         self.accounts = accounts or Accounts(store, now=now)
@@ -94,6 +98,7 @@ class Rest:
         if await self.reviewers.validate(call, document, None):
             admission.require_namespace(self.store, call, call.name)
             self._check_new(call, document)  # what was free may have been taken meanwhile
+        self._guard(call, document, None)
         self.quotas.admit(call.kind, document, None)
         if dry:
             return json_response(presenter.shown(document), status=201)
@@ -170,9 +175,15 @@ class Rest:
         self.require_newest(call.kind, record.key, record)
         if identity.unchanged(document, old):
             return None
+        self._guard(call, document, old)
         if call.subresource != "status":
             self.quotas.admit(call.kind, document, old)
         return document
+
+    def _guard(self, call: Call, document: Document, old: Document | None) -> None:
+        guard = self.guards.get(storage(call.kind))
+        if guard is not None:
+            guard(call, document, old)
 
     def require_newest(self, kind: Kind, key: Key, record: Record | None) -> None:
         """Raises Stale where something was decided by a version that is not the newest any more."""

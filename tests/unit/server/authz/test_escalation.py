@@ -1,0 +1,160 @@
+"""Tests that nobody gives rights away that they do not have."""
+
+import pytest
+from tests.unit.server.authz.test_authorizer import RBAC, bind, role, rule, user
+
+ROLES = f"{RBAC}/namespaces/default/roles"
+BINDINGS = f"{RBAC}/namespaces/default/rolebindings"
+CLUSTER_ROLES = f"{RBAC}/clusterroles"
+ALL = "create update patch delete get"
+
+
+def rbac(verbs, resources, **fields):
+    return rule(verbs, resources, apiGroups=["rbac.authorization.k8s.io"], **fields)
+
+
+@pytest.fixture
+async def bob(ask):
+    """May write roles and bindings, read pods, and read the secret ``mine``; in one namespace."""
+    await role(
+        ask,
+        "writer",
+        rbac(ALL, "roles rolebindings"),
+        rule("get list", "pods"),
+        rule("get", "secrets", resourceNames=["mine"]),
+    )
+    await bind(ask, "bobs", "Role", "writer", user("bob"))
+    return ask.as_user("bob")
+
+
+async def write(asker, *rules, name="new"):
+    return await asker("POST", ROLES, {"metadata": {"name": name}, "rules": list(rules)})
+
+
+@pytest.mark.parametrize(
+    "held",
+    [
+        rule("get", "pods"),
+        rule("get list", "pods"),
+        rule("get", "secrets", resourceNames=["mine"]),
+        rbac("create", "roles"),
+    ],
+)
+async def test_what_one_has_one_may_give(bob, held):
+    assert (await write(bob, held)).status == 201
+
+
+@pytest.mark.parametrize(
+    ("wanted", "told"),
+    [
+        (rule("get watch", "pods"), '{APIGroups:[""], Resources:["pods"], Verbs:["watch"]}'),
+        (
+            rule("get delete watch", "pods services"),
+            (
+                '{APIGroups:[""], Resources:["pods"], Verbs:["delete" "watch"]}\n'
+                '{APIGroups:[""], Resources:["services"], Verbs:["get" "delete" "watch"]}'
+            ),
+        ),
+        (rule("*", "pods"), '{APIGroups:[""], Resources:["pods"], Verbs:["*"]}'),
+        (rule("get", "*"), '{APIGroups:[""], Resources:["*"], Verbs:["get"]}'),
+        (rule("get", "pods/log"), '{APIGroups:[""], Resources:["pods/log"], Verbs:["get"]}'),
+        (rule("get", "secrets"), '{APIGroups:[""], Resources:["secrets"], Verbs:["get"]}'),
+        (
+            rule("get", "secrets", resourceNames=["mine", "others"]),
+            '{APIGroups:[""], Resources:["secrets"], ResourceNames:["others"], Verbs:["get"]}',
+        ),
+        (
+            rule("get", "pods", apiGroups=["", "*"]),
+            '{APIGroups:["*"], Resources:["pods"], Verbs:["get"]}',
+        ),
+    ],
+)
+async def test_what_one_has_not_one_may_not_give(bob, wanted, told):
+    refused = await write(bob, wanted)
+    assert refused.status == 403
+    assert refused["message"] == (
+        'roles.rbac.authorization.k8s.io "new" is forbidden: user "bob" '
+        '(groups=["system:authenticated"]) is attempting to grant RBAC permissions not currently '
+        f"held:\n{told}"
+    )
+    assert refused["details"]["name"] == "new"
+
+
+async def test_a_role_that_grows_is_checked_and_one_that_shrinks_or_rests_is_not(ask, bob):
+    await role(ask, "big", rule("get watch", "pods"), rule("get", "nodes"))
+    path = f"{ROLES}/big"
+    assert (await bob.patch(path, {"rules": [rule("get", "pods")]})).status == 200
+    assert (await bob.patch(path, {"rules": [rule("watch", "pods")]})).status == 403
+    await ask.patch(path, {"rules": [rule("watch", "pods")]})
+    assert (await bob.patch(path, {"rules": [rule("watch", "pods")]})).status == 200
+    assert (await bob.patch(path, {"metadata": {"labels": {"a": "b"}}})).status == 403
+    finalizers = {"metadata": {"finalizers": ["example.com/hold"]}}
+    assert (await bob.patch(path, finalizers)).status == 200
+
+
+async def test_who_may_escalate_gives_what_they_like(ask, bob):
+    await role(ask, "escalator", rbac("escalate", "roles"))
+    await bind(ask, "more", "Role", "escalator", user("bob"))
+    assert (await write(bob, rule("*", "*"))).status == 201
+
+
+async def test_a_binding_gives_what_its_role_holds(ask, bob):
+    async def give(kind, name):
+        body = {
+            "metadata": {"generateName": "new-"},
+            "roleRef": {"kind": kind, "name": name},
+            "subjects": [user("eve")],
+        }
+        return await bob("POST", BINDINGS, body)
+
+    await role(ask, "small", rule("get", "pods"))
+    await role(ask, "small", rule("get", "pods"), namespace="")
+    await role(ask, "big", rule("get", "nodes"), namespace="")
+    assert (await give("Role", "small")).status == 201
+    assert (await give("ClusterRole", "small")).status == 201
+    refused = await give("ClusterRole", "big")
+    assert refused.status == 403
+    assert '{APIGroups:[""], Resources:["nodes"], Verbs:["get"]}' in refused["message"]
+    missing = await give("ClusterRole", "none")
+    assert (missing.status, missing["message"]) == (
+        404,
+        'clusterrole.rbac.authorization.k8s.io "none" not found',
+    )
+    await role(ask, "binder", rbac("bind", "clusterroles", resourceNames=["big", "none"]))
+    await bind(ask, "more", "Role", "binder", user("bob"))
+    assert (await give("ClusterRole", "big")).status == 201
+    assert (await give("ClusterRole", "none")).status == 201
+
+
+async def test_only_who_may_do_everything_gathers_roles(ask):
+    everything = {"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}
+    await role(ask, "all", everything, namespace="")
+    await bind(ask, "bobs", "ClusterRole", "all", user("bob"), namespace="")
+    bob = ask.as_user("bob")
+    wanted = {
+        "metadata": {"name": "sum"},
+        "aggregationRule": {"clusterRoleSelectors": [{"matchLabels": {"a": "b"}}]},
+    }
+    # who may do everything with resources may escalate, too: the check is for those who may not
+    assert (await bob("POST", CLUSTER_ROLES, wanted)).status == 201
+    await role(ask, "writer", rbac(ALL, "clusterroles"), namespace="")
+    await bind(ask, "eves", "ClusterRole", "writer", user("eve"), namespace="")
+    eve = ask.as_user("eve")
+    refused = await eve("POST", CLUSTER_ROLES, wanted | {"metadata": {"name": "other"}})
+    assert refused["message"] == (
+        'clusterroles.rbac.authorization.k8s.io "other" is forbidden: must have cluster-admin '
+        "privileges to use an aggregationRule"
+    )
+    refused = await eve.patch(f"{CLUSTER_ROLES}/sum", {"aggregationRule": None})
+    assert refused.status == 403
+
+
+async def test_a_role_of_endless_rights_is_refused_at_once(bob):
+    many = [f"thing{number}" for number in range(300)]
+    endless = {"verbs": many, "apiGroups": many, "resources": many}
+    refused = await write(bob, endless)
+    assert refused.status == 403
+    assert "it holds more than 10000 single rights" in refused["message"]
+    some = {"verbs": ["get"], "apiGroups": [""], "resources": many}
+    refused = await write(bob, some)
+    assert refused["message"].endswith("\nand 200 more")
