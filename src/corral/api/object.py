@@ -82,7 +82,15 @@ class ObjectMeta(Struct, kw_only=True):
 
 
 class Condition(Struct, kw_only=True):
-    """One thing that is known about an object (KubeVirt's condition form)."""
+    """One thing that is known about an object (KubeVirt's condition form).
+
+    type: what is known.
+    status: True, False or Unknown.
+    last_probe_time: when it was last looked at.
+    last_transition_time: when the status became what it is.
+    reason: why, in one word.
+    message: why, for people.
+    """
 
     type: str
     status: str

@@ -97,16 +97,29 @@ def object_schema(view: type[msgspec.Struct], nested: Nested) -> Schema:
 
 
 def descriptions(view: type[msgspec.Struct]) -> tuple[str, dict[str, str]]:
-    """What the docstring of a Struct says of it, and of its fields by their names on the wire."""
+    """What the docstring of a Struct says of it, and of its fields by their names on the wire.
+
+    Of the fields that it has from another Struct that one's docstring tells.
+    """
+    names = {field.name: field.encode_name for field in msgspec.structs.fields(view)}
+    about = ""
+    fields: dict[str, str] = {}
+    for base in reversed(view.__mro__):
+        if issubclass(base, msgspec.Struct) and base is not msgspec.Struct:
+            about, told = _told(base)
+            fields |= {names[name]: text for name, text in told.items() if name in names}
+    return about, fields
+
+
+def _told(view: type[msgspec.Struct]) -> tuple[str, dict[str, str]]:
+    """What one docstring says of its Struct, and of fields by their names."""
     text = inspect.cleandoc(view.__doc__ or "")
     found = list(_DESCRIBED.finditer(text))
     starts = [*(match.start() for match in found), len(text)]
-    names = {field.name: field.encode_name for field in msgspec.structs.fields(view)}
-    fields = {}
-    for match, end in zip(found, starts[1:], strict=True):
-        name = names.get(match[1] or match[2])
-        if name is not None:
-            fields[name] = " ".join(text[match.end() : end].split())
+    fields = {
+        match[1] or match[2]: " ".join(text[match.end() : end].split())
+        for match, end in zip(found, starts[1:], strict=True)
+    }
     about = text[: starts[0]].replace("**parameters**", "")
     return " ".join(about.split()), fields
 

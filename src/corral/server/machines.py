@@ -189,7 +189,11 @@ def dry_run(call: Call) -> bool:
 
 
 class Options(msgspec.Struct, rename="camel"):
-    """What KubeVirt takes in the body: PauseOptions, FreezeUnfreezeTimeout and others."""
+    """What KubeVirt takes in the body: PauseOptions, FreezeUnfreezeTimeout and others.
+
+    dry_run: All to try it only.
+    unfreeze_timeout: after how long a frozen guest goes on by itself, such as 5m0s.
+    """
 
     dry_run: list[str] | None = None
     unfreeze_timeout: str | None = None

@@ -26,6 +26,7 @@ class CDIConfigSpec(Struct, kw_only=True):
     """What was asked for; nothing of it but the address has an effect in this version.
 
     upload_proxy_url_override: where clients are to upload to, in place of the server's own address.
+    feature_gates: what is tried before it is ready for all.
     """
 
     upload_proxy_url_override: str | None = msgspec.field(
@@ -41,6 +42,7 @@ class CDIConfigStatus(Struct, kw_only=True):
     upload_proxy_ca: the authority (PEM) that has signed who answers there.
     filesystem_overhead: the share of a volume that is not for its disk.
     scratch_space_storage_class: where temporary files go.
+    preallocation: whether all the space of disks is taken beforehand.
     """
 
     upload_proxy_url: str = msgspec.field(default="", name="uploadProxyURL")

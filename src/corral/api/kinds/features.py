@@ -214,7 +214,17 @@ class Sev(Struct, kw_only=True):
 
 
 class SevSnp(Struct, kw_only=True):
-    """AMD SEV-SNP, as its specification names the values."""
+    """AMD SEV-SNP, as its specification names the values.
+
+    policy: what the guest's owner allows the host, as a number in hexadecimal.
+    vcek: the key of the processor that signs its reports, in base64.
+    author_key: whether the author's key is part of what is measured.
+    kernel_hashes: whether kernel, initrd and command line are part of what is measured.
+    cbitpos: which bit of an address says that memory is encrypted.
+    id_block: what the guest is expected to measure, in base64.
+    id_auth: the signature of the ID block, in base64.
+    reduced_phys_bits: how many bits of addresses encryption takes.
+    """
 
     policy: str = ""
     vcek: str = ""

@@ -110,7 +110,36 @@ class PreferredCpu(Struct, kw_only=True):
 
 
 class PreferredDevices(Struct, kw_only=True):
-    """Devices that are preferred: each field is for the device's field that its name ends in."""
+    """Devices that are preferred: each field is for the device's field that its name ends in.
+
+    preferred_autoattach_graphics_device: whether there is a graphics device that nobody asked for.
+    preferred_autoattach_mem_balloon: whether there is a memory balloon that nobody asked for.
+    preferred_autoattach_pod_interface: whether there is a network card on the pod's network that
+        nobody asked for.
+    preferred_autoattach_serial_console: whether there is a serial console that nobody asked for.
+    preferred_autoattach_input_device: whether there is a tablet that nobody asked for.
+    preferred_disable_hotplug: whether nothing may be plugged in while it runs.
+    preferred_use_virtio_transitional: whether virtio devices serve guests that know old virtio
+        alone.
+    preferred_block_multi_queue: whether disks have a queue for each processor.
+    preferred_network_interface_multi_queue: whether network cards have a queue for each processor.
+    preferred_sound_model: the model of the sound card.
+    preferred_rng: the source of random numbers.
+    preferred_tpm: the trusted platform module.
+    preferred_virtual_gpu_options: how virtual graphics processors are shown.
+    preferred_disk_bus: the bus of disks.
+    preferred_cdrom_bus: the bus of CD-ROM drives.
+    preferred_lun_bus: the bus of LUNs.
+    preferred_disk_block_size: the size of disks' blocks.
+    preferred_disk_cache: how writes to disks are cached.
+    preferred_disk_io: how disks are read and written: native, threads or default.
+    preferred_disk_dedicated_io_thread: whether each disk has a thread of its own.
+    preferred_input_bus: the bus of input devices.
+    preferred_input_type: the type of input devices.
+    preferred_interface_model: the model of network cards.
+    preferred_interface_masquerade: whether network cards are behind address translation.
+    preferred_panic_device_model: the model of the device that tells of the guest's panic.
+    """
 
     preferred_autoattach_graphics_device: bool | None = None
     preferred_autoattach_mem_balloon: bool | None = None
@@ -142,7 +171,15 @@ class PreferredDevices(Struct, kw_only=True):
 
 
 class PreferredFeatures(Struct, kw_only=True):
-    """Features of the machine that are preferred."""
+    """Features of the machine that are preferred.
+
+    preferred_acpi: power management by ACPI.
+    preferred_apic: the interrupt controller.
+    preferred_hyperv: what eases running Windows.
+    preferred_kvm: what eases running on KVM.
+    preferred_pvspinlock: locks that know of processors that do not run.
+    preferred_smm: the mode in which firmware protects itself.
+    """
 
     preferred_acpi: FeatureState | None = None
     preferred_apic: Apic | None = None

@@ -4,6 +4,7 @@ import msgspec
 
 from corral.api.kinds.domain import Machine
 from corral.api.kinds.limits import Uint32
+from corral.api.kinds.migration_status import MigrationState
 from corral.api.object import AnyFields, Condition, Quantity, Struct, Time
 
 
@@ -44,7 +45,17 @@ class InterfaceStatus(Struct, kw_only=True):
 
 
 class GuestOsInfo(Struct, kw_only=True):
-    """What the guest agent says of the operating system."""
+    """What the guest agent says of the operating system.
+
+    name: the system's name, such as Ubuntu.
+    kernel_release: the kernel's release, as uname -r has it.
+    version: the system's version.
+    pretty_name: name and version as people read them.
+    version_id: the version alone, such as 22.04.
+    kernel_version: when and how the kernel was built, as uname -v has it.
+    machine: the processor's architecture, such as x86_64.
+    id: the system's name for programs, such as ubuntu.
+    """
 
     name: str = ""
     kernel_release: str = ""
@@ -57,7 +68,12 @@ class GuestOsInfo(Struct, kw_only=True):
 
 
 class CpuTopology(Struct, kw_only=True):
-    """Processors that the guest has at present: sockets x cores x threads."""
+    """Processors that the guest has at present: sockets x cores x threads.
+
+    cores: cores of a socket.
+    sockets: sockets of the machine.
+    threads: threads of a core.
+    """
 
     cores: Uint32 = 0
     sockets: Uint32 = 0
@@ -78,7 +94,16 @@ class MemoryStatus(Struct, kw_only=True):
 
 
 class ClaimInfo(Struct, kw_only=True):
-    """What a volume's claim is like."""
+    """What a volume's claim is like.
+
+    claim_name: the claim.
+    access_modes: in which ways its volume may be used.
+    volume_mode: Filesystem, or Block.
+    capacity: how much its volume has.
+    requests: how much was asked for.
+    preallocated: whether all of its space was taken beforehand.
+    filesystem_overhead: the share of the space that the file system takes, such as 0.055.
+    """
 
     claim_name: str = ""
     access_modes: list[str] = []
@@ -90,14 +115,24 @@ class ClaimInfo(Struct, kw_only=True):
 
 
 class HotplugVolumeStatus(Struct, kw_only=True):
-    """The pod that brought a volume to the node."""
+    """The pod that brought a volume to the node.
+
+    attach_pod_name: the pod's name.
+    attach_pod_uid: the pod's uid.
+    """
 
     attach_pod_name: str = ""
     attach_pod_uid: str = msgspec.field(default="", name="attachPodUID")
 
 
 class MemoryDumpStatus(Struct, kw_only=True):
-    """A dump of the guest's memory."""
+    """A dump of the guest's memory.
+
+    start_timestamp: when it began.
+    end_timestamp: when it was complete.
+    claim_name: the claim that it is written to.
+    target_file_name: its file in the claim.
+    """
 
     start_timestamp: Time | None = None
     end_timestamp: Time | None = None
@@ -106,13 +141,20 @@ class MemoryDumpStatus(Struct, kw_only=True):
 
 
 class Checksum(Struct, kw_only=True):
-    """The checksum of an image's content."""
+    """The checksum of an image's content.
+
+    checksum: CRC-32 of the content.
+    """
 
     checksum: Uint32 = 0
 
 
 class KernelBootStatus(Struct, kw_only=True):
-    """What the kernel's image holds."""
+    """What the kernel's image holds.
+
+    kernel_info: of the kernel.
+    initrd_info: of the initial file system.
+    """
 
     kernel_info: Checksum | None = None
     initrd_info: Checksum | None = None
@@ -146,7 +188,12 @@ class VolumeStatus(Struct, kw_only=True):
 
 
 class MigratedVolume(Struct, kw_only=True):
-    """A volume that changes its claim."""
+    """A volume that changes its claim.
+
+    volume_name: the volume.
+    source_pvc_info: the claim that it leaves.
+    destination_pvc_info: the claim that it comes to.
+    """
 
     volume_name: str
     source_pvc_info: ClaimInfo | None = msgspec.field(default=None, name="sourcePVCInfo")
@@ -154,89 +201,23 @@ class MigratedVolume(Struct, kw_only=True):
 
 
 class TopologyHints(Struct, kw_only=True):
-    """What a target node of a migration must offer."""
+    """What a target node of a migration must offer.
+
+    tsc_frequency: how often a second the time stamp counter counts.
+    """
 
     tsc_frequency: int | None = None
 
 
 class ChangedBlockTracking(Struct, kw_only=True):
-    """Whether changed blocks are noted for backups."""
+    """Whether changed blocks are noted for backups.
+
+    state: how far turning it on or off has come.
+    backup_status: the latest backup.
+    """
 
     state: str = ""
     backup_status: AnyFields | None = None
-
-
-class MigrationSide(Struct, kw_only=True):
-    """What both sides of a migration tell of themselves."""
-
-    node: str = ""
-    pod: str = ""
-    migration_uid: str = msgspec.field(default="", name="migrationUID")
-    domain_name: str | None = None
-    domain_namespace: str | None = None
-    sync_address: str | None = None
-    persistent_state_pvc_name: str | None = msgspec.field(
-        default=None, name="persistentStatePVCName"
-    )
-    selinux_context: str = ""
-    virtual_machine_instance_uid: str | None = msgspec.field(
-        default=None, name="virtualMachineInstanceUID"
-    )
-
-
-class MigrationSource(MigrationSide, kw_only=True):
-    """The side that the machine leaves."""
-
-    node_selectors: dict[str, str] = {}
-
-
-class MigrationTarget(MigrationSide, kw_only=True):
-    """The side that the machine comes to."""
-
-    domain_ready_timestamp: Time | None = None
-    domain_detected: bool = False
-    node_address: str | None = None
-    direct_migration_node_ports: dict[str, int] = {}
-    attachment_pod_uid: str | None = msgspec.field(default=None, name="attachmentPodUID")
-    cpu_set: list[int] = []
-    node_topology: str | None = None
-
-
-class MigrationState(Struct, kw_only=True):
-    """The latest live migration."""
-
-    start_timestamp: Time | None = None
-    end_timestamp: Time | None = None
-    target_node_domain_ready_timestamp: Time | None = None
-    target_node_domain_detected: bool = False
-    target_node_address: str = ""
-    target_direct_migration_node_ports: dict[str, int] = {}
-    target_node: str = ""
-    target_pod: str = ""
-    target_attachment_pod_uid: str = msgspec.field(default="", name="targetAttachmentPodUID")
-    source_node: str = ""
-    source_pod: str = ""
-    completed: bool = False
-    failed: bool = False
-    abort_requested: bool = False
-    abort_status: str = ""
-    failure_reason: str = ""
-    migration_uid: str = ""
-    mode: str = ""
-    migration_policy_name: str | None = None
-    migration_configuration: AnyFields | None = None
-    target_cpu_set: list[int] = msgspec.field(default_factory=list, name="targetCPUSet")
-    target_node_topology: str = ""
-    source_persistent_state_pvc_name: str = msgspec.field(
-        default="", name="sourcePersistentStatePVCName"
-    )
-    target_persistent_state_pvc_name: str = msgspec.field(
-        default="", name="targetPersistentStatePVCName"
-    )
-    source_state: MigrationSource | None = None
-    target_state: MigrationTarget | None = None
-    migration_network_type: str = ""
-    target_memory_overhead: Quantity | None = None
 
 
 class Status(Struct, kw_only=True):
@@ -262,6 +243,13 @@ class Status(Struct, kw_only=True):
     migration_transport: how a migration is carried: Unix.
     evacuation_node_name: the node that it is asked to leave.
     fs_freeze_status: frozen while the guest's file systems are.
+    kernel_boot_status: what the image of its kernel holds.
+    topology_hints: what a target node of a migration must offer.
+    virtual_machine_revision_name: the kept form of the VirtualMachine that it was made from.
+    vsock_cid: its number among the host's sockets to guests.
+    selinux_context: the label under which QEMU runs.
+    migrated_volumes: volumes that change their claims.
+    changed_block_tracking: whether changed blocks are noted for backups.
     """
 
     phase: str = ""

@@ -201,6 +201,12 @@ class VirtualMachineStatus(Struct, kw_only=True):
     observed_generation: the generation that its machine was made from.
     desired_generation: the generation that is wanted.
     run_strategy: the strategy that was last acted upon.
+    memory_dump_request: a dump of the machine's memory that is wanted.
+    volume_update_state: volumes that change their claims.
+    instancetype_ref: the instancetype that is in use, and its kept form.
+    preference_ref: the preference that is in use, and its kept form.
+    snapshot_in_progress: the snapshot that is being made.
+    restore_in_progress: the snapshot that is being restored.
     """
 
     created: bool = False

@@ -9,7 +9,10 @@ from corral.api.object import Quantity, Struct
 
 
 class ObjectName(Struct, kw_only=True):
-    """Names an object of the same namespace (core/v1 LocalObjectReference)."""
+    """Names an object of the same namespace (core/v1 LocalObjectReference).
+
+    name: its name.
+    """
 
     name: str = ""
 

@@ -1,0 +1,51 @@
+"""``kubectl explain`` has something to say of everything that is served."""
+
+import json
+
+import pytest
+
+from corral.api.kinds import KINDS
+from corral.api.openapi import OpenAPI
+from corral.server.below import SUBRESOURCES
+
+REFERENCE = "#/components/schemas/"
+
+
+@pytest.fixture(scope="module")
+def documents():
+    openapi = OpenAPI(KINDS, SUBRESOURCES)
+    openapi.make_v3()
+    paths = json.loads(openapi.index().body)["paths"]
+    return {path: json.loads(openapi.document(path).body) for path in paths}
+
+
+def test_every_field_of_every_kind_is_described(documents):
+    missing = set()
+    for document in documents.values():
+        schemas = document["components"]["schemas"]
+        for name, schema in schemas.items():
+            if not schema.get("description"):
+                missing.add(name)
+            for field, inner in schema.get("properties", {}).items():
+                referred = schemas.get(inner.get("$ref", "").removeprefix(REFERENCE), {})
+                if not inner.get("description") and not referred.get("description"):
+                    missing.add(f"{name}.{field}")
+    assert not missing
+
+
+def test_every_operation_has_a_name_of_its_own(documents):
+    names = [
+        operation["operationId"]
+        for document in documents.values()
+        for item in document["paths"].values()
+        for method, operation in item.items()
+        if method != "parameters"
+    ]
+    assert len(names) == len(set(names))
+
+
+def test_every_reference_leads_somewhere(documents):
+    for path, document in documents.items():
+        text = json.dumps(document)
+        referred = {part.partition('"')[0] for part in text.split(f'"{REFERENCE}')[1:]}
+        assert referred <= document["components"]["schemas"].keys(), path
