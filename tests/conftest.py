@@ -22,18 +22,18 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Reports carry what their test tells of a client."""
     for item in items:
-        if told := _told(item):
-            item.user_properties.append(("client", told))
+        item.user_properties.extend(("client", told) for told in _told(item))
 
 
-def _told(item: pytest.Item) -> tuple[str, str, str] | None:
+def _told(item: pytest.Item) -> list[tuple[str, str, str]]:
     callspec = getattr(item, "callspec", None)
     if callspec is not None and {"session", "shell"} <= callspec.params.keys():
-        return client_table.of_session(callspec.params["session"], callspec.params["shell"])
-    client, deed = item.get_closest_marker("client"), item.get_closest_marker("does")
-    if client is None or deed is None:
-        return None
-    return client_table.of_client(*client.args, *deed.args, **client.kwargs)
+        return [client_table.of_session(callspec.params["session"], callspec.params["shell"])]
+    client = item.get_closest_marker("client")
+    if client is None:
+        return []
+    deeds = item.iter_markers("does")
+    return [client_table.of_client(*client.args, *deed.args, **client.kwargs) for deed in deeds]
 
 
 class Clients:

@@ -1,6 +1,7 @@
 """One manager with simulated machines for the whole suite, and a fresh namespace for each test."""
 
 import functools
+import gc
 import itertools
 import json
 import os
@@ -8,6 +9,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -69,6 +71,15 @@ def namespace(api) -> Iterator[str]:
     api.create("/api/v1/namespaces", {"metadata": {"name": name}})
     yield name
     api.delete(f"/api/v1/namespaces/{name}")
+
+
+@pytest.fixture
+def leaves_sockets() -> Iterator[None]:
+    """For clients that leave sockets to the garbage collector: it comes before the next test."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        yield
+        gc.collect()
 
 
 @pytest.fixture

@@ -8,7 +8,11 @@ import pytest
 from kubernetes_asyncio import client, config, watch
 from tests.conformance.manifests import replica_set
 
-pytestmark = [pytest.mark.conformance, pytest.mark.timeout(60)]
+pytestmark = [
+    pytest.mark.conformance,
+    pytest.mark.timeout(60),
+    pytest.mark.client("kubernetes-asyncio"),
+]
 
 GROUP, VERSION, PLURAL = "kubevirt.io", "v1", "virtualmachineinstancereplicasets"
 
@@ -35,6 +39,7 @@ def place(namespace: str, name: str = "") -> dict[str, str]:
     return where | {"name": name} if name else where
 
 
+@pytest.mark.does("connect")
 async def test_the_version(connection):
     told = await client.VersionApi(connection).get_code()
     assert told.git_version.startswith(f"v{told.major}.{told.minor}")
@@ -45,6 +50,7 @@ async def test_namespaces(core):
     assert {"default", "kube-system", "kube-node-lease"} <= set(names)
 
 
+@pytest.mark.does("typed")
 async def test_the_life_of_a_config_map(core, namespace):
     body = client.V1ConfigMap(metadata=client.V1ObjectMeta(name="x"), data={"a": "1"})
     made = await core.create_namespaced_config_map(namespace, body)
@@ -74,6 +80,7 @@ async def test_secrets_and_service_accounts(core, namespace):
     assert "builder" in [one.metadata.name for one in listed.items]
 
 
+@pytest.mark.does("lease")
 async def test_leases(connection, namespace):
     leases = client.CoordinationV1Api(connection)
     spec = client.V1LeaseSpec(holder_identity="me", lease_duration_seconds=15)
@@ -90,6 +97,8 @@ async def test_nodes(core):
     assert {one.type: one.status for one in node.status.conditions}["Ready"] == "True"
 
 
+@pytest.mark.does("custom")
+@pytest.mark.does("scale")
 async def test_a_replica_set_as_a_custom_object(core, custom, namespace):
     made = await custom.create_namespaced_custom_object(
         **place(namespace), body=replica_set("web", 1)
@@ -145,6 +154,7 @@ async def replaced(
             return
 
 
+@pytest.mark.does("watch")
 async def test_a_watch_tells_each_change(core, namespace):
     listed = await core.list_namespaced_secret(namespace)
     async with watch.Watch() as watcher, asyncio.timeout(20):
@@ -161,6 +171,7 @@ async def test_a_watch_tells_each_change(core, namespace):
     assert {event["object"].metadata.name for event in told} == {"x"}
 
 
+@pytest.mark.does("list")
 async def test_pages(core, namespace):
     for name in "abc":
         body = client.V1Secret(metadata=client.V1ObjectMeta(name=name))
@@ -171,6 +182,7 @@ async def test_pages(core, namespace):
     assert [one.metadata.name for one in first.items + rest.items] == ["a", "b", "c"]
 
 
+@pytest.mark.does("errors")
 async def test_a_refusal_says_what_is_wrong(custom, namespace):
     body = replica_set("web", 1)
     body["spec"]["selector"] = {"matchLabels": {"app": "other"}}
@@ -179,6 +191,7 @@ async def test_a_refusal_says_what_is_wrong(custom, namespace):
     assert refused.value.status == 422
 
 
+@pytest.mark.does("discovery")
 async def test_discovery(connection):
     groups = await client.ApisApi(connection).get_api_versions()
     assert "kubevirt.io" in [group.name for group in groups.groups]

@@ -13,7 +13,11 @@ from lightkube.resources.core_v1 import ConfigMap, Event, Namespace, Node, Pod, 
 from lightkube.types import PatchType
 from tests.conformance.manifests import machine, replica_set
 
-pytestmark = [pytest.mark.conformance, pytest.mark.timeout(60)]
+pytestmark = [
+    pytest.mark.conformance,
+    pytest.mark.timeout(60),
+    pytest.mark.client("lightkube"),
+]
 
 ReplicaSet = create_namespaced_resource(
     "kubevirt.io", "v1", "VirtualMachineInstanceReplicaSet", "virtualmachineinstancereplicasets"
@@ -40,6 +44,7 @@ def secret(name: str) -> Secret:
     return Secret(metadata=ObjectMeta(name=name))
 
 
+@pytest.mark.does("typed")
 async def test_the_life_of_a_config_map(client, namespace):
     made = await client.create(config_map("x", a="1"), namespace=namespace)
     assert isinstance(made, ConfigMapModel)
@@ -54,6 +59,7 @@ async def test_the_life_of_a_config_map(client, namespace):
     assert refused.value.status.reason == "NotFound"
 
 
+@pytest.mark.does("patch")
 @pytest.mark.parametrize(
     ("patch", "patch_type"),
     [
@@ -68,6 +74,19 @@ async def test_patches(client, namespace, patch, patch_type):
     assert changed.data == {"a": "1", "b": "2"}
 
 
+@pytest.mark.does("apply")
+async def test_server_side_apply(client, namespace):
+    applied = await client.apply(config_map("x", a="1"), namespace=namespace, field_manager="one")
+    assert applied.data == {"a": "1"}
+    with pytest.raises(ApiError) as refused:
+        await client.apply(config_map("x", a="2"), namespace=namespace, field_manager="two")
+    assert refused.value.status.details.causes[0].reason == "FieldManagerConflict"
+    mine = config_map("x", a="2")
+    forced = await client.apply(mine, namespace=namespace, field_manager="two", force=True)
+    assert forced.data == {"a": "2"}
+
+
+@pytest.mark.does("list")
 async def test_lists_are_read_page_by_page(client, namespace):
     for name in "abcde":
         await client.create(secret(name), namespace=namespace)
@@ -77,6 +96,7 @@ async def test_lists_are_read_page_by_page(client, namespace):
     assert [one.metadata.name async for one in chosen] == ["c"]
 
 
+@pytest.mark.does("watch")
 async def test_a_watch_follows_a_list(client, namespace):
     await client.create(secret("a"), namespace=namespace)
     told = []
@@ -92,6 +112,8 @@ async def test_a_watch_follows_a_list(client, namespace):
     assert told == [("ADDED", "a"), ("MODIFIED", "a"), ("DELETED", "a")]
 
 
+@pytest.mark.does("custom")
+@pytest.mark.does("scale")
 async def test_a_replica_set_as_a_generic_resource(client, namespace):
     await client.create(ReplicaSet(replica_set("web", 2)), namespace=namespace)
     await ready(client, namespace, 2)
@@ -122,6 +144,7 @@ async def ready(client: AsyncClient, namespace: str, replicas: int) -> None:
                 return
 
 
+@pytest.mark.does("status")
 async def test_a_condition_is_waited_for(client, namespace):
     await client.create(Machine(machine("one")), namespace=namespace)
     async with asyncio.timeout(20):
@@ -129,6 +152,7 @@ async def test_a_condition_is_waited_for(client, namespace):
     await client.delete(Machine, "one", namespace=namespace)
 
 
+@pytest.mark.does("errors")
 async def test_a_strategic_patch_of_a_custom_kind_is_refused(client, namespace):
     await client.create(ReplicaSet(replica_set("web", 0)), namespace=namespace)
     with pytest.raises(ApiError) as refused:
@@ -136,6 +160,7 @@ async def test_a_strategic_patch_of_a_custom_kind_is_refused(client, namespace):
     assert refused.value.status.code == 415
 
 
+@pytest.mark.does("connect")
 async def test_typed_kinds(client, namespace):
     await client.create(Secret(metadata=ObjectMeta(name="s"), stringData={"a": "b"}),
                         namespace=namespace)  # fmt: skip
