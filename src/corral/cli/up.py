@@ -116,6 +116,21 @@ class _Bind(click.ParamType[tuple[str, int]]):
     metavar="FILE",
     help="Which query answers which metric.  [default: the series of its name]",
 )
+@click.option(
+    "--audit-log",
+    type=click.Path(dir_okay=False, path_type=Path),
+    default=None,
+    metavar="FILE",
+    help="Write down who asked for what, as JSON lines.  [default: nowhere]",
+)
+@click.option(
+    "--audit-policy",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    default=None,
+    metavar="FILE",
+    help="Of which requests how much (audit.k8s.io/v1).  [default: of all from outside, who, what "
+    "and how it ended]",
+)
 @click.option("--verbose", is_flag=True, help="Log more.")
 @click.option(
     "--machine",
@@ -213,7 +228,18 @@ def _settings(layout: Layout, chosen: dict[str, Any]) -> Settings:
         host_disks=chosen["host_disks"].absolute() if chosen["host_disks"] else None,
         prometheus=_prometheus(chosen["prometheus"], chosen["metric_rules"]),
         metric_rules=chosen["metric_rules"],
+        audit_log=_audit_log(chosen["audit_log"], chosen["audit_policy"]),
+        audit_policy=chosen["audit_policy"],
     )
+
+
+def _audit_log(file: Path | None, policy: Path | None) -> Path | None:
+    if policy is not None and file is None:
+        raise Problem(
+            f"{policy} says what an audit log is to tell, but there is none",
+            "Name it with --audit-log FILE.",
+        )
+    return file.absolute() if file is not None else None
 
 
 def _prometheus(url: str, rules: Path | None) -> str:

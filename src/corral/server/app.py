@@ -208,11 +208,11 @@ class ApiServer:
 
     async def _answer(self, asking: _Asking) -> Response:
         request = asking.request
-        user = acting(self.authorizer, request, self.authenticator.user(request))
+        sender = self.authenticator.user(request)
+        user = acting(self.authorizer, request, sender)
         self._definitions.follow()
         named = route.parse(request.path)
         if self._audit is not None:
-            sender = self.authenticator.sender(request)
             asking.audited = self._audit.received(request, named, user, sender)
         if named is None:
             return await self.documents.answer(request, user)

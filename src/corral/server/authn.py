@@ -31,14 +31,13 @@ class Authenticator:
     now: Callable[[], float] = time.time
 
     def user(self, request: Request) -> User:
-        """Raises Unauthorized."""
-        return request.user or self._proved(request)
+        """Whoever sends a request, also where they act for another.  Raises Unauthorized.
 
-    def _proved(self, request: Request) -> User:
-        """By the connection's certificate, else by a token; what is shown and not good is refused.
-
-        Whoever shows nothing is anonymous.
+        They are known by the connection's certificate, else by a token; what is shown and not good
+        is refused.  Whoever shows nothing is anonymous.
         """
+        if request.user is not None:
+            return request.user
         header = request.headers.get("authorization", "")
         if request.certificate is None and not header:
             return ANONYMOUS

@@ -1,0 +1,154 @@
+"""Tells the audit log of each request: when it came, when its answer began, and when it ended."""
+
+import time
+import uuid
+from collections.abc import AsyncGenerator, Callable, Iterable
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from corral.api.time import rfc3339_micro
+from corral.api.wire import Request, Response, User
+from corral.metrics import Family, counter
+from corral.server import query, route
+from corral.server.audit import event
+from corral.server.audit.log import Log
+from corral.server.audit.policy import API_VERSION, LEVELS, Level, Policy, Rule, Stage
+from corral.server.identity_reviews import told as told_user
+from corral.server.route import Route
+from corral.server.streams import Forward
+
+_encode = msgspec.json.Encoder().encode
+
+
+@dataclass(slots=True)
+class Audited:
+    """A request that is told of: what is known of it by now."""
+
+    rule: Rule
+    level: Level
+    document: dict[str, Any]
+
+    @property
+    def id(self) -> str:
+        found: str = self.document["auditID"]
+        return found
+
+
+UNTOLD: Final = Audited(Rule(level="None"), Level.NONE, {})
+"""Any request that is not told of."""
+
+
+class Audit:
+    """What a policy wants to be told, put into a log.  ``now`` is seconds since 1970."""
+
+    def __init__(self, policy: Policy, log: Log, now: Callable[[], float] = time.time) -> None:
+        self._policy = policy
+        self._log = log
+        self._now = now
+
+    def received(
+        self, request: Request, named: Route | None, user: User | None, sender: User | None = None
+    ) -> Audited:
+        """A request has come, from a user unless nobody knows them.
+
+        ``sender`` acts for the user, where that is somebody else.
+        """
+        verb = _verb(request, named)
+        rule = self._policy.find(sender or user, verb, named, request.path)
+        if rule is None:
+            return UNTOLD
+        document = event.of_request(request, sender or user, verb, named, rule.level)
+        if sender is not None and user is not None and sender is not user:
+            document["impersonatedUser"] = told_user(user)
+        document["requestReceivedTimestamp"] = rfc3339_micro(self._now())
+        audited = Audited(rule, LEVELS[rule.level], document)
+        self._tell(audited, "RequestReceived")
+        return audited
+
+    def answered(self, audited: Audited | None, request: Request, response: Response) -> Response:
+        """The answer is ready: a stream's end is told when it comes, everything else now.
+
+        Of a request that was refused before it was known whose it is, all is told now.
+        """
+        if audited is None:
+            audited = self.received(request, route.parse(request.path), None)
+        if audited is UNTOLD:
+            return response
+        response.headers.append(("audit-id", audited.id))
+        trim = self._policy.omits_managed_fields(audited.rule)
+        if audited.level >= Level.REQUEST and request.body:
+            event.add_content(audited.document, "requestObject", request, trim=trim)
+        audited.document["responseStatus"] = event.status_of(response)
+        if isinstance(response, Forward):
+            self._tell(audited, "ResponseStarted")
+            response.app = self._until_end(audited, response.app)
+        elif not isinstance(response.body, bytes):
+            self._tell(audited, "ResponseStarted")
+            response.body = self._until_last(audited, response.body)
+        else:
+            if audited.level >= Level.REQUEST_RESPONSE:
+                event.add_content(audited.document, "responseObject", response, trim=trim)
+            self._tell(audited, "ResponseComplete")
+        return response
+
+    async def tell(self) -> Iterable[Family]:
+        """How many events there were, for metrics."""
+        total = counter("apiserver_audit_event_total", "Events in the audit log.")
+        total.add(self._log.written)
+        lost = counter("apiserver_audit_error_total", "Events that the audit log has lost.")
+        lost.add(self._log.lost, {"plugin": "log"})
+        return total, lost
+
+    async def aclose(self) -> None:
+        await self._log.close()
+
+    def _tell(self, audited: Audited, stage: Stage) -> None:
+        if self._policy.omits(audited.rule, stage):
+            return
+        told = {**audited.document, "stage": stage, "stageTimestamp": rfc3339_micro(self._now())}
+        self._log.add(_encode(told) + b"\n")
+
+    async def _until_last(
+        self, audited: Audited, body: AsyncGenerator[bytes, None]
+    ) -> AsyncGenerator[bytes, None]:
+        try:
+            async with aclosing(body):
+                async for piece in body:
+                    yield piece
+        finally:
+            self._tell(audited, "ResponseComplete")
+
+    def _until_end(self, audited: Audited, app: ASGIApp) -> ASGIApp:
+        async def forwarded(scope: Scope, receive: Receive, send: Send) -> None:
+            try:
+                await app(scope, receive, send)
+            finally:
+                self._tell(audited, "ResponseComplete")
+
+        return forwarded
+
+
+def _verb(request: Request, named: Route | None) -> str:
+    if named is None:
+        return request.method.lower()
+    flagged = "watch" in request.query and query.flag(query.parse(request.query), "watch")
+    watched = request.method == "GET" and (named.watch or flagged)
+    return route.verb(request.method, named, watch=watched)
+
+
+def told_lost(count: int) -> bytes:
+    """The line of a log that tells of lines that are not in it."""
+    told = {
+        "kind": "Event",
+        "apiVersion": API_VERSION,
+        "level": "Metadata",
+        "auditID": str(uuid.uuid4()),
+        "stage": "ResponseComplete",
+        "stageTimestamp": rfc3339_micro(time.time()),
+        "annotations": {"corral.dev/lost-events": str(count)},
+    }
+    return _encode(told) + b"\n"

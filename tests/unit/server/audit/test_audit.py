@@ -1,0 +1,155 @@
+"""Tests of what the audit log tells of requests, through the whole server."""
+
+import json
+
+import pytest
+
+from corral.api.wire import Request, User
+from corral.server.app import ApiServer
+from corral.server.audit import DEFAULT, Audit, Log, Policy, told_lost
+from corral.server.authn import ADMINISTRATOR, Authenticator
+from corral.store import Store
+
+SPACES = "/api/v1/namespaces"
+SECRETS = "/api/v1/namespaces/lab/secrets"
+BODY = {"metadata": {"name": "key", "managedFields": []}, "stringData": {"word": "hush"}}
+
+
+class Told:
+    """A server with an audit log; ``events`` are read when it is closed."""
+
+    def __init__(self, path, policy):
+        self.path = path
+        self.store = Store.in_memory()
+        self.audit = Audit(policy, Log(path, told_lost))
+        authenticator = Authenticator({"secret": ADMINISTRATOR, "other": User(name="bob")})
+        self.server = ApiServer(self.store, authenticator=authenticator, audit=self.audit)
+
+    async def ask(self, method, path, body=None, **headers):
+        headers = {"authorization": "Bearer secret", "user-agent": "test/1", **headers}
+        path, _, query = path.partition("?")
+        request = Request(
+            method=method, path=path, query=query, headers=headers, address="192.0.2.7"
+        )
+        request.body = json.dumps(body).encode() if body is not None else b""
+        return await self.server.handle(request)
+
+    async def events(self):
+        await self.store.close()
+        await self.audit.aclose()
+        return [json.loads(line) for line in self.path.read_text().splitlines()]
+
+
+@pytest.fixture
+async def told(tmp_path, request):
+    policy = DEFAULT
+    if rules := getattr(request, "param", None):
+        path = tmp_path / "policy.yaml"
+        whole = {"apiVersion": "audit.k8s.io/v1", "kind": "Policy"}
+        path.write_text(json.dumps(whole | rules))
+        policy = Policy.read(path)
+    told = Told(tmp_path / "audit.log", policy)
+    await told.ask("POST", SPACES, {"metadata": {"name": "lab"}})
+    return told
+
+
+async def test_who_asked_for_what_and_how_it_ended(told):
+    answer = await told.ask("POST", SECRETS, BODY)
+    await told.ask("GET", f"{SECRETS}/nosuch")
+    events, text = await told.events(), told.path.read_text()
+    assert [each["stage"] for each in events] == ["ResponseComplete"] * 3
+    made, missing = events[1:]
+    assert dict(answer.headers)["audit-id"] == made["auditID"]
+    assert {made[name] for name in ("kind", "apiVersion", "level")} == {
+        "Event",
+        "audit.k8s.io/v1",
+        "Metadata",
+    }
+    assert (made["verb"], made["requestURI"]) == ("create", SECRETS)
+    assert made["user"] == {
+        "username": "kubernetes-admin",
+        "groups": ["system:masters", "system:authenticated"],
+    }
+    assert (made["sourceIPs"], made["userAgent"]) == (["192.0.2.7"], "test/1")
+    assert made["objectRef"] == {"resource": "secrets", "namespace": "lab", "apiVersion": "v1"}
+    assert made["responseStatus"] == {"metadata": {}, "code": 201}
+    assert made["requestReceivedTimestamp"] <= made["stageTimestamp"]
+    assert missing["responseStatus"]["reason"] == "NotFound"
+    assert missing["objectRef"]["name"] == "nosuch"
+    assert "hush" not in text
+    assert "aHVzaA" not in text
+
+
+async def test_strangers_and_those_who_act_for_others_are_told_too(told):
+    await told.ask("GET", SECRETS, authorization="Bearer wrong")
+    await told.ask("GET", SECRETS, authorization="Bearer other", **{"impersonate-user": "eve"})
+    await told.ask("GET", SECRETS, **{"impersonate-user": "eve"})
+    await told.ask("GET", "/healthz")
+    refused, cheeky, acting = (await told.events())[1:]
+    assert (refused["user"], refused["responseStatus"]["code"]) == ({}, 401)
+    assert cheeky["responseStatus"]["code"] == 403
+    assert acting["user"]["username"] == "kubernetes-admin"
+    assert acting["impersonatedUser"]["username"] == "eve"
+
+
+@pytest.mark.parametrize(
+    "told",
+    [{"rules": [{"level": "RequestResponse"}], "omitManagedFields": True}],
+    indirect=True,
+)
+async def test_contents_are_told_where_a_policy_wants_them(told):
+    await told.ask("POST", SECRETS, BODY)
+    await told.ask("GET", SECRETS)
+    await told.ask("PUT", f"{SECRETS}/key", {"data": 7})
+    events = (await told.events())[2:]
+    received, made, _, listed, _, refused = events
+    assert [received["stage"], made["stage"]] == ["RequestReceived", "ResponseComplete"]
+    assert received["auditID"] == made["auditID"]
+    assert "requestObject" not in received
+    assert made["requestObject"]["stringData"] == {"word": "hush"}
+    assert made["responseObject"]["data"] == {"word": "aHVzaA=="}
+    assert "managedFields" not in made["responseObject"]["metadata"]
+    assert "managedFields" not in listed["responseObject"]["items"][0]["metadata"]
+    assert refused["responseObject"]["kind"] == "Status"
+
+
+@pytest.mark.parametrize("told", [{"rules": [{"level": "Request"}]}], indirect=True)
+@pytest.mark.parametrize("body", [b"{", b"\xff", b"[" * 300, b"7"])
+async def test_a_body_that_cannot_be_read_is_no_trouble(told, body):
+    request = Request(
+        method="POST", path=SECRETS, headers={"authorization": "Bearer secret"}, body=body
+    )
+    await told.server.handle(request)
+    *_, event = await told.events()
+    assert event["responseStatus"]["code"] == 400
+
+
+async def test_a_watch_is_told_when_it_begins_and_when_it_ends(told):
+    answer = await told.ask("GET", f"{SECRETS}?watch=true&resourceVersion=1&timeoutSeconds=1")
+    async for _ in answer.body:
+        pass
+    begun, ended = (await told.events())[1:]
+    assert (begun["stage"], ended["stage"]) == ("ResponseStarted", "ResponseComplete")
+    assert begun["verb"] == ended["verb"] == "watch"
+    assert begun["auditID"] == ended["auditID"]
+
+
+async def test_a_large_body_is_left_out_and_that_is_told(told, monkeypatch):
+    monkeypatch.setattr("corral.server.audit.event.LARGEST_CONTENT_BYTES", 10)
+    told.audit._policy = Policy(
+        api_version="audit.k8s.io/v1",
+        kind="Policy",
+        rules=[type(DEFAULT.rules[0])(level="RequestResponse")],
+    )
+    await told.ask("POST", SECRETS, BODY)
+    *_, event = await told.events()
+    assert event["annotations"] == {"audit.k8s.io/truncated": "true"}
+    assert "requestObject" not in event
+
+
+async def test_without_a_log_no_answer_bears_an_id():
+    store = Store.in_memory()
+    server = ApiServer(store)
+    answer = await server.handle(Request(method="GET", path="/version"))
+    assert "audit-id" not in dict(answer.headers)
+    await store.close()
