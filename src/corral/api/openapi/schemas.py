@@ -8,8 +8,8 @@ from lightkube.models import meta_v1
 
 from corral.api import object as ours
 from corral.api.kind import GroupVersion, Kind
+from corral.api.merging import MERGED, Merged
 from corral.api.openapi.names import GVK, REFERENCE, gvk, is_native, kind_name, struct_name
-from corral.api.patch.strategic import MERGED_LISTS
 from corral.api.types import Schema, descriptions, object_schema
 
 _ELSEWHERE: Mapping[type[msgspec.Struct], type[msgspec.Struct]] = {
@@ -50,9 +50,9 @@ class Schemas:
     def add_kind(self, kind: Kind, group_version: GroupVersion) -> None:
         """The schemas of a kind and of its list."""
         name = kind_name(kind, group_version)
-        schema = self._brought(kind, group_version) or self.described(
-            kind.view_of(group_version.version), ""
-        )
+        schema = self._brought(kind, group_version)
+        if schema is None:
+            schema = self.described(kind.view_of(group_version.version))
         named = gvk(group_version, kind.name)
         self.named[name] = schema | {GVK: [named]}
         metadata = {
@@ -80,13 +80,13 @@ class Schemas:
         self.named[_PATCH] = {"type": "object", "description": "What is to change of an object."}
         return {"$ref": REFERENCE + _PATCH}
 
-    def refer(self, view: type[msgspec.Struct], field: str = "") -> Schema:
-        """A reference to the schema of a Struct; ``field`` is where it was met."""
+    def refer(self, view: type[msgspec.Struct]) -> Schema:
+        """A reference to the schema of a Struct."""
         view = _ELSEWHERE.get(view, view)
         name = struct_name(view)
         if name not in self.named:
             self.named[name] = {}  # taken, should the Struct hold itself
-            self.named[name] = self.described(view, field)
+            self.named[name] = self.described(view)
         return {"$ref": REFERENCE + name}
 
     def _brought(self, kind: Kind, group_version: GroupVersion) -> Schema | None:
@@ -98,45 +98,53 @@ class Schemas:
         properties = {**schema.get("properties", {}), **_TYPED, "metadata": metadata}
         return {**schema, "properties": properties}
 
-    def described(self, view: type[msgspec.Struct], field: str) -> Schema:
+    def described(self, view: type[msgspec.Struct]) -> Schema:
+        """The schema of a Struct, with what its docstring says."""
         about, fields = descriptions(view)
         if issubclass(view, ours.Object):
             fields = {**_TYPE, "metadata": _METADATA, **fields}
-        native = is_native(view)
+        merged = MERGED.get(view.__name__, {}) if is_native(view) else {}
         schema = object_schema(view, lambda inner: {"$struct": inner})
         properties = {
-            name: self.property(name, inner, fields.get(name, ""), field if native else None)
+            name: self._property(inner, fields.get(name, "")) | _patched(merged.get(name))
             for name, inner in schema["properties"].items()
         }
         return {"description": about} | schema | {"properties": properties}
 
-    def property(self, name: str, schema: Schema, text: str, holder: str | None) -> Schema:
-        schema = self.resolved(schema, name)
-        if "$ref" in schema and text:
-            if self.says_as_much(schema["$ref"], text):
-                return schema
-            schema = {"allOf": [schema]}  # what stands beside $ref is ignored
-        if text:
-            schema = {"description": text} | schema
-        if holder is not None and (merged := MERGED_LISTS.get(holder, {}).get(name)):
-            schema = schema | {"x-kubernetes-patch-strategy": merged.strategy}
-            if merged.key:
-                schema["x-kubernetes-patch-merge-key"] = merged.key
-        return schema
+    def _property(self, schema: Schema, text: str) -> Schema:
+        schema = self._resolved(schema)
+        if "$ref" not in schema:
+            return {"description": text} | schema if text else schema
+        beside = {word: value for word, value in schema.items() if word != "$ref"}
+        if text and not self._says_as_much(schema["$ref"], text):
+            beside = {"description": text} | beside
+        # What stands beside $ref is ignored.
+        return beside | {"allOf": [{"$ref": schema["$ref"]}]} if beside else schema
 
-    def says_as_much(self, reference: str, text: str) -> bool:
+    def _says_as_much(self, reference: str, text: str) -> bool:
         """Whether what is referred to describes itself in the same words."""
         about: str = self.named[reference.removeprefix(REFERENCE)].get("description", "")
         return about.casefold() == text.casefold()
 
-    def resolved(self, schema: Schema, field: str) -> Schema:
+    def _resolved(self, schema: Schema) -> Schema:
         """A schema with references in place of Structs and of Kubernetes' two odd scalars."""
         if "$struct" in schema:
-            return self.refer(schema["$struct"], field)
+            beside = {word: value for word, value in schema.items() if word != "$struct"}
+            return self.refer(schema["$struct"]) | beside
         if schema.get("x-kubernetes-int-or-string"):
             name = _QUANTITY if "pattern" in schema else _INT_OR_STRING
             return {"$ref": REFERENCE + name}
         for inner in ("items", "additionalProperties"):
             if inner in schema:
-                return schema | {inner: self.resolved(schema[inner], field)}
+                return schema | {inner: self._resolved(schema[inner])}
         return schema
+
+
+def _patched(merged: Merged | None) -> Schema:
+    """How strategic merge patches change a list; nothing for those that they replace."""
+    if merged is None or not merged.patched:
+        return {}
+    told = {"x-kubernetes-patch-strategy": "merge,retainKeys" if merged.retain_keys else "merge"}
+    if merged.patch_key:
+        told["x-kubernetes-patch-merge-key"] = merged.patch_key
+    return told
