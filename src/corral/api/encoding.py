@@ -110,10 +110,14 @@ def copied(value: Any) -> Any:
 
 def same(left: Any, right: Any) -> bool:
     """Whether two JSON values are equal; true is not 1, but 1 is 1.0."""
+    return _encode(left) == _encode(right) or _same(left, right)
+
+
+def _same(left: Any, right: Any) -> bool:
     if isinstance(left, dict) and isinstance(right, dict):
-        return left.keys() == right.keys() and all(same(left[key], right[key]) for key in left)
+        return left.keys() == right.keys() and all(_same(left[key], right[key]) for key in left)
     if isinstance(left, list) and isinstance(right, list):
-        return len(left) == len(right) and all(map(same, left, right))
+        return len(left) == len(right) and all(map(_same, left, right))
     return bool(left == right) and isinstance(left, bool) == isinstance(right, bool)
 
 

@@ -3,8 +3,10 @@
 Nothing here reads the clock: who needs the present moment has a clock, and passes what it says.
 """
 
+import math
 import re
 from datetime import UTC, datetime
+from functools import lru_cache
 
 MINUTE = 60
 HOUR = 60 * MINUTE
@@ -32,6 +34,14 @@ _RFC3339 = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,9})?(Z|[+-]\d\d:\d
 
 def rfc3339(moment: datetime | float) -> str:
     """A moment as meta/v1 Time writes it: UTC, whole seconds.  Numbers are seconds since 1970."""
+    if isinstance(moment, datetime):
+        return _utc(moment).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return _second(math.floor(moment))
+
+
+@lru_cache(maxsize=16)
+def _second(moment: int) -> str:
+    """The text of a second: many things happen in the same one."""
     return _utc(moment).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 

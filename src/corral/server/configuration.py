@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from corral.api import yaml
 from corral.api.apply.configuration import apply
 from corral.api.apply.managers import BEFORE_APPLY, Entry, Writer, booked
-from corral.api.apply.terms import Terms
+from corral.api.apply.terms import terms_of
 from corral.api.encoding import copied
 from corral.api.errors import BadRequest
 from corral.api.object import Document
@@ -97,7 +97,7 @@ def _keep_relevant(call: Call, configuration: Document) -> None:
 
 
 def _check(call: Call, configuration: Document) -> None:
-    terms = Terms(call.kind)
+    terms = terms_of(call.kind)
     faults = terms.typed(terms.form(call.api_version) or "").faults(configuration)
     if not faults:
         return
@@ -113,7 +113,7 @@ def _check(call: Call, configuration: Document) -> None:
 def _applied(
     call: Call, live: Document, configuration: Document, who: Writer, now: str
 ) -> tuple[Document, list[Entry]]:
-    terms = Terms(call.kind)
+    terms = terms_of(call.kind)
     entries = (live.get("metadata") or {}).get("managedFields", [])
     if live and not entries:
         before = Writer(BEFORE_APPLY, "Update", who.api_version)

@@ -4,7 +4,7 @@ from typing import Any, Final
 
 from corral.api.apply.fields import are_valid
 from corral.api.apply.managers import Entry, Writer, booked
-from corral.api.apply.terms import Terms
+from corral.api.apply.terms import terms_of
 from corral.api.errors import Cause
 from corral.api.object import Document
 from corral.server import query
@@ -55,7 +55,7 @@ def book(call: Call, document: Document, old: Document | None, now: str) -> None
     account = call.account
     if account is None:
         known = [] if old is None else _known(call, sent, old)
-        account = booked(known, writer(call), Terms(call.kind).comparing(old, document), now)
+        account = booked(known, writer(call), terms_of(call.kind).comparing(old, document), now)
     if account:
         metadata["managedFields"] = account
 

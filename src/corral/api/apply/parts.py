@@ -65,10 +65,7 @@ class Leaf:
 
 
 class Map:
-    """An object: fields with types of their own, and the type of all others, if there may be any.
-
-    A field without a step is known and has no managers.
-    """
+    """An object: fields with types of their own, and the type of all others, if any may be."""
 
     __slots__ = ("fields", "rest")
 
@@ -79,23 +76,21 @@ class Map:
     def add(self, name: str, inner: Part, *, managed: bool = True) -> None:
         self.fields[name] = (f"f:{name}" if managed else "", inner)
 
-    def parts(self, value: Mapping[str, Any]) -> Iterator[tuple[str, str, Part, Any]]:
-        """Name, step, type and value of the fields that may have managers."""
-        fields, rest = self.fields, self.rest
-        for name, inner in value.items():
-            known = fields.get(name)
-            if known is not None:
-                if known[0]:
-                    yield name, *known, inner
-            elif rest is not None:
-                yield name, f"f:{name}", rest, inner
+    def part(self, name: str) -> tuple[str, Part]:
+        """The step to a field, which is empty where it has no managers, and its type."""
+        known = self.fields.get(name)
+        if known is not None:
+            return known
+        return ("", PLAIN) if self.rest is None else (f"f:{name}", self.rest)
 
     def added(self, value: Any) -> Fields:
         if type(value) is not dict or not value:
             return LEAF
         found = {ITSELF: LEAF}
-        for _, step, kind, inner in self.parts(value):
-            found[step] = LEAF if type(kind) is Leaf else kind.added(inner)
+        for name, inner in value.items():
+            step, kind = self.part(name)
+            if step:
+                found[step] = LEAF if type(kind) is Leaf else kind.added(inner)
         return found if len(found) > 1 else LEAF
 
     def compare(self, old: Any, new: Any) -> tuple[Fields | None, Fields | None]:
@@ -103,28 +98,35 @@ class Map:
             return (None if old == new else LEAF), None
         changed: Fields = {}
         removed: Fields = {}
-        for name, step, kind, inner in self.parts(new):
+        for name, inner in new.items():
             before = old.get(name, _MISSING)
+            if before == inner:  # most parts stay as they were
+                continue
+            step, kind = self.part(name)
+            if not step:
+                continue
             if before is _MISSING:
                 changed[step] = kind.added(inner)
-            elif before != inner:
-                more, less = kind.compare(before, inner)
-                if more is not None:
-                    changed[step] = more
-                if less is not None:
-                    removed[step] = less
-        if not old.keys() <= new.keys():
-            gone = {name: inner for name, inner in old.items() if name not in new}
-            removed |= {step: kind.added(inner) for _, step, kind, inner in self.parts(gone)}
+                continue
+            more, less = kind.compare(before, inner)
+            if more is not None:
+                changed[step] = more
+            if less is not None:
+                removed[step] = less
+        for name in old.keys() - new.keys():
+            step, kind = self.part(name)
+            if step:
+                removed[step] = kind.added(old[name])
         return changed or None, removed or None
 
     def applied(self, value: Any) -> Fields | None:
         if type(value) is not dict:
             return None
         found: Fields = {}
-        for name, step, kind, inner in self.parts(value):
-            below = kind.applied(inner)
-            if name not in self.fields or inner is None or inner == {}:
+        for name, inner in value.items():
+            step, kind = self.part(name)
+            below = kind.applied(inner) if step else None
+            if step and (name not in self.fields or inner is None or inner == {}):
                 below = _itself(below)
             if below is not None:
                 found[step] = below
@@ -144,7 +146,8 @@ class Map:
         if type(value) is not dict:
             return value
         kept = dict(value)
-        for name, step, kind, inner in self.parts(value):
+        for name, inner in value.items():
+            step, kind = self.part(name)
             below = fields.get(step)
             if below is None:
                 continue
@@ -160,9 +163,7 @@ class Map:
             return value
         merged = dict(live)
         for name, inner in value.items():
-            _, kind = self.fields.get(name) or ("", self.rest)
-            here = kind is not None and name in live
-            merged[name] = kind.merged(live[name], inner) if here and kind else inner
+            merged[name] = self.part(name)[1].merged(live[name], inner) if name in live else inner
         return merged
 
     def faults(self, value: Any, path: str) -> Iterator[str]:

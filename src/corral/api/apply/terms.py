@@ -1,21 +1,28 @@
 """The versions of a kind as an account needs them: types, and documents in other terms."""
 
-from collections.abc import Mapping
-from typing import Any
-
 from corral.api.apply.managers import Compare
 from corral.api.apply.types import Difference, Typed
 from corral.api.encoding import copied
-from corral.api.kind import Kind, Version
+from corral.api.kind import GroupVersion, Kind
 from corral.api.object import Document
 from corral.api.schema import structural
 
-_MOST_TYPES = 500
+_MOST_KINDS = 500
 _NOTHING: Document = {"metadata": {}}
 _NOTHING_NATIVE: Document = _NOTHING | {"spec": {}, "status": {}}
 """What a new object is compared with: Kubernetes' own types always have these parts."""
 
-_typed: dict[int, tuple[Mapping[str, Any], Typed]] = {}
+_known: dict[int, "Terms"] = {}
+
+
+def terms_of(kind: Kind) -> "Terms":
+    """The terms of a kind, made when they are first asked for."""
+    terms = _known.get(id(kind))
+    if terms is None or terms.kind is not kind:
+        if len(_known) >= _MOST_KINDS:  # kinds come and go
+            _known.clear()
+        terms = _known[id(kind)] = Terms(kind)
+    return terms
 
 
 class Terms:
@@ -25,28 +32,28 @@ class Terms:
     """
 
     def __init__(self, kind: Kind) -> None:
-        self._kind = kind
+        self.kind = kind
         self._nothing = _NOTHING_NATIVE if kind.native else _NOTHING
+        self._forms = {
+            str(GroupVersion(kind.group, version.name)): version.name if version.write else ""
+            for version in kind.versions
+        }
+        self._typed: dict[str, Typed] = {}
 
     def form(self, api_version: str) -> str | None:
         """The form of a version; None where there is no such version."""
-        version = self._version(api_version)
-        if version is None:
-            return None
-        return "" if version.write is None else version.name
+        return self._forms.get(api_version)
 
     def typed(self, form: str) -> Typed:
-        schema = structural(self._kind, form)
-        made = _typed.get(id(schema))
-        if made is None or made[0] is not schema:
-            if len(_typed) >= _MOST_TYPES:  # kinds come and go
-                _typed.clear()
-            made = _typed[id(schema)] = schema, Typed(schema)
-        return made[1]
+        """What documents of a form are made of."""
+        typed = self._typed.get(form)
+        if typed is None:
+            typed = self._typed[form] = Typed(structural(self.kind, form))
+        return typed
 
     def told(self, document: Document, form: str) -> Document:
         """A stored document in another form; it may be the same one."""
-        write = next((each.write for each in self._kind.versions if each.name == form), None)
+        write = next((each.write for each in self.kind.versions if each.name == form), None)
         if write is None:
             return document
         document = copied(document)
@@ -55,7 +62,7 @@ class Terms:
 
     def stored(self, document: Document, form: str) -> Document:
         """What ``told`` was made of, as far as it can be known."""
-        read = next((each.read for each in self._kind.versions if each.name == form), None)
+        read = next((each.read for each in self.kind.versions if each.name == form), None)
         if read is None:
             return document
         document = copied(document)
@@ -79,9 +86,3 @@ class Terms:
             return found[form]
 
         return compare
-
-    def _version(self, api_version: str) -> Version | None:
-        group, _, name = api_version.rpartition("/")
-        if group != self._kind.group:
-            return None
-        return next((each for each in self._kind.versions if each.name == name), None)
