@@ -69,7 +69,8 @@ def _default_policy(document: Document) -> None:
 
 
 def _default_binding(document: Document) -> None:
-    if resources := at(document, "spec", "matchResources"):
+    resources = at(document, "spec", "matchResources")
+    if resources is not None:
         _default_resources(resources)
 
 
