@@ -16,58 +16,65 @@ _NAME = Column(
 )
 
 
-def table(
-    kind: Kind,
-    documents: Iterable[Document],
-    *,
-    metadata: Mapping[str, Any],
-    now: float,
-    include: str = "Metadata",
-) -> Document:
-    """The Table of some objects; ``metadata`` is that of the list, ``now`` seconds since 1970.
+class Moment(float):
+    """Seconds since 1970, of which a cell tells how long ago they are."""
 
-    ``include`` says what stands beside the cells of a row: ``None``, ``Metadata`` or the whole
-    ``Object`` (the query's ``includeObject``).  Raises BadRequest where it is anything else.
+
+Cell = str | int | float | None
+"""What stands in a cell; a Moment as long as nobody has asked."""
+
+
+def table(kind: Kind, *, metadata: Mapping[str, Any]) -> Document:
+    """A Table that lacks its rows; ``metadata`` is that of the list."""
+    return {
+        "kind": "Table",
+        "apiVersion": "meta.k8s.io/v1",
+        "metadata": dict(metadata),
+        "columnDefinitions": [_definition(column) for column in _columns(kind)],
+    }
+
+
+def cells(kind: Kind, document: Document) -> tuple[Cell, ...]:
+    """The cells of an object's row, which hold as long as the object does not change."""
+    return tuple([_cell(column, document, native=kind.native) for column in _columns(kind)])
+
+
+def told(cells: Iterable[Cell], now: float) -> list[Cell]:
+    """Cells as they are printed at a moment, in seconds since 1970."""
+    return [human_duration(now - cell) if type(cell) is Moment else cell for cell in cells]
+
+
+def check_include(include: str) -> None:
+    """Refuse what cannot stand beside the cells of a row (the query's ``includeObject``).
+
+    That is ``None``, ``Metadata`` or the whole ``Object``.  Raises BadRequest.
     """
     if include not in ("", "None", "Metadata", "Object"):
         raise BadRequest(
             f'includeObject: Invalid value: "{include}": must be one of None, Metadata, Object'
         )
-    columns = (_NAME, *kind.columns) if kind.name_first else kind.columns
-    # Custom resources leave blank what is missing; Kubernetes' own kinds say that they do not know.
-    unknown_age = "<unknown>" if kind.native else None
-    return {
-        "kind": "Table",
-        "apiVersion": "meta.k8s.io/v1",
-        "metadata": dict(metadata),
-        "columnDefinitions": [_definition(column) for column in columns],
-        "rows": [
-            {
-                "cells": [_cell(column, document, now, unknown_age) for column in columns],
-                "object": _beside(document, include),
-            }
-            for document in documents
-        ],
-    }
 
 
-def partial(document: Document) -> Document:
+def partial(metadata: Any) -> Document:
     """The metadata of an object alone (meta/v1 PartialObjectMetadata)."""
     return {
         "kind": "PartialObjectMetadata",
         "apiVersion": "meta.k8s.io/v1",
-        "metadata": document.get("metadata", {}),
+        "metadata": metadata,
     }
 
 
-def partial_list(documents: Iterable[Document], *, metadata: Mapping[str, Any]) -> Document:
-    """A list of metadata alone; the real server writes null for an empty one."""
+def partial_list(*, metadata: Mapping[str, Any]) -> Document:
+    """A list of metadata alone that lacks its items."""
     return {
         "kind": "PartialObjectMetadataList",
         "apiVersion": "meta.k8s.io/v1",
         "metadata": dict(metadata),
-        "items": [partial(document) for document in documents] or None,
     }
+
+
+def _columns(kind: Kind) -> tuple[Column, ...]:
+    return (_NAME, *kind.columns) if kind.name_first else kind.columns
 
 
 def _definition(column: Column) -> Document:
@@ -80,22 +87,14 @@ def _definition(column: Column) -> Document:
     }
 
 
-def _cell(
-    column: Column, document: Document, now: float, unknown_age: str | None
-) -> str | int | None:
+def _cell(column: Column, document: Document, *, native: bool) -> Cell:
     value = column.cell(document)
     if column.type != "date":
         return value
     if not value:
-        return column.absent or unknown_age
+        # Custom resources leave blank what is missing; Kubernetes' own kinds say they do not know.
+        return column.absent or ("<unknown>" if native else None)
     try:
-        moment = parse_rfc3339(str(value))
+        return Moment(parse_rfc3339(str(value)).timestamp())
     except ValueError:
         return "<invalid>"
-    return human_duration(now - moment.timestamp())
-
-
-def _beside(document: Document, include: str) -> Document | None:
-    if include == "None":
-        return None
-    return document if include == "Object" else partial(document)

@@ -93,9 +93,11 @@ def human_duration(seconds: float) -> str:
     if whole < -1:
         return "<invalid>"
     whole = max(whole, 0)
-    unit, rest_unit = next(
-        ((unit, rest) for limit, unit, rest in _SPANS if whole < limit), ("y", "")
-    )
+    unit, rest_unit = "y", ""
+    for limit, short, finer in _SPANS:
+        if whole < limit:
+            unit, rest_unit = short, finer
+            break
     count, rest = divmod(whole, _UNITS[unit])
     text = f"{count}{unit}"
     if rest_unit and (remaining := rest // _UNITS[rest_unit]):

@@ -263,4 +263,4 @@ async def delete_collection(rest: Rest, call: Call) -> Response:
     await asyncio.gather(*staged)
     if refusals:
         raise refusals[0]
-    return json_response(presenter.many(records, {"resourceVersion": str(revision)}))
+    return json_response(await presenter.many(records, {"resourceVersion": str(revision)}))

@@ -109,7 +109,7 @@ async def list_objects(rest: Rest, call: Call) -> Response:
         metadata["continue"] = Continue.after(page.records[-1].key, page.revision).encode()
         if not selector:
             metadata["remainingItemCount"] = page.remaining
-    return json_response(presenter.many(page.records, metadata))
+    return json_response(await presenter.many(page.records, metadata))
 
 
 async def _page(store: Store, call: Call, selector: Selector) -> Page:

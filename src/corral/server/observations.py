@@ -33,7 +33,7 @@ class Observations:
 
     async def answer(self, call: Call) -> Response:
         """Raises NotFound, and BadRequest for a selector that cannot be read."""
-        return self._get(call) if call.name else self._list(call)
+        return self._get(call) if call.name else await self._list(call)
 
     def _get(self, call: Call) -> Response:
         presenter = self._rest.presenter(call)
@@ -50,7 +50,7 @@ class Observations:
             raise NotFound(message, details=details)
         return json_response(presenter.one(record))
 
-    def _list(self, call: Call) -> Response:
+    async def _list(self, call: Call) -> Response:
         """All that is known, in one answer: pages would be of different moments."""
         presenter = self._rest.presenter(call)
         query.number(call.query, "limit")  # refused where it is none
@@ -58,7 +58,7 @@ class Observations:
         objects = self._rest.store.objects(_resource(*_observed(call.kind)), call.namespace)
         chosen = (one for one in objects if selector.matches(one))
         found = (self._record(call, one) for one in chosen)
-        return json_response(presenter.many([one for one in found if one is not None], {}))
+        return json_response(await presenter.many([one for one in found if one is not None], {}))
 
     def _record(self, call: Call, about: Record) -> Record | None:
         """What is known of an object, in the form in which stored ones are presented."""

@@ -4,7 +4,10 @@ The bytes of an object are made once, when it is written.  A plain answer in the
 made of exactly these bytes; another version of a kind replaces the prefix that names it.
 """
 
+import asyncio
 from collections.abc import Callable, Mapping, Sequence
+
+import msgspec
 
 from corral.api import table
 from corral.api.encoding import encode
@@ -13,6 +16,9 @@ from corral.api.object import Document
 from corral.server.accept import Form
 from corral.server.call import Call
 from corral.store import Record
+
+AT_ONCE = 100
+"""Objects of a list that are shown before others have their turn: some milliseconds of work."""
 
 Show = Callable[[Record], bytes]
 """What makes the bytes of one object for one call."""
@@ -54,20 +60,22 @@ class Presenter:
         self._plain = versioned(call.kind, call.version)
         self._include = call.query.get("includeObject", "Metadata")
         self._columns_told = False
+        if self._form is Form.TABLE:
+            table.check_include(self._include)
 
     def one(self, record: Record) -> bytes:
         """A single object."""
         if self._form is Form.PLAIN:
             return self._plain(record)
         if self._form is Form.METADATA:
-            return encode(table.partial(record.document()))
-        return encode(self._table([record], {"resourceVersion": str(record.revision)}))
+            return _partial(record)
+        return self._page(record)
 
     def shown(self, document: Document) -> bytes:
         """A single object that is not stored: the answer to a dry run."""
         document = as_version(document, self._call.version, self._call.api_version)
         if self._form is Form.METADATA:
-            document = table.partial(document)
+            document = table.partial(document["metadata"])
         return encode(document)
 
     @property
@@ -86,35 +94,61 @@ class Presenter:
         """A single object as a watch event holds it: of Tables only the first tells its columns."""
         if self._form is not Form.TABLE:
             return self.one(record)
-        page = self._table([record], {"resourceVersion": str(record.revision)})
+        page = self._page(record)
+        self._columns_told = True
+        return page
+
+    async def many(self, records: Sequence[Record], metadata: Mapping[str, object]) -> bytes:
+        """A list; while a long one is made, others have their turn."""
+        if self._form is Form.TABLE:
+            head = encode(table.table(self._call.kind, metadata=metadata))
+            return _joined(head, b"rows", await _each(self._row, records))
+        if self._form is Form.METADATA:
+            head = encode(table.partial_list(metadata=metadata))
+            if not records:  # the real server's empty list of this form
+                return head[:-1] + b',"items":null}'
+            return _joined(head, b"items", await _each(_partial, records))
+        kind, version = self._call.kind, self._call.api_version
+        name = kind.list_name or f"{kind.name}List"
+        head = encode({"kind": name, "apiVersion": version, "metadata": dict(metadata)})
+        return _joined(head, b"items", await _each(self._plain, records))
+
+    def _page(self, record: Record) -> bytes:
+        """A Table of one object; of those of a watch only the first tells its columns."""
+        metadata = {"resourceVersion": str(record.revision)}
+        page = table.table(self._call.kind, metadata=metadata)
         if self._columns_told:
             page["columnDefinitions"] = []
-        self._columns_told = True
-        return encode(page)
+        return _joined(encode(page), b"rows", [self._row(record)])
 
-    def many(self, records: Sequence[Record], metadata: Mapping[str, object]) -> bytes:
-        """A list."""
-        call = self._call
-        if self._form is Form.TABLE:
-            return encode(self._table(records, metadata))
-        if self._form is Form.METADATA:
-            documents = (record.document() for record in records)
-            return encode(table.partial_list(documents, metadata=metadata))
-        head = encode(
-            {
-                "kind": call.kind.list_name or f"{call.kind.name}List",
-                "apiVersion": call.api_version,
-                "metadata": dict(metadata),
-            }
-        )
-        items_text = b",".join(map(self._plain, records))
-        return b"".join((head[:-1], b',"items":[', items_text, b"]}"))
+    def _row(self, record: Record) -> bytes:
+        """A row of a Table; what stands in its cells is worked out once for each version."""
+        kind = self._call.kind
+        if record.cells is None or record.cells[0] is not kind:
+            record.cells = (kind, table.cells(kind, record.document()))
+        cells = msgspec.json.encode(table.told(record.cells[1], self._now()))
+        return b'{"cells":%b,"object":%b}' % (cells, self._beside(record))
 
-    def _table(self, records: Sequence[Record], metadata: Mapping[str, object]) -> Document:
-        return table.table(
-            self._call.kind,
-            [record.document() for record in records],
-            metadata=metadata,
-            include=self._include,
-            now=self._now(),
-        )
+    def _beside(self, record: Record) -> bytes:
+        if self._include == "None":
+            return b"null"
+        return self._plain(record) if self._include == "Object" else _partial(record)
+
+
+def _partial(record: Record) -> bytes:
+    return encode(table.partial(msgspec.Raw(record.metadata())))
+
+
+def _joined(head: bytes, field: bytes, items: Sequence[bytes]) -> bytes:
+    """An encoded object with one field more: a list."""
+    return b'%b,"%b":[%b]}' % (head[:-1], field, b",".join(items))
+
+
+async def _each(show: Show, records: Sequence[Record]) -> list[bytes]:
+    """All records shown."""
+    shown: list[bytes] = []
+    for start in range(0, len(records), AT_ONCE):
+        if start:
+            await asyncio.sleep(0)
+        shown += map(show, records[start : start + AT_ONCE])
+    return shown

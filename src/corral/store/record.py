@@ -2,12 +2,20 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import msgspec
 
 from corral.api.object import Document, Key
 
 _decode = msgspec.json.Decoder(Document).decode
+
+
+class _Whole(msgspec.Struct):
+    metadata: msgspec.Raw = msgspec.Raw(b"{}")
+
+
+_decode_metadata = msgspec.json.Decoder(_Whole).decode
 
 
 class _Labels(msgspec.Struct):
@@ -38,6 +46,13 @@ class Record:
     labels: Mapping[str, str]
     fields: Mapping[str, str] | None = field(default=None, repr=False)
     """What field selectors look at, once somebody asked: readers may keep their findings here."""
+
+    cells: tuple[object, tuple[Any, ...]] | None = field(default=None, repr=False)
+    """What a row of a Table shows, and the kind by which: readers keep it here, likewise."""
+
+    def metadata(self) -> bytes:
+        """The encoded metadata."""
+        return bytes(_decode_metadata(self.data).metadata)
 
     def document(self) -> Document:
         """A copy of the object that the caller may change."""

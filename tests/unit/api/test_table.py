@@ -3,7 +3,7 @@ from lightkube.models.core_v1 import Pod
 
 from corral.api.errors import BadRequest
 from corral.api.kind import Column, Kind, Version, at
-from corral.api.table import partial_list, table
+from corral.api.table import cells, check_include, table, told
 
 NOW = 1_700_000_000.0
 KIND = Kind(
@@ -26,12 +26,12 @@ THING = {
 }
 
 
-def rows(kind, *documents, **options):
-    return table(kind, documents, metadata={"resourceVersion": "7"}, now=NOW, **options)["rows"]
+def row(kind, document):
+    return told(cells(kind, document), NOW)
 
 
 def test_a_table_has_the_name_first_and_ages_in_words():
-    whole = table(KIND, [THING], metadata={"resourceVersion": "7"}, now=NOW)
+    whole = table(KIND, metadata={"resourceVersion": "7"})
     assert whole["kind"] == "Table"
     assert whole["metadata"] == {"resourceVersion": "7"}
     assert [column["name"] for column in whole["columnDefinitions"]] == [
@@ -48,23 +48,24 @@ def test_a_table_has_the_name_first_and_ages_in_words():
         "description": "more of it",
         "priority": 1,
     }
-    assert whole["rows"][0]["cells"] == ["a", 3, "13s", "m"]
+    assert row(KIND, THING) == ["a", 3, "13s", "m"]
 
 
-def test_what_is_beside_the_cells_is_the_clients_choice():
-    assert rows(KIND, THING)[0]["object"] == {
-        "kind": "PartialObjectMetadata",
-        "apiVersion": "meta.k8s.io/v1",
-        "metadata": THING["metadata"],
-    }
-    assert rows(KIND, THING, include="Object")[0]["object"] == THING
-    assert rows(KIND, THING, include="None")[0]["object"] is None
+def test_ages_grow_though_cells_are_kept():
+    kept = cells(KIND, THING)
+    assert told(kept, NOW)[2] == "13s"
+    assert told(kept, NOW + 60)[2] == "73s"
+
+
+def test_what_stands_beside_the_cells_is_known():
+    for include in ("", "None", "Metadata", "Object"):
+        check_include(include)
     with pytest.raises(BadRequest, match="includeObject"):
-        rows(KIND, THING, include="All")
+        check_include("All")
 
 
 def test_what_is_missing_is_blank():
-    assert rows(KIND, {"metadata": {"name": "b"}})[0]["cells"] == ["b", None, None, "m"]
+    assert row(KIND, {"metadata": {"name": "b"}}) == ["b", None, None, "m"]
     native = Kind(
         group="",
         name="T",
@@ -74,12 +75,5 @@ def test_what_is_missing_is_blank():
         native=True,
         columns=KIND.columns,
     )
-    assert rows(native, {"metadata": {"name": "b"}})[0]["cells"][2] == "<unknown>"
-    strange = {"metadata": {"name": "b", "created": "once"}}
-    assert rows(KIND, strange)[0]["cells"][2] == "<invalid>"
-
-
-def test_empty_lists():
-    assert rows(KIND) == []
-    assert partial_list([], metadata={})["items"] is None
-    assert partial_list([THING], metadata={})["items"][0]["metadata"]["name"] == "a"
+    assert row(native, {"metadata": {"name": "b"}})[2] == "<unknown>"
+    assert row(KIND, {"metadata": {"name": "b", "created": "once"}})[2] == "<invalid>"
