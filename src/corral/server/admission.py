@@ -12,6 +12,7 @@ from corral.api.kind import Kind, at
 from corral.api.metadata import check_metadata
 from corral.api.object import Document, Key
 from corral.api.schema import Schema, schema_for
+from corral.api.schema.ratcheting import brought
 from corral.server import managed, query
 from corral.server.call import Call
 from corral.store import Store
@@ -77,11 +78,14 @@ def stored_api_version(kind: Kind) -> str:
     return f"{group}/{version}" if group else version
 
 
-def conform(call: Call, document: Document, *, creating: bool) -> None:
+def conform(
+    call: Call, document: Document, *, creating: bool, old: Document | None = None
+) -> None:
     """Make a document fit its kind's schema: what comes after may rely on the types of fields.
 
     Fields that the schema does not know are dropped or refused, as ``fieldValidation`` asks;
-    most of KubeVirt's kinds refuse them always, as its webhooks do.  Raises BadRequest and Invalid.
+    most of KubeVirt's kinds refuse them always, as its webhooks do.  Of kinds that users bring,
+    what is wrong and was so in the ``old`` document is let be.  Raises BadRequest and Invalid.
     """
     mode = query.field_validation(call.query, "CreateOptions" if creating else "UpdateOptions")
     unknown = list(call.unknown)
@@ -100,8 +104,17 @@ def conform(call: Call, document: Document, *, creating: bool) -> None:
         raise call.kind.denied(document["metadata"].get("name", ""), causes, creating=creating)
     if mode == "Warn":
         call.warnings += told
-    if call.kind.stored_as is None and (causes := _schema(call).check(document)):
+    if call.kind.stored_as is None and (causes := _misfits(call, document, old)):
         raise call.kind.invalid(str(document["metadata"].get("name", call.name)), causes)
+
+
+def _misfits(call: Call, document: Document, old: Document | None) -> list[Cause]:
+    schema = _schema(call)
+    schema.complete(document)
+    causes = schema.check(document)
+    if causes and old is not None and call.kind.schemas is not None:
+        return brought(causes, document, old)
+    return causes
 
 
 def _schema(call: Call) -> Schema:

@@ -157,7 +157,7 @@ class Rest:
     def require_fit(self, call: Call, wanted: Document, old: Document) -> None:
         """Refuse a document that is about something else, or that does not fit its schema."""
         identity.require_match(call, wanted, old)
-        admission.conform(call, wanted, creating=False)
+        admission.conform(call, wanted, creating=False, old=old)
 
     def prepared(self, call: Call, wanted: Document, old: Document) -> Document:
         """A wanted document with all that the server gives, keeps and requires."""

@@ -29,7 +29,7 @@ def bounds_of(schema: Mapping[str, Any], *, foreign: bool = False) -> tuple[Boun
     if schema.get("format") in FORMATS:
         tests.append(_formatted(schema["format"]))
     if schema.get("type") == "integer" and "minimum" not in schema and "maximum" not in schema:
-        tests.append(_in_64_bits)
+        tests.append(_in_32_bits if schema.get("format") == "int32" else _in_64_bits)
     return tuple(tests)
 
 
@@ -162,6 +162,12 @@ def _formatted(name: str) -> Bound:
         return invalid(value, path, text, "FieldValueTypeInvalid")
 
     return test
+
+
+def _in_32_bits(value: Any, path: str) -> Cause | None:
+    if -(2**31) <= value < 2**31:
+        return None
+    return invalid(value, path, f"should be between {-(2**31)} and {2**31 - 1}")
 
 
 def _in_64_bits(value: Any, path: str) -> Cause | None:

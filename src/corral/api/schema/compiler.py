@@ -9,6 +9,7 @@ from corral.api.schema.further import Junctors, Values
 from corral.api.schema.nodes import (
     Anything,
     Further,
+    IfObject,
     List,
     Map,
     Narrowed,
@@ -76,6 +77,8 @@ class Compiler:
         """A place that keeps what has no name; what has one is pruned and checked all the same."""
         if schema.get("format") == "json-schema":
             return self.compile(JSON_SCHEMA)
+        if schema.get("format") == "json-schema-or-flag":
+            return IfObject(self.compile(JSON_SCHEMA))
         if schema.get("properties") and schema.get("type") == "object":
             return self.make_object(schema)
         if isinstance(schema.get("additionalProperties"), Mapping):

@@ -11,6 +11,7 @@ _FLAG: Final = {"type": "boolean"}
 _NUMBER: Final = {"type": "number"}
 _WHOLE: Final = {"type": "integer"}
 _ANYTHING: Final = {"x-kubernetes-preserve-unknown-fields": True}
+_SCHEMA_OR_FLAG: Final = {**_ANYTHING, "format": "json-schema-or-flag"}
 _RULE: Final = {
     "type": "object",
     "required": ["rule"],
@@ -44,15 +45,14 @@ JSON_SCHEMA["properties"] = {
     **dict.fromkeys(("minItems", "minLength", "minProperties"), _WHOLE),
     **dict.fromkeys(("required", "x-kubernetes-list-map-keys"), _TEXTS),
     **dict.fromkeys(("allOf", "anyOf", "oneOf"), _SCHEMAS),
+    **dict.fromkeys(("additionalProperties", "items"), _SCHEMA_OR_FLAG),
     **dict.fromkeys(("definitions", "patternProperties", "properties"), _NAMED),
     **dict.fromkeys(
-        # Flags, schemas and lists of them: which is said by what makes them structural.
-        ("additionalItems", "additionalProperties", "default", "dependencies", "example"),
+        ("additionalItems", "default", "dependencies", "example"),
         _ANYTHING,
     ),
     "enum": {"type": "array", "items": _ANYTHING},
     "externalDocs": {"type": "object", "properties": {"description": _TEXT, "url": _TEXT}},
-    "items": _ANYTHING,
     "not": JSON_SCHEMA,
     "x-kubernetes-validations": {"type": "array", "items": _RULE},
 }

@@ -173,6 +173,22 @@ class List:
         run(self.tests, value, path, causes)
 
 
+class IfObject:
+    """A place of which only that is looked at what is an object."""
+
+    __slots__ = ("inner",)
+
+    def __init__(self, inner: Node) -> None:
+        self.inner = inner
+
+    def prune(self, value: Any, path: str, unknown: list[str]) -> None:
+        self.inner.prune(value, path, unknown)
+
+    def check(self, value: Any, path: str, causes: list[Cause]) -> None:
+        if type(value) is dict:
+            self.inner.check(value, path, causes)
+
+
 class Nullable:
     """A place where null may stand, too."""
 

@@ -2,15 +2,20 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import cached_property
 from typing import Any, ClassVar
 
-from corral.api.kind import Kind, Scale, Version
+from corral.api.errors import limited
+from corral.api.kind import Kind, Scale, Verdict, Version
 from corral.api.kinds.definitions.columns import columns_of
+from corral.api.kinds.definitions.expressions import Rules
 from corral.api.kinds.definitions.jsonpath import compile_path, simple_path
+from corral.api.kinds.definitions.lists import Uniqueness
 from corral.api.kinds.definitions.names import ESTABLISHED, TERMINATING, holds
 from corral.api.kinds.definitions.normal import normal
 from corral.api.object import Document, Object
 from corral.api.schema import Schemas
+from corral.api.schema.ratcheting import brought
 
 
 class CustomObject(Object, kw_only=True):
@@ -43,8 +48,10 @@ def kind_of(definition: Mapping[str, Any]) -> Kind | None:
         closing=holds(definition, TERMINATING),
         list_name=names.get("listKind", ""),
     )
-    rows = {each["name"]: _row(base, each) for each in versions if each["served"]}
-    return replace(_row(base, versions[0]), rows=rows)
+    rows = {
+        each["name"]: _row(base, each, schemas[each["name"]]) for each in versions if each["served"]
+    }
+    return replace(_row(base, versions[0], schemas[base.version]), rows=rows)
 
 
 def _schema(version: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -62,7 +69,7 @@ def _version(spec: Mapping[str, Any], version: Mapping[str, Any]) -> Version:
     )
 
 
-def _row(base: Kind, version: Mapping[str, Any]) -> Kind:
+def _row(base: Kind, version: Mapping[str, Any], schema: Mapping[str, Any]) -> Kind:
     """The kind as one of its versions has it: columns and subresources may differ."""
     below = version.get("subresources") or {}
     scale = below.get("scale")
@@ -73,7 +80,31 @@ def _row(base: Kind, version: Mapping[str, Any]) -> Kind:
         scale=_scale(scale) if scale is not None else None,
         columns=columns_of(version),
         selectable={path.removeprefix("."): _selectable(path) for path in fields},
+        validate=_Further(schema).verdict,
     )
+
+
+class _Further:
+    """What a schema asks of documents beside their form; looked up when there is one to check."""
+
+    def __init__(self, schema: Mapping[str, Any]) -> None:
+        self._schema = schema
+
+    @cached_property
+    def _rules(self) -> Rules:
+        return Rules(self._schema)
+
+    @cached_property
+    def _lists(self) -> Uniqueness:
+        return Uniqueness(self._schema)
+
+    def verdict(self, document: Document, old: Document | None, _user: str) -> Verdict:
+        """What is wrong beyond the schema; what was so before is let be, with a warning."""
+        causes = limited(self._lists.check(document) if self._lists else ())
+        if old is not None:
+            causes = brought(causes, document, old)
+        broken, warnings = self._rules.check(document, old) if self._rules else ([], [])
+        return Verdict([*causes, *broken], warnings)
 
 
 def _scale(told: Mapping[str, Any]) -> Scale:

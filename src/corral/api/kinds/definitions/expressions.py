@@ -1,0 +1,284 @@
+"""``x-kubernetes-validations``: rules in CEL over what a schema describes."""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Final
+
+from corral.api.cel import CelError, Program, compile_expression
+from corral.api.encoding import same
+from corral.api.errors import Cause
+from corral.api.kinds.causes import required
+
+RULES: Final = "x-kubernetes-validations"
+MOST_EVALUATIONS: Final = 20_000
+"""Rules that are run over one document: each takes a bounded time, and there are loops of lists."""
+_LONGEST_MESSAGE: Final = 5 << 10
+
+_OLD = re.compile(r"\boldSelf\b")
+_PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
+_RESERVED = re.compile(
+    "true|false|null|in|as|break|const|continue|else|for|function|if|import|let|loop|package|"
+    "namespace|return|var|void|while"
+)
+_ESCAPES: Final = (
+    ("__", "__underscores__"),
+    (".", "__dot__"),
+    ("-", "__dash__"),
+    ("/", "__slash__"),
+)
+_OPTIONAL: Final = (
+    "cel.bind(oldSelf, size(oldSelves) == 1 ? optional.of(oldSelves[0]) : optional.none(), "
+)
+_REASONS: Final[Mapping[str, str]] = {
+    "FieldValueInvalid": 'Invalid value: "{type}": {text}',
+    "FieldValueForbidden": "Forbidden: {text}",
+    "FieldValueRequired": "Required value: {text}",
+    "FieldValueDuplicate": 'Duplicate value: "{type}"',
+}
+
+
+class _SpentError(Exception):
+    """So many rules have run that no more are."""
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One rule, as a schema says it."""
+
+    told: Mapping[str, Any]
+
+    @property
+    def text(self) -> str:
+        return str(self.told.get("rule", "")).strip()
+
+    @property
+    def is_transition(self) -> bool:
+        """Whether it compares with what was: then it is about changes only."""
+        texts = (self.text, self.told.get("messageExpression", ""))
+        return any(_OLD.search(text) for text in texts)
+
+    @property
+    def is_optional(self) -> bool:
+        """Whether it is about new values, too, and asks whether there was an old one."""
+        return bool(self.told.get("optionalOldSelf"))
+
+    @cached_property
+    def program(self) -> Program:
+        """Raises CelError."""
+        return self._compile(self.text)
+
+    @cached_property
+    def message_program(self) -> Program | None:
+        """What makes its message, if it says so.  Raises CelError."""
+        text = self.told.get("messageExpression", "").strip()
+        return self._compile(text) if text else None
+
+    def _compile(self, text: str) -> Program:
+        if self.is_optional:
+            variables = {"self": "dyn", "oldSelves": "list"}
+            return compile_expression(f"{_OPTIONAL}{text})", variables)
+        variables = {"self": "dyn"}
+        if self.is_transition:
+            variables["oldSelf"] = "dyn"
+        return compile_expression(text, variables)
+
+    def bindings(self, value: Any, old: Any) -> dict[str, Any]:
+        if self.is_optional:
+            return {"self": value, "oldSelves": [] if old is None else [old]}
+        return {"self": value, "oldSelf": old} if self.is_transition else {"self": value}
+
+
+class Rules:
+    """The rules at one place of a document, and below it; false where there are none."""
+
+    def __init__(self, schema: Mapping[str, Any]) -> None:
+        self._schema = schema
+        self._type: str = schema.get("type", "")
+        self._rules = [Rule(told) for told in schema.get(RULES) or ()]
+        properties: Mapping[str, Any] = schema.get("properties") or {}
+        below = {name: Rules(inner) for name, inner in properties.items()}
+        self._below = {name: inner for name, inner in below.items() if inner}
+        self._rest = _of(schema.get("additionalProperties"))
+        self._items = _of(schema.get("items"))
+
+    def __bool__(self) -> bool:
+        return bool(self._rules or self._below or self._rest or self._items)
+
+    def check(
+        self, document: Mapping[str, Any], old: Mapping[str, Any] | None
+    ) -> tuple[list[Cause], list[str]]:
+        """What rules a document breaks; and what to warn of, that was so before."""
+        run = _Run()
+        try:
+            self.walk(run, "", document, old, changed=old is None)
+        except _SpentError:
+            text = (
+                "validation failed due to running out of cost budget, no further validation rules "
+                "will be run"
+            )
+            run.causes.append(Cause("<nil>", f'Invalid value: "object": {text}'))
+        return run.causes, run.warnings
+
+    def walk(self, run: "_Run", path: str, value: Any, old: Any, *, changed: bool) -> None:
+        if value is None:
+            return
+        changed = changed or not same(value, old)
+        if self._rules:
+            shown = as_cel(value, self._schema)
+            before = None if old is None else as_cel(old, self._schema)
+            for rule in self._rules:
+                if rule.is_transition and old is None and not rule.is_optional:
+                    continue
+                cause = self._broken(run, rule, path, shown, before)
+                if cause is None:
+                    continue
+                if changed or rule.is_transition:
+                    run.causes.append(cause)
+                else:
+                    run.warnings.append(f"{cause.field}: {cause.message}")
+        self._check_below(run, path, value, old, changed=changed)
+
+    def _check_below(self, run: "_Run", path: str, value: Any, old: Any, *, changed: bool) -> None:
+        if isinstance(value, dict):
+            known = old if isinstance(old, dict) else {}
+            if self._schema.get("x-kubernetes-map-type") == "atomic":
+                known = {}
+            for name, inner in value.items():
+                if (rules := self._below.get(name)) is not None:
+                    where = f"{path}.{name}" if path else name
+                    rules.walk(run, where, inner, known.get(name), changed=changed)
+                elif self._rest is not None and name not in (self._schema.get("properties") or {}):
+                    where = f"{path}[{name}]"
+                    self._rest.walk(run, where, inner, known.get(name), changed=changed)
+        elif isinstance(value, list) and self._items is not None:
+            earlier = self._correlated(old)
+            for index, inner in enumerate(value):
+                before = earlier.get(self._key(inner))
+                self._items.walk(run, f"{path}[{index}]", inner, before, changed=changed)
+
+    def _correlated(self, old: Any) -> dict[Any, Any]:
+        """The elements of a list that was, by what tells which of them is which."""
+        if self._schema.get("x-kubernetes-list-type") != "map" or not isinstance(old, list):
+            return {}
+        return {self._key(item): item for item in old}
+
+    def _key(self, item: Any) -> Any:
+        keys: Sequence[str] = self._schema.get("x-kubernetes-list-map-keys") or ()
+        return tuple(str(item.get(key)) for key in keys) if isinstance(item, dict) else None
+
+    def _broken(self, run: "_Run", rule: Rule, path: str, value: Any, old: Any) -> Cause | None:
+        """The refusal by a rule; None where it holds."""
+        run.spend()
+        try:
+            if rule.program.run(rule.bindings(value, old)) is True:
+                return None
+        except CelError as error:
+            return self._cause(path, f"{error} evaluating rule: {_name(rule)}", "FieldValueInvalid")
+        text = self._message(run, rule, value, old)
+        where = path + _normalized(rule.told.get("fieldPath", ""), has_path=bool(path))
+        return self._cause(where, text, rule.told.get("reason") or "FieldValueInvalid")
+
+    def _message(self, run: "_Run", rule: Rule, value: Any, old: Any) -> str:
+        usual: str = rule.told.get("message", "").strip() or f"failed rule: {rule.text}"
+        run.spend()
+        try:
+            if rule.message_program is None:
+                return usual
+            made = rule.message_program.run(rule.bindings(value, old))
+        except CelError:
+            return usual
+        text = made.strip() if isinstance(made, str) else ""
+        return text if text and "\n" not in text and len(text) <= _LONGEST_MESSAGE else usual
+
+    def _cause(self, path: str, text: str, reason: str) -> Cause:
+        message = _REASONS[reason].format(type=self._type, text=text)
+        return Cause(path or "<nil>", message, reason)
+
+
+class _Run:
+    """One check of one document."""
+
+    def __init__(self) -> None:
+        self.causes: list[Cause] = []
+        self.warnings: list[str] = []
+        self._left = MOST_EVALUATIONS
+
+    def spend(self) -> None:
+        self._left -= 1
+        if self._left < 0:
+            raise _SpentError
+
+
+def _of(schema: Any) -> Rules | None:
+    return Rules(schema) or None if isinstance(schema, Mapping) else None
+
+
+def _name(rule: Rule) -> str:
+    return rule.told.get("message", "").strip() or rule.text
+
+
+def _normalized(path: str, *, has_path: bool) -> str:
+    return path if has_path or not path else path.removeprefix(".")
+
+
+def as_cel(value: Any, schema: Mapping[str, Any]) -> Any:
+    """A value as rules see it: numbers of the schema's type, and names that CEL can read."""
+    if isinstance(value, dict):
+        properties: Mapping[str, Any] = schema.get("properties") or {}
+        rest = schema.get("additionalProperties")
+        rest = rest if isinstance(rest, Mapping) else {}
+        return {
+            escaped(name) if name in properties else name: as_cel(inner, properties.get(name, rest))
+            for name, inner in value.items()
+        }
+    if isinstance(value, list):
+        items = schema.get("items") or {}
+        return [as_cel(inner, items) for inner in value]
+    if schema.get("type") == "number" and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    return value
+
+
+def escaped(name: str) -> str:
+    """A field's name as rules write it: ``x-y`` is ``x__dash__y``."""
+    if _RESERVED.fullmatch(name):
+        return f"__{name}__"
+    if _PLAIN.fullmatch(name) and "__" not in name:
+        return name
+    for letters, word in _ESCAPES:
+        name = name.replace(letters, word)
+    return name
+
+
+def faults(path: str, rules: Sequence[Any]) -> Iterator[Cause]:
+    """What is wrong with the rules of a schema themselves."""
+    for index, told in enumerate(rules):
+        here, rule = f"{path}[{index}]", Rule(told)
+        if not rule.text:
+            yield required(f"{here}.rule", "rule is not specified")
+            continue
+        yield from _of_program(f"{here}.rule", rule.text, rule, "bool", "cel expression")
+        message = told.get("message", "")
+        if "\n" in message.strip():
+            text = f'Invalid value: "{message}": message must not contain line breaks'
+            yield Cause(f"{here}.message", text)
+        if told.get("messageExpression", "").strip():
+            where, text = f"{here}.messageExpression", told["messageExpression"].strip()
+            yield from _of_program(where, text, rule, "string", "messageExpression")
+        reason = told.get("reason")
+        if reason is not None and reason not in _REASONS:
+            known = ", ".join(f'"{each}"' for each in sorted(_REASONS))
+            text = f'Unsupported value: "{reason}": supported values: {known}'
+            yield Cause(f"{here}.reason", text, "FieldValueNotSupported")
+
+
+def _of_program(path: str, text: str, rule: Rule, wanted: str, what: str) -> Iterator[Cause]:
+    try:
+        program = rule.program if wanted == "bool" else rule.message_program
+    except CelError as error:
+        yield Cause(path, f'Invalid value: "{text}": compilation failed: {error}')
+        return
+    if program is not None and program.returns not in (wanted, "dyn"):
+        yield Cause(path, f'Invalid value: "{text}": {what} must evaluate to a {wanted}')

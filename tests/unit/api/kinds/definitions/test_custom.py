@@ -1,0 +1,312 @@
+"""What a definition makes of the objects of its kind: kept, completed, checked, shown."""
+
+import pytest
+
+from corral.api.kinds.definitions.custom import kind_of
+from corral.api.kinds.table import KindTable, preference
+from corral.api.schema import schema_for
+from corral.api.schema.ratcheting import brought
+
+TEXT = {"type": "string"}
+INTEGER = {"type": "integer"}
+
+
+def version(name="v1", storage=True, served=True, spec=None, **more):
+    schema = {"type": "object", "properties": {"spec": spec or {"type": "object"}}}
+    return {
+        "name": name,
+        "served": served,
+        "storage": storage,
+        "schema": {"openAPIV3Schema": schema},
+        **more,
+    }
+
+
+def definition(*versions):
+    names = {"plural": "herds", "kind": "Herd", "singular": "herd", "listKind": "Herds"}
+    return {
+        "spec": {
+            "group": "farm.example.com",
+            "scope": "Namespaced",
+            "names": names,
+            "versions": list(versions),
+        },
+        "status": {
+            "acceptedNames": names,
+            "conditions": [{"type": "Established", "status": "True"}],
+        },
+    }
+
+
+def of(spec, **properties):
+    kind = kind_of(definition(version(spec={"type": "object", **spec, "properties": properties})))
+    assert kind is not None
+    return kind
+
+
+def taken(kind, spec):
+    """The spec as it would be stored, and what is wrong with it."""
+    document = {"metadata": {"name": "cows"}, "spec": spec}
+    schema = schema_for(kind, "v1")
+    unknown = schema.prune(document)
+    schema.complete(document)
+    return document["spec"], unknown, [cause.message for cause in schema.check(document)][:-1]
+
+
+def told(kind, spec, old=None):
+    document = {"spec": spec}
+    verdict = kind.validate(document, None if old is None else {"spec": old}, "me")
+    return [(cause.field, cause.message) for cause in verdict.causes], verdict.warnings
+
+
+def test_what_the_schema_does_not_name_is_pruned_but_where_it_says_so():
+    open_object = {
+        "type": "object",
+        "x-kubernetes-preserve-unknown-fields": True,
+        "properties": {"inner": {"type": "object", "properties": {"a": TEXT}}},
+    }
+    kind = of({}, kept=open_object, by_name={"type": "object", "additionalProperties": TEXT})
+    spec = {
+        "kept": {"any": {"thing": 1}, "inner": {"a": "x", "b": 1}},
+        "by_name": {"x": "y"},
+        "gone": 1,
+    }
+    assert taken(kind, spec) == (
+        {"kept": {"any": {"thing": 1}, "inner": {"a": "x"}}, "by_name": {"x": "y"}},
+        ["spec.kept.inner.b", "spec.gone"],
+        [],
+    )
+
+
+def test_defaults_stand_where_nothing_is_also_in_the_items_of_lists():
+    item = {"type": "object", "properties": {"port": {"type": "integer", "default": 80}}}
+    kind = of(
+        {"required": ["size"]},
+        size={"type": "integer", "default": 3},
+        null={"type": "string", "default": "x"},
+        nullable={"type": "string", "default": "x", "nullable": True},
+        ports={"type": "array", "items": item},
+    )
+    spec = {"ports": [{}, {"port": 1}], "null": None, "nullable": None}
+    assert taken(kind, spec)[0] == {
+        "ports": [{"port": 80}, {"port": 1}],
+        "size": 3,
+        "null": "x",
+        "nullable": None,
+    }
+
+
+def test_a_default_is_no_object_that_two_share():
+    kind = of({}, list={"type": "array", "items": TEXT, "default": []})
+    taken(kind, {})[0]["list"].append("x")
+    assert taken(kind, {})[0] == {"list": []}
+
+
+@pytest.mark.parametrize(
+    ("schema", "value", "message"),
+    [
+        (
+            {"type": "object", "oneOf": [{"required": ["a"]}, {"required": ["b"]}]},
+            {},
+            (
+                'Invalid value: "": "spec.x" must validate one and only one schema (oneOf). Found none '
+                "valid"
+            ),
+        ),
+        (
+            {"type": "string", "anyOf": [{"pattern": "^a"}, {"maxLength": 2}]},
+            "bcd",
+            'Invalid value: "": "spec.x" must validate at least one schema (anyOf)',
+        ),
+        (
+            {"type": "integer", "not": {"enum": [3]}},
+            3,
+            'Invalid value: "": "spec.x" must not validate the schema (not)',
+        ),
+        (
+            {"type": "integer", "allOf": [{"minimum": 3}]},
+            2,
+            "Invalid value: 2: spec.x in body should be greater than or equal to 3",
+        ),
+        (
+            {"type": "integer", "minimum": 3, "exclusiveMinimum": True},
+            3,
+            "Invalid value: 3: spec.x in body should be greater than 3",
+        ),
+        (
+            {"type": "number", "multipleOf": 0.5},
+            0.7,
+            "Invalid value: 0.7: spec.x in body should be a multiple of 0.5",
+        ),
+        (
+            {"type": "string", "format": "ipv4"},
+            "::1",
+            'Invalid value: "::1": spec.x in body must be of type ipv4: "::1"',
+        ),
+        (
+            {"type": "string"},
+            1,
+            'Invalid value: "integer": spec.x in body must be of type string: "integer"',
+        ),
+        (
+            {"type": "object", "maxProperties": 1, "additionalProperties": TEXT},
+            {"a": "", "b": ""},
+            "Too many: 2: must have at most 1 items",
+        ),
+        (
+            {"type": "string", "pattern": "^(a+)+$"},
+            "a" * 50_000 + "b",
+            None,
+        ),
+    ],
+)
+def test_values_are_checked_in_the_real_servers_words(schema, value, message):
+    _, _, messages = taken(of({}, x=schema), {"x": value})
+    assert messages
+    if message is not None:
+        assert messages[0] == message
+
+
+def test_numbers_or_text_are_both_well_where_both_may_be():
+    alternatives = [{"type": "integer"}, {"type": "string"}]
+    kind = of({}, x={"x-kubernetes-int-or-string": True, "anyOf": alternatives, "pattern": "^5"})
+    assert taken(kind, {"x": 80})[2] == []
+    assert taken(kind, {"x": "50%"})[2] == []
+    assert taken(kind, {"x": "80%"})[2] != []
+
+
+def test_sets_and_maps_hold_nothing_twice():
+    item = {"type": "object", "properties": {"name": TEXT, "port": INTEGER}}
+    kind = of(
+        {},
+        set={"type": "array", "x-kubernetes-list-type": "set", "items": TEXT},
+        map={
+            "type": "array",
+            "x-kubernetes-list-type": "map",
+            "x-kubernetes-list-map-keys": ["name"],
+            "items": item,
+        },
+    )
+    spec = {"set": ["a", "b", "a", "a"], "map": [{"name": "x", "port": 1}, {"name": "x"}]}
+    assert told(kind, spec)[0] == [
+        ("spec.set[2]", 'Duplicate value: "a"'),
+        ("spec.map[1]", 'Duplicate value: {"name":"x"}'),
+    ]
+
+
+def ruled(*rules, **properties):
+    return of({"x-kubernetes-validations": list(rules)}, **properties)
+
+
+def test_rules_refuse_what_they_do_not_hold_for():
+    kind = ruled(
+        {"rule": "self.least <= self.most"},
+        {"rule": "self.most < 10", "message": "no more than nine", "fieldPath": ".most"},
+        {"rule": "self.least > 0", "messageExpression": "'least is %d'.format([self.least])"},
+        least=INTEGER,
+        most=INTEGER,
+    )
+    assert told(kind, {"least": 1, "most": 2}) == ([], [])
+    assert told(kind, {"least": -1, "most": 12})[0] == [
+        ("spec.most", 'Invalid value: "object": no more than nine'),
+        ("spec", 'Invalid value: "object": least is -1'),
+    ]
+    assert told(kind, {"least": 3, "most": 2})[0] == [
+        ("spec", 'Invalid value: "object": failed rule: self.least <= self.most')
+    ]
+    assert told(kind, {"most": 2})[0][0] == (
+        "spec",
+        'Invalid value: "object": no such key: least evaluating rule: self.least <= self.most',
+    )
+
+
+def test_a_rule_about_changes_is_not_asked_of_what_is_new():
+    kind = of({}, name=TEXT | {"x-kubernetes-validations": [{"rule": "self == oldSelf"}]})
+    assert told(kind, {"name": "a"}) == ([], [])
+    assert told(kind, {"name": "a"}, {"name": "a"}) == ([], [])
+    assert told(kind, {"name": "b"}, {"name": "a"})[0] == [
+        ("spec.name", 'Invalid value: "string": failed rule: self == oldSelf')
+    ]
+
+
+def test_a_rule_may_ask_whether_there_was_an_old_value():
+    rule = {"rule": "!oldSelf.hasValue() || oldSelf.value() <= self", "optionalOldSelf": True}
+    kind = of({}, size=INTEGER | {"x-kubernetes-validations": [rule]})
+    assert told(kind, {"size": 1}) == ([], [])
+    assert told(kind, {"size": 1}, {"size": 2})[0] != []
+
+
+def test_what_broke_a_rule_before_is_let_be_with_a_warning():
+    kind = ruled({"rule": "self.size > 1"}, size=INTEGER)
+    assert told(kind, {"size": 0}, {"size": 0}) == (
+        [],
+        ['spec: Invalid value: "object": failed rule: self.size > 1'],
+    )
+    assert told(kind, {"size": 1}, {"size": 0})[0] != []
+
+
+def test_names_that_are_words_of_cel_are_written_otherwise():
+    kind = ruled(
+        {"rule": "self.a__dash__b == self.__namespace__"}, **{"a-b": TEXT, "namespace": TEXT}
+    )
+    assert told(kind, {"a-b": "x", "namespace": "x"}) == ([], [])
+
+
+def test_elements_of_maps_are_compared_with_those_of_the_same_key():
+    item = {"type": "object", "properties": {"name": TEXT, "size": INTEGER}}
+    item["x-kubernetes-validations"] = [{"rule": "self.size >= oldSelf.size"}]
+    kind = of(
+        {},
+        parts={
+            "type": "array",
+            "x-kubernetes-list-type": "map",
+            "x-kubernetes-list-map-keys": ["name"],
+            "items": item,
+        },
+    )
+    old = {"parts": [{"name": "a", "size": 1}, {"name": "b", "size": 5}]}
+    assert told(kind, {"parts": [{"name": "b", "size": 5}, {"name": "a", "size": 2}]}, old)[0] == []
+    assert told(kind, {"parts": [{"name": "b", "size": 4}]}, old)[0][0][0] == "spec.parts[0]"
+
+
+def test_an_update_answers_for_what_it_changes_only():
+    kind = of({}, old=INTEGER, new=INTEGER)
+    schema = schema_for(kind, "v1")
+    before = {"spec": {"old": "x", "new": 1}}
+    after = {"spec": {"old": "x", "new": 2}}
+    assert brought(schema.check(after), after, before) == []
+    after["spec"]["new"] = "y"
+    causes = brought(schema.check(after), after, before)
+    assert [cause.field for cause in causes] == ["spec.new", "<nil>"]
+
+
+def test_versions_differ_in_what_they_print_and_have():
+    kind = kind_of(
+        definition(
+            version("v1alpha1", storage=False, subresources={"status": {}}),
+            version(
+                "v1",
+                additionalPrinterColumns=[
+                    {"name": "Size", "type": "integer", "jsonPath": ".spec.size"}
+                ],
+            ),
+            version("v0", storage=False, served=False),
+        )
+    )
+    table = KindTable([kind])
+    alpha = table.find("farm.example.com", "v1alpha1", "herds")
+    assert (alpha.status, [column.name for column in alpha.columns]) == (True, ["Age"])
+    one = table.find("farm.example.com", "v1", "herds")
+    assert (one.status, [column.name for column in one.columns]) == (False, ["Size"])
+    assert one.columns[0].cell({"spec": {"size": 3}}) == 3
+    assert table.find("farm.example.com", "v0", "herds") is None
+    assert [each.version for each in table.group_versions()] == ["v1", "v1alpha1"]
+    table.remove(kind)
+    assert table.group_versions() == ()
+
+
+def test_versions_are_preferred_as_kubernetes_does():
+    names = ["v1beta2", "foo10", "v10", "v11alpha2", "v2", "v1", "v1beta10", "foo1"]
+    assert sorted(names, key=preference) == [
+        *("v10", "v2", "v1", "v1beta10", "v1beta2", "v11alpha2", "foo1", "foo10")
+    ]  # fmt: skip
