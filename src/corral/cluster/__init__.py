@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from corral.cluster import (
+    aggregation,
     autoscaler,
     claims,
     definitions,
@@ -32,6 +33,7 @@ STAND_INS: tuple[Callable[[World], Controller[Any]], ...] = (
     disruption.controller,
     nodes.controller,
     autoscaler.controller,
+    aggregation.controller,
     quota.controller,
     definitions.controller,
     garbage.controller,

@@ -1,0 +1,88 @@
+"""ClusterRoles that are made of others hold the rules of these, whatever becomes of them."""
+
+import asyncio
+
+import pytest
+from lightkube.models.rbac_v1 import ClusterRole, RoleBinding
+from tests.sim.cluster import Faults, cluster
+
+from corral.api.object import Key
+from corral.api.wire import User
+from corral.daemon.policy import settle_policy
+from corral.server.authz import Attributes
+
+pytestmark = pytest.mark.looptime
+
+SUM = {
+    "metadata": {"name": "sum", "labels": {"part-of": "all"}},
+    "aggregationRule": {
+        "clusterRoleSelectors": [{"matchLabels": {"part-of": "sum"}}, {"matchLabels": {"x": "y"}}]
+    },
+}
+ALL = {
+    "metadata": {"name": "all"},
+    "aggregationRule": {"clusterRoleSelectors": [{"matchLabels": {"part-of": "all"}}]},
+}
+
+
+def part(name, resource, **labels):
+    rule = {"verbs": ["get"], "apiGroups": [""], "resources": [resource]}
+    return {"metadata": {"name": name, "labels": labels}, "rules": [rule]}
+
+
+async def resources(c, name):
+    role = await c.client.get(ClusterRole, name)
+    return [resource for rule in role.rules or () for resource in rule.resources]
+
+
+def holds(c, name, *wanted):
+    async def so():
+        return await resources(c, name) == list(wanted)
+
+    return c.until(so)
+
+
+async def test_a_role_follows_its_parts():
+    async with cluster() as c:
+        for role in (ALL, SUM, part("b", "pods", **{"part-of": "sum"}), part("a", "nodes", x="y")):
+            await c.client.create(ClusterRole, role)
+        await holds(c, "sum", "nodes", "pods")
+        await holds(c, "all", "nodes", "pods")
+        await c.client.patch(ClusterRole, Key("", "a"), {"metadata": {"labels": {"x": None}}})
+        await holds(c, "all", "pods")
+        await c.client.patch(ClusterRole, Key("", "sum"), {"rules": part("", "secrets")["rules"]})
+        await holds(c, "sum", "pods")
+        await c.client.delete(ClusterRole, Key("", "b"))
+        await holds(c, "all")
+
+
+async def test_rules_are_gathered_whatever_fails_between():
+    async with cluster(faults=Faults(seed=7, fail=0.2, lose_answer=0.2, cut=0.2, delay=2)) as c:
+        for role in (ALL, SUM, *(part(f"p{n}", f"thing{n}", x="y") for n in range(9))):
+            await c.client.create(ClusterRole, role)
+        await holds(c, "all", *(f"thing{n}" for n in range(9)))
+
+
+async def test_the_roles_of_every_cluster_rest_once_they_are_there():
+    """What is gathered at the start is what the loop would gather: nobody writes anything more."""
+    async with cluster() as c:
+        await settle_policy(c.client)
+        revision = c.server.store.changed("clusterroles.rbac.authorization.k8s.io")
+        await asyncio.sleep(5)
+        assert c.server.store.changed("clusterroles.rbac.authorization.k8s.io") == revision
+        await c.client.create(
+            ClusterRole,
+            part("mine", "widgets", **{"rbac.authorization.k8s.io/aggregate-to-view": "true"}),
+        )
+        eve = Attributes(User(name="eve"), "get", "", "widgets", "", "default", "x")
+
+        async def may():
+            return c.server.authorizer.allows(eve)
+
+        binding = {
+            "metadata": {"name": "eves", "namespace": "default"},
+            "roleRef": {"kind": "ClusterRole", "name": "admin"},
+            "subjects": [{"kind": "User", "name": "eve"}],
+        }
+        await c.client.create(RoleBinding, binding)
+        await c.until(may)
