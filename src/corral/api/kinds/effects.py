@@ -193,9 +193,10 @@ def _emulated(spec: dict[str, Any], path: str) -> Iterator[str]:
 def _without_effect(document: Tree, tree: Tree, path: str) -> Iterator[tuple[str, str]]:
     """Fields without effect: where, and why that is refused (empty: it is not)."""
     for name, value in document.items():
-        known, here = tree.get(name), f"{path}.{name}"
+        known = tree.get(name)
         if known is True or value is None or value == "":
             continue
+        here = f"{path}.{name}"
         if isinstance(known, frozenset):
             if value not in known:
                 yield here, ""
