@@ -6,6 +6,7 @@ come from.  What a line says: ``field=number``, and after the number
     *   zero and false are told too (a pointer in Go), and not left out as unset
     ~   a MicroTime, told to the microsecond
     !   bytes, or a map to them, which JSON holds in base64
+    @   a map to lists of texts
 
 ``+Name=number`` is a message whose fields stand in the object itself in JSON.
 
@@ -16,6 +17,7 @@ To read one more kind, name it in KINDS and its types in NUMBERS.  The many type
 
 from collections.abc import Mapping
 
+from corral.api.protobuf.access_numbers import ACCESS_NUMBERS
 from corral.api.protobuf.pod_numbers import POD_NUMBERS, REQUIREMENT
 from corral.api.protobuf.review_numbers import REVIEW_NUMBERS
 from corral.api.protobuf.storage_numbers import STORAGE_NUMBERS
@@ -58,12 +60,16 @@ KINDS: Mapping[tuple[str, str], str] = {
     ("apps/v1", "StatefulSet"): "apps_v1.StatefulSet",
     ("authentication.k8s.io/v1", "SelfSubjectReview"): "authentication_v1.SelfSubjectReview",
     ("authentication.k8s.io/v1", "TokenRequest"): "authentication_v1.TokenRequest",
+    ("authorization.k8s.io/v1", "LocalSubjectAccessReview"): (
+        "authorization_v1.LocalSubjectAccessReview"
+    ),
     ("authorization.k8s.io/v1", "SelfSubjectAccessReview"): (
         "authorization_v1.SelfSubjectAccessReview"
     ),
     ("authorization.k8s.io/v1", "SelfSubjectRulesReview"): (
         "authorization_v1.SelfSubjectRulesReview"
     ),
+    ("authorization.k8s.io/v1", "SubjectAccessReview"): "authorization_v1.SubjectAccessReview",
     ("autoscaling/v1", "Scale"): "autoscaling_v1.Scale",
     ("autoscaling/v1", "HorizontalPodAutoscaler"): "autoscaling_v1.HorizontalPodAutoscaler",
     ("autoscaling/v2", "HorizontalPodAutoscaler"): "autoscaling_v2.HorizontalPodAutoscaler",
@@ -80,6 +86,10 @@ KINDS: Mapping[tuple[str, str], str] = {
     ("policy/v1", "Eviction"): "policy_v1.Eviction",
     ("policy/v1", "PodDisruptionBudget"): "policy_v1.PodDisruptionBudget",
     ("policy/v1beta1", "Eviction"): "policy_v1.Eviction",
+    ("rbac.authorization.k8s.io/v1", "ClusterRole"): "rbac_v1.ClusterRole",
+    ("rbac.authorization.k8s.io/v1", "ClusterRoleBinding"): "rbac_v1.ClusterRoleBinding",
+    ("rbac.authorization.k8s.io/v1", "Role"): "rbac_v1.Role",
+    ("rbac.authorization.k8s.io/v1", "RoleBinding"): "rbac_v1.RoleBinding",
     ("scheduling.k8s.io/v1", "PriorityClass"): "scheduling_v1.PriorityClass",
     ("storage.k8s.io/v1", "StorageClass"): "storage_v1.StorageClass",
 }
@@ -206,25 +216,11 @@ _NUMBERS: dict[str, str] = {
     # Requests bear their status too, with nothing in it.
     "authentication_v1.SelfSubjectReview": "metadata=1 status=2",
     "authentication_v1.SelfSubjectReviewStatus": "userInfo=1",
-    "authentication_v1.UserInfo": "username=1 uid=2 groups=3",
+    "authentication_v1.UserInfo": "username=1 uid=2 groups=3 extra=4@",
     "authentication_v1.TokenRequest": _OBJECT,
     "authentication_v1.TokenRequestStatus": "token=1 expirationTimestamp=2",
     "authentication_v1.TokenRequestSpec": "audiences=1 boundObjectRef=3 expirationSeconds=4*",
     "authentication_v1.BoundObjectReference": "kind=1 apiVersion=2 name=3 uid=4",
-    "authorization_v1.SelfSubjectAccessReview": _OBJECT,
-    "authorization_v1.SubjectAccessReviewStatus": "allowed=1 reason=2 evaluationError=3 denied=4",
-    "authorization_v1.SelfSubjectAccessReviewSpec": "resourceAttributes=1 nonResourceAttributes=2",
-    "authorization_v1.ResourceAttributes": (
-        "namespace=1 verb=2 group=3 version=4 resource=5 subresource=6 name=7"
-    ),
-    "authorization_v1.NonResourceAttributes": "path=1 verb=2",
-    "authorization_v1.SelfSubjectRulesReview": _OBJECT,
-    "authorization_v1.SubjectRulesReviewStatus": (
-        "resourceRules=1 nonResourceRules=2 incomplete=3 evaluationError=4"
-    ),
-    "authorization_v1.ResourceRule": "verbs=1 apiGroups=2 resources=3 resourceNames=4",
-    "authorization_v1.NonResourceRule": "verbs=1 nonResourceURLs=2",
-    "authorization_v1.SelfSubjectRulesReviewSpec": "namespace=1",
     # ------------------------------------------------------------ autoscalers
     "autoscaling_v1.HorizontalPodAutoscaler": _OBJECT,
     "autoscaling_v1.HorizontalPodAutoscalerSpec": (
@@ -293,6 +289,7 @@ _NUMBERS: dict[str, str] = {
 }
 NUMBERS: Mapping[str, str] = {
     **_NUMBERS,
+    **ACCESS_NUMBERS,
     **POD_NUMBERS,
     **REVIEW_NUMBERS,
     **STORAGE_NUMBERS,

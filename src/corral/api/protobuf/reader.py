@@ -90,7 +90,7 @@ def _laid_out(name: str, schema: Schema) -> _Layout:
     laid_out = {}
     for word in NUMBERS[name].split():
         field, _, told = word.partition("=")
-        number = int(told.rstrip("*~!"))
+        number = int(told.rstrip("*~!@"))
         flag = told.lstrip("0123456789")
         if field.startswith("+"):
             inlined = _laid_out(field[1:], schema)
@@ -114,6 +114,9 @@ def _message(message: bytes, layout: _Layout) -> Document:
                 raise ValueError(f"field {number} of {layout.name} is read as JSON only")
         elif field.inlined is not None:
             document |= _message(_bytes(raw), field.inlined)
+        elif field.flag == "@":
+            key, texts = _texts(_bytes(raw))
+            document.setdefault(field.name, {})[key] = texts
         elif field.schema.get("type") == "array":
             items = document.setdefault(field.name, [])
             items.extend(_items(raw, field.schema["items"], field.flag))
@@ -143,6 +146,12 @@ def _entry(message: bytes, field: _Field) -> tuple[str, Any]:
     if field.flag == "!":
         return key, base64.b64encode(_bytes(raw)).decode()
     return key, _value(raw, field.schema["additionalProperties"], field.flag)
+
+
+def _texts(message: bytes) -> tuple[str, list[str]]:
+    """An entry of a map to lists of texts, which are messages on the wire."""
+    entry = dict(fields(message))
+    return _text(entry.get(1, b"")), [_text(raw) for _, raw in fields(_bytes(entry.get(2, b"")))]
 
 
 def _value(raw: int | bytes, schema: Schema, flag: str) -> Any:

@@ -313,6 +313,39 @@ def test_a_pod_is_read():
     }
 
 
+def test_a_map_to_lists_of_texts_is_read():
+    """Whom a question about rights is about may bear more than groups: extra."""
+    values = message((1, b"JTI=1"), (1, b"JTI=2"))
+    spec = message((3, b"bob"), (4, b"devs"), (5, message((1, b"id"), (2, values))), (6, b"7"))
+    sent = body("authorization.k8s.io/v1", "SubjectAccessReview", message((2, spec)))
+    assert decode(sent)["spec"] == {
+        "user": "bob",
+        "groups": ["devs"],
+        "extra": {"id": ["JTI=1", "JTI=2"]},
+        "uid": "7",
+    }
+
+
+def test_a_role_and_a_binding_are_read():
+    rule = message((1, b"get"), (1, b"list"), (2, b""), (3, b"pods"), (4, b"web"))
+    sent = body("rbac.authorization.k8s.io/v1", "Role", message((2, rule)))
+    assert decode(sent)["rules"] == [
+        {
+            "verbs": ["get", "list"],
+            "apiGroups": [""],
+            "resources": ["pods"],
+            "resourceNames": ["web"],
+        }
+    ]
+    group = b"rbac.authorization.k8s.io"
+    subject = message((1, b"User"), (2, group), (3, b"bob"), (4, b""))
+    reference = message((1, group), (2, b"Role"), (3, b"reader"))
+    raw = message((2, subject), (3, reference))
+    binding = decode(body("rbac.authorization.k8s.io/v1", "RoleBinding", raw))
+    assert binding["roleRef"] == {"apiGroup": group.decode(), "kind": "Role", "name": "reader"}
+    assert binding["subjects"] == [{"kind": "User", "apiGroup": group.decode(), "name": "bob"}]
+
+
 def test_micro_times_and_delete_options():
     lease = message(
         (2, message((1, "me"), (2, 15), (4, message((1, 1_700_000_000), (2, 1_234_000)))))
