@@ -1,6 +1,7 @@
 """kr8s, a client with asyncio that feels like kubectl: unmodified, on a live server."""
 
-from contextlib import aclosing
+import asyncio
+from collections.abc import AsyncIterator
 
 import kr8s
 import pytest
@@ -24,9 +25,12 @@ Machine = new_class("VirtualMachineInstance", "kubevirt.io/v1", asyncio=True)
 
 
 @pytest.fixture
-async def api(user, namespace) -> kr8s.asyncio.Api:
+async def api(user, namespace) -> AsyncIterator[kr8s.asyncio.Api]:
     kubeconfig = str(user.one.directory / "kubeconfig")
-    return await kr8s.asyncio.api(kubeconfig=kubeconfig, namespace=namespace)
+    api = await kr8s.asyncio.api(kubeconfig=kubeconfig, namespace=namespace)
+    yield api
+    await asyncio.get_running_loop().shutdown_asyncgens()  # the client leaves streams open,
+    await api._session.aclose()  # and its connections
 
 
 async def made(kind, manifest, api):
@@ -88,12 +92,11 @@ async def test_lists(api):
 async def test_a_watch(api):
     await made(Secret, secret("before"), api)
     seen = []
-    async with aclosing(api.watch("secrets")) as events:
-        async for kind, one in events:
-            seen.append((kind, one.name))
-            if one.name == "after":
-                break
-            await made(Secret, secret("after"), api)
+    async for kind, one in api.watch("secrets"):
+        seen.append((kind, one.name))
+        if one.name == "after":
+            break
+        await made(Secret, secret("after"), api)
     assert seen == [("ADDED", "before"), ("ADDED", "after")]
 
 
