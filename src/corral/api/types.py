@@ -54,6 +54,17 @@ _QUANTITY_MAPS = frozenset(
         "used",
     ]
 )
+_INT32: Schema = {"type": "integer", "format": "int32"}
+_IN_64_BITS = frozenset(
+    {
+        *("activeDeadlineSeconds", "deletionGracePeriodSeconds", "expirationSeconds"),
+        *("fsGroup", "generation", "gracePeriodSeconds", "observedGeneration"),
+        *("revision", "runAsGroup", "runAsUser", "seconds", "sizeBytes"),
+        *("startingDeadlineSeconds", "terminationGracePeriodSeconds", "tolerationSeconds"),
+        *("maxItems", "maxLength", "maxProperties", "minItems", "minLength", "minProperties"),
+    }
+)
+"""Whole numbers of Kubernetes that are long; the others have 32 bits."""
 _META_WORDS = {
     "ge": "minimum",
     "le": "maximum",
@@ -129,6 +140,8 @@ def _field_schema(view: type[msgspec.Struct], field: FieldInfo, nested: Nested) 
         return {"type": "object", "additionalProperties": _QUANTITY}
     if "resource.Quantity" in str(view.__annotations__.get(field.name, "")):
         return _QUANTITY
+    if field.type in (int, int | None) and view.__module__.startswith("lightkube."):
+        return _PLAIN[int] if field.encode_name in _IN_64_BITS else _INT32
     return _type_schema(field.type, nested)
 
 

@@ -7,7 +7,17 @@ steps.  Nothing here touches the store but to ask for the namespace.
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from corral.api.errors import BadRequest, Cause, Details, Forbidden, NotFound
+from corral.api.decoding import misfit
+from corral.api.errors import (
+    ApiError,
+    BadRequest,
+    Cause,
+    Details,
+    Forbidden,
+    Invalid,
+    NotFound,
+    shortened,
+)
 from corral.api.kind import Kind, at
 from corral.api.metadata import check_metadata
 from corral.api.object import Document, Key
@@ -50,7 +60,7 @@ def incoming(call: Call, document: Document) -> Document:
         schema = schema_for(kind, call.version.name)
         call.unknown = schema.prune(document)
         if causes := schema.check(document):
-            raise kind.invalid(str(at(document, "metadata", "name") or call.name), causes)
+            raise _unfit(call, document, causes, call.version.name)
     if call.version.read is not None:
         call.version.read(document)
     document["apiVersion"] = stored_api_version(kind)
@@ -105,7 +115,7 @@ def conform(
     if mode == "Warn":
         call.warnings += told
     if call.kind.stored_as is None and (causes := _misfits(call, document, old)):
-        raise call.kind.invalid(str(document["metadata"].get("name", call.name)), causes)
+        raise _unfit(call, document, causes, call.kind.version)
 
 
 def _misfits(call: Call, document: Document, old: Document | None) -> list[Cause]:
@@ -115,6 +125,25 @@ def _misfits(call: Call, document: Document, old: Document | None) -> list[Cause
     if causes and old is not None and call.kind.schemas is not None:
         return brought(causes, document, old)
     return causes
+
+
+def _unfit(call: Call, document: Document, causes: list[Cause], version: str) -> ApiError:
+    """The refusal of a document that does not fit a version's schema.
+
+    Kubernetes' own kinds are told in the words of the decoder that gives up at the first of them.
+    """
+    kind = call.kind
+    if not kind.native or not (fault := misfit(kind, version, document)):
+        name = str(at(document, "metadata", "name") or call.name)
+        return kind.invalid(name, causes)
+    if call.verb == "patch":  # what is patched is decoded anew, and the patch is to blame
+        sent = shortened(call.request.body.decode(errors="replace"))
+        cause = Cause("patch", f'Invalid value: "{sent}": {fault}')
+        message = f' "" is invalid: {cause.field}: {cause.message}'
+        return Invalid(message, details=Details(causes=[cause]))
+    return BadRequest(
+        f'{kind.name} in version "{call.version.name}" cannot be handled as a {kind.name}: {fault}'
+    )
 
 
 def _schema(call: Call) -> Schema:

@@ -165,8 +165,8 @@ async def test_a_dry_run_of_a_subresource_stores_nothing(ask, replica_set, pod):
     [
         ({"metadata": None}, 200),
         ({"metadata": 5}, 400),
-        ({"spec": {"finalizers": 5}}, 422),
-        ({"spec": 5}, 422),
+        ({"spec": {"finalizers": 5}}, 400),
+        ({"spec": 5}, 400),
         ({"metadata": {"name": "other"}}, 400),
         ({"kind": "Pod"}, 400),
     ],
