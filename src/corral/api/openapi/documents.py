@@ -12,7 +12,7 @@ from corral.api.kind import GroupVersion, Kind
 from corral.api.kinds.table import KindTable
 from corral.api.object import Document
 from corral.api.openapi import gnostic, swagger
-from corral.api.openapi.names import place
+from corral.api.openapi.names import kind_name, place
 from corral.api.openapi.operations import Operations
 from corral.api.openapi.schemas import Schemas
 from corral.api.tagged import Tagged
@@ -166,12 +166,28 @@ def _document(served: _Served) -> Document:
 
 def _pieces(served: _Served) -> _Old:
     new = _document(served)
+    _open(new, served)
     definitions = {}
     for name, schema in new["components"]["schemas"].items():
         entry = {name: swagger.schema(schema)}
         definitions[name] = (_fields(entry), gnostic.definitions(entry))
     paths = {path: swagger.path(item) for path, item in new["paths"].items()}
     return _Old(served, definitions, (_fields(paths), gnostic.paths(paths)))
+
+
+def _open(new: Document, served: _Served) -> None:
+    """Let the specs of old forms be anything.
+
+    Some versions take more than their schema knows, as ``Version.read`` turns it into what is
+    known.  Clients that check objects by v2 would refuse that.
+    """
+    for kind in served.kinds:
+        read = {version.name: version for version in kind.versions}[served.group_version.version]
+        if read.read is not None and read.view is None:
+            schema = new["components"]["schemas"][kind_name(kind, served.group_version)]
+            spec = schema["properties"].get("spec", {})
+            told = {word: value for word, value in spec.items() if word == "description"}
+            schema["properties"]["spec"] = {**told, "x-kubernetes-preserve-unknown-fields": True}
 
 
 def _fields(document: Document) -> bytes:

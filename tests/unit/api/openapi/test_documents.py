@@ -1,5 +1,6 @@
 import json
 import re
+from dataclasses import replace
 
 import pytest
 from lightkube.models.core_v1 import Namespace, Pod
@@ -253,6 +254,20 @@ def test_both_forms_of_v2_tell_the_same():
     assert whole["definitions"]["io.example.v1.Thing"]["properties"]["spec"] == {
         "$ref": "#/definitions/io.kubevirt.test_documents.Spec"
     }
+
+
+def test_old_clients_leave_old_forms_to_the_server():
+    old = Version(name="v1alpha1", read=lambda document: None)
+    openapi = OpenAPI(KindTable((replace(THING, versions=(*V1, old)),)))
+    openapi.make_v3()
+    openapi.make_v2()
+    told = json.loads(openapi.whole(protobuf=False).body)["definitions"]
+    assert told["io.example.v1alpha1.Thing"]["properties"]["spec"] == {
+        "x-kubernetes-preserve-unknown-fields": True
+    }
+    assert "$ref" in told["io.example.v1.Thing"]["properties"]["spec"]
+    new = json.loads(openapi.document(EXAMPLE).body)["components"]["schemas"]
+    assert "$ref" in new["io.example.v1alpha1.Thing"]["properties"]["spec"]
 
 
 def test_documents_are_kept_until_their_kinds_change():
