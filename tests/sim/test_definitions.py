@@ -5,15 +5,19 @@ import copy
 from contextlib import aclosing
 
 import pytest
+from lightkube.models.apiregistration_v1 import APIService
 from lightkube.models.core_v1 import ConfigMap, Namespace
 from tests.sim.cluster import cluster
 
-from corral.api.errors import MethodNotAllowed, NotFound
+from corral.api.errors import Forbidden, Invalid, MethodNotAllowed, NotFound
 from corral.api.kind import Kind, Version
 from corral.api.kinds.definition import CustomResourceDefinition
 from corral.api.kinds.definitions.custom import CustomObject
 from corral.api.kinds.definitions.names import CLEANUP
 from corral.api.object import Key
+from corral.client.client import Client
+from corral.client.transport import InProcess
+from corral.daemon.users import STAND_IN
 from corral.reconcile.objects import Partial
 
 pytestmark = pytest.mark.looptime
@@ -198,3 +202,85 @@ async def test_a_watch_ends_with_its_kind():
         async with asyncio.timeout(60), aclosing(watch) as events:
             assert [event async for event in events] == []
         await gone(c, CustomResourceDefinition, NAME)
+
+
+MACHINES = Key("", "virtualmachines.kubevirt.io")
+
+
+async def built_in(c):
+    async def is_there():
+        try:
+            return (await conditions(c, MACHINES)).get("Established", ("",))[0] == "True"
+        except NotFound:
+            return False
+
+    await c.until(is_there)
+
+
+async def test_kinds_of_kubevirt_have_definitions_that_nobody_else_changes():
+    async with cluster() as c:
+        await built_in(c)
+        found = await c.client.get(CustomResourceDefinition, MACHINES.name)
+        assert [version.name for version in found.spec.versions] == ["v1", "v1alpha3"]
+        with pytest.raises(Forbidden, match="corral has by itself, and cannot be deleted"):
+            await c.client.delete(CustomResourceDefinition, MACHINES)
+        change = {"spec": {"names": {"shortNames": ["mine"]}}}
+        with pytest.raises(Invalid, match="cannot be changed"):
+            await c.client.patch(CustomResourceDefinition, MACHINES, change)
+        rival = definition("others", "Other")
+        rival["metadata"]["annotations"] = {"corral.dev/built-in": "true"}
+        with pytest.raises(Invalid, match="cannot be changed"):
+            await c.client.create(CustomResourceDefinition, rival)
+
+
+async def test_the_catalog_is_mended_after_an_upgrade():
+    async with cluster() as c:
+        await built_in(c)
+        await c.crash_loops()
+        loop = Client(InProcess(c.server.handle, STAND_IN))
+        old = {"spec": {"names": {"shortNames": ["old"]}}}
+        await loop.patch(CustomResourceDefinition, MACHINES, old)
+        c.start_loops()
+
+        async def is_mended():
+            found = await c.client.get(CustomResourceDefinition, MACHINES.name)
+            return found.spec.names.short_names == ["vm", "vms"]
+
+        await c.until(is_mended)
+
+
+async def test_what_is_served_has_an_api_service_for_as_long_as_it_is():
+    async with cluster() as c:
+
+        async def services():
+            items = (await c.client.list(APIService)).items
+            return {
+                item.metadata.name: item.status.conditions[0].reason
+                for item in items
+                if item.status and item.status.conditions
+            }
+
+        async def is_told():
+            return {"v1.", "v1.kubevirt.io", "v1.farm.example.com"} <= (await services()).keys()
+
+        await brought(c)
+        await c.until(is_told)
+        assert set((await services()).values()) == {"Local"}
+        await c.client.delete(CustomResourceDefinition, NAME)
+
+        async def is_gone():
+            return "v1.farm.example.com" not in await services()
+
+        await c.until(is_gone)
+        remote = {
+            "metadata": {"name": "v1.other.example.com"},
+            "spec": {
+                "group": "other.example.com",
+                "version": "v1",
+                "groupPriorityMinimum": 1,
+                "versionPriority": 1,
+                "service": {"namespace": "default", "name": "other"},
+            },
+        }
+        with pytest.raises(Invalid, match="asks no other server"):
+            await c.client.create(APIService, remote)

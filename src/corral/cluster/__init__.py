@@ -9,6 +9,7 @@ from typing import Any
 from corral.cluster import (
     aggregation,
     autoscaler,
+    catalog,
     claims,
     definitions,
     disruption,
@@ -36,6 +37,7 @@ STAND_INS: tuple[Callable[[World], Controller[Any]], ...] = (
     aggregation.controller,
     quota.controller,
     definitions.controller,
+    catalog.controller,
     garbage.controller,
     namespace.controller,
 )

@@ -8,6 +8,7 @@ import msgspec
 
 from corral.api.kind import Kind
 from corral.api.kinds import (
+    apiservice,
     admissionregistration,
     authentication,
     authorization,
@@ -69,6 +70,7 @@ KINDS = KindTable(
         *cdi.KINDS,
         *usage.KINDS,
         definition.DEFINITION,
+        apiservice.API_SERVICE,
         *rbac.KINDS,
         *authorization.KINDS,
         *authentication.KINDS,

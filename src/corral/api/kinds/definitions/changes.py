@@ -3,18 +3,33 @@
 from collections.abc import Iterator
 
 from corral.api.conditions import set_condition
-from corral.api.errors import Cause
+from corral.api.errors import Cause, Details, Forbidden
 from corral.api.kind import at
 from corral.api.kinds.causes import invalid
-from corral.api.kinds.definitions.names import CLEANUP, ESTABLISHED, TERMINATING, holds
+from corral.api.kinds.definitions.names import (
+    CLEANUP,
+    ESTABLISHED,
+    GROUP,
+    PLURAL,
+    STORED,
+    TERMINATING,
+    holds,
+    is_built_in,
+)
 from corral.api.object import Document
 
 _IMMUTABLE = "field is immutable"
 
 
 def begin_deletion(document: Document, now: str) -> None:
-    """Its objects go first: a finalizer keeps it until they are gone."""
+    """Its objects go first: a finalizer keeps it until they are gone.  Raises Forbidden."""
     metadata = document["metadata"]
+    if is_built_in(document):
+        raise Forbidden(
+            f'{STORED} "{metadata["name"]}" is forbidden: it tells of a kind that corral has by '
+            "itself, and cannot be deleted",
+            details=Details(name=metadata["name"], group=GROUP, kind=PLURAL),
+        )
     if CLEANUP not in (metadata.get("finalizers") or ()):
         metadata["finalizers"] = [*(metadata.get("finalizers") or ()), CLEANUP]
     if metadata.get("deletionTimestamp"):
