@@ -43,7 +43,9 @@ EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
 AMPLE = Capacity(cpu=64, memory_bytes=1 << 36, storage_bytes=1 << 40)
 ADMIN = User(name="kubernetes-admin", groups=("system:masters", "system:authenticated"))
 COMPONENT = User(
-    name="system:serviceaccount:kubevirt:kubevirt-controller", groups=("system:masters",)
+    name="system:serviceaccount:kubevirt:kubevirt-controller",
+    groups=("system:masters",),
+    agent="virt-controller",
 )
 """A test that plays a component's part."""
 

@@ -15,7 +15,6 @@ from corral import __version__, pki
 from corral.aio import Background
 from corral.api.errors import ApiError
 from corral.api.kinds.usage import NODE_METRICS, POD_METRICS
-from corral.api.wire import User
 from corral.client.client import Client
 from corral.client.transport import InProcess
 from corral.cluster import STAND_INS, accounts
@@ -24,7 +23,7 @@ from corral.controllers import CONTROLLERS, SOURCES
 from corral.daemon.beginning import begin, tell_where_to_upload
 from corral.daemon.nodes import capacity, hypervisor_of, settle_nodes, settle_ranges
 from corral.daemon.summary import summary
-from corral.daemon.users import CONTROLLER, PROVISIONER, STAND_IN
+from corral.daemon.users import CONTROLLER, PROVISIONER, STAND_IN, node
 from corral.metrics import Registry, process
 from corral.networking import Networking, api_names
 from corral.node.agent import Agent
@@ -220,7 +219,7 @@ def _start(
         filling = Fillings(theirs, storage, images, uploads, needed=not settings.hollow)
         tasks.start(filling.run(), name=filling.name)
     for name, hypervisor in hypervisors.items():
-        user = User(name=f"system:node:{name}", groups=("system:nodes", "system:authenticated"))
+        user = node(name)
         mine = world.acting(Client(InProcess(server.handle, user)))
         agents[name] = Agent(
             mine,

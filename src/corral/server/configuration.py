@@ -4,14 +4,17 @@ Who applies says all that they want of an object, and again each time; what they
 goes, and what others set differently is a conflict.  An object that is not there is made.
 """
 
-from typing import TYPE_CHECKING, Final
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
 
 from corral.api import yaml
-from corral.api.apply.configuration import apply
+from corral.api.apply import last_applied
+from corral.api.apply.configuration import ConflictingManagers, apply
 from corral.api.apply.managers import BEFORE_APPLY, Entry, Writer, booked
 from corral.api.apply.terms import terms_of
 from corral.api.encoding import copied
 from corral.api.errors import BadRequest
+from corral.api.kind import Scale, at
 from corral.api.object import Document
 from corral.api.time import rfc3339
 from corral.api.wire import Response
@@ -23,6 +26,8 @@ if TYPE_CHECKING:
     from corral.server.rest import Rest
 
 APPLY_PATCH: Final = "application/apply-patch+yaml"
+_OF_A_STATUS: Final = frozenset({"name", "namespace", "uid", "resourceVersion"})
+"""Metadata in the configuration of a status; those of Kubernetes' own may label, too."""
 
 
 def is_applied(call: Call) -> bool:
@@ -31,9 +36,12 @@ def is_applied(call: Call) -> bool:
 
 
 async def answer(rest: "Rest", call: Call) -> Response:
-    """Raises Conflict, BadRequest, Invalid, and what a creation or an update raises."""
+    """Apply to an object, or make it.
+
+    Raises Conflict, BadRequest, Invalid, and what a creation or an update raises.
+    """
     who = _writer(call)
-    configuration = _read(call)
+    configuration = _read(call, call.api_version)
     stored = storage(call.kind)
     record = rest.store.latest(stored, call.key)
     if record is None and call.subresource:
@@ -41,13 +49,30 @@ async def answer(rest: "Rest", call: Call) -> Response:
     live: Document = {}
     if record is not None:
         live = as_version(record.document(), call.version, call.api_version)
-    _check(call, configuration)
-    now = rfc3339(rest.now())
-    document, call.account = _applied(call, live, configuration, who, now)
+    _prepare(call, configuration)
+    document, call.account = _applied(call, live, configuration, who, rfc3339(rest.now()))
     wanted = admission.incoming(call, copied(document))
-    if record is None:
-        return await rest.make(call, wanted)
-    return await rest.change(call, record, wanted)
+    if record is not None:
+        return await rest.change(call, record, wanted)
+    creation = replace(call, verb="create")
+    rest.admit(creation)
+    return await rest.make(creation, wanted)
+
+
+def scale(rest: "Rest", call: Call, old: Document, shown: Document, paths: Scale) -> Document:
+    """The Scale that somebody wants who applies one to an object."""
+    who = _writer(call)
+    configuration = _read(call, shown["apiVersion"])
+    count: Any = at(configuration, "spec", "replicas")
+    wanted: Any = count
+    for step in reversed(paths.spec_replicas):
+        wanted = {step: wanted}
+    wanted = {"metadata": {}} | (wanted if count is not None else {})
+    document, call.account = _applied(call, old, wanted, who, rfc3339(rest.now()))
+    return {
+        "metadata": configuration["metadata"],
+        "spec": {"replicas": at(document, *paths.spec_replicas)},
+    }
 
 
 def _writer(call: Call) -> Writer:
@@ -57,67 +82,73 @@ def _writer(call: Call) -> Writer:
     return managed.writer(call, "Apply")
 
 
-def _read(call: Call) -> Document:
+def _read(call: Call, api_version: str) -> Document:
     try:
         configuration = yaml.load(call.request.body)
     except BadRequest as error:
         raise BadRequest(f"error decoding YAML: {error.message}") from None
-    metadata = configuration.setdefault("metadata", {})
+    metadata = configuration["metadata"] = configuration.get("metadata") or {}
     if not isinstance(metadata, dict):
         raise BadRequest("error decoding YAML: metadata is not an object")
-    if "managedFields" in metadata and metadata["managedFields"] is not None:
+    if metadata.pop("managedFields", None) is not None:
         raise BadRequest("metadata.managedFields must be nil")
     said = configuration.get("apiVersion")
-    if said != call.api_version:
+    if said != api_version:
         raise BadRequest(
             "Incorrect version specified in apply patch. "
-            f"Specified patch version: {said or ''}, expected: {call.api_version}"
+            f"Specified patch version: {said or ''}, expected: {api_version}"
         )
-    metadata.setdefault("name", call.name)
-    if call.kind.namespaced:
-        metadata.setdefault("namespace", call.namespace)
-    _keep_relevant(call, configuration)
     return configuration
 
 
-def _keep_relevant(call: Call, configuration: Document) -> None:
-    """Leave out what this address does not change: the status, or all but the status."""
-    if call.subresource != "status":
-        if call.kind.status:
-            configuration.pop("status", None)
-        return
+def _prepare(call: Call, configuration: Document) -> None:
+    """Name the object in the configuration, and leave out what is not changed at this address.
+
+    Raises BadRequest for what is not of the kind's type.
+    """
     metadata = configuration["metadata"]
-    kept = {"name", "namespace", "uid", "resourceVersion"}
-    if call.kind.native:
-        kept |= {"labels", "annotations"}
-    for field in [field for field in metadata if field not in kept]:
-        del metadata[field]
-    for field in configuration.keys() - {"apiVersion", "kind", "metadata", "status"}:
-        del configuration[field]
-
-
-def _check(call: Call, configuration: Document) -> None:
+    metadata.setdefault("name", call.name)
+    if call.kind.namespaced:
+        metadata.setdefault("namespace", call.namespace)
     terms = terms_of(call.kind)
     faults = terms.typed(terms.form(call.api_version) or "").faults(configuration)
-    if not faults:
-        return
-    told = (
-        faults[0] if len(faults) == 1 else "errors:\n" + "".join(f"  {each}\n" for each in faults)
-    )
-    raise BadRequest(
-        f"failed to create typed patch object ({call.namespace}/{call.name}; {call.api_version}, "
-        f"Kind={call.kind.name}): {told}"
-    )
+    if faults:
+        told = faults[0] if len(faults) == 1 else "\n  ".join(("errors:", *faults)) + "\n"
+        raise BadRequest(
+            f"failed to create typed patch object ({call.namespace}/{call.name}; "
+            f"{call.api_version}, Kind={call.kind.name}): {told}"
+        )
+    if call.subresource == "status":
+        kept = _OF_A_STATUS | ({"labels", "annotations"} if call.kind.native else set())
+        _keep(metadata, kept)
+        _keep(configuration, {"apiVersion", "kind", "metadata", "status"})
+    elif call.kind.status:
+        configuration.pop("status", None)
+
+
+def _keep(document: Document, fields: frozenset[str] | set[str]) -> None:
+    for field in [field for field in document if field not in fields]:
+        del document[field]
 
 
 def _applied(
     call: Call, live: Document, configuration: Document, who: Writer, now: str
 ) -> tuple[Document, list[Entry]]:
+    """What the object becomes, and its account."""
     terms = terms_of(call.kind)
-    entries = (live.get("metadata") or {}).get("managedFields", [])
+    form = terms.form(who.api_version) or ""
+    entries = at(live, "metadata", "managedFields") or []
     if live and not entries:
         before = Writer(BEFORE_APPLY, "Update", who.api_version)
-        stored = terms.stored(live, terms.form(who.api_version) or "")
-        entries = booked([], before, terms.comparing(None, stored), now)
+        entries = booked([], before, terms.comparing(None, terms.stored(live, form)), now)
     force = query.flag(call.query, "force")
-    return apply(terms, live, configuration, entries, who, force=force, now=now)
+    try:
+        document, account = apply(terms, live, configuration, entries, who, force=force, now=now)
+    except ConflictingManagers as conflict:
+        if who.manager != last_applied.MANAGER:
+            raise
+        conflict.forgive(last_applied.fields(terms.typed(form), live, who.api_version))
+        document, account = apply(terms, live, configuration, entries, who, force=True, now=now)
+    if who.manager == last_applied.MANAGER and not call.subresource:
+        last_applied.renew(document, live, configuration)
+    return document, account

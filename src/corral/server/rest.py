@@ -38,12 +38,17 @@ Change = Callable[[Document], Document]
 """From the newest version to the wanted one; the argument may be changed."""
 
 
+def _admit_all(_call: Call) -> None:
+    """Refuse nobody."""
+
+
 class Rest:
     """Get, create, update and patch.
 
     ``now`` is seconds since 1970; ``allocators`` give documents, by the name that their kind is
     stored under, what only the server has to give; ``reviewers`` have a say in what is stored.
-    ``guards`` refuse who may not store such a document of a kind.
+    ``guards`` refuse who may not store such a document of a kind; ``admit`` refuses who may not
+    make the call at all, and is asked where it turns out to be another than it seemed.
     """
 
     def __init__(
@@ -55,10 +60,12 @@ class Rest:
         reviewers: Reviewers | None = None,
         *,
         guards: Mapping[str, Guard] | None = None,
+        admit: Callable[[Call], None] = _admit_all,
     ) -> None:
         self.store = store
         self.reviewers = reviewers or Reviewers()
         self.guards = guards or {}
+        self.admit = admit
         self.now = now
         self.allocators = allocators or {}
         self.accounts = accounts or Accounts(store, now=now)
@@ -226,6 +233,7 @@ def read_patch(call: Call) -> Change:
     """The change that a PATCH body says.  Raises BadRequest, UnsupportedMedia."""
     media = body.media_type(call)
     accepted = [JSON_PATCH, MERGE_PATCH] + ([STRATEGIC_PATCH] if call.kind.native else [])
+    accepted.append(configuration.APPLY_PATCH)
     if media not in accepted:
         raise UnsupportedMedia(
             "the body of the request was in an unknown format - accepted media types include: "

@@ -13,7 +13,7 @@ from corral.api.kinds.workloads.template import selector_text
 from corral.api.object import Document
 from corral.api.time import rfc3339
 from corral.api.wire import Response
-from corral.server import admission, body, eviction, identity, query, token_requests
+from corral.server import admission, body, configuration, eviction, identity, query, token_requests
 from corral.server.call import Call, json_response, storage
 from corral.server.rest import Rest, read_patch
 
@@ -64,7 +64,12 @@ async def _scale(rest: Rest, call: Call, paths: Scale) -> Response:
     if call.verb == "get":
         return json_response(encode(shown))
     dry = query.dry_run([call.query.get("dryRun", "")], "UpdateOptions")
-    wanted = body.read(call) if call.verb == "update" else read_patch(call)(shown)
+    if call.verb == "update":
+        wanted = body.read(call)
+    elif configuration.is_applied(call):
+        wanted = configuration.scale(rest, call, old, shown, paths)
+    else:
+        wanted = read_patch(call)(shown)
     if not isinstance(wanted.get("metadata") or {}, dict):
         raise BadRequest("Scale: metadata is not an object")
     wanted = await rest.reviewers.mutate(call, wanted, shown)

@@ -45,7 +45,9 @@ if TYPE_CHECKING:
     from corral.server.streams import Nodes
 
 SERVER: Final = User(
-    name="system:serviceaccount:kubevirt:kubevirt-apiserver", groups=("system:authenticated",)
+    name="system:serviceaccount:kubevirt:kubevirt-apiserver",
+    groups=("system:authenticated",),
+    agent="virt-api",
 )
 """In whose name machines are changed: their users may not change them themselves."""
 

@@ -1,7 +1,9 @@
 """Server-side apply, and the account of who manages what that every write keeps."""
 
 import pytest
-from tests.unit.server.conftest import MAPS, MERGE, SETS
+from tests.unit.server.conftest import MAPS, MERGE, SETS, Asker
+
+from corral.api.wire import User
 
 APPLY = {"content-type": "application/apply-patch+yaml", "user-agent": "tester/1.0"}
 NO_CONFIGURATION = "failed to create typed patch object (default/one; v1, Kind=ConfigMap): "
@@ -157,10 +159,10 @@ async def test_a_dry_run_keeps_nothing(ask, apply):
     assert (await ask("GET", DEPLOYED)).status == 404
 
 
-async def test_a_scaled_set_conflicts_with_who_scaled_it(ask, apply):
-    path = SETS + "/lab"
+@pytest.fixture
+def replica_set():
     labels = {"app": "lab"}
-    wanted = {
+    return {
         "apiVersion": "kubevirt.io/v1",
         "kind": "VirtualMachineInstanceReplicaSet",
         "metadata": {"name": "lab"},
@@ -173,15 +175,186 @@ async def test_a_scaled_set_conflicts_with_who_scaled_it(ask, apply):
             },
         },
     }
-    made = await apply(wanted, "kubectl", path=path)
+
+
+async def test_a_scaled_set_conflicts_with_who_scaled_it(ask, apply, replica_set):
+    path = SETS + "/lab"
+    made = await apply(replica_set, "kubectl", path=path)
     assert made.status == 201, made.text
     agent = MERGE | {"user-agent": "kubectl/v1.37"}
     await ask("PATCH", path + "/scale", {"spec": {"replicas": 3}}, agent)
-    refused = await apply(wanted, "kubectl", path=path)
+    refused = await apply(replica_set, "kubectl", path=path)
     assert refused["message"] == (
         'Apply failed with 1 conflict: conflict with "kubectl" with subresource "scale" '
         "using kubevirt.io/v1: .spec.replicas"
     )
-    del wanted["spec"]["replicas"]
-    left = await apply(wanted, "kubectl", path=path)
+    del replica_set["spec"]["replicas"]
+    left = await apply(replica_set, "kubectl", path=path)
     assert left["spec"]["replicas"] == 3
+
+
+async def test_a_scale_may_be_applied(ask, apply, replica_set):
+    path = SETS + "/lab"
+    await apply(replica_set, path=path)
+    scale = {"apiVersion": "autoscaling/v1", "kind": "Scale", "spec": {"replicas": 4}}
+    refused = await apply(scale, "scaler", path=path + "/scale")
+    assert refused["message"].endswith('conflict with "me": .spec.replicas')
+    scaled = await apply(scale, "scaler", path=path + "/scale", force=True)
+    assert scaled["spec"] == {"replicas": 4}
+    known = account(await ask("GET", path))
+    assert known["scaler", "Apply", "scale"] == {"f:spec": {"f:replicas": {}}}
+    assert "f:replicas" not in known["me", "Apply", ""]["f:spec"]
+
+
+async def test_a_status_is_booked_apart(ask, replica_set):
+    await ask("POST", SETS, replica_set)
+    status = {"status": {"replicas": 2}}
+    told = await ask("PATCH", f"{SETS}/lab/status?fieldManager=loop", status, MERGE)
+    assert account(told)["loop", "Update", "status"] == {"f:status": {".": {}, "f:replicas": {}}}
+
+
+async def test_a_status_is_applied_at_its_own_address(ask, apply, replica_set):
+    await apply(replica_set, path=f"{SETS}/lab")
+    replica_set["spec"]["replicas"] = 9
+    replica_set["status"] = {"replicas": 2}
+    told = await apply(replica_set, "loop", path=f"{SETS}/lab/status")
+    assert told["status"] == {"replicas": 2}
+    assert told["spec"]["replicas"] == 1
+    assert account(told)["loop", "Apply", "status"] == {"f:status": {"f:replicas": {}}}
+    replica_set["status"]["replicas"] = 7
+    replica_set["spec"]["replicas"] = 1
+    told = await apply(replica_set, path=f"{SETS}/lab")
+    assert told["status"] == {"replicas": 2}
+    assert "f:status" not in account(told)["me", "Apply", ""]
+
+
+@pytest.mark.parametrize("nothing", [[], [{}]])
+async def test_a_client_may_clear_the_account(ask, apply, nothing):
+    await apply(config_map(a="1"))
+    cleared = await ask("PATCH", DEPLOYED, {"metadata": {"managedFields": nothing}}, MERGE)
+    assert "managedFields" not in cleared.metadata
+    applied = await apply(config_map(a="1", b="1"))
+    assert account(applied)["before-first-apply", "Update", ""] == {"f:data": {".": {}, "f:a": {}}}
+
+
+async def test_who_does_not_know_of_the_account_does_not_lose_it(ask, apply):
+    made = await apply(config_map(a="1"))
+    sent = {**config_map(a="1"), "metadata": {"name": "one", "labels": {"x": "y"}}}
+    put = await ask("PUT", DEPLOYED + "?fieldManager=you", sent)
+    assert account(put)["me", "Apply", ""] == account(made)["me", "Apply", ""]
+    assert account(put)["you", "Update", ""] == {"f:metadata": {"f:labels": {".": {}, "f:x": {}}}}
+
+
+async def test_a_client_may_rewrite_the_account(ask, apply):
+    made = await apply(config_map(a="1"))
+    entry = made.metadata["managedFields"][0] | {"manager": "heir"}
+    change = [{"op": "replace", "path": "/metadata/managedFields", "value": [entry]}]
+    headers = {"content-type": "application/json-patch+json"}
+    assert ("heir", "Apply", "") in account(await ask("PATCH", DEPLOYED, change, headers))
+    change[0]["value"] = [entry | {"operation": "Take"}]
+    refused = await ask("PATCH", DEPLOYED, change, headers)
+    assert refused.status == 422
+    assert refused["details"]["causes"][0] == {
+        "reason": "FieldValueInvalid",
+        "message": 'Invalid value: "Take": must be `Apply` or `Update`',
+        "field": "metadata.managedFields[0].operation",
+    }
+    change[0]["value"] = [entry | {"manager": "thief", "fieldsV1": {"x": {}}}]
+    assert ("heir", "Apply", "") in account(await ask("PATCH", DEPLOYED, change, headers))
+
+
+async def test_kubectl_moves_from_the_client_to_the_server_without_conflicts(ask, apply):
+    noted = config_map(a="1")
+    note = '{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"one"},"data":{"a":"1"}}'
+    annotation = "kubectl.kubernetes.io/last-applied-configuration"
+    noted["metadata"]["annotations"] = {annotation: note}
+    await ask("POST", MAPS + "?fieldManager=kubectl-client-side-apply", noted)
+    assert (await apply(config_map(a="2"), "other")).status == 409
+    applied = await apply(config_map(a="2"), "kubectl")
+    assert applied["data"] == {"a": "2"}
+    assert applied.metadata["annotations"][annotation] == (
+        '{"apiVersion":"v1","data":{"a":"2"},"kind":"ConfigMap",'
+        '"metadata":{"annotations":{},"name":"one","namespace":"default"}}\n'
+    )
+    await ask("PATCH", DEPLOYED + "?fieldManager=you", {"data": {"a": "3"}}, MERGE)
+    assert (await apply(config_map(a="2"), "kubectl")).status == 409
+
+
+async def test_who_may_not_create_does_not_by_applying(ask):
+    role = {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "Role",
+        "metadata": {"name": "patcher"},
+        "rules": [{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["patch"]}],
+    }
+    binding = {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "RoleBinding",
+        "metadata": {"name": "patcher"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "patcher"},
+        "subjects": [{"kind": "User", "name": "ann", "apiGroup": "rbac.authorization.k8s.io"}],
+    }
+    roles = "/apis/rbac.authorization.k8s.io/v1/namespaces/default"
+    assert (await ask("POST", f"{roles}/roles", role)).status == 201
+    assert (await ask("POST", f"{roles}/rolebindings", binding)).status == 201
+    ann = Asker(ask.server, User(name="ann", groups=("system:authenticated",)))
+    refused = await ann("PATCH", DEPLOYED + "?fieldManager=ann", config_map(), APPLY)
+    assert refused.status == 403
+    assert 'User "ann" cannot create resource "configmaps"' in refused["message"]
+    await ask("POST", MAPS, config_map())
+    assert (await ann("PATCH", DEPLOYED + "?fieldManager=ann", config_map(), APPLY)).status == 200
+
+
+async def test_the_oldest_of_many_writers_become_one(ask):
+    await ask("POST", MAPS + "?fieldManager=m0", config_map(a="0"))
+    for number in range(1, 13):
+        data = {"data": {f"k{number}": "x"}}
+        told = await ask("PATCH", f"{DEPLOYED}?fieldManager=m{number}", data, MERGE)
+    known = account(told)
+    assert len(known) == 10
+    ancient = known["ancient-changes", "Update", ""]
+    # Of the same second, they are old in the order of their names.
+    assert set(ancient["f:data"]) == {".", "f:a", "f:k1", "f:k10", "f:k11"}
+
+
+@pytest.mark.parametrize(
+    ("manager", "message"),
+    [
+        ("m" * 129, "Too long: may not be more than 128 bytes"),
+        ("a%07b", "Invalid value: should only contain printable characters"),
+    ],
+)
+async def test_a_manager_must_have_a_name_that_can_be_shown(ask, manager, message):
+    refused = await ask("POST", f"{MAPS}?fieldManager={manager}", config_map())
+    assert refused.status == 422
+    assert refused["message"].endswith(f"fieldManager: {message}")
+
+
+async def test_versions_of_a_kind_have_terms_of_their_own(ask, apply):
+    """An autoscaler that is made in one version and applied in the other."""
+    path = "/apis/autoscaling/{}/namespaces/default/horizontalpodautoscalers/one"
+    target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}
+    old = {
+        "apiVersion": "autoscaling/v1",
+        "kind": "HorizontalPodAutoscaler",
+        "metadata": {"name": "one"},
+        "spec": {"scaleTargetRef": target, "maxReplicas": 3, "targetCPUUtilizationPercentage": 50},
+    }
+    made = await apply(old, path=path.format("v1"))
+    assert made.status == 201, made.text
+    assert "f:targetCPUUtilizationPercentage" in account(made)["me", "Apply", ""]["f:spec"]
+    metric = {
+        "type": "Resource",
+        "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 70}},
+    }
+    new = old | {
+        "apiVersion": "autoscaling/v2",
+        "spec": {"scaleTargetRef": target, "maxReplicas": 3, "metrics": [metric]},
+    }
+    refused = await apply(new, "you", path=path.format("v2"))
+    assert refused["message"] == (
+        'Apply failed with 1 conflict: conflict with "me": .spec.targetCPUUtilizationPercentage'
+    )
+    taken = await apply(new, path=path.format("v2"))
+    assert taken["spec"]["metrics"] == [metric]
+    assert taken.metadata["managedFields"][0]["apiVersion"] == "autoscaling/v2"

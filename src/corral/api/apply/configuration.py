@@ -21,6 +21,12 @@ class ConflictingManagers(Conflict):
         causes = [Cause(path, f"conflict with {who}", "FieldManagerConflict") for who, path in told]
         super().__init__(_told(told), details=Details(causes=limited(causes)))
 
+    def forgive(self, fields: Fields) -> None:
+        """Raises what is left of the conflicts without those that are about some paths, if any."""
+        left = [(entry, difference(theirs, fields)) for entry, theirs in self.conflicts]
+        if left := [(entry, theirs) for entry, theirs in left if theirs]:
+            raise ConflictingManagers(left)
+
 
 def apply(
     terms: Terms,

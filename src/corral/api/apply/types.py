@@ -53,7 +53,9 @@ class Typed:
 
     def applied(self, configuration: Document) -> Fields:
         """The paths that somebody manages who applies this."""
-        return self._root.applied(configuration) or LEAF
+        fields = dict(self._root.applied(configuration) or LEAF)
+        metadata = inside(fields.pop("f:metadata", LEAF))
+        return fields | {"f:metadata": metadata} if metadata else fields
 
     def named(self, fields: Fields) -> Fields:
         """A set with all fields of objects on the way to its paths, but for the metadata."""
