@@ -154,7 +154,9 @@ class ApiServer:
         accounts = Accounts(store, account_key, now=now)
         self.reviewers = reviewers_of(store, kinds)
         guards = Escalation(self.authorizer).guards()
-        self.rest = Rest(store, now, settled, accounts, self.reviewers, guards=guards)
+        self.rest = Rest(
+            store, now, settled, accounts, self.reviewers, guards=guards, admit=self._admit
+        )
         self.nodes = nodes
         self.authenticator = replace(
             authenticator or Authenticator(),
@@ -235,6 +237,12 @@ class ApiServer:
             usual = f"{call.api_version} is now deprecated and will be removed in a future release."
             asking.warnings.append(call.version.warning or usual)
         return await self._turns.serve(call, self._dispatch)
+
+    def _admit(self, call: Call) -> None:
+        """Let a call pass that came as another one: who applies may make what is not there."""
+        named = route.parse(call.request.path)
+        if named is not None:
+            self.authorizer.admit(call.request, call.user, call.verb, named)
 
     def call(self, request: Request, user: User, named: Route, warnings: list[str]) -> Call | None:
         """What a request to a resource means; None when there is no such resource.
