@@ -1,8 +1,8 @@
 """The door to the library that reads, checks and runs CEL (Google's, in C++).
 
 It bounds what expressions may do: they nest 32 deep, their loops have 10 000 rounds together, and
-regular expressions are RE2's, which take time by the length of the text.  It is loaded only once
-somebody has an expression: it takes 16 MiB.
+regular expressions are RE2's, which take time by the length of the text.  ``cost`` bounds what one
+round may do.  The library is loaded only once somebody has an expression: it takes 16 MiB.
 """
 
 import re
@@ -10,12 +10,15 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
+from corral.api.cel import cost
 from corral.api.cel.functions import FUNCTIONS
 
 if TYPE_CHECKING:
     from cel_expr_python import cel
 
 LONGEST_EXPRESSION: Final = 16 << 10
+_ANYTHING: Final = cost.Size(3 << 20, cost.MOST_ROUNDS, cost.MOST_ROUNDS)
+"""As much as a request may bring."""
 _BUDGET = "operation cancelled: actual cost limit exceeded"
 _CODE = re.compile(r"^[A-Z_]+: ")
 _CODE_AGAIN = re.compile(r" \[[A-Z_]+\]$")
@@ -80,9 +83,14 @@ class Program:
         self.returns: str = expression.return_type().name().lower()
         self._expression = expression
         self._error = error
+        self._parts = cost.read(expression.serialize())
+        self._is_light = cost.work(self._parts, _ANYTHING) <= cost.MOST_WORK
+        """Whether it ends soon whatever it is given: most do, as they have no loops."""
 
     def run(self, bindings: Mapping[str, Any]) -> Any:
         """Its value, in Python's types; all variables have to be given.  Raises CelError."""
+        if not self._is_light:
+            self._require_end(bindings)
         try:
             value = self._expression.eval(data=bindings)
             if value.type() != self._error:
@@ -91,6 +99,12 @@ class Program:
         except (RuntimeError, TypeError, ValueError, OverflowError) as error:
             raise CelError(_told(str(error))) from None
         raise CelError(_told(told))
+
+    def _require_end(self, bindings: Mapping[str, Any]) -> None:
+        """Refuse what could keep the server busy for long."""
+        size = cost.size_of(dict(bindings))
+        if cost.work(self._parts, size) > cost.MOST_WORK:
+            raise CelError(_BUDGET)
 
     def __repr__(self) -> str:
         return f"Program({self.text!r})"

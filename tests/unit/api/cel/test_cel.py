@@ -113,3 +113,45 @@ def test_loops_end(text):
 def test_nesting_ends(text):
     with pytest.raises(CelError):
         compile_expression(text, OBJECT)
+
+
+LONG = {"s": "a" * 1_000_000, "items": ["a"] * 9000}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "object.items.all(x, object.s.contains(x))",
+        "object.items.all(x, object.s.matches('b' + x))",
+        "object.items.map(x, x).size() > 0",
+        "object.s.replace('a', object.s).size() > 0",
+        "[object.s]" + ".map(x, x + x)" * 12 + ".size() > 0",
+        "object.items.map(x, object.s + object.s).size() > 0",
+    ],
+)
+def test_what_would_take_long_or_much_memory_is_not_begun(text):
+    with pytest.raises(CelError, match="cost limit exceeded"):
+        value(text, object=LONG)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "object.items.all(x, x.matches('^[a-z]+$'))",
+        "object.items.exists(x, x == 'b') || object.s.size() > 5",
+        "object.items.filter(x, x == 'a').map(x, x + x).size() == 100",
+        "object.s.matches('^a*$') && object.s.contains('aaa')",
+        "object.s.replace('a', 'bb').size() == 40000",
+    ],
+)
+def test_much_data_is_no_fault_where_it_is_looked_at_once(text):
+    much = {"s": "a" * 20_000, "items": ["a"] * 100}
+    assert value(text, object=much) is True
+
+
+def test_what_is_small_may_be_looked_at_in_loops_of_loops():
+    disks = [{"name": f"d{index}", "tags": ["a", "b"]} for index in range(40)]
+    text = "object.disks.all(d, d.tags.all(t, t in object.tags) && d.name.matches('^d[0-9]+$'))"
+    assert value(text, object={"disks": disks, "tags": ["a", "b", "c"]}) is True
+    twice = "object.disks.all(a, object.disks.exists_one(b, a.name == b.name))"
+    assert value(twice, object={"disks": disks}) is True
