@@ -18,6 +18,8 @@ SECTIONS: Final[dict[str, dict[str, str]]] = {
         "down": "corral.cli.stop",
         "status": "corral.cli.status",
         "kubeconfig": "corral.cli.kubeconfig",
+        "backup": "corral.cli.backup",
+        "restore": "corral.cli.backup",
         "image": "corral.cli.image",
         "version": "corral.cli.version",
     },

@@ -185,7 +185,9 @@ class ApiServer:
         self._audit = audit
         if audit is not None:
             registry.add("audit", audit.tell)
-        self.documents = Documents(kinds, store, registry, self.authorizer, adapter)
+        self.documents = Documents(
+            kinds, store, registry, self.authorizer, adapter, account_key=accounts.key
+        )
 
     async def handle(self, request: Request, read_body: ReadBody | None = None) -> Response:
         """Answer a request; refusals are answers, too.

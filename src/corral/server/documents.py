@@ -14,7 +14,8 @@ from corral.api.errors import NotFound
 from corral.api.kinds.table import KindTable
 from corral.api.wire import Request, Response, User
 from corral.metrics import Registry
-from corral.server import accept, machines, query
+from corral.pki import SigningKey
+from corral.server import accept, issuer, machines, query
 from corral.server.adapter import Adapter
 from corral.server.authn import ADMINISTRATORS
 from corral.server.authz import Authorizer
@@ -63,9 +64,12 @@ class Documents:
         metrics: Registry,
         authorizer: Authorizer,
         adapter: Adapter | None = None,
+        *,
+        account_key: SigningKey,
     ) -> None:
         self._store = store
         self._authorizer = authorizer
+        self._account_key = account_key
         self._metrics = metrics
         self._discovery = Discovery(kinds, SUBRESOURCES)
         if adapter is not None:
@@ -93,6 +97,8 @@ class Documents:
                 return self._health(head, request, user)
             case "version" if path == "/version":
                 return json_response(encode(dict(VERSION)))
+            case ".well-known" | "openid" if path in issuer.PATHS:
+                return issuer.answer(self._account_key, request)
             case "apis" if path in OF_MACHINES:
                 return _of_kubevirt(OF_MACHINES[path])
             case _:

@@ -95,7 +95,9 @@ class Memory:
         table = self.table(record.kind)
         previous = table.remove(record.key) if deleted else table.put(record)
         event = Event(record, previous, deleted)
-        self.revision = table.revision = record.revision
+        table.revision = record.revision
+        # what was deleted last may be forgotten: then the newest that is left is not the newest
+        self.revision = max(self.revision, record.revision)
         if record.revision > self.compacted:
             table.events.append(event)
             self._window.append(event)

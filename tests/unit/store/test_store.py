@@ -383,3 +383,16 @@ def test_nobody_else_can_read_the_file(tmp_path):
     for path in tmp_path.iterdir():
         assert path.stat().st_mode & 0o777 == 0o600, path
     log.close()
+
+
+async def test_a_revision_is_never_given_twice_also_where_the_last_ones_are_forgotten(tmp_path):
+    path = tmp_path / "store.sqlite"
+    store = Store(Log(path), retention=Retention(seconds=0, changes=0))
+    await store.write(KIND, key("a"), thing("a"))
+    gone = await store.delete(KIND, key("a"), thing("a"))
+    await store.tidy()
+    await store.close()
+    store = Store.open(path)
+    assert store.revision == gone.revision
+    assert (await store.write(KIND, key("b"), thing("b"))).revision > gone.revision
+    await store.close()

@@ -1,0 +1,80 @@
+"""``corral backup`` and ``corral restore``: keep the objects, and have them again."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from corral import manager
+from corral.cli.options import data_directory
+from corral.cli.output import field, size
+from corral.cli.problem import Problem
+from corral.config import Layout
+
+if TYPE_CHECKING:
+    from corral import backup as backups
+
+
+@click.command(epilog="\b\nExample:\n  corral backup lab-monday.backup")
+@data_directory
+@click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
+def backup(layout: Layout, file: Path) -> None:
+    """Write all objects, certificates and keys to FILE, also while corral runs.
+
+    Disks are not in it: those of claims lie in DIR/storage, and machines begin with their images
+    again. The file holds secrets; it is readable by you alone.
+    """
+    from corral import backup as backups  # noqa: PLC0415  others need no store
+
+    try:
+        head = backups.make(layout, file.absolute())
+    except backups.BackupError as error:
+        raise Problem(str(error)) from error
+    whole = size(sum(part.bytes for part in head.parts))
+    click.echo(f"{file} holds the objects up to revision {head.revision}, {whole}.")
+
+
+@click.command(
+    epilog="\b\nExample:\n  corral restore --check lab-monday.backup\n"
+    "  corral down && corral restore lab-monday.backup && corral up --detach"
+)
+@data_directory
+@click.option("--check", is_flag=True, help="Only read the backup, and tell what it is.")
+@click.argument("file", type=click.Path(path_type=Path, dir_okay=False, exists=True))
+def restore(layout: Layout, file: Path, *, check: bool) -> None:
+    """Put the objects of a backup in the place of those in the data directory.
+
+    No manager may run there. The store that was there is kept beside, for one time. Certificates
+    and keys are taken from the backup only where there are none: who was let in still is.
+    """
+    from corral import backup as backups  # noqa: PLC0415
+
+    try:
+        if check:
+            _tell(backups.check(file))
+            return
+        layout.root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with manager.hold(layout.lock, url=""):
+            restored = backups.restore(layout, file.absolute())
+    except backups.BackupError as error:
+        raise Problem(str(error), "Nothing was changed.") from error
+    except manager.AlreadyRunning as other:
+        raise Problem(
+            f"a manager runs on {layout.root}",
+            "End it first: corral down ends the machines, too; corral stop lets them run on.",
+        ) from other
+    _tell(restored.head)
+    click.echo(field("objects", f"{restored.objects}, in {layout.root}"))
+    if restored.before is not None:
+        click.echo(field("before", f"the store that was there is {restored.before}"))
+    if restored.kept:
+        click.echo(field("kept", f"{', '.join(restored.kept)} of the data directory"))
+    click.echo(field("next", "corral up --detach"))
+
+
+def _tell(head: "backups.Head") -> None:
+    click.echo(field("backup", f"made {head.made} by corral {head.corral}"))
+    click.echo(field("revision", str(head.revision)))
+    names = dict.fromkeys(part.name.partition("/")[0] for part in head.parts)
+    whole = size(sum(part.bytes for part in head.parts))
+    click.echo(field("holds", f"{', '.join(names)}: {whole}"))

@@ -1,0 +1,60 @@
+"""Tests of the commands that keep objects and bring them back."""
+
+import asyncio
+
+import pytest
+
+from corral import manager, pki
+from corral.api.object import Key
+from corral.cli.main import run
+from corral.config import Layout
+from corral.store import Store
+
+
+@pytest.fixture
+def layout(tmp_path):
+    layout = Layout(tmp_path / "data")
+    layout.root.mkdir()
+    pki.ensure(layout.pki)
+
+    async def fill():
+        store = Store.open(layout.store)
+        await store.write("configmaps", Key("default", "a"), {"metadata": {"name": "a"}})
+        await store.close()
+
+    asyncio.run(fill())
+    return layout
+
+
+def corral(layout, command, *arguments):
+    return run([command, "--data-dir", str(layout.root), *map(str, arguments)])
+
+
+def test_what_was_kept_is_told_and_brought_back(layout, tmp_path, capsys):
+    file = tmp_path / "file"
+    assert corral(layout, "backup", file) == 0
+    assert "holds the objects up to revision 1" in capsys.readouterr().out
+    assert corral(layout, "restore", "--check", file) == 0
+    said = capsys.readouterr().out
+    assert "holds       store.sqlite, pki: " in said
+    assert "objects" not in said
+    assert corral(Layout(tmp_path / "other"), "restore", file) == 0
+    assert "objects     1, in" in capsys.readouterr().out
+
+
+def test_a_store_in_use_is_left_alone(layout, tmp_path, capsys):
+    file = tmp_path / "file"
+    with manager.hold(layout.lock, url=""):
+        assert corral(layout, "backup", file) == 0
+        assert corral(layout, "restore", file) == 1
+    assert "a manager runs on" in capsys.readouterr().err
+
+
+def test_what_is_no_backup_is_refused(layout, tmp_path, capsys):
+    file = tmp_path / "letter"
+    file.write_text("dear")
+    for arguments in (["backup", file], ["restore", file], ["restore", "--check", file]):
+        assert corral(layout, *arguments) == 1
+        assert "backup" in capsys.readouterr().err
+    assert file.read_text() == "dear"
+    assert corral(layout, "restore", tmp_path / "nosuch") == 2

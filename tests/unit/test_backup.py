@@ -1,0 +1,254 @@
+"""Tests of backups: what was there is there again, and nothing else is taken for a backup."""
+
+import asyncio
+import json
+import os
+import sqlite3
+import sys
+
+import pytest
+
+from corral import backup, pki
+from corral.api.errors import Gone
+from corral.api.object import Key
+from corral.backup import BackupError
+from corral.config import Layout
+from corral.store import Store
+
+KIND = "configmaps"
+
+
+def key(name):
+    return Key("default", name)
+
+
+def document(name, **more):
+    return {"metadata": {"name": name, "namespace": "default"}, **more}
+
+
+@pytest.fixture
+async def layout(tmp_path):
+    """A data directory with a store that is open, and ``layout.root / "file"`` as its backup."""
+    layout = Layout(tmp_path / "data")
+    layout.root.mkdir()
+    pki.ensure(layout.pki)
+    layout.ranges.write_text("{}")
+    store = Store.open(layout.store)
+    for name in "abc":
+        await store.write(KIND, key(name), document(name, data={"x": "y" * 100}))
+    await store.write(KIND, key("a"), document("a", data={"x": "second"}))
+    await store.delete(KIND, key("b"), document("b"))
+    backup.make(layout, tmp_path / "file")
+    await store.write(KIND, key("late"), document("late"))
+    await store.close()
+    return layout
+
+
+@pytest.fixture
+def file(layout):
+    return layout.root.parent / "file"
+
+
+async def test_a_backup_of_an_open_store_holds_what_was_there(layout, file, tmp_path):
+    assert file.stat().st_mode & 0o777 == 0o600
+    fresh = Layout(tmp_path / "fresh")
+    restored = backup.restore(fresh, file)
+    assert (restored.objects, restored.kept, restored.before) == (2, (), None)
+    store = Store.open(fresh.store)
+    assert [record.key.name for record in store.objects(KIND)] == ["a", "c"]
+    assert store.get(KIND, key("a")).document()["data"] == {"x": "second"}
+    await store.close()
+    for path in layout.pki.iterdir():
+        assert (fresh.pki / path.name).read_bytes() == path.read_bytes()
+    assert fresh.ranges.read_text() == "{}"
+    assert sorted(each.name for each in fresh.root.iterdir()) == [
+        "pki",
+        "ranges.json",
+        "store.sqlite",
+    ]
+
+
+async def test_who_watched_before_has_to_list_anew(layout, file):
+    before = Store.open(layout.store)
+    seen = before.revision
+    await before.close()
+    restored = backup.restore(layout, file)
+    assert restored.kept == ("pki", "ranges.json")
+    store = Store.open(layout.store)
+    assert store.revision > seen
+    with pytest.raises(Gone):
+        store.watch(KIND, seen)
+    assert [record.key.name for record in store.objects(KIND)] == ["a", "c"]
+    record = await store.write(KIND, key("d"), document("d"))
+    assert record.revision == store.revision > seen + 1000
+    store.watch(KIND, store.revision).close()
+    await store.close()
+    kept = Store(backup.sqlite.Log(restored.before))
+    assert kept.get(KIND, key("late")) is not None
+    await kept.close()
+
+
+async def test_a_backup_takes_the_place_of_a_backup_and_of_nothing_else(layout, file, tmp_path):
+    backup.make(layout, file)
+    assert backup.check(file).revision == 6
+    other = tmp_path / "letter"
+    other.write_text("dear")
+    with pytest.raises(BackupError, match="something else"):
+        backup.make(layout, other)
+    assert other.read_text() == "dear"
+    assert not [each for each in tmp_path.iterdir() if each.name.startswith(".")]
+
+
+def test_there_is_nothing_to_keep_where_nothing_was(tmp_path):
+    with pytest.raises(BackupError, match="there is no store"):
+        backup.make(Layout(tmp_path), tmp_path / "file")
+
+
+def head_of(file):
+    line, _, rest = file.read_bytes().partition(b"\n")
+    return json.loads(line), rest
+
+
+def put(file, head, rest):
+    file.write_bytes(json.dumps(head).encode() + b"\n" + rest)
+
+
+def renamed(name):
+    def change(head, rest):
+        head["parts"][-1]["name"] = name
+        return rest
+
+    return change
+
+
+def flipped(_head, rest):
+    return rest[:5000] + bytes([rest[5000] ^ 1]) + rest[5001:]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        flipped,
+        lambda head, rest: rest[:-1],
+        lambda head, rest: rest + b"x",
+        lambda head, rest: head.update({"corral-backup": 2}) or rest,
+        lambda head, rest: head.update(parts=[]) or rest,
+        lambda head, rest: head.update(more=1) or rest,
+        lambda head, rest: head.update(revision=-1) or rest,
+        renamed("../../etc/passwd"),
+        renamed("pki/../x"),
+        renamed("pki/"),
+        renamed("/tmp/x"),
+        renamed("store.sqlite"),
+    ],
+)
+def test_what_is_damaged_or_foreign_changes_nothing(layout, file, change):
+    head, rest = head_of(file)
+    rest = change(head, rest)
+    put(file, head, rest)
+    before = {path: path.read_bytes() for path in layout.root.rglob("*") if path.is_file()}
+    with pytest.raises(BackupError, match=str(file)):
+        backup.restore(layout, file)
+    assert before == {path: path.read_bytes() for path in layout.root.rglob("*") if path.is_file()}
+    with pytest.raises(BackupError):
+        backup.check(file)
+
+
+@pytest.mark.parametrize("content", [b"", b"\n", b"x" * 100_000, b"{}\n", b"\xff\xfe", b"[1]\n"])
+def test_other_files_are_no_backups(layout, tmp_path, content):
+    other = tmp_path / "other"
+    other.write_bytes(content)
+    with pytest.raises(BackupError, match="no backup that corral has made"):
+        backup.restore(layout, other)
+
+
+def packed(file, tmp_path, change):
+    """A backup with a store that was changed by somebody who knows how to count."""
+    path = tmp_path / "changed.sqlite"
+    head, rest = head_of(file)
+    size = head["parts"][0]["bytes"]
+    path.write_bytes(rest[:size])
+    change(path)
+    part = backup._part("store.sqlite", path)
+    head["parts"][0] = {"name": part.name, "bytes": part.bytes, "sha256": part.sha256}
+    put(file, head, path.read_bytes() + rest[size:])
+
+
+def sql(statement):
+    def change(path):
+        connection = sqlite3.connect(path, isolation_level=None)
+        connection.execute(statement)
+        connection.close()
+
+    return change
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        sql("CREATE TRIGGER t AFTER DELETE ON log BEGIN DELETE FROM meta; END"),
+        sql("CREATE TABLE more (x)"),
+        sql("DROP TABLE meta"),
+        sql("PRAGMA application_id=7"),
+        sql("PRAGMA user_version=99"),
+        sql("UPDATE log SET data = '{' WHERE revision = 1"),
+        sql("UPDATE log SET data = '[]' WHERE revision = 1"),
+        lambda path: path.write_bytes(b"not a database"),
+        lambda path: os.truncate(path, 8192),
+    ],
+)
+def test_a_store_that_is_none_of_corrals_is_not_restored(layout, file, tmp_path, change):
+    packed(file, tmp_path, change)
+    before = layout.store.read_bytes()
+    with pytest.raises(BackupError):
+        backup.restore(layout, file)
+    assert layout.store.read_bytes() == before
+    assert not [each for each in layout.root.iterdir() if each.name.startswith(".")]
+
+
+async def test_a_restore_that_is_cut_leaves_one_store_or_the_other(layout, file, monkeypatch):
+    def cut(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(type(layout.store), "replace", cut)
+    with pytest.raises(KeyboardInterrupt):
+        backup.restore(layout, file)
+    monkeypatch.undo()
+    store = Store.open(layout.store)
+    assert store.get(KIND, key("late")) is not None
+    await store.close()
+    assert backup.restore(layout, file).objects == 2
+
+
+KILLED = """
+import asyncio, os, sys
+from pathlib import Path
+from corral.api.object import Key
+from corral.store import Store
+
+async def main():
+    store = Store.open(Path(sys.argv[1]))
+    await store.write("configmaps", Key("default", "wal"), {"metadata": {"name": "wal"}})
+    os._exit(9)
+
+asyncio.run(main())
+"""
+
+
+async def test_what_only_the_log_of_writes_holds_is_in_a_backup_and_not_played_into_another(
+    layout, file, tmp_path
+):
+    """A manager that was killed leaves its last writes beside the store."""
+    process = await asyncio.create_subprocess_exec(sys.executable, "-c", KILLED, str(layout.store))
+    await process.wait()
+    assert layout.store.with_name("store.sqlite-wal").exists()
+    backup.make(layout, tmp_path / "second")
+    backup.restore(layout, file)
+    assert not layout.store.with_name("store.sqlite-wal").exists()
+    store = Store.open(layout.store)
+    assert store.get(KIND, key("wal")) is None
+    await store.close()
+    backup.restore(layout, tmp_path / "second")
+    store = Store.open(layout.store)
+    assert store.get(KIND, key("wal")) is not None
+    await store.close()
