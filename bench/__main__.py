@@ -15,6 +15,9 @@ from bench.figure import Figure, table
 NAMES = (
     "ready",
     "api",
+    "watches",
+    "fairness",
+    "churn",
     "replicas",
     "pool",
     "memory",

@@ -1,41 +1,90 @@
 """Load on the API: wrk where a program is needed that is quicker than the server."""
 
+import contextlib
 import json
 import re
 import shutil
 import subprocess
 import tempfile
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from bench.cluster import Cluster
 
-SECONDS = 6
+SECONDS = 4
 
 
-def wrk(one: Cluster, path: str, *, clients: int, body: object = None) -> dict[str, float]:
-    """Ask for a path again and again; answers requests a second and latencies in milliseconds."""
-    program = shutil.which("wrk")
-    if program is None:
-        raise SystemExit("bench: wrk is missing: apt-get install wrk")
-    with tempfile.NamedTemporaryFile("w", suffix=".lua") as script:
-        for name, value in one.headers.items():
-            script.write(f"wrk.headers[{json.dumps(name)}] = {json.dumps(value)}\n")
-        if body is not None:
-            script.write(f"wrk.method = 'POST'\nwrk.body = [==[{json.dumps(body)}]==]\n")
-        script.flush()
-        said = subprocess.run(
-            [program, "--latency", "-t1", f"-c{clients}", f"-d{SECONDS}s", "-s", script.name,
-             one.url + path],
-            capture_output=True, text=True, check=True,
-        ).stdout  # fmt: skip
-    if "Non-2xx" in said:
+def wrk(
+    one: Cluster,
+    path: str,
+    *,
+    clients: int,
+    body: object = None,
+    method: str = "",
+    headers: dict[str, str] | None = None,
+) -> dict[str, float]:
+    """Ask again and again; answers requests a second and latencies in milliseconds.
+
+    ``%d`` in the path or the body is the number of the request.
+    """
+    with flood(one, path, clients=clients, body=body, method=method, headers=headers) as process:
+        said, _ = process.communicate()
+    if process.returncode or "Non-2xx" in said:
         raise RuntimeError(said)
-    figures = {"per_second": float(re.search(r"Requests/sec:\s+([\d.]+)", said)[1])}
+    figures = {
+        "seconds": SECONDS,
+        "per_second": float(re.search(r"Requests/sec:\s+([\d.]+)", said)[1]),
+    }
     for percent in (50, 99):
         number, unit = re.search(rf"\s{percent}%\s+([\d.]+)(us|ms|s)", said).groups()
         figures[f"p{percent}_ms"] = float(number) * {"us": 1e-3, "ms": 1, "s": 1e3}[unit]
     return figures
+
+
+@contextlib.contextmanager
+def flood(
+    one: Cluster,
+    path: str,
+    *,
+    clients: int,
+    body: object = None,
+    method: str = "",
+    headers: dict[str, str] | None = None,
+    seconds: int = SECONDS,
+) -> Iterator[subprocess.Popen[str]]:
+    """Let wrk work for some seconds, or until the block ends."""
+    program = shutil.which("wrk")
+    if program is None:
+        raise SystemExit("bench: wrk is missing: apt-get install wrk")
+    text = "" if body is None else json.dumps(body)
+    with tempfile.NamedTemporaryFile("w", suffix=".lua") as script:
+        for name, value in {**one.headers, **(headers or {})}.items():
+            script.write(f"wrk.headers[{json.dumps(name)}] = {json.dumps(value)}\n")
+        script.write(f"wrk.method = {json.dumps(method or ('POST' if text else 'GET'))}\n")
+        if "%d" in path + text:
+            script.write(
+                "local number = 0\n"
+                "function request()\n"
+                "  number = number + 1\n"
+                f"  local path = ([==[{path}]==]):gsub('%%d', number)\n"
+                f"  local body = ([==[{text}]==]):gsub('%%d', number)\n"
+                "  return wrk.format(nil, path, nil, body)\n"
+                "end\n"
+            )
+        elif text:
+            script.write(f"wrk.body = [==[{text}]==]\n")
+        script.flush()
+        process = subprocess.Popen(
+            [program, "--latency", "-t1", f"-c{clients}", f"-d{seconds}s", "-s", script.name,
+             one.url + path.replace("%d", "0")],
+            stdout=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        try:
+            yield process
+        finally:
+            if process.poll() is None:
+                process.kill()
+            process.wait()
 
 
 def create_config_maps(one: Cluster, count: int) -> None:

@@ -23,7 +23,7 @@ def measure() -> list[Figure]:
             done = count
             time.sleep(20 if count > 1000 else 5)
             samples[count].append(one.memory_mib())
-    goals = {0: "≤ 120 MiB", 10_000: "≤ 400 MiB"}
+    goals = {0: "≤ 120 MiB", 10_000: "≤ 300 MiB"}
     return [
         *(
             Figure(f"manager resident, {count} VMIs", values, "MiB", goals.get(count, ""))
