@@ -16,6 +16,7 @@ from corral.api.encoding import copied
 from corral.api.errors import BadRequest
 from corral.api.kind import Scale, at
 from corral.api.object import Document
+from corral.api.schema import schema_for
 from corral.api.time import rfc3339
 from corral.api.wire import Response
 from corral.server import admission, body, identity, managed, query
@@ -118,6 +119,8 @@ def _prepare(call: Call, configuration: Document) -> None:
             f"failed to create typed patch object ({call.namespace}/{call.name}; "
             f"{call.api_version}, Kind={call.kind.name}): {told}"
         )
+    # A field that is null is none, to this server: what is stored has no such fields.
+    schema_for(call.kind, call.version.name).prune(configuration)
     if call.subresource == "status":
         kept = _OF_A_STATUS | ({"labels", "annotations"} if call.kind.native else set())
         _keep(metadata, kept)
@@ -147,7 +150,8 @@ def _applied(
     except ConflictingManagers as conflict:
         if who.manager != last_applied.MANAGER:
             raise
-        conflict.forgive(last_applied.fields(terms.typed(form), live, who.api_version))
+        schema = schema_for(call.kind, call.version.name)
+        conflict.forgive(last_applied.fields(terms.typed(form), schema, live, who.api_version))
         document, account = apply(terms, live, configuration, entries, who, force=True, now=now)
     if who.manager == last_applied.MANAGER and not call.subresource:
         last_applied.renew(document, live, configuration)

@@ -358,3 +358,11 @@ async def test_versions_of_a_kind_have_terms_of_their_own(ask, apply):
     taken = await apply(new, path=path.format("v2"))
     assert taken["spec"]["metrics"] == [metric]
     assert taken.metadata["managedFields"][0]["apiVersion"] == "autoscaling/v2"
+
+
+async def test_a_field_that_is_null_is_none(ask, apply, replica_set):
+    machine = replica_set["spec"]["template"]["spec"]
+    machine["domain"]["devices"]["disks"] = [{"name": "one", "disk": None}]
+    machine["volumes"] = [{"name": "one", "emptyDisk": {"capacity": "1Gi"}}]
+    await ask("POST", SETS, replica_set)
+    assert (await apply(replica_set, path=f"{SETS}/lab")).status == 200

@@ -14,6 +14,7 @@ from corral.api.apply.types import Typed
 from corral.api.kind import at
 from corral.api.metadata import LARGEST_ANNOTATIONS
 from corral.api.object import Document
+from corral.api.schema import Schema
 
 MANAGER: Final = "kubectl"
 """The name under which kubectl applies, if its user gives no other."""
@@ -22,8 +23,11 @@ ANNOTATION: Final = "kubectl.kubernetes.io/last-applied-configuration"
 _encode = msgspec.json.Encoder(order="sorted").encode
 
 
-def fields(typed: Typed, live: Document, api_version: str) -> Fields:
-    """The paths that were applied on the client and still are as they were applied then."""
+def fields(typed: Typed, schema: Schema, live: Document, api_version: str) -> Fields:
+    """The paths that were applied on the client and still are as they were applied then.
+
+    ``schema`` is that of ``typed``.
+    """
     note = _note(live)
     try:
         applied = msgspec.json.decode(note or "{}")
@@ -33,6 +37,7 @@ def fields(typed: Typed, live: Document, api_version: str) -> Fields:
         return LEAF
     if typed.faults(applied):
         return LEAF
+    schema.prune(applied)
     changed, removed = typed.compare(applied, live)
     return difference(difference(typed.applied(applied), changed), removed)
 
