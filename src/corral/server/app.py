@@ -62,7 +62,7 @@ from corral.server.claims import ClaimClasses
 from corral.server.deadline import within
 from corral.server.definitions import Definitions
 from corral.server.delete import delete, delete_collection
-from corral.server.documents import Documents, text_response
+from corral.server.documents import Documents
 from corral.server.fairness import Fairness
 from corral.server.identity import Stale
 from corral.server.identity_reviews import IdentityReviews
@@ -70,6 +70,7 @@ from corral.server.instancetypes import Instancetypes
 from corral.server.limit_ranges import LimitRanges
 from corral.server.metrics import Asked, Metrics
 from corral.server.observations import Observations, Observe
+from corral.server.plain import text_response
 from corral.server.priorities import Priorities
 from corral.server.rest import Rest
 from corral.server.reviews import reviewers_of

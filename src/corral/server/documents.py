@@ -15,14 +15,14 @@ from corral.api.kinds.table import KindTable
 from corral.api.wire import Request, Response, User
 from corral.metrics import Registry
 from corral.pki import SigningKey
-from corral.server import accept, issuer, machines, query
+from corral.server import accept, health, issuer, machines
 from corral.server.adapter import Adapter
-from corral.server.authn import ADMINISTRATORS
 from corral.server.authz import Authorizer
 from corral.server.below import SUBRESOURCES
 from corral.server.cached import cached
 from corral.server.call import json_response
 from corral.server.openapi import Schemas
+from corral.server.plain import not_found
 from corral.store import Store
 
 JSON = "application/json"
@@ -93,8 +93,8 @@ class Documents:
 
     def _find(self, head: str, path: str, request: Request, user: User) -> Response | None:
         match head:
-            case "healthz" | "livez" | "readyz":
-                return self._health(head, request, user)
+            case _ if head in health.ROOTS:
+                return health.answer(path, request, user, self._store)
             case "version" if path == "/version":
                 return json_response(encode(dict(VERSION)))
             case ".well-known" | "openid" if path in issuer.PATHS:
@@ -122,20 +122,6 @@ class Documents:
         body, media_type = await self._metrics.text(request.headers.get("accept", ""))
         return Response(headers=[("content-type", media_type)], body=body)
 
-    def _health(self, check: str, request: Request, user: User) -> Response:
-        """Alive while it answers; ready while what it is sent reaches the disk.
-
-        The reason of a fault names files: it is for administrators.
-        """
-        fault = self._store.fault if check == "readyz" else ""
-        told = fault if ADMINISTRATORS in user.groups else "reason withheld"
-        store = f"[-]store failed: {told}" if fault else "[+]store ok"
-        verdict = "failed" if fault else "passed"
-        body = "ok"
-        if fault or query.flag(query.parse(request.query), "verbose"):
-            body = f"[+]ping ok\n{store}\n{check} check {verdict}\n"
-        return text_response(body, status=500 if fault else 200)
-
 
 def _of_kubevirt(name: str) -> Response:
     """KubeVirt's own version and health, as its clients ask for them."""
@@ -146,17 +132,3 @@ def _of_kubevirt(name: str) -> Response:
         return json_response(encode({"apiserver": {"connectivity": "ok"}}))
     missing = NotFound("guestfs is not supported: corral has no image of libguestfs")
     return json_response(encode(missing.status()), status=missing.code)
-
-
-def text_response(body: str, *, status: int = 200) -> Response:
-    headers = [
-        ("content-type", "text/plain; charset=utf-8"),
-        ("cache-control", "no-cache, private"),
-        ("x-content-type-options", "nosniff"),
-    ]
-    return Response(status=status, headers=headers, body=body.encode())
-
-
-def not_found() -> Response:
-    """What the real server says of a path that leads nowhere: no Status."""
-    return text_response("404 page not found\n", status=404)
