@@ -59,6 +59,7 @@ from corral.server.authz.impersonation import acting
 from corral.server.authz.reviews import Reviews
 from corral.server.call import JSON_HEADERS, Call, storage
 from corral.server.claims import ClaimClasses
+from corral.server.clones import Clones
 from corral.server.deadline import within
 from corral.server.definitions import Definitions
 from corral.server.delete import delete, delete_collection
@@ -154,7 +155,7 @@ class ApiServer:
         self.authorizer = Authorizer(store)
         accounts = Accounts(store, account_key, now=now)
         self.reviewers = reviewers_of(store, kinds)
-        guards = Escalation(self.authorizer).guards()
+        guards = Escalation(self.authorizer).guards() | Clones(store, self.authorizer).guards()
         self.rest = Rest(
             store, now, settled, accounts, self.reviewers, guards=guards, admit=self._admit
         )

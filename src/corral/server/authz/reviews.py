@@ -87,6 +87,7 @@ def _asked(call: Call) -> Document:
     """The question, checked as any object is that is about to be stored."""
     query.dry_run([call.query.get("dryRun", "")], "CreateOptions")
     document = admission.incoming(call, body.read(call))
+    document.pop("status", None)
     admission.conform(call, document, creating=True)
     if causes := call.kind.validate(document, None, call.user.name).causes:
         raise call.kind.invalid("", causes)

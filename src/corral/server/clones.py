@@ -1,0 +1,117 @@
+"""Who may copy claims of other namespaces (CDI's and KubeVirt's authorization of clones).
+
+A claim's content is more than its object: who wants to copy it into another namespace needs the
+verb ``create`` on ``datavolumes/source`` where it is, or on pods, which could read it as well.
+Machines' DataVolumes are made by a component that may copy anything, so it is asked of who writes
+the machine, or of the ServiceAccount ``default`` beside it.
+"""
+
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from corral.api.errors import Cause, Details, Invalid
+from corral.api.kind import Kind, at
+from corral.api.kinds.cdi import DATA_SOURCE, DATA_VOLUME
+from corral.api.kinds.kubevirt import POOL, VIRTUAL_MACHINE
+from corral.api.object import Document, Key
+from corral.api.wire import User
+from corral.server.authz import Attributes, Authorizer
+from corral.server.call import Call, Guard, storage
+from corral.store import Store
+
+_WEBHOOK: Final = "datavolume-mutate.cdi.kubevirt.io"
+_TEMPLATES: Final = {
+    VIRTUAL_MACHINE.plural: ("spec", "dataVolumeTemplates"),
+    POOL.plural: ("spec", "virtualMachineTemplate", "spec", "dataVolumeTemplates"),
+}
+
+
+class _Source(NamedTuple):
+    """A claim, or a DataSource that is yet to come, in another namespace."""
+
+    field: str
+    key: Key
+
+
+class Clones:
+    """Checks who writes what copies claims."""
+
+    def __init__(self, store: Store, authorizer: Authorizer) -> None:
+        self._store = store
+        self._authorizer = authorizer
+
+    def guards(self) -> dict[str, Guard]:
+        """What checks each kind, by the name that it is stored under."""
+        return {
+            storage(DATA_VOLUME): self._volume,
+            storage(DATA_SOURCE): self._volume,
+            storage(VIRTUAL_MACHINE): self._machine,
+            storage(POOL): self._machine,
+        }
+
+    def _volume(self, call: Call, document: Document, old: Document | None) -> None:
+        """Raises Invalid."""
+        known = set(self._of_volume(call.kind, call.namespace, old or {}))
+        for source in self._of_volume(call.kind, call.namespace, document):
+            if source not in known and not self._may(call, call.user, source.key):
+                cause = Cause(source.field, _refusal(call.user.name, source.key))
+                message = f'admission webhook "{_WEBHOOK}" denied the request: {cause.message}'
+                raise Invalid(message, details=Details(causes=(cause,)))
+
+    def _machine(self, call: Call, document: Document, old: Document | None) -> None:
+        """Raises Invalid."""
+        path = _TEMPLATES[call.kind.plural]
+        known = {source.key for source in self._of_templates(call, path, old or {})}
+        account = User(name=f"system:serviceaccount:{call.namespace}:default")
+        causes = [
+            Cause(source.field, f"Authorization failed, message is: {why}")
+            for source in self._of_templates(call, path, document)
+            if source.key not in known
+            and not self._may(call, call.user, source.key)
+            and not self._may(call, account, source.key)
+            and (why := _refusal(call.user.name, source.key))
+        ]
+        if causes:
+            name = document["metadata"].get("name", "")
+            raise call.kind.denied(name, causes, creating=old is None)
+
+    def _of_templates(
+        self, call: Call, path: tuple[str, ...], document: Document
+    ) -> Iterator[_Source]:
+        where = ".".join(path)
+        for index, template in enumerate(at(document, *path) or ()):
+            for source in self._of_volume(DATA_VOLUME, call.namespace, template):
+                yield _Source(f"{where}[{index}]", source.key)
+
+    def _of_volume(self, kind: Kind, namespace: str, document: Document) -> Iterator[_Source]:
+        """What is copied from another namespace, also where that is told by a DataSource."""
+        claim, field = at(document, "spec", "source", "pvc"), "spec.source.PVC.namespace"
+        reference = at(document, "spec", "sourceRef") if kind is DATA_VOLUME else None
+        within = namespace
+        if reference:
+            field = "spec.sourceRef.namespace"
+            named = Key(reference.get("namespace") or namespace, reference.get("name") or "")
+            record = self._store.latest(storage(DATA_SOURCE), named)
+            claim = at(record.document(), "spec", "source", "pvc") if record is not None else None
+            claim, within = claim or {"name": named.name}, named.namespace
+        if claim:
+            key = Key(claim.get("namespace") or within, claim.get("name") or "")
+            if key.namespace != namespace:
+                yield _Source(field, key)
+
+    def _may(self, call: Call, user: User, source: Key) -> bool:
+        inside = user is call.request.user
+        return any(
+            self._authorizer.allows(
+                Attributes(user, "create", group, resource, below, source.namespace, source.name),
+                inside=inside,
+            )
+            for group, resource, below in (
+                (DATA_VOLUME.group, DATA_VOLUME.plural, "source"),
+                ("", "pods", ""),
+            )
+        )
+
+
+def _refusal(user: str, source: Key) -> str:
+    return f"User {user} has insufficient permissions in clone source namespace {source.namespace}"

@@ -1,0 +1,110 @@
+"""Tests of who may copy claims of other namespaces."""
+
+import pytest
+from tests.unit.server.authz.test_authorizer import bind, role, rule, user
+
+CDI = "/apis/cdi.kubevirt.io/v1beta1/namespaces/lab"
+VOLUMES = f"{CDI}/datavolumes"
+SOURCES = f"{CDI}/datasources"
+MACHINES = "/apis/kubevirt.io/v1/namespaces/lab/virtualmachines"
+DENIED = "User bob has insufficient permissions in clone source namespace golden"
+
+
+def volume(**source):
+    told = {"source": source} if "pvc" in source else source
+    return {"metadata": {"generateName": "copy-"}, "spec": {**told, "storage": {}}}
+
+
+def claim(namespace="golden"):
+    return {"pvc": {"name": "image", "namespace": namespace}}
+
+
+def data_source(namespace="golden"):
+    return {"metadata": {"generateName": "image-"}, "spec": {"source": claim(namespace)}}
+
+
+@pytest.fixture
+async def bob(ask):
+    """May do everything in the namespace ``lab``, and nothing in ``golden``."""
+    for name in ("lab", "golden"):
+        await ask.create("/api/v1/namespaces", name)
+    await role(ask, "all", rule("*", "*", apiGroups=["*"]), namespace="lab")
+    await bind(ask, "bobs", "Role", "all", user("bob"), namespace="lab")
+    return ask.as_user("bob")
+
+
+async def allow(ask, resource, group, *, subject=None):
+    told = rule("create", resource, apiGroups=[group])
+    await role(ask, "copier", told, namespace="golden")
+    subjects = [subject or user("bob")]
+    await bind(ask, "copiers", "Role", "copier", *subjects, namespace="golden")
+
+
+async def test_a_claim_of_ones_own_namespace_is_ones_own(bob):
+    assert (await bob("POST", VOLUMES, volume(**claim("lab")))).status == 201
+    assert (await bob("POST", VOLUMES, volume(pvc={"name": "image"}))).status == 201
+
+
+@pytest.mark.parametrize(
+    ("resource", "group"), [("datavolumes/source", "cdi.kubevirt.io"), ("pods", "")]
+)
+async def test_a_claim_of_another_needs_leave_there(ask, bob, resource, group):
+    refused = await bob("POST", VOLUMES, volume(**claim()))
+    assert refused.status == 422
+    assert refused["message"] == (
+        f'admission webhook "datavolume-mutate.cdi.kubevirt.io" denied the request: {DENIED}'
+    )
+    assert refused["details"]["causes"][0]["field"] == "spec.source.PVC.namespace"
+    assert (await ask("POST", VOLUMES, volume(**claim()))).status == 201
+    await allow(ask, resource, group)
+    assert (await bob("POST", VOLUMES, volume(**claim()))).status == 201
+
+
+async def test_a_data_source_is_no_way_around_it(ask, bob):
+    assert DENIED in (await bob("POST", SOURCES, data_source()))["message"]
+    mine = await bob("POST", SOURCES, data_source("lab"))
+    assert mine.status == 201
+    changed = await bob.patch(f"{SOURCES}/{mine.metadata['name']}", {"spec": {"source": claim()}})
+    assert DENIED in changed["message"]
+    name = (await ask("POST", SOURCES, data_source())).metadata["name"]
+    reference = {"kind": "DataSource", "name": name}
+    refused = await bob("POST", VOLUMES, volume(sourceRef=reference))
+    assert DENIED in refused["message"]
+    elsewhere = {"kind": "DataSource", "name": "later", "namespace": "golden"}
+    assert DENIED in (await bob("POST", VOLUMES, volume(sourceRef=elsewhere)))["message"]
+
+
+def machine(**source):
+    template = {"metadata": {"name": "root"}, "spec": volume(**source)["spec"]}
+    devices = {"disks": [{"name": "root", "disk": {"bus": "virtio"}}]}
+    return {
+        "metadata": {"generateName": "vm-"},
+        "spec": {
+            "runStrategy": "Halted",
+            "dataVolumeTemplates": [template],
+            "template": {
+                "spec": {
+                    "domain": {"devices": devices, "resources": {"requests": {"memory": "64M"}}},
+                    "volumes": [{"name": "root", "dataVolume": {"name": "root"}}],
+                }
+            },
+        },
+    }
+
+
+async def test_a_machine_is_no_way_around_it(ask, bob):
+    refused = await bob("POST", MACHINES, machine(**claim()))
+    assert refused["message"] == (
+        'admission webhook "virtualmachine-validator.kubevirt.io" denied the request: '
+        f"Authorization failed, message is: {DENIED}"
+    )
+    made = await ask("POST", MACHINES, machine(**claim()))
+    assert made.status == 201
+    path = f"{MACHINES}/{made.metadata['name']}"
+    assert (await bob.patch(path, {"metadata": {"labels": {"a": "b"}}})).status == 200
+
+
+async def test_leave_for_the_account_beside_a_machine_is_enough(ask, bob):
+    account = {"kind": "ServiceAccount", "name": "default", "namespace": "lab"}
+    await allow(ask, "datavolumes/source", "cdi.kubevirt.io", subject=account)
+    assert (await bob("POST", MACHINES, machine(**claim()))).status == 201
