@@ -148,9 +148,7 @@ def _container_default(container: dict[str, Any]) -> None:
 
 def default(document: Document) -> None:
     """What every pod has, whether its maker said so or not."""
-    spec = document.get("spec")
-    if not isinstance(spec, dict):
-        return
+    spec = document.setdefault("spec", {})
     spec.setdefault("restartPolicy", "Always")
     spec.setdefault("dnsPolicy", "ClusterFirst")
     spec.setdefault("schedulerName", "default-scheduler")

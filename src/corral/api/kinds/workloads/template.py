@@ -24,7 +24,6 @@ def default_template(document: Document, *path: str) -> None:
     """Complete the pod template at a path as a pod itself would be."""
     template = at(document, *path)
     if isinstance(template, dict):
-        template.setdefault("spec", {})
         pod.default(template)
 
 
