@@ -10,12 +10,11 @@ import msgspec
 from lightkube.models.core_v1 import ResourceQuota
 
 from corral.api.kind import Kind
-from corral.api.kinds import KINDS
 from corral.api.kinds.pod_resources import Amounts, amounts
 from corral.api.object import Document, Key
 from corral.api.quantity import NOTHING
 from corral.api.quotas import UNCOUNTED, Charges, charge, is_about, view_of
-from corral.reconcile.controller import Controller, Result
+from corral.reconcile.controller import Controller, Result, Source
 from corral.reconcile.objects import key_of, uid_of, version_of
 from corral.reconcile.queue import WorkQueue
 from corral.reconcile.world import World
@@ -38,7 +37,7 @@ def controller(world: World) -> Controller[Key]:
         "quota",
         loop.reconcile,
         queue=loop.queue,
-        sources=(loop.quotas, *loop.contents.values()),
+        sources=loop.sources,
     )
 
 
@@ -58,16 +57,10 @@ class Quotas:
         """By kind and quota."""
         self._told: dict[Key, dict[str, Document]] = {}
         """What was last said of each quota."""
-        for kind in KINDS:
-            if kind.namespaced and kind.is_kept and kind.resource not in UNCOUNTED:
-                view = view_of(kind)
-                informer: Informer[Any] = (
-                    world.informers.metadata(kind) if view is None else world.informers.of(view)
-                )
-                informer.index("namespace", _namespace)
-                informer.handle(partial(self._content_changed, is_read=view is not None))
-                self.contents[kind.resource] = informer
-                self._kinds[kind.resource] = kind
+        self._informers = world.informers
+        self.sources: list[Source] = [self.quotas]
+        world.kinds.follow(self._kind_came)
+        self.sources.append(world.kinds)
 
     async def reconcile(self, key: Key) -> Result | None:
         """Say of one quota what is used of it, where it does not say so already."""
@@ -117,6 +110,23 @@ class Quotas:
             self._told.pop(gone, None)
             for address in [each for each in self._charges if each[1] == gone]:
                 del self._charges[address]
+
+    def _kind_came(self, kind: Kind) -> None:
+        if not kind.namespaced or kind.resource in UNCOUNTED:
+            return
+        view = view_of(kind)
+        informer: Informer[Any] = (
+            self._informers.metadata(kind) if view is None else self._informers.of(view)
+        )
+        informer.index("namespace", _namespace)
+        informer.handle(partial(self._content_changed, is_read=view is not None))
+        self.sources.append(informer)
+        self.contents[kind.resource] = informer
+        self._kinds[kind.resource] = kind
+        for quota in self.quotas.items():
+            hard = quota.spec.hard if quota.spec is not None else None
+            if any(is_about(kind, name) for name in amounts(hard)):
+                self.queue.add(key_of(quota))
 
     def _content_changed(
         self, old: msgspec.Struct | None, new: msgspec.Struct | None, *, is_read: bool

@@ -70,10 +70,11 @@ class Autoscalers:
         self.pods = world.informers.of(Pod)
         self.sources = (self.autoscalers, self.pods)
         self._client = world.client
+        self._kinds = world.kinds
         self._clock = world.clock
         self._monotonic = world.monotonic
         self._recorder = world.recorder(COMPONENT)
-        self._metrics = Measured(world.client)
+        self._metrics = Measured(world.client, world.kinds.table)
         self._rivals = Rivals()
         self._histories: dict[Key, History] = {}
         self.pods.index("namespace", lambda pod: (key_of(pod).namespace,))
@@ -95,7 +96,8 @@ class Autoscalers:
         # Of this look, whatever is forgotten meanwhile: a new one would know of no need for more.
         history = self._histories.setdefault(key, History())
         try:
-            target = await targets.read(self._client, key.namespace, reference)
+            kinds = self._kinds.table
+            target = await targets.read(self._client, kinds, key.namespace, reference)
         except (NoTarget, ApiError) as error:
             if isinstance(error, NoTarget | NotFound):
                 self._rivals.forget(key)

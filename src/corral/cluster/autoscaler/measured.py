@@ -18,6 +18,7 @@ from lightkube.models.autoscaling_v2 import CrossVersionObjectReference, MetricI
 
 from corral.api import quantity
 from corral.api.errors import ApiError, BadRequest
+from corral.api.kinds.table import KindTable
 from corral.api.kinds.usage import PodMetrics
 from corral.api.object import Quantity, Struct
 from corral.api.selectors import label_selector
@@ -66,8 +67,9 @@ class _Values(Struct):
 class Measured:
     """What is measured, as a client may read it.  Everything raises MetricError."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: Client, kinds: KindTable) -> None:
         self._client = client
+        self._kinds = kinds
         self._turns = {api: asyncio.Semaphore(AT_ONCE) for api in ("custom", "external")}
 
     async def of_pods(
@@ -95,7 +97,7 @@ class Measured:
     ) -> int:
         """What a custom metric of one object is at, in thousandths."""
         try:
-            kind = kind_of_reference(reference)
+            kind = kind_of_reference(self._kinds, reference)
         except NoTarget as error:
             raise MetricError(f"unable to fetch metrics from custom metrics API: {error}") from None
         # An object of another namespace is none that may be looked at, by whatever name.

@@ -7,7 +7,7 @@ from lightkube.models.autoscaling_v2 import CrossVersionObjectReference
 
 from corral.api.errors import Conflict
 from corral.api.kind import Kind
-from corral.api.kinds import KINDS
+from corral.api.kinds.table import KindTable
 from corral.api.object import Document, Key
 from corral.client.client import Client
 
@@ -42,21 +42,23 @@ class Target(NamedTuple):
         return (self.scale.status and self.scale.status.selector) or ""
 
 
-def kind_of_reference(reference: CrossVersionObjectReference) -> Kind:
+def kind_of_reference(kinds: KindTable, reference: CrossVersionObjectReference) -> Kind:
     """The kind that a reference names, whichever of its versions.  Raises NoTarget."""
     api_version = reference.apiVersion or ""
     if api_version.count("/") > 1:
         raise NoTarget(f"unexpected GroupVersion string: {api_version}")
     group = api_version.partition("/")[0] if "/" in api_version else ""
-    kind = KINDS.by_kind(group, reference.kind)
+    kind = kinds.by_kind(group, reference.kind)
     if kind is None:
         raise NoTarget(f'no matches for kind "{reference.kind}" in group "{group}"')
     return kind
 
 
-async def read(client: Client, namespace: str, reference: CrossVersionObjectReference) -> Target:
+async def read(
+    client: Client, kinds: KindTable, namespace: str, reference: CrossVersionObjectReference
+) -> Target:
     """How many there are of what a reference names.  Raises NoTarget and ApiError."""
-    kind = kind_of_reference(reference)
+    kind = kind_of_reference(kinds, reference)
     if kind.scale is None:
         raise NoTarget("the server could not find the requested resource")
     return await _read(client, kind, Key(namespace, reference.name))

@@ -9,6 +9,7 @@ from lightkube.models.autoscaling_v2 import CrossVersionObjectReference, MetricI
 from lightkube.models.meta_v1 import LabelSelector, LabelSelectorRequirement
 
 from corral.api.errors import NotFound, Unavailable
+from corral.api.kinds import KINDS
 from corral.api.wire import Request, Response
 from corral.client.client import Client
 from corral.cluster.autoscaler.measured import (
@@ -42,7 +43,7 @@ class Answering:
 
 def metrics(answer) -> tuple[Measured, Answering]:
     transport = Answering(answer)
-    return Measured(Client(transport)), transport
+    return Measured(Client(transport), KINDS), transport
 
 
 def pod(name: str, *usages, timestamp: str = MOMENT, window: str = "15s") -> dict:
@@ -148,10 +149,10 @@ async def test_a_metric_of_an_object_is_asked_for_in_its_own_namespace(reference
 
 async def test_an_object_of_no_kind_has_no_metrics():
     known, _ = metrics(values())
-    described = CrossVersionObjectReference(apiVersion="apps/v1", kind="Deployment", name="web")
+    described = CrossVersionObjectReference(apiVersion="apps/v1", kind="Blimp", name="web")
     with pytest.raises(MetricError) as caught:
         await known.of_object("default", described, QUEUE)
-    assert 'no matches for kind "Deployment" in group "apps"' in str(caught.value)
+    assert 'no matches for kind "Blimp" in group "apps"' in str(caught.value)
 
 
 async def test_external_values_are_added_up():

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, ClassVar
 
 from corral.api.errors import limited
@@ -34,6 +34,9 @@ def kind_of(definition: Mapping[str, Any]) -> Kind | None:
     if not any(version["served"] for version in versions):
         return None
     schemas = Schemas({each["name"]: normal(_schema(each)) for each in versions})
+    write = None
+    if definition["metadata"].get("generation", 1) > 1:  # some may lie there in an earlier form
+        write = partial(_renew, schemas, versions[0]["name"])
     base = Kind(
         group=spec["group"],
         name=names["kind"],
@@ -43,7 +46,7 @@ def kind_of(definition: Mapping[str, Any]) -> Kind | None:
         categories=tuple(names.get("categories", ())),
         namespaced=spec["scope"] == "Namespaced",
         view=CustomObject,
-        versions=tuple(_version(spec, each) for each in versions),
+        versions=tuple(_version(spec, each, write) for each in versions),
         schemas=schemas,
         closing=holds(definition, TERMINATING),
         list_name=names.get("listKind", ""),
@@ -58,7 +61,16 @@ def _schema(version: Mapping[str, Any]) -> Mapping[str, Any]:
     return (version.get("schema") or {}).get("openAPIV3Schema") or {}
 
 
-def _version(spec: Mapping[str, Any], version: Mapping[str, Any]) -> Version:
+def _renew(schemas: Schemas, stored: str, document: Document) -> None:
+    """Prune and complete a document as if it were stored today."""
+    schema = schemas.ready(stored)
+    schema.prune(document)
+    schema.complete(document)
+
+
+def _version(
+    spec: Mapping[str, Any], version: Mapping[str, Any], write: Callable[[Document], None] | None
+) -> Version:
     usual = f"{spec['group']}/{version['name']} {spec['names']['kind']} is deprecated"
     warning = version.get("deprecationWarning") or usual
     return Version(
@@ -66,6 +78,7 @@ def _version(spec: Mapping[str, Any], version: Mapping[str, Any]) -> Version:
         served=version["served"],
         deprecated=version.get("deprecated", False),
         warning=warning,
+        write=write,
     )
 
 

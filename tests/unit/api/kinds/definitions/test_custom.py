@@ -25,6 +25,7 @@ def version(name="v1", storage=True, served=True, spec=None, **more):
 def definition(*versions):
     names = {"plural": "herds", "kind": "Herd", "singular": "herd", "listKind": "Herds"}
     return {
+        "metadata": {"name": "herds.farm.example.com", "generation": 1},
         "spec": {
             "group": "farm.example.com",
             "scope": "Namespaced",
@@ -109,8 +110,8 @@ def test_a_default_is_no_object_that_two_share():
             {"type": "object", "oneOf": [{"required": ["a"]}, {"required": ["b"]}]},
             {},
             (
-                'Invalid value: "": "spec.x" must validate one and only one schema (oneOf). Found none '
-                "valid"
+                'Invalid value: "": "spec.x" must validate one and only one schema (oneOf). '
+                "Found none valid"
             ),
         ),
         (
@@ -310,3 +311,14 @@ def test_versions_are_preferred_as_kubernetes_does():
     assert sorted(names, key=preference) == [
         *("v10", "v2", "v1", "v1beta10", "v1beta2", "v11alpha2", "foo1", "foo10")
     ]  # fmt: skip
+
+
+def test_after_a_change_what_is_stored_is_shown_in_its_new_form():
+    told = definition(
+        version(spec={"type": "object", "properties": {"new": {**TEXT, "default": "x"}}})
+    )
+    assert kind_of(told).versions[0].write is None
+    told["metadata"]["generation"] = 2
+    document = {"metadata": {"name": "cows"}, "spec": {"old": 1}}
+    kind_of(told).versions[0].write(document)
+    assert document["spec"] == {"new": "x"}
