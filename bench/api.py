@@ -30,7 +30,8 @@ def measure() -> list[Figure]:
 
 def _verb(one: Cluster, verb: str, objects: int, clients: int) -> Figure:
     """Requests a second, with what the manager spent on each, in microseconds of a processor."""
-    name = f"{verb}s of VMIs, {clients} clients, {objects} objects"
+    many = "patches" if verb == "patch" else f"{verb}s"
+    name = f"{many} of VMIs, {clients} clients, {objects} objects"
     patch = {"metadata": {"annotations": {"number": "%d"}}}
     before = one.cpu_seconds()
     match verb:

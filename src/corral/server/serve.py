@@ -34,6 +34,9 @@ UNREAD_SECONDS = 60.0
 """How long a client may leave what it was sent unread, before its connection is torn down."""
 SHUTDOWN_SECONDS = 5.0
 LARGEST_HEAD_BYTES = 64 << 10
+MOST_CONNECTIONS = 16384
+"""Each takes some 30 KiB, and a descriptor.  Where there are more, those that have waited longest
+for their next request are closed: clients open another when they need one."""
 READ_BYTES = 32 << 10
 """What is decrypted at once; asyncio's own 256 KiB are allocated anew for each request."""
 _INBOX = bytearray(256 << 10)
@@ -55,10 +58,22 @@ class _Protocol(HttpToolsProtocol):
         super().connection_made(transport)
         self.app_state["certificate"] = _shown(transport.get_extra_info("ssl_object"))
         _share_inbox(transport)
+        if len(self.connections) > MOST_CONNECTIONS:
+            self._make_room()
         self._head_bytes = 0
         self._timer: asyncio.TimerHandle | None = None
         self._unread: asyncio.TimerHandle | None = None
         self._expect()
+
+    def _make_room(self) -> None:
+        """Close a connection that waits for its next request; this one where there is none."""
+        ends = {
+            each: each.timeout_keep_alive_task.when()
+            for each in self.connections
+            if isinstance(each, _Protocol) and each.timeout_keep_alive_task is not None
+        }
+        first = min(ends, key=ends.__getitem__, default=self)
+        first.transport.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._received()

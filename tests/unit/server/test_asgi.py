@@ -326,6 +326,65 @@ async def test_a_client_that_does_not_read_is_let_go(tmp_path, monkeypatch):
                 await asyncio.sleep(0.02)
 
 
+async def test_who_has_waited_longest_makes_room_for_another(served, monkeypatch):
+    async with (
+        served.connection() as busy,
+        served.connection() as first,
+        served.connection() as second,
+    ):
+        busy.send("GET", f"{MAPS}?watch=1&resourceVersion=1")
+        assert (await busy.head())[0] == 200
+        for connection in (first, second):
+            await connection.ask("GET", "/healthz")
+        monkeypatch.setattr(serve, "MOST_CONNECTIONS", 3)
+        async with served.connection() as third:
+            assert (await third.ask("GET", "/healthz"))[0] == 200
+            assert await first.reader.read() == b""
+            assert (await second.ask("GET", "/healthz"))[0] == 200
+            await second.ask("POST", MAPS, b'{"metadata":{"name":"a"}}')
+            assert b'"ADDED"' in await busy.chunk()
+
+
+async def test_where_nobody_can_make_room_the_newest_is_let_go(served, monkeypatch):
+    async with served.connection() as busy:
+        busy.send("GET", f"{MAPS}?watch=1&resourceVersion=1")
+        assert (await busy.head())[0] == 200
+        monkeypatch.setattr(serve, "MOST_CONNECTIONS", 1)
+        async with served.connection() as other:
+            assert await other.reader.read() == b""
+
+
+async def test_requests_may_be_sent_before_the_answers_are_read(served):
+    async with served.connection() as connection:
+        for number in range(20):
+            body = json.dumps({"metadata": {"name": f"m{number}"}}).encode()
+            connection.send("POST", MAPS, body)
+        connection.send("GET", MAPS)
+        names = []
+        for _ in range(20):
+            status, headers = await connection.head()
+            answer = await connection.reader.readexactly(int(headers["content-length"]))
+            names.append((status, json.loads(answer)["metadata"]["name"]))
+        assert names == [(201, f"m{number}") for number in range(20)]
+        _, headers = await connection.head()
+        answer = await connection.reader.readexactly(int(headers["content-length"]))
+        assert len(json.loads(answer)["items"]) == 20
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "code"),
+    [("OPTIONS", MAPS, 405), ("TRACE", MAPS, 405), ("HEAD", MAPS, 200), ("HEAD", "/healthz", 200)],
+)
+async def test_methods_of_http_that_clients_do_not_use(served, method, path, code):
+    async with served.connection() as connection:
+        connection.send(method, path)
+        status, headers = await connection.head()
+        assert status == code
+        if method != "HEAD":
+            await connection.reader.readexactly(int(headers["content-length"]))
+        assert (await connection.ask("GET", "/healthz"))[1] == b"ok"
+
+
 async def test_connections_receive_in_one_buffer(served):
     """A thousand that are idle would hold a thousand otherwise."""
     async with served.connection() as one, served.connection() as other:
