@@ -6,14 +6,17 @@
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
+from corral.api import table
 from corral.api.encoding import encode
 from corral.api.errors import BadRequest, Cause, MethodNotAllowed
 from corral.api.kind import Kind, Scale, at
+from corral.api.kinds.scale import SCALE
 from corral.api.kinds.workloads.template import selector_text
 from corral.api.object import Document
 from corral.api.time import rfc3339
 from corral.api.wire import Response
 from corral.server import admission, body, configuration, eviction, identity, query, token_requests
+from corral.server.accept import Form
 from corral.server.call import Call, json_response, storage
 from corral.server.rest import Rest, read_patch
 
@@ -62,7 +65,7 @@ async def _scale(rest: Rest, call: Call, paths: Scale) -> Response:
     old = record.document()
     shown = scale_of(old, paths)
     if call.verb == "get":
-        return json_response(encode(shown))
+        return _scale_shown(rest, call, shown)
     dry = query.dry_run([call.query.get("dryRun", "")], "UpdateOptions")
     if call.verb == "update":
         wanted = body.read(call)
@@ -86,7 +89,23 @@ async def _scale(rest: Rest, call: Call, paths: Scale) -> Response:
         await rest.store.durable(record)
     elif not dry:
         changed = (await rest.put(call, changed)).document()
-    return json_response(encode(scale_of(changed or old, paths)))
+    return _scale_shown(rest, call, scale_of(changed or old, paths))
+
+
+def _scale_shown(rest: Rest, call: Call, shown: Document) -> Response:
+    """A Scale in the form that the client accepts."""
+    metadata = shown["metadata"]
+    if call.form is Form.PLAIN:
+        return json_response(encode(shown))
+    if call.form is Form.METADATA:
+        return json_response(encode(table.partial(metadata)))
+    include = call.query.get("includeObject", "Metadata")
+    table.check_include(include)
+    page = table.table(SCALE, metadata={"resourceVersion": metadata["resourceVersion"]})
+    beside = {"None": None, "Object": shown}.get(include, table.partial(metadata))
+    cells = table.told(table.cells(SCALE, shown), rest.now())
+    page["rows"] = [{"cells": cells, "object": beside}]
+    return json_response(encode(page))
 
 
 def scale_of(document: Document, paths: Scale) -> Document:

@@ -27,6 +27,27 @@ async def test_scale_shows_and_changes_how_many_are_wanted(ask, replica_set):
     assert whole.metadata["resourceVersion"] == changed.metadata["resourceVersion"]
 
 
+async def test_scale_is_a_table_for_who_prints_it(ask, replica_set):
+    await ask("POST", SETS, replica_set)
+    await ask.patch(f"{SETS}/web/status", {"status": {"replicas": 2}})
+    accept = "application/json;as={};v=v1;g=meta.k8s.io,application/json"
+    shown = await ask("GET", f"{SETS}/web/scale", headers={"accept": accept.format("Table")})
+    assert shown["kind"] == "Table"
+    columns = [column["name"] for column in shown["columnDefinitions"]]
+    assert columns == ["Name", "Desired", "Available", "Age"]
+    (row,) = shown["rows"]
+    assert row["cells"][:3] == ["web", 3, 2]
+    assert row["object"]["kind"] == "PartialObjectMetadata"
+    whole = f"{SETS}/web/scale?includeObject=Object"
+    shown = await ask("GET", whole, headers={"accept": accept.format("Table")})
+    assert shown["rows"][0]["object"]["kind"] == "Scale"
+    alone = await ask(
+        "GET", f"{SETS}/web/scale", headers={"accept": accept.format("PartialObjectMetadata")}
+    )
+    assert alone["kind"] == "PartialObjectMetadata"
+    assert alone.metadata["name"] == "web"
+
+
 async def test_scale_tells_the_selector_that_the_status_holds(ask, replica_set):
     await ask("POST", SETS, replica_set)
     status = {"status": {"replicas": 2, "labelSelector": "app=web"}}
