@@ -83,6 +83,11 @@ class Audit:
         if audited.level >= Level.REQUEST and request.body:
             event.add_content(audited.document, "requestObject", request, trim=trim)
         audited.document["responseStatus"] = event.status_of(response)
+        if request.annotations:
+            audited.document["annotations"] = {
+                **audited.document.get("annotations", {}),
+                **request.annotations,
+            }
         if isinstance(response, Forward):
             self._tell(audited, "ResponseStarted")
             response.app = self._until_end(audited, response.app)

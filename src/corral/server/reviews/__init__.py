@@ -1,7 +1,7 @@
 """Those outside of the server's own rules who have a say in what is stored.
 
 ``selection`` says what somebody wants to be asked of, ``envelope`` what a webhook is asked and
-answers; both are pure.  ``webhooks`` asks programs of users, ``policies`` keeps rules of users;
+answers; both are pure.  ``webhooks`` asks programs of users, ``policies`` keeps rules of users by ``judgement``;
 ``reviewers`` knows who is asked when.
 """
 

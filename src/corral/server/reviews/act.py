@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, Protocol
+from typing import Any, Final, Literal, Protocol
 
 from corral.api.encoding import copied
 from corral.api.errors import Details, Forbidden
@@ -12,6 +12,10 @@ from corral.server import admission
 from corral.server.call import Call
 from corral.server.present import as_version
 from corral.store import Store
+
+MOST_NOTES: Final = 64
+LONGEST_NOTE: Final = 10 << 10
+"""What reviewers may have the audit log tell of one request."""
 
 Operation = Literal["CREATE", "UPDATE", "DELETE", "CONNECT"]
 
@@ -43,6 +47,12 @@ class Act:
         return shown.get("kind") == kind.name and shown.get(
             "apiVersion"
         ) == admission.stored_api_version(kind)
+
+    def note(self, key: str, value: str) -> None:
+        """Have the audit log tell something; a key has one value."""
+        notes = self.call.request.annotations
+        if len(notes) < MOST_NOTES and len(value) <= LONGEST_NOTE:
+            notes[key] = value
 
     def seen(self, document: Document | None, version: Version) -> Document | None:
         """A document of it in the form of one of its kind's versions; a new one."""

@@ -5,42 +5,37 @@ does not: a refusal, a warning, or a note in the audit log.  Texts and codes are
 (its validating policy plugin).
 """
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
+import msgspec
 import structlog
 
-from corral.api.cel import CelError, Program
 from corral.api.errors import ApiError, Cause, Details, Forbidden, Invalid, TooLarge
 from corral.api.kind import Kind, Version
 from corral.api.kinds.admissionregistration import BINDING, POLICY
 from corral.api.kinds.admissionregistration.policies import (
     ALLOW,
+    AUDIT,
     DENY,
-    LONGEST_ANNOTATION,
     WARN,
-    variables_of,
 )
-from corral.api.kinds.admissionregistration.rules import GROUP, IGNORE
+from corral.api.kinds.admissionregistration.rules import GROUP
 from corral.api.kinds.table import KindTable
 from corral.api.object import Document, Key
 from corral.api.selectors import label_selector
 from corral.server.call import Call, storage
 from corral.server.reviews.act import Act, forbidden, namespace_labels
 from corral.server.reviews.conditions import (
-    ConditionError,
-    Conditions,
     bindings,
-    compiled,
-    run,
 )
 from corral.server.reviews.configured import Configured
+from corral.server.reviews.judgement import Breach, Policy, judged, read_policy
 from corral.server.reviews.selection import Selection, is_exempt
 from corral.store import Store
 
-_USED = re.compile(r"\bvariables\s*\.\s*([_a-zA-Z][_a-zA-Z0-9]*)", re.ASCII)
+FAILURE: Final = "validation.policy.admission.k8s.io/validation_failure"
 _REFUSALS: Final[Mapping[str, type[ApiError]]] = {
     "Forbidden": Forbidden,
     "Invalid": Invalid,
@@ -55,29 +50,6 @@ class ParamError(Exception):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rule:
-    """Something that has to hold; how its breach is told, and as what."""
-
-    program: Program | CelError
-    telling: Program | CelError | None
-    message: str
-    reason: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Policy:
-    """A policy, ready to be asked; ``variables`` are by name, in the order of their making."""
-
-    name: str
-    selection: Selection
-    conditions: Conditions
-    variables: Mapping[str, Program | CelError]
-    rules: Sequence[Rule]
-    params: Document | None
-    fails_open: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Binding:
     """Where a policy is to be kept."""
 
@@ -86,42 +58,6 @@ class Binding:
     selection: Selection
     params: Document | None
     actions: Sequence[str]
-
-
-@dataclass(frozen=True, slots=True)
-class Breach:
-    """A rule that an act does not keep, or that nobody can tell of."""
-
-    message: str
-    reason: str = "Invalid"
-
-
-def read_policy(document: Document) -> Policy:
-    """Reads a ValidatingAdmissionPolicy that is valid."""
-    spec = document["spec"]
-    known = variables_of(spec)
-    return Policy(
-        name=document["metadata"]["name"],
-        selection=Selection.of(spec["matchConstraints"], "resourceRules", "excludeResourceRules"),
-        conditions=Conditions.of(spec.get("matchConditions"), known),
-        variables={
-            each["name"]: compiled(each["expression"], known)
-            for each in spec.get("variables") or ()
-        },
-        rules=[_rule(each, known) for each in spec.get("validations") or ()],
-        params=spec.get("paramKind"),
-        fails_open=spec.get("failurePolicy") == IGNORE,
-    )
-
-
-def _rule(document: Document, known: Mapping[str, str]) -> Rule:
-    expression, telling = document["expression"], document.get("messageExpression")
-    return Rule(
-        program=compiled(expression, known),
-        telling=compiled(telling, known) if telling else None,
-        message=(document.get("message") or f"failed expression: {expression}").strip(),
-        reason=document.get("reason") or "Invalid",
-    )
 
 
 def read_binding(document: Document) -> Binding:
@@ -189,7 +125,7 @@ class Policies:
         for params in every:
             if policy.params is not None:
                 given["params"] = params
-            yield from _judged(policy, given)
+            yield from judged(policy, given, act.note)
 
     def _namespace(self, act: Act) -> Document | None:
         if not act.call.kind.namespaced:
@@ -246,64 +182,7 @@ def _param_namespace(kind: Kind, reference: Document, act: Act) -> str:
     )
 
 
-# -------------------------------------------------------------------- deciding
-
-
-def _judged(policy: Policy, given: dict[str, Any]) -> Iterator[Breach]:
-    """The breaches of a policy by what is given to its expressions.  Pure."""
-    given = {**given, "variables": {}}
-    try:
-        if not policy.conditions.hold(given):
-            return
-    except ConditionError as error:
-        if not policy.fails_open:
-            yield Breach(str(error))
-        return
-    broken = _filled(policy, given)
-    for rule in policy.rules:
-        try:
-            holds = run(rule.program, given)
-        except CelError as error:
-            if not policy.fails_open:
-                yield Breach(_composed(str(error), broken))
-            continue
-        if holds is not True:
-            yield Breach(_told(rule, given), rule.reason)
-
-
-def _filled(policy: Policy, given: dict[str, Any]) -> dict[str, str]:
-    """Give the variables of a policy their values; answers why those have none that have none.
-
-    One without a value is left out: that is only a fault where somebody looks at it.
-    """
-    broken: dict[str, str] = {}
-    for name, program in policy.variables.items():
-        try:
-            given["variables"][name] = run(program, given)
-        except CelError as error:
-            broken[name] = _composed(str(error), broken)
-    return broken
-
-
-def _composed(message: str, broken: Mapping[str, str]) -> str:
-    """Why an expression has no value, be it for want of a variable's."""
-    for name in _USED.findall(message):
-        if name in broken and message.endswith(f"no such key: {name}"):
-            return f'composited variable "{name}" fails to evaluate: {broken[name]}'
-    return message
-
-
-def _told(rule: Rule, given: Mapping[str, Any]) -> str:
-    """How a breach is told: by the rule's own expression, if that has a value that can be shown."""
-    if rule.telling is None:
-        return rule.message
-    try:
-        said = run(rule.telling, given)
-    except CelError as error:
-        log.info("messageExpression has no value", why=str(error))
-        return rule.message
-    fits = isinstance(said, str) and len(said) <= LONGEST_ANNOTATION and "\n" not in said.strip()
-    return said.strip() or rule.message if fits else rule.message
+# ------------------------------------------------------------------- following
 
 
 def _followed(policy: Policy, binding: Binding, act: Act, breach: Breach) -> Iterator[ApiError]:
@@ -311,6 +190,14 @@ def _followed(policy: Policy, binding: Binding, act: Act, breach: Breach) -> Ite
     named = f"ValidatingAdmissionPolicy '{policy.name}' with binding '{binding.name}'"
     if WARN in binding.actions:
         act.call.warnings.append(f"Validation failed for {named}: {breach.message}")
+    if AUDIT in binding.actions:
+        told = {
+            "message": breach.message,
+            "policy": policy.name,
+            "binding": binding.name,
+            "validationActions": list(binding.actions),
+        }
+        act.note(FAILURE, msgspec.json.encode([told]).decode())
     if DENY in binding.actions:
         yield _refusal(act, f"{named} denied request: {breach.message}", breach.reason)
 

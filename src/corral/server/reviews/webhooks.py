@@ -14,7 +14,7 @@ from typing import ClassVar
 
 import structlog
 
-from corral.api.encoding import same
+from corral.api.encoding import encode, same
 from corral.api.errors import (
     ApiError,
     BadRequest,
@@ -103,6 +103,8 @@ class Webhooks:
     """All webhooks of one kind of configuration; one of the two reviewers below."""
 
     mutating: ClassVar[bool]
+    notes: ClassVar[str]
+    """What its notes in the audit log begin with."""
 
     def __init__(self, store: Store, kind: Kind, sites: Sites) -> None:
         self._store = store
@@ -149,12 +151,15 @@ class Webhooks:
         except CallError as error:
             if webhook.fails_open:
                 log.warning("webhook failed, and is ignored", webhook=webhook.name, why=str(error))
+                act.note(f"failed-open.{self.notes}/{webhook.name}", webhook.name)
                 return None
             told = f'failed calling webhook "{webhook.name}": {error}'
             raise InternalError(
                 f"Internal error occurred: {told}", details=Details(causes=[Cause("", told, "")])
             ) from None
         act.call.warnings += answer.warnings
+        for key, value in answer.annotations.items():
+            act.note(f"{webhook.name}/{key}", value)
         if not answer.allowed:
             raise rejection(webhook.name, answer.status)
         return answer
@@ -193,6 +198,7 @@ class Validating(Webhooks):
     """Webhooks that only say yes or no."""
 
     mutating = False
+    notes = "validating.webhook.admission.k8s.io"
 
     async def review(self, act: Act) -> None:
         """Ask all who want to be, at the same time; the first refusal counts."""
@@ -207,25 +213,36 @@ class Mutating(Webhooks):
     """Webhooks that may change objects."""
 
     mutating = True
+    notes = "mutation.webhook.admission.k8s.io"
 
     async def review(self, act: Act) -> None:
         """Ask one after the other; then once more those who want to see what others changed."""
-        again: set[int] = set()
+        again: set[int] = set()  # by their place
         seen: set[int] = set()
         webhooks = self._all()
         for index, webhook in enumerate(webhooks):
             for _webhook, version in self._wanting(act, [webhook]):
-                if await self._changes(webhook, act, version):
+                if await self._changes(webhook, act, version, f"round_0_index_{index}"):
                     again |= seen
                     seen = set()
                 if webhook.is_asked_again:
                     seen.add(index)
         for index in sorted(again):
             for webhook, version in self._wanting(act, [webhooks[index]]):
-                await self._changes(webhook, act, version)
+                await self._changes(webhook, act, version, f"round_1_index_{index}")
 
-    async def _changes(self, webhook: Webhook, act: Act, version: Version) -> bool:
-        """Whether a webhook changed the object."""
+    async def _changes(self, webhook: Webhook, act: Act, version: Version, turn: str) -> bool:
+        """Whether a webhook changed the object, in its turn; the audit log tells of it."""
+        changed = await self._changed(webhook, act, version)
+        told = {
+            "configuration": webhook.configuration,
+            "webhook": webhook.name,
+            "mutated": changed,
+        }
+        act.note(f"{self.notes}/{turn}", encode(told).decode())
+        return changed
+
+    async def _changed(self, webhook: Webhook, act: Act, version: Version) -> bool:
         answer = await self._ask(webhook, act, version)
         if answer is None or not answer.patch:
             return False

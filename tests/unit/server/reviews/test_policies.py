@@ -1,7 +1,12 @@
 """Tests of ValidatingAdmissionPolicies: what they let pass, and what follows from a breach."""
 
+import json
+
 import pytest
 from tests.unit.server.reviews.hooks import GROUP, RULE
+
+from corral.api.wire import Request
+from corral.server.authn import ADMINISTRATOR
 
 MAPS = "/api/v1/namespaces/default/configmaps"
 A = {"metadata": {"name": "a"}, "data": {"x": "1"}}
@@ -235,3 +240,20 @@ async def test_a_binding_that_cannot_be_kept_is_refused(ask, spec, told):
     )
     assert refused.status == 422
     assert told in refused["message"]
+
+
+async def test_the_audit_log_is_told_of_breaches_and_of_what_policies_want_noted(ask, bind):
+    await bind(
+        "watch",
+        {"expression": "object.data.x == '2'"},
+        actions=("Audit",),
+        auditAnnotations=[{"key": "x", "valueExpression": "'x is ' + object.data.x"}],
+    )
+    request = Request(method="POST", path=MAPS, body=json.dumps(A).encode(), user=ADMINISTRATOR)
+    assert (await ask.server.handle(request)).status == 201
+    assert request.annotations["watch/x"] == "x is 1"
+    (failure,) = json.loads(
+        request.annotations["validation.policy.admission.k8s.io/validation_failure"]
+    )
+    assert failure["message"] == "failed expression: object.data.x == '2'"
+    assert failure["binding"] == "watch-everywhere"

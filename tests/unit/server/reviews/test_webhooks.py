@@ -1,7 +1,12 @@
 """Tests of webhooks: what they are asked, what they may change, and what their refusals say."""
 
+import json
+
 import pytest
 from tests.unit.server.reviews.hooks import GROUP, RULE, allow, deny, patch, unreachable
+
+from corral.api.wire import Request
+from corral.server.authn import ADMINISTRATOR
 
 MAPS = "/api/v1/namespaces/default/configmaps"
 SETS = "/apis/kubevirt.io/v1/namespaces/default/virtualmachineinstancereplicasets"
@@ -293,3 +298,18 @@ async def test_webhooks_are_never_asked_about_webhooks(ask, configure):
     gone = await ask("DELETE", f"{GROUP}/validatingwebhookconfigurations/all")
     assert gone.status == 200
     assert (await ask("POST", MAPS, A)).status == 201
+
+
+async def test_the_audit_log_is_told_of_what_webhooks_did_and_noted(ask, configure):
+    change = {"op": "add", "path": "/data/y", "value": "2"}
+    said = {**patch(change), "auditAnnotations": {"why": "because"}}
+    await configure("change", lambda _: said, kind="Mutating")
+    await configure("gone", unreachable, kind="Mutating", failurePolicy="Ignore")
+    request = Request(method="POST", path=MAPS, body=json.dumps(A).encode(), user=ADMINISTRATOR)
+    assert (await ask.server.handle(request)).status == 201
+    notes = request.annotations
+    assert notes["change.corral.example/why"] == "because"
+    first = json.loads(notes["mutation.webhook.admission.k8s.io/round_0_index_0"])
+    assert first == {"configuration": "change", "webhook": "change.corral.example", "mutated": True}
+    told = "failed-open.mutation.webhook.admission.k8s.io/gone.corral.example"
+    assert notes[told] == "gone.corral.example"
