@@ -1,8 +1,8 @@
 """Those outside of the server's own rules who have a say in what is stored.
 
 ``selection`` says what somebody wants to be asked of, ``envelope`` what a webhook is asked and
-answers; both are pure.  ``webhooks`` asks programs of users, ``policies`` keeps rules of users by ``judgement``;
-``reviewers`` knows who is asked when.
+answers, ``judgement`` what a policy says of an object; all are pure.  ``webhooks`` asks programs of
+users, ``policies`` keeps rules of users, and ``reviewers`` knows who is asked when.
 """
 
 from corral.api.kinds.admissionregistration import MUTATING, VALIDATING
