@@ -104,6 +104,7 @@ class _Asking:
     request: Request
     read_body: ReadBody | None
     counted: Asked
+    sender: User | None = None
     audited: Audited | None = None
     warnings: list[str] = field(default_factory=list)
 
@@ -208,13 +209,13 @@ class ApiServer:
             response = refusal(InternalError("the server failed at this request; its log says why"))
         response.headers += _warnings(asking.warnings)
         if self._audit is not None:
-            response = self._audit.answered(asking.audited, request, response)
+            response = self._audit.answered(asking.audited, request, response, asking.sender)
         self._metrics.answered(asking.counted, response.status, time.monotonic() - begun)
         return response
 
     async def _answer(self, asking: _Asking) -> Response:
         request = asking.request
-        sender = self.authenticator.user(request)
+        sender = asking.sender = self.authenticator.user(request)
         user = acting(self.authorizer, request, sender)
         self._definitions.follow()
         named = route.parse(request.path)

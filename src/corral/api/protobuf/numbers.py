@@ -60,6 +60,7 @@ KINDS: Mapping[tuple[str, str], str] = {
     ("apps/v1", "StatefulSet"): "apps_v1.StatefulSet",
     ("authentication.k8s.io/v1", "SelfSubjectReview"): "authentication_v1.SelfSubjectReview",
     ("authentication.k8s.io/v1", "TokenRequest"): "authentication_v1.TokenRequest",
+    ("authentication.k8s.io/v1", "TokenReview"): "authentication_v1.TokenReview",
     ("authorization.k8s.io/v1", "LocalSubjectAccessReview"): (
         "authorization_v1.LocalSubjectAccessReview"
     ),
@@ -217,6 +218,9 @@ _NUMBERS: dict[str, str] = {
     "authentication_v1.SelfSubjectReview": "metadata=1 status=2",
     "authentication_v1.SelfSubjectReviewStatus": "userInfo=1",
     "authentication_v1.UserInfo": "username=1 uid=2 groups=3 extra=4@",
+    "authentication_v1.TokenReview": _OBJECT,
+    "authentication_v1.TokenReviewSpec": "token=1 audiences=2",
+    "authentication_v1.TokenReviewStatus": "authenticated=1 user=2 error=3 audiences=4",
     "authentication_v1.TokenRequest": _OBJECT,
     "authentication_v1.TokenRequestStatus": "token=1 expirationTimestamp=2",
     "authentication_v1.TokenRequestSpec": "audiences=1 boundObjectRef=3 expirationSeconds=4*",

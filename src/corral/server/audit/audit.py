@@ -69,13 +69,19 @@ class Audit:
         self._tell(audited, "RequestReceived")
         return audited
 
-    def answered(self, audited: Audited | None, request: Request, response: Response) -> Response:
+    def answered(
+        self,
+        audited: Audited | None,
+        request: Request,
+        response: Response,
+        sender: User | None = None,
+    ) -> Response:
         """The answer is ready: a stream's end is told when it comes, everything else now.
 
-        Of a request that was refused before it was known whose it is, all is told now.
+        Of a request that was refused before it was known for whom it is, all is told now.
         """
         if audited is None:
-            audited = self.received(request, route.parse(request.path), None)
+            audited = self.received(request, route.parse(request.path), sender)
         if audited is UNTOLD:
             return response
         response.headers.append(("audit-id", audited.id))
@@ -89,6 +95,8 @@ class Audit:
                 **request.annotations,
             }
         if isinstance(response, Forward):
+            if "upgrade" in request.headers:
+                audited.document["responseStatus"]["code"] = 101
             self._tell(audited, "ResponseStarted")
             response.app = self._until_end(audited, response.app)
         elif not isinstance(response.body, bytes):

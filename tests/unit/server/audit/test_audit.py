@@ -87,7 +87,7 @@ async def test_strangers_and_those_who_act_for_others_are_told_too(told):
     await told.ask("GET", "/healthz")
     refused, cheeky, acting = (await told.events())[1:]
     assert (refused["user"], refused["responseStatus"]["code"]) == ({}, 401)
-    assert cheeky["responseStatus"]["code"] == 403
+    assert (cheeky["user"]["username"], cheeky["responseStatus"]["code"]) == ("bob", 403)
     assert acting["user"]["username"] == "kubernetes-admin"
     assert acting["impersonatedUser"]["username"] == "eve"
 
