@@ -97,7 +97,7 @@ def conform(
     most of KubeVirt's kinds refuse them always, as its webhooks do.  Of kinds that users bring,
     what is wrong and was so in the ``old`` document is let be.  Raises BadRequest and Invalid.
     """
-    mode = query.field_validation(call.query, "CreateOptions" if creating else "UpdateOptions")
+    mode = query.field_validation(call.query, call.options)
     unknown = list(call.unknown)
     if call.kind.stored_as is None:
         unknown += _schema(call).prune(document)

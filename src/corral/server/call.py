@@ -13,6 +13,8 @@ from corral.server.accept import Form
 
 JSON_HEADERS = (("content-type", "application/json"), ("cache-control", "no-cache, private"))
 
+_OPTIONS = {"create": "CreateOptions", "patch": "PatchOptions"}
+
 
 @dataclass(slots=True, kw_only=True)
 class Call:
@@ -49,6 +51,11 @@ class Call:
         """What this request's version of the kind calls itself."""
         group = self.kind.group
         return f"{group}/{self.version.name}" if group else self.version.name
+
+    @property
+    def options(self) -> str:
+        """What the options of this verb are called, where one of them is refused."""
+        return _OPTIONS.get(self.verb, "UpdateOptions")
 
     @property
     def form(self) -> Form:

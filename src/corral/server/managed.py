@@ -13,7 +13,6 @@ from corral.server.call import Call
 LONGEST_NAME: Final = 128
 """Bytes of a manager's name."""
 _UNKNOWN: Final = "unknown"
-_OPTIONS: Final = {"create": "CreateOptions", "update": "UpdateOptions", "patch": "PatchOptions"}
 
 
 def writer(call: Call, operation: str = "Update") -> Writer:
@@ -30,13 +29,12 @@ def writer(call: Call, operation: str = "Update") -> Writer:
 
 
 def _check_name(call: Call, name: str) -> None:
-    options = _OPTIONS.get(call.verb, "UpdateOptions")
     if len(name.encode()) > LONGEST_NAME:
         message = f"Too long: may not be more than {LONGEST_NAME} bytes"
-        raise query.bad_option(options, "fieldManager", message, "FieldValueTooLong")
+        raise query.bad_option(call.options, "fieldManager", message, "FieldValueTooLong")
     if not name.isprintable():
         message = "Invalid value: should only contain printable characters"
-        raise query.bad_option(options, "fieldManager", message, "FieldValueInvalid")
+        raise query.bad_option(call.options, "fieldManager", message, "FieldValueInvalid")
 
 
 def _program(agent: str) -> str:

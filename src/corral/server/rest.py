@@ -141,7 +141,7 @@ class Rest:
     async def change(self, call: Call, record: Record, wanted: Document) -> Response:
         """Put a wanted document in the place of a record, with all that belongs to an update."""
         presenter = self.presenter(call)
-        dry = query.dry_run([call.query.get("dryRun", "")], "UpdateOptions")
+        dry = query.dry_run([call.query.get("dryRun", "")], call.options)
         document = await self.updated(call, record, wanted)
         if document is None:
             return json_response(presenter.one(await self.store.durable(record)))
@@ -239,6 +239,9 @@ def read_patch(call: Call) -> Change:
             "the body of the request was in an unknown format - accepted media types include: "
             + ", ".join(accepted)
         )
+    if query.flag(call.query, "force"):
+        message = "Forbidden: may not be specified for non-apply patch"
+        raise query.bad_option(call.options, "force", message, "FieldValueForbidden")
     patch = decode_any(call.request.body)
     call.repeated = body.repeated(call.request.body, patch)
     if media == JSON_PATCH:

@@ -66,7 +66,7 @@ async def _scale(rest: Rest, call: Call, paths: Scale) -> Response:
     shown = scale_of(old, paths)
     if call.verb == "get":
         return _scale_shown(rest, call, shown)
-    dry = query.dry_run([call.query.get("dryRun", "")], "UpdateOptions")
+    dry = query.dry_run([call.query.get("dryRun", "")], call.options)
     if call.verb == "update":
         wanted = body.read(call)
     elif configuration.is_applied(call):
