@@ -11,18 +11,20 @@ AGGREGATED = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryLi
 PLURALS = {
     "api/v1": {
         "configmaps", "endpoints", "events", "limitranges", "namespaces", "nodes",
-        "persistentvolumeclaims", "persistentvolumes", "pods", "resourcequotas", "secrets",
-        "serviceaccounts", "services",
+        "persistentvolumeclaims", "persistentvolumes", "pods", "podtemplates",
+        "replicationcontrollers", "resourcequotas", "secrets", "serviceaccounts", "services",
     },
     "apis/coordination.k8s.io/v1": {"leases"},
     "apis/discovery.k8s.io/v1": {"endpointslices"},
     "apis/events.k8s.io/v1": {"events"},
-    "apis/apps/v1": {"controllerrevisions"},
+    "apis/apps/v1": {
+        "controllerrevisions", "daemonsets", "deployments", "replicasets", "statefulsets",
+    },
     "apis/kubevirt.io/v1": {
         "virtualmachineinstances", "virtualmachineinstancereplicasets", "virtualmachines",
     },
     "apis/metrics.k8s.io/v1beta1": {"nodes", "pods"},
-    "apis/networking.k8s.io/v1": {"networkpolicies"},
+    "apis/networking.k8s.io/v1": {"ingressclasses", "ingresses", "networkpolicies"},
 }  # fmt: skip
 
 
@@ -122,6 +124,16 @@ def test_schemas_say_what_clients_look_for(api, group_version):
     for patch in patches:
         parameters = {one["name"] for one in patch["parameters"]}
         assert {"fieldValidation", "dryRun"} <= parameters
+
+
+def test_old_schemas_hold_the_same_kinds(api):
+    whole = api.get_document("/openapi/v2")
+    assert whole["swagger"] == "2.0"
+    told = {path.strip("/") for path in whole["paths"]}
+    for place in PLURALS:
+        document = api.get_document(f"/openapi/v3/{place}")
+        assert {path.strip("/") for path in document["paths"]} <= told
+        assert document["components"]["schemas"].keys() <= whole["definitions"].keys()
 
 
 def test_schemas_refer_to_nothing_that_is_missing(api):

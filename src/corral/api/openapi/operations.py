@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+import msgspec
 from lightkube.models import autoscaling_v1, meta_v1
 
 from corral.api.below import Subresource
@@ -25,6 +26,7 @@ _PATCHES: Final = (
 )
 _STRATEGIC: Final = "application/strategic-merge-patch+json"
 _METHODS: Final = {"get": "get", "create": "post", "update": "put", "delete": "delete"}
+_V1: Final = GroupVersion("", "v1")
 _TEXT: Final[Schema] = {"type": "string"}
 _SAID: Final = {"200": "OK", "201": "Created", "202": "Accepted", "401": "Unauthorized"}
 
@@ -58,8 +60,8 @@ class Operations:
         self._group_version = group_version
         self._schemas = schemas
         self.paths: Document = {}
-        self._status = schemas.refer(meta_v1.Status)
-        self._options = schemas.refer(meta_v1.DeleteOptions)
+        self._status = schemas.refer(meta_v1.Status, gvk(_V1, "Status"))
+        self._options = schemas.refer(meta_v1.DeleteOptions, gvk(_V1, "DeleteOptions"))
         self._patch = schemas.patch()
 
     def add_kind(self, kind: Kind) -> None:
@@ -79,9 +81,9 @@ class Operations:
             acts = self._of_one(kind, one, changed, below="status")
             self._add(f"{home}/{{name}}/status", f"{scope}{kind.name}Status", named, acts)
         if kind.scale is not None:
-            scale = self._schemas.refer(autoscaling_v1.Scale)
-            acts = self._of_one(kind, scale, changed, below="scale")
             answered = gvk(GroupVersion("autoscaling", "v1"), "Scale")
+            scale = self._schemas.refer(autoscaling_v1.Scale, answered)
+            acts = self._of_one(kind, scale, changed, below="scale")
             self._add(f"{home}/{{name}}/scale", f"{scope}{kind.name}Scale", answered, acts)
 
     def add_below(self, each: Subresource, kind: str) -> None:
@@ -96,7 +98,7 @@ class Operations:
             varying = each.varying[:count]
             path = "/".join((home, "{name}", each.name, *(f"{{{name}}}" for name in varying)))
             whose = f"{scope}{kind}{words}" + "".join(f"With{name.title()}" for name in varying)
-            self._add(path, whose, named, self._of_subresource(each, kind))
+            self._add(path, whose, named, self._of_subresource(each, kind, named))
 
     # -- acts
 
@@ -173,10 +175,11 @@ class Operations:
                 codes=("200", "202"),
             )
 
-    def _of_subresource(self, each: Subresource, kind: str) -> Iterator[_Act]:
+    def _of_subresource(
+        self, each: Subresource, kind: str, named: Mapping[str, str]
+    ) -> Iterator[_Act]:
         query = [Parameter(name, "string", about) for name, about in each.query.items()]
-        takes = self._schemas.refer(each.takes) if each.takes else None
-        answers = self._schemas.refer(each.answers) if each.answers else None
+        takes, answers = self._shape(each.takes, named), self._shape(each.answers, named)
         for verb in each.verbs:
             method = _METHODS[verb]
             written = each.answers is not None
@@ -193,6 +196,12 @@ class Operations:
                 answered=(_JSON,) if written else ("*/*",),
                 codes=("200", "201", "202") if written else ("200",),
             )
+
+    def _shape(self, view: type[msgspec.Struct] | None, named: Mapping[str, str]) -> Schema | None:
+        """What a request or an answer holds: a kind, if it bears its name."""
+        if view is None:
+            return None
+        return self._schemas.refer(view, named if view.__name__ == named["kind"] else None)
 
     # -- paths
 

@@ -80,13 +80,15 @@ class Schemas:
         self.named[_PATCH] = {"type": "object", "description": "What is to change of an object."}
         return {"$ref": REFERENCE + _PATCH}
 
-    def refer(self, view: type[msgspec.Struct]) -> Schema:
-        """A reference to the schema of a Struct."""
+    def refer(self, view: type[msgspec.Struct], kind: Mapping[str, str] | None = None) -> Schema:
+        """A reference to the schema of a Struct, which may be that of a kind."""
         view = _ELSEWHERE.get(view, view)
         name = struct_name(view)
         if name not in self.named:
             self.named[name] = {}  # taken, should the Struct hold itself
             self.named[name] = self.described(view)
+        if kind is not None:
+            self.named[name][GVK] = [dict(kind)]
         return {"$ref": REFERENCE + name}
 
     def _brought(self, kind: Kind, group_version: GroupVersion) -> Schema | None:
