@@ -44,7 +44,12 @@ _CONTAINER = {
 }
 MERGED_LISTS: Mapping[str, Mapping[str, MergedList]] = {
     # the field that holds the object, and the lists in that object that merge
-    "": {"secrets": MergedList("name"), "imagePullSecrets": MergedList("name")},
+    "": {
+        "secrets": MergedList("name"),
+        "imagePullSecrets": MergedList("name"),
+        "webhooks": MergedList("name"),
+    },
+    "webhooks": {"matchConditions": MergedList("name")},
     "metadata": {"ownerReferences": MergedList("uid"), "finalizers": MergedList()},
     "containers": _CONTAINER,
     "initContainers": _CONTAINER,
@@ -61,6 +66,8 @@ MERGED_LISTS: Mapping[str, Mapping[str, MergedList]] = {
         "resourceClaims": MergedList("name", retains_keys=True),
         "podCIDRs": MergedList(),
         "ports": MergedList("port"),
+        "matchConditions": MergedList("name"),
+        "variables": MergedList("name"),
     },
     "status": {
         "conditions": MergedList("type"),
