@@ -7,7 +7,7 @@ not in it is replaced as a whole.
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 from corral.api.errors import BadRequest, shortened
 from corral.api.object import Document
@@ -147,8 +147,8 @@ def _merge_list(target: Any, patch: Document, field: str, rule: MergedList) -> l
         raise BadRequest("invalid patch format of setElementOrder list")
     if not rule.key:
         merged = _merge_plain(old, changes, patch.get(_DELETE + field))
-    elif any(change == {_DIRECTIVE: "replace"} for change in changes):
-        return [change for change in changes if _DIRECTIVE not in change]
+    elif any(_directive(change) == "replace" for change in changes):
+        return [change for change in changes if _directive(change) is None]
     else:
         merged = _merge_keyed(old, changes, field, rule.key)
     if order is None:
@@ -182,6 +182,8 @@ def _merge_plain(old: list[Any], added: list[Any], removed: Any) -> list[Any]:
 
 def _merge_keyed(old: list[Any], changes: list[Any], field: str, key: str) -> list[Any]:
     for change in changes:
+        if (directive := _directive(change)) not in (None, "delete"):
+            _refuse(directive)
         if not isinstance(change, dict) or isinstance(change.get(key, {}), dict | list):
             told = shortened(str(change))
             raise BadRequest(f"map: {told} does not contain declared merge key: {key}")
@@ -222,7 +224,19 @@ def _ordered(merged: list[Any], old: list[Any], order: list[Any], key: str) -> l
 
 
 def _is_deleted(change: Any) -> bool:
-    return isinstance(change, dict) and change.get(_DIRECTIVE) == "delete"
+    return bool(_directive(change) == "delete")
+
+
+def _directive(change: Any) -> Any:
+    """What an element of a list in a patch says is to be done with it; None where it does not."""
+    return change.get(_DIRECTIVE) if isinstance(change, dict) else None
+
+
+def _refuse(directive: Any) -> NoReturn:
+    """Raises BadRequest for a directive that means nothing in a list."""
+    if directive == "merge":
+        raise BadRequest("merging lists cannot yet be specified in the patch")
+    raise BadRequest(f"unknown patch type found: {shortened(str(directive))}")
 
 
 def _identity(value: Any, key: str) -> str:

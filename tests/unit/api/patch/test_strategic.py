@@ -41,6 +41,25 @@ def test_a_list_is_replaced_on_demand():
     )
 
 
+def test_what_stands_beside_the_wish_to_replace_a_list_is_no_element():
+    wish = {"$patch": "replace", "name": "b"}
+    assert strategic_merge(pod(A, B), pod(wish, {"name": "c"})) == pod({"name": "c"})
+    assert strategic_merge(pod(A, B), pod(5, {"$patch": "replace"})) == pod(5)
+
+
+@pytest.mark.parametrize(
+    ("directive", "fault"),
+    [
+        ("merge", "merging lists cannot yet be specified in the patch"),
+        ("nosuch", "unknown patch type found: nosuch"),
+        ([], "unknown patch type found: \\[\\]"),
+    ],
+)
+def test_elements_of_a_list_are_deleted_or_replace_it_and_nothing_else(directive, fault):
+    with pytest.raises(BadRequest, match=fault):
+        strategic_merge(pod(A), pod({"$patch": directive, "name": "a"}))
+
+
 def test_an_object_is_replaced_or_emptied_on_demand():
     document = {"metadata": {"labels": {"a": "1", "b": "2"}}}
     replaced = strategic_merge(document, {"metadata": {"labels": {"$patch": "replace", "c": "3"}}})
