@@ -157,7 +157,7 @@ async def test_a_name_is_served_once_and_goes_to_the_next_when_it_is_free():
         async def told(wanted):
             return (await conditions(c, rival)).get("NamesAccepted") == wanted
 
-        await c.until(lambda: told(("False", "ShortNamesConflict")))
+        await c.until(lambda: told(("False", "ListKindConflict")))
         await c.client.delete(CustomResourceDefinition, NAME)
         await c.until(lambda: told(("True", "NoConflicts")))
         assert (await conditions(c, rival))["Established"][0] == "True"

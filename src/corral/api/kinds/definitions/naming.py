@@ -73,16 +73,8 @@ def _accept(
 ) -> tuple[Document, list[tuple[str, str]]]:
     accepted = dict(before)
     faults: list[tuple[str, str]] = []
-    for name, word, used in (
-        ("plural", "Plural", taken.resources),
-        ("singular", "Singular", taken.resources),
-        ("kind", "Kind", taken.kinds),
-        ("listKind", "ListKind", taken.kinds),
-    ):
-        if wanted.get(name) in used:
-            faults.append((f"{word}Conflict", f'"{wanted[name]}" is already in use'))
-        else:
-            accepted[name] = wanted.get(name, "")
+    for name in ("plural", "singular"):
+        _claim(accepted, faults, wanted, name, taken.resources)
     conflicts = [name for name in wanted.get("shortNames", ()) if name in taken.resources]
     if conflicts:
         told = [f'"{name}" is already in use' for name in conflicts]
@@ -90,8 +82,25 @@ def _accept(
         faults.append(("ShortNamesConflict", message))
     else:
         _take(accepted, wanted, "shortNames")
+    for name in ("kind", "listKind"):
+        _claim(accepted, faults, wanted, name, taken.kinds)
     _take(accepted, wanted, "categories")
     return accepted, faults
+
+
+def _claim(
+    accepted: Document,
+    faults: list[tuple[str, str]],
+    wanted: Mapping[str, Any],
+    field: str,
+    used: frozenset[str],
+) -> None:
+    """Take a name, or say that another one has it."""
+    name = wanted.get(field, "")
+    if name in used:
+        faults.append((f"{field[0].upper()}{field[1:]}Conflict", f'"{name}" is already in use'))
+    else:
+        accepted[field] = name
 
 
 def _take(accepted: Document, wanted: Mapping[str, Any], field: str) -> None:
