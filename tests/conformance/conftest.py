@@ -17,6 +17,8 @@ import pytest
 from tests.cluster import EXAMPLES, KUBECTL, Outside, outside
 from tests.conformance.api import Api
 
+OLD_KUBECTL = Path(__file__).parents[2] / ".venv/kubectl-old/usr/bin"
+
 _numbers = itertools.count(1)
 
 
@@ -34,8 +36,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @functools.cache
 def kubectl_programs() -> dict[str, str]:
-    """Ours, and any other that this machine has, by version."""
-    folders = os.environ["PATH"].split(os.pathsep)
+    """Ours, the old one that ``./dev`` brings, and any other that this machine has, by version."""
+    folders = [*os.environ["PATH"].split(os.pathsep), str(OLD_KUBECTL)]
     found = [shutil.which("kubectl", path=folder) for folder in folders]
     others = {str(Path(program).resolve()): program for program in found if program}
     return {kubectl_version(program): program for program in [*others.values(), KUBECTL]}
@@ -101,6 +103,7 @@ def shell(request, user, namespace, tmp_path, tmp_path_factory) -> dict[str, str
         "PATH": f"{home / 'bin'}:/usr/local/bin:/usr/bin:/bin",
         "HOME": str(home),
         "KUBECONFIG": str(config),
+        "KUBECTL_VERSION": request.param,
         "KUBECACHEDIR": str(tmp_path_factory.getbasetemp() / f"cache-{request.param}"),
         "LC_ALL": "C.UTF-8",
         "NAMESPACE": namespace,

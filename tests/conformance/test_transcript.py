@@ -7,6 +7,8 @@ from tests.conformance.transcript import Mismatch, play, steps
 
 pytestmark = pytest.mark.conformance
 
+VERSIONS = [(1, 9), (1, 23), (1, 24)]
+
 
 @pytest.mark.parametrize(
     "session",
@@ -59,3 +61,12 @@ def test_every_mismatch_is_told_with_its_line():
 def test_output_without_a_command_is_refused():
     with pytest.raises(ValueError, match="before any command"):
         list(steps("hello"))
+
+
+def test_some_commands_are_for_some_versions_only():
+    session = "$ a\n@ 1.24+\n$ b\nout of b\n@ 1.23-\n$ c\n@\n$ d"
+    played = {version: [step.command for step in steps(session, version)] for version in VERSIONS}
+    assert played == {(1, 9): list("acd"), (1, 23): list("acd"), (1, 24): list("abd")}
+    with pytest.raises(Mismatch):
+        play("@ 1.24+\n$ false", {**os.environ, "KUBECTL_VERSION": "1.30"})
+    play("@ 1.24+\n$ false\n@\n$ true", {**os.environ, "KUBECTL_VERSION": "1.20"})

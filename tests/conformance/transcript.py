@@ -10,11 +10,16 @@
     Error from server (NotFound): ...
     [1]
 
+    @ 1.24+
+    $ kubectl create token robot
+
 A command follows ``$``; one after ``~`` is repeated until it answers as written, since nothing
 tells a shell when the loops have done their work.  Lines after ``>`` continue it.  Then comes what
 it prints on both outputs, and ``[N]`` where it does not exit with 0.  Spacing and empty lines count
 for nothing.  ``<age>`` and the like stand for what PATTERNS says, ``...`` within a line for any
 text, a line ``...`` for any lines, and ``{3}`` at a line's end for so many lines of that form.
+What comes after ``@ 1.24+`` is for kubectl from that version on, after ``@ 1.23-`` for kubectl up
+to it, and after ``@`` for every kubectl again.
 """
 
 import re
@@ -38,6 +43,8 @@ PATTERNS = {
     "version": r"v\d+\.\d+\.\d+\S*",
     "word": r"\S+",
 }
+Version = tuple[int, int]
+NEWEST: Version = (99, 0)
 MARK = re.compile(rf"<({'|'.join(PATTERNS)})>|(\.\.\.)")
 TIMES = re.compile(r" *\{(\d+)\}$")
 
@@ -94,10 +101,34 @@ def _line(line: str) -> str:
     return rf"(?:{whole}\n){{{times[1] if times else 1}}}"
 
 
-def steps(text: str) -> Iterator[Step]:
-    """The commands of a written session, in order."""
-    step: Step | None = None
+def version(text: str) -> Version:
+    """A version as ``1.24`` is written."""
+    major, minor = text.split(".")
+    return int(major), int(minor)
+
+
+def _is_for(told: str, kubectl: Version) -> bool:
+    """Whether what ``told`` says of versions holds for one."""
+    if not told:
+        return True
+    bound = version(told[:-1])
+    return kubectl >= bound if told.endswith("+") else kubectl <= bound
+
+
+def _lines(text: str, kubectl: Version) -> Iterator[tuple[int, str]]:
+    """The lines that are for one kubectl, with their numbers."""
+    plays = True
     for number, line in enumerate(text.splitlines(), 1):
+        if line.startswith("@"):
+            plays = _is_for(line[1:].strip(), kubectl)
+        elif plays:
+            yield number, line
+
+
+def steps(text: str, kubectl: Version = NEWEST) -> Iterator[Step]:
+    """The commands of a written session for one kubectl, in order."""
+    step: Step | None = None
+    for number, line in _lines(text, kubectl):
         if line.startswith(("$ ", "~ ")):
             if step is not None:
                 yield step
@@ -117,9 +148,13 @@ def steps(text: str) -> Iterator[Step]:
 
 
 def play(text: str, environment: Mapping[str, str], *, repeated_for: float = REPEATED_FOR) -> None:
-    """Run a session in a shell; raises Mismatch with all that was answered otherwise."""
+    """Run a session in a shell; raises Mismatch with all that was answered otherwise.
+
+    The environment's KUBECTL_VERSION says which kubectl it is for.
+    """
+    kubectl = environment.get("KUBECTL_VERSION")
     wrong = []
-    for step in steps(text):
+    for step in steps(text, version(kubectl) if kubectl else NEWEST):
         deadline = time.monotonic() + repeated_for
         while True:
             said, exit_code = _run(step.command, environment)
