@@ -146,3 +146,20 @@ def test_a_new_authority_leaves_trust_in_the_old_one(tmp_path, monkeypatch):
     assert after[: len(before)] == before
     assert len(after) == len(before) + 1
     assert time.time() < after[0].not_valid_after_utc.timestamp()
+
+
+async def test_a_running_server_trusts_a_new_authority_and_the_old_one(tmp_path, monkeypatch):
+    known = pki.ensure(tmp_path / "pki")
+    store = Store.in_memory()
+    server = ApiServer(store)
+    tls = tls_context(known.certificate, known.key, known.clients)
+    old = issue(tmp_path / "pki", name="old")
+    async with listening(App(server), "127.0.0.1", 0, tls) as (_, port):
+        with monkeypatch.context() as later:
+            later.setattr(identity, "CLIENT_DAYS", certificates.AUTHORITY_DAYS)
+            assert not pki.renew(tmp_path / "pki", [], tls)
+        new = issue(tmp_path / "pki", name="new")
+        for certificate, name in ((old, "old"), (new, "new")):
+            _, review = await ask(known, port, certificate=certificate)
+            assert review["status"]["userInfo"]["username"] == name
+        await store.close()
