@@ -12,6 +12,7 @@ from corral.api.kinds.networks import Network
 from corral.api.kinds.probes import Probe
 from corral.api.kinds.status import Status
 from corral.api.kinds.volumes import UtilityVolume, Volume
+from corral.api.merging import merged_by
 from corral.api.object import Object, Struct
 
 GROUP = "kubevirt.io"
@@ -77,7 +78,9 @@ class Spec(Struct, kw_only=True):
     node_selector: dict[str, str] = {}
     affinity: Affinity | None = None
     tolerations: list[Toleration] = []
-    topology_spread_constraints: list[TopologySpreadConstraint] = []
+    topology_spread_constraints: Annotated[
+        list[TopologySpreadConstraint], merged_by("topologyKey", "whenUnsatisfiable")
+    ] = []
     scheduler_name: str = ""
     priority_class_name: str = ""
     eviction_strategy: str | None = None
@@ -87,7 +90,7 @@ class Spec(Struct, kw_only=True):
     access_credentials: Annotated[list[AccessCredential], MOST] = []
     architecture: str = ""
     service_account_name: str = ""
-    resource_claims: list[ResourceClaim] = []
+    resource_claims: Annotated[list[ResourceClaim], merged_by("name")] = []
     utility_volumes: Annotated[list[UtilityVolume], MOST] = []
 
 
