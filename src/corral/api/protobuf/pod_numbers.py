@@ -107,8 +107,14 @@ POD_NUMBERS: Mapping[str, str] = {
     "core_v1.Volume": "name=1 +core_v1.VolumeSource=2",
     "core_v1.VolumeSource": (
         "hostPath=1 emptyDir=2 secret=6 nfs=7 persistentVolumeClaim=10 downwardAPI=16 "
-        "configMap=19 projected=26"
+        "configMap=19 projected=26 csi=28 ephemeral=29 image=30"
     ),
+    "core_v1.CSIVolumeSource": (
+        "driver=1 readOnly=2* fsType=3* volumeAttributes=4 nodePublishSecretRef=5"
+    ),
+    "core_v1.EphemeralVolumeSource": "volumeClaimTemplate=1",
+    "core_v1.PersistentVolumeClaimTemplate": "metadata=1 spec=2",
+    "core_v1.ImageVolumeSource": "reference=1 pullPolicy=2",
     "core_v1.HostPathVolumeSource": "path=1 type=2",
     "core_v1.EmptyDirVolumeSource": "medium=1 sizeLimit=2",
     "core_v1.SecretVolumeSource": "secretName=1 items=2 defaultMode=3* optional=4*",

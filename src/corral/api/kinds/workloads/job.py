@@ -24,6 +24,7 @@ _COUNTS = (
     *("parallelism", "completions", "activeDeadlineSeconds", "backoffLimit"),
     *("ttlSecondsAfterFinished", "backoffLimitPerIndex", "maxFailedIndexes"),
 )
+_UNBOUNDED = 2**31 - 1
 _UID, _NAME = "controller-uid", "job-name"
 _PREFIX = "batch.kubernetes.io/"
 
@@ -33,7 +34,7 @@ def default_spec(spec: Document) -> None:
     if spec.get("completions") is None and spec.get("parallelism") is None:
         spec["completions"] = 1
     spec.setdefault("parallelism", 1)
-    spec.setdefault("backoffLimit", 6)
+    spec.setdefault("backoffLimit", 6 if spec.get("backoffLimitPerIndex") is None else _UNBOUNDED)
     spec.setdefault("completionMode", NON_INDEXED)
     spec.setdefault("suspend", False)
     policy = "Failed" if spec.get("podFailurePolicy") else "TerminatingOrFailed"
