@@ -157,7 +157,8 @@ def _audit(settings: Settings) -> Audit | None:
         return None
     try:
         policy = Policy.read(settings.audit_policy) if settings.audit_policy else DEFAULT
-        return Audit(policy, Log(settings.audit_log, told_lost))
+        file = Log(settings.audit_log, told_lost)
+        return Audit(policy, file, components=settings.audit_policy is not None)
     except (PolicyError, AuditError) as error:
         hint = "docs/reference.md says what --audit-log and --audit-policy need."
         raise CannotStart(str(error), hint) from error

@@ -57,5 +57,7 @@ def _until(record: Record | None) -> Mapping[str, float] | None:
         )
         return {user: parse_rfc3339(time).timestamp() for user, time in told.items()}
     except (ValueError, TypeError) as error:
-        log.warning("no certificate is good: revocations cannot be read", map=str(MAP), error=error)
+        log.warning(
+            "no certificate is good: revocations cannot be read", map=str(MAP), error=str(error)
+        )
         return None

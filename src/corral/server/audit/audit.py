@@ -43,10 +43,21 @@ UNTOLD: Final = Audited(Rule(level="None"), Level.NONE, {})
 
 
 class Audit:
-    """What a policy wants to be told, put into a log.  ``now`` is seconds since 1970."""
+    """What a policy wants to be told, put into a log.
 
-    def __init__(self, policy: Policy, log: Log, now: Callable[[], float] = time.time) -> None:
+    ``components``: also of what components of this process ask.  ``now`` is seconds since 1970.
+    """
+
+    def __init__(
+        self,
+        policy: Policy,
+        log: Log,
+        *,
+        components: bool = True,
+        now: Callable[[], float] = time.time,
+    ) -> None:
         self._policy = policy
+        self._components = components
         self._log = log
         self._now = now
 
@@ -57,6 +68,8 @@ class Audit:
 
         ``sender`` acts for the user, where that is somebody else.
         """
+        if request.user is not None and not self._components:
+            return UNTOLD
         verb = _verb(request, named)
         rule = self._policy.find(sender or user, verb, named, request.path)
         if rule is None:

@@ -173,7 +173,6 @@ def _any_in(wanted: Iterable[str], found: Iterable[str]) -> bool:
     return not set(wanted).isdisjoint(found)
 
 
-_COMPONENTS: Final = ["system:nodes", "system:serviceaccounts:kubevirt"]
 DEFAULT: Final = Policy(
     api_version=API_VERSION,
     kind="Policy",
@@ -183,11 +182,7 @@ DEFAULT: Final = Policy(
             level="None",
             non_resource_urls=["/healthz*", "/livez*", "/readyz*", "/version", "/openapi*"],
         ),
-        Rule(level="None", users=["system:kube-scheduler", "system:kube-controller-manager"]),
-        Rule(level="None", users=["system:serviceaccount:kubevirt:kubevirt-controller"]),
-        Rule(level="None", users=["system:serviceaccount:corral:storage"]),
-        Rule(level="None", user_groups=_COMPONENTS),
         Rule(level="Metadata"),
     ],
 )
-"""Everything that comes from outside, without contents: those may be secrets."""
+"""Everything but questions that everybody may ask, without contents: those may be secrets."""

@@ -92,6 +92,19 @@ async def test_strangers_and_those_who_act_for_others_are_told_too(told):
     assert acting["impersonatedUser"]["username"] == "eve"
 
 
+@pytest.mark.parametrize("components", [True, False])
+async def test_components_are_told_of_where_that_is_wanted(tmp_path, components):
+    """By where they are, not by their names: those may be anybody's."""
+    path, store = tmp_path / "audit.log", Store.in_memory()
+    audit = Audit(DEFAULT, Log(path, told_lost), components=components)
+    server = ApiServer(store, audit=audit)
+    node = User(name="system:node:one", groups=("system:nodes", "system:authenticated"))
+    await server.handle(Request(method="GET", path="/api/v1/pods", user=node))
+    await store.close()
+    await audit.aclose()
+    assert path.read_text().count("\n") == components
+
+
 @pytest.mark.parametrize(
     "told",
     [{"rules": [{"level": "RequestResponse"}], "omitManagedFields": True}],
