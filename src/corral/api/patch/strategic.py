@@ -29,11 +29,6 @@ class MergedList:
     key: str = ""
     retains_keys: bool = False
 
-    @property
-    def strategy(self) -> str:
-        """How OpenAPI names the way of merging."""
-        return "merge,retainKeys" if self.retains_keys else "merge"
-
 
 _CONTAINER = {
     "env": MergedList("name"),
