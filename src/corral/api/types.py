@@ -138,6 +138,8 @@ def _told(view: type[msgspec.Struct]) -> tuple[str, dict[str, str]]:
 def _field_schema(view: type[msgspec.Struct], field: FieldInfo, nested: Nested) -> Schema:
     if field.type in (dict, dict | None) and field.encode_name in _QUANTITY_MAPS:
         return {"type": "object", "additionalProperties": _QUANTITY}
+    if field.type in (dict, dict | None) and field.encode_name == "extra":  # what is known of users
+        return {"type": "object", "additionalProperties": {"type": "array", "items": _TEXT}}
     if "resource.Quantity" in str(view.__annotations__.get(field.name, "")):
         return _QUANTITY
     if field.type in (int, int | None) and view.__module__.startswith("lightkube."):
