@@ -49,6 +49,8 @@ class Namespaces:
         namespace = self.namespaces.get(key)
         if namespace is None or not is_going(namespace):
             return None
+        if not await self._kinds.are_known(self._client):
+            return Result(requeue_after=BATCH_SECONDS)  # there may be kinds that are not looked at
         left = [await self._empty(kind, key.name) for kind in namespaced_kinds(self._kinds.table)]
         if any(left):
             return Result(requeue_after=PATIENCE_SECONDS)

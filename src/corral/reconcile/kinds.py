@@ -11,10 +11,11 @@ import msgspec
 
 from corral.api.kind import Kind
 from corral.api.kinds import KINDS
-from corral.api.kinds.definition import CustomResourceDefinition
+from corral.api.kinds.definition import DEFINITION, CustomResourceDefinition
 from corral.api.kinds.definitions.custom import kind_of
 from corral.api.kinds.table import KindTable
-from corral.reconcile.objects import key_of
+from corral.client.client import Client
+from corral.reconcile.objects import Partial, key_of, version_of
 
 if TYPE_CHECKING:
     from corral.reconcile.informer import Informer, Informers
@@ -52,6 +53,14 @@ class Kinds:
         for kind in tuple(self._brought.values()):
             for informer in self._informers.of_kind(kind):
                 await informer.synced()
+
+    async def are_known(self, client: Client) -> bool:
+        """Whether what is known of definitions is what the server has, at this moment."""
+        definitions = self._start()
+        listed = (await client.list(Partial, kind=DEFINITION)).items
+        return {key_of(each): version_of(each) for each in listed} == {
+            key_of(each): version_of(each) for each in definitions.items()
+        }
 
     def _start(self) -> "Informer[Any]":
         if self._definitions is None:

@@ -75,9 +75,9 @@ class Compiler:
 
     def make_open(self, schema: Mapping[str, Any]) -> Node:
         """A place that keeps what has no name; what has one is pruned and checked all the same."""
-        if schema.get("format") == "json-schema":
+        if not self.foreign and schema.get("format") == "json-schema":
             return self.compile(JSON_SCHEMA)
-        if schema.get("format") == "json-schema-or-flag":
+        if not self.foreign and schema.get("format") == "json-schema-or-flag":
             return IfObject(self.compile(JSON_SCHEMA))
         if schema.get("properties") and schema.get("type") == "object":
             return self.make_object(schema)
