@@ -16,12 +16,13 @@ class Configured(Generic[Read]):
 
     def __init__(self, store: Store, kind: Kind, read: Callable[[Document], Read]) -> None:
         self._store = store
+        self._count = store.count  # asked of each write
         self._stored = storage(kind)
         self._read = read
         self._known: dict[str, tuple[int, Read]] = {}
 
     def __bool__(self) -> bool:
-        return self._store.count(self._stored) > 0
+        return self._count(self._stored) > 0
 
     def all(self) -> Sequence[Read]:
         """All of them as they are now."""

@@ -32,14 +32,18 @@ class Reviewers:
 
     async def mutate(self, call: Call, document: Document, old: Document | None) -> Document:
         """The document as reviewers want it, still in need of defaults and of all rules."""
-        asked = [reviewer for reviewer in self._mutating if reviewer.concerns(call)]
-        if not asked:
-            return document
+        for reviewer in self._mutating:
+            if reviewer.concerns(call):
+                return await self._mutated(call, document, old)
+        return document
+
+    async def _mutated(self, call: Call, document: Document, old: Document | None) -> Document:
         act = _act(call, document, old)
         if act.is_stored:  # it is shown as it will be
             call.kind.default(document)
-        for reviewer in asked:
-            await reviewer.review(act)
+        for reviewer in self._mutating:
+            if reviewer.concerns(call):
+                await reviewer.review(act)
         assert act.document is not None
         if old is None and act.is_stored:
             identity.disown(act.document)
@@ -47,7 +51,10 @@ class Reviewers:
 
     async def validate(self, call: Call, document: Document, old: Document | None) -> bool:
         """Ask whether a document may be stored; answers whether time has passed meanwhile."""
-        return await self._ask(self._validating, call, document, old)
+        for reviewer in self._validating:
+            if reviewer.concerns(call):
+                return await self._ask(self._validating, call, document, old)
+        return False
 
     async def posted(self, call: Call, document: Document) -> Document:
         """What was sent to a subresource that keeps nothing of it, once all agreed to it."""
@@ -57,10 +64,11 @@ class Reviewers:
 
     async def dismiss(self, call: Call, record: Record) -> bool:
         """Ask whether an object may be deleted; answers whether time has passed meanwhile."""
-        everybody = [*self._mutating, *self._validating]
-        if not any(reviewer.concerns(call) for reviewer in everybody):
-            return False
-        return await self._ask(everybody, call, None, record.document())
+        everybody = (*self._mutating, *self._validating)
+        for reviewer in everybody:
+            if reviewer.concerns(call):
+                return await self._ask(everybody, call, None, record.document())
+        return False
 
     async def _ask(
         self,
@@ -69,12 +77,10 @@ class Reviewers:
         document: Document | None,
         old: Document | None,
     ) -> bool:
-        asked = [reviewer for reviewer in reviewers if reviewer.concerns(call)]
-        if not asked:
-            return False
         act = _act(call, document, old)
-        for reviewer in asked:
-            await reviewer.review(act)
+        for reviewer in reviewers:
+            if reviewer.concerns(call):
+                await reviewer.review(act)
         return True
 
     async def aclose(self) -> None:
