@@ -78,14 +78,15 @@ def _node_address(address_type: str) -> Column:
                 return str(address.get("address"))
         return NONE
 
-    return Column(name=address_type.replace("IP", "-IP"), cell=cell, priority=1)
+    name = address_type.replace("IP", "-IP")
+    return Column(name=name, cell=cell, description="where it is reached", priority=1)
 
 
 def _node_info(name: str, fact: str) -> Column:
     def cell(document: Document) -> str:
         return at(document, "status", "nodeInfo", fact) or "<unknown>"
 
-    return Column(name=name, cell=cell, priority=1)
+    return Column(name=name, cell=cell, description=f"its {fact}", priority=1)
 
 
 NODE = Kind(

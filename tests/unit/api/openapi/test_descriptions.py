@@ -33,6 +33,11 @@ def test_every_field_of_every_kind_is_described(documents):
     assert not missing
 
 
+def test_every_column_of_every_table_is_described():
+    columns = {(kind.resource, column.name): column for kind in KINDS for column in kind.columns}
+    assert [name for name, column in columns.items() if not column.description] == []
+
+
 def test_every_operation_has_a_name_of_its_own(documents):
     names = [
         operation["operationId"]
