@@ -242,6 +242,9 @@ def read_patch(call: Call) -> Change:
     if query.flag(call.query, "force"):
         message = "Forbidden: may not be specified for non-apply patch"
         raise query.bad_option(call.options, "force", message, "FieldValueForbidden")
+    if "force" in call.query:
+        message = "Forbidden: may not be specified for non-apply patch"
+        raise query.bad_option("PatchOptions", "force", message, "FieldValueForbidden")
     patch = decode_any(call.request.body)
     call.repeated = body.repeated(call.request.body, patch)
     if media == JSON_PATCH:

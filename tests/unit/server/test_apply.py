@@ -1,12 +1,17 @@
 """Server-side apply, and the account of who manages what that every write keeps."""
 
 import pytest
+from hypothesis import HealthCheck, given, settings, strategies as st
 from tests.unit.server.conftest import MAPS, MERGE, SETS, Asker
 
 from corral.api.wire import User
 
 APPLY = {"content-type": "application/apply-patch+yaml", "user-agent": "tester/1.0"}
 NO_CONFIGURATION = "failed to create typed patch object (default/one; v1, Kind=ConfigMap): "
+FIELDS = st.sampled_from(
+    ["name", "metadata", "spec", "labels", "ports", "containerPort", "env", "containers", "status"]
+)
+POD = {"containers": [{"name": "a", "image": "b"}]}
 DEPLOYED = f"{MAPS}/one"
 
 
@@ -366,3 +371,35 @@ async def test_a_field_that_is_null_is_none(ask, apply, replica_set):
     machine["volumes"] = [{"name": "one", "emptyDisk": {"capacity": "1Gi"}}]
     await ask("POST", SETS, replica_set)
     assert (await apply(replica_set, path=f"{SETS}/lab")).status == 200
+
+
+async def test_only_who_applies_may_use_force(ask):
+    await ask("POST", MAPS, config_map())
+    refused = await ask("PATCH", DEPLOYED + "?force=true", {}, MERGE)
+    assert refused.status == 422
+    assert refused["message"] == (
+        'PatchOptions.meta.k8s.io "" is invalid: force: Forbidden: '
+        "may not be specified for non-apply patch"
+    )
+
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=3),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(FIELDS, inner, max_size=4),
+    max_leaves=12,
+)
+
+
+@settings(
+    suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=50
+)
+@given(configurations=st.lists(VALUES, min_size=1, max_size=3), force=st.booleans())
+async def test_no_configuration_makes_the_server_fail(apply, configurations, force):
+    path = "/api/v1/namespaces/default/pods/one"
+    for number, value in enumerate(configurations):
+        for manager in ("me", "you"):
+            sent = {"apiVersion": "v1", "kind": "Pod", "spec": POD | {"containers": [value]}}
+            if number % 2:
+                sent = value | {"apiVersion": "v1"} if isinstance(value, dict) else value
+            answer = await apply(sent, manager, path=path, force=force)
+            assert answer.status < 500, answer.text

@@ -210,11 +210,12 @@ class Items:
         found: dict[str, Any] = {}
         for index, item in enumerate(items):
             step = self.step(item, index)
-            if step in found:
-                known = found[step]
-                found[step] = _Alike([*(known if type(known) is _Alike else [known]), item])
-            else:
+            if step not in found:
                 found[step] = item
+            elif type(found[step]) is _Alike:
+                found[step].append(item)
+            else:
+                found[step] = _Alike([found[step], item])
         return found
 
     def added(self, value: Any) -> Fields:
