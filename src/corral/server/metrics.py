@@ -56,7 +56,10 @@ class Metrics:
         """A request has been answered; a watch only begins then, so its time tells nothing."""
         self._answers[asked, code] += 1
         if asked.verb != "WATCH":
-            self._took.setdefault(asked, Histogram()).observe(seconds)
+            took = self._took.get(asked)
+            if took is None:
+                took = self._took[asked] = Histogram()
+            took.observe(seconds)
 
     async def tell(self) -> Iterable[Family]:
         return [*self._requests(), *self._of_turns(), self._objects(), *self._of_store()]
