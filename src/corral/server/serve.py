@@ -13,7 +13,7 @@ from asyncio.sslproto import SSLProtocol
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from starlette.types import ASGIApp
 from uvicorn.config import Config
@@ -37,6 +37,8 @@ LARGEST_HEAD_BYTES = 64 << 10
 MOST_CONNECTIONS = 16384
 """Each takes some 30 KiB, and a descriptor.  Where there are more, those that have waited longest
 for their next request are closed: clients open another when they need one."""
+GATHERED_BYTES = 64 << 10
+"""What is written and not sent before the loop's next turn, at most."""
 READ_BYTES = 32 << 10
 """What is decrypted at once; asyncio's own 256 KiB are allocated anew for each request."""
 _INBOX = bytearray(256 << 10)
@@ -58,6 +60,7 @@ class _Protocol(HttpToolsProtocol):
         super().connection_made(transport)
         self.app_state["certificate"] = _shown(transport.get_extra_info("ssl_object"))
         _share_inbox(transport)
+        self.transport = cast("asyncio.Transport", _Gathering(transport, self.loop))
         if len(self.connections) > MOST_CONNECTIONS:
             self._make_room()
         self._head_bytes = 0
@@ -128,6 +131,45 @@ class _Protocol(HttpToolsProtocol):
     def _give_up(self) -> None:
         self._timer = None
         self.transport.close()
+
+
+class _Gathering:
+    """A transport that sends what is written in one turn of the loop together.
+
+    An answer's head and body are written one after the other; sent apart, each would be encrypted
+    and handed to the kernel for itself, which is a fifth of what a small request costs.
+    """
+
+    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
+        self._transport = transport
+        self._loop = loop
+        self._written: list[bytes] = []
+        self._size = 0
+
+    def write(self, data: bytes) -> None:
+        if not self._written:
+            self._loop.call_soon(self._send)
+        self._written.append(data)
+        self._size += len(data)
+        if self._size >= GATHERED_BYTES:  # now, so that who writes much learns who does not read
+            self._send()
+
+    def close(self) -> None:
+        self._send()
+        self._transport.close()
+
+    def _send(self) -> None:
+        written, size = self._written, self._size
+        self._written, self._size = [], 0
+        if not written or self._transport.is_closing():
+            return
+        if size < GATHERED_BYTES:
+            self._transport.write(b"".join(written))
+        else:
+            self._transport.writelines(written)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
 
 
 def _share_inbox(transport: asyncio.Transport) -> None:

@@ -385,6 +385,54 @@ async def test_methods_of_http_that_clients_do_not_use(served, method, path, cod
         assert (await connection.ask("GET", "/healthz"))[1] == b"ok"
 
 
+class Wire:
+    """A transport that remembers what is sent at once."""
+
+    def __init__(self):
+        self.sent = []
+        self.closed = False
+
+    def write(self, data):
+        self.sent.append(data)
+
+    def writelines(self, pieces):
+        self.sent.append(b"".join(pieces))
+
+    def is_closing(self):
+        return self.closed
+
+    def close(self):
+        self.closed = True
+
+
+async def test_what_is_written_in_one_turn_is_sent_together():
+    wire = Wire()
+    gathering = serve._Gathering(wire, asyncio.get_running_loop())
+    gathering.write(b"head ")
+    gathering.write(b"body")
+    assert wire.sent == []
+    await asyncio.sleep(0)
+    assert wire.sent == [b"head body"]
+    gathering.write(b"last words")
+    gathering.close()
+    assert (wire.sent[1:], wire.closed) == ([b"last words"], True)
+    gathering.write(b"too late")
+    await asyncio.sleep(0)
+    assert len(wire.sent) == 2
+
+
+async def test_what_is_large_is_sent_at_once():
+    wire = Wire()
+    gathering = serve._Gathering(wire, asyncio.get_running_loop())
+    large = b"x" * serve.GATHERED_BYTES
+    gathering.write(b"head")
+    gathering.write(large)
+    gathering.write(b"tail")
+    assert wire.sent == [b"head" + large]
+    await asyncio.sleep(0)
+    assert wire.sent[1:] == [b"tail"]
+
+
 async def test_connections_receive_in_one_buffer(served):
     """A thousand that are idle would hold a thousand otherwise."""
     async with served.connection() as one, served.connection() as other:
