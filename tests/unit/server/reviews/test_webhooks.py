@@ -313,3 +313,28 @@ async def test_the_audit_log_is_told_of_what_webhooks_did_and_noted(ask, configu
     assert first == {"configuration": "change", "webhook": "change.corral.example", "mutated": True}
     told = "failed-open.mutation.webhook.admission.k8s.io/gone.corral.example"
     assert notes[told] == "gone.corral.example"
+
+
+async def test_who_manages_fields_is_booked_once_however_many_are_asked(ask, configure):
+    plain = await ask("POST", f"{MAPS}?fieldManager=me", {**A, "metadata": {"name": "plain"}})
+    await configure("look", allow)
+    change = {"op": "add", "path": "/data/y", "value": "2"}
+    await configure("change", lambda _: patch(change), kind="Mutating")
+    made = await ask("POST", f"{MAPS}?fieldManager=me", A)
+    (before,), (after,) = plain.metadata["managedFields"], made.metadata["managedFields"]
+    assert (after["manager"], after["operation"]) == ("me", "Update")
+    assert before["fieldsV1"] == {"f:data": {".": {}, "f:x": {}}}
+    assert after["fieldsV1"] == {"f:data": {".": {}, "f:x": {}, "f:y": {}}}
+
+
+async def test_a_node_port_that_was_given_stays_while_a_webhook_is_asked(ask, configure):
+    rule = {**RULE, "resources": ["services"]}
+    hook = await configure("look", allow, rules=[rule])
+    spec = {"type": "NodePort", "ports": [{"port": 80}], "selector": {"a": "b"}}
+    made = await ask(
+        "POST", "/api/v1/namespaces/default/services", {"metadata": {"name": "a"}, "spec": spec}
+    )
+    assert made.status == 201, made.text
+    (asked,) = hook.asked
+    assert made["spec"]["clusterIP"] == asked["object"]["spec"]["clusterIP"]
+    assert made["spec"]["ports"] == asked["object"]["spec"]["ports"]
