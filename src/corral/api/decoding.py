@@ -28,8 +28,13 @@ _INTEGERS: Final[Mapping[str, int]] = {"int32": 31, "int64": 63}
 
 
 def misfit(kind: Kind, version: str, document: Document) -> str:
-    """What is wrong with the first value that does not fit its type; "" where all do."""
-    return next(_Decoder(()).struct(kind.view_of(version), document), "")
+    """What is wrong with the first value of an object that does not fit; "" where all do."""
+    return first_fault(kind.view_of(version), document)
+
+
+def first_fault(view: type[msgspec.Struct], document: Document) -> str:
+    """What is wrong with the first value that does not fit a type; "" where all do."""
+    return next(_Decoder(()).struct(view, document), "")
 
 
 class _Decoder:

@@ -5,8 +5,10 @@ from collections.abc import Awaitable, Mapping
 from dataclasses import dataclass
 
 import msgspec
+from lightkube.models.meta_v1 import DeleteOptions
 
 from corral.api import grace
+from corral.api.decoding import first_fault
 from corral.api.encoding import encode
 from corral.api.errors import ApiError, BadRequest, Conflict, Invalid, MethodNotAllowed
 from corral.api.kind import Kind, at
@@ -57,10 +59,19 @@ def options(call: Call) -> Options:
 
 def read_options(document: Document, asked: Mapping[str, str]) -> Options:
     """How to delete, as a document of DeleteOptions says, and a query where that says nothing."""
+    if document.get("kind") not in (None, "", "DeleteOptions"):
+        raise BadRequest("decoded object cannot be converted to DeleteOptions")
     try:
         sent = msgspec.convert(document, _Sent)
     except msgspec.ValidationError as error:
-        raise BadRequest(f"DeleteOptions cannot be read: {error}") from None
+        fault = first_fault(DeleteOptions, document) or str(error)
+        raise BadRequest(
+            f'DeleteOptions in version "v1" cannot be handled as a DeleteOptions: {fault}'
+        ) from None
+    if sent.propagation_policy is not None and sent.orphan_dependents is not None:
+        message = "orphanDependents and deletionPropagation cannot be both set"
+        told = f'Invalid value: "{sent.propagation_policy}": {message}'
+        raise query.bad_option("DeleteOptions", "propagationPolicy", told, "FieldValueInvalid")
     seconds = sent.grace_period_seconds
     if seconds is None:
         seconds = query.number(asked, "gracePeriodSeconds")

@@ -236,8 +236,8 @@ async def test_another_pod_than_meant_stays_and_costs_nothing(ask, precondition)
             },
             400,
             (
-                "DeleteOptions cannot be read: Expected `int | null`, got `str` - at "
-                "`$.gracePeriodSeconds`"
+                'DeleteOptions in version "v1" cannot be handled as a DeleteOptions: json: cannot '
+                "unmarshal string into Go struct field DeleteOptions.gracePeriodSeconds of type int64"
             ),
         ),
     ],

@@ -39,3 +39,34 @@ async def test_only_what_is_applied_can_be_forced(ask):
         'PatchOptions.meta.k8s.io "" is invalid: force: Forbidden: may not be specified for '
         "non-apply patch"
     )
+
+
+@pytest.mark.parametrize(
+    ("options", "status", "message"),
+    [
+        ({"kind": "Pod"}, 400, "decoded object cannot be converted to DeleteOptions"),
+        (
+            {"gracePeriodSeconds": "x"},
+            400,
+            (
+                'DeleteOptions in version "v1" cannot be handled as a DeleteOptions: json: cannot '
+                "unmarshal string into Go struct field DeleteOptions.gracePeriodSeconds of type int64"
+            ),
+        ),
+        (
+            {"propagationPolicy": "Orphan", "orphanDependents": True},
+            422,
+            (
+                'DeleteOptions.meta.k8s.io "" is invalid: propagationPolicy: Invalid value: '
+                '"Orphan": orphanDependents and deletionPropagation cannot be both set'
+            ),
+        ),
+    ],
+)
+async def test_options_of_a_deletion_that_make_no_sense_delete_nothing(
+    ask, options, status, message
+):
+    await ask.create(MAPS, "a")
+    answer = await ask("DELETE", f"{MAPS}/a", options)
+    assert (answer.status, answer["message"]) == (status, message)
+    assert (await ask("GET", f"{MAPS}/a")).status == 200
