@@ -236,8 +236,9 @@ async def test_another_pod_than_meant_stays_and_costs_nothing(ask, precondition)
             },
             400,
             (
-                'DeleteOptions in version "v1" cannot be handled as a DeleteOptions: json: cannot '
-                "unmarshal string into Go struct field DeleteOptions.gracePeriodSeconds of type int64"
+                'DeleteOptions in version "v1" cannot be handled as a DeleteOptions: json: '
+                "cannot unmarshal string into Go struct field DeleteOptions.gracePeriodSeconds of "
+                "type int64"
             ),
         ),
     ],

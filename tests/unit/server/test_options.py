@@ -49,8 +49,9 @@ async def test_only_what_is_applied_can_be_forced(ask):
             {"gracePeriodSeconds": "x"},
             400,
             (
-                'DeleteOptions in version "v1" cannot be handled as a DeleteOptions: json: cannot '
-                "unmarshal string into Go struct field DeleteOptions.gracePeriodSeconds of type int64"
+                'DeleteOptions in version "v1" cannot be handled as a DeleteOptions: json: '
+                "cannot unmarshal string into Go struct field DeleteOptions.gracePeriodSeconds of "
+                "type int64"
             ),
         ),
         (
