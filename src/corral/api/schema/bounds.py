@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any, Final
 
 from corral.api.cel import CelError, Program, compile_expression
@@ -15,6 +15,10 @@ Bound = Callable[[Any, str], Cause | None]
 """Gets a value of the right type and its path; answers what is wrong with it."""
 
 _SMALLEST, _LARGEST = -(2**63), 2**63 - 1
+_REMEMBERED: Final = 256
+"""Values of which it is remembered whether they match a pattern."""
+_SHORT: Final = 256
+"""Characters of a value that may be remembered."""
 
 
 def bounds_of(schema: Mapping[str, Any], *, foreign: bool = False) -> tuple[Bound, ...]:
@@ -60,8 +64,16 @@ def _patterned(pattern: str) -> Bound:
 def _linear(pattern: str) -> Bound:
     """A pattern as Go reads it, which takes no longer than the text is long."""
 
+    def search(value: str) -> bool:
+        try:
+            return bool(_matcher().run({"text": value, "pattern": pattern}))
+        except CelError:  # so long a text that it is not looked through
+            return False
+
+    known = lru_cache(maxsize=_REMEMBERED)(search)  # the same few values come again and again
+
     def matches(value: str) -> bool:
-        return bool(_matcher().run({"text": value, "pattern": pattern}))
+        return known(value) if len(value) <= _SHORT else search(value)
 
     return _matching(pattern, matches)
 
