@@ -332,6 +332,7 @@ class ApiServer:
         """What is asked of a subresource."""
         if call.group != machines.GROUP:
             if streams.serves(call.kind, call.subresource):
+                await self.reviewers.connect(call)
                 return await streams.answer(self.store, self.nodes, call)
             return await subresources.answer(self.rest, call)
         if hotplug.find(call.kind, call.subresource):

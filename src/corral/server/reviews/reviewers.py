@@ -5,13 +5,27 @@ those that only say yes or no.  Where nobody is concerned nothing is awaited, so
 and stages with nobody in between; where somebody is, it has to look again at what it read before.
 """
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, Final
+from urllib.parse import parse_qs
 
 from corral.api.object import Document
 from corral.server import identity, query
 from corral.server.call import Call
 from corral.server.reviews.act import Act, Operation, Reviewer
 from corral.store import Record
+
+_CONNECTIONS: Final[Mapping[tuple[str, str], str]] = {
+    ("pods", "exec"): "PodExecOptions",
+    ("pods", "portforward"): "PodPortForwardOptions",
+}
+"""How those who connect to a pod say what they want."""
+_TOLD: Final[Mapping[str, Callable[[list[str]], Any]]] = {
+    **dict.fromkeys(("stdin", "stdout", "stderr", "tty"), lambda said: said[0] in ("1", "true")),
+    "container": lambda said: said[0],
+    "command": list,
+    "ports": lambda said: [int(port) for port in said if port.isdecimal()],
+}
 
 
 class Reviewers:
@@ -61,6 +75,20 @@ class Reviewers:
         document = await self.mutate(call, document, None)
         await self.validate(call, document, None)
         return document
+
+    async def connect(self, call: Call) -> None:
+        """Ask whether somebody may be connected to what is inside of a pod."""
+        form = _CONNECTIONS.get((call.kind.resource, call.subresource))
+        everybody = (*self._mutating, *self._validating)
+        if form is None or not any(reviewer.concerns(call) for reviewer in everybody):
+            return
+        told = parse_qs(call.request.query)
+        options = {name: read(told[name]) for name, read in _TOLD.items() if name in told}
+        act = _act(call, {"kind": form, "apiVersion": "v1", **options}, None)
+        act.operation, act.options = "CONNECT", {}
+        for reviewer in everybody:
+            if reviewer.concerns(call):
+                await reviewer.review(act)
 
     async def dismiss(self, call: Call, record: Record) -> bool:
         """Ask whether an object may be deleted; answers whether time has passed meanwhile."""

@@ -338,3 +338,22 @@ async def test_a_node_port_that_was_given_stays_while_a_webhook_is_asked(ask, co
     (asked,) = hook.asked
     assert made["spec"]["clusterIP"] == asked["object"]["spec"]["clusterIP"]
     assert made["spec"]["ports"] == asked["object"]["spec"]["ports"]
+
+
+async def test_who_runs_a_command_in_a_pod_is_asked_about_as_a_connection(ask, configure, pod):
+    rule = {**RULE, "resources": ["pods/exec"], "operations": ["CONNECT"]}
+    hook = await configure("shell", lambda _: deny(message="no", code=403), rules=[rule])
+    made = await ask("POST", PODS, pod)
+    name = made.metadata["name"]
+    refused = await ask("GET", f"{PODS}/{name}/exec?command=ls&command=-l&stdin=true")
+    assert (refused.status, refused["message"]) == (
+        403,
+        'admission webhook "shell.corral.example" denied the request: no',
+    )
+    (asked,) = hook.asked
+    assert (asked["operation"], asked["subResource"]) == ("CONNECT", "exec")
+    assert asked["kind"] == {"group": "", "version": "v1", "kind": "PodExecOptions"}
+    assert asked["object"]["command"] == ["ls", "-l"]
+    assert asked["object"]["stdin"] is True
+    await ask("GET", f"{PODS}/{name}/log")
+    assert len(hook.asked) == 1
