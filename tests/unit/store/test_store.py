@@ -88,6 +88,22 @@ async def test_a_list_can_go_back_to_an_older_revision(store):
     assert then[0] is old
 
 
+async def test_who_keeps_an_index_asks_what_has_changed_since(store):
+    assert store.changed(KIND) == 0
+    for name in "ab":
+        await write(store, name)
+    seen = store.changed(KIND)
+    await store.write("others", key("x"), thing("x"))
+    assert store.changed(KIND) == seen == 2
+    assert store.changes(KIND, seen) == []
+    await write(store, "a", spec=2)
+    await store.delete(KIND, key("b"), thing("b"))
+    told = store.changes(KIND, seen)
+    assert [(each.record.key.name, each.deleted) for each in told] == [("a", False), ("b", True)]
+    assert told[0].previous.revision == 1
+    assert store.changed(KIND) == store.revision
+
+
 async def test_a_watch_from_the_past_tells_everything_since_in_order(store):
     await write(store, "a")
     since = store.revision

@@ -7,6 +7,7 @@ from corral.api.wire import User
 from corral.server import query
 from corral.server.route import Route
 
+_MACHINES: Final = "subresources.kubevirt.io"
 _NARROWED: Final = frozenset({"list", "watch"})
 
 
@@ -32,23 +33,19 @@ def of_route(user: User, verb: str, named: Route, asked: str) -> Attributes:
     """What a request to a resource wants; ``asked`` is its query.
 
     A namespace is within itself, so that a role there may tell of it.  Of a subresource the first
-    step counts: a port behind ``portforward`` is nothing to be allowed by itself.  Who asks for
-    objects of one name only is allowed by rules for that name.
+    step counts, as a port behind ``portforward`` is nothing to be allowed by itself; others of
+    machines are named with all their steps (``evacuate/cancel``).  Who asks for objects of one name
+    only is allowed by rules for that name.
     """
     namespace, name = named.namespace, named.name
     if named.plural == "namespaces" and not named.group and name:
         namespace = name
     if not name and verb in _NARROWED and "fieldSelector" in asked:
         name = _selected_name(query.parse(asked).get("fieldSelector", ""))
-    return Attributes(
-        user,
-        verb,
-        named.group,
-        named.plural,
-        named.subresource.partition("/")[0],
-        namespace,
-        name,
-    )
+    below = named.subresource
+    if named.group != _MACHINES or below.startswith("portforward/"):
+        below = below.partition("/")[0]
+    return Attributes(user, verb, named.group, named.plural, below, namespace, name)
 
 
 def _selected_name(selector: str) -> str:

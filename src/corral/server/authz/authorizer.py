@@ -1,5 +1,7 @@
 """Who may do what: administrators everything, components their work, others what roles say."""
 
+from typing import Final
+
 from corral.api.errors import Unauthorized
 from corral.api.wire import Request, User
 from corral.server.authn import ADMINISTRATORS, ANONYMOUS
@@ -9,6 +11,8 @@ from corral.server.authz.roles import Roles
 from corral.server.authz.rules import PolicyRule
 from corral.server.route import Route
 from corral.store import Store
+
+_INTO_PODS: Final = frozenset({"exec", "attach", "portforward"})
 
 
 class Authorizer:
@@ -22,11 +26,17 @@ class Authorizer:
         self.roles = Roles(store)
 
     def admit(self, request: Request, user: User, verb: str, named: Route) -> None:
-        """Let a request to a resource pass.  Raises Forbidden, and Unauthorized for nobody."""
+        """Let a request to a resource pass.  Raises Forbidden, and Unauthorized for nobody.
+
+        Who goes into a pod by a websocket, which is a GET, needs what a POST would need, too: to
+        read pods must not be enough (Kubernetes since 1.35).
+        """
         if ADMINISTRATORS in user.groups:
             return
-        wish = of_route(user, verb, named, request.query)
-        self.require(wish, inside=user is request.user)
+        wish, inside = of_route(user, verb, named, request.query), user is request.user
+        self.require(wish, inside=inside)
+        if verb == "get" and wish.subresource in _INTO_PODS and wish[2:4] == ("", "pods"):
+            self.require(wish._replace(verb="create"), inside=inside)
 
     def admit_path(self, request: Request, user: User, path: str) -> None:
         """Let a request to what is no resource pass.  Raises as ``admit`` does."""

@@ -129,6 +129,41 @@ async def test_a_namespace_is_within_itself(ask):
     )
 
 
+async def test_to_read_is_not_enough_to_go_into_a_pod(ask):
+    """A websocket is a GET, whatever it leads to."""
+    await role(ask, "reader", rule("get", "pods pods/exec pods/log"))
+    await bind(ask, "bobs", "Role", "reader", user("bob"))
+    bob, pod = ask.as_user("bob"), "/api/v1/namespaces/default/pods/vm"
+    refused = await bob("GET", f"{pod}/exec")
+    assert 'cannot create resource "pods/exec"' in refused["message"]
+    assert (await bob("GET", f"{pod}/log")).status == 404
+    await role(ask, "runner", rule("create", "pods/exec"))
+    await bind(ask, "more", "Role", "runner", user("bob"))
+    assert (await bob("GET", f"{pod}/exec")).status == 404
+
+
+async def test_doors_of_machines_are_named_with_their_steps_but_ports_are_not(ask):
+    doors = "/apis/subresources.kubevirt.io/v1/namespaces/default/virtualmachineinstances/vm"
+    names = ("evacuate/cancel", "vnc", "portforward")
+    allowed = rule(
+        "get update",
+        " ".join(f"virtualmachineinstances/{name}" for name in names),
+        apiGroups=["subresources.kubevirt.io"],
+    )
+    await role(ask, "opener", allowed)
+    await bind(ask, "bobs", "Role", "opener", user("bob"))
+    bob = ask.as_user("bob")
+    assert (await bob("PUT", f"{doors}/evacuate/cancel")).status == 404
+    for path, status in (("vnc", 404), ("portforward/22/tcp", 404), ("vnc/screenshot", 403)):
+        assert (await bob("GET", f"{doors}/{path}")).status == status, path
+    refused = await bob("GET", f"{doors}/console")
+    assert refused["message"] == (
+        'virtualmachineinstances.subresources.kubevirt.io "vm" is forbidden: User "bob" cannot get '
+        'resource "virtualmachineinstances/console" in API group "subresources.kubevirt.io" in the '
+        'namespace "default"'
+    )
+
+
 async def test_a_role_that_is_not_there_is_told_to_who_may_not(ask):
     await bind(ask, "lost", "ClusterRole", "none", user("bob"))
     refused = await ask.as_user("bob")("GET", MAPS)
