@@ -13,6 +13,7 @@ from lightkube.models.authorization_v1 import (
 from corral.api.errors import Cause, limited
 from corral.api.kind import Kind, Verdict, Version, at
 from corral.api.kinds.causes import invalid
+from corral.api.kinds.columns import age
 from corral.api.object import Document
 
 GROUP: Final = "authorization.k8s.io"
@@ -68,6 +69,7 @@ SELF_SUBJECT_ACCESS_REVIEW = Kind(
     status=False,
     native=True,
     only_created=True,
+    columns=(age(),),
     validate=_validate_self,
 )
 
@@ -82,6 +84,7 @@ SUBJECT_ACCESS_REVIEW = Kind(
     status=False,
     native=True,
     only_created=True,
+    columns=(age(),),
     validate=_validate_subject,
 )
 
@@ -95,6 +98,7 @@ LOCAL_SUBJECT_ACCESS_REVIEW = Kind(
     status=False,
     native=True,
     only_created=True,
+    columns=(age(),),
     validate=_validate_local,
 )
 
@@ -109,6 +113,7 @@ SELF_SUBJECT_RULES_REVIEW = Kind(
     status=False,
     native=True,
     only_created=True,
+    columns=(age(),),
 )
 
 KINDS = (
