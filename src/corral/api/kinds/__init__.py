@@ -8,8 +8,8 @@ import msgspec
 
 from corral.api.kind import Kind
 from corral.api.kinds import (
-    apiservice,
     admissionregistration,
+    apiservice,
     authentication,
     authorization,
     autoscaler,

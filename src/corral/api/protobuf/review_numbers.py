@@ -45,9 +45,7 @@ REVIEW_NUMBERS: Mapping[str, str] = {
     "admissionregistration_v1.MatchResources": (
         "namespaceSelector=1 objectSelector=2 resourceRules=3 excludeResourceRules=4 matchPolicy=7*"
     ),
-    "admissionregistration_v1.Validation": (
-        "expression=1 message=2 reason=3* messageExpression=4"
-    ),
+    "admissionregistration_v1.Validation": ("expression=1 message=2 reason=3* messageExpression=4"),
     "admissionregistration_v1.Variable": "name=1 expression=2",
     "admissionregistration_v1.AuditAnnotation": "key=1 valueExpression=2",
 }
