@@ -88,9 +88,7 @@ def stored_api_version(kind: Kind) -> str:
     return f"{group}/{version}" if group else version
 
 
-def conform(
-    call: Call, document: Document, *, creating: bool, old: Document | None = None
-) -> None:
+def conform(call: Call, document: Document, *, creating: bool, old: Document | None = None) -> None:
     """Make a document fit its kind's schema: what comes after may rely on the types of fields.
 
     Fields that the schema does not know are dropped or refused, as ``fieldValidation`` asks;
