@@ -25,6 +25,7 @@ from corral.node.logs import Logs, grown
 from corral.node.machine import Machine
 from corral.node.portforward import CHANNELS, PROTOCOL, PortChannels, PortForward, ports_of
 from corral.node.sampling.doors import SamplingDoors
+from corral.node.spdy_channels import channels
 
 
 class Kubelet:
@@ -74,7 +75,7 @@ class Kubelet:
         except NotFound as error:
             await websockets.deny(websocket, error)
         else:
-            await commands.execute(websocket, machine)
+            await commands.execute(channels(websocket), machine)
 
     async def _port_forward(self, websocket: WebSocket) -> None:
         try:

@@ -64,7 +64,8 @@ class App:
 
     async def _websocket(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Refusals are ordinary answers, sent before the upgrade."""
-        response = await self._server.handle(_request(scope, "GET"))
+        method = scope.get("state", {}).get("method", "GET")  # of a tunnel; websockets have but one
+        response = await self._server.handle(_request(scope, method))
         if isinstance(response, Forward):
             await _forward(scope, response, receive, send)
             return

@@ -24,14 +24,13 @@ from websockets.datastructures import Headers
 from websockets.server import ServerProtocol
 
 from corral.api.wire import Certificate
+from corral.server.tunnel import UNREAD_SECONDS, UPGRADE, Tunnel
 
 REQUEST_SECONDS = 30.0
 """How long a client may take to send a request, so that slow ones do not hold connections."""
 KEEP_ALIVE_SECONDS = 90
 """How long a connection may wait for its next request: longer than client-go keeps one idle."""
 HANDSHAKE_SECONDS = 10.0
-UNREAD_SECONDS = 60.0
-"""How long a client may leave what it was sent unread, before its connection is torn down."""
 SHUTDOWN_SECONDS = 5.0
 LARGEST_HEAD_BYTES = 64 << 10
 MOST_CONNECTIONS = 16384
@@ -108,6 +107,20 @@ class _Protocol(HttpToolsProtocol):
     def on_message_complete(self) -> None:
         self._received()
         super().on_message_complete()
+
+    def _should_upgrade(self) -> bool:
+        return self._get_upgrade() == UPGRADE or super()._should_upgrade()
+
+    def handle_websocket_upgrade(self) -> None:
+        if self._get_upgrade() != UPGRADE:
+            super().handle_websocket_upgrade()
+            return
+        self.connections.discard(self)
+        app: Any = self.app
+        request: Any = self.scope
+        tunnel = Tunnel(app, self.connections, self.tasks, request, self.url)
+        tunnel.connection_made(self.transport)
+        self.transport.set_protocol(tunnel)
 
     def _count(self, size: int) -> None:
         self._head_bytes += size

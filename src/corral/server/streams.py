@@ -107,8 +107,8 @@ def _port_forward(call: Call, pod: Document) -> tuple[str, str]:
 def _stream(call: Call, pod: Document) -> str:
     """The node of a pod that is to be streamed to; refuses one that does not run.
 
-    Clients that get no websocket ask again for SPDY, by POST, and show what they are told then: so
-    refusals come first.
+    kubectl before 1.31 asks for SPDY, by POST; later ones ask again so where they get no websocket,
+    and show what they are told then.
     """
     node, phase = at(pod, "spec", "nodeName"), at(pod, "status", "phase")
     if not node or phase != "Running":
@@ -116,10 +116,10 @@ def _stream(call: Call, pod: Document) -> str:
             f"unable to {call.subresource}: pod {call.name} is not running. "
             f"Current status={phase or 'Pending'}"
         )
-    if call.request.headers.get("upgrade", "").lower() != "websocket":
+    if call.request.headers.get("upgrade", "").lower() not in _UPGRADES:
         raise BadRequest(
-            f"{call.subresource} is a websocket, which this request does not ask for: kubectl does "
-            "since version 1.31"
+            f"{call.subresource} is a websocket or SPDY/3.1, for which this request does not ask: "
+            "Upgrade request required"
         )
     return str(node)
 
@@ -140,6 +140,8 @@ def _proxy(call: Call, _node: Document) -> tuple[str, str]:
         raise MethodNotAllowed('only get is supported on proxy of resources of kind "Node"')
     return call.name, call.subresource.removeprefix(PROXY)
 
+
+_UPGRADES = ("websocket", "spdy/3.1")
 
 _Door = Callable[[Call, Document], tuple[str, str]]
 """Finds the node, and the path at its agent."""

@@ -521,3 +521,65 @@ async def test_watches_end_well_when_the_server_ends(tmp_path):
     async with asyncio.timeout(2):
         assert await connection.chunk() == b""  # the last chunk, not a torn connection
     writer.close()
+
+
+async def tunnel(served, connection, path, method="POST"):
+    headers = {"connection": "Upgrade", "upgrade": "SPDY/3.1"}
+    protocols = {"x_stream_protocol_version": "portforward.k8s.io"}
+    connection.send(method, path, **headers, **protocols)
+    return await connection.head()
+
+
+async def forwarded_pod(served, connection, phase="Running"):
+    pod = {"metadata": {"name": "pod", "namespace": "default"}, "spec": {"nodeName": "one"}}
+    served.store.write("pods", Key("default", "pod"), pod | {"status": {"phase": phase}})
+    return f"{PODS}/pod/portforward"
+
+
+async def test_a_connection_becomes_spdy_for_clients_that_ask_so(served):
+    async with served.connection() as connection:
+        path = await forwarded_pod(served, connection)
+        status, headers = await tunnel(served, connection, path)
+        assert (status, headers["upgrade"]) == (101, "spdy/3.1")
+        assert headers["x-stream-protocol-version"] == "portforward.k8s.io"
+        where = b"/portForward/default/pod"
+        assert await connection.reader.readexactly(len(where)) == where
+        large = b"a" * 3_000_000
+        connection.writer.write(large)
+        assert await connection.reader.readexactly(len(large)) == large.upper()
+
+
+async def test_a_tunnel_that_cannot_be_is_refused_in_words(served):
+    async with served.connection() as connection:
+        path = await forwarded_pod(served, connection, phase="Pending")
+        status, headers = await tunnel(served, connection, path)
+        body = await connection.reader.readexactly(int(headers["content-length"]))
+        assert (status, json.loads(body)["reason"]) == (400, "BadRequest")
+        assert await connection.reader.read() == b"", "the connection ends"
+
+
+@pytest.mark.parametrize("path", [MAPS, f"{MAPS}?watch=1", CONSOLE.format("one")])
+async def test_what_is_no_stream_is_no_tunnel_either(served, path):
+    async with served.connection() as connection:
+        status, _ = await tunnel(served, connection, path, method="GET")
+        assert status in (400, 404)
+    assert not served.store.watches
+
+
+async def test_tunnels_end_with_the_server(tmp_path):
+    async with running(tmp_path / "pki") as served:
+        open_connection = served.connection()
+        connection = await open_connection.__aenter__()
+        await tunnel(served, connection, await forwarded_pod(served, connection))
+    assert await connection.reader.read() == b"/portForward/default/pod"
+    connection.writer.close()
+
+
+async def test_an_agent_that_fails_ends_the_tunnel(served):
+    async with served.connection() as connection:
+        await tunnel(served, connection, await forwarded_pod(served, connection))
+        await connection.reader.readexactly(len(b"/portForward/default/pod"))
+        with capture_logs() as logs:
+            connection.writer.write(b"fail")
+            assert await connection.reader.read() == b""
+        assert [line for line in logs if line["event"] == "a stream failed"]
