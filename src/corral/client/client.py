@@ -1,8 +1,9 @@
 """Typed requests to an API server: get, list, watch, create, replace, patch, delete.
 
 A *view* is the Struct type that the answer is decoded into; it also says which kind is meant,
-unless ``kind`` names another one (a view of the metadata alone fits every kind).  What the server
-refuses is raised as ``corral.api.errors.ApiError``.
+unless ``kind`` names another one (a view of the metadata alone fits every kind).  Views do not hold
+``managedFields``: no loop asks for them, and they would be most of what a cache keeps.  What the
+server refuses is raised as ``corral.api.errors.ApiError``.
 """
 
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
@@ -18,7 +19,7 @@ import structlog
 from corral.api.errors import ApiError, Gone, InternalError, error_from_status
 from corral.api.kind import Kind
 from corral.api.kinds import kind_of
-from corral.api.object import Document, Key
+from corral.api.object import Document, Key, ObjectMeta
 from corral.api.wire import Request, Response
 from corral.client.transport import Transport
 
@@ -229,7 +230,7 @@ class Client:
 
     def _decoded(self, view: type[T], body: bytes) -> T:
         try:
-            decoded: T = decoder(view).decode(body)
+            decoded = _read(view, body)
         except msgspec.DecodeError as error:
             raise InternalError(f"the server's answer is no {view.__name__}: {error}") from error
         if self.learn is not None:
@@ -318,10 +319,20 @@ def _event(view: type[T], kind: Kind, line: bytes) -> WatchEvent[T] | Bookmark |
 def _lenient(view: type[T], raw: msgspec.Raw | memoryview, kind: Kind) -> T | None:
     """One object, or None for one that the view cannot hold: it must not hide all the others."""
     try:
-        item: T = decoder(view).decode(raw)
+        return _read(view, raw)
     except msgspec.DecodeError as error:
         log.warning("object left out", kind=kind.resource, error=str(error))
         return None
+
+
+def _read(view: type[T], raw: bytes | msgspec.Raw | memoryview) -> T:
+    """Raises msgspec.DecodeError."""
+    item: T = decoder(view).decode(raw)
+    metadata: Any = getattr(item, "metadata", None)
+    if isinstance(metadata, ObjectMeta):
+        metadata.managed_fields = []
+    elif hasattr(metadata, "managedFields"):
+        metadata.managedFields = None
     return item
 
 
