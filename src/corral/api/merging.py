@@ -14,27 +14,37 @@ import msgspec
 
 Schema = dict[str, Any]
 
+PATCH_STRATEGY: Final = "x-kubernetes-patch-strategy"
+PATCH_KEY: Final = "x-kubernetes-patch-merge-key"
+"""How a schema says that strategic merge patches merge a list, and by which key."""
+
 
 @dataclass(frozen=True, slots=True)
 class Merged:
     """A list that is merged.
 
-    ``keys`` tell its items apart when it is applied; without keys it is a set of plain values.
-    Strategic merge patches go by ``patch_key`` instead, and by nothing where ``patched`` is false.
-    Some ``retain_keys``: clients send which of several fields of an item, of which only one may be
-    set, shall stay.
+    ``keys`` tell its items apart when it is applied; without keys it is a set of plain values, or
+    replaced as a whole where it is ``atomic``.  Strategic merge patches go by ``patch_key``
+    instead, and merge it not at all where ``patched`` is false.  Some ``retain_keys``: clients
+    send which of several fields of an item, of which only one may be set, shall stay.
     """
 
     keys: tuple[str, ...] = ()
     patch_key: str = ""
     patched: bool = True
     retain_keys: bool = False
+    atomic: bool = False
 
     def schema(self) -> Schema:
         """What a schema says of such a list."""
-        told: Schema = {"x-kubernetes-list-type": "map" if self.keys else "set"}
+        kind = "atomic" if self.atomic else "map" if self.keys else "set"
+        told: Schema = {"x-kubernetes-list-type": kind}
         if self.keys:
             told["x-kubernetes-list-map-keys"] = list(self.keys)
+        if self.patched:
+            told[PATCH_STRATEGY] = "merge,retainKeys" if self.retain_keys else "merge"
+        if self.patch_key:
+            told[PATCH_KEY] = self.patch_key
         return told
 
 
@@ -42,9 +52,15 @@ def _by(*keys: str, retain_keys: bool = False) -> Merged:
     return Merged(keys, patch_key=keys[0], retain_keys=retain_keys)
 
 
+def _patched_by(key: str) -> Merged:
+    """Of the lists that are replaced where they are applied, and merged where they are patched."""
+    return Merged(patch_key=key, atomic=True)
+
+
 _SET: Final = Merged()
 _BY_TYPE: Final = _by("type")
 _CONDITIONS: Final = {"conditions": _BY_TYPE}
+_APPLIED_CONDITIONS: Final = {"conditions": Merged(("type",), patched=False)}
 _CONTAINER: Final = {
     "env": _by("name"),
     "ports": _by("containerPort", "protocol"),
@@ -70,6 +86,7 @@ MERGED: Final[Mapping[str, Mapping[str, Merged]]] = {
     "ResourceRequirements": {"claims": Merged(("name",), patched=False)},
     "PodStatus": {
         "conditions": _BY_TYPE,
+        "hostIPs": _patched_by("ip"),
         "podIPs": _by("ip"),
         "resourceClaimStatuses": _by("name", retain_keys=True),
     },
@@ -92,11 +109,18 @@ MERGED: Final[Mapping[str, Mapping[str, Merged]]] = {
         "variables": _by("name"),
     },
     "ValidatingAdmissionPolicyBindingSpec": {"validationActions": _SET},
+    "JobStatus": {"conditions": _patched_by("type")},
+    **dict.fromkeys(
+        (
+            "CertificateSigningRequestStatus",
+            "CustomResourceDefinitionStatus",
+            "ValidatingAdmissionPolicyStatus",
+        ),
+        _APPLIED_CONDITIONS,
+    ),
     **dict.fromkeys(
         (
             "APIServiceStatus",
-            "CertificateSigningRequestStatus",
-            "CustomResourceDefinitionStatus",
             "DaemonSetStatus",
             "DeploymentStatus",
             "HorizontalPodAutoscalerStatus",
@@ -107,7 +131,6 @@ MERGED: Final[Mapping[str, Mapping[str, Merged]]] = {
             "ReplicationControllerStatus",
             "ServiceStatus",
             "StatefulSetStatus",
-            "ValidatingAdmissionPolicyStatus",
         ),
         _CONDITIONS,
     ),
@@ -157,7 +180,7 @@ _FIELDS: Final[Mapping[tuple[str, str], Schema]] = {
 
 def merged_by(*keys: str) -> msgspec.Meta:
     """Says of a list in a type of ours that its items are told apart by keys."""
-    return msgspec.Meta(extra_json_schema=Merged(keys).schema())
+    return msgspec.Meta(extra_json_schema=Merged(keys, patched=False).schema())
 
 
 def told(holder: str, name: str) -> Schema:

@@ -17,6 +17,7 @@ from corral.api.object import Document, Key
 from corral.api.patch.json import json_patch
 from corral.api.patch.merge import merge_patch
 from corral.api.patch.strategic import strategic_merge
+from corral.api.schema import structural
 from corral.api.time import rfc3339
 from corral.api.wire import Response
 from corral.server import admission, body, configuration, identity, query
@@ -253,4 +254,5 @@ def read_patch(call: Call) -> Change:
         raise BadRequest("error decoding patch: it must be a JSON object")
     if media == MERGE_PATCH:
         return lambda document: merge_patch(document, patch)
-    return lambda document: strategic_merge(document, patch)
+    schema = structural(call.kind, call.version.name)
+    return lambda document: strategic_merge(document, patch, schema)

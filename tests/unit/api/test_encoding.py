@@ -88,7 +88,7 @@ def test_the_deepest_document_can_be_walked():
     assert same(document, copied(document))
     assert duplicate_keys(body) == []
     assert not too_deep(merge_patch(document, document))
-    assert not too_deep(strategic_merge(document, document))
+    assert not too_deep(strategic_merge(document, document, {}))
     assert not too_deep(json_patch(document, [{"op": "test", "path": "", "value": document}]))
     assert yaml.load(yaml.dump(document)) == document
     assert encode(document) == body

@@ -8,8 +8,7 @@ from lightkube.models import meta_v1
 
 from corral.api import object as ours
 from corral.api.kind import GroupVersion, Kind
-from corral.api.merging import MERGED, Merged
-from corral.api.openapi.names import GVK, REFERENCE, gvk, is_native, kind_name, struct_name
+from corral.api.openapi.names import GVK, REFERENCE, gvk, kind_name, struct_name
 from corral.api.types import Schema, descriptions, object_schema
 
 _ELSEWHERE: Mapping[type[msgspec.Struct], type[msgspec.Struct]] = {
@@ -105,10 +104,9 @@ class Schemas:
         about, fields = descriptions(view)
         if issubclass(view, ours.Object):
             fields = {**_TYPE, "metadata": _METADATA, **fields}
-        merged = MERGED.get(view.__name__, {}) if is_native(view) else {}
         schema = object_schema(view, lambda inner: {"$struct": inner})
         properties = {
-            name: self._property(inner, fields.get(name, "")) | _patched(merged.get(name))
+            name: self._property(inner, fields.get(name, ""))
             for name, inner in schema["properties"].items()
         }
         return {"description": about} | schema | {"properties": properties}
@@ -140,13 +138,3 @@ class Schemas:
             if inner in schema:
                 return schema | {inner: self._resolved(schema[inner])}
         return schema
-
-
-def _patched(merged: Merged | None) -> Schema:
-    """How strategic merge patches change a list; nothing for those that they replace."""
-    if merged is None or not merged.patched:
-        return {}
-    told = {"x-kubernetes-patch-strategy": "merge,retainKeys" if merged.retain_keys else "merge"}
-    if merged.patch_key:
-        told["x-kubernetes-patch-merge-key"] = merged.patch_key
-    return told

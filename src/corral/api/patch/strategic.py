@@ -1,15 +1,14 @@
 """Strategic merge patches: merge patches that know which lists are sets of things with a key.
 
-Only Kubernetes' own kinds read them.  Which lists merge, and by which key, are facts of those
-types (their ``patchStrategy`` and ``patchMergeKey`` tags), kept in the table below; a list that is
-not in it is replaced as a whole.
+Only Kubernetes' own kinds read them.  Which lists merge, and by which key, their schemas tell
+(``corral.api.merging``); a list of which they say nothing is replaced as a whole.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 from corral.api.errors import BadRequest, shortened
+from corral.api.merging import PATCH_KEY, PATCH_STRATEGY
 from corral.api.object import Document
 
 _ORDER = "$setElementOrder/"
@@ -17,75 +16,28 @@ _DELETE = "$deleteFromPrimitiveList/"
 _RETAIN = "$retainKeys"
 _DIRECTIVE = "$patch"
 
-
-@dataclass(frozen=True, slots=True)
-class MergedList:
-    """A list that is merged: by the key of its objects, or as a set of plain values.
-
-    Clients are told to send ``$retainKeys`` with the objects of some lists: those of which only
-    one of several fields may be set.
-    """
-
-    key: str = ""
-    retains_keys: bool = False
+Schema = Mapping[str, Any]
+"""A structural schema; empty for what is not known, of which no list is merged."""
 
 
-_CONTAINER = {
-    "env": MergedList("name"),
-    "ports": MergedList("containerPort"),
-    "volumeMounts": MergedList("mountPath"),
-    "volumeDevices": MergedList("devicePath"),
-    "resizePolicy": MergedList("resourceName"),
-}
-MERGED_LISTS: Mapping[str, Mapping[str, MergedList]] = {
-    # the field that holds the object, and the lists in that object that merge
-    "": {
-        "secrets": MergedList("name"),
-        "imagePullSecrets": MergedList("name"),
-        "webhooks": MergedList("name"),
-    },
-    "webhooks": {"matchConditions": MergedList("name")},
-    "metadata": {"ownerReferences": MergedList("uid"), "finalizers": MergedList()},
-    "containers": _CONTAINER,
-    "initContainers": _CONTAINER,
-    "ephemeralContainers": _CONTAINER,
-    "spec": {
-        "containers": MergedList("name"),
-        "initContainers": MergedList("name"),
-        "ephemeralContainers": MergedList("name"),
-        "volumes": MergedList("name", retains_keys=True),
-        "imagePullSecrets": MergedList("name"),
-        "hostAliases": MergedList("ip"),
-        "topologySpreadConstraints": MergedList("topologyKey"),
-        "schedulingGates": MergedList("name"),
-        "resourceClaims": MergedList("name", retains_keys=True),
-        "podCIDRs": MergedList(),
-        "ports": MergedList("port"),
-        "matchConditions": MergedList("name"),
-        "variables": MergedList("name"),
-    },
-    "status": {
-        "conditions": MergedList("type"),
-        "addresses": MergedList("type"),
-        "podIPs": MergedList("ip"),
-        "hostIPs": MergedList("ip"),
-        "resourceClaimStatuses": MergedList("name", retains_keys=True),
-    },
-}
+class _Rule(NamedTuple):
+    """A list that is merged: by the key of its objects, or as a set of plain values."""
+
+    key: str
+    items: Schema
 
 
-def strategic_merge(document: Document, patch: Any) -> Document:
-    """The document with a strategic merge patch applied.
+def strategic_merge(document: Document, patch: Any, schema: Schema) -> Document:
+    """The document, which is of a schema, with a strategic merge patch applied.
 
     Raises BadRequest where the patch is no object, or a directive in it makes no sense.
     """
     if not isinstance(patch, dict):
         raise BadRequest("invalid JSON document: a strategic merge patch must be a JSON object")
-    return _merge_object(document, patch, "")
+    return _merge_object(document, patch, schema)
 
 
-def _merge_object(target: Any, patch: Document, field: str) -> Document:
-    """Merges into the object that ``field`` holds, or into each one of the list it holds."""
+def _merge_object(target: Any, patch: Document, schema: Schema) -> Document:
     target = target if isinstance(target, dict) else {}
     match patch.get(_DIRECTIVE):
         case None | "merge":
@@ -97,15 +49,17 @@ def _merge_object(target: Any, patch: Document, field: str) -> Document:
         case unknown:
             raise BadRequest(f"unknown patch type found: {unknown}")
     merged = _retained(target, patch)
-    lists = MERGED_LISTS.get(field, {})
+    fields: Mapping[str, Schema] = schema.get("properties") or {}
+    others: Schema = schema.get("additionalProperties") or {}
     for key in _ordinary_keys(patch):
         value, present = patch.get(key), key in patch
-        rule = lists.get(key)
+        inner = fields.get(key, others)
         if present and value is None:
             merged.pop(key, None)
         elif isinstance(value, dict):
-            merged[key] = _merge_object(merged.get(key), value, key)
-        elif rule is not None and (not present or isinstance(value, list)):
+            merged[key] = _merge_object(merged.get(key), value, inner)
+        elif PATCH_STRATEGY in inner and (not present or isinstance(value, list)):
+            rule = _Rule(inner.get(PATCH_KEY, ""), inner["items"])
             united = _merge_list(merged.get(key), patch, key, rule)
             if united or present or key in merged:  # an order alone makes no list
                 merged[key] = united
@@ -134,7 +88,7 @@ def _retained(target: Document, patch: Document) -> Document:
     return {key: value for key, value in target.items() if key in keys}
 
 
-def _merge_list(target: Any, patch: Document, field: str, rule: MergedList) -> list[Any]:
+def _merge_list(target: Any, patch: Document, field: str, rule: _Rule) -> list[Any]:
     old = target if isinstance(target, list) else []
     changes = patch.get(field, [])
     order = patch.get(_ORDER + field)
@@ -145,7 +99,7 @@ def _merge_list(target: Any, patch: Document, field: str, rule: MergedList) -> l
     elif any(_directive(change) == "replace" for change in changes):
         return [change for change in changes if _directive(change) is None]
     else:
-        merged = _merge_keyed(old, changes, field, rule.key)
+        merged = _merge_keyed(old, changes, rule)
     if order is None:
         order = changes
     else:
@@ -175,7 +129,8 @@ def _merge_plain(old: list[Any], added: list[Any], removed: Any) -> list[Any]:
     return list(united.values())
 
 
-def _merge_keyed(old: list[Any], changes: list[Any], field: str, key: str) -> list[Any]:
+def _merge_keyed(old: list[Any], changes: list[Any], rule: _Rule) -> list[Any]:
+    key = rule.key
     for change in changes:
         if (directive := _directive(change)) not in (None, "delete"):
             _refuse(directive)
@@ -193,7 +148,7 @@ def _merge_keyed(old: list[Any], changes: list[Any], field: str, key: str) -> li
         place = places.setdefault(_identity(change, key), len(merged))
         if place == len(merged):
             merged.append({})
-        merged[place] = _merge_object(merged[place], change, field)
+        merged[place] = _merge_object(merged[place], change, rule.items)
     return merged
 
 

@@ -3,8 +3,15 @@ from hypothesis import given, strategies as st
 
 from corral.api.encoding import copied
 from corral.api.errors import BadRequest
+from corral.api.kinds import KINDS
+from corral.api.patch import strategic
 from corral.api.patch.merge import merge_patch
-from corral.api.patch.strategic import strategic_merge
+from corral.api.schema import structural
+
+
+def strategic_merge(document, patch, kind="pods", version="v1", group=""):
+    found = KINDS.find(group, version, kind)
+    return strategic.strategic_merge(document, patch, structural(found, version))
 
 
 def pod(*containers, **spec):
@@ -95,16 +102,43 @@ def test_the_last_finalizer_can_be_taken_off():
 
 def test_lists_without_a_key_are_replaced():
     taint = {"key": "a", "effect": "NoSchedule"}
-    patched = strategic_merge({"spec": {"taints": [taint]}}, {"spec": {"taints": []}})
+    patched = strategic_merge({"spec": {"taints": [taint]}}, {"spec": {"taints": []}}, "nodes")
     assert patched == {"spec": {"taints": []}}
     namespace = {"spec": {"finalizers": ["kubernetes"]}}
-    assert strategic_merge(namespace, {"spec": {"finalizers": []}}) == {"spec": {"finalizers": []}}
+    emptied = {"spec": {"finalizers": []}}
+    assert strategic_merge(namespace, emptied, "namespaces") == emptied
 
 
 def test_conditions_and_addresses_are_merged_by_type():
     document = {"status": {"conditions": [{"type": "Ready", "status": "True"}]}}
     change = {"status": {"conditions": [{"type": "Ready", "status": "False"}, {"type": "New"}]}}
-    assert strategic_merge(document, change) == change
+    assert strategic_merge(document, change, "nodes") == change
+    kept = {"status": {"conditions": [{"type": "New"}]}}
+    merged = strategic_merge(document, kept, "nodes")["status"]["conditions"]
+    assert [each["type"] for each in merged] == ["New", "Ready"]
+
+
+def test_the_same_name_means_what_its_type_says():
+    """Only some lists of each name are merged; which, the type tells whose field it is."""
+    one, two = {"name": "one"}, {"name": "two"}
+    account = {"secrets": [one], "imagePullSecrets": [one]}
+    change = {"secrets": [two], "imagePullSecrets": [two]}
+    assert strategic_merge(account, change, "serviceaccounts") == {
+        "secrets": [two, one],
+        "imagePullSecrets": [two],
+    }
+    spec = strategic_merge(pod(imagePullSecrets=[one]), {"spec": {"imagePullSecrets": [two]}})
+    assert spec["spec"]["imagePullSecrets"] == [two, one]
+    policies = [{"resourceName": "cpu"}], [{"resourceName": "memory"}]
+    old, new = ({**A, "resizePolicy": policy} for policy in policies)
+    assert strategic_merge(pod(old), pod(new)) == pod(new)
+    told = [{"ip": "10.0.0.1"}], [{"ip": "10.0.0.2"}]
+    addresses = [{"status": {"hostIPs": each}} for each in told]
+    assert strategic_merge(*addresses) == {"status": {"hostIPs": told[1] + told[0]}}
+    first, second = ({"status": {"conditions": [{"type": name}]}} for name in ("A", "B"))
+    assert len(strategic_merge(first, second, "jobs", group="batch")["status"]["conditions"]) == 2
+    definitions = ("customresourcedefinitions", "v1", "apiextensions.k8s.io")
+    assert strategic_merge(first, second, *definitions) == second
 
 
 def test_the_order_is_the_clients_and_what_only_the_server_knows_keeps_its_place():

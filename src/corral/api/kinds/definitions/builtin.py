@@ -7,6 +7,7 @@ from typing import Any
 
 from corral.api.kind import Kind, Scale, Version
 from corral.api.kinds.definitions.names import BUILT_IN, KIND
+from corral.api.merging import PATCH_KEY, PATCH_STRATEGY
 from corral.api.object import Document
 from corral.api.schema import structural
 
@@ -64,7 +65,16 @@ def _version(kind: Kind, version: Version) -> Document:
 def _schema(kind: Kind, version: str) -> dict[str, Any]:
     schema = dict(structural(kind, version))
     metadata = {"metadata": {"type": "object"}}
-    return {**schema, "properties": {**schema["properties"], **metadata}}
+    return _unpatched({**schema, "properties": {**schema["properties"], **metadata}})
+
+
+def _unpatched(schema: dict[str, Any]) -> dict[str, Any]:
+    """A schema without words on strategic merge patches, which definitions do not know."""
+    return {
+        word: _unpatched(value) if isinstance(value, dict) else value
+        for word, value in schema.items()
+        if word not in (PATCH_STRATEGY, PATCH_KEY)
+    }
 
 
 def _scale(scale: Scale) -> Document:
