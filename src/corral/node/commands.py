@@ -36,8 +36,8 @@ async def execute(websocket: WebSocket, machine: Machine) -> None:
         refusal = BadRequest(f"unable to upgrade: none of {', '.join(PROTOCOLS)} is asked for")
         await websockets.deny(websocket, refusal)
         return
-    await websocket.accept(subprotocol=protocol)
     with suppress(WebSocketDisconnect, RuntimeError):  # the client may go at any moment
+        await websocket.accept(subprotocol=protocol)
         try:
             finished = await _finished(websocket, machine, protocol)
         except ApiError as error:

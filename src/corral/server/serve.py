@@ -112,6 +112,11 @@ class _Protocol(HttpToolsProtocol):
         return self._get_upgrade() == UPGRADE or super()._should_upgrade()
 
     def handle_websocket_upgrade(self) -> None:
+        before: Any = self.cycle
+        if before is not None and not before.response_complete:
+            self.transport.close()  # its answer would come in the midst of the stream
+            return
+        self._was_read()
         if self._get_upgrade() != UPGRADE:
             super().handle_websocket_upgrade()
             return

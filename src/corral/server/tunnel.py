@@ -18,6 +18,15 @@ UPGRADE: Final = b"spdy/3.1"
 PREFIX: Final = "SPDY/3.1+"
 UNREAD_SECONDS: Final = 60.0
 """How long a client may leave what it was sent unread, before its connection is torn down."""
+LEAVING_SECONDS: Final = 10.0
+"""How long a client may take to leave once all is said, before its connection is closed."""
+_KEEP_ALIVE: Final = (
+    (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 60),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 20),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3),
+)
+"""Nothing else tells that a client which waits has gone without a word."""
 
 log = structlog.get_logger()
 
@@ -45,6 +54,7 @@ class Tunnel(asyncio.Protocol):
         self._writable = asyncio.Event()
         self._writable.set()
         self._unread: asyncio.TimerHandle | None = None
+        self._leaving: asyncio.TimerHandle | None = None
         self._open = False
         self._status = 0
         self._headers: list[tuple[bytes, bytes]] = []
@@ -52,8 +62,8 @@ class Tunnel(asyncio.Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         self.transport = transport
         if (connected := transport.get_extra_info("socket")) is not None:
-            # nothing else tells that a client which waits has gone without a word
-            connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            for option in _KEEP_ALIVE:
+                connected.setsockopt(*option)
         self._connections.add(self)
         self._messages.put_nowait({"type": "websocket.connect"})
         task = asyncio.get_running_loop().create_task(self._run())
@@ -61,6 +71,8 @@ class Tunnel(asyncio.Protocol):
         self._tasks.add(task)
 
     def data_received(self, data: bytes) -> None:
+        if self._leaving is not None:
+            return
         self._messages.put_nowait({"type": "websocket.receive", "bytes": data})
         self.transport.pause_reading()
 
@@ -70,6 +82,8 @@ class Tunnel(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
         self._connections.discard(self)
         self.resume_writing()
+        if self._leaving is not None:
+            self._leaving.cancel()
         self._gone(1006)
 
     def pause_writing(self) -> None:
@@ -101,7 +115,8 @@ class Tunnel(asyncio.Protocol):
         finally:
             if not self._open and not self._status:
                 self._answer(500, [], b"")
-            self.transport.close()
+            if self._leaving is None:
+                self.transport.close()
 
     async def _receive(self) -> Message:
         if self._messages.empty() and not self.transport.is_closing():
@@ -122,10 +137,23 @@ class Tunnel(asyncio.Protocol):
                     raise ConnectionResetError("the client has left")
                 self.transport.write(message["bytes"])
             case _:  # websocket.close
-                if not self._open:
-                    self._status = 403
-                    self._answer(403, [], b"")
+                if self._open:
+                    self._let_go()
+                    return
+                self._status = 403
+                self._answer(403, [], b"")
                 self.transport.close()
+
+    def _let_go(self) -> None:
+        """All is said, and the client is to leave first.
+
+        kubectl forgets what it has received and not read when the connection is closed, and so may
+        its kernel where there is something that we have not read.
+        """
+        if self._leaving is None and not self.transport.is_closing():
+            loop = asyncio.get_running_loop()
+            self._leaving = loop.call_later(LEAVING_SECONDS, self.transport.close)
+            self.transport.resume_reading()
 
     def _accept(self, protocol: str) -> None:
         self._open = True
@@ -156,7 +184,7 @@ def _as_websocket(scope: dict[str, Any], url: bytes) -> dict[str, Any]:
     return {
         **scope,
         "type": "websocket",
-        "path": unquote(path.decode("ascii")),
+        "path": unquote(path.decode("latin-1")),
         "raw_path": path,
         "query_string": query,
         "subprotocols": offered,

@@ -44,6 +44,10 @@ async def agent(scope, receive, send):
     while (message := await receive())["type"] == "websocket.receive":
         if message["bytes"] == b"fail":
             raise ValueError("the agent has a fault")
+        if message["bytes"] == b"bye":
+            await send({"type": "websocket.send", "bytes": bytes(1_000_000)})
+            await send({"type": "websocket.close", "code": 1000})
+            return
         await send({"type": "websocket.send", "bytes": message["bytes"].upper()})
 
 
@@ -373,7 +377,7 @@ async def test_requests_may_be_sent_before_the_answers_are_read(served):
 
 @pytest.mark.parametrize(
     ("method", "path", "code"),
-    [("OPTIONS", MAPS, 405), ("TRACE", MAPS, 405), ("HEAD", MAPS, 200), ("HEAD", "/healthz", 200)],
+    [("OPTIONS", MAPS, 405), ("TRACE", MAPS, 405), ("HEAD", MAPS, 405), ("HEAD", "/healthz", 200)],
 )
 async def test_methods_of_http_that_clients_do_not_use(served, method, path, code):
     async with served.connection() as connection:
@@ -583,3 +587,63 @@ async def test_an_agent_that_fails_ends_the_tunnel(served):
             connection.writer.write(b"fail")
             assert await connection.reader.read() == b""
         assert [line for line in logs if line["event"] == "a stream failed"]
+
+
+async def talk(writer, times):
+    for _ in range(times):
+        writer.write(bytes(100_000))
+        await writer.drain()
+
+
+async def tunneled(served, connection):
+    await tunnel(served, connection, await forwarded_pod(served, connection))
+    await connection.reader.readexactly(len(b"/portForward/default/pod"))
+
+
+async def test_a_client_that_still_talks_gets_all_that_was_said(served):
+    async with served.connection() as connection:
+        await tunneled(served, connection)
+        connection.writer.write(b"bye")
+        await connection.reader.readexactly(500_000)
+        await talk(connection.writer, 100)
+        await connection.reader.readexactly(500_000)
+
+
+async def test_a_client_that_does_not_leave_is_let_go(served, monkeypatch):
+    monkeypatch.setattr("corral.server.tunnel.LEAVING_SECONDS", 0.05)
+    async with served.connection() as connection:
+        await tunneled(served, connection)
+        connection.writer.write(b"bye")
+        assert len(await connection.reader.read()) == 1_000_000
+
+
+async def test_a_tunnel_whose_client_does_not_read_is_torn_down(served, monkeypatch):
+    monkeypatch.setattr("corral.server.tunnel.UNREAD_SECONDS", 0.05)
+    async with served.connection() as connection:
+        await tunneled(served, connection)
+        connection.writer.transport.pause_reading()
+        with pytest.raises(ConnectionError):
+            await talk(connection.writer, 1000)
+
+
+@pytest.mark.parametrize("upgrade", ["SPDY/3.1", "websocket"])
+async def test_nothing_becomes_a_stream_while_an_answer_is_on_its_way(served, upgrade):
+    async with served.connection() as connection:
+        await forwarded_pod(served, connection)
+        connection.send("GET", f"{MAPS}?watch=1")
+        headers = {"connection": "Upgrade", "upgrade": upgrade}
+        connection.send("GET", f"{PODS}/pod/portforward", **headers)
+        assert b"101 Switching" not in await connection.reader.read()
+    async with asyncio.timeout(5):
+        while served.store.watches:  # it learns of the closed connection
+            await asyncio.sleep(0.01)
+
+
+async def test_a_path_of_strange_bytes_is_refused(served):
+    async with served.connection() as connection:
+        lines = (
+            b"POST /\xff HTTP/1.1\r\nhost: x\r\nconnection: upgrade\r\nupgrade: SPDY/3.1\r\n\r\n"
+        )
+        connection.writer.write(lines)
+        status, _ = await connection.head()
+        assert status in (400, 401, 404)
