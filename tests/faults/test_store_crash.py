@@ -23,7 +23,7 @@ WRITER = """
 import asyncio, pathlib, sys
 from corral.api.object import Key
 from corral.store import Store
-from corral.store.store import Retention
+from corral.store.memory import Retention
 from corral.store.sqlite import Log
 
 async def write(store, writer):

@@ -3,6 +3,7 @@
 import base64
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import NamedTuple
 
 import msgspec
@@ -15,7 +16,7 @@ from corral.api.wire import Response
 from corral.server import query
 from corral.server.call import Call, json_response, storage
 from corral.server.rest import Rest, reach
-from corral.store import Record, Store
+from corral.store import Record, Store, Stretch
 
 
 class Continue(msgspec.Struct, rename={"version": "v", "revision": "rv"}):
@@ -92,7 +93,10 @@ class Selector:
 
 
 class Page(NamedTuple):
-    """One answer to a list, and where it ends."""
+    """One answer to a list, and where it ends.
+
+    ``remaining`` is how many come after it; where there is a selector it is 1 if any do.
+    """
 
     records: Sequence[Record]
     revision: int
@@ -121,15 +125,15 @@ async def _page(store: Store, call: Call, selector: Selector) -> Page:
         revision, start = _resume(store, call, token)
     else:
         revision = await _revision(store, call, limit)
-    records = _at(store, call, revision, start) if revision > 0 else newest(store, call, selector)
+    stretch = _stretch(store, call, selector, revision, start)
     shown = revision if revision > 0 else store.revision
-    if start is not None:
-        records = [record for record in records if record.key > start]
-    if selector:
-        records = [record for record in records if selector.matches(record)]
-    if limit and len(records) > limit:
-        return Page(records[:limit], shown, len(records) - limit)
-    return Page(records, shown, 0)
+    if not selector:
+        records = list(islice(stretch.records, limit or None))
+        return Page(records, shown, stretch.count - len(records))
+    matching = filter(selector.matches, stretch.records)
+    records = list(islice(matching, limit or None))
+    more = bool(limit) and next(matching, None) is not None
+    return Page(records, shown, int(more))
 
 
 def newest(store: Store, call: Call, selector: Selector) -> list[Record]:
@@ -141,9 +145,17 @@ def newest(store: Store, call: Call, selector: Selector) -> list[Record]:
     return store.objects(kind, call.namespace)
 
 
-def _at(store: Store, call: Call, revision: int, start: Key | None) -> list[Record]:
+def _stretch(
+    store: Store, call: Call, selector: Selector, revision: int, start: Key | None
+) -> Stretch:
+    """The objects from which a page is taken.  Raises Gone."""
+    if revision <= 0 and selector.name:
+        records = newest(store, call, selector)
+        left = [record for record in records if start is None or record.key > start]
+        return Stretch(iter(left), len(left))
+    kind = storage(call.kind)
     try:
-        return store.objects(storage(call.kind), call.namespace, revision=revision)
+        return store.stretch(kind, call.namespace, after=start, revision=max(revision, 0))
     except Gone:
         raise _expired(start) from None
 

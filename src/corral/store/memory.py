@@ -4,16 +4,46 @@ The window begins after revision ``compacted``.  It answers a watch from any rev
 undoing changes what the state was at any revision since.
 """
 
-from bisect import bisect_left, insort
+from bisect import bisect_left, bisect_right, insort
 from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from heapq import merge
+from operator import attrgetter
 
 from corral.api.object import Key
 from corral.store.record import Event, Record
 
 _OVERHEAD_BYTES = 800
 """What a version costs in memory beside its data: measured, roughly."""
+
+
+_KEY = attrgetter("key")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Retention:
+    """How long superseded versions are kept for watches and lists at an older revision.
+
+    Whichever bound is met first counts.  Each commit forgets at most ``step`` changes, so that
+    compaction is never felt.
+    """
+
+    seconds: int = 300
+    changes: int = 100_000
+    bytes: int = 48 << 20
+    step: int = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """Objects in the order of their keys, and how many; to be taken before anything changes.
+
+    What is not taken costs nothing.
+    """
+
+    records: Iterator[Record]
+    count: int
 
 
 @dataclass(slots=True)
@@ -41,11 +71,25 @@ class Table:
 
     def within(self, namespace: str) -> list[Record]:
         """The objects of a namespace, or all of them; a new list."""
+        first, last = self._bounds(namespace, None)
+        return [self.records[key] for key in self.keys[first:last]]
+
+    def stretch(self, namespace: str, after: Key | None) -> Stretch:
+        """The objects of a namespace, or all of them, that come after a key."""
+        first, last = self._bounds(namespace, after)
+        keys, records = self.keys, self.records
+        return Stretch((records[keys[place]] for place in range(first, last)), last - first)
+
+    def _bounds(self, namespace: str, after: Key | None) -> tuple[int, int]:
+        """Where the keys of a stretch begin and end."""
         keys = self.keys
+        first, last = 0, len(keys)
         if namespace:
             first = bisect_left(keys, (namespace,))
-            keys = keys[first : bisect_left(keys, (namespace + "\0",), first)]
-        return [self.records[key] for key in keys]
+            last = bisect_left(keys, (namespace + "\0",), first)
+        if after is not None:
+            first = min(last, bisect_right(keys, after, first))
+        return first, last
 
     def since(self, revision: int) -> list[Event]:
         """The changes after a revision, oldest first."""
@@ -57,21 +101,23 @@ class Table:
         found.reverse()
         return found
 
-    def rewound(self, namespace: str, revision: int) -> list[Record]:
-        """What ``within`` answered at an earlier revision."""
+    def rewound(self, namespace: str, after: Key | None, revision: int) -> Stretch:
+        """What ``stretch`` answered at an earlier revision."""
         before: dict[Key, Record | None] = {}
         for event in self.since(revision):
             before.setdefault(event.record.key, event.previous)
-        if not before:
-            return self.within(namespace)
-        records = [record for record in self.within(namespace) if record.key not in before]
-        records += (
-            record
-            for record in before.values()
-            if record is not None and namespace in ("", record.key.namespace)
-        )
-        records.sort(key=lambda record: record.key)
-        return records
+        present = self.stretch(namespace, after)
+        changed = {
+            key: record
+            for key, record in before.items()
+            if namespace in ("", key.namespace) and (after is None or key > after)
+        }
+        if not changed:
+            return present
+        earlier = sorted(filter(None, changed.values()), key=_KEY)
+        same = (record for record in present.records if record.key not in changed)
+        count = present.count - len(changed.keys() & self.records.keys()) + len(earlier)
+        return Stretch(merge(same, earlier, key=_KEY), count)
 
 
 class Memory:

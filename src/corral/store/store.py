@@ -16,24 +16,10 @@ from corral.api.encoding import encode
 from corral.api.errors import ApiError, Gone, InternalError, Unavailable
 from corral.api.object import Document, Key
 from corral.metrics import Histogram
-from corral.store.memory import Memory, obsolete, superseded_bytes
+from corral.store.memory import Memory, Retention, Stretch, obsolete, superseded_bytes
 from corral.store.record import Event, Record, labels_of
 from corral.store.sqlite import Log, LogError, Row
 from corral.store.watch import Watch
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Retention:
-    """How long superseded versions are kept for watches and lists at an older revision.
-
-    Whichever bound is met first counts.  Each commit forgets at most ``step`` changes, so that
-    compaction is never felt.
-    """
-
-    seconds: int = 300
-    changes: int = 100_000
-    bytes: int = 48 << 20
-    step: int = 1000
 
 
 @dataclass(slots=True, eq=False)
@@ -155,16 +141,22 @@ class Store:
         self._require(since)
         return self._memory.table(kind).since(since)
 
-    def objects(self, kind: str, namespace: str = "", *, revision: int = 0) -> list[Record]:
-        """The objects of a kind in key order, now or as they were at a revision.
+    def objects(self, kind: str, namespace: str = "") -> list[Record]:
+        """The objects of a kind in key order, as they are now."""
+        return self._memory.table(kind).within(namespace)
+
+    def stretch(
+        self, kind: str, namespace: str = "", *, after: Key | None = None, revision: int = 0
+    ) -> Stretch:
+        """The objects of a kind that come after a key, now or as they were at a revision.
 
         Raises Gone when that revision is not kept any more.
         """
         table = self._memory.table(kind)
         if not revision or revision >= self._memory.revision:
-            return table.within(namespace)
+            return table.stretch(namespace, after)
         self._require(revision)
-        return table.rewound(namespace, revision)
+        return table.rewound(namespace, after, revision)
 
     def watch(self, kind: str, since: int, namespace: str = "", name: str = "") -> Watch:
         """The changes after a revision, which may lie in the future.

@@ -8,7 +8,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from corral.api.errors import Gone, InternalError
 from corral.api.object import Key
 from corral.store import Log, Store
-from corral.store.store import Retention
+from corral.store.memory import Retention
 
 KIND = "things.example.com"
 NAMES = st.sampled_from(["a", "b", "c"])
@@ -90,9 +90,10 @@ class StoreMachine(RuleBasedStateMachine):
         self.open()
 
     def contents(self, **options):
-        return {
-            record.key: record.document()["spec"] for record in self.store.objects(KIND, **options)
-        }
+        stretch = self.store.stretch(KIND, **options)
+        found = {record.key: record.document()["spec"] for record in stretch.records}
+        assert len(found) == stretch.count
+        return found
 
     @invariant()
     def the_store_holds_what_the_model_holds(self):
@@ -100,6 +101,7 @@ class StoreMachine(RuleBasedStateMachine):
         for namespace in ("one", "two"):
             expected = {key: at for key, at in self.model.items() if key.namespace == namespace}
             assert self.contents(namespace=namespace) == expected
+            assert {each.key for each in self.store.objects(KIND, namespace)} == set(expected)
         assert list(self.contents()) == sorted(self.model)
 
     @invariant()
@@ -108,14 +110,23 @@ class StoreMachine(RuleBasedStateMachine):
             if revision < self.store.compacted:
                 if revision:
                     try:
-                        self.store.objects(KIND, revision=revision)
+                        self.store.stretch(KIND, revision=revision)
                     except Gone:
                         continue
                     raise AssertionError(revision)
                 continue
             if revision:
                 assert self.contents(revision=revision) == expected
+                self.pages_end_where_the_next_begin(revision, sorted(expected))
             self.run(self.replay(revision, dict(expected)))
+
+    def pages_end_where_the_next_begin(self, revision, keys):
+        for place, after in enumerate(keys):
+            later = keys[place + 1 :]
+            assert list(self.contents(after=after, revision=revision)) == later
+            below = [each for each in later if each.namespace == "two"]
+            found = self.contents(namespace="two", after=after, revision=revision)
+            assert list(found) == below
 
     async def replay(self, revision, state):
         watch = self.store.watch(KIND, revision)

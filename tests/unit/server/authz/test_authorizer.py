@@ -8,7 +8,7 @@ from corral.api.object import Key
 from corral.api.wire import User
 from corral.server.authz import Attributes, Authorizer
 from corral.store import Store
-from corral.store.store import Retention
+from corral.store.memory import Retention
 
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
 BOB = User(name="bob", groups=("devs", "system:authenticated"))
