@@ -37,7 +37,7 @@ LIST_SECONDS = 60.0
 FIRST_DELAY = 0.8
 LONGEST_DELAY = 30.0
 """Seconds before listing or watching again after a failure: doubled each time, with jitter."""
-SHARED_FROM = 1000
+SHARED_FROM = 100
 """A cache of so many objects keeps one copy of what they have in common: it takes a little time."""
 _LIVELY_SECONDS = 1.0
 """A watch that lasted this long was a good one."""
