@@ -116,8 +116,9 @@ class Discovery:
     def _below(self, group_version: GroupVersion, plural: str) -> Iterator[Subresource]:
         """The subresources of one kind, those that its row implies first."""
         kind = self._kinds.find(*group_version, plural)
-        if kind is not None and kind.status:
-            yield _implied(kind, group_version, "status", (*group_version, kind.name))
+        if kind is not None:
+            for door in kind.doors:
+                yield _implied(kind, group_version, door, (*group_version, kind.name))
         if kind is not None and kind.scale is not None:
             yield _implied(kind, group_version, "scale", ("autoscaling", "v1", "Scale"))
         for each in self._subresources:

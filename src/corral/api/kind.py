@@ -129,6 +129,7 @@ class Kind:
     schema cannot say.  ``native`` kinds are Kubernetes' own: strategic merge patches are read,
     unlike for kinds that a CRD brings.  ``selectable`` maps field selectors to the value in a
     document, beside ``metadata.name`` and ``metadata.namespace``, which always work.
+    ``approval`` is a second door to the status, for who decides and does not act.
     """
 
     group: str
@@ -141,6 +142,7 @@ class Kind:
     categories: tuple[str, ...] = ()
     namespaced: bool = True
     status: bool = True
+    approval: bool = False
     scale: Scale | None = None
     native: bool = False
     columns: tuple[Column, ...] = ()
@@ -199,6 +201,11 @@ class Kind:
     def is_kept(self) -> bool:
         """Whether there is a storage of its own, with its objects in it."""
         return self.stored_as is None and self.verbs is VERBS
+
+    @property
+    def doors(self) -> tuple[str, ...]:
+        """The subresources by which its status is changed, and nothing else of it but labels."""
+        return ("status",) * self.status + ("approval",) * self.approval
 
     @property
     def api_version(self) -> str:

@@ -27,6 +27,7 @@ _NAMED: Mapping[tuple[str, str], Callable[[str], list[str]]] = {
     ("", "Namespace"): label_faults,
     ("", "Service"): service_name_faults,
     ("apiregistration.k8s.io", "APIService"): path_segment_faults,
+    ("certificates.k8s.io", "CertificateSigningRequest"): path_segment_faults,
     **{
         ("rbac.authorization.k8s.io", name): path_segment_faults
         for name in ("Role", "ClusterRole", "RoleBinding", "ClusterRoleBinding")

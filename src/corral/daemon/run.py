@@ -17,7 +17,7 @@ from corral.api.errors import ApiError
 from corral.api.kinds.usage import NODE_METRICS, POD_METRICS
 from corral.client.client import Client
 from corral.client.transport import InProcess
-from corral.cluster import STAND_INS, accounts
+from corral.cluster import STAND_INS, accounts, certificates
 from corral.config import Settings
 from corral.controllers import CONTROLLERS, SOURCES
 from corral.daemon.beginning import begin, tell_where_to_upload
@@ -207,7 +207,9 @@ def _start(
     ours = world.acting(Client(InProcess(server.handle, CONTROLLER)))
     controllers = [make(ours) for make in CONTROLLERS] if hypervisors else []
     given = accounts.controller(settings.layout.authority.read_text)
-    stand_ins = [*STAND_INS, given, *network.stand_ins()] if hypervisors else []
+    signer = certificates.signer(partial(pki.sign_request, settings.layout.pki))
+    own = (given, signer, *network.stand_ins())
+    stand_ins = [*STAND_INS, *own] if hypervisors else []
     controllers += [make(world) for make in stand_ins]
     images = ImageStore(settings.layout.images)
     storage = _storage(settings)

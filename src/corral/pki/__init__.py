@@ -7,6 +7,7 @@ from corral.pki.certificates import SKEW, PkiError
 from corral.pki.clients import LONGEST_NAME, credentials
 from corral.pki.identity import CLIENT_DAYS, Identity, ensure, renew
 from corral.pki.kubeconfig import Credentials, kubeconfig, kubeconfig_of
+from corral.pki.requests import certificate_end, certificate_fault, read_request, sign_request
 from corral.pki.signing import SigningKey
 
 __all__ = [
@@ -17,11 +18,15 @@ __all__ = [
     "Identity",
     "PkiError",
     "SigningKey",
+    "certificate_end",
+    "certificate_fault",
     "credentials",
     "ensure",
     "kubeconfig",
     "kubeconfig_of",
+    "read_request",
     "renew",
+    "sign_request",
     "write_private",
 ]
 

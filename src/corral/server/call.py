@@ -68,6 +68,10 @@ Guard = Callable[[Call, Document, Document | None], None]
 """Whether who calls may store such a document, in the place of an older one; raises Forbidden."""
 
 
+Prepare = Callable[[Call, Document, Document | None], None]
+"""Gives a document what depends on who calls and by which door; the last is what it was before."""
+
+
 def storage(kind: Kind) -> str:
     """The name under which the objects of a kind are stored."""
     if kind.stored_as is None:

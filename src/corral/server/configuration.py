@@ -121,7 +121,7 @@ def _prepare(call: Call, configuration: Document) -> None:
         )
     # A field that is null is none, to this server: what is stored has no such fields.
     schema_for(call.kind, call.version.name).prune(configuration)
-    if call.subresource == "status":
+    if call.subresource in call.kind.doors:
         kept = _OF_A_STATUS | ({"labels", "annotations"} if call.kind.native else set())
         _keep(metadata, kept)
         _keep(configuration, {"apiVersion", "kind", "metadata", "status"})

@@ -22,7 +22,7 @@ from corral.api.time import rfc3339
 from corral.api.wire import Response
 from corral.server import admission, body, configuration, identity, query
 from corral.server.accounts import Accounts
-from corral.server.call import Call, Guard, json_response, not_found, storage
+from corral.server.call import Call, Guard, Prepare, json_response, not_found, storage
 from corral.server.present import Presenter, as_version
 from corral.server.quotas import QuotaAdmission
 from corral.server.reviews import Reviewers
@@ -48,8 +48,9 @@ class Rest:
 
     ``now`` is seconds since 1970; ``allocators`` give documents, by the name that their kind is
     stored under, what only the server has to give; ``reviewers`` have a say in what is stored.
-    ``guards`` refuse who may not store such a document of a kind; ``admit`` refuses who may not
-    make the call at all, and is asked where it turns out to be another than it seemed.
+    ``preparers`` give documents of a kind what depends on the call; ``guards`` refuse who may not
+    store such a document; ``admit`` refuses who may not make the call at all, and is asked where it
+    turns out to be another than it seemed.
     """
 
     def __init__(
@@ -61,11 +62,13 @@ class Rest:
         reviewers: Reviewers | None = None,
         *,
         guards: Mapping[str, Guard] | None = None,
+        preparers: Mapping[str, Prepare] | None = None,
         admit: Callable[[Call], None] = _admit_all,
     ) -> None:
         self.store = store
         self.reviewers = reviewers or Reviewers()
         self.guards = guards or {}
+        self.preparers = preparers or {}
         self.admit = admit
         self.now = now
         self.allocators = allocators or {}
@@ -102,6 +105,7 @@ class Rest:
         if call.kind.status and not call.kind.status_on_create:
             document.pop("status", None)
         call.kind.default_create(document)
+        self._prepare(call, document, None)
         self._check_new(call, document)
         if await self.reviewers.validate(call, document, None):
             admission.require_namespace(self.store, call, call.name)
@@ -171,6 +175,7 @@ class Rest:
         """A wanted document with all that the server gives, keeps and requires."""
         identity.keep_identity(wanted, old)
         document = identity.separate_status(call, wanted, old)
+        self._prepare(call, document, old)
         identity.check_finalizers(call, document, old)
         self._check(call, document, old)
         identity.count_generation(call, document, old)
@@ -187,6 +192,11 @@ class Rest:
         if call.subresource != "status":
             self.quotas.admit(call.kind, document, old)
         return document
+
+    def _prepare(self, call: Call, document: Document, old: Document | None) -> None:
+        prepare = self.preparers.get(storage(call.kind))
+        if prepare is not None:
+            prepare(call, document, old)
 
     def _guard(self, call: Call, document: Document, old: Document | None) -> None:
         guard = self.guards.get(storage(call.kind))

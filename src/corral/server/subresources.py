@@ -1,6 +1,7 @@
 """Subresources that are answered here: scale, binding, eviction, finalize, token.
 
-``status`` is an ordinary update; what streams from a machine is in ``corral.server.streams``.
+``status`` and ``approval`` are ordinary updates; what streams from a machine is in
+``corral.server.streams``.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
@@ -25,16 +26,14 @@ _SCALE_LIMIT = 2**31 - 1
 
 def serves(kind: Kind, subresource: str) -> bool:
     """Whether a kind has a subresource."""
-    if subresource == "status":
-        return kind.status
     if subresource == "scale":
         return kind.scale is not None
-    return (kind.resource, subresource) in _OTHERS
+    return subresource in kind.doors or (kind.resource, subresource) in _OTHERS
 
 
 async def answer(rest: Rest, call: Call) -> Response:
     """Serve a subresource that ``serves`` said yes to.  Raises MethodNotAllowed."""
-    if call.subresource == "status":
+    if call.subresource in call.kind.doors:
         acts: Mapping[str, Callable[[Call], Awaitable[Response]]] = {
             "get": rest.get,
             "update": rest.update,

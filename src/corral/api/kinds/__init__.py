@@ -34,6 +34,7 @@ from corral.api.kinds import (
     revision,
     runtimeclass,
     service,
+    signing_request,
     storageclass,
     usage,
     workloads,
@@ -74,6 +75,7 @@ KINDS = KindTable(
         *rbac.KINDS,
         *authorization.KINDS,
         *authentication.KINDS,
+        signing_request.SIGNING_REQUEST,
         *admissionregistration.KINDS,
     )
 )

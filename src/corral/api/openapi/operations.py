@@ -77,9 +77,9 @@ class Operations:
             everywhere = self._home(kind.plural, namespaced=False)
             self._add(everywhere, f"{kind.name}ForAllNamespaces", named, [_listing(kind, one)])
         changed = {"get", "update", "patch"}
-        if kind.status:
-            acts = self._of_one(kind, one, changed, below="status")
-            self._add(f"{home}/{{name}}/status", f"{scope}{kind.name}Status", named, acts)
+        for door in kind.doors:
+            acts = self._of_one(kind, one, changed, below=door)
+            self._add(f"{home}/{{name}}/{door}", f"{scope}{kind.name}{door.title()}", named, acts)
         if kind.scale is not None:
             answered = gvk(GroupVersion("autoscaling", "v1"), "Scale")
             scale = self._schemas.refer(autoscaling_v1.Scale, answered)

@@ -1,4 +1,7 @@
-"""Numbers of the fields of roles, bindings, and questions about rights (see ``numbers``)."""
+"""Numbers of the fields of what access is about (see ``numbers``).
+
+Roles, bindings, questions about rights, and requests for certificates.
+"""
 
 from collections.abc import Mapping
 
@@ -38,4 +41,12 @@ ACCESS_NUMBERS: Mapping[str, str] = {
     ),
     "authorization_v1.ResourceRule": "verbs=1 apiGroups=2 resources=3 resourceNames=4",
     "authorization_v1.NonResourceRule": "verbs=1 nonResourceURLs=2",
+    "certificates_v1.CertificateSigningRequest": "metadata=1 spec=2 status=3",
+    "certificates_v1.CertificateSigningRequestSpec": (
+        "request=1! username=2 uid=3 groups=4 usages=5 extra=6@ signerName=7 expirationSeconds=8*"
+    ),
+    "certificates_v1.CertificateSigningRequestStatus": "conditions=1 certificate=2!",
+    "certificates_v1.CertificateSigningRequestCondition": (
+        "type=1 reason=2 message=3 lastUpdateTime=4 lastTransitionTime=5 status=6"
+    ),
 }

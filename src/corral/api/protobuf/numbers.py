@@ -76,6 +76,9 @@ KINDS: Mapping[tuple[str, str], str] = {
     ("autoscaling/v2", "HorizontalPodAutoscaler"): "autoscaling_v2.HorizontalPodAutoscaler",
     ("batch/v1", "CronJob"): "batch_v1.CronJob",
     ("batch/v1", "Job"): "batch_v1.Job",
+    ("certificates.k8s.io/v1", "CertificateSigningRequest"): (
+        "certificates_v1.CertificateSigningRequest"
+    ),
     ("coordination.k8s.io/v1", "Lease"): "coordination_v1.Lease",
     ("discovery.k8s.io/v1", "EndpointSlice"): "discovery_v1.EndpointSlice",
     ("events.k8s.io/v1", "Event"): "events_v1.Event",

@@ -9,6 +9,7 @@ from functools import lru_cache
 from typing import Final
 
 from corral.api.kinds.rbac import CLUSTER_ROLE
+from corral.api.kinds.signing_request import SIGNING_REQUEST
 from corral.server.authz.attributes import Attributes
 from corral.server.machines import GROUP
 
@@ -57,6 +58,7 @@ RULES = (
     _rule("system:kube-scheduler", "storage.k8s.io", "storageclasses", _READ),
     _rule("system:kube-scheduler", "events.k8s.io", "events", _WRITE),
     _rule(_MANAGER, "*", "*", _WRITE),
+    _rule(_MANAGER, SIGNING_REQUEST.group, "signers", frozenset({"sign"})),
     _rule(_MANAGER, CLUSTER_ROLE.group, CLUSTER_ROLE.plural, frozenset({"escalate"})),
     _rule(_KUBEVIRT, "kubevirt.io", "*", _WRITE),
     _rule(_KUBEVIRT, "pool.kubevirt.io", "*", _WRITE),
