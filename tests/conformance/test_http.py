@@ -76,6 +76,8 @@ def test_the_version_is_one_that_clients_can_compare(api):
     ("method", "path"),
     [
         ("POST", core("configmaps", "default", "x")),
+        ("PUT", core("configmaps", "default")),
+        ("PATCH", core("configmaps", "default")),
         ("PURGE", core("configmaps", "default")),
         ("POST", sets("default", "x", "scale")),
         ("DELETE", sets("default", "x", "status")),
@@ -87,7 +89,7 @@ def test_a_method_that_the_path_has_not(api, method, path):
 
 @pytest.mark.parametrize("method", ["PUT", "PATCH"])
 def test_a_change_must_name_its_object(api, method):
-    answer = api.request(method, core("configmaps", "default"), json={})
+    answer = api.request(method, sets("default"), json={})
     assert refused(answer, 400, "BadRequest")["message"] == "name must be provided"
 
 

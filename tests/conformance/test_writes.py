@@ -65,7 +65,7 @@ def test_a_revision_on_create_is_an_error(api, namespace):
     document = config_map("x")
     document["metadata"]["resourceVersion"] = "7"
     answer = api.post(core("configmaps", namespace), json=document)
-    assert answer.status_code == 500
+    assert answer.status_code == 400
     assert answer.json()["message"] == (
         "resourceVersion should not be set on objects to be created"
     )

@@ -36,7 +36,11 @@ class Certificate:
 
 @dataclass(slots=True, kw_only=True)
 class Request:
-    """One HTTP request: header names are lower case, the query is the raw string."""
+    """One HTTP request: header names are lower case, the query is the raw string.
+
+    Headers that come several times are one, with commas between; those of impersonation with ends
+    of lines.
+    """
 
     method: str
     path: str

@@ -71,13 +71,12 @@ from corral.server.instancetypes import Instancetypes
 from corral.server.limit_ranges import LimitRanges
 from corral.server.metrics import Asked, Metrics
 from corral.server.observations import Observations, Observe
-from corral.server.plain import text_response
+from corral.server.plain import not_found, text_response
 from corral.server.priorities import Priorities
 from corral.server.rest import Rest
 from corral.server.reviews import reviewers_of
 from corral.server.revocations import Revocations
 from corral.server.route import Route
-from corral.server.signing import Signing
 from corral.server.streams import Nodes
 from corral.server.uploads import Uploads
 from corral.server.watch import Watches
@@ -145,8 +144,6 @@ class ApiServer:
         self.store = store
         self.kinds = kinds = KindTable(kinds)  # its own: definitions bring more
         self._definitions = Definitions(store, kinds)
-        self.authorizer = Authorizer(store)
-        signing = Signing(self.authorizer, now)
         allocation = Allocation(store, services or ServiceRanges())
         ranges, priorities = LimitRanges(store), Priorities(store)
         settled = {
@@ -155,20 +152,13 @@ class ApiServer:
             storage(CLAIM): _each(ClaimClasses(store).settle, ranges.check_claim),
             storage(POD): _each(priorities.settle_pod, ranges.settle_pod),
             storage(PRIORITY_CLASS): priorities.check_class,
-            **signing.checks(),
         }
+        self.authorizer = Authorizer(store)
         accounts = Accounts(store, account_key, now=now)
         self.reviewers = reviewers_of(store, kinds)
         guards = Escalation(self.authorizer).guards() | Clones(store, self.authorizer).guards()
         self.rest = Rest(
-            store,
-            now,
-            settled,
-            accounts,
-            self.reviewers,
-            guards=guards | signing.guards(),
-            preparers=signing.preparers(),
-            admit=self._admit,
+            store, now, settled, accounts, self.reviewers, guards=guards, admit=self._admit
         )
         self.nodes = nodes
         self.authenticator = replace(
@@ -238,9 +228,11 @@ class ApiServer:
             verb = route.verb(request.method, named, watch=named.watch)
             self.authorizer.admit(request, user, verb, named)
             return await self._adapter.answer(self.store, self.kinds, request, named)
+        if self.documents.serves(request.path):
+            return await self.documents.answer(request, user)
         call = self.call(request, user, named, asking.warnings)
         if call is None:
-            return await self.documents.answer(request, user)
+            return not_found()
         if user is not ANONYMOUS:
             asking.counted = Asked.by(call)
         self.authorizer.admit(request, user, call.verb, named)
@@ -262,18 +254,16 @@ class ApiServer:
     def call(self, request: Request, user: User, named: Route, warnings: list[str]) -> Call | None:
         """What a request to a resource means; None when there is no such resource.
 
-        Raises MethodNotAllowed, and BadRequest for a query that cannot be read.
+        Raises BadRequest for a query that cannot be read; Forbidden and Unauthorized for who may
+        not even learn that there is no such resource.
         """
         kind = self._kind(named)
-        if kind is None or (named.namespace and not kind.namespaced):
-            return None
         asked = query.parse(request.query)
         watched = request.method == "GET" and (named.watch or query.flag(asked, "watch"))
         verb = route.verb(request.method, named, watch=watched)
-        if not verb:
-            raise MethodNotAllowed(
-                f'{request.method.lower()} is not supported on resources of kind "{kind.name}"'
-            )
+        if kind is None or (named.namespace and not kind.namespaced):
+            self.authorizer.admit(request, user, verb, named)
+            return None
         return Call(
             request=request,
             user=user,
@@ -316,6 +306,10 @@ class ApiServer:
         return await self._act(call)
 
     async def _act(self, call: Call) -> Response:
+        if not call.verb or (call.kind.native and not route.exists(call.request.method, call)):
+            raise MethodNotAllowed(
+                "the server does not allow this method on the requested resource"
+            )
         if call.verb not in call.kind.verbs or (call.kind.only_created and call.name):
             raise MethodNotAllowed(
                 f'{call.verb} is not supported on resources of kind "{call.kind.plural}": they are '

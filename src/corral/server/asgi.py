@@ -88,7 +88,9 @@ def _request(scope: Scope, method: str) -> Request:
     headers: dict[str, str] = {}
     for raw_name, raw_value in scope["headers"]:
         name, value = raw_name.decode("latin-1"), raw_value.decode("latin-1")
-        headers[name] = f"{headers[name]},{value}" if name in headers else value
+        # names of groups may hold commas, but no header holds a line's end
+        between = "\n" if name.startswith("impersonate-") else ","
+        headers[name] = f"{headers[name]}{between}{value}" if name in headers else value
     return Request(
         method=method,
         path=scope["path"],

@@ -77,6 +77,10 @@ class Documents:
             self._discovery = Discovery(kinds, listed, tuple(adapter.groups()))
         self._schemas = Schemas(kinds)
 
+    def serves(self, path: str) -> bool:
+        """Whether a path that reads as one of an object is about none."""
+        return path.rstrip("/") in OF_MACHINES
+
     async def answer(self, request: Request, user: User) -> Response:
         """Raises Unauthorized and Forbidden; what is not known is a plain 404."""
         path = request.path.rstrip("/")

@@ -4,7 +4,7 @@ import random
 import uuid
 
 from corral.api.encoding import same
-from corral.api.errors import AlreadyExists, ApiError, BadRequest, Cause, Conflict, Details, Invalid
+from corral.api.errors import AlreadyExists, BadRequest, Cause, Conflict, Details, Invalid
 from corral.api.kind import Kind, at
 from corral.api.names import SUFFIX_LENGTH, SUFFIX_LETTERS
 from corral.api.object import Document, Key
@@ -39,7 +39,7 @@ def disown(document: Document) -> None:
     """Take from a document that is to be created what only the server gives."""
     metadata = document["metadata"]
     if metadata.pop("resourceVersion", ""):
-        raise ApiError("resourceVersion should not be set on objects to be created")
+        raise BadRequest("resourceVersion should not be set on objects to be created")
     for field in _OF_THE_SERVER:
         metadata.pop(field, None)
 
@@ -135,7 +135,7 @@ def keep_identity(document: Document, old: Document) -> None:
 
 def separate_status(call: Call, document: Document, old: Document) -> Document:
     """An update of an object leaves its status alone; one of its status changes nothing else."""
-    if call.subresource in call.kind.doors:
+    if call.subresource == "status":
         merged = dict(old)
         metadata = merged["metadata"] = dict(old["metadata"])
         if call.kind.native:  # status updates of Kubernetes' own kinds may label, too

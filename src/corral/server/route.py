@@ -9,6 +9,7 @@
 """
 
 from dataclasses import dataclass
+from typing import Protocol
 
 _OF_NAMESPACES = ("status", "finalize")
 
@@ -64,6 +65,24 @@ VERBS = {
     "PATCH": "patch",
     "DELETE": "delete",
 }
+
+
+class Target(Protocol):
+    """What a request is about: a collection has no name."""
+
+    name: str
+    subresource: str
+
+
+def exists(method: str, target: Target) -> bool:
+    """Whether Kubernetes' own kinds have a route for a method there.
+
+    Each method has one of its own, and HEAD none.  Kinds from outside take what means something.
+    """
+    if target.subresource:
+        return method != "HEAD"
+    ways = ("GET", "PUT", "PATCH", "DELETE") if target.name else ("GET", "POST", "DELETE")
+    return method in ways
 
 
 def verb(method: str, route: Route, *, watch: bool) -> str:

@@ -647,3 +647,14 @@ async def test_a_path_of_strange_bytes_is_refused(served):
         connection.writer.write(lines)
         status, _ = await connection.head()
         assert status in (400, 401, 404)
+
+
+async def test_groups_to_act_for_come_each_in_a_header_of_its_own(served):
+    async with served.connection() as connection:
+        path = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
+        groups = "one, with a comma\r\nimpersonate-group: system:masters"
+        acting = {"impersonate_user": "eve", "impersonate_group": groups}
+        status, body = await connection.ask("POST", path, b"{}", **acting)
+        assert status == 201
+        found = json.loads(body)["status"]["userInfo"]["groups"]
+        assert found == ["one, with a comma", "system:masters", "system:authenticated"]

@@ -108,6 +108,18 @@ async def test_administrators_may_act_for_others_and_others_may_not(ask):
     assert 'cannot impersonate resource "users"' in refused["message"]
 
 
+async def test_who_may_not_learns_not_even_what_there_is(ask):
+    bob = ask.as_user("bob")
+    for path in ("/apis/nosuch.example/v1/things", "/api/v1/namespaces/default/things/x"):
+        assert (await ask("GET", path)).status == 404
+        refused = await bob("GET", path)
+        assert (refused.status, refused["reason"]) == (403, "Forbidden")
+    assert refused["message"] == (
+        'things "x" is forbidden: User "bob" cannot get resource "things" in API group "" in the '
+        'namespace "default"'
+    )
+
+
 @pytest.mark.parametrize("part", ["group", "uid", "extra-scopes"])
 async def test_nobody_acts_for_a_part_of_a_user(ask, part):
     refused = await ask("GET", MAPS, headers={f"impersonate-{part}": "x"})

@@ -79,7 +79,7 @@ async def test_of_many_who_create_one_name_at_once_one_succeeds(ask):
 
 async def test_a_resource_version_on_create_is_refused(ask):
     refused = await ask("POST", MAPS, {"metadata": {"name": "a", "resourceVersion": "1"}})
-    assert refused.status == 500
+    assert (refused.status, refused["reason"]) == (400, "BadRequest")
     assert refused["message"] == "resourceVersion should not be set on objects to be created"
 
 
@@ -347,8 +347,10 @@ async def test_events_are_one_storage_in_two_groups(ask):
     ("method", "path", "status"),
     [
         ("POST", f"{MAPS}/a", 405),
-        ("PUT", MAPS, 400),
-        ("PATCH", MAPS, 400),
+        ("PUT", MAPS, 405),
+        ("PATCH", MAPS, 405),
+        ("PUT", SETS, 400),
+        ("PATCH", SETS, 400),
         ("TRACE", MAPS, 405),
         ("GET", "/api/v1/configmaps/a", 400),
         ("POST", "/api/v1/configmaps", 400),

@@ -351,7 +351,9 @@ async def test_only_what_says_no_is_no_watch(ask):
     response = await ask.raw("GET", f"{MAPS}?watch=yes")
     await response.body.aclose()
     for path in (f"{MAPS}?watch=1", "/api/v1/watch/configmaps"):
-        assert (await ask("HEAD", path)).status == 200
+        assert (await ask("HEAD", path)).status == 405
+    sets = "/apis/kubevirt.io/v1/virtualmachineinstancereplicasets"
+    assert (await ask("HEAD", f"{sets}?watch=1")).status == 200
 
 
 async def test_watches_end_with_the_store(ask):

@@ -84,5 +84,5 @@ def _account(name: str) -> tuple[str, str] | None:
 
 
 def _names(header: str) -> tuple[str, ...]:
-    """The values of a header that may come several times."""
-    return tuple(name.strip() for name in header.split(",") if name.strip())
+    """The values of a header that may come several times: each is a line then."""
+    return tuple(name for name in header.split("\n") if name)
