@@ -77,6 +77,7 @@ from corral.server.rest import Rest
 from corral.server.reviews import reviewers_of
 from corral.server.revocations import Revocations
 from corral.server.route import Route
+from corral.server.signing import Signing
 from corral.server.streams import Nodes
 from corral.server.uploads import Uploads
 from corral.server.watch import Watches
@@ -144,6 +145,8 @@ class ApiServer:
         self.store = store
         self.kinds = kinds = KindTable(kinds)  # its own: definitions bring more
         self._definitions = Definitions(store, kinds)
+        self.authorizer = Authorizer(store)
+        signing = Signing(self.authorizer, now)
         allocation = Allocation(store, services or ServiceRanges())
         ranges, priorities = LimitRanges(store), Priorities(store)
         settled = {
@@ -152,13 +155,20 @@ class ApiServer:
             storage(CLAIM): _each(ClaimClasses(store).settle, ranges.check_claim),
             storage(POD): _each(priorities.settle_pod, ranges.settle_pod),
             storage(PRIORITY_CLASS): priorities.check_class,
+            **signing.checks(),
         }
-        self.authorizer = Authorizer(store)
         accounts = Accounts(store, account_key, now=now)
         self.reviewers = reviewers_of(store, kinds)
         guards = Escalation(self.authorizer).guards() | Clones(store, self.authorizer).guards()
         self.rest = Rest(
-            store, now, settled, accounts, self.reviewers, guards=guards, admit=self._admit
+            store,
+            now,
+            settled,
+            accounts,
+            self.reviewers,
+            guards=guards | signing.guards(),
+            preparers=signing.preparers(),
+            admit=self._admit,
         )
         self.nodes = nodes
         self.authenticator = replace(
@@ -307,9 +317,7 @@ class ApiServer:
 
     async def _act(self, call: Call) -> Response:
         if not call.verb or (call.kind.native and not route.exists(call.request.method, call)):
-            raise MethodNotAllowed(
-                "the server does not allow this method on the requested resource"
-            )
+            raise MethodNotAllowed(route.MISSING)
         if call.verb not in call.kind.verbs or (call.kind.only_created and call.name):
             raise MethodNotAllowed(
                 f'{call.verb} is not supported on resources of kind "{call.kind.plural}": they are '

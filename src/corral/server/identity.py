@@ -135,7 +135,7 @@ def keep_identity(document: Document, old: Document) -> None:
 
 def separate_status(call: Call, document: Document, old: Document) -> Document:
     """An update of an object leaves its status alone; one of its status changes nothing else."""
-    if call.subresource == "status":
+    if call.subresource in call.kind.doors:
         merged = dict(old)
         metadata = merged["metadata"] = dict(old["metadata"])
         if call.kind.native:  # status updates of Kubernetes' own kinds may label, too

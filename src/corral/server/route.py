@@ -11,6 +11,8 @@
 from dataclasses import dataclass
 from typing import Protocol
 
+MISSING = "the server does not allow this method on the requested resource"
+"""What is said of a method for which a path has no route."""
 _OF_NAMESPACES = ("status", "finalize")
 
 
