@@ -1,5 +1,6 @@
 """SPDY frames, from friends and from strangers."""
 
+import contextlib
 import struct
 import zlib
 
@@ -127,3 +128,36 @@ def test_whatever_is_written_is_read(headers, content):
     headers = {name.lower(): value for name, value in headers.items()}
     told = frames(spdy.Writer().open(9, headers), spdy.data(9, content, last=True))
     assert told == [Opened(9, headers, last=False), Data(9, content, last=True)]
+
+
+@given(st.data())
+def test_frames_that_were_tampered_with_do_no_harm(draw):
+    writer = spdy.Writer()
+    whole = bytearray(
+        writer.open(1, HEADERS) + spdy.data(1, b"abc") + writer.reply(1) + spdy.ping(2)
+        + spdy.reset(1, spdy.CANCEL) + writer.open(3, HEADERS) + spdy.data(3, b"", last=True)
+    )  # fmt: skip
+    places = st.integers(0, len(whole) - 1)
+    for at, value in draw.draw(st.lists(st.tuples(places, st.integers(0, 255)), max_size=6)):
+        whole[at] = value
+    cut = draw.draw(places)
+    reader = spdy.Reader()
+    with contextlib.suppress(SpdyError):
+        for piece in (whole[:cut], whole[cut:]):
+            for frame in reader.feed(bytes(piece)):
+                assert isinstance(frame, spdy.Frame)
+
+
+def test_little_is_kept_of_what_is_not_complete():
+    """However long a frame says it is, what has come of its data is passed on."""
+    reader = spdy.Reader()
+    list(reader.feed(struct.pack(">II", 1, spdy.LARGEST_DATA_BYTES)))
+    for _ in range(100):
+        assert sum(len(frame.data) for frame in reader.feed(bytes(64 * 1024))) == 64 * 1024
+    assert not reader._bytes
+
+
+@pytest.mark.parametrize("flags", range(0, 256, 5))
+def test_flags_that_mean_nothing_are_let_be(flags):
+    body = struct.pack(">II", 1, flags << 24 | 3) + b"abc"
+    assert frames(body) == [Data(1, b"abc", last=bool(flags & 1))]

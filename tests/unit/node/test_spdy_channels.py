@@ -1,9 +1,12 @@
 """Commands over SPDY streams, as kubectl before 1.31 runs them."""
 
+import asyncio
+import threading
 from contextlib import ExitStack
 
 import msgspec
 import pytest
+from hypothesis import HealthCheck, given, settings, strategies as st
 from starlette.testclient import WebSocketDenialResponse
 from starlette.websockets import WebSocketDisconnect
 from tests.unit.node.test_portforward import EXEC, client, machine
@@ -16,6 +19,8 @@ from corral.node.spdy_channels import LARGEST_EARLY_BYTES, PROTOCOLS
 __all__ = ["client", "machine"]
 
 V5, V4, V3, V2, V1 = PROTOCOLS
+NONSENSE = b"\x80\x09" + bytes(20)
+"""A frame of another SPDY."""
 
 
 class Command:
@@ -203,6 +208,51 @@ def test_output_that_is_not_wanted_any_more_is_left_out(command, machine):
 def test_what_is_no_spdy_ends_the_connection(command, machine):
     running = command("command=cat&stdin=true")
     running.open("error", "stdin")
-    running.send(b"\x80\x09" + bytes(20))
+    running.send(NONSENSE)
     assert running.frames() == []
     assert not machine.guest.agent.ran
+
+
+@pytest.mark.parametrize("leave", ["reset", "nonsense", "close"])
+def test_a_command_ends_with_its_client(command, machine, leave):
+    begun, cancelled = threading.Event(), threading.Event()
+
+    async def run(*_):
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            cancelled.set()
+
+    machine.guest.agent.run = run
+    running = command("command=sleep&stdout=true")
+    running.open("error", "stdout")
+    assert begun.wait(10)
+    if leave == "reset":
+        running.send(spdy.reset(running.streams["error"], spdy.CANCEL))
+    elif leave == "nonsense":
+        running.send(NONSENSE)
+    else:
+        running.websocket.close()
+    assert cancelled.wait(10)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=30)
+@given(st.data())
+def test_nothing_that_a_client_sends_breaks_the_door(client, machine, draw):
+    """Whatever comes in whatever order, the connection ends, and by no fault of the node."""
+    writer = spdy.Writer()
+    stream = st.integers(0, 9)
+    names = st.sampled_from(["error", "stdin", "stdout", "resize", "", "stdinx"])
+    packet = st.one_of(
+        st.builds(lambda at, name: ("open", at, name), stream, names),
+        st.builds(lambda at, text, last: spdy.data(at, text, last=last),
+                  stream, st.binary(max_size=50), st.booleans()),
+        st.builds(spdy.reset, stream, st.integers(0, 9)),
+        st.builds(spdy.ping, st.integers(0, 2**32 - 1)),
+        st.binary(max_size=20),
+    )  # fmt: skip
+    with client.websocket_connect(f"{EXEC}?command=cat&stdin=true", subprotocols=[V4]) as door:
+        for one in draw.draw(st.lists(packet, max_size=12)):
+            opening = isinstance(one, tuple)
+            door.send_bytes(writer.open(one[1], {"streamtype": one[2]}) if opening else one)

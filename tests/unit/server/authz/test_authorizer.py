@@ -142,6 +142,14 @@ async def test_to_read_is_not_enough_to_go_into_a_pod(ask):
     assert (await bob("GET", f"{pod}/exec")).status == 404
 
 
+async def test_spdy_is_a_post_and_needs_no_reading(ask):
+    await role(ask, "runner", rule("create", "pods/exec"))
+    await bind(ask, "bobs", "Role", "runner", user("bob"))
+    bob, pod = ask.as_user("bob"), "/api/v1/namespaces/default/pods/vm"
+    assert (await bob("POST", f"{pod}/exec")).status == 404
+    assert (await bob("POST", f"{pod}/portforward")).status == 403
+
+
 async def test_doors_of_machines_are_named_with_their_steps_but_ports_are_not(ask):
     doors = "/apis/subresources.kubevirt.io/v1/namespaces/default/virtualmachineinstances/vm"
     names = ("evacuate/cancel", "vnc", "portforward")

@@ -340,12 +340,15 @@ async def test_a_node_port_that_was_given_stays_while_a_webhook_is_asked(ask, co
     assert made["spec"]["ports"] == asked["object"]["spec"]["ports"]
 
 
-async def test_who_runs_a_command_in_a_pod_is_asked_about_as_a_connection(ask, configure, pod):
+@pytest.mark.parametrize("method", ["GET", "POST"])
+async def test_who_runs_a_command_in_a_pod_is_asked_about_as_a_connection(
+    ask, configure, pod, method
+):
     rule = {**RULE, "resources": ["pods/exec"], "operations": ["CONNECT"]}
     hook = await configure("shell", lambda _: deny(message="no", code=403), rules=[rule])
     made = await ask("POST", PODS, pod)
     name = made.metadata["name"]
-    refused = await ask("GET", f"{PODS}/{name}/exec?command=ls&command=-l&stdin=true")
+    refused = await ask(method, f"{PODS}/{name}/exec?command=ls&command=-l&stdin=true")
     assert (refused.status, refused["message"]) == (
         403,
         'admission webhook "shell.corral.example" denied the request: no',
