@@ -106,6 +106,11 @@ class Accounts:
         claims = self._claims(token)
         return None if claims is None else claims.aud
 
+    def ends(self, token: str) -> float | None:
+        """When a token's time is up, in seconds since 1970; None where it is none of ours."""
+        claims = self._claims(token)
+        return None if claims is None else claims.exp
+
     def user(self, token: str, audiences: Sequence[str] = (ISSUER,)) -> User | None:
         """Whose token it is; None where it is not good, or is for others than any of these."""
         claims = self._claims(token)

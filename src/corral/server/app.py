@@ -5,7 +5,7 @@ process call it directly, and both meet the same rules.
 """
 
 import time
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from types import MappingProxyType
@@ -46,6 +46,7 @@ from corral.server import (
     streams,
     subresources,
     virtual_machines,
+    warned,
 )
 from corral.server.accounts import Accounts
 from corral.server.adapter import Adapter
@@ -77,6 +78,7 @@ from corral.server.rest import Rest
 from corral.server.reviews import reviewers_of
 from corral.server.revocations import Revocations
 from corral.server.route import Route
+from corral.server.sessions import Sessions
 from corral.server.signing import Signing
 from corral.server.streams import Nodes
 from corral.server.uploads import Uploads
@@ -86,9 +88,6 @@ from corral.store import Store
 LARGEST_BODY_BYTES = 3 << 20
 MOST_RESTARTS = 10
 """So often a request starts anew before its sender has to take care of it."""
-LARGEST_WARNING = 256
-LARGEST_WARNINGS = 4096
-"""Characters in one warning, and in all warnings of an answer."""
 
 log = structlog.get_logger()
 
@@ -177,6 +176,7 @@ class ApiServer:
             revocations=Revocations(store),
             now=now,
         )
+        self.sessions = Sessions(store, self.authenticator)
         identities = IdentityReviews(self.authenticator)
         self.uploads = Uploads(store, now, uploads)
         observations = Observations(self.rest, observed)
@@ -217,7 +217,7 @@ class ApiServer:
         except Exception:
             log.exception("request failed", method=request.method, path=request.path)
             response = refusal(InternalError("the server failed at this request; its log says why"))
-        response.headers += _warnings(asking.warnings)
+        response.headers += warned.headers(asking.warnings)
         if self._audit is not None:
             response = self._audit.answered(asking.audited, request, response, asking.sender)
         self._metrics.answered(asking.counted, response.status, time.monotonic() - begun)
@@ -386,15 +386,3 @@ def refusal(error: ApiError) -> Response:
     if error.details is not None and error.details.retry_after_seconds:
         headers.append(("retry-after", str(error.details.retry_after_seconds)))
     return Response(status=error.code, headers=headers, body=encode(error.status()))
-
-
-def _warnings(texts: Iterable[str]) -> Iterator[tuple[str, str]]:
-    """The ``Warning:`` headers, in Kubernetes' bounds: clients do not read a head of any size."""
-    left = LARGEST_WARNINGS
-    for text in dict.fromkeys(texts):
-        shown = "".join(letter for letter in text if letter.isprintable())[:LARGEST_WARNING]
-        left -= len(shown)
-        if left < 0:
-            return
-        escaped = shown.replace("\\", "\\\\").replace('"', '\\"')
-        yield "warning", f'299 - "{escaped}"'

@@ -2,21 +2,25 @@
 
 import asyncio
 from collections.abc import AsyncGenerator
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from functools import partial
 from urllib.parse import unquote
 
 import structlog
-from starlette.types import Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
 from corral.api.errors import ApiError, BadRequest, TooLarge
 from corral.api.wire import Request, Response
 from corral.server import compression, uploads
 from corral.server.app import LARGEST_BODY_BYTES, ApiServer, refusal
+from corral.server.sessions import SessionEnded
 from corral.server.streams import Forward
 
 log = structlog.get_logger()
 
+_POLICY = 1008
+"""Why a websocket is closed: for a rule (RFC 6455)."""
+_END_SECONDS = 1.0
 _PIECE_BYTES = 1 << 20
 """Large answers are sent in pieces of this size, so that other requests get their turn between."""
 
@@ -42,7 +46,7 @@ class App:
         if response.status == TooLarge.code:
             response.headers.append(("connection", "close"))  # what follows is not read
         if isinstance(response, Forward):
-            await _forward(scope, response, receive, send)
+            await self._forward(request, scope, response, receive, send)
         elif isinstance(response.body, bytes):
             if compression.wanted(request, response):
                 response.headers += [("content-encoding", "gzip"), ("vary", "Accept-Encoding")]
@@ -50,7 +54,22 @@ class App:
             else:
                 await _send(response, response.body, send)
         else:
-            await _stream(response, response.body, receive, send)
+            last = _Last(send)
+            try:
+                async with self._server.sessions.hold(request):
+                    await _stream(response, response.body, receive, last)
+            except SessionEnded:
+                await last.end()
+
+    async def _forward(
+        self, request: Request, scope: Scope, response: Forward, receive: Receive, send: Send
+    ) -> None:
+        last = _Last(send)
+        try:
+            async with self._server.sessions.hold(request):
+                await _forward(scope, response, receive, last)
+        except SessionEnded:
+            await last.end()
 
     async def _upload(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Content comes in a body of any size, under a token of its own."""
@@ -65,9 +84,10 @@ class App:
     async def _websocket(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Refusals are ordinary answers, sent before the upgrade."""
         method = scope.get("state", {}).get("method", "GET")  # of a tunnel; websockets have but one
-        response = await self._server.handle(_request(scope, method))
+        request = _request(scope, method)
+        response = await self._server.handle(request)
         if isinstance(response, Forward):
-            await _forward(scope, response, receive, send)
+            await self._forward(request, scope, response, receive, send)
             return
         if isinstance(response.body, AsyncGenerator):
             await response.body.aclose()
@@ -82,6 +102,33 @@ class App:
             }
         )
         await send({"type": "websocket.http.response.body", "body": response.body})
+
+
+class _Last:
+    """Sends, and knows how to end what was begun: what was cut may have been anywhere."""
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self._ending: Message | None = None
+
+    async def __call__(self, message: Message) -> None:
+        kind = message["type"]
+        if kind == "http.response.start":
+            self._ending = {"type": "http.response.body", "body": b""}
+        elif kind == "websocket.accept":
+            self._ending = {"type": "websocket.close", "code": _POLICY, "reason": "Unauthorized"}
+        elif kind == "websocket.close" or (
+            kind == "http.response.body" and not message.get("more_body")
+        ):
+            self._ending = None
+        await self._send(message)
+
+    async def end(self) -> None:
+        """End it properly, if its client still reads."""
+        if self._ending is not None:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_END_SECONDS):
+                    await self._send(self._ending)
 
 
 def _request(scope: Scope, method: str) -> Request:
