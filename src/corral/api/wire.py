@@ -53,6 +53,8 @@ class Request:
     """Who opened the connection, where that was shown."""
     address: str = ""
     """Where the connection comes from; empty for a client in this process."""
+    explained: bool = False
+    """Whether the audit log is to tell why it was let pass, or not."""
     annotations: dict[str, str] = field(default_factory=dict)
     """What the audit log is to tell of it, besides: notes of those who have a say in it."""
 

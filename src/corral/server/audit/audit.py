@@ -78,6 +78,7 @@ class Audit:
         if sender is not None and user is not None and sender is not user:
             document["impersonatedUser"] = told_user(user)
         document["requestReceivedTimestamp"] = rfc3339_micro(self._now())
+        request.explained = True
         audited = Audited(rule, LEVELS[rule.level], document)
         self._tell(audited, "RequestReceived")
         return audited

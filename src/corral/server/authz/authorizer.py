@@ -12,6 +12,8 @@ from corral.server.authz.rules import PolicyRule
 from corral.server.route import Route
 from corral.store import Store
 
+_DECISION: Final = "authorization.k8s.io/decision"
+_REASON: Final = "authorization.k8s.io/reason"
 _INTO_PODS: Final = frozenset({"exec", "attach", "portforward"})
 
 
@@ -32,16 +34,25 @@ class Authorizer:
         read pods must not be enough (Kubernetes since 1.35).
         """
         if ADMINISTRATORS in user.groups:
+            if request.explained:
+                _explain(request, "allow", "")
             return
-        wish, inside = of_route(user, verb, named, request.query), user is request.user
-        self.require(wish, inside=inside)
+        wish = of_route(user, verb, named, request.query)
+        self._admit(request, wish)
         if verb == "get" and wish.subresource in _INTO_PODS and wish[2:4] == ("", "pods"):
-            self.require(wish._replace(verb="create"), inside=inside)
+            self._admit(request, wish._replace(verb="create"))
 
     def admit_path(self, request: Request, user: User, path: str) -> None:
         """Let a request to what is no resource pass.  Raises as ``admit`` does."""
         verb = "get" if request.method == "HEAD" else request.method.lower()
-        self.require(Attributes(user, verb, path=path or "/"), inside=user is request.user)
+        self._admit(request, Attributes(user, verb, path=path or "/"))
+
+    def _admit(self, request: Request, wish: Attributes) -> None:
+        inside = wish.user is request.user
+        if request.explained:
+            allowed, reason = self.verdict(wish, inside=inside)
+            _explain(request, "allow" if allowed else "forbid", reason)
+        self.require(wish, inside=inside)
 
     def require(self, wish: Attributes, *, inside: bool = False) -> None:
         """Raises Forbidden; Unauthorized for who has not said who they are."""
@@ -67,3 +78,8 @@ class Authorizer:
     def rules(self, user: User, namespace: str) -> tuple[tuple[PolicyRule, ...], str]:
         """All rules that hold for a user, and which roles could not be found."""
         return self.roles.rules(user, namespace).rules, self.roles.fault(user, namespace)
+
+
+def _explain(request: Request, decision: str, reason: str) -> None:
+    """Tell the audit log what was decided, and why."""
+    request.annotations |= {_DECISION: decision, _REASON: reason}

@@ -92,6 +92,32 @@ async def test_strangers_and_those_who_act_for_others_are_told_too(told):
     assert acting["impersonatedUser"]["username"] == "eve"
 
 
+async def test_why_a_request_was_let_pass_or_refused_is_told(told):
+    group = "/apis/rbac.authorization.k8s.io/v1"
+    rule = {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["list"]}
+    role = {"metadata": {"name": "reader"}, "rules": [rule]}
+    binding = {
+        "metadata": {"name": "readers"},
+        "roleRef": {"kind": "ClusterRole", "name": "reader"},
+        "subjects": [{"kind": "User", "name": "bob"}],
+    }
+    await told.ask("POST", f"{group}/clusterroles", role)
+    await told.ask("POST", f"{group}/clusterrolebindings", binding)
+    bob = {"authorization": "Bearer other"}
+    for path in ("/api/v1/configmaps", "/api/v1/secrets", "/apis", "/nothing/of/this"):
+        await told.ask("GET", path, **bob)
+    decision, reason = "authorization.k8s.io/decision", "authorization.k8s.io/reason"
+    explained = [
+        (each["annotations"][decision], each["annotations"][reason]) for each in await told.events()
+    ]
+    assert explained[:3] == [("allow", "")] * 3, "administrators need no role"
+    assert explained[3] == (
+        "allow",
+        'RBAC: allowed by ClusterRoleBinding "readers" of ClusterRole "reader" to User "bob"',
+    )
+    assert explained[4:] == [("forbid", "")] * 3
+
+
 @pytest.mark.parametrize("components", [True, False])
 async def test_components_are_told_of_where_that_is_wanted(tmp_path, components):
     """By where they are, not by their names: those may be anybody's."""
@@ -156,7 +182,7 @@ async def test_a_large_body_is_left_out_and_that_is_told(told, monkeypatch):
     )
     await told.ask("POST", SECRETS, BODY)
     *_, event = await told.events()
-    assert event["annotations"] == {"audit.k8s.io/truncated": "true"}
+    assert event["annotations"]["audit.k8s.io/truncated"] == "true"
     assert "requestObject" not in event
 
 
