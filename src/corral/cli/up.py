@@ -131,6 +131,13 @@ class _Bind(click.ParamType[tuple[str, int]]):
     help="Of which requests how much (audit.k8s.io/v1).  [default: of all from outside, who, what "
     "and how it ended]",
 )
+@click.option(
+    "--token-file",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    default=None,
+    metavar="FILE",
+    help='Further users, a line for each: token,user,uid,"group1,group2".  [default: none]',
+)
 @click.option("--verbose", is_flag=True, help="Log more.")
 @click.option(
     "--machine",
@@ -230,6 +237,7 @@ def _settings(layout: Layout, chosen: dict[str, Any]) -> Settings:
         metric_rules=chosen["metric_rules"],
         audit_log=_audit_log(chosen["audit_log"], chosen["audit_policy"]),
         audit_policy=chosen["audit_policy"],
+        token_file=chosen["token_file"],
     )
 
 

@@ -15,6 +15,7 @@ from corral import __version__, pki
 from corral.aio import Background
 from corral.api.errors import ApiError
 from corral.api.kinds.usage import NODE_METRICS, POD_METRICS
+from corral.api.wire import User
 from corral.client.client import Client
 from corral.client.transport import InProcess
 from corral.cluster import STAND_INS, accounts, certificates
@@ -46,6 +47,7 @@ from corral.server.asgi import App
 from corral.server.audit import DEFAULT, Audit, AuditError, Log, Policy, PolicyError, told_lost
 from corral.server.authn import ADMINISTRATOR, Authenticator
 from corral.server.serve import ServeError, listening, tls_context
+from corral.server.token_file import TokenFileError, read_tokens
 from corral.store import LogError, Store
 
 DAY_SECONDS = 86400
@@ -72,7 +74,7 @@ async def run(
     ``announce`` is called once when the API is ready, with lines for people.  Raises CannotStart.
     """
     layout = settings.layout
-    adapter, audit = _adapter(settings), _audit(settings)
+    adapter, audit, tokens = _adapter(settings), _audit(settings), _tokens(settings)
     try:
         identity = pki.ensure(layout.pki, api_names(settings))
         store = Store.open(layout.store, lifetimes={"events": EVENT_SECONDS})
@@ -82,7 +84,7 @@ async def run(
     uploads, sampler, metrics = Uploads(), Sampler(), Registry(process=process)
     server = ApiServer(
         store,
-        authenticator=Authenticator({identity.token: ADMINISTRATOR}),
+        authenticator=Authenticator({**tokens, identity.token: ADMINISTRATOR}),
         nodes=lambda name: agents[name].asgi if name in agents else None,
         services=ServiceRanges(networks=network.service_cidrs()),
         account_key=identity.account_key,
@@ -149,6 +151,18 @@ def _adapter(settings: Settings) -> Adapter | None:
     except RulesError as error:
         hint = "docs/reference.md says what --metric-rules may hold."
         raise CannotStart(str(error), hint) from error
+
+
+def _tokens(settings: Settings) -> Mapping[str, User]:
+    """Further users by their tokens.  Raises CannotStart."""
+    if settings.token_file is None:
+        return {}
+    try:
+        return read_tokens(settings.token_file)
+    except TokenFileError as error:
+        raise CannotStart(
+            str(error), "docs/reference.md says what --token-file may hold."
+        ) from error
 
 
 def _audit(settings: Settings) -> Audit | None:
