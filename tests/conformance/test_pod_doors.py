@@ -91,6 +91,17 @@ def test_input_reaches_the_command(shell, pod):
     assert ran.stdout == "cat\ntyped words", ran.stderr
 
 
+def test_where_websockets_do_not_get_through_all_goes_over_spdy(shell, pod):
+    """Later clients speak it, too: with newer protocols than old ones."""
+    for part in ("REMOTE_COMMAND", "PORT_FORWARD"):
+        shell[f"KUBECTL_{part}_WEBSOCKETS"] = "false"
+    ran = kubectl(shell, "exec", "-i", pod, "-c", "compute", "--", "cat", typed="typed words")
+    assert (ran.stdout, ran.stderr) == ("cat\ntyped words", "")
+    assert kubectl(shell, "exec", pod, "-c", "compute", "--", "false").returncode == 1
+    with forwarded(shell, f"pod/{pod}", 80) as port:
+        assert echoed(port, bytes(100_000)) == bytes(100_000)
+
+
 def test_what_a_machine_has_not_is_said_clearly(shell, pod):
     attached = kubectl(shell, "attach", pod)
     assert attached.returncode != 0

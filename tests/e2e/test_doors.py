@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import os
 import re
 import struct
 import subprocess
@@ -105,6 +106,17 @@ def test_commands_run_in_the_guest(user):
     unknown = user.kubectl("exec", pod, "--", "nosuch", check=False)
     assert "executable file not found" in unknown
     assert "exit code 127" in unknown
+
+
+@pytest.mark.parametrize("websockets", ["true", "false"])
+def test_files_are_copied_in_and_out(user, tmp_path, monkeypatch, websockets):
+    """Without websockets kubectl speaks SPDY, as it did before version 1.31."""
+    monkeypatch.setenv("KUBECTL_REMOTE_COMMAND_WEBSOCKETS", websockets)
+    source, back, there = tmp_path / "in", tmp_path / "out", f"{pod_of(user)}:/tmp/copied"
+    source.write_bytes(os.urandom(300_000))
+    user.kubectl("cp", "-c", "compute", str(source), there)
+    user.kubectl("cp", "-c", "compute", there, str(back))
+    assert back.read_bytes() == source.read_bytes()
 
 
 def test_the_guest_tells_of_itself(api):
