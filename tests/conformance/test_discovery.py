@@ -21,7 +21,8 @@ PLURALS = {
         "controllerrevisions", "daemonsets", "deployments", "replicasets", "statefulsets",
     },
     "apis/kubevirt.io/v1": {
-        "virtualmachineinstances", "virtualmachineinstancereplicasets", "virtualmachines",
+        "kubevirts", "virtualmachineinstances", "virtualmachineinstancereplicasets",
+        "virtualmachines",
     },
     "apis/metrics.k8s.io/v1beta1": {"nodes", "pods"},
     "apis/networking.k8s.io/v1": {"ingressclasses", "ingresses", "networkpolicies"},

@@ -11,6 +11,7 @@ from corral.api.discovery import (
 )
 from corral.api.encoding import encode
 from corral.api.errors import NotFound
+from corral.api.kinds.installation import TOLD_VERSION
 from corral.api.kinds.table import KindTable
 from corral.api.wire import Request, Response, User
 from corral.metrics import Registry
@@ -47,8 +48,6 @@ VERSION: Mapping[str, str] = {
     "platform": "linux/amd64",
 }
 """The Kubernetes API that is spoken; clients warn of a version far from their own."""
-KUBEVIRT = "1.8.0"
-"""The KubeVirt whose API is spoken."""
 
 
 _TO_ALL = OPEN | OF_MACHINES.keys()
@@ -131,7 +130,7 @@ def _of_kubevirt(name: str) -> Response:
     """KubeVirt's own version and health, as its clients ask for them."""
     if name == "version":
         known = {key: value for key, value in VERSION.items() if key not in ("major", "minor")}
-        return json_response(encode(known | {"gitVersion": f"v{KUBEVIRT}+corral-{__version__}"}))
+        return json_response(encode(known | {"gitVersion": TOLD_VERSION}))
     if name == "healthz":
         return json_response(encode({"apiserver": {"connectivity": "ok"}}))
     missing = NotFound("guestfs is not supported: corral has no image of libguestfs")

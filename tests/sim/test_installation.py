@@ -1,0 +1,71 @@
+"""The KubeVirt object: there is one, and it tells what runs."""
+
+import asyncio
+
+import pytest
+from lightkube.models.core_v1 import Namespace
+from tests.sim.cluster import cluster
+
+from corral.api.errors import Invalid
+from corral.api.kinds.installation import KEY, TOLD_VERSION, KubeVirt
+from corral.api.object import Key
+
+pytestmark = pytest.mark.looptime
+
+
+async def read(cluster):
+    return await cluster.client.get(KubeVirt, KEY.name, KEY.namespace)
+
+
+async def installed(cluster):
+    await cluster.client.create(Namespace, {"metadata": {"name": "kubevirt"}})
+    await asyncio.sleep(1)
+    return await read(cluster)
+
+
+def conditions(found):
+    return {each.type: each.status for each in found.status.conditions}
+
+
+async def test_it_tells_that_kubevirt_runs_and_which():
+    async with cluster() as here:
+        found = await installed(here)
+        assert found.status.phase == "Deployed"
+        assert found.status.observed_kube_virt_version == TOLD_VERSION
+        assert conditions(found) == {
+            "Available": "True",
+            "Progressing": "False",
+            "Degraded": "False",
+            "Created": "True",
+        }
+        await asyncio.sleep(60)
+        after = await read(here)
+        assert after.metadata.resource_version == found.metadata.resource_version
+
+
+async def test_it_comes_again_and_its_status_is_mended():
+    async with cluster() as here:
+        first = await installed(here)
+        wrong = {"status": {"phase": "Deleted", "conditions": []}}
+        await here.client.patch(KubeVirt, KEY, wrong, subresource="status")
+        await asyncio.sleep(1)
+        assert (await read(here)).status.phase == "Deployed"
+        await here.client.patch(KubeVirt, KEY, {"spec": {"imageTag": "v1"}})
+        await asyncio.sleep(1)
+        changed = await read(here)
+        assert changed.status.observed_generation == changed.metadata.generation == 2
+        await here.client.delete(KubeVirt, KEY)
+        await asyncio.sleep(1)
+        second = await read(here)
+        assert second.metadata.uid != first.metadata.uid
+        assert second.status.phase == "Deployed"
+
+
+async def test_there_is_no_other():
+    async with cluster() as here:
+        await installed(here)
+        for key in (Key("kubevirt", "other"), Key("default", "kubevirt")):
+            with pytest.raises(Invalid, match="KubeVirt is already created"):
+                await here.client.create(
+                    KubeVirt, {"metadata": {"namespace": key.namespace, "name": key.name}}
+                )
