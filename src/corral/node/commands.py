@@ -1,9 +1,9 @@
 """``kubectl exec``: a command in the guest, run by the guest's agent.
 
 The websocket carries channels (subprotocols v5.channel.k8s.io and v4.channel.k8s.io): the first
-byte of each message is its channel, and a Status on channel 3 tells how the command ended.  The
-agent takes the command's input as a whole and gives its output at its end, so nothing flows while
-it runs, and there is no terminal.
+byte of each message is its channel, and a Status on channel 3 tells how the command ended.  SPDY's
+streams are shown so, too (``spdy_channels``).  The agent takes the command's input as a whole and
+gives its output at its end, so nothing flows while it runs, and there is no terminal.
 """
 
 import asyncio

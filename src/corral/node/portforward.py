@@ -1,8 +1,9 @@
 """``kubectl port-forward``: many connections into one pod, over one websocket.
 
 kubectl since 1.31 sends SPDY/3 inside of binary messages (subprotocol
-``SPDY/3.1+portforward.k8s.io``).  For each connection it opens two streams that name a port and a
-number of their own (``requestid``): one for data, one on which it reads what went wrong.
+``SPDY/3.1+portforward.k8s.io``); what earlier ones send without is shown as such by the server.
+For each connection it opens two streams that name a port and a number of their own
+(``requestid``): one for data, one on which it reads what went wrong.
 """
 
 import asyncio

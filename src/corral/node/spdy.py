@@ -1,8 +1,9 @@
 """SPDY/3 frames: many streams in one connection, as kubectl forwards ports.  Pure.
 
 Kubernetes keeps the SPDY of 2012 alive in exec and port-forward, and carries it inside a websocket
-(KEP 4006).  Its clients neither send nor heed flow control, so nor is there any here.  Clients are
-strangers: every length is bounded, and what is wrong raises SpdyError.
+(KEP 4006) or, before version 1.31, as it is.  Its clients neither send nor heed windows, so nor are
+there any here: who does not read is not read from either, and the connection's own flow control
+does the rest.  Clients are strangers: every length is bounded, and what is wrong raises SpdyError.
 """
 
 import struct

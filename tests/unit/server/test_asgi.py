@@ -21,6 +21,7 @@ from corral.server import ApiServer, serve
 from corral.server.asgi import App
 from corral.server.authn import ADMINISTRATOR, Authenticator
 from corral.server.serve import ServeError, listening, tls_context
+from corral.server.tunnel import Tunnel
 from corral.store import Store
 
 SPACES = "/api/v1/namespaces"
@@ -28,6 +29,7 @@ MAPS = "/api/v1/namespaces/default/configmaps"
 PODS = "/api/v1/namespaces/default/pods"
 MACHINES = "/apis/kubevirt.io/v1/namespaces/default/virtualmachineinstances"
 CONSOLE = "/apis/subresources.kubevirt.io/v1/namespaces/default/virtualmachineinstances/{}/console"
+NODE_READS = asyncio.Event()
 
 
 async def agent(scope, receive, send):
@@ -44,6 +46,8 @@ async def agent(scope, receive, send):
     while (message := await receive())["type"] == "websocket.receive":
         if message["bytes"] == b"fail":
             raise ValueError("the agent has a fault")
+        if message["bytes"] == b"wait":
+            await NODE_READS.wait()
         if message["bytes"] == b"bye":
             await send({"type": "websocket.send", "bytes": bytes(1_000_000)})
             await send({"type": "websocket.close", "code": 1000})
@@ -624,6 +628,19 @@ async def test_a_tunnel_whose_client_does_not_read_is_torn_down(served, monkeypa
         connection.writer.transport.pause_reading()
         with pytest.raises(ConnectionError):
             await talk(connection.writer, 1000)
+
+
+async def test_little_piles_up_where_a_node_does_not_read(served):
+    async with served.connection() as connection:
+        await tunneled(served, connection)
+        connection.writer.write(b"wait")
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.5):  # it is never taken, however long one waits
+                await talk(connection.writer, 1000)
+        (tunnel,) = (each for each in gc.get_objects() if isinstance(each, Tunnel))
+        kept = (tunnel._messages.get_nowait() for _ in range(tunnel._messages.qsize()))
+        assert sum(len(message.get("bytes", b"")) for message in kept) <= 1 << 20
+        NODE_READS.set()
 
 
 @pytest.mark.parametrize("upgrade", ["SPDY/3.1", "websocket"])
