@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from corral.api.decoding import misfit
+from corral.api.encoding import written_alike
 from corral.api.errors import (
     ApiError,
     BadRequest,
@@ -21,7 +22,7 @@ from corral.api.errors import (
 from corral.api.kind import Kind, at
 from corral.api.metadata import check_metadata
 from corral.api.object import Document, Key
-from corral.api.schema import Schema, schema_for
+from corral.api.schema import NONE_SETTLED, Schema, schema_for
 from corral.api.schema.ratcheting import brought
 from corral.server import managed, query
 from corral.server.call import Call
@@ -93,12 +94,14 @@ def conform(call: Call, document: Document, *, creating: bool, old: Document | N
 
     Fields that the schema does not know are dropped or refused, as ``fieldValidation`` asks;
     most of KubeVirt's kinds refuse them always, as its webhooks do.  Of kinds that users bring,
-    what is wrong and was so in the ``old`` document is let be.  Raises BadRequest and Invalid.
+    what is wrong and was so in the ``old`` document is let be; of the others it is not looked at
+    what is written as it was stored.  Raises BadRequest and Invalid.
     """
     mode = query.field_validation(call.query, call.options)
     unknown = list(call.unknown)
+    settled = _settled(call.kind, document, old)
     if call.kind.stored_as is None:
-        unknown += _schema(call).prune(document)
+        unknown += _schema(call).prune(document, settled)
     told = [f'duplicate field "{path}"' for path in call.repeated]
     told += [f'unknown field "{path}"' for path in unknown]
     if told and mode == "Strict":
@@ -112,14 +115,27 @@ def conform(call: Call, document: Document, *, creating: bool, old: Document | N
         raise call.kind.denied(document["metadata"].get("name", ""), causes, creating=creating)
     if mode == "Warn":
         call.warnings += told
-    if call.kind.stored_as is None and (causes := _misfits(call, document, old)):
+    if call.kind.stored_as is None and (causes := _misfits(call, document, old, settled)):
         raise _unfit(call, document, causes, call.kind.version)
 
 
-def _misfits(call: Call, document: Document, old: Document | None) -> list[Cause]:
+def _settled(kind: Kind, document: Document, old: Document | None) -> frozenset[str]:
+    """The parts of an update that are written as they are stored, by a schema that stays."""
+    if old is None or kind.schemas is not None:
+        return NONE_SETTLED
+    return frozenset(
+        name
+        for name, part in document.items()
+        if type(part) is dict and name in old and written_alike(part, old[name])
+    )
+
+
+def _misfits(
+    call: Call, document: Document, old: Document | None, settled: frozenset[str]
+) -> list[Cause]:
     schema = _schema(call)
     schema.complete(document)
-    causes = schema.check(document)
+    causes = schema.check(document, settled)
     if causes and old is not None and call.kind.schemas is not None:
         return brought(causes, document, old)
     return causes

@@ -289,6 +289,23 @@ async def test_the_three_kinds_of_patches(ask, pod, replica_set):
     assert "accepted media types include: application/json-patch+json" in refused["message"]
 
 
+async def test_what_only_equals_what_is_stored_is_looked_at(ask, replica_set):
+    path = f"{SETS}/web"
+    replica_set["spec"]["replicas"] = 1
+    await ask("POST", SETS, replica_set)
+    for number in (True, 1.5, "1"):
+        wrong = await ask.patch(path, {"spec": {"replicas": number}})
+        assert wrong.status == 422
+        assert wrong["details"]["causes"][0]["field"] == "spec.replicas"
+    unknown = await ask.patch(path, {"metadata": {"labels": {"a": "b"}}, "more": {}})
+    assert "more" in unknown["message"]
+    gone = await ask.patch(path, {"spec": None})
+    assert gone.status == 422
+    kept = await ask.patch(path, {"metadata": {"labels": {"a": "b"}}})
+    assert kept["spec"]["replicas"] == 1
+    assert kept.metadata["labels"] == {"a": "b"}
+
+
 async def test_patches_that_cannot_be_carried_out_are_refused(ask):
     await ask.create(MAPS, "a")
     json_patch = {"content-type": "application/json-patch+json"}

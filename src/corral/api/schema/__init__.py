@@ -7,7 +7,7 @@ The texts of refusals are those of the real server (kube-openapi's validation of
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from functools import cache
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -17,9 +17,12 @@ from corral.api.object import Document
 from corral.api.schema.causes import Causes, EnoughError
 from corral.api.schema.compiler import Compiler
 from corral.api.schema.defaults import Defaults
+from corral.api.schema.nodes import Node, Object
 from corral.api.types import schema_of
 
 __all__ = ["Schema", "Schemas", "schema_for", "schema_of", "structural"]
+
+NONE_SETTLED: Final[frozenset[str]] = frozenset()
 
 
 class Schema:
@@ -37,13 +40,18 @@ class Schema:
         self._root = Compiler(native=native, foreign=foreign).compile(schema)
         self._defaults = Defaults(schema) if foreign else None
 
-    def prune(self, document: Document) -> list[str]:
+    def prune(self, document: Document, settled: frozenset[str] = NONE_SETTLED) -> list[str]:
         """Removes fields that the schema does not know, and answers the paths of the first ones.
 
-        Nulls are removed too where a field cannot be null, but are nothing to speak of.
+        Nulls are removed too where a field cannot be null, but are nothing to speak of.  At what is
+        ``settled``, the names of fields that are known to fit, it does not look.
         """
         unknown: list[str] = []
-        self._root.prune(document, "", unknown)
+        part = _without(document, settled)
+        self._root.prune(part, "", unknown)
+        if part is not document:
+            for name in document.keys() - part.keys() - settled:
+                del document[name]
         return unknown
 
     def complete(self, document: Document) -> None:
@@ -51,18 +59,35 @@ class Schema:
         if self._defaults:
             self._defaults.complete(document)
 
-    def check(self, document: Document) -> list[Cause]:
+    def check(self, document: Document, settled: frozenset[str] = NONE_SETTLED) -> list[Cause]:
         """What is wrong with a pruned document: types, missing fields, values out of bounds.
+
+        At what is ``settled`` it does not look.
 
         It is not looked for more than can be told.  UNCHECKED comes last where more may be wrong:
         of custom resources, whose further rules need the right types, that is known never.
         """
         causes = Causes()
         with suppress(EnoughError):
-            self._root.check(document, "", causes)
+            self._of_others(settled).check(_without(document, settled), "", causes)
         if causes and (causes.full or not self.native):
             causes += (UNCHECKED,)
         return causes
+
+    def _of_others(self, settled: frozenset[str]) -> Node:
+        """The schema of a document without what is settled, which need not be there."""
+        root = self._root
+        if not settled or not isinstance(root, Object):
+            return root
+        others = Object(tuple(set(root.required) - settled), is_open=root.open)
+        others.fields = root.fields
+        return others
+
+
+def _without(document: Document, settled: frozenset[str]) -> Document:
+    if not settled:
+        return document
+    return {name: inner for name, inner in document.items() if name not in settled}
 
 
 class Schemas(Mapping[str, Mapping[str, Any]]):
