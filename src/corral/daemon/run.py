@@ -1,6 +1,7 @@
 """One process: the server, the loops, and the nodes, joined and run until it is told to end."""
 
 import asyncio
+import gc
 import resource
 import signal
 from collections.abc import Callable, Mapping
@@ -53,6 +54,8 @@ from corral.store import LogError, Store
 DAY_SECONDS = 86400
 EVENT_SECONDS = 3600
 """How long events are kept, as in Kubernetes."""
+GARBAGE_AFTER = 5000
+"""So many more objects than before, and the youngest are searched for cycles: Python's is 700."""
 log = structlog.get_logger()
 
 
@@ -97,7 +100,7 @@ async def run(
             NODE_METRICS.resource: sampler.node_metrics,
         },
     )
-    _raise_descriptor_limit()
+    _settle_process()
     ended = _ended()
     try:
         await begin(server)
@@ -189,6 +192,21 @@ async def _renew(settings: Settings, identity: pki.Identity, url: str, tls: SSLC
                 log.info("certificates renewed", kubeconfig=str(layout.kubeconfig))
         except (pki.PkiError, OSError) as error:
             log.warning("certificates not renewed", error=str(error))
+
+
+def _settle_process() -> None:
+    _raise_descriptor_limit()
+    _look_less_for_garbage()
+
+
+def _look_less_for_garbage() -> None:
+    """Spare the search for cycles what stays for good, and begin it less often.
+
+    A request makes many objects and hardly a cycle: the search took up to a tenth of its time.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(GARBAGE_AFTER)
 
 
 def _raise_descriptor_limit() -> None:
