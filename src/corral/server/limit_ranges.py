@@ -1,5 +1,8 @@
 """Pods and claims keep to the limit ranges of their namespace (Kubernetes' LimitRanger)."""
 
+from contextlib import suppress
+from typing import TypeVar
+
 import msgspec
 from lightkube.models.core_v1 import LimitRange, PersistentVolumeClaim, Pod
 
@@ -12,6 +15,8 @@ from corral.api.kinds.pod import POD, quality_of_service
 from corral.api.object import Document
 from corral.server.call import storage
 from corral.store import Store
+
+_View = TypeVar("_View", bound=msgspec.Struct)
 
 
 class LimitRanges:
@@ -30,21 +35,32 @@ class LimitRanges:
             limit_ranges.give(pod, each)
         if ranges:
             pod["status"]["qosClass"] = quality_of_service(pod)
-        for each in ranges:
-            faults = limit_ranges.pod_faults(msgspec.convert(pod, Pod), each)
-            _refuse(POD, pod, faults)
+        wanted = _viewed(pod, Pod) if ranges else None
+        if wanted is not None:
+            for each in ranges:
+                _refuse(POD, pod, limit_ranges.pod_faults(wanted, each))
 
     def check_claim(self, claim: Document, old: Document | None) -> None:
         """Raises Forbidden."""
-        before = None if old is None else msgspec.convert(old, PersistentVolumeClaim)
-        for each in self._of(claim):
-            wanted = msgspec.convert(claim, PersistentVolumeClaim)
+        ranges = self._of(claim)
+        wanted = _viewed(claim, PersistentVolumeClaim) if ranges else None
+        if wanted is None:
+            return
+        before = None if old is None else _viewed(old, PersistentVolumeClaim)
+        for each in ranges:
             _refuse(CLAIM, claim, limit_ranges.claim_faults(wanted, before, each))
 
     def _of(self, document: Document) -> list[LimitRange]:
         namespace = document["metadata"].get("namespace", "")
         records = self._store.objects(storage(LIMIT_RANGE), namespace)
         return [msgspec.convert(each.document(), LimitRange) for each in records]
+
+
+def _viewed(document: Document, view: type[_View]) -> _View | None:
+    """A document as a view; None where it lacks what its kind's rules will ask for."""
+    with suppress(msgspec.ValidationError):
+        return msgspec.convert(document, view)
+    return None
 
 
 def _refuse(kind: Kind, document: Document, faults: list[str]) -> None:

@@ -18,6 +18,36 @@ ODD: tuple[Any, ...] = (
 ROUNDS = 25
 PATCHES = ("merge-patch+json", "strategic-merge-patch+json", "json-patch+json", "apply-patch+yaml")
 
+RULES = "/apis/admissionregistration.k8s.io/v1"
+EVERYTHING = {"apiGroups": ["*"], "apiVersions": ["*"], "resources": ["*"], "operations": ["*"]}
+HALF = "object.metadata.name.endsWith('x') || has(object.spec) && object.spec == object.spec"
+
+
+@pytest.fixture
+async def judged(ask):
+    """A way to a server whose namespace limits, counts and judges what comes."""
+    amounts = {"cpu": "1", "memory": "1Gi"}
+    limits = [
+        {"type": "Container", "default": amounts, "max": {"cpu": "1T"}, "min": {"cpu": "0"}},
+        {"type": "Pod", "max": {"memory": "1E"}, "maxLimitRequestRatio": {"cpu": "1000"}},
+        {"type": "PersistentVolumeClaim", "max": {"storage": "1E"}, "min": {"storage": "0"}},
+    ]
+    home = "/api/v1/namespaces/default"
+    await ask.create(f"{home}/limitranges", "limits", spec={"limits": limits})
+    hard = {"pods": "1G", "requests.cpu": "1E", "requests.storage": "8E", "services": "1G"}
+    await ask.create(f"{home}/resourcequotas", "quota", spec={"hard": hard})
+    await ask.create(
+        f"{RULES}/validatingadmissionpolicies",
+        "half",
+        spec={
+            "matchConstraints": {"resourceRules": [EVERYTHING]},
+            "validations": [{"expression": HALF}],
+        },
+    )
+    binding = {"policyName": "half", "validationActions": ["Warn"]}
+    await ask.create(f"{RULES}/validatingadmissionpolicybindings", "half", spec=binding)
+    return ask
+
 
 def home(kind) -> str:
     prefix = f"apis/{kind.group}" if kind.group else "api"
@@ -55,7 +85,8 @@ def understood(answer: Any, what: Any) -> None:
 
 
 @pytest.mark.parametrize("kind", KEPT, ids=repr)
-async def test_no_document_breaks_the_server(ask, kind):
+async def test_no_document_breaks_the_server(judged, kind):
+    ask = judged
     dice = random.Random(kind.name)
     made = None
     for _ in range(ROUNDS):
@@ -70,6 +101,18 @@ async def test_no_document_breaks_the_server(ask, kind):
         path = f"{home(kind)}/{made}?dryRun=All"
         understood(await ask("PUT", path, document), document)
         await patched(ask, path, document, dice)
+
+
+@pytest.mark.parametrize("kind", KEPT, ids=repr)
+async def test_what_lacks_a_part_is_answered(judged, kind):
+    metadata = {"name": "odd"}
+    whole = value(structural(kind), random.Random(0), 0, "") | {"metadata": metadata}
+    for name in whole:
+        without = {key: part for key, part in whole.items() if key != name}
+        for document in (without, without | {name: None}, without | {name: {}}):
+            understood(await judged("POST", home(kind) + "?dryRun=All", document), document)
+    bare = {"metadata": metadata}
+    understood(await judged("POST", home(kind), bare), bare)
 
 
 async def patched(ask, path: str, document: Any, dice: random.Random) -> None:

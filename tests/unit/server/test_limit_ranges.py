@@ -131,3 +131,14 @@ async def test_a_dry_run_is_refused_alike(ask):
     await limit(ask, max={"cpu": "1"})
     pod = a_pod("a", limits={"cpu": "2"})
     assert (await ask("POST", f"{PODS}?dryRun=All", pod)).status == 403
+
+
+async def test_a_pod_that_says_nothing_is_refused_for_that(ask):
+    await limit(ask, max={"cpu": "1"}, default={"cpu": "1"})
+    for bare in ({}, {"spec": {}}):
+        refused = await ask("POST", PODS, {"metadata": {"name": "a"}, **bare})
+        assert refused.status == 422
+        assert "spec.containers: Required value" in refused["message"]
+    await limit(ask, "claims", "PersistentVolumeClaim", max={"storage": "1Gi"})
+    refused = await ask("POST", CLAIMS, {"metadata": {"name": "a"}})
+    assert refused.status in (403, 422)
