@@ -9,6 +9,7 @@ import base64
 import binascii
 import re
 from collections.abc import Iterator, Mapping
+from functools import cache
 from typing import Any, Final
 
 import msgspec
@@ -37,6 +38,13 @@ def first_fault(view: type[msgspec.Struct], document: Document) -> str:
     return next(_Decoder(()).struct(view, document), "")
 
 
+@cache
+def _properties(view: type[msgspec.Struct]) -> Mapping[str, Schema]:
+    """The fields of a type; made once, for a document may hold many thousand objects of it."""
+    told: Mapping[str, Schema] = object_schema(view, lambda inner: {"$struct": inner})["properties"]
+    return told
+
+
 class _Decoder:
     """Looks at what stands at one path; list indices and the keys of maps are no part of it."""
 
@@ -46,9 +54,9 @@ class _Decoder:
 
     def struct(self, view: type[msgspec.Struct], document: Document) -> Iterator[str]:
         """The faults in an object of a type."""
-        schema = object_schema(view, lambda inner: {"$struct": inner})
+        properties = _properties(view)
         for name, value in document.items():
-            told = schema["properties"].get(name)
+            told = properties.get(name)
             if told is None or value is None:
                 continue
             below = _Decoder((*self.path, name), view.__name__)

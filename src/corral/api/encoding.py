@@ -5,16 +5,22 @@ What gets in is nested no deeper than ``DEEPEST``, so whoever walks it afterward
 
 import json
 from collections import Counter
+from collections.abc import Iterator
 from typing import Any, Final
 
 import msgspec
 
-from corral.api.errors import MOST_CAUSES, BadRequest, shortened
+from corral.api.errors import MOST_CAUSES, BadRequest, TooLarge, shortened
 from corral.api.object import Document
 
 DEEPEST: Final = 200
 """Levels of objects and lists in a document.  A VMI has fifteen."""
 
+MOST_VALUES: Final = 100_000
+"""Values in one body, objects and lists among them; those of the largest objects that Kubernetes
+keeps are a third of it.  All that is done with a document takes longer the more it has of them."""
+
+_NESTED: Final = (dict, list)
 _FIRST_KEYS = ("apiVersion", "kind", "metadata")
 _encode = msgspec.json.Encoder().encode
 _WHOLE_BELOW = 1e21  # Go writes smaller whole numbers without fraction or exponent
@@ -49,7 +55,8 @@ def encode(document: Document) -> bytes:
 def decode_json(body: bytes, kind: str = "") -> Document:
     """The JSON object in a request's body; ``kind`` says what it should be, for the message.
 
-    Raises BadRequest for what is not JSON, not an object, or nested too deeply.
+    Raises BadRequest for what is not JSON, not an object, or nested too deeply, and TooLarge for
+    too many values.
     """
     try:
         value = _value(body)
@@ -64,7 +71,10 @@ def decode_json(body: bytes, kind: str = "") -> Document:
 
 
 def decode_any(body: bytes) -> Any:
-    """The JSON value in a patch's body.  Raises BadRequest for what is not JSON or too deep."""
+    """The JSON value in a patch's body.
+
+    Raises BadRequest for what is not JSON or too deep, and TooLarge for too many values.
+    """
     try:
         return _value(body)
     except ValueError as error:
@@ -79,17 +89,20 @@ def duplicate_keys(body: bytes) -> list[str]:
     found: list[str] = []
 
     def walk(value: Any, path: str) -> None:
-        if isinstance(value, _Pairs):
+        if isinstance(value, _Repeating):
             room = MOST_CAUSES - len(found)
             found.extend(f"{path}.{key}".lstrip(".") for key in value.repeated[:room])
+        if isinstance(value, dict):
             for key, inner in value.items():
-                walk(inner, f"{path}.{shortened(key)}")
+                if isinstance(inner, _NESTED):
+                    walk(inner, f"{path}.{shortened(key)}")
         elif isinstance(value, list):
             for index, inner in enumerate(value):
-                walk(inner, f"{path}[{index}]")
+                if isinstance(inner, _NESTED):
+                    walk(inner, f"{path}[{index}]")
 
     try:
-        walk(json.loads(body, object_pairs_hook=_Pairs), "")
+        walk(json.loads(body, object_pairs_hook=_paired), "")
     except RecursionError:
         raise BadRequest("json parse error: exceeded max depth") from None
     return found
@@ -126,8 +139,8 @@ def _same(left: Any, right: Any) -> bool:
     return bool(left == right) and isinstance(left, bool) == isinstance(right, bool)
 
 
-class _Pairs(dict[str, Any]):
-    """A JSON object that remembers which of its keys came more than once."""
+class _Repeating(dict[str, Any]):
+    """A JSON object of which some keys came more than once."""
 
     def __init__(self, pairs: list[tuple[str, Any]]) -> None:
         super().__init__(pairs)
@@ -135,15 +148,44 @@ class _Pairs(dict[str, Any]):
         self.repeated = [key for key, count in counts.items() if count > 1]
 
 
+def _paired(pairs: list[tuple[str, Any]]) -> Document:
+    """A JSON object; to look which keys came twice takes far longer than to see that none did."""
+    value = dict(pairs)
+    return value if len(value) == len(pairs) else _Repeating(pairs)
+
+
 def _value(body: bytes) -> Any:
-    """Raises ValueError, of which msgspec's errors are a kind."""
+    """Raises ValueError, of which msgspec's errors are a kind, and TooLarge."""
     try:
         value = _decode(body)
     except RecursionError:
         raise ValueError("exceeded max depth") from None
+    if _may_be_many(body) and _are_many(value):
+        raise too_many()
     if _may_be_deep(body) and _is_deep(value):
         raise ValueError(f"exceeded max depth of {DEEPEST}")
     return value
+
+
+def too_many() -> TooLarge:
+    """The refusal of a body that has more values than ``MOST_VALUES``."""
+    return TooLarge(f"Request entity too large: limit is {MOST_VALUES} values in one object")
+
+
+def _may_be_many(text: bytes) -> bool:
+    """Counts what stands before values, in texts too: it clears all but the largest documents."""
+    if len(text) <= MOST_VALUES:
+        return False
+    return text.count(b",") + text.count(b"{") + text.count(b"[") >= MOST_VALUES
+
+
+def _are_many(value: Any) -> bool:
+    count = 1
+    for level in _levels(value):
+        count += sum(map(len, level))
+        if count > MOST_VALUES:
+            return True
+    return False
 
 
 def _may_be_deep(text: bytes) -> bool:
@@ -152,17 +194,21 @@ def _may_be_deep(text: bytes) -> bool:
 
 
 def _is_deep(value: Any) -> bool:
-    stack = [(value, 1)]
-    while stack:
-        value, depth = stack.pop()
-        if isinstance(value, dict):
-            value = value.values()
-        elif not isinstance(value, list):
-            continue
-        if depth > DEEPEST:
-            return True
-        stack.extend((inner, depth + 1) for inner in value if isinstance(inner, dict | list))
-    return False
+    return any(depth > DEEPEST for depth, _ in enumerate(_levels(value), 1))
+
+
+def _levels(value: Any) -> Iterator[list[Any]]:
+    """The objects and lists of a JSON value, level by level."""
+    level = [value] if isinstance(value, _NESTED) else []
+    while level:
+        yield level
+        level = [
+            inner
+            for each in level
+            if each
+            for inner in (each.values() if isinstance(each, dict) else each)
+            if isinstance(inner, _NESTED)
+        ]
 
 
 def _summary(body: bytes) -> str:

@@ -2,8 +2,10 @@
 
 import pytest
 
+from corral.api import decoding
 from corral.api.decoding import misfit
 from corral.api.kinds import KINDS
+from corral.api.schema import schema_for
 
 DEPLOYMENT = KINDS.by_kind("apps", "Deployment")
 POD = KINDS.by_kind("", "Pod")
@@ -91,3 +93,44 @@ def test_what_fits_is_not_spoken_of():
     document = {"spec": {"replicas": 2**31 - 1, "template": {"spec": POD_SPEC}, "paused": None}}
     assert told(DEPLOYMENT, document) == ""
     assert told(DEPLOYMENT, {"spec": {"strategy": {"rollingUpdate": {"maxSurge": "x"}}}}) == ""
+
+
+def test_the_types_of_many_values_are_looked_at_once(monkeypatch):
+    made = []
+    real = decoding.object_schema
+    monkeypatch.setattr(decoding, "object_schema", lambda *told: made.append(told) or real(*told))
+    decoding._properties.cache_clear()
+    metadata = {"ownerReferences": [{"name": "a"}] * 1000}
+    assert told(POD, {"metadata": metadata, "spec": {}}) == ""
+    assert 0 < len(made) < 10
+
+
+def test_all_bytes_are_in_base_64():
+    maps = KINDS.by_kind("", "ConfigMap")
+    assert told(maps, {"binaryData": {"a": "YWI!"}}) == "illegal base64 data at input byte 3"
+    hooks = KINDS.by_kind("admissionregistration.k8s.io", "MutatingWebhookConfiguration")
+    document = {"webhooks": [{"clientConfig": {"caBundle": "YQ==!"}}]}
+    assert told(hooks, document).startswith("illegal base64 data at input byte")
+
+
+@pytest.mark.parametrize(
+    ("kind", "document", "fault"),
+    [
+        ("Secret", {"data": {"a": "!!!"}}, "illegal base64 data at input byte 0"),
+        ("ConfigMap", {"binaryData": {"a": "!!!"}}, "illegal base64 data at input byte 0"),
+        (
+            "Pod",
+            {"spec": {"containers": [{"name": "c", "livenessProbe": {"httpGet": {"port": 2**40}}}]}},
+            "json: cannot unmarshal number 1099511627776 into Go value of type int32",
+        ),
+        (
+            "Service",
+            {"spec": {"ports": [{"port": 80, "targetPort": -(2**31) - 1}]}},
+            "json: cannot unmarshal number -2147483649 into Go value of type int32",
+        ),
+    ],
+)
+def test_what_a_decoder_gives_up_at_does_not_fit_the_schema(kind, document, fault):
+    found = KINDS.by_kind("", kind)
+    assert schema_for(found).check(document)
+    assert told(found, document) == fault

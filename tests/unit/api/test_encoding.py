@@ -3,9 +3,10 @@ import json
 import pytest
 from hypothesis import given, strategies as st
 
-from corral.api import yaml
+from corral.api import encoding, yaml
 from corral.api.encoding import (
     DEEPEST,
+    MOST_VALUES,
     copied,
     decode_any,
     decode_json,
@@ -14,7 +15,7 @@ from corral.api.encoding import (
     same,
     too_deep,
 )
-from corral.api.errors import BadRequest
+from corral.api.errors import BadRequest, TooLarge
 from corral.api.patch.json import json_patch
 from corral.api.patch.merge import merge_patch
 from corral.api.patch.strategic import strategic_merge
@@ -140,3 +141,24 @@ def test_depth_is_counted_in_levels(levels):
     for level in range(levels):
         value = [value, 1] if level % 2 else {"a": value}
     assert too_deep(value) == (levels > DEEPEST)
+
+
+def test_keys_are_counted_only_where_one_came_twice(monkeypatch):
+    monkeypatch.setattr(encoding, "Counter", None)
+    assert duplicate_keys(b'{"a":{"b":[{},{"c":1}]},"d":{}}') == []
+    with pytest.raises(TypeError):
+        duplicate_keys(b'{"a":{"b":1,"b":2}}')
+
+
+@pytest.mark.parametrize("item", [b"1", b"{}", b"[]"])
+def test_a_body_has_a_bounded_number_of_values(item):
+    most = b'{"a":[' + b",".join([item] * (MOST_VALUES - 2)) + b"]}"
+    assert len(decode_json(most)["a"]) == MOST_VALUES - 2
+    with pytest.raises(TooLarge, match="limit is 100000 values"):
+        decode_json(most.replace(b"[", b"[1,", 1))
+    with pytest.raises(TooLarge, match="limit is 100000 values"):
+        decode_any(b"[" + most.replace(b"[", b"[1,", 1) + b"]")
+
+
+def test_commas_in_texts_are_no_values():
+    assert decode_json(b'{"a":"' + b"1," * MOST_VALUES + b'"}')["a"].startswith("1,1,")
