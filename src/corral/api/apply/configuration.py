@@ -51,7 +51,9 @@ def apply(
     document = typed.merged(live, configuration)
     if last is not None:
         account = [*others, writer.entry(applied, None)]
-        document = _Pruning(terms, form, account).prune(document, last)
+        if terms.form(last["apiVersion"]) != form or difference(last["fieldsV1"], applied):
+            pruned = _Pruning(terms, form, account).prune(document, last)
+            document = typed.merged(pruned, configuration)  # with objects that are applied bare
     others = _yielding(terms, form, live, document, others, force=force)
     time = now if document != live else (last or {}).get("time")
     mine = [writer.entry(applied, time)] if applied else []
@@ -101,21 +103,29 @@ class _Pruning:
             return merged
         whole = self._turned(merged, self._form, was)
         typed = self._terms.typed(was)
-        before = typed.named(last["fieldsV1"])
-        pruned = typed.without(whole, before)
-        for form in sorted(self._managed, key=lambda form: form != was):
-            pruned = self._with_managed(whole, pruned, was, form)
         every = typed.named(typed.applied(whole))
+        before = typed.named(last["fieldsV1"])
+        pruned = typed.without(whole, before, bare=True)
+        for form in sorted(self._managed, key=lambda form: form != was):
+            pruned = self._with_managed(whole, pruned, was, form, every if form == was else None)
         gone = difference(every, typed.named(typed.applied(pruned)))
         pruned = typed.without(whole, intersection(gone, before))
         return self._turned(pruned, was, self._form)
 
-    def _with_managed(self, whole: Document, pruned: Document, was: str, form: str) -> Document:
-        """A pruned document with what is managed in the terms of a form put back."""
+    def _with_managed(
+        self, whole: Document, pruned: Document, was: str, form: str, every: Fields | None
+    ) -> Document:
+        """A pruned document with what is managed in the terms of a form put back.
+
+        Objects of which nothing is left stay, for what nobody manages in them.  ``every`` field of
+        the whole in this form is worked out unless it is known.
+        """
         typed = self._terms.typed(form)
         whole, pruned = self._turned(whole, was, form), self._turned(pruned, was, form)
         kept = union(typed.named(typed.applied(pruned)), typed.named(self._managed.get(form, LEAF)))
-        left = typed.without(whole, difference(typed.named(typed.applied(whole)), kept))
+        if every is None:
+            every = typed.named(typed.applied(whole))
+        left = typed.without(whole, difference(every, kept), bare=True)
         return self._turned(left, form, was)
 
     def _turned(self, document: Document, source: str, target: str) -> Document:

@@ -4,15 +4,24 @@ A *map* (an object) and a list of *items* that are told apart are made of parts 
 several managers; all else is a *leaf*: plain values, atomic lists and objects.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any, Final, Protocol
 
 import msgspec
 
-from corral.api.apply.fields import ITSELF, LEAF, Fields, has, inside, shown
+from corral.api.apply.fields import ITSELF, LEAF, Fields, has, inside
 from corral.api.errors import shortened
 
-_MISSING: Final = object()
+_SORTS: Final[dict[str, tuple[str, tuple[type, ...]]]] = {
+    "string": ("string", (str,)),
+    "boolean": ("boolean", (bool,)),
+    "integer": ("numeric (int or float)", (int, float)),
+    "number": ("numeric (int or float)", (int, float)),
+}
+"""What a plain value must be, in words and in types."""
+MISSING: Final = object()
+BARE: Final[tuple[Any, ...]] = (None, {}, [])
+"""What is left of an object or a list of which all is taken away."""
 _encode = msgspec.json.Encoder().encode
 
 
@@ -23,18 +32,22 @@ class Part(Protocol):
     def compare(self, old: Any, new: Any) -> tuple[Fields | None, Fields | None]: ...
     def applied(self, value: Any) -> Fields | None: ...
     def named(self, fields: Fields) -> Fields: ...
-    def without(self, value: Any, fields: Fields) -> Any: ...
+    def without(self, value: Any, fields: Fields, *, bare: bool) -> Any: ...  # bare ones stay
     def merged(self, live: Any, value: Any) -> Any: ...
-    def faults(self, value: Any, path: str) -> Iterator[str]: ...
+    def faults(self, value: Any) -> Iterator[str]: ...  # each begins with its path from here
 
 
 class Leaf:
-    """A plain value, or a list or object that is replaced as a whole; ``content`` is its inside."""
+    """A plain value, or a list or object that is replaced as a whole; ``content`` is its inside.
 
-    __slots__ = ("content",)
+    A plain value is of a ``sort`` of JSON Schema, if one is told.
+    """
 
-    def __init__(self, content: Part | None = None) -> None:
+    __slots__ = ("content", "sort")
+
+    def __init__(self, content: Part | None = None, sort: str = "") -> None:
         self.content = content
+        self.sort = sort
 
     def added(self, _value: Any) -> Fields:
         return LEAF
@@ -48,20 +61,24 @@ class Leaf:
     def named(self, fields: Fields) -> Fields:
         return fields
 
-    def without(self, value: Any, _fields: Fields) -> Any:
+    def without(self, value: Any, _fields: Fields, *, bare: bool) -> Any:  # noqa: ARG002
         return value
 
     def merged(self, _live: Any, value: Any) -> Any:
         return value
 
-    def faults(self, value: Any, path: str) -> Iterator[str]:
-        if self.content is None or value is None:
+    def faults(self, value: Any) -> Iterator[str]:
+        if value is None:
             return
-        if isinstance(value, list):
+        if self.content is None:
+            if self.sort and type(value) not in _SORTS[self.sort][1]:
+                yield f": expected {_SORTS[self.sort][0]}, got {_told(value, self.sort)}"
+        elif isinstance(value, list):
             for index, item in enumerate(value):
-                yield from self.content.faults(item, f"{path}[{index}]")
+                for fault in self.content.faults(item):
+                    yield f"[{index}]{fault}"
         else:
-            yield from self.content.faults(value, path)
+            yield from self.content.faults(value)
 
 
 class Map:
@@ -99,13 +116,13 @@ class Map:
         changed: Fields = {}
         removed: Fields = {}
         for name, inner in new.items():
-            before = old.get(name, _MISSING)
+            before = old.get(name, MISSING)
             if before == inner:  # most parts stay as they were
                 continue
             step, kind = self.part(name)
             if not step:
                 continue
-            if before is _MISSING:
+            if before is MISSING:
                 changed[step] = kind.added(inner)
                 continue
             more, less = kind.compare(before, inner)
@@ -127,7 +144,7 @@ class Map:
             step, kind = self.part(name)
             below = kind.applied(inner) if step else None
             if step and (name not in self.fields or inner is None or inner == {}):
-                below = _itself(below)
+                below = itself(below)
             if below is not None:
                 found[step] = below
         return found or None
@@ -135,14 +152,19 @@ class Map:
     def named(self, fields: Fields) -> Fields:
         named = {}
         for step, below in fields.items():
+            if not below:
+                named[step] = LEAF
+                continue
             name = step[2:]
             known = self.fields.get(name) if step[:2] == "f:" else None
             kind = known[1] if known is not None else self.rest
-            inner = kind.named(inside(below)) if kind is not None else inside(below)
-            named[step] = _itself(inner) if known is not None or has(below) else inner
+            inner = kind.named(below) if kind is not None else below
+            if known is not None and ITSELF not in inner:
+                inner = {ITSELF: LEAF, **inner}
+            named[step] = inner
         return named
 
-    def without(self, value: Any, fields: Fields) -> Any:
+    def without(self, value: Any, fields: Fields, *, bare: bool) -> Any:
         if type(value) is not dict:
             return value
         kept = dict(value)
@@ -151,12 +173,13 @@ class Map:
             below = fields.get(step)
             if below is None:
                 continue
-            left = None if has(below) else kind.without(inner, below)
-            if left is None:
+            if has(below):
                 del kept[name]
-            else:
-                kept[name] = left
-        return kept or None
+                continue
+            left = kept[name] = kind.without(inner, below, bare=bare)
+            if left in BARE and not bare:
+                del kept[name]
+        return kept
 
     def merged(self, live: Any, value: Any) -> Any:
         if type(live) is not dict or type(value) is not dict:
@@ -166,171 +189,19 @@ class Map:
             merged[name] = self.part(name)[1].merged(live[name], inner) if name in live else inner
         return merged
 
-    def faults(self, value: Any, path: str) -> Iterator[str]:
+    def faults(self, value: Any) -> Iterator[str]:
         if value is None:
             return
         if type(value) is not dict:
-            yield f"{path or '.'}: expected map, got {_shown(value)}"
+            yield f": expected map, got {shown(value)}"
             return
         for name, inner in value.items():
             _, kind = self.fields.get(name) or ("", self.rest)
             if kind is None:
-                yield f"{path}.{shortened(name)}: field not declared in schema"
+                yield f".{shortened(name)}: field not declared in schema"
             else:
-                yield from kind.faults(inner, f"{path}.{name}")
-
-
-class Items:
-    """A list whose items are told apart: by keys in them, or without keys by what they are."""
-
-    __slots__ = ("keys", "kind")
-
-    def __init__(self, keys: Mapping[str, Any], kind: Part) -> None:
-        self.keys = sorted(keys.items())
-        self.kind = kind
-
-    def step(self, item: Any, index: int) -> str:
-        """The step to an item; its index where it has none of its own."""
-        if not self.keys:
-            if isinstance(item, dict | list) or item is None:
-                return f"i:{index}"
-            return "v:" + _encode(item).decode()
-        if type(item) is not dict:
-            return f"i:{index}"
-        keys = {}
-        for name, default in self.keys:
-            value = item.get(name, default)
-            if value is None:
-                return f"i:{index}"
-            keys[name] = value
-        return "k:" + _encode(keys).decode()
-
-    def indexed(self, items: list[Any]) -> dict[str, Any]:
-        """The items by their steps; items that cannot be told apart are one list."""
-        found: dict[str, Any] = {}
-        for index, item in enumerate(items):
-            step = self.step(item, index)
-            if step not in found:
-                found[step] = item
-            elif type(found[step]) is _Alike:
-                found[step].append(item)
-            else:
-                found[step] = _Alike([found[step], item])
-        return found
-
-    def added(self, value: Any) -> Fields:
-        if type(value) is not list or not value:
-            return LEAF
-        found = {ITSELF: LEAF}
-        for step, item in self.indexed(value).items():
-            found[step] = self.added_item(item)
-        return found
-
-    def added_item(self, item: Any) -> Fields:
-        return LEAF if type(item) is _Alike else self.kind.added(item)
-
-    def compare(self, old: Any, new: Any) -> tuple[Fields | None, Fields | None]:
-        if type(old) is not list or type(new) is not list or not (old or new):
-            return (None if old == new else LEAF), None
-        before, after = self.indexed(old), self.indexed(new)
-        changed: Fields = {}
-        removed = {
-            step: self.added_item(item) for step, item in before.items() if step not in after
-        }
-        for step, item in after.items():
-            known = before.get(step, _MISSING)
-            if known is _MISSING:
-                changed[step] = self.added_item(item)
-            elif known != item:
-                more, less = self.compare_item(known, item)
-                if more is not None:
-                    changed[step] = more
-                if less is not None:
-                    removed[step] = less
-        return changed or None, removed or None
-
-    def compare_item(self, old: Any, new: Any) -> tuple[Fields | None, Fields | None]:
-        if type(old) is _Alike or type(new) is _Alike:
-            return LEAF, None
-        return self.kind.compare(old, new)
-
-    def applied(self, value: Any) -> Fields | None:
-        if type(value) is not list:
-            return None
-        found = {
-            step: _itself(self.kind.applied(item)) for step, item in self.indexed(value).items()
-        }
-        return found or None
-
-    def named(self, fields: Fields) -> Fields:
-        named = {}
-        for step, below in fields.items():
-            inner = self.kind.named(inside(below))
-            named[step] = _itself(inner) if has(below) else inner
-        return named
-
-    def without(self, value: Any, fields: Fields) -> Any:
-        if type(value) is not list:
-            return value
-        kept = []
-        for index, item in enumerate(value):
-            below = fields.get(self.step(item, index))
-            if below is None:
-                kept.append(item)
-            elif not has(below) and (left := self.kind.without(item, below)) is not None:
-                kept.append(left)
-        return kept or None
-
-    def merged(self, live: Any, value: Any) -> Any:
-        """The items of both; those that only live ones hold stay before what they stood before."""
-        if type(live) is not list or type(value) is not list:
-            return value
-        wanted = self.indexed(value)
-        present = [(self.step(item, index), item) for index, item in enumerate(live)]
-        known = dict(present)
-        shared = iter([step for step in wanted if step in known])
-        awaited = next(shared, None)
-        merged: list[Any] = []
-        place = 0
-        for step, item in wanted.items():
-            while place < len(present) and present[place][0] != awaited:
-                if present[place][0] not in wanted:
-                    merged.append(present[place][1])
-                place += 1
-            merged.append(self.kind.merged(known[step], item) if step in known else item)
-            if step == awaited:
-                awaited = next(shared, None)
-        return merged + [item for step, item in present[place:] if step not in wanted]
-
-    def faults(self, value: Any, path: str) -> Iterator[str]:
-        if value is None:
-            return
-        if type(value) is not list:
-            yield f"{path}: expected list, got {_shown(value)}"
-            return
-        steps = set()
-        for index, item in enumerate(value):
-            step = self.step(item, index)
-            if step[0] == "i":
-                yield f"{path}: element {index}: {self.unclear(item)}"
-            elif step in steps:
-                yield f"{path}: duplicate entries for key {shown(step)}"
-            else:
-                yield from self.kind.faults(item, path + shown(step))
-            steps.add(step)
-
-    def unclear(self, item: Any) -> str:
-        """Why an item cannot be told from others."""
-        if not self.keys:
-            found = "an explicit null" if item is None else f"a {_sort(item)} type"
-            return f"associative list without keys has an element that's {found}"
-        if type(item) is not dict:
-            return "associative list with keys has an element that's not a map"
-        absent = next(name for name, other in self.keys if item.get(name, other) is None)
-        return (
-            f'associative list with keys has an element that omits key field "{absent}" '
-            "(and doesn't have default value)"
-        )
+                for fault in kind.faults(inner):
+                    yield f".{name}{fault}"
 
 
 class _Anything:
@@ -346,7 +217,7 @@ class _Anything:
             return _ANY_MAP.compare(old, new)
         if old == new:
             return None, None
-        return _itself(inside(self.added(new))), inside(self.added(old)) or None
+        return itself(inside(self.added(new))), inside(self.added(old)) or None
 
     def applied(self, value: Any) -> Fields | None:
         return _ANY_MAP.applied(value) if type(value) is dict else LEAF
@@ -354,18 +225,14 @@ class _Anything:
     def named(self, fields: Fields) -> Fields:
         return _ANY_MAP.named(fields)
 
-    def without(self, value: Any, fields: Fields) -> Any:
-        return _ANY_MAP.without(value, fields)
+    def without(self, value: Any, fields: Fields, *, bare: bool) -> Any:
+        return _ANY_MAP.without(value, fields, bare=bare)
 
     def merged(self, live: Any, value: Any) -> Any:
         return _ANY_MAP.merged(live, value)
 
-    def faults(self, _value: Any, _path: str) -> Iterator[str]:
+    def faults(self, _value: Any) -> Iterator[str]:
         return iter(())
-
-
-class _Alike(list[Any]):
-    """Items of a list that have the same keys: they are one leaf."""
 
 
 PLAIN: Final = Leaf()
@@ -373,14 +240,21 @@ ANY: Final = _Anything()
 _ANY_MAP: Final = Map(ANY)
 
 
-def _itself(below: Fields | None) -> Fields:
+def itself(below: Fields | None) -> Fields:
     """What stands below a step that is in the set itself."""
     return {ITSELF: LEAF, **below} if below else LEAF
 
 
-def _shown(value: Any) -> str:
+def shown(value: Any) -> str:
     return shortened(_encode(value).decode())
 
 
-def _sort(value: Any) -> str:
-    return "map" if isinstance(value, dict) else "list"
+def _told(value: Any, sort: str) -> str:
+    """A value that is of another sort than it must be, in Kubernetes' words."""
+    if sort in ("integer", "number"):
+        return _GO_TYPES.get(type(value), "string")
+    text = shown(value)
+    return f"&value.valueUnstructured{{Value:{text}}}" if sort == "string" else f"&{{{text}}}"
+
+
+_GO_TYPES: Final = {bool: "bool", dict: "map[string]interface {}", list: "[]interface {}"}

@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from corral.api.apply.fields import LEAF, Fields, inside
-from corral.api.apply.parts import ANY, PLAIN, Items, Leaf, Map, Part
+from corral.api.apply.items import Items
+from corral.api.apply.parts import ANY, PLAIN, Leaf, Map, Part
 from corral.api.errors import MOST_CAUSES
 from corral.api.object import Document
 
@@ -25,6 +26,8 @@ UNMANAGED: Final = frozenset(
     ]
 )
 """Metadata that nobody manages."""
+
+_LEAVES: Final = {sort: Leaf(sort=sort) for sort in ("string", "boolean", "integer", "number")}
 
 Difference = tuple[Fields, Fields]
 """The paths that are new or have other values, and those that are gone."""
@@ -63,9 +66,13 @@ class Typed:
         metadata = named.get("f:metadata")
         return named if metadata is None else named | {"f:metadata": inside(metadata)}
 
-    def without(self, document: Document, fields: Fields) -> Document:
-        """The document without what lies at some paths."""
-        return self._root.without(document, fields) or {}
+    def without(self, document: Document, fields: Fields, *, bare: bool = False) -> Document:
+        """The document without what lies at some paths.
+
+        Objects and lists of which nothing is left go, too, unless they stay ``bare``.
+        """
+        left: Document = self._root.without(document, fields, bare=bare)
+        return left
 
     def merged(self, live: Document, configuration: Document) -> Document:
         """The live document with a configuration laid over it."""
@@ -74,7 +81,7 @@ class Typed:
 
     def faults(self, configuration: Document) -> list[str]:
         """Why a configuration is none of this type: the first faults, each with its path."""
-        found = self._root.faults(configuration, "")
+        found = self._root.faults(configuration)
         return [fault for fault, _ in zip(found, range(MOST_CAUSES), strict=False)]
 
 
@@ -102,7 +109,8 @@ class _Compiler:
         elif schema.get("x-kubernetes-preserve-unknown-fields"):
             return ANY
         else:
-            return Map() if schema.get("type") == "object" else PLAIN
+            sort = schema.get("type", "")
+            return Map() if sort == "object" else _LEAVES.get(sort, PLAIN)
         return Leaf(made) if schema.get("x-kubernetes-map-type") == "atomic" else made
 
     def make_map(self, schema: Mapping[str, Any]) -> Map:

@@ -166,6 +166,24 @@ def test_values_of_a_set_have_managers_each(live):
     assert live.spec == {"set": ["a", "c"]}
 
 
+def test_an_object_that_is_applied_bare_keeps_what_nobody_manages_in_it(live):
+    """Defaults fill it, and belong to nobody."""
+    live.apply("one", struct={}, any={"x": {}}, text="a")
+    live.document["spec"]["struct"]["a"] = "default"
+    live.document["spec"]["any"]["x"]["y"] = 1
+    filled = {"struct": {"a": "default"}, "any": {"x": {"y": 1}}, "text": "a"}
+    live.apply("one", struct={}, any={"x": {}}, text="a")
+    assert live.spec == filled
+    live.apply("one", struct={}, any={"x": {}})
+    assert live.spec == {"struct": {"a": "default"}, "any": {"x": {"y": 1}}}
+
+
+def test_an_object_that_is_bare_now_stays(live):
+    live.apply("one", struct={"a": "1"}, byName=[{"name": "n"}])
+    live.apply("one", struct={}, byName=[])
+    assert live.spec == {"struct": {}, "byName": []}
+
+
 def test_an_atomic_list_is_one_field(live):
     live.apply("one", list=[{"name": "n"}])
     with pytest.raises(ConflictingManagers, match=r'conflict with "one": \.spec\.list$'):

@@ -220,6 +220,14 @@ def test_paths_are_taken_away(spec, fields, left):
     assert TYPED.without(thing(**spec), {"f:spec": fields}) == thing(**left)
 
 
+def test_what_nothing_is_left_of_may_stay_bare():
+    spec = {"struct": {"a": "1"}, "set": ["a"], "byName": [{"name": "n"}]}
+    fields = {"f:struct": {"f:a": {}}, "f:set": {'v:"a"': {}},
+              "f:byName": {'k:{"name":"n"}': {"f:name": {}}}}  # fmt: skip
+    left = TYPED.without(thing(**spec), {"f:spec": fields}, bare=True)
+    assert left == thing(struct={}, set=[], byName=[{}])
+
+
 def test_named_fields_are_those_of_objects_with_named_fields():
     fields = {
         "f:metadata": {"f:labels": {"f:x": {}}},
@@ -247,6 +255,11 @@ def test_named_fields_are_those_of_objects_with_named_fields():
         ({"whole": {"c": 1}}, ".spec.whole.c: field not declared in schema"),
         ({"struct": ["a"]}, '.spec.struct: expected map, got ["a"]'),
         ({"set": {}}, ".spec.set: expected list, got {}"),
+        ({"text": 1}, ".spec.text: expected string, got &value.valueUnstructured{Value:1}"),
+        ({"list": [{"port": "a"}]},
+         ".spec.list[0].port: expected numeric (int or float), got string"),
+        ({"byName": [{"name": "n", "port": True}]},
+         '.spec.byName[name="n"].port: expected numeric (int or float), got bool'),
         ({"set": ["a", "a"]}, '.spec.set: duplicate entries for key [="a"]'),
         ({"set": [{}]}, f".spec.set: element 0: {WITHOUT_KEYS} that's a map type"),
         ({"byName": [{"name": "n"}, {"name": "n"}]},
