@@ -117,7 +117,7 @@ class Discovery:
         """The subresources of one kind, those that its row implies first."""
         kind = self._kinds.find(*group_version, plural)
         if kind is not None:
-            for door in kind.doors:
+            for door in kind.updates:
                 yield _implied(kind, group_version, door, (*group_version, kind.name))
         if kind is not None and kind.scale is not None:
             yield _implied(kind, group_version, "scale", ("autoscaling", "v1", "Scale"))

@@ -143,6 +143,8 @@ class Kind:
     namespaced: bool = True
     status: bool = True
     approval: bool = False
+    parts: tuple[str, ...] = ()
+    """Subresources that are the object itself, of which a part can be changed there only."""
     scale: Scale | None = None
     native: bool = False
     columns: tuple[Column, ...] = ()
@@ -206,6 +208,11 @@ class Kind:
     def doors(self) -> tuple[str, ...]:
         """The subresources by which its status is changed, and nothing else of it but labels."""
         return ("status",) * self.status + ("approval",) * self.approval
+
+    @property
+    def updates(self) -> tuple[str, ...]:
+        """The subresources by which an object is read and changed like itself, but in part."""
+        return (*self.doors, *self.parts)
 
     @property
     def api_version(self) -> str:

@@ -37,6 +37,7 @@ from corral.api.wire import Request, Response, User
 from corral.metrics import Registry
 from corral.pki import SigningKey
 from corral.server import (
+    debugging,
     evacuation,
     hotplug,
     lists,
@@ -166,7 +167,7 @@ class ApiServer:
             accounts,
             self.reviewers,
             guards=guards | signing.guards(),
-            preparers=signing.preparers(),
+            preparers={**signing.preparers(), **debugging.PREPARERS},
             admit=self._admit,
         )
         self.nodes = nodes

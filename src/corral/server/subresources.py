@@ -28,12 +28,12 @@ def serves(kind: Kind, subresource: str) -> bool:
     """Whether a kind has a subresource."""
     if subresource == "scale":
         return kind.scale is not None
-    return subresource in kind.doors or (kind.resource, subresource) in _OTHERS
+    return subresource in kind.updates or (kind.resource, subresource) in _OTHERS
 
 
 async def answer(rest: Rest, call: Call) -> Response:
     """Serve a subresource that ``serves`` said yes to.  Raises MethodNotAllowed."""
-    if call.subresource in call.kind.doors:
+    if call.subresource in call.kind.updates:
         acts: Mapping[str, Callable[[Call], Awaitable[Response]]] = {
             "get": rest.get,
             "update": rest.update,

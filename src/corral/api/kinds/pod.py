@@ -13,7 +13,14 @@ from corral.api import grace
 from corral.api.errors import Cause, limited
 from corral.api.images import pull_policy
 from corral.api.kind import Column, Kind, Verdict, Version, at
-from corral.api.kinds.causes import duplicate, each_invalid, invalid, required, unsupported
+from corral.api.kinds.causes import (
+    duplicate,
+    each_invalid,
+    forbidden,
+    invalid,
+    required,
+    unsupported,
+)
 from corral.api.kinds.columns import age, condition_status, text
 from corral.api.names import label_faults
 from corral.api.object import Document
@@ -22,6 +29,12 @@ from corral.api.quantity import amount
 GRACE_SECONDS = 30
 NONE = "<none>"
 RESTARTS = ("Always", "OnFailure", "Never")
+FIXED = (
+    "pod updates may not change fields other than `spec.containers[*].image`,"
+    "`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` "
+    "(only additions to existing tolerations)"
+)
+"""Why an update is refused."""
 DNS = ("ClusterFirstWithHostNet", "ClusterFirst", "Default", "None")
 
 
@@ -198,7 +211,7 @@ def _container_causes(path: str, containers: list[dict[str, Any]]) -> Iterable[C
 
 def _changeable(spec: dict[str, Any]) -> dict[str, Any]:
     """The spec without what an update may change."""
-    free = ("activeDeadlineSeconds", "tolerations", "schedulingGates")
+    free = ("activeDeadlineSeconds", "tolerations", "schedulingGates", "ephemeralContainers")
     fixed = {name: value for name, value in spec.items() if name not in free}
     for part in ("containers", "initContainers"):
         fixed[part] = [
@@ -227,12 +240,7 @@ def validate(document: Document, old: Document | None, _user: str) -> Verdict:
     if old is None and (fault := grace.fault(seconds)):
         causes.append(invalid("spec.terminationGracePeriodSeconds", seconds, fault))
     if old is not None and _changeable(spec) != _changeable(old.get("spec") or {}):
-        message = (
-            "Forbidden: pod updates may not change fields other than `spec.containers[*].image`,"
-            "`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` "
-            "(only additions to existing tolerations)"
-        )
-        causes.append(Cause("spec", message, "FieldValueForbidden"))
+        causes.append(forbidden("spec", FIXED))
     return Verdict(causes)
 
 
@@ -292,6 +300,7 @@ POD = Kind(
         "status.podIP": text("status", "podIP"),
         "status.nominatedNodeName": text("status", "nominatedNodeName"),
     },
+    parts=("ephemeralcontainers",),
     default=default,
     default_create=default_create,
     validate=validate,

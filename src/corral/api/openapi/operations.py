@@ -77,7 +77,7 @@ class Operations:
             everywhere = self._home(kind.plural, namespaced=False)
             self._add(everywhere, f"{kind.name}ForAllNamespaces", named, [_listing(kind, one)])
         changed = {"get", "update", "patch"}
-        for door in kind.doors:
+        for door in kind.updates:
             acts = self._of_one(kind, one, changed, below=door)
             self._add(f"{home}/{{name}}/{door}", f"{scope}{kind.name}{door.title()}", named, acts)
         if kind.scale is not None:

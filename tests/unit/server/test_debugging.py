@@ -1,0 +1,82 @@
+"""What kubectl debug adds to pods: kept, shown, and run by nobody."""
+
+import pytest
+
+POD = "/api/v1/namespaces/default/pods/pod"
+DOOR = f"{POD}/ephemeralcontainers"
+STRATEGIC = "application/strategic-merge-patch+json"
+PATCHED = {"content-type": STRATEGIC}
+
+
+@pytest.fixture
+async def stored(ask, pod):
+    await ask("POST", "/api/v1/namespaces/default/pods", pod)
+    return await ask("GET", POD)
+
+
+def adding(*containers):
+    return {"spec": {"ephemeralContainers": list(containers)}}
+
+
+BUSYBOX = {"name": "debugger", "image": "busybox"}
+
+
+async def test_a_container_is_added_and_shown_and_its_user_warned(ask, stored):
+    answer = await ask("PATCH", DOOR, adding(BUSYBOX), headers=PATCHED)
+    (warning,) = answer.warnings
+    assert "nothing runs the ephemeral containers of this Pod" in warning
+    found = await ask("GET", DOOR)
+    (container,) = found["spec"]["ephemeralContainers"]
+    assert (container["name"], container["imagePullPolicy"]) == ("debugger", "Always")
+    another = {"name": "another", "image": "busybox:1"}
+    await ask("PATCH", DOOR, adding(another), headers=PATCHED)
+    names = [each["name"] for each in (await ask("GET", POD))["spec"]["ephemeralContainers"]]
+    assert sorted(names) == ["another", "debugger"]
+
+
+async def test_nothing_else_comes_by_that_door(ask, stored):
+    change = adding(BUSYBOX)
+    change["metadata"] = {"labels": {"a": "b"}}
+    change["spec"]["nodeName"] = "elsewhere"
+    await ask("PATCH", DOOR, change, headers=PATCHED)
+    found = await ask("GET", POD)
+    assert found["metadata"].get("labels") == stored["metadata"].get("labels")
+    assert found["spec"].get("nodeName") == stored["spec"].get("nodeName")
+
+
+async def test_they_come_by_no_other_door(ask, pod):
+    pod["spec"]["ephemeralContainers"] = [BUSYBOX]
+    refused = await ask("POST", "/api/v1/namespaces/default/pods", pod)
+    assert refused.status == 422
+    assert "spec.ephemeralContainers: Forbidden: cannot be set on create" in refused["message"]
+    del pod["spec"]["ephemeralContainers"]
+    await ask("POST", "/api/v1/namespaces/default/pods", pod)
+    refused = await ask("PATCH", POD, adding(BUSYBOX), headers=PATCHED)
+    assert refused.status == 422
+    assert "pod updates may not change fields other than" in refused["message"]
+
+
+@pytest.mark.parametrize(
+    ("container", "fault"),
+    [
+        ({"name": "x"}, "spec.ephemeralContainers[0].image: Required value"),
+        ({"name": "compute", "image": "x"}, 'Duplicate value: "compute"'),
+        ({"name": "A", "image": "x"}, "spec.ephemeralContainers[0].name: Invalid value"),
+        (BUSYBOX | {"targetContainerName": "nosuch"}, 'targetContainerName: Not found: "nosuch"'),
+    ],
+)
+async def test_what_cannot_be_is_refused(ask, stored, container, fault):
+    refused = await ask("PATCH", DOOR, adding(container), headers=PATCHED)
+    assert refused.status == 422, refused.text
+    assert fault in refused["message"]
+
+
+async def test_an_added_container_stays_as_it_is(ask, stored):
+    await ask("PATCH", DOOR, adding(BUSYBOX), headers=PATCHED)
+    refused = await ask("PATCH", DOOR, adding(BUSYBOX | {"image": "other"}), headers=PATCHED)
+    assert 'existing ephemeral containers "debugger" may not be changed' in refused["message"]
+    found = await ask("GET", POD)
+    found.document["spec"]["ephemeralContainers"] = []
+    refused = await ask("PUT", DOOR, found.document)
+    assert 'existing ephemeral containers "debugger" may not be removed' in refused["message"]
+    assert (await ask("POST", DOOR, found.document)).status == 405
