@@ -18,6 +18,8 @@ GROUP: Final = "rbac.authorization.k8s.io"
 USER: Final = "User"
 GROUP_OF_USERS: Final = "Group"
 SERVICE_ACCOUNT: Final = "ServiceAccount"
+MOST_RULES: Final = 1000
+"""Rules of one role: whoever has it is asked about with each of them."""
 
 _SUBJECTS = (SERVICE_ACCOUNT, USER, GROUP_OF_USERS)
 
@@ -48,6 +50,11 @@ def _cluster_role(document: Document) -> Iterator[Cause]:
 
 
 def _rules(document: Document, *, namespaced: bool) -> Iterator[Cause]:
+    count = len(document.get("rules") or ())
+    if count > MOST_RULES:
+        message = f"Too many: {count}: must have at most {MOST_RULES} items"
+        yield Cause("rules", message, "FieldValueTooMany")
+        return
     for index, rule in enumerate(document.get("rules") or ()):
         yield from _rule(f"rules[{index}]", rule, namespaced=namespaced)
 

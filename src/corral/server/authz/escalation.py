@@ -24,6 +24,8 @@ from corral.server.call import Call, Guard, storage
 
 MOST_RIGHTS: Final = 10_000
 """Single rights that are looked at: of a role that holds more it is not known what it gives."""
+MOST_COMPARED: Final = 100_000
+"""Times that a single right is held against a rule of its giver: all others wait meanwhile."""
 MOST_TOLD: Final = 100
 
 _EVERYTHING: Final = (
@@ -93,7 +95,11 @@ class Escalation:
         if sum(map(_count, rules)) > MOST_RIGHTS:
             why = f"it holds more than {MOST_RIGHTS} single rights, too many to compare with yours"
             raise _refused(call, document, why)
-        lacking = list(missing(self._held(call), rules))
+        try:
+            lacking = list(missing(self._held(call), rules))
+        except _SpentError:
+            why = "your rules and its are too many to compare: put yours together into fewer"
+            raise _refused(call, document, why) from None
         if not lacking:
             return
         told = sorted({_shown(rule) for rule in _compact(lacking)})
@@ -107,12 +113,29 @@ class Escalation:
         raise _refused(call, document, why)
 
 
+class _SpentError(Exception):
+    """Rules are too many to compare."""
+
+
 def missing(held: Rules, wanted: Iterable[Document]) -> Iterator[Document]:
-    """The single rights of some rules that other rules do not hold."""
+    """The single rights of some rules that other rules do not hold.  Raises _SpentError."""
+    left = MOST_COMPARED
     for rule in wanted:
         for right in _single(rule):
-            if not _holds(held, right):
+            asked = _asked(right)
+            left -= 1 + len(held.rules if asked is None else held.about(*asked))
+            if left < 0:
+                raise _SpentError
+            if not _holds(held, right, asked):
                 yield right
+
+
+def _asked(right: Document) -> tuple[str, str] | None:
+    """Which resource and subresource a single right is about; None for an address."""
+    if "nonResourceURLs" in right:
+        return None
+    resource, _, subresource = right["resources"][0].partition("/")
+    return resource, subresource
 
 
 def _single(rule: Document) -> Iterator[Document]:
@@ -136,13 +159,12 @@ def _count(rule: Document) -> int:
     return verbs * (urls + groups * resources * max(names, 1))
 
 
-def _holds(held: Rules, right: Document) -> bool:
+def _holds(held: Rules, right: Document, asked: tuple[str, str] | None) -> bool:
     (verb,) = right["verbs"]
-    if "nonResourceURLs" in right:
+    if asked is None:
         return any(rule.allows_path(verb, right["nonResourceURLs"][0]) for rule in held.rules)
-    resource, _, subresource = right["resources"][0].partition("/")
-    names = held.names(verb, right["apiGroups"][0], resource, subresource)
-    return names is None or right.get("resourceNames", [None])[0] in names
+    objects = held.objects(verb, right["apiGroups"][0], *asked)
+    return objects.has(right.get("resourceNames", [None])[0])
 
 
 def _compact(rights: Iterable[Document]) -> Iterable[Document]:

@@ -158,3 +158,22 @@ async def test_a_role_of_endless_rights_is_refused_at_once(bob):
     some = {"verbs": ["get"], "apiGroups": [""], "resources": many}
     refused = await write(bob, some)
     assert refused["message"].endswith("\nand 200 more")
+
+
+async def test_rights_that_are_too_many_to_compare_are_refused(ask, bob):
+    many = [rule("get", "pods", resourceNames=[f"p{number}"]) for number in range(1000)]
+    await role(ask, "many", *many)
+    await bind(ask, "more", "Role", "many", user("bob"))
+    assert (await write(bob, rule("get", "pods", resourceNames=["p7", "p999"]))).status == 201
+    verbs = " ".join(f"v{number}" for number in range(9999))
+    refused = await write(bob, rule(verbs, "pods"), name="endless")
+    assert refused.status == 403
+    assert refused["message"].endswith("too many to compare: put yours together into fewer")
+
+
+async def test_a_role_has_so_many_rules_at_most(ask):
+    rules = [rule("get", "pods")] * 1001
+    refused = await ask("POST", ROLES, {"metadata": {"name": "a"}, "rules": rules})
+    assert refused.status == 422
+    assert "rules: Too many: 1001: must have at most 1000 items" in refused["message"]
+    assert len(refused["details"]["causes"]) == 1
