@@ -418,8 +418,8 @@ async def test_a_metric_that_tells_nothing_holds_what_others_would_remove():
     [
         (SET, 'virtualmachineinstancereplicasets.kubevirt.io "test" not found'),
         (
-            {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"},
-            'no matches for kind "Deployment" in group "apps"',
+            {"apiVersion": "example.com/v1", "kind": "Crowd", "name": "web"},
+            'no matches for kind "Crowd" in group "example.com"',
         ),
     ],
 )
@@ -587,10 +587,10 @@ async def test_a_target_that_cannot_be_read_for_a_moment_is_a_rivals_still(monke
         await asyncio.sleep(SETTLED)
         read = targets.read
 
-        async def read_or_fail(client, namespace, reference):
+        async def read_or_fail(client, kinds, namespace, reference):
             if reference.apiVersion == target["apiVersion"]:
                 raise Unavailable("not now")
-            return await read(client, namespace, reference)
+            return await read(client, kinds, namespace, reference)
 
         monkeypatch.setattr(targets, "read", read_or_fail)
         await scene.says("AbleToScale", "FailedGetScale", "other")
