@@ -2,11 +2,16 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
+from corral.api.errors import TooLarge
 from corral.api.object import Document, Key
+
+LARGEST_BYTES: Final = 3 << 19
+"""Of an encoded object, as etcd keeps them.  What every write and every watcher pays for grows with
+it."""
 
 _decode = msgspec.json.Decoder(Document).decode
 
@@ -57,6 +62,27 @@ class Record:
     def document(self) -> Document:
         """A copy of the object that the caller may change."""
         return _decode(self.data)
+
+
+def require_size(data: bytes, metadata: Document, before: Record | None) -> None:
+    """Raises TooLarge for an object that may not be kept.
+
+    One that was even larger before may be, and one may always be marked as about to be deleted.
+    """
+    if len(data) <= LARGEST_BYTES:
+        return
+    if before is not None:
+        is_marked = "deletionTimestamp" in metadata
+        if len(data) <= len(before.data) or (is_marked and not _is_marked(before)):
+            return
+    raise TooLarge(
+        f"Request entity too large: limit is {LARGEST_BYTES} bytes for an object as it is stored, "
+        f"and this one would have {len(data)}"
+    )
+
+
+def _is_marked(record: Record) -> bool:
+    return "deletionTimestamp" in record.document()["metadata"]
 
 
 def labels_of(data: bytes) -> Mapping[str, str]:

@@ -17,7 +17,7 @@ from corral.api.errors import ApiError, Gone, InternalError, Unavailable
 from corral.api.object import Document, Key
 from corral.metrics import Histogram
 from corral.store.memory import Memory, Retention, Stretch, obsolete, superseded_bytes
-from corral.store.record import Event, Record, labels_of
+from corral.store.record import Event, Record, labels_of, require_size
 from corral.store.sqlite import Log, LogError, Row
 from corral.store.watch import Watch
 
@@ -222,7 +222,7 @@ class Store:
     def write(self, kind: str, key: Key, document: Document) -> "asyncio.Future[Record]":
         """Stage a new version; the future is done when it is on disk.
 
-        The document's ``metadata.resourceVersion`` is set here.
+        The document's ``metadata.resourceVersion`` is set here.  Raises TooLarge.
         """
         return self._stage(kind, key, document, deleted=False)
 
@@ -235,17 +235,15 @@ class Store:
     ) -> "asyncio.Future[Record]":
         if self._closed:
             raise Unavailable("the server is shutting down; try again in a moment")
-        self._last_revision += 1
+        revision = self._last_revision + 1
         metadata = document["metadata"]
-        metadata["resourceVersion"] = str(self._last_revision)
-        record = Record(
-            kind,
-            key,
-            self._last_revision,
-            int(self._clock()),
-            encode(document),
-            metadata.get("labels") or {},
-        )
+        metadata["resourceVersion"] = str(revision)
+        data = encode(document)
+        if not deleted:
+            require_size(data, metadata, self.latest(kind, key))
+        self._last_revision = revision
+        now, labels = int(self._clock()), metadata.get("labels") or {}
+        record = Record(kind, key, revision, now, data, labels)
         loop = asyncio.get_running_loop()
         write = _Write(record, deleted, loop.create_future())
         self._latest[kind, key] = write

@@ -5,10 +5,11 @@ import sqlite3
 
 import pytest
 
-from corral.api.errors import Gone, InternalError, StorageFull, Unavailable
+from corral.api.errors import Gone, InternalError, StorageFull, TooLarge, Unavailable
 from corral.api.object import Key
-from corral.store import Log, LogError, Store
+from corral.store import Log, LogError, Store, record
 from corral.store.memory import Retention
+from corral.store.record import LARGEST_BYTES
 
 KIND = "things.example.com"
 
@@ -60,6 +61,34 @@ async def test_the_newest_versions_are_those_on_their_way_too(store):
     assert [record.key.name for record in store.objects(KIND)] == ["a", "b"]
     await asyncio.gather(*writes)
     assert store.newest(KIND) == newest
+
+
+async def test_an_object_has_a_largest_size(store):
+    whole = (await write(store, "a", spec="x" * (LARGEST_BYTES - 1000))).data
+    fill = LARGEST_BYTES - len(whole)
+    largest = await write(store, "a", spec="x" * (LARGEST_BYTES - 1000 + fill))
+    assert len(largest.data) == LARGEST_BYTES
+    for name in "ab":
+        with pytest.raises(TooLarge, match=f"limit is {LARGEST_BYTES} bytes"):
+            await write(store, name, spec="x" * LARGEST_BYTES)
+    assert store.latest(KIND, key("a")) is largest
+    assert store.latest(KIND, key("b")) is None
+    assert (await write(store, "c")).revision == largest.revision + 1
+
+
+async def test_what_is_too_large_may_shrink_and_end(store, monkeypatch):
+    monkeypatch.setattr(record, "LARGEST_BYTES", 4 << 20)
+    await write(store, "a", spec="x" * (3 << 20))
+    monkeypatch.undo()
+    await write(store, "a", spec="x" * (2 << 20))
+    with pytest.raises(TooLarge):
+        await write(store, "a", spec="x" * (3 << 20))
+    mark = {"deletionTimestamp": "2026-01-01T00:00:00Z"}
+    await write(store, "a", spec="x" * (2 << 20), metadata=mark)
+    with pytest.raises(TooLarge):
+        await write(store, "a", spec="x" * (3 << 20), metadata=mark)
+    await store.delete(KIND, key("a"), thing("a", spec="x" * (3 << 20)))
+    assert store.latest(KIND, key("a")) is None
 
 
 async def test_one_counter_numbers_all_kinds(store):
