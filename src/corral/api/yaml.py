@@ -11,8 +11,8 @@ from typing import Any, Final
 
 import yaml
 
-from corral.api.encoding import DEEPEST, whole_or_float
-from corral.api.errors import BadRequest, TooLarge
+from corral.api.encoding import DEEPEST, MOST_VALUES, too_many, whole_or_float
+from corral.api.errors import MOST_CAUSES, BadRequest, TooLarge, shortened
 from corral.api.object import Document
 
 LARGEST_BYTES: Final = 3 * 1024 * 1024
@@ -36,15 +36,19 @@ _BASES = {"hex": 16, "binary": 2, "octal": 8, "decimal": 10}
 _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?", re.ASCII)
 
 
-def load(text: bytes | str) -> Document:
-    """The one object in a YAML text.  Raises BadRequest, and TooLarge past ``LARGEST_BYTES``."""
-    found = list(load_all(text))
+def load(text: bytes | str, repeated: list[str] | None = None) -> Document:
+    """The one object in a YAML text.  Raises BadRequest, and TooLarge past ``LARGEST_BYTES``.
+
+    Where an object holds a key twice, that is refused; but the last is taken where there is a list
+    ``repeated``, to which is added where that was.
+    """
+    found = list(load_all(text, repeated))
     if len(found) != 1:
         raise BadRequest(f"yaml: {len(found)} objects where one must be")
     return found[0]
 
 
-def load_all(text: bytes | str) -> Iterator[Document]:
+def load_all(text: bytes | str, repeated: list[str] | None = None) -> Iterator[Document]:
     """The objects of a YAML text of several documents; empty ones are passed over.
 
     Raises BadRequest that names the line, and TooLarge past ``LARGEST_BYTES``.
@@ -52,7 +56,7 @@ def load_all(text: bytes | str) -> Iterator[Document]:
     if len(text) > LARGEST_BYTES:
         raise TooLarge(f"the YAML text is larger than {LARGEST_BYTES} bytes")
     try:
-        for value in _Reader(text).documents():
+        for value in _Reader(text, repeated).documents():
             if isinstance(value, dict):
                 yield value
             elif value is not None:
@@ -77,10 +81,12 @@ def dump(document: Any) -> str:
 class _Reader:
     """Makes values of the parser's events."""
 
-    def __init__(self, text: bytes | str) -> None:
+    def __init__(self, text: bytes | str, repeated: list[str] | None) -> None:
+        self.repeated = repeated
         self.events = yaml.parse(text, Loader=_LOADER)
         self.anchors: dict[str, Any] = {}
         self.values_left = len(text) + _ALIASED_VALUES
+        self.seen = 0
 
     def documents(self) -> Iterator[Any]:
         for event in self.events:
@@ -121,15 +127,23 @@ class _Reader:
             value = self.value(next(self.events), depth + 1)
             if merging:
                 merged += value if isinstance(value, list) else [value]
-            elif key in pairs:
-                raise _fault(event.start_mark, f'key "{key}" already set in map')
-            else:
-                pairs[key] = value
+                continue
+            if key in pairs:
+                self.again_set(key, event.start_mark)
+            pairs[key] = value
         for other in merged:
             if not isinstance(other, dict):
                 raise _fault(start.start_mark, "map merge requires map or sequence of maps")
             pairs = other | pairs
         return pairs
+
+    def again_set(self, key: str, mark: Any) -> None:
+        """Tell of a key that comes again in an object."""
+        told = f'key "{shortened(key)}" already set in map'
+        if self.repeated is None:
+            raise _fault(mark, told)
+        if len(self.repeated) < MOST_CAUSES:
+            self.repeated.append(f"line {mark.line + 1}: {told}")
 
     def again(self, value: Any, event: Any, depth: int) -> Any:
         """A copy of an anchored value, which counts like any other."""
@@ -146,6 +160,9 @@ class _Reader:
         self.values_left -= 1
         if self.values_left < 0:
             raise _fault(event.start_mark, "document contains excessive aliasing")
+        self.seen += 1
+        if self.seen > 2 * MOST_VALUES:  # keys are values here, too
+            raise too_many()
 
 
 def _scalar(event: Any) -> Any:

@@ -102,7 +102,7 @@ def conform(call: Call, document: Document, *, creating: bool, old: Document | N
     settled = _settled(call.kind, document, old)
     if call.kind.stored_as is None:
         unknown += _schema(call).prune(document, settled)
-    told = [f'duplicate field "{path}"' for path in call.repeated]
+    told = list(call.repeated)
     told += [f'unknown field "{path}"' for path in unknown]
     if told and mode == "Strict":
         version = call.version.name
@@ -114,7 +114,7 @@ def conform(call: Call, document: Document, *, creating: bool, old: Document | N
         causes = [Cause(path, f"{path} in body is a forbidden property") for path in unknown]
         raise call.kind.denied(document["metadata"].get("name", ""), causes, creating=creating)
     if mode == "Warn":
-        call.warnings += told
+        call.warnings += [" ".join(each.split()) for each in told]
     if call.kind.stored_as is None and (causes := _misfits(call, document, old, settled)):
         raise _unfit(call, document, causes, call.kind.version)
 
@@ -163,6 +163,19 @@ def _unfit(call: Call, document: Document, causes: list[Cause], version: str) ->
 def _schema(call: Call) -> Schema:
     """The schema that a document must fit: each version of a kind that users bring has its own."""
     return schema_for(call.kind, call.version.name if call.kind.schemas is not None else "")
+
+
+def account(call: Call, document: Document, old: Document | None, *, now: str) -> None:
+    """Work out who manages what of a document as its writer wants it, which may be changed by that.
+
+    What is changed afterwards, by others or by the server, is booked to nobody.
+    """
+    if old is not None:
+        call.kind.keep(document, old, call.user.name)
+    if call.kind.native:
+        call.kind.default(document)
+    managed.book(call, document, old, now)
+    call.account = document["metadata"].pop("managedFields", [])
 
 
 def check(

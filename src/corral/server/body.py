@@ -32,7 +32,7 @@ def read(call: Call) -> Document:
         call.repeated = repeated(body, document)
         return document
     if kind == YAML:
-        return yaml.load(body)
+        return read_yaml(call)
     if kind == PROTOBUF and call.kind.native:
         return protobuf.decode(body)
     accepted = [JSON, YAML] + ([PROTOBUF] if call.kind.native else [])
@@ -42,14 +42,25 @@ def read(call: Call) -> Document:
     )
 
 
+def read_yaml(call: Call) -> Document:
+    """The object in a body of YAML, with the last of keys that come again.  Raises BadRequest."""
+    found: list[str] = []
+    document = yaml.load(call.request.body, found)
+    if found:
+        call.repeated = ["\n  ".join(("yaml: unmarshal errors:", *found))]
+    return document
+
+
 def repeated(body: bytes, value: Any) -> list[str]:
-    """Paths of keys that stand twice in an object of the text, of which decoding kept the last.
+    """Tells of keys that stand twice in an object of the text, of which decoding kept the last.
 
     Each key brings a colon.  Where the text has no more of them than what was read, and none that
     is written otherwise, nothing was lost, and the slow reader that would find it is spared.
     """
     escaped = b"\\u003a" in body or b"\\u003A" in body
-    return duplicate_keys(body) if escaped or body.count(b":") != _colons(value) else []
+    if not escaped and body.count(b":") == _colons(value):
+        return []
+    return [f'duplicate field "{path}"' for path in duplicate_keys(body)]
 
 
 def _colons(value: Any) -> int:

@@ -36,7 +36,7 @@ class Call:
     query: Mapping[str, str]
     warnings: list[str] = field(default_factory=list)
     repeated: list[str] = field(default_factory=list)
-    """Paths of keys that the body holds twice."""
+    """What is told of keys that an object of the body holds twice."""
     unknown: list[str] = field(default_factory=list)
     """Paths of what the body holds and its version has no field for, if it is not stored so."""
     account: list[Entry] | None = None

@@ -4,15 +4,16 @@ Who applies says all that they want of an object, and again each time; what they
 goes, and what others set differently is a conflict.  An object that is not there is made.
 """
 
+import asyncio
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from corral.api import yaml
 from corral.api.apply import last_applied
 from corral.api.apply.configuration import ConflictingManagers, apply
 from corral.api.apply.managers import BEFORE_APPLY, Entry, Writer, booked
 from corral.api.apply.terms import terms_of
-from corral.api.encoding import copied
+from corral.api.encoding import copied, decode_any
 from corral.api.errors import BadRequest
 from corral.api.kind import Scale, at
 from corral.api.object import Document
@@ -22,11 +23,14 @@ from corral.api.wire import Response
 from corral.server import admission, body, identity, managed, query
 from corral.server.call import Call, storage
 from corral.server.present import as_version
+from corral.store import Record
 
 if TYPE_CHECKING:
     from corral.server.rest import Rest
 
 APPLY_PATCH: Final = "application/apply-patch+yaml"
+_LARGE_BYTES: Final = 64 * 1024
+"""From here on the work is done in a thread: it takes tens of milliseconds and more."""
 _OF_A_STATUS: Final = frozenset({"name", "namespace", "uid", "resourceVersion"})
 """Metadata in the configuration of a status; those of Kubernetes' own may label, too."""
 
@@ -42,22 +46,43 @@ async def answer(rest: "Rest", call: Call) -> Response:
     Raises Conflict, BadRequest, Invalid, and what a creation or an update raises.
     """
     who = _writer(call)
-    configuration = _read(call, call.api_version)
     stored = storage(call.kind)
     record = rest.store.latest(stored, call.key)
     if record is None and call.subresource:
         identity.existing(rest.store, call.kind, stored, call.key)
-    live: Document = {}
-    if record is not None:
-        live = as_version(record.document(), call.version, call.api_version)
-    _prepare(call, configuration)
-    document, call.account = _applied(call, live, configuration, who, rfc3339(rest.now()))
+    work = partial(_result, call, record, who, rfc3339(rest.now()))
+    if len(call.request.body) + len(record.data if record else b"") < _LARGE_BYTES:
+        document = work()
+    else:
+        document = await asyncio.to_thread(work)
+        rest.require_newest(call.kind, call.key, record)
     wanted = admission.incoming(call, copied(document))
     if record is not None:
         return await rest.change(call, record, wanted)
     creation = replace(call, verb="create")
     rest.admit(creation)
     return await rest.make(creation, wanted)
+
+
+def _result(call: Call, record: Record | None, who: Writer, now: str) -> Document:
+    """What the object becomes that a record tells of, if there is one; the call gets its account.
+
+    It may run in a thread: nothing else reads or changes the call meanwhile.
+    """
+    configuration = _read(call, call.api_version)
+    uid = configuration["metadata"].get("uid")
+    if record is None and uid:
+        why = (
+            f"uid mismatch: the provided object specified uid {uid}, "
+            "and no existing object was found"
+        )
+        raise identity.conflict(call.kind, call.name, why)
+    live: Document = {}
+    if record is not None:
+        live = as_version(record.document(), call.version, call.api_version)
+    _prepare(call, configuration)
+    document, call.account = _applied(call, live, configuration, who, now)
+    return document
 
 
 def scale(rest: "Rest", call: Call, old: Document, shown: Document, paths: Scale) -> Document:
@@ -85,9 +110,11 @@ def _writer(call: Call) -> Writer:
 
 def _read(call: Call, api_version: str) -> Document:
     try:
-        configuration = yaml.load(call.request.body)
+        configuration = _json(call.request.body) or body.read_yaml(call)
     except BadRequest as error:
         raise BadRequest(f"error decoding YAML: {error.message}") from None
+    if call.repeated and query.field_validation(call.query, call.options) == "Strict":
+        raise BadRequest(f"error strict decoding YAML: {call.repeated[0]}")
     metadata = configuration["metadata"] = configuration.get("metadata") or {}
     if not isinstance(metadata, dict):
         raise BadRequest("error decoding YAML: metadata is not an object")
@@ -102,6 +129,20 @@ def _read(call: Call, api_version: str) -> Document:
     return configuration
 
 
+def _json(text: bytes) -> Document | None:
+    """The object in a body of YAML that is plain JSON, which is read much faster; None for others.
+
+    Keys that come twice are for the reader of YAML to tell of, as is what is no JSON.
+    """
+    if not text.lstrip().startswith(b"{"):
+        return None
+    try:
+        value = decode_any(text)
+    except BadRequest:
+        return None
+    return value if isinstance(value, dict) and not body.repeated(text, value) else None
+
+
 def _prepare(call: Call, configuration: Document) -> None:
     """Name the object in the configuration, and leave out what is not changed at this address.
 
@@ -111,14 +152,15 @@ def _prepare(call: Call, configuration: Document) -> None:
     metadata.setdefault("name", call.name)
     if call.kind.namespaced:
         metadata.setdefault("namespace", call.namespace)
+    kind = configuration.get("kind") or ""
+    said = f"{call.kind.group}/{call.version.name}, Kind={kind}"
+    if kind != call.kind.name:
+        raise _untyped(call, said, f"no corresponding type for {said}")
     terms = terms_of(call.kind)
     faults = terms.typed(terms.form(call.api_version) or "").faults(configuration)
     if faults:
         told = faults[0] if len(faults) == 1 else "\n  ".join(("errors:", *faults)) + "\n"
-        raise BadRequest(
-            f"failed to create typed patch object ({call.namespace}/{call.name}; "
-            f"{call.api_version}, Kind={call.kind.name}): {told}"
-        )
+        raise _untyped(call, said, told)
     # A field that is null is none, to this server: what is stored has no such fields.
     schema_for(call.kind, call.version.name).prune(configuration)
     if call.subresource in call.kind.doors:
@@ -127,6 +169,11 @@ def _prepare(call: Call, configuration: Document) -> None:
         _keep(configuration, {"apiVersion", "kind", "metadata", "status"})
     elif call.kind.status:
         configuration.pop("status", None)
+
+
+def _untyped(call: Call, said: str, why: str) -> BadRequest:
+    where = f"{call.namespace}/{call.name}"
+    return BadRequest(f"failed to create typed patch object ({where}; {said}): {why}")
 
 
 def _keep(document: Document, fields: frozenset[str] | set[str]) -> None:

@@ -157,3 +157,16 @@ def test_any_text_is_read_or_refused(text):
     except ApiError:
         return
     assert all(isinstance(document, dict) for document in found)
+
+
+def test_the_last_of_keys_that_come_again_is_taken_where_somebody_is_told():
+    found = []
+    assert yaml.load("a: 1\nb:\n  c: 1\n  c: 2\na: 3", found) == {"a": 3, "b": {"c": 2}}
+    assert found == ['line 4: key "c" already set in map', 'line 5: key "a" already set in map']
+
+
+@pytest.mark.parametrize("item", ["- 1", "- {}", "- []"])
+def test_a_text_has_a_bounded_number_of_values(item):
+    assert len(yaml.load("\n".join(["a:", *[item] * 1000]))["a"]) == 1000
+    with pytest.raises(TooLarge, match="limit is 100000 values"):
+        yaml.load("\n".join(["a:", *[item] * (2 * MOST_VALUES)]))

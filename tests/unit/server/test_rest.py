@@ -404,3 +404,26 @@ async def test_a_key_that_stands_twice_is_found_however_it_is_written(ask):
     assert (await ask.patch(f"{MAPS}/a", patch)).warnings == [
         '299 - "duplicate field \\"data.x\\""'
     ]
+
+
+async def test_keys_that_come_again_in_yaml_are_told_as_asked(ask):
+    text = b"apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\ndata: {x: one, x: two}\n"
+    fault = 'yaml: unmarshal errors:\n  line 4: key "x" already set in map'
+    sent = {"content-type": "application/yaml"}
+    refused = await ask("POST", f"{MAPS}?fieldValidation=Strict", text, sent)
+    assert refused.status == 400
+    assert refused["message"].endswith(f"strict decoding error: {fault}")
+    made = await ask("POST", f"{MAPS}?fieldValidation=Ignore", text, sent)
+    assert made.status == 201
+    assert made["data"] == {"x": "two"}
+    assert made.warnings == []
+    applied = {"content-type": "application/apply-patch+yaml"}
+    path = f"{MAPS}/b?fieldManager=me"
+    text = text.replace(b"name: a", b"name: b")
+    refused = await ask("PATCH", f"{path}&fieldValidation=Strict", text, applied)
+    assert refused.status == 400
+    assert refused["message"] == f"error strict decoding YAML: {fault}"
+    made = await ask("PATCH", path, text, applied)
+    assert made.status == 201
+    assert made["data"] == {"x": "two"}
+    assert made.warnings == [f'299 - "{" ".join(fault.split())}"'.replace('"x"', '\\"x\\"')]
