@@ -20,7 +20,6 @@ from corral.api.object import QUANTITY_PATTERN, Document
 from corral.api.time import parse_rfc3339
 from corral.api.types import Schema, object_schema
 
-_IN_BASE_64: Final = frozenset({("Secret", "data"), ("ConfigMap", "binaryData")})
 _NO_QUANTITY: Final = (
     "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
 )
@@ -59,11 +58,7 @@ class _Decoder:
             told = properties.get(name)
             if told is None or value is None:
                 continue
-            below = _Decoder((*self.path, name), view.__name__)
-            if (view.__name__, name) in _IN_BASE_64 and isinstance(value, dict):
-                yield from below.base64(value)
-            else:
-                yield from below.value(told, value)
+            yield from _Decoder((*self.path, name), view.__name__).value(told, value)
 
     def value(self, schema: Schema, value: Any) -> Iterator[str]:
         if value is None:
@@ -97,6 +92,8 @@ class _Decoder:
         kind = schema["type"]
         if schema.get("format") == "date-time":
             yield from _time(value)
+        elif schema.get("format") == "byte":
+            yield from self.base64(value)
         elif kind == "integer":
             bits = _INTEGERS[schema.get("format", "int64")]
             if type(value) is float or (type(value) is int and not -(2**bits) <= value < 2**bits):
@@ -106,17 +103,14 @@ class _Decoder:
         elif type(value) not in {"string": (str,), "boolean": (bool,)}.get(kind, (int, float)):
             yield self.wrong(value, _go_type(schema))
 
-    def base64(self, values: Document) -> Iterator[str]:
-        for text in values.values():
-            if text is None:
-                continue
-            if not isinstance(text, str):
-                yield self.wrong(text, "[]uint8")
-                continue
-            try:
-                base64.b64decode(text, validate=True)
-            except (binascii.Error, ValueError):
-                yield f"illegal base64 data at input byte {_first_odd(text)}"
+    def base64(self, value: Any) -> Iterator[str]:
+        if not isinstance(value, str):
+            yield self.wrong(value, "[]uint8")
+            return
+        try:
+            base64.b64decode(value, validate=True)
+        except (binascii.Error, ValueError):
+            yield f"illegal base64 data at input byte {_first_odd(value)}"
 
     def wrong(self, value: Any, wanted: str, *, literal: bool = False) -> str:
         found = f"number {value}" if literal else _json_type(value)
@@ -173,4 +167,5 @@ def _go_type(schema: Schema) -> str:
         case "integer":
             return str(schema.get("format", "int64"))
         case kind:
-            return {"boolean": "bool", "number": "float64"}.get(str(kind), "string")
+            plain = "[]uint8" if schema.get("format") == "byte" else "string"
+            return {"boolean": "bool", "number": "float64"}.get(str(kind), plain)

@@ -37,6 +37,16 @@ _PLAIN: Mapping[Any, Schema] = {
     Any: {"x-kubernetes-preserve-unknown-fields": True},
     dict: {"type": "object", "additionalProperties": _TEXT},
 }
+_BYTES: Schema = {"type": "string", "format": "byte"}
+_IN_BASE_64 = frozenset(
+    {
+        *(("APIServiceSpec", "caBundle"), ("WebhookClientConfig", "caBundle")),
+        *(("CertificateSigningRequestSpec", "request"),),
+        *(("CertificateSigningRequestStatus", "certificate"),),
+    }
+)
+"""Fields of Kubernetes that are bytes."""
+_MAPS_IN_BASE_64 = frozenset({("Secret", "data"), ("ConfigMap", "binaryData")})
 _QUANTITY_MAPS = frozenset(
     [
         "allocatable",
@@ -136,15 +146,24 @@ def _told(view: type[msgspec.Struct]) -> tuple[str, dict[str, str]]:
 
 
 def _field_schema(view: type[msgspec.Struct], field: FieldInfo, nested: Nested) -> Schema:
-    if field.type in (dict, dict | None) and field.encode_name in _QUANTITY_MAPS:
-        return {"type": "object", "additionalProperties": _QUANTITY}
-    if field.type in (dict, dict | None) and field.encode_name == "extra":  # what is known of users
-        return {"type": "object", "additionalProperties": {"type": "array", "items": _TEXT}}
+    if field.type in (dict, dict | None):
+        values = _values_of_map(view.__name__, field.encode_name)
+        return {"type": "object", "additionalProperties": values}
+    if (view.__name__, field.encode_name) in _IN_BASE_64:
+        return _BYTES
     if "resource.Quantity" in str(view.__annotations__.get(field.name, "")):
         return _QUANTITY
     if field.type in (int, int | None) and view.__module__.startswith("lightkube."):
         return _PLAIN[int] if field.encode_name in _IN_64_BITS else _INT32
     return _type_schema(field.type, nested)
+
+
+def _values_of_map(holder: str, name: str) -> Schema:
+    if name in _QUANTITY_MAPS:
+        return _QUANTITY
+    if name == "extra":  # what is known of users
+        return {"type": "array", "items": _TEXT}
+    return _BYTES if (holder, name) in _MAPS_IN_BASE_64 else _TEXT
 
 
 def _type_schema(told: Any, nested: Nested) -> Schema:

@@ -120,7 +120,11 @@ def test_all_bytes_are_in_base_64():
         ("ConfigMap", {"binaryData": {"a": "!!!"}}, "illegal base64 data at input byte 0"),
         (
             "Pod",
-            {"spec": {"containers": [{"name": "c", "livenessProbe": {"httpGet": {"port": 2**40}}}]}},
+            {
+                "spec": {
+                    "containers": [{"name": "c", "livenessProbe": {"httpGet": {"port": 2**40}}}]
+                }
+            },
             "json: cannot unmarshal number 1099511627776 into Go value of type int32",
         ),
         (

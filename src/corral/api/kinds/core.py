@@ -5,7 +5,6 @@ descriptions are those of the lightkube models; what is here is what those do no
 """
 
 import base64
-import binascii
 import re
 from collections.abc import Iterable
 
@@ -156,16 +155,14 @@ def _secret_default(document: Document) -> None:
             data[key] = base64.b64encode(str(secret).encode()).decode()
 
 
+def _decoded_size(encoded: str) -> int:
+    """Bytes that a text in base64 stands for."""
+    return len(encoded) * 3 // 4 - encoded[-2:].count("=")
+
+
 def _secret_validate(document: Document, old: Document | None, _user: str) -> Verdict:
     causes = limited(_data_keys(document, "data"))
-    size = 0
-    for key, encoded in (document.get("data") or {}).items():
-        try:
-            size += len(base64.b64decode(encoded, validate=True))
-        except (binascii.Error, ValueError):
-            if len(causes) < MOST_CAUSES:
-                message = f'Invalid value: "{shortened(encoded)}": must be base64'
-                causes.append(Cause(f"data[{key}]", message))
+    size = sum(_decoded_size(one) for one in (document.get("data") or {}).values())
     causes += _too_large("data", size)
     causes += _frozen(document, old, "data")
     if old is not None and document.get("type") != old.get("type"):
@@ -207,7 +204,7 @@ def _config_map_validate(document: Document, old: Document | None, _user: str) -
         message = f'Invalid value: "{shortened(key)}": duplicate of key present in binaryData'
         causes.append(Cause(f"data[{key}]", message))
     size = sum(len(str(one).encode()) for one in texts.values())
-    size += sum(len(str(one)) * 3 // 4 for one in binaries.values())
+    size += sum(map(_decoded_size, binaries.values()))
     causes += _too_large("", size)
     causes += _frozen(document, old, "data", "binaryData")
     return Verdict(causes)

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache, lru_cache
+from math import isfinite
 from typing import Any, Final
 
 from corral.api.cel import CelError, Program, compile_expression
@@ -15,6 +16,7 @@ Bound = Callable[[Any, str], Cause | None]
 """Gets a value of the right type and its path; answers what is wrong with it."""
 
 _SMALLEST, _LARGEST = -(2**63), 2**63 - 1
+_NEARLY: Final = 1e-9
 _REMEMBERED: Final = 256
 """Values of which it is remembered whether they match a pattern."""
 _SHORT: Final = 256
@@ -32,9 +34,17 @@ def bounds_of(schema: Mapping[str, Any], *, foreign: bool = False) -> tuple[Boun
     tests += _bounds(schema)
     if schema.get("format") in FORMATS:
         tests.append(_formatted(schema["format"]))
-    if schema.get("type") == "integer" and "minimum" not in schema and "maximum" not in schema:
+    is_whole = schema.get("type") == "integer"
+    if is_whole and not ("minimum" in schema and "maximum" in schema):
         tests.append(_in_32_bits if schema.get("format") == "int32" else _in_64_bits)
+    if _is_int_or_string(schema) and not foreign:
+        tests.append(_number_in_32_bits)
     return tuple(tests)
+
+
+def _is_int_or_string(schema: Mapping[str, Any]) -> bool:
+    """Whether it is Kubernetes' IntOrString; quantities look like it, but for their pattern."""
+    return bool(schema.get("x-kubernetes-int-or-string")) and "pattern" not in schema
 
 
 def run(tests: tuple[Bound, ...], value: Any, path: str, causes: list[Cause]) -> None:
@@ -116,7 +126,15 @@ def _bounds(schema: Mapping[str, Any]) -> Iterator[Bound]:
             yield _compared(fault, lambda value: value <= high)
     if by := schema.get("multipleOf"):
         fault = f"should be a multiple of {_number(by)}"
-        yield _compared(fault, lambda value: float(value / by).is_integer())
+        yield _compared(fault, lambda value: _is_multiple(value, by))
+
+
+def _is_multiple(value: float, of: float) -> bool:
+    """As near as floats can tell: 0.3 is three times 0.1."""
+    times = value / of
+    if not isfinite(times):
+        return False
+    return abs(times - round(times)) <= _NEARLY * abs(times)
 
 
 def _compared(fault: str, fits: Callable[[Any], bool]) -> Bound:
@@ -180,6 +198,10 @@ def _in_32_bits(value: Any, path: str) -> Cause | None:
     if -(2**31) <= value < 2**31:
         return None
     return invalid(value, path, f"should be between {-(2**31)} and {2**31 - 1}")
+
+
+def _number_in_32_bits(value: Any, path: str) -> Cause | None:
+    return None if isinstance(value, str) else _in_32_bits(value, path)
 
 
 def _in_64_bits(value: Any, path: str) -> Cause | None:
