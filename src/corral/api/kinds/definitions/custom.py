@@ -62,8 +62,9 @@ def _schema(version: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _renew(schemas: Schemas, stored: str, document: Document) -> None:
-    """Prune and complete a document as if it were stored today."""
-    schema = schemas.ready(stored)
+    """Prune and complete a document as if it were stored today, in the version that it lies in."""
+    _group, _, version = document.get("apiVersion", stored).rpartition("/")
+    schema = schemas.ready(version if version in schemas else stored)
     schema.prune(document)
     schema.complete(document)
 

@@ -322,3 +322,24 @@ def test_after_a_change_what_is_stored_is_shown_in_its_new_form():
     document = {"metadata": {"name": "cows"}, "spec": {"old": 1}}
     kind_of(told).versions[0].write(document)
     assert document["spec"] == {"new": "x"}
+
+
+def test_what_lies_in_an_earlier_version_keeps_what_that_one_knows():
+    old = {"type": "object", "properties": {"old": INTEGER, "kept": {**TEXT, "default": "y"}}}
+    new = {"type": "object", "properties": {"new": {**TEXT, "default": "x"}}}
+    told = definition(version("v1", storage=False, spec=old), version("v2", spec=new))
+    told["metadata"]["generation"] = 2
+    document = {"apiVersion": "farm.example.com/v1", "spec": {"old": 1, "gone": 2}}
+    kind_of(told).versions[0].write(document)
+    assert document["spec"] == {"old": 1, "kept": "y"}
+    document = {"apiVersion": "farm.example.com/v2", "spec": {"old": 1}}
+    kind_of(told).versions[0].write(document)
+    assert document["spec"] == {"new": "x"}
+
+
+def test_multiples_are_told_as_near_as_floats_can():
+    kind = of({}, x={"type": "number", "multipleOf": 0.1})
+    for fits in (0.3, 0, 0.7, 1e15, -0.3):
+        assert schema_for(kind, "v1").check({"spec": {"x": fits}}) == [], fits
+    for odd in (0.35, 1e-12, 1e308):
+        assert schema_for(kind, "v1").check({"spec": {"x": odd}}), odd
