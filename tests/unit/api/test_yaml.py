@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from corral.api import yaml
-from corral.api.encoding import DEEPEST, same
+from corral.api.encoding import DEEPEST, MOST_VALUES, same
 from corral.api.errors import ApiError, BadRequest, TooLarge
 
 

@@ -4,7 +4,8 @@ import json
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from corral.api.errors import BadRequest
+from corral.api.encoding import MOST_VALUES
+from corral.api.errors import BadRequest, TooLarge
 from corral.api.protobuf import decode
 from corral.api.protobuf.numbers import KINDS, NUMBERS
 from corral.api.protobuf.reader import _layout
@@ -395,6 +396,13 @@ def test_what_cannot_be_read_is_a_bad_request(sent, fault):
 def test_a_new_field_that_says_nothing_is_passed_over():
     pod = message((2, message((98, 0), (99, b""))))
     assert decode(body("v1", "Pod", pod))["spec"] == {}
+
+
+@pytest.mark.parametrize("empty", [b"\x6a\x00", b"\x5a\x00"], ids=["owners", "labels"])
+def test_a_body_has_a_bounded_number_of_fields(empty):
+    metadata = message((1, empty * MOST_VALUES))
+    with pytest.raises(TooLarge, match="limit is 100000 values"):
+        decode(body("v1", "ConfigMap", metadata))
 
 
 def test_every_name_in_the_tables_is_a_field_of_its_type():
