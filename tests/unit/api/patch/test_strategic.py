@@ -9,9 +9,16 @@ from corral.api.patch.merge import merge_patch
 from corral.api.schema import structural
 
 
-def strategic_merge(document, patch, kind="pods", version="v1", group=""):
-    found = KINDS.find(group, version, kind)
-    return strategic.strategic_merge(document, patch, structural(found, version))
+def schema(kind, version="v1", group=""):
+    return structural(KINDS.find(group, version, kind), version)
+
+
+PODS = schema("pods")  # before any example is given its time
+
+
+def strategic_merge(document, patch, *kind, **named):
+    known = schema(*kind, **named) if kind else PODS
+    return strategic.strategic_merge(document, patch, known)
 
 
 def pod(*containers, **spec):
