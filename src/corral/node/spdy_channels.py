@@ -8,6 +8,7 @@ not know of them.
 import asyncio
 from collections import deque
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Final
 
 import msgspec
@@ -117,6 +118,8 @@ class _Streams:
         try:
             for frame in self._reader.feed(message.get("bytes") or b""):
                 await self._take(frame)
+                if self._end is not None:
+                    return
         except SpdyError:
             await self._hang_up()
 
@@ -126,7 +129,7 @@ class _Streams:
 
     async def _take(self, frame: Frame) -> None:
         if isinstance(frame, Ping):
-            await self._send(spdy.ping(frame.number))
+            await self._reply(spdy.ping(frame.number))
         elif isinstance(frame, Opened):
             await self._open(frame)
         elif isinstance(frame, Reset):
@@ -137,10 +140,10 @@ class _Streams:
     async def _open(self, frame: Opened) -> None:
         channel = _CHANNELS.get(frame.headers.get("streamtype", ""))
         if channel is None or channel in self._streams:
-            await self._send(spdy.reset(frame.stream, spdy.PROTOCOL_ERROR))
+            await self._reply(spdy.reset(frame.stream, spdy.PROTOCOL_ERROR))
             return
         self._streams[channel] = frame.stream
-        await self._send(self._writer.reply(frame.stream))
+        await self._reply(self._writer.reply(frame.stream))
         if channel == _INPUT:
             self._type(b"", last=frame.last)
 
@@ -164,6 +167,11 @@ class _Streams:
             content = _in_words(content)
         if content and (stream := self._streams.get(channel)):
             await self._send(spdy.data(stream, content))
+
+    async def _reply(self, packet: bytes) -> None:
+        """Answer a frame; that the client has gone is heard where one listens."""
+        with suppress(WebSocketDisconnect, RuntimeError):
+            await self._send(packet)
 
     async def _send(self, packet: bytes) -> None:
         await self._websocket.send({"type": "websocket.send", "bytes": packet})

@@ -229,7 +229,7 @@ def test_a_command_ends_with_its_client(command, machine, leave):
     running.open("error", "stdout")
     assert begun.wait(10)
     if leave == "reset":
-        running.send(spdy.reset(running.streams["error"], spdy.CANCEL))
+        running.send(spdy.reset(running.streams["error"], spdy.CANCEL) + spdy.ping(1))
     elif leave == "nonsense":
         running.send(NONSENSE)
     else:
@@ -252,7 +252,11 @@ def test_nothing_that_a_client_sends_breaks_the_door(client, machine, draw):
         st.builds(spdy.ping, st.integers(0, 2**32 - 1)),
         st.binary(max_size=20),
     )  # fmt: skip
+    packets = [
+        writer.open(one[1], {"streamtype": one[2]}) if isinstance(one, tuple) else one
+        for one in draw.draw(st.lists(packet, max_size=12))
+    ]
+    together = draw.draw(st.booleans())
     with client.websocket_connect(f"{EXEC}?command=cat&stdin=true", subprotocols=[V4]) as door:
-        for one in draw.draw(st.lists(packet, max_size=12)):
-            opening = isinstance(one, tuple)
-            door.send_bytes(writer.open(one[1], {"streamtype": one[2]}) if opening else one)
+        for one in [b"".join(packets)] if together else packets:
+            door.send_bytes(one)

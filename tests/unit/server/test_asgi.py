@@ -47,6 +47,7 @@ async def agent(scope, receive, send):
         if message["bytes"] == b"fail":
             raise ValueError("the agent has a fault")
         if message["bytes"] == b"wait":
+            await send({"type": "websocket.send", "bytes": b"..."})
             await NODE_READS.wait()
         if message["bytes"] == b"bye":
             await send({"type": "websocket.send", "bytes": bytes(1_000_000)})
@@ -634,6 +635,7 @@ async def test_little_piles_up_where_a_node_does_not_read(served):
     async with served.connection() as connection:
         await tunneled(served, connection)
         connection.writer.write(b"wait")
+        await connection.reader.readexactly(3)
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.5):  # it is never taken, however long one waits
                 await talk(connection.writer, 1000)
