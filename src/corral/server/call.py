@@ -1,6 +1,7 @@
 """One request to a resource, understood: what every verb gets."""
 
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass, field
 
 from corral.api.apply.managers import Entry
@@ -41,6 +42,8 @@ class Call:
     """Paths of what the body holds and its version has no field for, if it is not stored so."""
     account: list[Entry] | None = None
     """Who manages what of the object that is written, where that is known before it is written."""
+    aside: Callable[[], AbstractAsyncContextManager[None]] = nullcontext
+    """The block in which somebody outside is asked: others have their turn meanwhile."""
 
     @property
     def key(self) -> Key:

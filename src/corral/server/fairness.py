@@ -5,13 +5,16 @@ out.  Those of one user form a flow, reads and writes apart; where seats are mis
 turns.  One loop carries out everything, so a seat is free again only in that loop's next turn:
 between two turns all who have something to ask are heard.
 
+Who asks somebody outside gives the seats back meanwhile: that somebody may need them.
+
 Components of this process never wait.  Administrators take their turns like everybody, but are
 never refused.  A watch has its seats only until it begins.
 """
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -26,9 +29,14 @@ T = TypeVar("T")
 SEATS = 64
 SHARE = 32
 """Seats that one flow has at most: what waits for somebody else leaves room for that somebody."""
+MOST_ASIDE = 256
+"""Requests of one flow for which somebody outside may be asked at the same time."""
 WIDEST = 16
 OBJECTS_A_SEAT = 500
 """A list takes a seat more for each so many objects: it keeps the loop that much longer."""
+BYTES_A_SEAT = 64 << 10
+"""A body takes a seat more for each so many bytes, likewise: at most two of the largest are read in
+one turn of the loop."""
 LONGEST_QUEUE = 512
 """Requests of one flow that may wait."""
 PATIENCE_SECONDS = 15.0
@@ -44,6 +52,7 @@ class Flow:
 
     name: tuple[str, bool]
     seats: int = 0
+    aside: int = 0
     waiting: "deque[_Waiter]" = field(default_factory=deque)
 
     def fits(self, width: int) -> bool:
@@ -54,6 +63,38 @@ class Flow:
 class _Waiter:
     width: int
     turn: asyncio.Future[None]
+
+
+class _Turn:
+    """The seats of one request, from when it begins to when it ends."""
+
+    def __init__(self, turns: "Fairness", flow: Flow, width: int) -> None:
+        self._turns = turns
+        self._flow = flow
+        self._width = width
+        self._is_seated = True
+
+    @asynccontextmanager
+    async def aside(self) -> AsyncGenerator[None, None]:
+        """Be without seats while somebody outside is asked.  Raises TooManyRequests."""
+        flow = self._flow
+        if flow.aside >= MOST_ASIDE:
+            raise self._turns.refusal(flow)
+        flow.aside += 1
+        self.end()
+        try:
+            yield
+            await self._turns.again(flow, self._width)
+            self._is_seated = True
+        finally:
+            flow.aside -= 1
+            self._turns.forget(flow)
+
+    def end(self) -> None:
+        """Give the seats back."""
+        if self._is_seated:
+            self._is_seated = False
+            self._turns.leave(self._flow, self._width)
 
 
 class Fairness:
@@ -92,26 +133,38 @@ class Fairness:
             await self._wait(flow, width, bounded=ADMINISTRATORS not in call.user.groups)
         else:
             self._take(flow, width)
+        turn = _Turn(self, flow, width)
+        call.aside = turn.aside
         try:
             return await act(call)
         finally:
-            self._leave(flow, width)
+            turn.end()
+
+    async def again(self, flow: Flow, width: int) -> None:
+        """Take seats again, before others of the flow; nobody is refused half way."""
+        if self._queue or self._free < width or not flow.fits(width):
+            await self._wait(flow, width, bounded=False, first=True)
+        else:
+            self._take(flow, width)
 
     def _width(self, call: Call) -> int:
         """How many seats a request takes: one, and more for many objects.  Raises BadRequest."""
         if call.name or call.verb not in ("list", "deletecollection"):
-            return 1
+            return min(1 + len(call.request.body) // BYTES_A_SEAT, SHARE)
         objects = self._store.count(storage(call.kind))
         limit = query.number(call.query, "limit") or objects
         return min(1 + min(objects, limit) // OBJECTS_A_SEAT, WIDEST)
 
-    async def _wait(self, flow: Flow, width: int, *, bounded: bool) -> None:
+    async def _wait(self, flow: Flow, width: int, *, bounded: bool, first: bool = False) -> None:
         if bounded and len(flow.waiting) >= LONGEST_QUEUE:
-            raise self._refusal(flow)
+            raise self.refusal(flow)
         waiter = _Waiter(width, asyncio.get_running_loop().create_future())
         if not flow.waiting:
             self._queue.append(flow)
-        flow.waiting.append(waiter)
+        if first:
+            flow.waiting.appendleft(waiter)
+        else:
+            flow.waiting.append(waiter)
         self._seat()
         try:
             async with asyncio.timeout(PATIENCE_SECONDS if bounded else None):
@@ -119,22 +172,23 @@ class Fairness:
         except BaseException as error:
             self._give_up(flow, waiter)
             if isinstance(error, TimeoutError):
-                raise self._refusal(flow) from None
+                raise self.refusal(flow) from None
             raise
 
     def _give_up(self, flow: Flow, waiter: _Waiter) -> None:
         """Whoever waited is gone: perhaps just as it became its turn."""
         if not waiter.turn.cancelled():
-            self._leave(flow, waiter.width)
+            self.leave(flow, waiter.width)
         elif waiter in flow.waiting:
             flow.waiting.remove(waiter)
             if not flow.waiting:
                 self._queue.remove(flow)
-            self._forget(flow)
+            self.forget(flow)
 
-    def _refusal(self, flow: Flow) -> TooManyRequests:
+    def refusal(self, flow: Flow) -> TooManyRequests:
+        """What is told to somebody who is sent away."""
         self.refused += 1
-        self._forget(flow)
+        self.forget(flow)
         details = Details(retry_after_seconds=RETRY_SECONDS)
         return TooManyRequests("Too many requests, please try again later.", details=details)
 
@@ -142,7 +196,7 @@ class Fairness:
         flow.seats += width
         self._free -= width
 
-    def _leave(self, flow: Flow, width: int) -> None:
+    def leave(self, flow: Flow, width: int) -> None:
         """Give seats back, from the loop's next turn on."""
         if not self._leaving:
             asyncio.get_running_loop().call_soon(self._next_turn)
@@ -156,10 +210,11 @@ class Fairness:
         if self._queue:
             self._seat()
         for flow, _ in leaving:
-            self._forget(flow)
+            self.forget(flow)
 
-    def _forget(self, flow: Flow) -> None:
-        if not flow.seats and not flow.waiting:
+    def forget(self, flow: Flow) -> None:
+        """Let go of a flow of which there is nothing left."""
+        if not flow.seats and not flow.waiting and not flow.aside:
             self._flows.pop(flow.name, None)
 
     def _seat(self) -> None:

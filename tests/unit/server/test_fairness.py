@@ -250,3 +250,113 @@ async def test_a_failure_gives_the_seat_back(turns, call):
             await turns.serve(call("bob"), fails)
     await turn()
     assert turns.seats == 0
+
+
+async def test_a_large_body_takes_more_seats(turns, call):
+    slow = Slow()
+    large = call("ann", "POST", MAPS)
+    large.request.body = b"x" * (3 << 20)
+    tasks = [asyncio.create_task(turns.serve(each, slow)) for each in (large, call("ann", "POST"))]
+    await turn()
+    assert (turns.seats, turns.waiting) == (SHARE, 1)
+    slow.ends.set()
+    await asyncio.gather(*tasks)
+    await turn()
+    assert turns.seats == 0
+
+
+async def test_who_asks_somebody_outside_has_no_seats_meanwhile(turns, call):
+    answers, ends = asyncio.Event(), asyncio.Event()
+    seated = []
+
+    async def ask(asking):
+        async with asking.aside():
+            await answers.wait()
+        seated.append(asking.user.name)
+        await ends.wait()
+        return Response()
+
+    asking = [asyncio.create_task(turns.serve(call("ann"), ask)) for _ in range(2 * SHARE)]
+    await turn(6)
+    assert (turns.seats, turns.waiting) == (0, 0)
+    await asyncio.wait_for(turns.serve(call("ann"), at_once), 1)
+    answers.set()
+    await turn(6)
+    assert len(seated) == turns.seats == turns.waiting == SHARE
+    ends.set()
+    await asyncio.gather(*asking)
+    await turn(6)
+    assert (turns.seats, turns.waiting, len(seated)) == (0, 0, 2 * SHARE)
+
+
+async def test_who_comes_back_is_before_others_of_the_same_user(turns, call):
+    answer, slow, order = asyncio.Event(), Slow(), []
+
+    async def ask(asking):
+        async with asking.aside():
+            await answer.wait()
+        order.append("back")
+        return Response()
+
+    async def come(_call):
+        order.append("new")
+        return Response()
+
+    back = asyncio.create_task(turns.serve(call("ann"), ask))
+    await turn(6)
+    others = [asyncio.create_task(turns.serve(call("ann"), slow)) for _ in range(SHARE)]
+    await turn(6)
+    new = asyncio.create_task(turns.serve(call("ann"), come))
+    await turn(6)
+    answer.set()
+    await turn(6)
+    slow.ends.set()
+    await asyncio.gather(back, new, *others)
+    assert order == ["back", "new"]
+
+
+async def test_for_one_user_a_bounded_number_is_asked_outside(turns, call, monkeypatch):
+    monkeypatch.setattr(fairness, "MOST_ASIDE", 2)
+    answer = asyncio.Event()
+
+    async def ask(asking):
+        async with asking.aside():
+            await answer.wait()
+        return Response()
+
+    asking = [asyncio.create_task(turns.serve(call("ann"), ask)) for _ in range(2)]
+    await turn(6)
+    with pytest.raises(TooManyRequests):
+        await turns.serve(call("ann"), ask)
+    answer.set()
+    await asyncio.gather(*asking)
+    await turns.serve(call("ann"), ask)
+    await turn(6)
+    assert turns.seats == 0
+
+
+@pytest.mark.parametrize("moment", ["outside", "coming back"])
+async def test_who_leaves_while_somebody_outside_is_asked_leaves_nothing(turns, call, moment):
+    answer, slow = asyncio.Event(), Slow()
+
+    async def ask(asking):
+        async with asking.aside():
+            await answer.wait()
+        return Response()
+
+    asking = asyncio.create_task(turns.serve(call("ann"), ask))
+    await turn(6)
+    others = [asyncio.create_task(turns.serve(call("ann"), slow)) for _ in range(SHARE)]
+    await turn(6)
+    if moment == "coming back":
+        answer.set()
+        await turn(6)
+        assert turns.waiting == 1
+    asking.cancel()
+    await turn(6)
+    assert asking.cancelled()
+    slow.ends.set()
+    await asyncio.gather(*others)
+    await turn(6)
+    assert (turns.seats, turns.waiting) == (0, 0)
+    assert not turns._flows

@@ -203,8 +203,12 @@ class Validating(Webhooks):
     async def review(self, act: Act) -> None:
         """Ask all who want to be, at the same time; the first refusal counts."""
         wanting = list(self._wanting(act, self._all()))
-        asked = [self._ask(webhook, act, version) for webhook, version in wanting]
-        for answer in await asyncio.gather(*asked, return_exceptions=True):
+        if not wanting:
+            return
+        async with act.call.aside():
+            asked = [self._ask(webhook, act, version) for webhook, version in wanting]
+            answers = await asyncio.gather(*asked, return_exceptions=True)
+        for answer in answers:
             if isinstance(answer, BaseException):
                 raise answer
 
@@ -243,7 +247,8 @@ class Mutating(Webhooks):
         return changed
 
     async def _changed(self, webhook: Webhook, act: Act, version: Version) -> bool:
-        answer = await self._ask(webhook, act, version)
+        async with act.call.aside():
+            answer = await self._ask(webhook, act, version)
         if answer is None or not answer.patch:
             return False
         before = act.seen(act.document, version)
