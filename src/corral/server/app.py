@@ -314,6 +314,7 @@ class ApiServer:
                 return await self._act(call)
             except Stale:
                 del call.warnings[told:]
+                call.account = None
         return await self._act(call)
 
     async def _act(self, call: Call) -> Response:

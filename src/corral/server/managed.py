@@ -81,7 +81,14 @@ def _known(call: Call, sent: Any, old: Document) -> list[Entry]:
     ]
     if causes:
         raise call.kind.invalid(call.name, causes)
-    return list(sent)
+    return list({_whose(entry): entry for entry in sent}.values())
+
+
+def _whose(entry: Entry) -> Writer:
+    """Whose an entry is; of several of one writer, the last counts."""
+    operation = entry["operation"]
+    version = "" if operation == "Apply" else entry["apiVersion"]
+    return Writer(entry.get("manager", ""), operation, version, entry.get("subresource", ""))
 
 
 def _is_entry(entry: Any) -> bool:

@@ -10,7 +10,7 @@ import asyncio
 import time
 from collections.abc import Callable, Mapping
 
-from corral.api.encoding import decode_any
+from corral.api.encoding import copied, decode_any
 from corral.api.errors import BadRequest, Cause, Details, Timeout, UnsupportedMedia
 from corral.api.kind import Kind, at
 from corral.api.object import Document, Key
@@ -99,11 +99,12 @@ class Rest:
         name = document["metadata"].get("name", "")
         admission.require_namespace(self.store, call, name)
         identity.disown(document)
+        _leave_status(call.kind, document)
+        admission.account(call, document, None, now=rfc3339(self.now()))
         document = await self.reviewers.mutate(call, document, None)
         identity.identify(self.store, call, document, rfc3339(self.now()))
         call.name = document["metadata"]["name"]
-        if call.kind.status and not call.kind.status_on_create:
-            document.pop("status", None)
+        _leave_status(call.kind, document)
         call.kind.default_create(document)
         self._prepare(call, document, None)
         self._check_new(call, document)
@@ -161,6 +162,8 @@ class Rest:
         """
         old = record.document()
         self.require_fit(call, wanted, old)
+        if call.account is None and self.reviewers.mutates(call):
+            self._account(call, copied(wanted), old)
         wanted = await self.reviewers.mutate(call, wanted, old)
         document = self.prepared(call, wanted, old)
         await self.reviewers.validate(call, document, old)
@@ -170,6 +173,12 @@ class Rest:
         """Refuse a document that is about something else, or that does not fit its schema."""
         identity.require_match(call, wanted, old)
         admission.conform(call, wanted, creating=False, old=old)
+
+    def _account(self, call: Call, draft: Document, old: Document) -> None:
+        """Book what is wanted before reviewers change it: their changes are nobody's."""
+        identity.keep_identity(draft, old)
+        draft = identity.separate_status(call, draft, old)
+        admission.account(call, draft, old, now=rfc3339(self.now()))
 
     def prepared(self, call: Call, wanted: Document, old: Document) -> Document:
         """A wanted document with all that the server gives, keeps and requires."""
@@ -214,6 +223,12 @@ class Rest:
         if is_released(document):
             return await self.store.delete(stored, call.key, document)
         return await self.store.write(stored, call.key, document)
+
+
+def _leave_status(kind: Kind, document: Document) -> None:
+    """Take the status from an object that is to be created, unless its maker may tell it."""
+    if kind.status and not kind.status_on_create:
+        document.pop("status", None)
 
 
 async def reach(store: Store, revision: int) -> None:

@@ -1,5 +1,7 @@
 """Server-side apply, and the account of who manages what that every write keeps."""
 
+import asyncio
+
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 from tests.unit.server.conftest import MAPS, MERGE, SETS, Asker
@@ -7,7 +9,7 @@ from tests.unit.server.conftest import MAPS, MERGE, SETS, Asker
 from corral.api.wire import User
 
 APPLY = {"content-type": "application/apply-patch+yaml", "user-agent": "tester/1.0"}
-NO_CONFIGURATION = "failed to create typed patch object (default/one; v1, Kind=ConfigMap): "
+NO_CONFIGURATION = "failed to create typed patch object (default/one; /v1, Kind=ConfigMap): "
 FIELDS = st.sampled_from(
     ["name", "metadata", "spec", "labels", "ports", "containerPort", "env", "containers", "status"]
 )
@@ -92,6 +94,78 @@ async def test_what_is_not_applied_any_more_goes_unless_others_have_it(apply):
     assert left["data"] == {"a": "1", "b": "1"}
 
 
+async def test_what_should_have_been_there_is_not_made_anew(ask, apply):
+    wanted = config_map(a="1")
+    wanted["metadata"]["uid"] = "7"
+    refused = await apply(wanted)
+    assert refused.status == 409
+    assert refused["message"] == (
+        'Operation cannot be fulfilled on configmaps "one": uid mismatch: '
+        "the provided object specified uid 7, and no existing object was found"
+    )
+    assert (await ask("GET", DEPLOYED)).status == 404
+
+
+LARGE = {f"key-{number}": "x" * 100 for number in range(1000)}
+
+
+async def test_a_large_configuration_is_applied_like_any_other(ask, apply):
+    """It is worked on beside the requests of others."""
+    assert (await apply(config_map(**LARGE))).status == 201
+    changed = await apply(config_map(**LARGE | {"key-1": "y"}))
+    assert changed["data"] == LARGE | {"key-1": "y"}
+    assert (await apply(config_map(a="1")))["data"] == {"a": "1"}
+
+
+async def test_a_large_configuration_is_applied_to_what_is_there_then(ask, apply):
+    """What somebody else writes meanwhile is neither lost nor in the way."""
+    await ask("POST", MAPS, config_map(b="1"))
+    applied = asyncio.create_task(apply(config_map(**LARGE)))
+    await asyncio.sleep(0)
+    await ask("PATCH", DEPLOYED, {"data": {"c": "1"}}, MERGE)
+    assert (await applied)["data"] == LARGE | {"b": "1", "c": "1"}
+
+
+@pytest.mark.parametrize(
+    ("path", "made", "booked"),
+    [
+        ("/api/v1/namespaces", {}, {"f:metadata": {"f:labels"}}),
+        (
+            "/api/v1/namespaces/default/persistentvolumeclaims",
+            {"spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": 1}}}},
+            {"f:spec": {"f:accessModes", "f:resources", "f:volumeMode"}},
+        ),
+        (
+            "/api/v1/namespaces/default/services",
+            {"spec": {"ports": [{"port": 80}]}},
+            {"f:spec": {"f:ports", "f:type", "f:sessionAffinity", "f:internalTrafficPolicy"}},
+        ),
+    ],
+)
+async def test_what_the_server_gives_to_a_new_object_is_nobodys(ask, path, made, booked):
+    """But who leaves a field to the defaults of Kubernetes' own kinds manages it all the same."""
+    answer = await ask("POST", path, {"metadata": {"name": "one"}, **made})
+    assert answer.status == 201, answer.text
+    (entry,) = answer.metadata["managedFields"]
+    found = {part: set(below) - {"."} for part, below in entry["fieldsV1"].items()}
+    assert found == booked
+
+
+async def test_a_new_pods_status_is_not_its_makers(ask):
+    pod = {"metadata": {"name": "one"}, "spec": POD, "status": {"phase": "Failed"}}
+    answer = await ask("POST", "/api/v1/namespaces/default/pods", pod)
+    (entry,) = answer.metadata["managedFields"]
+    assert set(entry["fieldsV1"]) == {"f:spec"}
+
+
+async def test_of_two_entries_of_one_writer_the_last_counts(ask, apply):
+    made = await apply(config_map(a="1", b="1"))
+    (entry,) = made.metadata["managedFields"]
+    twice = [entry, entry | {"fieldsV1": {"f:data": {"f:a": {}}}}]
+    told = await ask("PATCH", DEPLOYED, {"metadata": {"managedFields": twice}}, MERGE)
+    assert told.metadata["managedFields"] == twice[1:]
+
+
 async def test_applying_the_same_again_changes_nothing(apply):
     first = await apply(config_map(a="1"))
     again = await apply(config_map(a="1"))
@@ -134,6 +208,18 @@ async def test_apply_needs_a_manager(ask):
         ({"metadata": {"managedFields": []}}, "metadata.managedFields must be nil"),
         ({"dat": {}}, f"{NO_CONFIGURATION}.dat: field not declared in schema"),
         ({"data": []}, f"{NO_CONFIGURATION}.data: expected map, got []"),
+        (
+            {"data": {"a": 1}},
+            f"{NO_CONFIGURATION}.data.a: expected string, got &value.valueUnstructured{{Value:1}}",
+        ),
+        (
+            {"immutable": "yes"},
+            f'{NO_CONFIGURATION}.immutable: expected boolean, got &{{"yes"}}',
+        ),
+        (
+            {"kind": None},
+            NO_CONFIGURATION.replace("ConfigMap", "") + "no corresponding type for /v1, Kind=",
+        ),
     ],
 )
 async def test_what_cannot_be_applied_is_refused(apply, changes, message):

@@ -46,10 +46,13 @@ class Reviewers:
 
     async def mutate(self, call: Call, document: Document, old: Document | None) -> Document:
         """The document as reviewers want it, still in need of defaults and of all rules."""
-        for reviewer in self._mutating:
-            if reviewer.concerns(call):
-                return await self._mutated(call, document, old)
+        if self.mutates(call):
+            return await self._mutated(call, document, old)
         return document
+
+    def mutates(self, call: Call) -> bool:
+        """Whether somebody might change what a call stores."""
+        return any(reviewer.concerns(call) for reviewer in self._mutating)
 
     async def _mutated(self, call: Call, document: Document, old: Document | None) -> Document:
         act = _act(call, document, old)

@@ -315,16 +315,19 @@ async def test_the_audit_log_is_told_of_what_webhooks_did_and_noted(ask, configu
     assert notes[told] == "gone.corral.example"
 
 
-async def test_who_manages_fields_is_booked_once_however_many_are_asked(ask, configure):
-    plain = await ask("POST", f"{MAPS}?fieldManager=me", {**A, "metadata": {"name": "plain"}})
+async def test_what_a_webhook_changes_is_booked_to_nobody(ask, configure):
     await configure("look", allow)
     change = {"op": "add", "path": "/data/y", "value": "2"}
     await configure("change", lambda _: patch(change), kind="Mutating")
     made = await ask("POST", f"{MAPS}?fieldManager=me", A)
-    (before,), (after,) = plain.metadata["managedFields"], made.metadata["managedFields"]
-    assert (after["manager"], after["operation"]) == ("me", "Update")
-    assert before["fieldsV1"] == {"f:data": {".": {}, "f:x": {}}}
-    assert after["fieldsV1"] == {"f:data": {".": {}, "f:x": {}, "f:y": {}}}
+    assert made["data"] == {"x": "1", "y": "2"}
+    (entry,) = made.metadata["managedFields"]
+    assert (entry["manager"], entry["operation"]) == ("me", "Update")
+    assert entry["fieldsV1"] == {"f:data": {".": {}, "f:x": {}}}
+    changed = await ask.patch(f"{MAPS}/a?fieldManager=you", {"data": {"x": "3", "y": "9"}})
+    assert changed["data"] == {"x": "3", "y": "2"}
+    account = {each["manager"]: each["fieldsV1"] for each in changed.metadata["managedFields"]}
+    assert account == {"me": {"f:data": {}}, "you": {"f:data": {"f:x": {}, "f:y": {}}}}
 
 
 async def test_a_node_port_that_was_given_stays_while_a_webhook_is_asked(ask, configure):
