@@ -30,6 +30,21 @@ _MODIFIED = (
 _KEPT = ("namespace", "name", "generateName", *_OF_THE_SERVER[:-1])
 """Metadata that no update changes, but for ``managedFields``: they have rules of their own."""
 
+_UNCOUNTED = frozenset(
+    {
+        *("limitranges", "namespaces", "nodes", "persistentvolumeclaims", "persistentvolumes"),
+        *("resourcequotas", "services", "leases.coordination.k8s.io"),
+        *("apiservices.apiregistration.k8s.io", "certificatesigningrequests.certificates.k8s.io"),
+    }
+)
+_COUNTED = frozenset(
+    {
+        *("podtemplates", "endpointslices.discovery.k8s.io"),
+        "priorityclasses.scheduling.k8s.io",
+    }
+)
+"""Kinds of Kubernetes with a spec whose changes are not counted, and without one whose are."""
+
 
 class Stale(Conflict):
     """An object changed while somebody outside was asked about it: start again from the newest."""
@@ -59,8 +74,15 @@ def identify(store: Store, call: Call, document: Document, now: str) -> None:
         metadata["name"] = _generated(store, call, str(base))
     metadata["uid"] = str(uuid.uuid4())
     metadata["creationTimestamp"] = now
-    if not call.kind.native or "spec" in document:
+    if _is_counted(call.kind, document):
         metadata["generation"] = 1
+
+
+def _is_counted(kind: Kind, document: Document) -> bool:
+    """Whether changes of an object are counted: Kubernetes leaves out kinds that nobody acts on."""
+    if not kind.native or kind.resource in _COUNTED:
+        return True
+    return "spec" in document and kind.resource not in _UNCOUNTED
 
 
 def _generated(store: Store, call: Call, base: str) -> str:

@@ -119,6 +119,7 @@ async def list_objects(rest: Rest, call: Call) -> Response:
 async def _page(store: Store, call: Call, selector: Selector) -> Page:
     limit = query.number(call.query, "limit") or 0
     query.number(call.query, "timeoutSeconds")  # refused where it is none; no list takes that long
+    _check_options(call)
     token = call.query.get("continue", "")
     start = None
     if token:
@@ -194,16 +195,6 @@ async def _revision(store: Store, call: Call, limit: int) -> int:
     """The revision to list at; 0 for the newest."""
     revision = query.revision(call.query)
     match = call.query.get("resourceVersionMatch", "")
-    if match and match not in ("Exact", "NotOlderThan"):
-        raise query.bad_option(
-            "ListOptions",
-            "resourceVersionMatch",
-            f'Unsupported value: "{match}": supported values: "Exact", "NotOlderThan"',
-        )
-    if match and revision is None:
-        raise _forbidden("resourceVersionMatch is forbidden unless resourceVersion is provided")
-    if match == "Exact" and revision == 0:
-        raise _forbidden('resourceVersionMatch "exact" is forbidden for resourceVersion "0"')
     if not revision:
         return 0
     await reach(store, revision)
@@ -211,7 +202,25 @@ async def _revision(store: Store, call: Call, limit: int) -> int:
     return revision if exact else 0
 
 
-def _forbidden(message: str) -> Exception:
-    return query.bad_option(
-        "ListOptions", "resourceVersionMatch", f"Forbidden: {message}", "FieldValueForbidden"
-    )
+def _check_options(call: Call) -> None:
+    """Raises Invalid for options that make no sense together."""
+    match = call.query.get("resourceVersionMatch", "")
+    revision = query.revision(call.query)
+    if match and match not in ("Exact", "NotOlderThan"):
+        raise query.bad_option(
+            "ListOptions",
+            "resourceVersionMatch",
+            f'Unsupported value: "{match}": supported values: "Exact", "NotOlderThan"',
+        )
+    if call.query.get("sendInitialEvents"):
+        raise _forbidden("sendInitialEvents is forbidden for list", "sendInitialEvents")
+    if match and revision is None:
+        raise _forbidden("resourceVersionMatch is forbidden unless resourceVersion is provided")
+    if match and call.query.get("continue"):
+        raise _forbidden("resourceVersionMatch is forbidden when continue is provided")
+    if match == "Exact" and revision == 0:
+        raise _forbidden('resourceVersionMatch "exact" is forbidden for resourceVersion "0"')
+
+
+def _forbidden(message: str, field: str = "resourceVersionMatch") -> Exception:
+    return query.bad_option("ListOptions", field, f"Forbidden: {message}", "FieldValueForbidden")

@@ -46,8 +46,8 @@ def wanted(call: Call, store: Store) -> Wanted:
         initial = query.flag(asked, "sendInitialEvents")
         if match != "NotOlderThan":
             raise _refused(
-                "sendInitialEvents",
-                "resourceVersionMatch=NotOlderThan is required with sendInitialEvents",
+                "resourceVersionMatch",
+                "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan",
             )
     elif match:
         raise _refused(

@@ -71,3 +71,32 @@ async def test_options_of_a_deletion_that_make_no_sense_delete_nothing(
     answer = await ask("DELETE", f"{MAPS}/a", options)
     assert (answer.status, answer["message"]) == (status, message)
     assert (await ask("GET", f"{MAPS}/a")).status == 200
+
+
+@pytest.mark.parametrize(
+    ("query", "field", "message"),
+    [
+        ("sendInitialEvents=true", "sendInitialEvents", "sendInitialEvents is forbidden for list"),
+        (
+            "continue=a&resourceVersion=1&resourceVersionMatch=Exact",
+            "resourceVersionMatch",
+            "resourceVersionMatch is forbidden when continue is provided",
+        ),
+        (
+            "resourceVersionMatch=Exact",
+            "resourceVersionMatch",
+            "resourceVersionMatch is forbidden unless resourceVersion is provided",
+        ),
+        (
+            "watch=1&sendInitialEvents=true",
+            "resourceVersionMatch",
+            "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan",
+        ),
+    ],
+)
+async def test_lists_that_contradict_themselves_are_refused(ask, query, field, message):
+    answer = await ask("GET", f"{MAPS}?{query}")
+    assert answer.status == 422
+    assert answer["message"] == (
+        f'ListOptions.meta.k8s.io "" is invalid: {field}: Forbidden: {message}'
+    )

@@ -427,3 +427,14 @@ async def test_keys_that_come_again_in_yaml_are_told_as_asked(ask):
     assert made.status == 201
     assert made["data"] == {"x": "two"}
     assert made.warnings == [f'299 - "{" ".join(fault.split())}"'.replace('"x"', '\\"x\\"')]
+
+
+async def test_the_generation_of_kinds_that_nobody_acts_on_is_not_counted(ask):
+    ports = {"spec": {"ports": [{"port": 80}]}}
+    service = await ask.create("/api/v1/namespaces/default/services", "a", **ports)
+    namespace = await ask.create("/api/v1/namespaces", "b")
+    limits = await ask.create("/api/v1/namespaces/default/limitranges", "a", spec={"limits": []})
+    for made in (service, namespace, limits):
+        assert "generation" not in made["metadata"], made["kind"]
+    classes = "/apis/scheduling.k8s.io/v1/priorityclasses"
+    assert (await ask.create(classes, "a", value=1))["metadata"]["generation"] == 1

@@ -108,7 +108,7 @@ async def test_a_streaming_list_ends_with_the_bookmark_that_clients_wait_for(ask
 async def test_initial_events_need_their_match(ask):
     refused = await ask("GET", f"{MAPS}?watch=1&sendInitialEvents=true")
     assert refused.status == 422
-    assert refused["details"]["causes"][0]["field"] == "sendInitialEvents"
+    assert refused["details"]["causes"][0]["field"] == "resourceVersionMatch"
     refused = await ask("GET", f"{MAPS}?watch=1&resourceVersionMatch=NotOlderThan")
     assert refused.status == 422
     query = "&sendInitialEvents=false&resourceVersionMatch=NotOlderThan"
