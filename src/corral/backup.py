@@ -20,8 +20,12 @@ from typing import BinaryIO, Final
 import msgspec
 
 from corral import __version__, files
+from corral.api.encoding import encode
+from corral.api.errors import ApiError
+from corral.api.object import Document
 from corral.api.time import rfc3339
 from corral.config import Layout
+from corral.server import revocations
 from corral.store import LogError, sqlite
 
 FORM: Final = 1
@@ -32,6 +36,7 @@ JUMP: Final = 1_000_000
 backup holds must not take something new for something known."""
 LARGEST_HEAD: Final = 64 << 10
 _PIECE: Final = 1 << 20
+_MAPS: Final = "configmaps"
 _PKI: Final = re.compile(r"pki/[a-z][a-z-]{0,40}(\.[a-z]{1,4})?")
 
 
@@ -66,6 +71,8 @@ class Restored:
     kept: tuple[str, ...]
     before: Path | None
     """Where the store is that was there before."""
+    revoked: tuple[str, ...]
+    """Users whose certificates the backup did not know to be revoked: they still are."""
 
 
 def make(layout: Layout, target: Path) -> Head:
@@ -126,13 +133,16 @@ def restore(layout: Layout, source: Path) -> Restored:
         _unpack(source, file, head, room)
         _check_store(room / STORE)
         try:
-            known = _settled(layout.store) if layout.store.exists() else 0
+            known, revoked = 0, tuple[str, ...]()
+            if layout.store.exists():
+                known = _settled(layout.store)
+                revoked = _carry_revocations(layout.store, room / STORE)
             count = sqlite.begin_at(room / STORE, max(known, head.revision) + JUMP)
-        except LogError as error:
+        except (LogError, ApiError, msgspec.DecodeError) as error:
             raise BackupError(str(error)) from error
         kept = _put_beside(layout, room)
         before = _put_store(layout, room / STORE)
-    return Restored(head, count, kept, before)
+    return Restored(head, count, kept, before, revoked)
 
 
 # ----------------------------------------------------------------- the parts
@@ -181,6 +191,41 @@ def _settled(store: Path) -> int:
         return sqlite.newest(store)
     except LogError as error:
         raise BackupError(f"{error}. Move it away, with its -wal and -shm.") from error
+
+
+def _carry_revocations(before: Path, restored: Path) -> tuple[str, ...]:
+    """Let no certificate be good again that was revoked; the users whom the backup let in.
+
+    What signs certificates stays the same: only the store knows which of them are good.
+    """
+    earlier = _map(before)
+    if earlier is None:
+        return ()
+    document = _map(restored) or earlier | {"data": {}}
+    revoked = revocations.united(document, earlier)
+    if revoked:
+        revision = sqlite.newest(restored) + 1
+        document["metadata"]["resourceVersion"] = str(revision)
+        row = sqlite.Row(
+            revision,
+            _MAPS,
+            *revocations.MAP,
+            deleted=False,
+            written=int(time()),
+            data=encode(document),
+        )
+        log = sqlite.Log(restored)
+        try:
+            log.append([row], (), 0)
+        finally:
+            log.close()
+    return tuple(revoked)
+
+
+def _map(store: Path) -> Document | None:
+    """Which certificates are revoked, as a store knows it."""
+    data = sqlite.latest(store, _MAPS, *revocations.MAP)
+    return None if data is None else msgspec.json.decode(data)
 
 
 # ------------------------------------------------------------------ the file

@@ -13,6 +13,7 @@ from corral.api.errors import Gone
 from corral.api.object import Key
 from corral.backup import BackupError
 from corral.config import Layout
+from corral.server.revocations import MAP, USERS
 from corral.store import Store
 
 KIND = "configmaps"
@@ -23,7 +24,14 @@ def key(name):
 
 
 def document(name, **more):
-    return {"metadata": {"name": name, "namespace": "default"}, **more}
+    metadata = {"name": name, "namespace": "default"}
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, **more}
+
+
+def revoked(**times):
+    """The map that says of which users certificates are revoked."""
+    named = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {**MAP._asdict()}}
+    return {**named, "data": {USERS: json.dumps(times)}}
 
 
 @pytest.fixture
@@ -193,6 +201,11 @@ def sql(statement):
         sql("PRAGMA user_version=99"),
         sql("UPDATE log SET data = '{' WHERE revision = 1"),
         sql("UPDATE log SET data = '[]' WHERE revision = 1"),
+        sql("UPDATE log SET data = '{}' WHERE revision = 1"),
+        sql("UPDATE log SET data = replace(data, '\"v1\"', '\"other/v1\"') WHERE revision = 1"),
+        sql("UPDATE log SET data = replace(data, 'ConfigMap', '') WHERE revision = 1"),
+        sql("UPDATE log SET name = 'other' WHERE revision = 1"),
+        sql("UPDATE log SET namespace = 'other' WHERE revision = 1"),
         lambda path: path.write_bytes(b"not a database"),
         lambda path: os.truncate(path, 8192),
     ],
@@ -204,6 +217,42 @@ def test_a_store_that_is_none_of_corrals_is_not_restored(layout, file, tmp_path,
         backup.restore(layout, file)
     assert layout.store.read_bytes() == before
     assert not [each for each in layout.root.iterdir() if each.name.startswith(".")]
+
+
+FIRST, SECOND, THIRD = (f"2026-0{month}-01T00:00:00Z" for month in (1, 2, 3))
+
+
+@pytest.mark.parametrize("known", [{}, {"anna": FIRST, "ben": THIRD, "eve": FIRST}])
+async def test_certificates_that_were_revoked_since_stay_so(layout, file, known):
+    if known:
+        store = Store.open(layout.store)
+        await store.write(KIND, MAP, revoked(**known))
+        await store.close()
+        file.unlink()
+        backup.make(layout, file)
+    store = Store.open(layout.store)
+    await store.write(KIND, MAP, revoked(anna=SECOND, ben=SECOND))
+    await store.close()
+    restored = backup.restore(layout, file)
+    assert restored.revoked == (("anna",) if known else ("anna", "ben"))
+    store = Store.open(layout.store)
+    record = store.get(KIND, MAP)
+    times = json.loads(record.document()["data"][USERS])
+    assert times == {"ben": SECOND, **known, "anna": SECOND}
+    assert record.document()["metadata"]["resourceVersion"] == str(record.revision)
+    await store.write(KIND, key("next"), document("next"))
+    await store.close()
+    assert backup.restore(layout, file).revoked == restored.revoked
+
+
+async def test_nobody_is_let_in_where_it_was_unknown_who_is_refused(layout, file):
+    store = Store.open(layout.store)
+    await store.write(KIND, MAP, revoked() | {"data": {USERS: "{"}})
+    await store.close()
+    assert backup.restore(layout, file).revoked == ("everybody",)
+    store = Store.open(layout.store)
+    assert store.get(KIND, MAP).document()["data"] == {USERS: "{"}
+    await store.close()
 
 
 async def test_a_restore_that_is_cut_leaves_one_store_or_the_other(layout, file, monkeypatch):
@@ -228,7 +277,9 @@ from corral.store import Store
 
 async def main():
     store = Store.open(Path(sys.argv[1]))
-    await store.write("configmaps", Key("default", "wal"), {"metadata": {"name": "wal"}})
+    key = Key("default", "wal")
+    document = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {**key._asdict()}}
+    await store.write("configmaps", key, document)
     os._exit(9)
 
 asyncio.run(main())

@@ -69,6 +69,9 @@ def restore(layout: Layout, file: Path, *, check: bool) -> None:
         click.echo(field("before", f"the store that was there is {restored.before}"))
     if restored.kept:
         click.echo(field("kept", f"{', '.join(restored.kept)} of the data directory"))
+    if restored.revoked:
+        users = ", ".join(restored.revoked)
+        click.echo(field("revoked", f"certificates of {users}, as in the store that was there"))
     click.echo(field("next", "corral up --detach"))
 
 

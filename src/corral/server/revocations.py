@@ -5,6 +5,7 @@ them until then is refused.  ``corral kubeconfig --revoke`` writes it; it is an 
 so it is in backups, and who may change it is a matter of roles.
 """
 
+import json
 from collections.abc import Mapping
 
 import msgspec
@@ -12,7 +13,7 @@ import structlog
 
 from corral import pki
 from corral.api.kind import at
-from corral.api.object import Key
+from corral.api.object import Document, Key
 from corral.api.time import parse_rfc3339
 from corral.api.wire import Certificate
 from corral.store import Record, Store
@@ -45,6 +46,39 @@ class Revocations:
 def issued(certificate: Certificate) -> float:
     """When the certificate was made: a while after it begins to be good."""
     return certificate.begins + pki.SKEW.total_seconds()
+
+
+def united(document: Document, earlier: Document) -> list[str]:
+    """Put into one map what another says, too; the users who are refused by more than before.
+
+    Of two times the later one counts.  One that cannot be read lets nobody in, and nor does what
+    comes of it.
+    """
+    known, more = _times(document), _times(earlier)
+    if known is None:
+        return []
+    if more is None:
+        document["data"] = earlier.get("data")
+        return ["everybody"]
+    added = [user for user, time in more.items() if _seconds(time) > _seconds(known.get(user))]
+    told = known | {user: more[user] for user in added}
+    document["data"] = {**(document.get("data") or {}), USERS: json.dumps(told)}
+    return sorted(added)
+
+
+def _seconds(time: str | None) -> float:
+    return 0 if time is None else parse_rfc3339(time).timestamp()
+
+
+def _times(document: Document) -> dict[str, str] | None:
+    """The times by user, as they are told; None for a map that says something else."""
+    try:
+        told = msgspec.json.decode(at(document, "data", USERS) or "{}", type=dict[str, str])
+        for time in told.values():
+            parse_rfc3339(time)
+    except (ValueError, TypeError, AttributeError):
+        return None
+    return told
 
 
 def _until(record: Record | None) -> Mapping[str, float] | None:

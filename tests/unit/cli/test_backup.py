@@ -19,7 +19,9 @@ def layout(tmp_path):
 
     async def fill():
         store = Store.open(layout.store)
-        await store.write("configmaps", Key("default", "a"), {"metadata": {"name": "a"}})
+        key = Key("default", "a")
+        document = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {**key._asdict()}}
+        await store.write("configmaps", key, document)
         await store.close()
 
     asyncio.run(fill())

@@ -7,6 +7,8 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import NamedTuple
 
+import structlog
+
 from corral.api.errors import Gone
 from corral.api.kinds.rbac import (
     CLUSTER_ROLE,
@@ -27,6 +29,8 @@ from corral.store import Record, Store
 _ROLES = (storage(ROLE), storage(CLUSTER_ROLE))
 _BINDINGS = (storage(ROLE_BINDING), storage(CLUSTER_ROLE_BINDING))
 _MOST_REMEMBERED = 4096
+
+log = structlog.get_logger()
 
 _Subject = tuple[str, str]
 """A kind and a name: users, ServiceAccounts among them, and groups."""
@@ -152,6 +156,9 @@ class Roles:
             self._rules[record.key] = rules_of(document)
             return
         binding = _read(record.key, document)
+        if binding is None:
+            log.warning("a binding cannot be read: it gives nothing", key=str(record.key))
+            return
         known = self._bindings[record.key.namespace]
         for subject, _ in binding.subjects:
             known.setdefault(subject, {})[record.key.name] = binding
@@ -160,24 +167,33 @@ class Roles:
         if record.kind in _ROLES:
             self._rules.pop(record.key, None)
             return
+        binding = _read(record.key, record.document())
+        if binding is None:
+            return
         known = self._bindings[record.key.namespace]
-        for subject, _ in _read(record.key, record.document()).subjects:
+        for subject, _ in binding.subjects:
             bound = known.get(subject, {})
             bound.pop(record.key.name, None)
             if not bound:
                 known.pop(subject, None)
         if not known:
-            del self._bindings[record.key.namespace]
+            self._bindings.pop(record.key.namespace, None)
 
 
-def _read(key: Key, document: Document) -> _Binding:
-    reference = document["roleRef"]
-    subjects = tuple(
-        found
-        for subject in document.get("subjects") or ()
-        if (found := _subject(subject, key.namespace)) is not None
-    )
-    return _Binding(key, reference["kind"], reference["name"], subjects)
+def _read(key: Key, document: Document) -> _Binding | None:
+    """A binding; None for one that somebody made who knows no bindings, as in a store's file."""
+    try:
+        reference = document["roleRef"]
+        subjects = tuple(
+            found
+            for subject in document.get("subjects") or ()
+            if (found := _subject(subject, key.namespace)) is not None
+        )
+        binding = _Binding(key, reference["kind"], reference["name"], subjects)
+        hash(binding)  # of texts, where it may be anything: it is looked up by them
+    except (KeyError, TypeError, AttributeError):
+        return None
+    return binding
 
 
 def _subject(subject: Document, namespace: str) -> tuple[_Subject, str] | None:

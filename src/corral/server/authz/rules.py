@@ -133,6 +133,14 @@ _ALL: Final = Objects(None)
 
 
 def rules_of(role: Mapping[str, object]) -> tuple[PolicyRule, ...]:
-    """The rules of a role's document."""
+    """The rules of a role's document; those that nobody can read are left out."""
     rules = role.get("rules")
-    return tuple(map(PolicyRule, rules)) if isinstance(rules, list) else ()
+    return tuple(map(PolicyRule, filter(_is_rule, rules))) if isinstance(rules, list) else ()
+
+
+def _is_rule(rule: object) -> bool:
+    return isinstance(rule, Mapping) and all(
+        isinstance(texts, list) and all(isinstance(text, str) for text in texts)
+        for texts in rule.values()
+        if texts is not None
+    )

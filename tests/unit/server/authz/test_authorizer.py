@@ -272,3 +272,37 @@ async def test_an_index_says_the_same_whether_it_followed_or_was_made_anew(ask):
     await ask("DELETE", bindings)
     assert not any(followed.allows(each) for each in wishes)
     assert not followed.roles._bindings
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        {},
+        {"roleRef": 7},
+        {"roleRef": {"kind": [], "name": "view"}},
+        {"roleRef": {"kind": "ClusterRole", "name": "view"}, "subjects": [{"kind": "User"}]},
+        {"roleRef": {"kind": "ClusterRole", "name": "view"}, "subjects": 7},
+        {
+            "roleRef": {"kind": "ClusterRole", "name": "view"},
+            "subjects": [{"kind": "User", "name": {}}],
+        },
+    ],
+)
+async def test_a_binding_that_cannot_be_read_gives_nothing_and_harms_nobody(ask, broken):
+    await role(ask, "reader", rule("list", "configmaps"))
+    await bind(ask, "bobs", "Role", "reader", user("bob"))
+    kind, key = "rolebindings.rbac.authorization.k8s.io", Key("default", "broken")
+    await ask.server.store.write(kind, key, {"metadata": {**key._asdict()}, **broken})
+    bob = ask.as_user("bob")
+    assert (await bob("GET", MAPS)).status == 200
+    await ask.server.store.delete(kind, key, {"metadata": {**key._asdict()}})
+    assert (await bob("GET", MAPS)).status == 200
+
+
+@pytest.mark.parametrize("rules", [7, [7], [{"verbs": 7}], [{"verbs": [[]]}]])
+async def test_a_rule_that_cannot_be_read_gives_nothing(ask, rules):
+    key = Key("default", "broken")
+    document = {"metadata": {**key._asdict()}, "rules": rules}
+    await ask.server.store.write("roles.rbac.authorization.k8s.io", key, document)
+    await bind(ask, "bobs", "Role", "broken", user("bob"))
+    assert (await ask.as_user("bob")("GET", MAPS)).status == 403
