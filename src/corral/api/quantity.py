@@ -83,6 +83,12 @@ def parse(quantity: str | float) -> Amount:
     return _parse(quantity if isinstance(quantity, str) else str(quantity))
 
 
+@lru_cache(maxsize=1024)
+def canonical(quantity: str | float) -> str:
+    """A quantity as the real server writes it: ``500m`` for ``0.5``.  Raises ValueError."""
+    return str(parse(quantity))
+
+
 def bytes_of(quantity: str | float) -> int:
     """The bytes (or whole units) that a quantity stands for, rounded up."""
     return parse(quantity).rounded_up()

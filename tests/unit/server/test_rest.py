@@ -438,3 +438,15 @@ async def test_the_generation_of_kinds_that_nobody_acts_on_is_not_counted(ask):
         assert "generation" not in made["metadata"], made["kind"]
     classes = "/apis/scheduling.k8s.io/v1/priorityclasses"
     assert (await ask.create(classes, "a", value=1))["metadata"]["generation"] == 1
+
+
+async def test_quantities_are_kept_in_one_form(ask):
+    written = {"cpu": "0.5", "memory": "1024Mi", "example.com/a": "1000m", "example.com/b": 1}
+    kept = {"cpu": "500m", "memory": "1Gi", "example.com/a": "1", "example.com/b": "1"}
+    container = {"name": "c", "image": "x", "resources": {"limits": written}}
+    made = await ask.create(PODS, "a", spec={"containers": [container]})
+    assert made["spec"]["containers"][0]["resources"]["limits"] == kept
+    assert made["spec"]["containers"][0]["resources"]["requests"] == kept
+    container["resources"]["limits"] = {"cpu": "0.5x"}
+    wrong = {"metadata": {"name": "c"}, "spec": {"containers": [container]}}
+    assert "quantities must match" in (await ask("POST", PODS, wrong))["message"]

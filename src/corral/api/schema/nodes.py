@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any, Protocol
 
 from corral.api.errors import LONGEST_MESSAGE, MOST_CAUSES, Cause, shortened
-from corral.api.quantity import parse as parse_quantity
+from corral.api.quantity import canonical
 from corral.api.schema.bounds import Bound, run
 from corral.api.schema.causes import wrong_type
 
@@ -76,7 +76,7 @@ class Object:
         self.fields: dict[str, Node] = {}
         self.required = required
         self.open = is_open  # fields that have no name here are kept as they are
-        self.numbers: tuple[str, ...] = ()  # quantities that may have been written as numbers
+        self.numbers: tuple[str, ...] = ()  # quantities, which are kept in one form only
 
     def prune(self, value: Any, path: str, unknown: list[str]) -> None:
         if type(value) is not dict:
@@ -230,10 +230,10 @@ class Further(Protocol):
 
 
 def quantity_text(value: Any) -> Any:
-    """A quantity that was written as a number, as text; anything else as it is."""
-    if type(value) not in (int, float):
+    """A quantity as Kubernetes keeps it, however it was written; anything else as it is."""
+    if type(value) not in (str, int, float):
         return value
     try:
-        return str(parse_quantity(value))
+        return canonical(value)
     except ValueError:
         return value
