@@ -334,7 +334,7 @@ class ApiServer:
         if call.subresource:
             return await self._below(call)
         if (answer := self.answers.get(storage(call.kind))) is not None:
-            return await answer(call)
+            return await answer(await self.reviewers.asked(call))
         act = _VERBS[call.verb]
         if call.name and call.verb == "create":
             raise MethodNotAllowed(f'create is not supported on one "{call.kind.plural}" by name')

@@ -6,11 +6,13 @@ and stages with nobody in between; where somebody is, it has to look again at wh
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final
 from urllib.parse import parse_qs
 
+from corral.api.encoding import encode
 from corral.api.object import Document
-from corral.server import identity, query
+from corral.server import admission, body, identity, query
 from corral.server.call import Call
 from corral.server.reviews.act import Act, Operation, Reviewer
 from corral.store import Record
@@ -78,6 +80,15 @@ class Reviewers:
         document = await self.mutate(call, document, None)
         await self.validate(call, document, None)
         return document
+
+    async def asked(self, call: Call) -> Call:
+        """A question that is answered and not kept, as those want it who had a say in it."""
+        everybody = (*self._mutating, *self._validating)
+        if call.verb != "create" or not any(reviewer.concerns(call) for reviewer in everybody):
+            return call
+        document = await self.posted(call, admission.incoming(call, body.read(call)))
+        headers = {**call.request.headers, "content-type": body.JSON}
+        return replace(call, request=replace(call.request, headers=headers, body=encode(document)))
 
     async def connect(self, call: Call) -> None:
         """Ask whether somebody may be connected to what is inside of a pod."""

@@ -363,3 +363,34 @@ async def test_who_runs_a_command_in_a_pod_is_asked_about_as_a_connection(
     assert asked["object"]["stdin"] is True
     await ask("GET", f"{PODS}/{name}/log")
     assert len(hook.asked) == 1
+
+
+QUESTION = {"spec": {"resourceAttributes": {"verb": "get", "resource": "pods"}}}
+
+
+async def test_who_asks_for_what_is_not_kept_is_asked_about(ask, configure):
+    group = "authorization.k8s.io"
+    rule = {**RULE, "apiGroups": [group], "resources": ["*"], "operations": ["CREATE"]}
+    change = {"op": "replace", "path": "/spec/resourceAttributes/verb", "value": "list"}
+    changing = await configure("change", lambda _: patch(change), kind="Mutating", rules=[rule])
+    last = await configure("last", allow, rules=[rule])
+    path = f"/apis/{group}/v1/selfsubjectaccessreviews"
+    answer = await ask("POST", path, QUESTION)
+    assert (answer.status, answer["status"]["allowed"]) == (201, True)
+    assert answer["spec"]["resourceAttributes"]["verb"] == "list"
+    assert changing.asked[0]["object"]["spec"]["resourceAttributes"]["verb"] == "get"
+    assert last.asked[0]["object"]["spec"]["resourceAttributes"]["verb"] == "list"
+    assert last.asked[0]["kind"]["kind"] == "SelfSubjectAccessReview"
+
+
+async def test_who_wants_to_upload_is_asked_about(ask, configure):
+    group = "upload.cdi.kubevirt.io"
+    rule = {**RULE, "apiGroups": [group], "apiVersions": ["*"], "resources": ["*"]}
+    await configure("never", lambda _: deny(message="no", code=403), rules=[rule])
+    path = f"/apis/{group}/v1beta1/namespaces/default/uploadtokenrequests"
+    wish = {"metadata": {"name": "a"}, "spec": {"pvcName": "a"}}
+    refused = await ask("POST", path, wish)
+    assert (refused.status, refused["message"]) == (
+        403,
+        'admission webhook "never.corral.example" denied the request: no',
+    )
