@@ -190,9 +190,9 @@ class ApiServer:
             **Reviews(self.authorizer).answers(),
         }
         """What answers each kind whose objects are never kept."""
-        self._turns = Fairness(store)
-        self.watches = Watches(self.rest, self._turns)
-        self._metrics = Metrics(kinds, store, self._turns)
+        self.turns = Fairness(store)
+        self.watches = Watches(self.rest, self.turns)
+        self._metrics = Metrics(kinds, store, self.turns)
         registry = metrics or Registry()
         registry.add("server", self._metrics.tell)
         self._adapter = adapter
@@ -227,6 +227,7 @@ class ApiServer:
     async def _answer(self, asking: _Asking) -> Response:
         request = asking.request
         sender = asking.sender = self.authenticator.user(request)
+        request.sender = sender.name
         user = acting(self.authorizer, request, sender)
         self._definitions.follow()
         named = route.parse(request.path)
@@ -247,14 +248,20 @@ class ApiServer:
         if user is not ANONYMOUS:
             asking.counted = Asked.by(call)
         self.authorizer.admit(request, user, call.verb, named)
-        if asking.read_body is not None:
+        if asking.read_body is None:
+            return await self._carried_out(asking, call)
+        with self.turns.body(request, LARGEST_BODY_BYTES):
             request.body = await asking.read_body()
+            return await self._carried_out(asking, call)
+
+    async def _carried_out(self, asking: _Asking, call: Call) -> Response:
+        request = call.request
         if len(request.body) > LARGEST_BODY_BYTES:
             raise TooLarge(f"Request entity too large: limit is {LARGEST_BODY_BYTES}")
         if call.version.deprecated:
             usual = f"{call.api_version} is now deprecated and will be removed in a future release."
             asking.warnings.append(call.version.warning or usual)
-        return await self._turns.serve(call, self._dispatch)
+        return await self.turns.serve(call, self._dispatch)
 
     def _admit(self, call: Call) -> None:
         """Let a call pass that came as another one: who applies may make what is not there."""

@@ -21,7 +21,7 @@ log = structlog.get_logger()
 _POLICY = 1008
 """Why a websocket is closed: for a rule (RFC 6455)."""
 _END_SECONDS = 1.0
-_PIECE_BYTES = 1 << 20
+_PIECE_BYTES = 256 << 10
 """Large answers are sent in pieces of this size, so that other requests get their turn between."""
 
 
@@ -43,16 +43,14 @@ class App:
             return
         request = _request(scope, scope["method"])
         response = await self._server.handle(request, partial(_body, request, receive))
+        request.body = b""  # it is not counted any more
         if response.status == TooLarge.code:
             response.headers.append(("connection", "close"))  # what follows is not read
         if isinstance(response, Forward):
             await self._forward(request, scope, response, receive, send)
         elif isinstance(response.body, bytes):
-            if compression.wanted(request, response):
-                response.headers += [("content-encoding", "gzip"), ("vary", "Accept-Encoding")]
-                await _pump(response, compression.compressed(response.body), send)
-            else:
-                await _send(response, response.body, send)
+            with self._server.turns.answers.hold(request.sender, len(response.body)):
+                await _whole(request, response, response.body, send)
         else:
             last = _Last(send)
             try:
@@ -179,6 +177,14 @@ async def _body(request: Request, receive: Receive) -> bytes:
 
 def _headers(response: Response) -> list[tuple[bytes, bytes]]:
     return [(name.encode(), value.encode("latin-1", "replace")) for name, value in response.headers]
+
+
+async def _whole(request: Request, response: Response, body: bytes, send: Send) -> None:
+    if compression.wanted(request, response):
+        response.headers += [("content-encoding", "gzip"), ("vary", "Accept-Encoding")]
+        await _pump(response, compression.compressed(body), send)
+    else:
+        await _send(response, body, send)
 
 
 async def _send(response: Response, body: bytes, send: Send) -> None:

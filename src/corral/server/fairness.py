@@ -7,6 +7,9 @@ between two turns all who have something to ask are heard.
 
 Who asks somebody outside gives the seats back meanwhile: that somebody may need them.
 
+What users have the server hold is bounded likewise: bodies until they are carried out, and answers
+until they are read.
+
 Components of this process never wait.  Administrators take their turns like everybody, but are
 never refused.  A watch has its seats only until it begins.
 """
@@ -14,13 +17,15 @@ never refused.  A watch has its seats only until it begins.
 import asyncio
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import AbstractContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import TypeVar
 
 from corral.api.errors import Details, TooManyRequests
+from corral.api.wire import Request
 from corral.server import query
 from corral.server.authn import ADMINISTRATORS
+from corral.server.budget import SMALL_BYTES, Budget, size_of_body
 from corral.server.call import Call, storage
 from corral.store import Store
 
@@ -43,6 +48,12 @@ PATIENCE_SECONDS = 15.0
 """How long a request waits for its turn before it is refused, as in the real server."""
 RETRY_SECONDS = 1
 
+BODIES = 32 << 20, 256 << 20
+"""Bytes of the bodies of one user, and of all."""
+ANSWERS = 64 << 20, 512 << 20
+"""Bytes of answers that are on their way to one user, and to all: a list is not begun beyond it."""
+
+_ANSWERED = frozenset({"get", "list"})
 _READS = frozenset({"get", "list", "watch"})
 
 
@@ -107,6 +118,8 @@ class Fairness:
         self._queue: deque[Flow] = deque()
         """Flows of which something waits, in the order of their turns."""
         self._leaving: list[tuple[Flow, int]] = []
+        self._bodies = Budget(*BODIES)
+        self.answers = Budget(*ANSWERS)
         self.refused = 0
         """Requests that were sent away so far."""
 
@@ -119,6 +132,13 @@ class Fairness:
     def seats(self) -> int:
         """Seats that are taken."""
         return SEATS - self._free
+
+    def body(self, request: Request, largest: int) -> AbstractContextManager[None]:
+        """The block in which a body is read and carried out.  Raises TooManyRequests."""
+        size = size_of_body(request, largest)
+        if size > SMALL_BYTES:
+            self._bodies.require_room(request.sender, size)
+        return self._bodies.hold(request.sender, size)
 
     async def serve(self, call: Call, act: Callable[[Call], Awaitable[T]]) -> T:
         """Carry out a request when it is its turn.  Raises TooManyRequests."""
@@ -136,6 +156,8 @@ class Fairness:
         turn = _Turn(self, flow, width)
         call.aside = turn.aside
         try:
+            if call.verb in _ANSWERED:
+                self.answers.require_room(call.request.sender)
             return await act(call)
         finally:
             turn.end()

@@ -6,7 +6,7 @@ import gzip
 import json
 import ssl
 from asyncio.sslproto import SSLProtocol
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 
 import pytest
 import websockets
@@ -17,7 +17,7 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 from corral import pki
 from corral.api.object import Key
 from corral.api.wire import User
-from corral.server import ApiServer, serve
+from corral.server import ApiServer, fairness, serve
 from corral.server.asgi import App
 from corral.server.authn import ADMINISTRATOR, Authenticator
 from corral.server.serve import ServeError, listening, tls_context
@@ -300,6 +300,52 @@ async def test_a_chunked_body_is_bounded_too(served):
         connection.writer.write(piece * 4)
         status, _ = await connection.head()
         assert status == 413
+
+
+async def test_bodies_on_their_way_are_bounded_for_each_user(tmp_path, monkeypatch):
+    monkeypatch.setattr(fairness, "BODIES", (300_000, 1 << 20))
+    async with running(tmp_path / "pki") as served, AsyncExitStack() as stack:
+        slow = [await stack.enter_async_context(served.connection()) for _ in range(3)]
+        for each in slow:
+            each.send("POST", MAPS, content_length="100000")
+        await asyncio.sleep(0.2)
+        async with served.connection() as connection:
+            status, said = await connection.ask("POST", MAPS, bytes(100_000))
+            assert (status, json.loads(said)["reason"]) == (429, "TooManyRequests")
+        async with served.connection() as connection:
+            small = b'{"metadata":{"name":"small"}}'
+            assert (await connection.ask("POST", MAPS, small))[0] == 201
+        for each in slow:
+            each.writer.write(b" " * 100_000)
+            assert (await each.head())[0] == 400
+        async with served.connection() as connection:
+            assert (await connection.ask("POST", MAPS, b" " * 100_000))[0] == 400
+
+
+async def test_answers_that_are_not_read_are_bounded_for_each_user(tmp_path, monkeypatch):
+    monkeypatch.setattr(fairness, "ANSWERS", (20 << 20, 100 << 20))
+    async with running(tmp_path / "pki") as served, AsyncExitStack() as stack:
+        async with served.connection() as connection:
+            for number in range(15):
+                text = "x" * 1_000_000
+                made = {"metadata": {"name": f"m{number}"}, "data": {"a": text}}
+                await connection.ask("POST", MAPS, json.dumps(made).encode())
+        unread = [await stack.enter_async_context(served.connection()) for _ in range(2)]
+        for each in unread:
+            each.reader._transport.pause_reading()
+            each.send("GET", MAPS)
+        await asyncio.sleep(0.5)
+        async with served.connection() as connection:
+            connection.send("GET", MAPS)
+            status, headers = await connection.head()
+            assert (status, headers["retry-after"]) == (429, "1")
+        for each in unread:
+            each.reader._transport.resume_reading()
+            status, headers = await each.head()
+            assert status == 200
+            await each.reader.readexactly(int(headers["content-length"]))
+        async with served.connection() as connection:
+            assert (await connection.ask("GET", MAPS))[0] == 200
 
 
 async def test_a_head_without_end_is_refused(served):
