@@ -56,7 +56,7 @@ async def answer(rest: "Rest", call: Call) -> Response:
     else:
         document = await asyncio.to_thread(work)
         rest.require_newest(call.kind, call.key, record)
-    wanted = admission.incoming(call, copied(document))
+    wanted = admission.incoming(call, document)
     if record is not None:
         return await rest.change(call, record, wanted)
     creation = replace(call, verb="create")
@@ -80,9 +80,14 @@ def _result(call: Call, record: Record | None, who: Writer, now: str) -> Documen
     live: Document = {}
     if record is not None:
         live = as_version(record.document(), call.version, call.api_version)
+    _name(call, configuration)
+    said = copied(configuration)
     _prepare(call, configuration)
     document, call.account = _applied(call, live, configuration, who, now)
-    return document
+    if who.manager == last_applied.MANAGER and not call.subresource:
+        last_applied.renew(document, live, said)
+    wanted: Document = copied(document)
+    return wanted
 
 
 def scale(rest: "Rest", call: Call, old: Document, shown: Document, paths: Scale) -> Document:
@@ -143,15 +148,20 @@ def _json(text: bytes) -> Document | None:
     return value if isinstance(value, dict) and not body.repeated(text, value) else None
 
 
-def _prepare(call: Call, configuration: Document) -> None:
-    """Name the object in the configuration, and leave out what is not changed at this address.
-
-    Raises BadRequest for what is not of the kind's type.
-    """
+def _name(call: Call, configuration: Document) -> None:
+    """Name the object in the configuration."""
     metadata = configuration["metadata"]
     metadata.setdefault("name", call.name)
     if call.kind.namespaced:
         metadata.setdefault("namespace", call.namespace)
+
+
+def _prepare(call: Call, configuration: Document) -> None:
+    """Leave out of a configuration what is not changed at this address.
+
+    Raises BadRequest for what is not of the kind's type.
+    """
+    metadata = configuration["metadata"]
     kind = configuration.get("kind") or ""
     said = f"{call.kind.group}/{call.version.name}, Kind={kind}"
     if kind != call.kind.name:
@@ -200,6 +210,4 @@ def _applied(
         schema = schema_for(call.kind, call.version.name)
         conflict.forgive(last_applied.fields(terms.typed(form), schema, live, who.api_version))
         document, account = apply(terms, live, configuration, entries, who, force=True, now=now)
-    if who.manager == last_applied.MANAGER and not call.subresource:
-        last_applied.renew(document, live, configuration)
     return document, account

@@ -1,11 +1,13 @@
 """Server-side apply, and the account of who manages what that every write keeps."""
 
 import asyncio
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
-from tests.unit.server.conftest import MAPS, MERGE, SETS, Asker
+from tests.unit.server.conftest import MACHINES, MAPS, MERGE, SETS, Asker
 
+from corral.api import yaml
 from corral.api.wire import User
 
 APPLY = {"content-type": "application/apply-patch+yaml", "user-agent": "tester/1.0"}
@@ -164,6 +166,81 @@ async def test_of_two_entries_of_one_writer_the_last_counts(ask, apply):
     twice = [entry, entry | {"fieldsV1": {"f:data": {"f:a": {}}}}]
     told = await ask("PATCH", DEPLOYED, {"metadata": {"managedFields": twice}}, MERGE)
     assert told.metadata["managedFields"] == twice[1:]
+
+
+EXAMPLES = [
+    pytest.param(example, id=f"{file.name}: {example['kind']}")
+    for file in sorted((Path(__file__).parents[3] / "examples").glob("*.yaml"))
+    for example in yaml.load_all(file.read_bytes())
+    if example["kind"] != "VirtualMachineInstance"  # its disks are one field, and get a bus
+    and file.name != "testreplicaset-v1alpha2.yaml"  # has fields that no schema tells of
+]
+
+
+@pytest.mark.parametrize("example", EXAMPLES)
+async def test_applying_an_example_again_changes_nothing(ask, apply, example):
+    group, kind = example["apiVersion"], example["kind"]
+    metadata = example["metadata"]
+    root = f"/apis/{group}" if "/" in group else f"/api/{group}"
+    known = (await ask("GET", root))["resources"]
+    (found,) = [each for each in known if each["kind"] == kind and "/" not in each["name"]]
+    scope = f"/namespaces/{metadata.get('namespace', 'default')}" if found["namespaced"] else ""
+    path = f"{root}{scope}/{found['name']}/{metadata['name']}"
+    first = await apply(example, path=path)
+    assert first.status in (200, 201), first.text
+    again = await apply(example, path=path)
+    assert again.status == 200, again.text
+    assert again.document == first.document
+
+
+@pytest.mark.parametrize(
+    ("path", "wanted"),
+    [
+        (
+            "/api/v1/namespaces/default/services/one",
+            {"spec": {"ports": [{"port": 80}], "selector": {}}, "status": {}},
+        ),
+        (
+            "/api/v1/namespaces/default/pods/one",
+            {"spec": {"securityContext": {}, "containers": [
+                {"name": "a", "image": "b", "resources": {}, "securityContext": {}}]}},
+        ),
+        (
+            "/api/v1/namespaces/default/persistentvolumeclaims/one",
+            {"spec": {"accessModes": ["ReadWriteOnce"], "selector": {},
+                      "resources": {"requests": {"storage": "1024Mi"}}}},
+        ),
+        (
+            "/apis/apps/v1/namespaces/default/deployments/one",
+            {"spec": {"strategy": {}, "selector": {"matchLabels": {"a": "b"}}, "template": {
+                "metadata": {"labels": {"a": "b"}},
+                "spec": {"securityContext": {}, "volumes": [{"name": "v", "emptyDir": {}}],
+                         "containers": [{"name": "c", "image": "d", "resources": {}}]}}}},
+        ),
+        (
+            f"{MACHINES}/one",
+            {"spec": {"domain": {"devices": {}, "memory": {"guest": "64Mi"}, "cpu": {},
+                                 "features": {}, "machine": {}}}},
+        ),
+        (
+            "/apis/kubevirt.io/v1/namespaces/default/virtualmachines/one",
+            {"spec": {"runStrategy": "Halted", "template": {"metadata": {}, "spec": {
+                "domain": {"devices": {}, "features": {}, "memory": {"guest": "64Mi"}}}}}},
+        ),
+    ],
+)  # fmt: skip
+async def test_applying_bare_objects_again_changes_nothing(ask, apply, path, wanted):
+    """Defaults fill them, and stay."""
+    root, _, plural = path.rpartition("/")[0].rpartition("/")
+    root = root.partition("/namespaces")[0]
+    known = (await ask("GET", root))["resources"]
+    (kind,) = [each["kind"] for each in known if each["name"] == plural]
+    wanted = {"apiVersion": root.removeprefix("/apis/").removeprefix("/api/"), "kind": kind,
+              "metadata": {"name": "one", "labels": {}}, **wanted}  # fmt: skip
+    first = await apply(wanted, path=path)
+    assert first.status == 201, first.text
+    again = await apply(wanted, path=path)
+    assert again.document == first.document
 
 
 async def test_applying_the_same_again_changes_nothing(apply):
