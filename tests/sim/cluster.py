@@ -23,7 +23,7 @@ from corral.api.object import Key
 from corral.api.wire import Request, Response, User
 from corral.client.client import Client
 from corral.client.transport import InProcess
-from corral.cluster import STAND_INS
+from corral.cluster import STAND_INS, aggregation, catalog, installation
 from corral.controllers import CONTROLLERS, SOURCES
 from corral.daemon.users import CONTROLLER, STAND_IN
 from corral.metrics import Registry, Source
@@ -122,6 +122,10 @@ class Inline(ThreadPoolExecutor):
         return future
 
 
+_ABOUT_ITSELF = frozenset((aggregation.controller, catalog.controller, installation.controller))
+"""Loops that only write down what the server is like: hundreds of writes at each start."""
+
+
 class Samplers(dict[str, Sampler]):
     """Who looks at what machines take: one on each node, as each is a process of its own."""
 
@@ -148,7 +152,7 @@ class Cluster:
     ) -> None:
         asyncio.get_running_loop().set_default_executor(Inline())
         self._directory = directory
-        self._stand_ins = (*STAND_INS, *stand_ins)
+        self._stand_ins = tuple(stand_ins)
         self._networks = networks
         self._hypervisors: dict[str, Hollow] = {}
         self.samplers = Samplers() if samplers is None else samplers
@@ -290,10 +294,12 @@ async def cluster(
     capacity: Capacity = AMPLE,
     stand_ins: Sequence[Callable[[World], Controller[Any]]] = (),
     networks: HollowNetworks | None = None,
+    about_itself: bool = False,
 ) -> AsyncIterator[Cluster]:
     """Run a cluster for the length of a block; ``stand_ins`` are loops beside the usual ones.
 
-    Without ``networks`` pods have their node's address, as behind a user network.
+    Without ``networks`` pods have their node's address, as behind a user network.  With
+    ``about_itself`` there are objects that tell what is served, and by whom.
     """
     loop = asyncio.get_running_loop()
 
@@ -312,8 +318,10 @@ async def cluster(
             NODE_METRICS.resource: samplers.node_metrics,
         },
     )
+    usual = [each for each in STAND_INS if about_itself or each not in _ABOUT_ITSELF]
+    made = [*usual, *stand_ins]
     with TemporaryDirectory() as directory:
-        whole = Cluster(server, clock, faults, Path(directory), stand_ins, networks, samplers)
+        whole = Cluster(server, clock, faults, Path(directory), made, networks, samplers)
         for namespace in ("default", "kube-node-lease", "kube-system"):
             await whole.client.create(Namespace, {"metadata": {"name": namespace}})
         async with whole._tasks:

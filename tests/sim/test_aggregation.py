@@ -43,7 +43,7 @@ def holds(c, name, *wanted):
 
 
 async def test_a_role_follows_its_parts():
-    async with cluster() as c:
+    async with cluster(about_itself=True) as c:
         for role in (ALL, SUM, part("b", "pods", **{"part-of": "sum"}), part("a", "nodes", x="y")):
             await c.client.create(ClusterRole, role)
         await holds(c, "sum", "nodes", "pods")
@@ -57,7 +57,9 @@ async def test_a_role_follows_its_parts():
 
 
 async def test_rules_are_gathered_whatever_fails_between():
-    async with cluster(faults=Faults(seed=7, fail=0.2, lose_answer=0.2, cut=0.2, delay=2)) as c:
+    async with cluster(
+        about_itself=True, faults=Faults(seed=7, fail=0.2, lose_answer=0.2, cut=0.2, delay=2)
+    ) as c:
         for role in (ALL, SUM, *(part(f"p{n}", f"thing{n}", x="y") for n in range(9))):
             await c.client.create(ClusterRole, role)
         await holds(c, "all", *(f"thing{n}" for n in range(9)))
@@ -65,7 +67,7 @@ async def test_rules_are_gathered_whatever_fails_between():
 
 async def test_the_roles_of_every_cluster_rest_once_they_are_there():
     """What is gathered at the start is what the loop would gather: nobody writes anything more."""
-    async with cluster() as c:
+    async with cluster(about_itself=True) as c:
         await settle_policy(c.client)
         revision = c.server.store.changed("clusterroles.rbac.authorization.k8s.io")
         await asyncio.sleep(5)

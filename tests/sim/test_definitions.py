@@ -91,7 +91,7 @@ async def gone(c, view, key, kind=None):
 
 
 async def test_a_kind_is_served_from_when_its_definition_is_established():
-    async with cluster() as c:
+    async with cluster(about_itself=True) as c:
         with pytest.raises(NotFound):
             await c.client.list(Partial, kind=HERD)
         await brought(c)
@@ -105,7 +105,7 @@ async def test_a_kind_is_served_from_when_its_definition_is_established():
 
 
 async def test_a_definition_goes_when_the_last_of_its_objects_has_gone():
-    async with cluster() as c:
+    async with cluster(about_itself=True) as c:
         await brought(c)
         await c.client.create(Partial, herd(), kind=HERD)
         await c.client.create(Partial, herd("held", finalizers=["farm.example.com/vet"]), kind=HERD)
@@ -125,7 +125,7 @@ async def test_a_definition_goes_when_the_last_of_its_objects_has_gone():
 
 
 async def test_a_kind_can_come_again_after_it_went():
-    async with cluster() as c:
+    async with cluster(about_itself=True) as c:
         for _ in range(2):
             await brought(c)
             await c.client.create(Partial, herd(), kind=HERD)
@@ -134,7 +134,7 @@ async def test_a_kind_can_come_again_after_it_went():
 
 
 async def test_loops_that_begin_anew_end_what_others_began():
-    async with cluster() as c:
+    async with cluster(about_itself=True) as c:
         await brought(c)
         await c.client.create(Partial, herd("held", finalizers=["farm.example.com/vet"]), kind=HERD)
         await c.client.delete(CustomResourceDefinition, NAME)
@@ -147,7 +147,7 @@ async def test_loops_that_begin_anew_end_what_others_began():
 
 
 async def test_a_name_is_served_once_and_goes_to_the_next_when_it_is_free():
-    async with cluster() as c:
+    async with cluster(about_itself=True) as c:
         await brought(c, shortNames=["h"])
         rival = Key("", "flocks.farm.example.com")
         await c.client.create(
@@ -164,7 +164,7 @@ async def test_a_name_is_served_once_and_goes_to_the_next_when_it_is_free():
 
 
 async def test_a_namespace_takes_its_objects_along():
-    async with cluster() as c:
+    async with cluster(about_itself=True) as c:
         await brought(c)
         await c.client.create(Namespace, {"metadata": {"name": "meadow"}})
         await c.client.create(Partial, herd(namespace="meadow"), kind=HERD)
@@ -174,7 +174,7 @@ async def test_a_namespace_takes_its_objects_along():
 
 
 async def test_garbage_is_collected_across_kinds():
-    async with cluster() as c:
+    async with cluster(about_itself=True) as c:
         await brought(c)
         owner = await c.client.create(Partial, herd(), kind=HERD)
         reference = {
@@ -194,7 +194,7 @@ async def test_garbage_is_collected_across_kinds():
 
 
 async def test_a_watch_ends_with_its_kind():
-    async with cluster() as c:
+    async with cluster(about_itself=True) as c:
         await brought(c)
         version = (await c.client.list(Partial, kind=HERD)).resource_version
         await c.client.delete(CustomResourceDefinition, NAME)
@@ -218,7 +218,7 @@ async def built_in(c):
 
 
 async def test_kinds_of_kubevirt_have_definitions_that_nobody_else_changes():
-    async with cluster() as c:
+    async with cluster(about_itself=True) as c:
         await built_in(c)
         found = await c.client.get(CustomResourceDefinition, MACHINES.name)
         assert [version.name for version in found.spec.versions] == ["v1", "v1alpha3"]
@@ -234,7 +234,7 @@ async def test_kinds_of_kubevirt_have_definitions_that_nobody_else_changes():
 
 
 async def test_the_catalog_is_mended_after_an_upgrade():
-    async with cluster() as c:
+    async with cluster(about_itself=True) as c:
         await built_in(c)
         await c.crash_loops()
         loop = Client(InProcess(c.server.handle, STAND_IN))
@@ -250,7 +250,7 @@ async def test_the_catalog_is_mended_after_an_upgrade():
 
 
 async def test_what_is_served_has_an_api_service_for_as_long_as_it_is():
-    async with cluster() as c:
+    async with cluster(about_itself=True) as c:
 
         async def services():
             items = (await c.client.list(APIService)).items

@@ -28,7 +28,7 @@ def conditions(found):
 
 
 async def test_it_tells_that_kubevirt_runs_and_which():
-    async with cluster() as here:
+    async with cluster(about_itself=True) as here:
         found = await installed(here)
         assert found.status.phase == "Deployed"
         assert found.status.observed_kube_virt_version == TOLD_VERSION
@@ -44,7 +44,7 @@ async def test_it_tells_that_kubevirt_runs_and_which():
 
 
 async def test_it_comes_again_and_its_status_is_mended():
-    async with cluster() as here:
+    async with cluster(about_itself=True) as here:
         first = await installed(here)
         wrong = {"status": {"phase": "Deleted", "conditions": []}}
         await here.client.patch(KubeVirt, KEY, wrong, subresource="status")
@@ -62,7 +62,7 @@ async def test_it_comes_again_and_its_status_is_mended():
 
 
 async def test_there_is_no_other():
-    async with cluster() as here:
+    async with cluster(about_itself=True) as here:
         await installed(here)
         for key in (Key("kubevirt", "other"), Key("default", "kubevirt")):
             with pytest.raises(Invalid, match="KubeVirt is already created"):
