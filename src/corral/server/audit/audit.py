@@ -102,6 +102,7 @@ class Audit:
         trim = self._policy.omits_managed_fields(audited.rule)
         if audited.level >= Level.REQUEST and request.body:
             event.add_content(audited.document, "requestObject", request, trim=trim)
+        event.name_made(audited.document, request, response)
         audited.document["responseStatus"] = event.status_of(response)
         if request.annotations:
             audited.document["annotations"] = {

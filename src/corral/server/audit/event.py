@@ -23,6 +23,17 @@ TRUNCATED: Final = "audit.k8s.io/truncated"
 _PROTOBUF: Final = "application/vnd.kubernetes.protobuf"
 
 
+class _Metadata(msgspec.Struct):
+    name: str = ""
+    uid: str = ""
+
+
+class _Named(msgspec.Struct):
+    """What is wanted of an object to say which one it is."""
+
+    metadata: _Metadata
+
+
 def of_request(
     request: Request, user: User | None, verb: str, named: Route | None, level: str
 ) -> dict[str, Any]:
@@ -56,6 +67,38 @@ def _reference(named: Route) -> dict[str, str]:
         "subresource": named.subresource,
     }
     return {name: value for name, value in told.items() if value}
+
+
+def name_made(document: dict[str, Any], request: Request, response: Response) -> None:
+    """Say what a creation made, or was to make: its path does not.
+
+    The answer knows names that the server has made up, too; a refusal does not, and there the
+    request counts.
+    """
+    reference = document.get("objectRef", {})
+    if document["verb"] != "create" or "name" in reference:
+        return
+    for source in (response, request) if response.status < 300 else (request,):
+        found = _named(source)
+        if found.name:
+            reference["name"] = found.name[:LONGEST_TEXT]
+            if found.uid and source is response:
+                reference["uid"] = found.uid
+            return
+
+
+def _named(source: Request | Response) -> _Metadata:
+    body = source.body
+    if not isinstance(body, bytes) or not body:
+        return _Metadata()
+    try:
+        return msgspec.json.decode(body, type=_Named).metadata
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        pass  # it may be in another format
+    try:
+        return msgspec.convert(_read(body, source), _Named).metadata
+    except msgspec.ValidationError:
+        return _Metadata()
 
 
 def status_of(response: Response) -> dict[str, Any]:

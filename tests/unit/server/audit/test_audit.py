@@ -71,13 +71,40 @@ async def test_who_asked_for_what_and_how_it_ended(told):
         "groups": ["system:masters", "system:authenticated"],
     }
     assert (made["sourceIPs"], made["userAgent"]) == (["192.0.2.7"], "test/1")
-    assert made["objectRef"] == {"resource": "secrets", "namespace": "lab", "apiVersion": "v1"}
+    assert made["objectRef"].pop("uid")
+    assert made["objectRef"] == {
+        "resource": "secrets",
+        "namespace": "lab",
+        "name": "key",
+        "apiVersion": "v1",
+    }
     assert made["responseStatus"] == {"metadata": {}, "code": 201}
     assert made["requestReceivedTimestamp"] <= made["stageTimestamp"]
     assert missing["responseStatus"]["reason"] == "NotFound"
     assert missing["objectRef"]["name"] == "nosuch"
     assert "hush" not in text
     assert "aHVzaA" not in text
+
+
+async def test_a_creation_names_what_it_made_or_was_to_make(told):
+    await told.ask("POST", SECRETS, {"metadata": {"generateName": "drawn-"}})
+    await told.ask("POST", SECRETS, BODY)
+    await told.ask("POST", SECRETS, BODY)
+    body = b"metadata:\n  name: written\n"
+    headers = {"authorization": "Bearer other", "content-type": "application/yaml"}
+    request = Request(method="POST", path=SECRETS, headers=headers, body=body)
+    await told.server.handle(request)
+    await told.ask("POST", SECRETS, {"metadata": {"name": 7}})
+    await told.ask("POST", SECRETS, {"metadata": {"name": "n" * 5000}})
+    drawn, made, again, forbidden, wrong, long = (
+        (each["responseStatus"]["code"], each["objectRef"].get("name"))
+        for each in (await told.events())[1:]
+    )
+    assert drawn[0] == 201
+    assert drawn[1].startswith("drawn-")
+    assert [made, again, forbidden] == [(201, "key"), (409, "key"), (403, "written")]
+    assert wrong == (400, None)
+    assert long == (422, "n" * 1024)
 
 
 async def test_strangers_and_those_who_act_for_others_are_told_too(told):
