@@ -42,14 +42,18 @@ class Requirement:
     key: str
     operator: str
     values: tuple[str, ...] = ()
+    _known: frozenset[str] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_known", frozenset(self.values))
 
     def matches(self, labels: Labels) -> bool:
         value = labels.get(self.key)
         match self.operator:
             case "=" | "==" | "in":
-                return value is not None and value in self.values
+                return value is not None and value in self._known
             case "!=" | "notin":
-                return value is None or value not in self.values
+                return value is None or value not in self._known
             case "exists":
                 return value is not None
             case "!":

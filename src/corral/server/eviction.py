@@ -7,6 +7,7 @@ The texts are those of Kubernetes (eviction.go).
 """
 
 import asyncio
+from functools import lru_cache
 from typing import Final
 
 from corral.api.conditions import get_condition, set_condition
@@ -29,12 +30,13 @@ from corral.api.kinds.disruption import (
 )
 from corral.api.kinds.kubevirt import VIRTUAL_MACHINE_INSTANCE
 from corral.api.object import Document, Key
-from corral.api.selectors import label_selector
+from corral.api.selectors import LabelSelector, label_selector
 from corral.api.time import rfc3339
 from corral.api.wire import Response
 from corral.server import body, delete, evacuation, identity, query
 from corral.server.call import Call, json_response, storage
 from corral.server.rest import Rest
+from corral.store import Record
 
 VERSIONS: Final = ("policy/v1", "policy/v1beta1")
 MOST_UNCONFIRMED: Final = 2000
@@ -104,16 +106,20 @@ def _budget(rest: Rest, pod: Document) -> Document | None:
     found = []
     for known in rest.store.objects(_BUDGETS, metadata["namespace"]):
         latest = rest.store.latest(_BUDGETS, known.key)
-        document = latest.document() if latest is not None else {}
-        selector = label_selector(at(document, "spec", "selector"))
-        if selector.matches(metadata.get("labels")):
-            found.append(document)
+        if latest is not None and _selector(latest).matches(metadata.get("labels")):
+            found.append(latest.document())
     if len(found) > 1:
         raise ApiError(
             "This pod has more than one PodDisruptionBudget, which the eviction subresource does "
             "not support."
         )
     return found[0] if found else None
+
+
+@lru_cache(maxsize=256)
+def _selector(budget: Record) -> LabelSelector:
+    """The pods that a budget is about, read once."""
+    return label_selector(at(budget.document(), "spec", "selector"))
 
 
 def spent(budget: Document, pod: Document, now: str) -> Document | None:

@@ -142,6 +142,14 @@ async def test_a_budget_of_other_pods_says_nothing(ask, spec):
     assert (await evict(ask)).status == 201
 
 
+async def test_a_budget_that_is_about_others_now_is_read_anew(ask):
+    await store_pod(ask)
+    await store_budget(ask, 0)
+    assert (await evict(ask)).status == 429
+    await store_budget(ask, 0, spec={"selector": {"matchLabels": {"app": "db"}}})
+    assert (await evict(ask)).status == 201
+
+
 async def test_an_empty_selector_means_every_pod(ask):
     await store_pod(ask)
     await store_budget(ask, 0, spec={"selector": {}})
@@ -261,3 +269,11 @@ async def test_who_may_delete_nothing_may_not_evict(ask):
     refused = await evict(ask.as_user("somebody"))
     assert (refused.status, refused["reason"]) == (403, "Forbidden")
     assert 'cannot create resource "pods/eviction"' in refused["message"]
+
+
+@pytest.mark.parametrize("options", [[1], "x", 5, {"kind": "Pod"}])
+async def test_options_of_a_deletion_that_are_none_are_refused(ask, options):
+    await store_pod(ask)
+    refused = await evict(ask, deleteOptions=options)
+    assert (refused.status, refused["reason"]) == (400, "BadRequest")
+    assert not await is_going(ask)

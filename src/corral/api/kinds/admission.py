@@ -12,6 +12,7 @@ import msgspec
 from corral.api.errors import BadRequest, Cause, limited
 from corral.api.kind import Verdict, at
 from corral.api.kinds.effects import effects
+from corral.api.kinds.label_selectors import count_causes
 from corral.api.kinds.rules import check_spec
 from corral.api.kinds.shared_disks import shared_disks
 from corral.api.kinds.vmi import Spec
@@ -152,6 +153,9 @@ def check_selector(
     selector: dict[str, Any] | None, labels: dict[str, str] | None
 ) -> Iterator[Cause]:
     """A set must know its own by their labels: it would else make them for ever, and own none."""
+    if too_many := count_causes("spec.selector", selector or {}):
+        yield from too_many
+        return
     try:
         if not labels or not label_selector(selector).matches(labels):
             yield Cause("spec.selector", "selector does not match labels.")

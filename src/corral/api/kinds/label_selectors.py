@@ -1,6 +1,7 @@
 """What a label selector in a document may be (meta/v1 LabelSelector), by apimachinery's rules."""
 
 from collections.abc import Iterator
+from typing import Final
 
 from corral.api.errors import Cause
 from corral.api.kinds.causes import each_invalid, forbidden, invalid, required
@@ -9,15 +10,31 @@ from corral.api.object import Document
 
 _COUNTED = {"In": True, "NotIn": True, "Exists": False, "DoesNotExist": False}
 """Operators of selectors, and whether they take values."""
+MOST_REQUIREMENTS: Final = 1000
+"""Labels, expressions and values of a selector: it is held against objects whenever they change."""
 
 
 def selector_causes(path: str, selector: Document) -> Iterator[Cause]:
     """What is wrong with a selector of objects by their labels."""
+    if too_many := count_causes(path, selector):
+        yield from too_many
+        return
     for key, value in (selector.get("matchLabels") or {}).items():
         yield from each_invalid(f"{path}.matchLabels", key, label_key_faults(key))
         yield from each_invalid(f"{path}.matchLabels", value, label_value_faults(value))
     for index, expression in enumerate(selector.get("matchExpressions") or ()):
         yield from _expression(f"{path}.matchExpressions[{index}]", expression)
+
+
+def count_causes(path: str, selector: Document) -> list[Cause]:
+    """Whether a selector asks for more than can be looked at quickly."""
+    expressions = selector.get("matchExpressions") or ()
+    count = len(selector.get("matchLabels") or ()) + len(expressions)
+    count += sum(len(each.get("values") or ()) for each in expressions)
+    if count <= MOST_REQUIREMENTS:
+        return []
+    most = f"{MOST_REQUIREMENTS} labels, expressions and values"
+    return [Cause(path, f"Too many: {count}: must have at most {most}", "FieldValueTooMany")]
 
 
 def _expression(path: str, expression: Document) -> Iterator[Cause]:

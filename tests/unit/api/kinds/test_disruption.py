@@ -156,3 +156,16 @@ def test_the_condition_follows_what_is_allowed():
     (failed,) = told({"disruptionsAllowed": 0, "conditions": [turned]}, NOW, failure="no idea")
     assert (failed["reason"], failed["message"]) == ("SyncFailed", "no idea")
     assert failed["lastTransitionTime"] == later
+
+
+@pytest.mark.parametrize(
+    "selector",
+    [
+        {"matchLabels": {f"a{number}": "x" for number in range(1001)}},
+        {"matchExpressions": [{"key": "a", "operator": "Exists"}] * 1001},
+        {"matchExpressions": [{"key": "a", "operator": "In", "values": ["x"] * 1000}]},
+    ],
+)
+def test_a_selector_asks_for_so_much_at_most(selector):
+    most = "Too many: 1001: must have at most 1000 labels, expressions and values"
+    assert causes(budget(selector=selector)) == [("spec.selector", most)]
