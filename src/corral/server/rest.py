@@ -9,6 +9,7 @@ anew.
 import asyncio
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 from corral.api.encoding import copied, decode_any
 from corral.api.errors import BadRequest, Cause, Details, Timeout, UnsupportedMedia
@@ -34,6 +35,17 @@ STRATEGIC_PATCH = "application/strategic-merge-patch+json"
 
 WAIT_SECONDS = 3
 """How long a read waits for a revision that is not there yet."""
+
+_MADE_BY_UPDATE = frozenset(
+    {
+        *("endpoints", "events", "events.events.k8s.io", "limitranges", "services"),
+        *("leases.coordination.k8s.io", "runtimeclasses.node.k8s.io"),
+        *("clusterroles.rbac.authorization.k8s.io", "roles.rbac.authorization.k8s.io"),
+        "clusterrolebindings.rbac.authorization.k8s.io",
+        "rolebindings.rbac.authorization.k8s.io",
+    }
+)
+"""Kinds of which a PUT makes what is not there (Kubernetes' AllowCreateOnUpdate)."""
 
 Change = Callable[[Document], Document]
 """From the newest version to the wanted one; the argument may be changed."""
@@ -130,10 +142,20 @@ class Rest:
     async def update(self, call: Call) -> Response:
         sent = admission.incoming(call, body.read(call))
         identity.require_name(call, sent)
-        record = identity.existing(self.store, call.kind, storage(call.kind), call.key)
+        stored = storage(call.kind)
+        if self._makes(call) and self.store.latest(stored, call.key) is None:
+            creation = replace(call, verb="create")
+            self.admit(creation)
+            return await self.make(creation, sent)
+        record = identity.existing(self.store, call.kind, stored, call.key)
         if not call.kind.native and not sent["metadata"].get("resourceVersion"):
             raise identity.needs_revision(call)
         return await self.change(call, record, sent)
+
+    @staticmethod
+    def _makes(call: Call) -> bool:
+        """Whether an update makes what is not there."""
+        return call.kind.resource in _MADE_BY_UPDATE and not call.subresource
 
     async def patch(self, call: Call) -> Response:
         if configuration.is_applied(call):

@@ -8,6 +8,7 @@ import pytest
 MAPS = "/api/v1/namespaces/default/configmaps"
 SETS = "/apis/kubevirt.io/v1/namespaces/default/virtualmachineinstancereplicasets"
 MACHINES = "/apis/kubevirt.io/v1/namespaces/default/virtualmachineinstances"
+RBAC = "rbac.authorization.k8s.io"
 PODS = "/api/v1/namespaces/default/pods"
 
 
@@ -450,3 +451,47 @@ async def test_quantities_are_kept_in_one_form(ask):
     container["resources"]["limits"] = {"cpu": "0.5x"}
     wrong = {"metadata": {"name": "c"}, "spec": {"containers": [container]}}
     assert "quantities must match" in (await ask("POST", PODS, wrong))["message"]
+
+
+async def test_an_update_makes_what_is_not_there_of_a_few_kinds(ask, policy):
+    leases = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
+    lease = {"metadata": {"name": "a"}, "spec": {"holderIdentity": "me"}}
+    made = await ask("PUT", f"{leases}/a", lease)
+    assert made.status == 201
+    assert made.metadata["uid"]
+    assert (await ask("PUT", f"{leases}/a", lease)).status == 200
+    assert (await ask("PUT", f"{MAPS}/a", {"metadata": {"name": "a"}})).status == 404
+    limits = "/api/v1/namespaces/default/limitranges"
+    wrong = {
+        "metadata": {"name": "a"},
+        "spec": {"limits": [{"type": "Pod", "default": {"cpu": 1}}]},
+    }
+    assert (await ask("PUT", f"{limits}/a", wrong)).status == 422
+    roles = "/apis/rbac.authorization.k8s.io/v1/namespaces/default"
+    rules = [{"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["update"]}]
+    await ask.create(f"{roles}/roles", "only-changes", rules=rules)
+    binding = {
+        "roleRef": {"apiGroup": RBAC, "kind": "Role", "name": "only-changes"},
+        "subjects": [{"kind": "User", "name": "ann", "apiGroup": RBAC}],
+    }
+    await ask.create(f"{roles}/rolebindings", "ann", **binding)
+    ann = ask.as_user("ann")
+    assert (await ann("PUT", f"{leases}/a", lease)).status == 200
+    refused = await ann("PUT", f"{leases}/b", {"metadata": {"name": "b"}})
+    assert refused.status == 403
+    assert 'cannot create resource "leases"' in refused["message"]
+
+
+async def test_pods_have_an_account(ask):
+    containers = [{"name": "c", "image": "x"}]
+    for name, said, account in (
+        ("a", {}, "default"),
+        ("b", {"serviceAccountName": "robot"}, "robot"),
+        ("c", {"serviceAccount": "robot"}, "robot"),
+    ):
+        made = await ask.create(PODS, name, spec={"containers": containers, **said})
+        spec = made["spec"]
+        assert (spec["serviceAccountName"], spec["serviceAccount"]) == (account, account)
+        assert "volumes" not in spec
+    found = await ask("GET", f"{PODS}?fieldSelector=spec.serviceAccountName=default")
+    assert found.names == ["a"]

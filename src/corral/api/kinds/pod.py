@@ -27,6 +27,8 @@ from corral.api.object import Document
 from corral.api.quantity import amount
 
 GRACE_SECONDS = 30
+DEFAULT_ACCOUNT = "default"
+"""The ServiceAccount of pods that name none; every namespace has it."""
 NONE = "<none>"
 RESTARTS = ("Always", "OnFailure", "Never")
 FIXED = (
@@ -191,7 +193,13 @@ def quality_of_service(document: Document) -> str:
 
 
 def default_create(document: Document) -> None:
-    """A new pod waits for its node."""
+    """A new pod waits for its node, and has an account (Kubernetes' admission ServiceAccount).
+
+    Nothing of the account is mounted into it.
+    """
+    spec = document.setdefault("spec", {})
+    account = spec.get("serviceAccountName") or spec.get("serviceAccount") or DEFAULT_ACCOUNT
+    spec["serviceAccountName"] = spec["serviceAccount"] = account
     document["status"] = {"phase": "Pending", "qosClass": quality_of_service(document)}
 
 
