@@ -59,7 +59,7 @@ def options(call: Call) -> Options:
 
 def read_options(document: Document, asked: Mapping[str, str]) -> Options:
     """How to delete, as a document of DeleteOptions says, and a query where that says nothing."""
-    if document.get("kind") not in (None, "", "DeleteOptions"):
+    if not isinstance(document, dict) or document.get("kind") not in (None, "", "DeleteOptions"):
         raise BadRequest("decoded object cannot be converted to DeleteOptions")
     try:
         sent = msgspec.convert(document, _Sent)

@@ -7,7 +7,10 @@
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
+from lightkube.models import autoscaling_v1
+
 from corral.api import table
+from corral.api.decoding import first_fault
 from corral.api.encoding import encode
 from corral.api.errors import BadRequest, Cause, MethodNotAllowed
 from corral.api.kind import Kind, Scale, at
@@ -72,8 +75,7 @@ async def _scale(rest: Rest, call: Call, paths: Scale) -> Response:
         wanted = configuration.scale(rest, call, old, shown, paths)
     else:
         wanted = read_patch(call)(shown)
-    if not isinstance(wanted.get("metadata") or {}, dict):
-        raise BadRequest("Scale: metadata is not an object")
+    _require_scale(call, wanted, shown)
     wanted = await rest.reviewers.mutate(call, wanted, shown)
     document = record.document()
     replicas = _replicas(call, wanted)
@@ -124,6 +126,30 @@ def scale_of(document: Document, paths: Scale) -> Document:
         "spec": {"replicas": replicas} if replicas else {},
         "status": status,
     }
+
+
+def _require_scale(call: Call, wanted: Document, shown: Document) -> None:
+    """Refuse what is no Scale, or that of another object.  Raises BadRequest and Conflict."""
+    said = wanted.get("apiVersion") or shown["apiVersion"], wanted.get("kind") or shown["kind"]
+    if said != (shown["apiVersion"], shown["kind"]):
+        raise BadRequest(
+            f"a Scale of autoscaling/v1 is expected: the object provided is a {said[1]} of {said[0]}"
+        )
+    if fault := first_fault(autoscaling_v1.Scale, wanted):
+        raise BadRequest(f'Scale in version "v1" cannot be handled as a Scale: {fault}')
+    metadata = wanted.get("metadata") or {}
+    for field in ("name", "namespace"):
+        if (metadata.get(field) or shown["metadata"].get(field)) != shown["metadata"].get(field):
+            raise BadRequest(
+                f"the {field} of the Scale ({metadata[field]}) does not match the {field} on the URL"
+            )
+    uid, known = metadata.get("uid"), shown["metadata"]["uid"]
+    if uid and uid != known:
+        raise identity.conflict(
+            call.kind,
+            call.name,
+            f"Precondition failed: UID in precondition: {uid}, UID in object meta: {known}",
+        )
 
 
 def _replicas(call: Call, wanted: Document) -> int:

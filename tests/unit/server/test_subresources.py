@@ -84,14 +84,13 @@ async def test_scale_with_a_version_is_conditional_without_it_is_not(ask, replic
     assert (stale.status, stale["reason"]) == (409, "Conflict")
 
 
-@pytest.mark.parametrize("replicas", [-1, 2**31])
-async def test_a_count_out_of_range_is_refused(ask, replica_set, replicas):
+@pytest.mark.parametrize(
+    ("count", "code", "reason"), [(-1, 422, "Invalid"), (2**31, 400, "BadRequest")]
+)
+async def test_a_count_out_of_range_is_refused(ask, replica_set, count, code, reason):
     await ask("POST", SETS, replica_set)
-    refused = await ask.patch(f"{SETS}/web/scale", {"spec": {"replicas": replicas}})
-    assert (refused.status, refused["reason"]) == (422, "Invalid")
-    assert f".spec.replicas: Invalid value: {replicas}" in refused["message"]
-    wrong = await ask.patch(f"{SETS}/web/scale", {"spec": {"replicas": "many"}})
-    assert wrong.status == 400
+    refused = await ask.patch(f"{SETS}/web/scale", {"spec": {"replicas": count}})
+    assert (refused.status, refused["reason"]) == (code, reason)
 
 
 async def test_a_pod_is_bound_once(ask, pod):
@@ -195,3 +194,25 @@ async def test_a_dry_run_of_a_subresource_stores_nothing(ask, replica_set, pod):
 async def test_what_finalizes_a_namespace_is_checked(ask, document, code):
     answer = await ask("PUT", f"{SPACE}/finalize", document)
     assert answer.status == code, answer.text
+
+
+@pytest.mark.parametrize(
+    ("sent", "code", "said"),
+    [
+        ({"spec": 5}, 400, 'Scale in version "v1" cannot be handled as a Scale'),
+        ({"spec": [1]}, 400, 'Scale in version "v1" cannot be handled as a Scale'),
+        ({"spec": {"replicas": "2"}}, 400, "spec.replicas"),
+        ({"kind": "Pod"}, 400, "the object provided is a Pod of autoscaling/v1"),
+        ({"metadata": {"name": "other"}}, 400, "does not match the name on the URL"),
+        ({"metadata": {"namespace": "other"}}, 400, "does not match the namespace on the URL"),
+        ({"metadata": {"uid": "other"}}, 409, "Precondition failed: UID in precondition: other"),
+    ],
+)
+async def test_what_is_no_scale_of_this_object_scales_nothing(ask, replica_set, sent, code, said):
+    await ask("POST", SETS, replica_set)
+    refused = await ask("PUT", f"{SETS}/web/scale", sent)
+    assert (refused.status, refused["code"]) == (code, code)
+    assert said in refused["message"]
+    refused = await ask.patch(f"{SETS}/web/scale", sent)
+    assert refused.status == code
+    assert (await ask("GET", f"{SETS}/web/scale"))["spec"] == {"replicas": 3}
