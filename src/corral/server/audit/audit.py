@@ -127,9 +127,19 @@ class Audit:
         """How many events there were, for metrics."""
         total = counter("apiserver_audit_event_total", "Events in the audit log.")
         total.add(self._log.written)
-        lost = counter("apiserver_audit_error_total", "Events that the audit log has lost.")
-        lost.add(self._log.lost, {"plugin": "log"})
-        return total, lost
+        failed = counter(
+            "apiserver_audit_error_total",
+            "Events that could not be written to the audit log: they wait, or are lost.",
+        )
+        failed.add(self._log.refused + self._log.lost, {"plugin": "log"})
+        lost = counter("corral_audit_lost_events_total", "Events that the audit log has lost.")
+        lost.add(self._log.lost)
+        return total, failed, lost
+
+    @property
+    def fault(self) -> str:
+        """Why nothing can be written to the log now; empty where that is no trouble."""
+        return self._log.fault
 
     async def aclose(self) -> None:
         await self._log.close()

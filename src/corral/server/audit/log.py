@@ -55,7 +55,9 @@ class Log:
         self._waiting_bytes = 0
         self._untold = 0
         self._rest = b""
-        self._fault = ""
+        self._begun = 0
+        self.fault = ""
+        """Why nothing can be written now; empty where that is no trouble."""
         self._busy = False
         self._retry: asyncio.TimerHandle | None = None
         self._idle = asyncio.Event()
@@ -63,12 +65,15 @@ class Log:
         self._executor = ThreadPoolExecutor(1, "corral-audit")
         self.written = 0
         """Lines that are in the file."""
+        self.refused = 0
+        """Lines that could not be written when they came: they wait, or did."""
         self.lost = 0
-        """Lines that never will be."""
+        """Lines that never will be in it."""
         try:
             self._descriptor = self._open()
         except OSError as error:
-            raise AuditError(f"{path} cannot be written as an audit log: {error}") from error
+            reason = error.strerror or error.args[1]
+            raise AuditError(f"{path} cannot be written as an audit log: {reason}") from error
 
     def add(self, line: bytes) -> None:
         """Write a line soon; it ends with a newline."""
@@ -89,8 +94,9 @@ class Log:
             self._retry.cancel()
         self._executor.shutdown()
         os.close(self._descriptor)
-        if self._fault:
-            log.error("audit log ends without its last lines", reason=self._fault)
+        if self.fault:
+            lines = self._rest.count(b"\n") + len(self._waiting)
+            log.error("audit log ends without its last lines", reason=self.fault, lost=lines)
 
     def _begin(self) -> None:
         if not self._busy:
@@ -103,7 +109,8 @@ class Log:
         batch, self._waiting = self._waiting, []
         told = [self._told_lost(self._untold)] if self._untold else []
         text = b"".join((self._rest, *told, *batch))
-        job = asyncio.get_running_loop().run_in_executor(self._executor, self._append, text)
+        loop = asyncio.get_running_loop()
+        job = loop.run_in_executor(self._executor, self._append, text, self._begun)
         untold, self._untold = self._untold, 0
         job.add_done_callback(lambda done: self._settle(done.result(), batch, untold, text))
 
@@ -115,16 +122,18 @@ class Log:
         if untold:
             log.error("audit log has lost lines", file=str(self._path), lost=untold)
         if fault:
-            if fault != self._fault:
+            if fault != self.fault:
                 log.error("audit log cannot be written", file=str(self._path), reason=fault)
-            self._fault, self._rest = fault, text[count:]
+            line = text.rfind(b"\n", 0, count) + 1
+            self.fault, self._rest, self._begun = fault, text[line:], count - line
+            self.refused += min(len(batch), self._rest.count(b"\n"))
             self._waiting_bytes = len(self._rest) + sum(map(len, self._waiting))
             self.written += len(batch)  # they wait in the rest, which is never given up
             self._retry = asyncio.get_running_loop().call_later(RETRY_SECONDS, self._write)
             return
-        if self._fault:
+        if self.fault:
             log.warning("audit log can be written again", file=str(self._path))
-        self._fault, self._rest = "", b""
+        self.fault, self._rest, self._begun = "", b"", 0
         self.written += len(batch)
         self._waiting_bytes = sum(map(len, self._waiting))
         if self._waiting or self._untold:
@@ -135,33 +144,44 @@ class Log:
 
     # ---------------------------------------------------------- on the thread
 
-    def _append(self, text: bytes) -> tuple[int, str]:
-        """How many bytes are in the file now, and why not all of them."""
-        view = memoryview(text)
-        try:
-            self._settle_file(len(text))
-            while view:
-                view = view[os.write(self._descriptor, view) :]
-        except OSError as error:
-            return len(text) - len(view), error.strerror or str(error)
-        return len(text), ""
+    def _append(self, text: bytes, begun: int) -> tuple[int, str]:
+        """How many bytes of it are in the file now, and why not all of them.
 
-    def _settle_file(self, coming: int) -> None:
-        """Begin a new file where this one is full, or somebody has taken it away."""
-        if self._rest:
-            return  # the end of a line belongs to its beginning
+        So many are there already, where it is the file that it was; another gets the whole line.
+        """
+        written = begun
+        try:
+            for _ in range(2):  # again where the file was deleted in the middle
+                if self._settle_file(len(text), midway=bool(written)):
+                    written = 0
+                while written < len(text):
+                    written += os.write(self._descriptor, memoryview(text)[written:])
+                if os.fstat(self._descriptor).st_nlink:
+                    break
+        except OSError as error:
+            return written, error.strerror or error.args[1]
+        return written, ""
+
+    def _settle_file(self, coming: int, *, midway: bool) -> bool:
+        """Begin a new file where this one is full, or somebody has taken it away.
+
+        One that ends midway in a line goes on.  Whether it is a new one.
+        """
         held = os.fstat(self._descriptor)
         try:
             there = self._path.lstat()
         except FileNotFoundError:
             there = None
         if there is not None and (there.st_ino, there.st_dev) == (held.st_ino, held.st_dev):
-            if not held.st_size or held.st_size + coming <= self._largest_bytes:
-                return
+            if midway or not held.st_size or held.st_size + coming <= self._largest_bytes:
+                return False
             self._put_aside()
         opened = self._open()
         os.close(self._descriptor)
         self._descriptor = opened
+        if not held.st_nlink and held.st_size:
+            log.error("audit log was deleted: its lines are gone", file=str(self._path))
+        return True
 
     def _put_aside(self) -> None:
         for number in range(KEPT - 1, 0, -1):

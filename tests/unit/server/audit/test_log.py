@@ -80,8 +80,70 @@ async def test_a_disk_that_refuses_loses_nothing(tmp_path, monkeypatch):
     log.add(b"two lines\n")
     await written(log)
     assert path.read_bytes() == b"one line\ntwo lines\n"
-    assert (log.written, log.lost) == (2, 0)
+    assert (log.written, log.refused, log.lost) == (2, 2, 0)
     await log.close()
+
+
+@pytest.mark.parametrize("begun", [0, 12], ids=["whole lines", "half a line"])
+async def test_a_directory_that_vanishes_loses_no_line_that_waits(tmp_path, monkeypatch, begun):
+    """Nothing goes to a file that nobody can read any more, nor half a line to a new one."""
+    monkeypatch.setattr(module, "RETRY_SECONDS", 0.0)
+    path = tmp_path / "within" / "audit.log"
+    path.parent.mkdir()
+    log = Log(path, lost)
+    log.add(b"gone with the directory\n")
+    await written(log)
+    real = os.write
+
+    def vanish(descriptor, content):
+        if begun:
+            real(descriptor, bytes(content)[:begun])
+            monkeypatch.setattr(os, "write", fail)
+            return begun
+        raise AssertionError("nothing is written to a file that is gone")
+
+    def fail(descriptor, content):
+        monkeypatch.setattr(os, "write", real)
+        away()
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    def away():
+        path.unlink()
+        path.parent.rmdir()
+
+    monkeypatch.setattr(os, "write", vanish)
+    if not begun:
+        away()
+    log.add(b"one line\n")
+    log.add(b"two lines\n")
+    async with asyncio.timeout(10):
+        while log.fault != os.strerror(errno.ENOENT):
+            await asyncio.sleep(0.001)
+    assert log.refused == 2 - bool(begun)
+    log.add(b"three lines\n")
+    monkeypatch.setattr(os, "write", real)
+    path.parent.mkdir()
+    await written(log)
+    lines = b"one line\ntwo lines\nthree lines\n"
+    assert path.read_bytes() == (lines[9:] if begun else lines)
+    assert (log.fault, log.lost) == ("", 0)
+    await log.close()
+
+
+async def test_a_file_that_is_deleted_while_it_is_written_is_written_anew(tmp_path, monkeypatch):
+    path = tmp_path / "audit.log"
+    log = Log(path, lost)
+    real = os.write
+
+    def write(descriptor, content):
+        monkeypatch.setattr(os, "write", real)
+        path.unlink()
+        return real(descriptor, content)
+
+    monkeypatch.setattr(os, "write", write)
+    log.add(b"one line\n")
+    await log.close()
+    assert path.read_bytes() == b"one line\n"
 
 
 async def test_what_is_too_much_is_lost_and_that_is_told(tmp_path):
