@@ -130,26 +130,23 @@ def scale_of(document: Document, paths: Scale) -> Document:
 
 def _require_scale(call: Call, wanted: Document, shown: Document) -> None:
     """Refuse what is no Scale, or that of another object.  Raises BadRequest and Conflict."""
-    said = wanted.get("apiVersion") or shown["apiVersion"], wanted.get("kind") or shown["kind"]
-    if said != (shown["apiVersion"], shown["kind"]):
-        raise BadRequest(
-            f"a Scale of autoscaling/v1 is expected: the object provided is a {said[1]} of {said[0]}"
-        )
+    for field in ("apiVersion", "kind"):
+        said = wanted.get(field) or shown[field]
+        if said != shown[field]:
+            raise BadRequest(f"a Scale of autoscaling/v1 is expected: {field} is {said}")
     if fault := first_fault(autoscaling_v1.Scale, wanted):
         raise BadRequest(f'Scale in version "v1" cannot be handled as a Scale: {fault}')
-    metadata = wanted.get("metadata") or {}
+    metadata, known = wanted.get("metadata") or {}, shown["metadata"]
     for field in ("name", "namespace"):
-        if (metadata.get(field) or shown["metadata"].get(field)) != shown["metadata"].get(field):
+        said = metadata.get(field) or known.get(field)
+        if said != known.get(field):
             raise BadRequest(
-                f"the {field} of the Scale ({metadata[field]}) does not match the {field} on the URL"
+                f"the {field} of the Scale ({said}) does not match the {field} on the URL"
             )
-    uid, known = metadata.get("uid"), shown["metadata"]["uid"]
-    if uid and uid != known:
-        raise identity.conflict(
-            call.kind,
-            call.name,
-            f"Precondition failed: UID in precondition: {uid}, UID in object meta: {known}",
-        )
+    uid = metadata.get("uid")
+    if uid and uid != known["uid"]:
+        why = f"Precondition failed: UID in precondition: {uid}, UID in object meta: {known['uid']}"
+        raise identity.conflict(call.kind, call.name, why)
 
 
 def _replicas(call: Call, wanted: Document) -> int:

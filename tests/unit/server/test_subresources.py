@@ -202,7 +202,7 @@ async def test_what_finalizes_a_namespace_is_checked(ask, document, code):
         ({"spec": 5}, 400, 'Scale in version "v1" cannot be handled as a Scale'),
         ({"spec": [1]}, 400, 'Scale in version "v1" cannot be handled as a Scale'),
         ({"spec": {"replicas": "2"}}, 400, "spec.replicas"),
-        ({"kind": "Pod"}, 400, "the object provided is a Pod of autoscaling/v1"),
+        ({"kind": "Pod"}, 400, "a Scale of autoscaling/v1 is expected: kind is Pod"),
         ({"metadata": {"name": "other"}}, 400, "does not match the name on the URL"),
         ({"metadata": {"namespace": "other"}}, 400, "does not match the namespace on the URL"),
         ({"metadata": {"uid": "other"}}, 409, "Precondition failed: UID in precondition: other"),
