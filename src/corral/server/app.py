@@ -37,6 +37,7 @@ from corral.api.wire import Request, Response, User
 from corral.metrics import Registry
 from corral.pki import SigningKey
 from corral.server import (
+    body,
     debugging,
     evacuation,
     hotplug,
@@ -338,6 +339,8 @@ class ApiServer:
             )
         if call.kind.namespaced and not call.namespace and (call.name or call.verb == "create"):
             raise BadRequest("an empty namespace may not be set during creation or on one object")
+        if len(call.request.body) > body.LARGE_BYTES:
+            await body.prepare(call)
         if call.subresource:
             return await self._below(call)
         if (answer := self.answers.get(storage(call.kind))) is not None:

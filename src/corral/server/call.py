@@ -36,6 +36,8 @@ class Call:
     subresource: str
     query: Mapping[str, str]
     warnings: list[str] = field(default_factory=list)
+    sent: Document | None = None
+    """The object in the body, where it was read before it is asked for."""
     repeated: list[str] = field(default_factory=list)
     """What is told of keys that an object of the body holds twice."""
     unknown: list[str] = field(default_factory=list)
