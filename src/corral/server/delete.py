@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import msgspec
 from lightkube.models.meta_v1 import DeleteOptions
@@ -57,7 +58,7 @@ def options(call: Call) -> Options:
     return read_options(document, call.query)
 
 
-def read_options(document: Document, asked: Mapping[str, str]) -> Options:
+def read_options(document: Any, asked: Mapping[str, str]) -> Options:
     """How to delete, as a document of DeleteOptions says, and a query where that says nothing."""
     if not isinstance(document, dict) or document.get("kind") not in (None, "", "DeleteOptions"):
         raise BadRequest("decoded object cannot be converted to DeleteOptions")
