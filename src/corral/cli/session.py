@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from corral.api.errors import ApiError, NotFound, Unavailable
+from corral.api.errors import ApiError, NotFound, Unauthorized, Unavailable
 from corral.cli.problem import Problem, cause_of
 from corral.client import kubeconfig
 from corral.client.client import Client
@@ -68,6 +68,11 @@ class Session:
     def _hint(self, cause: Exception) -> str:
         if isinstance(cause, Unavailable):
             return "corral status tells how it is; corral up --detach starts it."
+        if isinstance(cause, Unauthorized):
+            return (
+                f"The certificate or token in {self.path} is not good: it has ended, was revoked, "
+                "or is another cluster's. Ask for a new one; corral kubeconfig --user makes it."
+            )
         if _is_unserved(cause):
             return "Is the server as new as this command? corral version tells both."
         if isinstance(cause, NotFound):

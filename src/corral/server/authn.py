@@ -5,8 +5,12 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from typing import Final
+
+import structlog
 
 from corral.api.errors import Unauthorized
+from corral.api.time import rfc3339
 from corral.api.wire import Certificate, Request, User
 from corral.server.accounts import CREDENTIAL, ISSUER, Accounts
 from corral.server.revocations import Revocations
@@ -15,6 +19,10 @@ ADMINISTRATORS = "system:masters"
 AUTHENTICATED = "system:authenticated"
 ANONYMOUS = User(name="system:anonymous", groups=("system:unauthenticated",))
 ADMINISTRATOR = User(name="kubernetes-admin", groups=(ADMINISTRATORS, AUTHENTICATED))
+TURNED_AWAY: Final = "corral.dev/turned-away"
+"""The audit log's note of whose certificate was refused, and why: its sender is not told."""
+
+log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +58,8 @@ class Authenticator:
         if user is None:
             user = self.by_token(_bearer(request))
         if user is None:
+            if request.certificate is not None:
+                request.annotations[TURNED_AWAY] = self._turned_away(request.certificate)
             raise Unauthorized("Unauthorized")
         return user
 
@@ -69,11 +79,25 @@ class Authenticator:
         return (self.accounts.ends(token) if self.accounts is not None else None) or 0.0
 
     def _by_certificate(self, certificate: Certificate) -> User | None:
-        if not certificate.name or not certificate.begins <= self.now() < certificate.ends:
-            return None
+        return None if self._flaw(certificate) else _subject(certificate)
+
+    def _flaw(self, certificate: Certificate) -> str:
+        """Why a certificate lets nobody in; empty for one that does."""
+        if not certificate.name:
+            return "names nobody"
+        if self.now() < certificate.begins:
+            return f"is good from {rfc3339(certificate.begins)} on"
+        if self.now() >= certificate.ends:
+            return f"ended at {rfc3339(certificate.ends)}"
         if self.revocations is not None and self.revocations.covers(certificate):
-            return None
-        return _subject(certificate)
+            return "was revoked"
+        return ""
+
+    def _turned_away(self, certificate: Certificate) -> str:
+        """Who is refused and why, which the log tells, too."""
+        told = f'the certificate of "{certificate.name}" {self._flaw(certificate)}'
+        _log_once(told, certificate.fingerprint)
+        return told
 
     def by_token(self, token: str) -> User | None:
         """Whose token it is; None where it is nobody's, or not good any more."""
@@ -105,6 +129,12 @@ def _bearer(request: Request) -> str:
 
 def _digest(token: str) -> bytes:
     return hashlib.sha256(token.encode()).digest()
+
+
+@lru_cache(maxsize=1024)
+def _log_once(told: str, fingerprint: str) -> None:
+    """Tell of a certificate when it is refused first: some programs try again for ever."""
+    log.warning("a user was turned away", reason=told, fingerprint=fingerprint)
 
 
 @lru_cache(maxsize=1024)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from corral.api.errors import Details, NotFound
+from corral.api.errors import Details, NotFound, Unauthorized
 from corral.cli.problem import Problem
 from corral.cli.session import Session
 from corral.cli.target import kind_of
@@ -44,6 +44,12 @@ def test_what_is_not_there_is_told_by_its_kind(error, told, hint):
     with pytest.raises(Problem) as problem, SESSION.told("fetching"):
         raise error
     assert (problem.value.message, problem.value.hint) == (told, hint)
+
+
+def test_who_is_not_let_in_is_told_by_which_file():
+    with pytest.raises(Problem, match="Unauthorized") as problem, SESSION.told():
+        raise Unauthorized("Unauthorized")
+    assert problem.value.hint.startswith("The certificate or token in / is not good")
 
 
 def test_a_type_that_stands_alone_is_explained_alone():

@@ -5,17 +5,20 @@ import json
 import ssl
 import time
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
 from cryptography.hazmat.primitives import serialization
 
 from corral import pki
+from corral.api.errors import Unauthorized
 from corral.api.wire import Certificate, Request, User
 from corral.pki import certificates, identity
 from corral.server import ApiServer
 from corral.server.asgi import App
-from corral.server.authn import ADMINISTRATOR, Authenticator
+from corral.server.authn import ADMINISTRATOR, TURNED_AWAY, Authenticator
+from corral.server.revocations import MAP, USERS, Revocations
 from corral.server.serve import listening, tls_context
 from corral.store import Store
 
@@ -135,6 +138,27 @@ def test_everybody_who_is_known_is_authenticated_and_only_once():
 def test_a_certificate_counts_in_its_time_and_for_somebody(now, told):
     with pytest.raises(Exception, match="Unauthorized"):
         user_of(now, **told)
+
+
+async def test_why_a_certificate_is_refused_is_noted_for_the_administrator():
+    store = Store.in_memory()
+    shown = Certificate(name="anna", begins=1000.0, ends=2000.0, fingerprint="ab")
+    known = Authenticator(revocations=Revocations(store))
+    notes = []
+    for now in (999, 1500, 2000):
+        request = Request(method="GET", path="/api", certificate=shown)
+        if now == 1500:
+            revoked = {"data": {USERS: '{"anna": "1970-01-01T01:00:00Z"}'}}
+            await store.write("configmaps", MAP, {"metadata": {**MAP._asdict()}, **revoked})
+        with pytest.raises(Unauthorized, match=r"^Unauthorized$"):
+            replace(known, now=lambda now=now: now).user(request)
+        notes.append(request.annotations[TURNED_AWAY])
+    assert notes == [
+        'the certificate of "anna" is good from 1970-01-01T00:16:40Z on',
+        'the certificate of "anna" was revoked',
+        'the certificate of "anna" ended at 1970-01-01T00:33:20Z',
+    ]
+    await store.close()
 
 
 def test_a_new_authority_leaves_trust_in_the_old_one(tmp_path, monkeypatch):
