@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from corral import __version__
 from corral.api import yaml
 from corral.api.errors import ApiError
 
@@ -35,8 +36,9 @@ class Kubeconfig:
 
     @property
     def headers(self) -> Mapping[str, str]:
-        """What every request carries to say who asks."""
-        return {"authorization": f"Bearer {self.token}"} if self.token else {}
+        """What every request carries to say who asks, and with what."""
+        token = {"authorization": f"Bearer {self.token}"} if self.token else {}
+        return {"user-agent": f"corral/{__version__}", **token}
 
     def tls(self) -> ssl.SSLContext:
         """Trusts the cluster's authority (else the system's), shows the client certificate."""

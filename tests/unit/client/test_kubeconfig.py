@@ -4,6 +4,7 @@ import ssl
 import pytest
 import trustme
 
+from corral import __version__
 from corral.client.kubeconfig import KubeconfigError, load
 
 PEM = "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n"
@@ -46,7 +47,10 @@ def test_the_current_context_says_where_and_who(write):
     found = load(write(ORDINARY))
     assert found.server == "https://127.0.0.1:6443"
     assert found.namespace == "lab"
-    assert found.headers == {"authorization": "Bearer secret"}
+    assert found.headers == {
+        "authorization": "Bearer secret",
+        "user-agent": f"corral/{__version__}",
+    }
     assert found.authority == PEM
     assert "secret" not in repr(found)
 
@@ -56,7 +60,7 @@ def test_files_are_found_beside_the_kubeconfig(write, tmp_path):
     (tmp_path / "key.pem").write_text("key")
     found = load(write(ORDINARY), "two")
     assert (found.certificate, found.key, found.namespace) == ("crt", "key", "default")
-    assert found.headers == {}
+    assert "authorization" not in found.headers
 
 
 @pytest.mark.parametrize(
