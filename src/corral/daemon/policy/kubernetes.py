@@ -1,7 +1,17 @@
 """The roles of Kubernetes (its bootstrap policy), as far as there is something here to allow."""
 
 from corral.api.kinds.rbac import SERVICE_ACCOUNT
-from corral.daemon.policy.notation import CHANGE, READ, WRITE, binding, group, paths, role, rule
+from corral.daemon.policy.notation import (
+    AGGREGATE,
+    CHANGE,
+    READ,
+    WRITE,
+    binding,
+    group,
+    paths,
+    role,
+    rule,
+)
 
 _RBAC = "rbac.authorization.k8s.io"
 _HEALTH = "/healthz /livez /readyz /version /version/"
@@ -70,6 +80,14 @@ ROLES = (
     role("system:aggregate-to-admin", *_ADMIN, part_of="admin"),
     role("system:aggregate-to-edit", *_EDIT, part_of="edit"),
     role("system:aggregate-to-view", *_VIEW, part_of="view"),
+    role(  # it comes with metrics-server; here what that answers is answered without
+        "system:aggregated-metrics-reader",
+        rule(READ, "metrics.k8s.io", "nodes pods"),
+        labels={
+            "k8s-app": "metrics-server",
+            **{f"{AGGREGATE}{whole}": "true" for whole in ("admin", "edit", "view")},
+        },
+    ),
     role(
         "system:basic-user",
         rule("create", "authorization.k8s.io", "selfsubjectaccessreviews selfsubjectrulesreviews"),
