@@ -23,6 +23,8 @@ _OF_ITEM = 32
 _OF_LETTER = 8
 """Units for each letter that a regular expression, or a function in Python, looks at."""
 _ESCAPED = 6
+_OF_GIVEN = 300
+"""Units to make a value of the library's from one of Python's."""
 
 
 class Size(NamedTuple):
@@ -136,12 +138,19 @@ def work(node: Node, given: Size) -> int:
 
 def size_of(value: Any) -> Size:
     """How large what is given to an expression is."""
-    longest, most = 0, 1
+    return measured(value)[0]
+
+
+def measured(value: Any) -> tuple[Size, int]:
+    """How large something is, and the work to give it to an expression."""
+    longest, most, whole = 0, 1, 0
     left = [value]
     while left:
         each = left.pop()
+        whole += _OF_GIVEN
         if isinstance(each, str | bytes):
             longest = max(longest, len(each))
+            whole += len(each)
         elif isinstance(each, dict):
             most = max(most, len(each))
             left += each.keys()
@@ -149,7 +158,7 @@ def size_of(value: Any) -> Size:
         elif isinstance(each, list):
             most = max(most, len(each))
             left += each
-    return Size(longest, most, most)
+    return Size(longest, most, most), whole
 
 
 @dataclass(slots=True)

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 LONGEST_EXPRESSION: Final = 16 << 10
 _ANYTHING: Final = cost.Size(3 << 20, cost.MOST_ROUNDS, cost.MOST_ROUNDS)
 """As much as a request may bring."""
+_LITTLE: Final = 1 << 16
 _BUDGET = "operation cancelled: actual cost limit exceeded"
 _CODE = re.compile(r"^[A-Z_]+: ")
 _CODE_AGAIN = re.compile(r" \[[A-Z_]+\]$")
@@ -84,8 +85,11 @@ class Program:
         self._expression = expression
         self._error = error
         self._parts = cost.read(expression.serialize())
-        self._is_light = cost.work(self._parts, _ANYTHING) <= cost.MOST_WORK
+        self._most = cost.work(self._parts, _ANYTHING)
+        self._is_light = self._most <= cost.MOST_WORK
         """Whether it ends soon whatever it is given: most do, as they have no loops."""
+        self._reckoned: dict[cost.Size, int] = {}
+        """Its work by sizes, which are powers of two: so there are few."""
 
     def run(self, bindings: Mapping[str, Any]) -> Any:
         """Its value, in Python's types; all variables have to be given.  Raises CelError."""
@@ -99,6 +103,16 @@ class Program:
         except (RuntimeError, TypeError, ValueError, OverflowError) as error:
             raise CelError(_told(str(error))) from None
         raise CelError(_told(told))
+
+    def work(self, size: cost.Size) -> int:
+        """The most that it may be to do with values of such a size, in about nanoseconds."""
+        if self._most <= _LITTLE:
+            return self._most
+        rounded = cost.Size(*(1 << each.bit_length() for each in size))
+        known = self._reckoned.get(rounded)
+        if known is None:
+            known = self._reckoned[rounded] = cost.work(self._parts, rounded)
+        return known if known <= _LITTLE else cost.work(self._parts, size)
 
     def _require_end(self, bindings: Mapping[str, Any]) -> None:
         """Refuse what could keep the server busy for long."""

@@ -4,16 +4,19 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
-from corral.api.cel import CelError, Program, compile_expression
+from corral.api.cel import CelError, Program, compile_expression, cost
 from corral.api.encoding import same
 from corral.api.errors import Cause
 from corral.api.kinds.causes import required
 
 RULES: Final = "x-kubernetes-validations"
+MOST_WORK: Final = 2 * cost.MOST_WORK
+"""What all rules over one document may be to do together, as it is reckoned, which is more than it
+is: all others wait meanwhile."""
 MOST_EVALUATIONS: Final = 5000
-"""Rules that are run over one document: its lists may be long, and all others wait meanwhile."""
+"""Rules that are run over one document, at most."""
 _LONGEST_MESSAGE: Final = 5 << 10
 
 _OLD = re.compile(r"\boldSelf\b")
@@ -128,10 +131,11 @@ class Rules:
         if self._rules:
             shown = as_cel(value, self._schema)
             before = None if old is None else as_cel(old, self._schema)
+            given = _Given(shown, before, *cost.measured([shown, before]))
             for rule in self._rules:
                 if rule.is_transition and old is None and not rule.is_optional:
                     continue
-                cause = self._broken(run, rule, path, shown, before)
+                cause = self._broken(run, rule, path, given)
                 if cause is None:
                     continue
                 if changed or rule.is_transition:
@@ -168,25 +172,23 @@ class Rules:
         keys: Sequence[str] = self._schema.get("x-kubernetes-list-map-keys") or ()
         return tuple(str(item.get(key)) for key in keys) if isinstance(item, dict) else None
 
-    def _broken(self, run: "_Run", rule: Rule, path: str, value: Any, old: Any) -> Cause | None:
+    def _broken(self, run: "_Run", rule: Rule, path: str, given: "_Given") -> Cause | None:
         """The refusal by a rule; None where it holds."""
-        run.spend()
         try:
-            if rule.program.run(rule.bindings(value, old)) is True:
+            if run.value(rule, rule.program, given) is True:
                 return None
         except CelError as error:
             return self._cause(path, f"{error} evaluating rule: {_name(rule)}", "FieldValueInvalid")
-        text = self._message(run, rule, value, old)
+        text = self._message(run, rule, given)
         where = path + _normalized(rule.told.get("fieldPath", ""), has_path=bool(path))
         return self._cause(where, text, rule.told.get("reason") or "FieldValueInvalid")
 
-    def _message(self, run: "_Run", rule: Rule, value: Any, old: Any) -> str:
+    def _message(self, run: "_Run", rule: Rule, given: "_Given") -> str:
         usual: str = rule.told.get("message", "").strip() or f"failed rule: {rule.text}"
-        run.spend()
         try:
             if rule.message_program is None:
                 return usual
-            made = rule.message_program.run(rule.bindings(value, old))
+            made = run.value(rule, rule.message_program, given)
         except CelError:
             return usual
         text = made.strip() if isinstance(made, str) else ""
@@ -197,18 +199,29 @@ class Rules:
         return Cause(path or "<nil>", message, reason)
 
 
+class _Given(NamedTuple):
+    """What rules are given: how large it is, and the work to give it."""
+
+    value: Any
+    old: Any
+    size: cost.Size
+    whole: int
+
+
 class _Run:
     """One check of one document."""
 
     def __init__(self) -> None:
         self.causes: list[Cause] = []
         self.warnings: list[str] = []
-        self._left = MOST_EVALUATIONS
+        self._left = MOST_WORK
 
-    def spend(self) -> None:
-        self._left -= 1
+    def value(self, rule: Rule, program: Program, given: "_Given") -> Any:
+        """What an expression makes of values.  Raises CelError, and _SpentError."""
+        self._left -= MOST_WORK // MOST_EVALUATIONS + 2 * given.whole + program.work(given.size)
         if self._left < 0:
             raise _SpentError
+        return program.run(rule.bindings(given.value, given.old))
 
 
 def _of(schema: Any) -> Rules | None:

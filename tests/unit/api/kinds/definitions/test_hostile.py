@@ -5,6 +5,7 @@ from hypothesis import given, settings, strategies as st
 from corral.api.kinds.definition import DEFINITION
 from corral.api.kinds.definitions import structural
 from corral.api.kinds.definitions.custom import kind_of
+from corral.api.kinds.definitions.expressions import RULES, Rules
 from corral.api.schema import schema_for
 
 NAMES = st.sampled_from(["a", "b.c", "metadata", "kind", "namespace", "x-y", ""])
@@ -127,3 +128,13 @@ def test_whatever_is_sent_is_checked(fields, value):
     assert list(structural.check("schema", schema)) == []
     use(schema, {"spec": value}, {"spec": {}})
     use(schema, {"spec": dict.fromkeys(fields, value)}, {"spec": value})
+
+
+def test_the_rules_of_one_object_share_what_they_may_cost():
+    texts = {"type": "array", "items": {"type": "string"}}
+    rule = {"rule": "self.l.all(x, self.l.all(y, x != y + 'q'))"}
+    schema = {"type": "object", "properties": {"l": texts}, RULES: [rule] * 20}
+    assert Rules(schema).check({"l": ["a"] * 10}, None) == ([], [])
+    (cause,), _ = Rules(schema).check({"l": ["a" * 100] * 90}, None)
+    assert "running out of cost budget" in cause.message
+    assert Rules(schema | {RULES: [rule]}).check({"l": ["a" * 100] * 90}, None) == ([], [])
