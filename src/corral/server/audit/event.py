@@ -18,6 +18,8 @@ LARGEST_CONTENT_BYTES: Final = 1 << 20
 """A body that is larger is left out, and that is told."""
 LONGEST_TEXT: Final = 1024
 """Characters of what a client says of itself."""
+LONGEST_URI: Final = 8 << 10
+"""Characters of an address: selectors may be long, and those who are nobody may send them, too."""
 TRUNCATED: Final = "audit.k8s.io/truncated"
 
 _PROTOBUF: Final = "application/vnd.kubernetes.protobuf"
@@ -44,7 +46,7 @@ def of_request(
         "apiVersion": API_VERSION,
         "level": level,
         "auditID": str(uuid.uuid4()),
-        "requestURI": uri,
+        "requestURI": uri[:LONGEST_URI],
         "verb": verb,
         "user": told_user(user) if user is not None else {},
     }
