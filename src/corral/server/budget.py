@@ -5,7 +5,7 @@ up what is there for all.  What is small is not counted: connections have buffer
 """
 
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Final
 
 from corral.api.errors import Details, TooManyRequests
@@ -13,6 +13,8 @@ from corral.api.wire import Request
 
 SMALL_BYTES: Final = 64 << 10
 RETRY_SECONDS: Final = 1
+
+_UNCOUNTED: Final = nullcontext()
 
 
 class Budget:
@@ -31,12 +33,12 @@ class Budget:
             details = Details(retry_after_seconds=RETRY_SECONDS)
             raise TooManyRequests("Too many requests, please try again later.", details=details)
 
-    @contextmanager
-    def hold(self, user: str, size: int) -> Generator[None]:
+    def hold(self, user: str, size: int) -> AbstractContextManager[None]:
         """Count bytes while the block lasts."""
-        if size <= SMALL_BYTES:
-            yield
-            return
+        return _UNCOUNTED if size <= SMALL_BYTES else self._holding(user, size)
+
+    @contextmanager
+    def _holding(self, user: str, size: int) -> Generator[None]:
         self._users[user] = self._users.get(user, 0) + size
         self.held += size
         try:

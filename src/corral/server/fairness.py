@@ -79,6 +79,8 @@ class _Waiter:
 class _Turn:
     """The seats of one request, from when it begins to when it ends."""
 
+    __slots__ = ("_flow", "_is_seated", "_turns", "_width")
+
     def __init__(self, turns: "Fairness", flow: Flow, width: int) -> None:
         self._turns = turns
         self._flow = flow
