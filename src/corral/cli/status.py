@@ -2,6 +2,7 @@
 
 import asyncio
 from collections import Counter
+from collections.abc import Container, Iterable
 
 import click
 from lightkube.models.core_v1 import Node
@@ -10,6 +11,7 @@ from corral import __version__, manager
 from corral.api.errors import ApiError
 from corral.api.kinds.vmi import VirtualMachineInstance
 from corral.api.quantity import bytes_of
+from corral.api.wire import Request, Response
 from corral.cli.options import data_directory
 from corral.cli.output import field, size
 from corral.cli.problem import Problem
@@ -35,7 +37,8 @@ from corral.node.storage import Storage
 def status(layout: Layout) -> None:
     """Tell whether corral runs, what runs its machines and why, and what is wrong.
 
-    The exit code is 0 when the manager runs and all its nodes are ready, else 1.
+    The exit code is 0 when the manager runs, all its nodes are ready and its audit log, if it has
+    one, can be written; else 1.
     """
     click.echo(field("corral", __version__))
     click.echo(field("data", str(layout.root)))
@@ -44,23 +47,20 @@ def status(layout: Layout) -> None:
         raise _unmanaged(layout)
     click.echo(field("manager", f"process {running.pid}, {running.url}"))
     try:
-        nodes, machines = asyncio.run(_ask(layout))
+        nodes, machines, audit = asyncio.run(_ask(layout))
     except (ApiError, kubeconfig.KubeconfigError, OSError) as error:
         raise Problem(
             f"the manager does not answer: {error}", f"Its log may say why: {layout.log}"
         ) from error
     for node in nodes:
         click.echo(_told(node))
-    silent = (_name(node) for node in nodes if not _is_ready(node))
-    wrong = [f"node {name} is not ready: kubectl describe node {name}" for name in silent]
+    wrong = _wrong(nodes, audit)
     for title, name, why in (("runs by", ACCELERATOR, REASON), ("limits", LIMITS, LIMITS_REASON)):
         for each in dict.fromkeys(filter(None, (_proved(node, name, why) for node in nodes))):
             click.echo(field(title, each))
     for network in dict.fromkeys(filter(None, (_annotation(each, NETWORK) for each in nodes))):
         click.echo(field("network", network))
-    phases = Counter(each.status.phase or "Pending" for each in machines)
-    counted = ", ".join(f"{count} {phase}" for phase, count in phases.most_common())
-    click.echo(field("machines", counted or "none"))
+    click.echo(field("machines", _counted(machines, {_name(node) for node in nodes})))
     click.echo(field("storage", _stored(layout)))
     for each in wrong:
         click.echo(field("wrong", each))
@@ -93,12 +93,21 @@ def _stored(layout: Layout) -> str:
     return f"{many}, {promised} promised, {used} used of {size(room.capacity_bytes)}"
 
 
-async def _ask(layout: Layout) -> tuple[list[Node], list[VirtualMachineInstance]]:
+async def _ask(layout: Layout) -> tuple[list[Node], list[VirtualMachineInstance], str]:
+    """The nodes, the machines, and why the audit log cannot be written, if it cannot be."""
     async with asyncio.timeout(30), Https(kubeconfig.load(layout.kubeconfig)) as transport:
         client = Client(transport)
         nodes = await client.list(Node)
         machines = await client.list(VirtualMachineInstance)
-        return list(nodes.items), list(machines.items)
+        said = await transport.send(Request(method="GET", path="/readyz/audit"))
+        return list(nodes.items), list(machines.items), _fault(said)
+
+
+def _fault(said: Response) -> str:
+    """What a check that failed says."""
+    if said.status != 500 or not isinstance(said.body, bytes):
+        return ""
+    return said.body.decode(errors="replace").strip().removeprefix("internal server error: ")
 
 
 def _told(node: Node) -> str:
@@ -110,6 +119,25 @@ def _told(node: Node) -> str:
         ", takes no machines" if closed else ""
     )
     return field("node", f"{_name(node)}: {state}; {capacity.get('cpu', '?')} cpus, {memory}")
+
+
+def _wrong(nodes: Iterable[Node], audit: str) -> list[str]:
+    silent = (_name(node) for node in nodes if not _is_ready(node))
+    wrong = [f"node {name} is not ready: kubectl describe node {name}" for name in silent]
+    if audit:
+        wrong.append(f"audit log: {audit}. What it is to tell waits in memory")
+    return wrong
+
+
+def _counted(machines: Iterable[VirtualMachineInstance], nodes: Container[str]) -> str:
+    """How many machines are in which phase; what is said of those of other nodes is old."""
+    phases = Counter(
+        "of nodes that are gone"
+        if each.status.node_name and each.status.node_name not in nodes
+        else each.status.phase or "Pending"
+        for each in machines
+    )
+    return ", ".join(f"{count} {phase}" for phase, count in phases.most_common()) or "none"
 
 
 def _proved(node: Node, name: str, reason: str) -> str:

@@ -201,7 +201,7 @@ class ApiServer:
         if audit is not None:
             registry.add("audit", audit.tell)
         self.documents = Documents(
-            kinds, store, registry, self.authorizer, adapter, account_key=accounts.key
+            kinds, store, registry, self.authorizer, adapter, account_key=accounts.key, audit=audit
         )
 
     async def handle(self, request: Request, read_body: ReadBody | None = None) -> Response:

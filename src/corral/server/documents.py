@@ -18,6 +18,7 @@ from corral.metrics import Registry
 from corral.pki import SigningKey
 from corral.server import accept, health, issuer, machines
 from corral.server.adapter import Adapter
+from corral.server.audit import Audit
 from corral.server.authz import Authorizer
 from corral.server.below import SUBRESOURCES
 from corral.server.cached import cached
@@ -65,10 +66,12 @@ class Documents:
         adapter: Adapter | None = None,
         *,
         account_key: SigningKey,
+        audit: Audit | None = None,
     ) -> None:
         self._store = store
         self._authorizer = authorizer
         self._account_key = account_key
+        self._audit = audit
         self._metrics = metrics
         self._discovery = Discovery(kinds, SUBRESOURCES)
         if adapter is not None:
@@ -97,7 +100,8 @@ class Documents:
     def _find(self, head: str, path: str, request: Request, user: User) -> Response | None:
         match head:
             case _ if head in health.ROOTS:
-                return health.answer(path, request, user, self._store)
+                fault = self._audit.fault if self._audit is not None else ""
+                return health.answer(path, request, user, self._store, audit_fault=fault)
             case "version" if path == "/version":
                 return json_response(encode(dict(VERSION)))
             case ".well-known" | "openid" if path in issuer.PATHS:

@@ -1,7 +1,8 @@
 """Whether the server is alive, and ready: ``/healthz``, ``/livez``, ``/readyz`` and their checks.
 
 Each check has a path of its own (``/readyz/store``).  ``?verbose`` tells all of them one by one,
-``?exclude=store`` leaves one out.
+``?exclude=store`` leaves one out.  The audit log has a path alone (``/readyz/audit``): where it
+cannot be written, the server goes on.
 """
 
 from typing import Final
@@ -14,9 +15,12 @@ from corral.store import Store
 
 ROOTS: Final = ("healthz", "livez", "readyz")
 _CHECKS: Final = ("ping", "store")
+AUDIT: Final = "audit"
 
 
-def answer(path: str, request: Request, user: User, store: Store) -> Response:
+def answer(
+    path: str, request: Request, user: User, store: Store, *, audit_fault: str = ""
+) -> Response:
     """What is at a path below one of ``ROOTS``.
 
     Alive is who answers; ready is who gets to disk what it is sent.  The reason of a fault names
@@ -24,6 +28,8 @@ def answer(path: str, request: Request, user: User, store: Store) -> Response:
     """
     root, _, single = path.strip("/").partition("/")
     faults = {"store": store.fault if root == "readyz" else ""}
+    if single == AUDIT:
+        return _one(audit_fault, user)
     if single:
         return _one(faults.get(single, ""), user) if single in _CHECKS else not_found()
     asked = parse_qs(request.query, keep_blank_values=True)

@@ -43,6 +43,15 @@ def test_a_server_that_cannot_store_is_alive_and_not_ready():
     assert asked("/livez/store", "no space left") == (200, "ok")
 
 
+def test_an_audit_log_that_cannot_be_written_does_not_end_the_service():
+    request, fault = Request(method="GET", path="/readyz"), "a.log cannot be written: full"
+    alone = health.answer("/readyz/audit", request, ADMINISTRATOR, Disk(), audit_fault=fault)
+    assert (alone.status, alone.body) == (500, f"internal server error: {fault}\n".encode())
+    whole = health.answer("/readyz", request, ADMINISTRATOR, Disk(), audit_fault=fault)
+    assert (whole.status, whole.body) == (200, b"ok")
+    assert asked("/readyz/audit") == (200, "ok")
+
+
 def test_the_reason_is_for_administrators():
     assert "[-]store failed: reason withheld" in asked("/readyz", "/var/x is full", BOB)[1]
     assert "/var/x" not in asked("/readyz/store", "/var/x is full", BOB)[1]

@@ -138,8 +138,9 @@ class Audit:
 
     @property
     def fault(self) -> str:
-        """Why nothing can be written to the log now; empty where that is no trouble."""
-        return self._log.fault
+        """Why nothing can be written to the log now, and to which; empty where it can be."""
+        fault = self._log.fault
+        return f"{self._log.path} cannot be written: {fault}" if fault else ""
 
     async def aclose(self) -> None:
         await self._log.close()

@@ -47,7 +47,7 @@ class Log:
         largest_bytes: int = LARGEST_BYTES,
         most_waiting_bytes: int = MOST_WAITING_BYTES,
     ) -> None:
-        self._path = path
+        self.path = path
         self._told_lost = told_lost
         self._largest_bytes = largest_bytes
         self._most_waiting_bytes = most_waiting_bytes
@@ -120,10 +120,10 @@ class Log:
         """A batch has been written, or the disk refused: then the rest of it comes first again."""
         count, fault = result
         if untold:
-            log.error("audit log has lost lines", file=str(self._path), lost=untold)
+            log.error("audit log has lost lines", file=str(self.path), lost=untold)
         if fault:
             if fault != self.fault:
-                log.error("audit log cannot be written", file=str(self._path), reason=fault)
+                log.error("audit log cannot be written", file=str(self.path), reason=fault)
             line = text.rfind(b"\n", 0, count) + 1
             self.fault, self._rest, self._begun = fault, text[line:], count - line
             self.refused += min(len(batch), self._rest.count(b"\n"))
@@ -132,7 +132,7 @@ class Log:
             self._retry = asyncio.get_running_loop().call_later(RETRY_SECONDS, self._write)
             return
         if self.fault:
-            log.warning("audit log can be written again", file=str(self._path))
+            log.warning("audit log can be written again", file=str(self.path))
         self.fault, self._rest, self._begun = "", b"", 0
         self.written += len(batch)
         self._waiting_bytes = sum(map(len, self._waiting))
@@ -169,7 +169,7 @@ class Log:
         """
         held = os.fstat(self._descriptor)
         try:
-            there = self._path.lstat()
+            there = self.path.lstat()
         except FileNotFoundError:
             there = None
         if there is not None and (there.st_ino, there.st_dev) == (held.st_ino, held.st_dev):
@@ -180,26 +180,26 @@ class Log:
         os.close(self._descriptor)
         self._descriptor = opened
         if not held.st_nlink and held.st_size:
-            log.error("audit log was deleted: its lines are gone", file=str(self._path))
+            log.error("audit log was deleted: its lines are gone", file=str(self.path))
         return True
 
     def _put_aside(self) -> None:
         for number in range(KEPT - 1, 0, -1):
             with suppress(FileNotFoundError):
                 self._aside(number).replace(self._aside(number + 1))
-        self._path.replace(self._aside(1))
+        self.path.replace(self._aside(1))
 
     def _aside(self, number: int) -> Path:
-        return self._path.with_name(f"{self._path.name}.{number}")
+        return self.path.with_name(f"{self.path.name}.{number}")
 
     def _open(self) -> int:
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
-        descriptor = os.open(self._path, flags | os.O_NONBLOCK, 0o600)
+        descriptor = os.open(self.path, flags | os.O_NONBLOCK, 0o600)
         found = os.fstat(descriptor)
         reason = files.stranger(found)
         if not stat.S_ISREG(found.st_mode):
             reason = "is no ordinary file"
         if reason:
             os.close(descriptor)
-            raise OSError(None, reason, str(self._path))
+            raise OSError(None, reason, str(self.path))
         return descriptor

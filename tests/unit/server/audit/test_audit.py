@@ -1,6 +1,10 @@
 """Tests of what the audit log tells of requests, through the whole server."""
 
+import asyncio
+import errno
 import json
+import os
+from unittest.mock import Mock
 
 import pytest
 
@@ -198,6 +202,23 @@ async def test_a_watch_is_told_when_it_begins_and_when_it_ends(told):
     assert (begun["stage"], ended["stage"]) == ("ResponseStarted", "ResponseComplete")
     assert begun["verb"] == ended["verb"] == "watch"
     assert begun["auditID"] == ended["auditID"]
+
+
+async def test_an_audit_log_that_cannot_be_written_is_told_and_counted(told, monkeypatch):
+    full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    monkeypatch.setattr(os, "write", Mock(side_effect=full))
+    await told.ask("GET", SECRETS)
+    async with asyncio.timeout(10):
+        while not told.audit.fault:
+            await asyncio.sleep(0.001)
+    answer = await told.ask("GET", "/readyz/audit")
+    assert answer.status == 500
+    assert f"{told.path} cannot be written: No space left".encode() in answer.body
+    metrics = (await told.ask("GET", "/metrics")).body.decode()
+    assert 'apiserver_audit_error_total{plugin="log"} 0.0' not in metrics
+    assert "corral_audit_lost_events_total 0.0" in metrics
+    monkeypatch.undo()
+    assert len(await told.events()) == 3, "health is not told of"
 
 
 async def test_a_large_body_is_left_out_and_that_is_told(told, monkeypatch):

@@ -1,0 +1,24 @@
+"""Tests of how ``corral status`` says what it has learned."""
+
+from corral.api.kinds.status import Status
+from corral.api.kinds.vmi import VirtualMachineInstance
+from corral.api.wire import Response
+from corral.cli.status import _counted, _fault, _wrong
+
+
+def machine(phase, node):
+    return VirtualMachineInstance(spec=None, status=Status(phase=phase, node_name=node))
+
+
+def test_machines_of_nodes_that_are_not_there_do_not_count_as_running():
+    machines = [machine("Running", "a"), machine("Running", "gone"), machine("Running", "a")]
+    assert _counted(machines, {"a"}) == "2 Running, 1 of nodes that are gone"
+    assert _counted([machine("", "")], {"a"}) == "1 Pending"
+    assert _counted([], {"a"}) == "none"
+
+
+def test_an_audit_log_that_cannot_be_written_is_wrong():
+    full = Response(status=500, body=b"internal server error: x is full\n")
+    assert _wrong([], _fault(full)) == ["audit log: x is full. What it is to tell waits in memory"]
+    for fine in (Response(status=404, body=b"404 page not found\n"), Response(body=b"ok")):
+        assert not _wrong([], _fault(fine))
