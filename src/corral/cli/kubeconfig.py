@@ -35,7 +35,10 @@ class _Time(click.ParamType[timedelta]):
             return value
         number, unit = str(value)[:-1], _UNITS.get(str(value)[-1:])
         if unit is None or not (number.isascii() and number.isdigit()) or len(number) > 6:
-            self.fail(f"{value!r} is no time such as 30d, 12h or 90m", param, ctx)
+            self.fail(
+                f"{value!r} is no time such as 30d, 12h or 90m: a whole number of days, hours or "
+                "minutes", param, ctx,
+            )  # fmt: skip
         time = timedelta(**{unit: int(number)})
         if not timedelta() < time <= timedelta(days=LONGEST_DAYS):
             self.fail(
@@ -81,7 +84,12 @@ class _Name(click.ParamType[str]):
     default=None,
     help="Where; it is made if it is not there, and is where the user is at home.",
 )
-@click.option("-A", "--all-namespaces", is_flag=True, help="Everywhere.")
+@click.option(
+    "-A",
+    "--all-namespaces",
+    is_flag=True,
+    help="The role counts everywhere; --namespace is only the home then.",
+)
 @click.option(
     "--expires",
     type=_Time(),
@@ -100,8 +108,15 @@ class _Name(click.ParamType[str]):
     "--revoke", is_flag=True,
     help="Refuse the user's certificates from now on, and take what --role gave.",
 )  # fmt: skip
+@click.option("--list", "listed", is_flag=True, help="Tell who was given which role by --role.")
 def kubeconfig(
-    *, layout: Layout, user: str | None, output: Path | None, revoke: bool, **chosen: Any
+    *,
+    layout: Layout,
+    user: str | None,
+    output: Path | None,
+    revoke: bool,
+    listed: bool,
+    **chosen: Any,
 ) -> None:
     """Print the path of the kubeconfig that lets kubectl in; or make one for a further user.
 
@@ -113,12 +128,22 @@ def kubeconfig(
             f"there is no {layout.kubeconfig} yet",
             "Start corral first: corral up --detach (with the same --data-dir).",
         )
-    if user is None:
+    if listed:
+        if user is not None or output is not None or revoke:
+            raise Problem("--list tells of all users, and does nothing else", "Leave the rest out.")
+        click.echo(_list(layout) or "nobody")
+    elif user is None:
         _refuse_without_user(chosen, output, revoke=revoke)
         click.echo(layout.kubeconfig)
     elif revoke:
+        if chosen["role"]:
+            raise Problem(
+                f"--revoke takes all roles that were given to {user} by --role",
+                "Leave --role out; kubectl delete rolebinding takes one of them.",
+            )
         click.echo(_revoke(layout, user), err=True)
     else:
+        _require_room(output)
         _write(_grant(layout, user, chosen), output)
 
 
@@ -163,6 +188,21 @@ def _revoke(layout: Layout, user: str) -> str:
     from corral.cli import users  # noqa: PLC0415
 
     return asyncio.run(users.revoke(layout, user))
+
+
+def _list(layout: Layout) -> str:
+    from corral.cli import users  # noqa: PLC0415
+
+    return asyncio.run(users.listed(layout))
+
+
+def _require_room(output: Path | None) -> None:
+    """Refuse a file that cannot be, before anybody is given anything."""
+    if output is not None and not output.absolute().parent.is_dir():
+        raise Problem(
+            f"{output} cannot be written: there is no directory {output.absolute().parent}",
+            "Make it first, or name another file.",
+        )
 
 
 def _write(content: bytes, output: Path | None) -> None:

@@ -81,20 +81,53 @@ async def grant(layout: Layout, wish: Wish) -> bytes:
 
 
 async def revoke(layout: Layout, user: str) -> str:
-    """Refuse all certificates that a user has by now, and take the roles that were given here."""
+    """Refuse all certificates that a user has by now, and take the roles that were given here.
+
+    What others gave stays, and is told: it counts again with the next certificate.
+    """
     async with _administrator(layout) as (_, client):
         now = time.time()
         await _put_revocation(client, user, rfc3339(now))
-        taken = [
-            await _take(client, view, each)
-            for view in (RoleBinding, ClusterRoleBinding)
-            for each in (await client.list(view, labels=_selector())).items
-            if _is_of(each, user)
-        ]
+        taken, stays = list[str](), list[str]()
+        for binding in await _bindings(client):
+            if not _is_of(binding, user):
+                continue
+            if (binding.metadata.labels or {}).items() >= MADE_HERE.items():
+                taken.append(await _take(client, binding))
+            else:
+                stays.append(f"{binding.metadata.name} ({_given(binding)})")
     # a certificate tells its time in whole seconds: one that is made after this is a newer one
     await asyncio.sleep(int(now) + 1 - now)
-    lost = f"; it has lost {', '.join(taken)}" if taken else ""
-    return f"certificates of {user} are refused from now on{lost}"
+    told = f"certificates of {user} are refused from now on"
+    if taken:
+        told += f"; it has lost {', '.join(taken)}"
+    if stays:
+        told += f". Bindings that stay, for its next certificate: {', '.join(stays)}"
+    if not taken and not stays:
+        told += (
+            f". No role of {user} was found: is that its name? corral kubeconfig --list tells who "
+            "has a role"
+        )
+    return told
+
+
+async def listed(layout: Layout) -> str:
+    """Who was given what here, a line for each."""
+    async with _administrator(layout) as (_, client):
+        found = sorted(
+            (subject.name, _given(binding))
+            for binding in await _bindings(client, _selector())
+            for subject in binding.subjects or []
+        )
+    width = max((len(user) for user, _ in found), default=0)
+    return "\n".join(f"{user:{width}}  {given}" for user, given in found)
+
+
+async def _bindings(client: Client, labels: str = "") -> list[Any]:
+    return [
+        *(await client.list(RoleBinding, labels=labels)).items,
+        *(await client.list(ClusterRoleBinding, labels=labels)).items,
+    ]
 
 
 @asynccontextmanager
@@ -144,14 +177,17 @@ async def _put_revocation(client: Client, user: str, now: str) -> None:
         return
 
 
-async def _take(client: Client, view: type[msgspec.Struct], binding: Any) -> str:
+async def _take(client: Client, binding: Any) -> str:
     """Delete a binding; what it gave."""
-    metadata = binding.metadata
-    key = Key(metadata.namespace or "", metadata.name)
+    key = Key(binding.metadata.namespace or "", binding.metadata.name)
     with suppress(NotFound):  # somebody else took it
-        await client.delete(view, key)
-    where = f"in {key.namespace}" if key.namespace else "everywhere"
-    return f"{binding.roleRef.name} {where}"
+        await client.delete(type(binding), key)
+    return _given(binding)
+
+
+def _given(binding: Any) -> str:
+    namespace = binding.metadata.namespace
+    return f"{binding.roleRef.name} {f'in {namespace}' if namespace else 'everywhere'}"
 
 
 def _is_of(binding: Any, user: str) -> bool:

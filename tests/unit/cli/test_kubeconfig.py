@@ -37,6 +37,9 @@ def test_alone_it_prints_the_way_in(here, capsys):
         (["--revoke"], "--revoke is about a further user"),
         (["--user", "ben", "--role", "edit"], "where may ben edit?"),
         (["--user", "ben", "--all-namespaces"], "there is none"),
+        (["--user", "ben", "--revoke", "--role", "view"], "takes all roles"),
+        (["--user", "ben", "--list"], "--list tells of all users"),
+        (["--user", "ben", "-o", "/nonexistent/x"], "there is no directory /nonexistent"),
     ],
 )
 def test_a_wish_that_says_too_little_is_refused(here, capsys, arguments, fault):
