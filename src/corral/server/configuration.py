@@ -57,6 +57,7 @@ async def answer(rest: "Rest", call: Call) -> Response:
         document = await asyncio.to_thread(work)
         rest.require_newest(call.kind, call.key, record)
     wanted = admission.incoming(call, document)
+    identity.require_name(call, wanted)
     if record is not None:
         return await rest.change(call, record, wanted)
     creation = replace(call, verb="create")

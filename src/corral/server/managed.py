@@ -7,6 +7,7 @@ from corral.api.apply.managers import Entry, Writer, booked
 from corral.api.apply.terms import terms_of
 from corral.api.errors import Cause
 from corral.api.object import Document
+from corral.api.time import parse_rfc3339
 from corral.server import query
 from corral.server.call import Call
 
@@ -98,8 +99,17 @@ def _is_entry(entry: Any) -> bool:
         and entry.get("fieldsType") == "FieldsV1"
         and bool(entry.get("apiVersion"))
         and all(isinstance(entry.get(name, ""), str) for name in _TEXTS)
+        and _is_moment(entry.get("time", ""))
         and are_valid(entry.setdefault("fieldsV1", {}))
     )
+
+
+def _is_moment(text: str) -> bool:
+    """Whether typed clients can read a time; one that they cannot would spoil their lists."""
+    try:
+        return not text or bool(parse_rfc3339(text))
+    except ValueError:
+        return False
 
 
 _TEXTS: Final = ("manager", "operation", "apiVersion", "time", "subresource")

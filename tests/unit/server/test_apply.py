@@ -168,6 +168,25 @@ async def test_of_two_entries_of_one_writer_the_last_counts(ask, apply):
     assert told.metadata["managedFields"] == twice[1:]
 
 
+async def test_what_bears_another_name_than_its_address_is_not_made(ask, apply):
+    refused = await apply(config_map(a="1"), path=f"{MAPS}/another")
+    assert refused.status == 400
+    assert "does not match the name on the URL (another)" in refused["message"]
+    assert (await ask("GET", DEPLOYED)).status == 404
+
+
+async def test_an_entry_whose_time_cannot_be_read_is_not_taken(ask, apply, replica_set):
+    made = await apply(config_map(a="1"))
+    odd = [made.metadata["managedFields"][0] | {"manager": "other", "time": "soon"}]
+    refused = await ask("PATCH", DEPLOYED, {"metadata": {"managedFields": odd}}, MERGE)
+    assert 'parsing time "soon"' in refused["message"]
+    made = await apply(replica_set, path=f"{SETS}/lab")
+    entries = made.metadata["managedFields"]
+    odd = [entries[0] | {"manager": "other", "time": "soon"}]
+    kept = await ask("PATCH", f"{SETS}/lab", {"metadata": {"managedFields": odd}}, MERGE)
+    assert kept.metadata["managedFields"] == entries
+
+
 EXAMPLES = [
     pytest.param(example, id=f"{file.name}: {example['kind']}")
     for file in sorted((Path(__file__).parents[3] / "examples").glob("*.yaml"))
