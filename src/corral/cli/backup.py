@@ -1,5 +1,7 @@
 """``corral backup`` and ``corral restore``: keep the objects, and have them again."""
 
+import os
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -9,7 +11,7 @@ from corral import manager
 from corral.cli.options import data_directory
 from corral.cli.output import field, size
 from corral.cli.problem import Problem
-from corral.config import Layout
+from corral.config import Layout, default_directory
 
 if TYPE_CHECKING:
     from corral import backup as backups
@@ -26,12 +28,15 @@ def backup(layout: Layout, file: Path) -> None:
     """
     from corral import backup as backups  # noqa: PLC0415  others need no store
 
+    _require_place(file)
+    known = file.exists()
     try:
         head = backups.make(layout, file.absolute())
     except backups.BackupError as error:
         raise Problem(str(error)) from error
     whole = size(sum(part.bytes for part in head.parts))
-    click.echo(f"{file} holds the objects up to revision {head.revision}, {whole}.")
+    instead = ", in the place of an older backup" if known else ""
+    click.echo(f"{file} holds the objects up to revision {head.revision}, {whole}{instead}.")
 
 
 @click.command(
@@ -72,7 +77,23 @@ def restore(layout: Layout, file: Path, *, check: bool) -> None:
     if restored.revoked:
         users = ", ".join(restored.revoked)
         click.echo(field("revoked", f"certificates of {users}, as in the store that was there"))
-    click.echo(field("next", "corral up --detach"))
+    click.echo(field("next", f"corral up --detach{_elsewhere(layout)}"))
+
+
+def _elsewhere(layout: Layout) -> str:
+    """How to name a data directory to the next command, where it is not the one without a word."""
+    usual = Path(os.environ.get("CORRAL_DATA_DIR") or default_directory()).absolute()
+    return "" if layout.root == usual else f" --data-dir {shlex.quote(str(layout.root))}"
+
+
+def _require_place(file: Path) -> None:
+    if str(file) == "-":
+        raise Problem("a backup is a file, not a stream", "Name it; ./- is one of that name.")
+    if not file.absolute().parent.is_dir():
+        raise Problem(
+            f"{file} cannot be written: there is no directory {file.absolute().parent}",
+            "Make it first, or name another file.",
+        )
 
 
 def _tell(head: "backups.Head") -> None:

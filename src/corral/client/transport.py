@@ -150,8 +150,7 @@ class Site:
         except (TimeoutError, httpx2.TimeoutException):
             raise Unavailable(f"{self} does not answer within {seconds:g} s") from None
         except (httpx2.HTTPError, httpx2.InvalidURL, ssl.SSLError) as error:
-            what = str(error) or type(error).__name__
-            raise Unavailable(f"{self} does not answer: {what}") from error
+            raise Unavailable(f"{self} {_why(error)}") from error
 
     async def _read(self, answer: httpx2.Response, most: int) -> bytes:
         body = bytearray()
@@ -160,3 +159,16 @@ class Site:
             if len(body) > most:
                 raise Unavailable(f"{self} answers with more than {most} bytes")
         return bytes(body)
+
+
+def _why(error: BaseException) -> str:
+    """What a server did not do, from the cause below what the libraries make of it."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, ssl.SSLCertVerificationError):
+            return f"is not trusted: {cause.verify_message}"
+        if isinstance(cause, ConnectionRefusedError):
+            return "does not answer: connection refused"
+        below = cause.exceptions[0] if isinstance(cause, BaseExceptionGroup) else None
+        cause = below or cause.__cause__ or cause.__context__
+    return f"does not answer: {str(error) or type(error).__name__}"

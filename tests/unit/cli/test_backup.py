@@ -44,6 +44,30 @@ def test_what_was_kept_is_told_and_brought_back(layout, tmp_path, capsys):
     assert "objects     1, in" in capsys.readouterr().out
 
 
+def test_a_backup_says_what_it_replaces_and_where_it_cannot_be(layout, tmp_path, capsys):
+    file = tmp_path / "file"
+    assert corral(layout, "backup", file) == 0
+    assert "older" not in capsys.readouterr().out
+    assert corral(layout, "backup", file) == 0
+    assert "in the place of an older backup" in capsys.readouterr().out
+    assert corral(layout, "backup", "-") == 1
+    assert "a backup is a file, not a stream" in capsys.readouterr().err
+    assert corral(layout, "backup", tmp_path / "nowhere" / "file") == 1
+    assert f"there is no directory {tmp_path / 'nowhere'}" in capsys.readouterr().err
+
+
+def test_the_next_step_is_for_the_same_directory(layout, tmp_path, capsys, monkeypatch):
+    file, other = tmp_path / "file", Layout(tmp_path / "an other")
+    monkeypatch.delenv("CORRAL_DATA_DIR", raising=False)
+    assert corral(layout, "backup", file) == 0
+    assert corral(other, "restore", file) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert said.endswith(f"corral up --detach --data-dir '{other.root}'")
+    monkeypatch.setenv("CORRAL_DATA_DIR", str(other.root))
+    assert corral(other, "restore", file) == 0
+    assert capsys.readouterr().out.endswith("corral up --detach\n")
+
+
 def test_a_store_in_use_is_left_alone(layout, tmp_path, capsys):
     file = tmp_path / "file"
     with manager.hold(layout.lock, url=""):

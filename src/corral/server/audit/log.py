@@ -73,6 +73,8 @@ class Log:
             self._descriptor = self._open()
         except OSError as error:
             reason = error.strerror or error.args[1]
+            if not path.parent.is_dir():
+                reason = f"there is no directory {path.parent}. Make it first"
             raise AuditError(f"{path} cannot be written as an audit log: {reason}") from error
 
     def add(self, line: bytes) -> None:

@@ -3,6 +3,7 @@
 The first rule that matches a request decides; one that no rule matches is not told of.
 """
 
+import re
 from collections.abc import Iterable
 from enum import IntEnum
 from functools import partial
@@ -107,8 +108,10 @@ class Policy(Struct, kw_only=True, forbid_unknown_fields=True):
         """The policy of a file.  Raises PolicyError, and OSError where there is none."""
         try:
             policy = msgspec.convert(yaml.load(path.read_bytes()), cls)
-        except (ApiError, msgspec.ValidationError) as error:
+        except ApiError as error:
             raise PolicyError(f"{path} is no audit policy: {error}") from error
+        except msgspec.ValidationError as error:
+            raise PolicyError(f"{path} is no audit policy: {_said(str(error))}") from error
         faults = list(policy.faults())
         if faults:
             raise PolicyError(f"{path} is no audit policy: {'; '.join(faults)}")
@@ -153,6 +156,23 @@ def _faults(rule: Rule) -> Iterable[str]:
     for resources in rule.resources:
         if resources.resource_names and not resources.resources:
             yield "resources.resourceNames: using resourceNames requires at least one resource"
+
+
+_SUPPORTED: Final = {
+    "apiVersion": API_VERSION,
+    "kind": "Policy",
+    "omitStages": "RequestReceived, ResponseStarted, ResponseComplete, Panic",
+}
+
+
+def _said(fault: str) -> str:
+    """A fault of decoding as faults are told: which field it is, then what is wrong."""
+    what, _, path = fault.replace("`", "").partition(" - at $")
+    field = path.lstrip(".")
+    if found := re.fullmatch("Invalid enum value '(.*)'", what, re.DOTALL):
+        name = field.rpartition(".")[2].partition("[")[0]
+        what = f'Unsupported value: "{found[1]}": supported values: {_SUPPORTED.get(name, "")}'
+    return f"{field}: {what}" if field else what
 
 
 def _names(resource: str, named: Route) -> bool:

@@ -121,7 +121,8 @@ def read(body: bytes, *, uid: str, review: str, mutating: bool) -> Answer:
     try:
         told = msgspec.convert(decode_any(body), _Review)
     except (ApiError, msgspec.ValidationError) as error:
-        raise AnswerError(f"couldn't decode the review: {error}") from None
+        fault = str(error).removeprefix("error decoding patch: ")
+        raise AnswerError(f"couldn't decode the review: {fault}") from None
     if told.response is None:
         raise AnswerError("webhook response was absent")
     response = told.response

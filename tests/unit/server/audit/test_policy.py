@@ -1,5 +1,7 @@
 """Tests of which requests are told of, and how much."""
 
+import re
+
 import pytest
 
 from corral.api.wire import User
@@ -106,5 +108,10 @@ def test_a_policy_that_cannot_be_meant_is_refused(tmp_path, rules, fault):
 def test_something_else_is_no_policy(tmp_path):
     path = tmp_path / "policy.yaml"
     path.write_text("apiVersion: v1\nkind: Secret\nrules: []\n")
-    with pytest.raises(PolicyError, match="apiVersion"):
+    said = 'apiVersion: Unsupported value: "v1": supported values: audit.k8s.io/v1'
+    with pytest.raises(PolicyError, match=re.escape(said)):
+        Policy.read(path)
+    path.write_text(f"{HEAD}rules: [{{level: None, verbs: get}}]")
+    said = "rules[0].verbs: Expected array, got str"
+    with pytest.raises(PolicyError, match=re.escape(said)):
         Policy.read(path)

@@ -27,7 +27,9 @@ def validate(document: Document, old: Document | None, user: str) -> Verdict:
     """What the schema of definitions cannot say of one."""
     if user != KEEPER and (is_built_in(document) or (old is not None and is_built_in(old))):
         why = "it tells of a kind that corral has by itself, and cannot be changed"
-        return Verdict([forbidden(f"metadata.annotations[{BUILT_IN}]", why)])
+        known = old is not None and is_built_in(old)
+        field = "metadata.name" if known else f"metadata.annotations[{BUILT_IN}]"
+        return Verdict([forbidden(field, why)])
     if is_built_in(document):
         return Verdict()
     causes = limited([*_name(document), *_spec(document), *_status(document)])

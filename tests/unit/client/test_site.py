@@ -1,0 +1,42 @@
+"""Tests of what is said of web servers that cannot be asked."""
+
+import socket
+import ssl
+
+import pytest
+import trustme
+
+from corral.api.errors import Unavailable
+from corral.client.transport import Site
+from corral.server.app import ApiServer
+from corral.server.asgi import App
+from corral.server.serve import listening
+from corral.store import Store
+
+
+async def asked(port, authority):
+    site = Site(
+        f"https://127.0.0.1:{port}", what="it", authorities=authority.cert_pem.bytes().decode()
+    )
+    try:
+        await site.post("/", b"", content_type="text/plain", seconds=10, most=1000)
+    finally:
+        await site.aclose()
+
+
+async def test_a_server_of_another_authority_is_not_trusted():
+    store, authority = Store.in_memory(), trustme.CA()
+    tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    authority.issue_cert("127.0.0.1").configure_cert(tls)
+    async with listening(App(ApiServer(store)), "127.0.0.1", 0, tls) as (_, port):
+        with pytest.raises(Unavailable, match=r"^it at \S+ is not trusted: "):
+            await asked(port, trustme.CA())
+        await asked(port, authority)
+    await store.close()
+
+
+async def test_a_server_that_is_not_there_refuses_the_connection():
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))  # and nobody listens
+        with pytest.raises(Unavailable, match=r"does not answer: connection refused$"):
+            await asked(bound.getsockname()[1], trustme.CA())
