@@ -95,9 +95,9 @@ class Watches:
         if call.name:
             selector.only(call.name)
         asked = wanted(call, store)
-        if call.request.user is None and self._open[call.user.name] >= MOST_WATCHES:
+        if call.request.user is None and self._open[call.request.sender] >= MOST_WATCHES:
             raise TooManyRequests(
-                f'user "{call.user.name}" has {MOST_WATCHES} watches open; end some, and try again',
+                f'user "{call.request.sender}" has {MOST_WATCHES} watches open; end some, and try again',
                 details=Details(retry_after_seconds=1),
             )
         if asked.since is None:
@@ -108,7 +108,7 @@ class Watches:
     async def _counted(
         self, call: Call, frames: Frames, asked: Wanted
     ) -> AsyncGenerator[bytes, None]:
-        name = call.user.name
+        name = call.request.sender  # who acts for many others is one
         self._open[name] += 1
         try:
             async with aclosing(self._stream(call, frames, asked)) as pieces:

@@ -236,11 +236,11 @@ async def test_one_user_has_not_more_watches_than_are_allowed(ask, monkeypatch):
     monkeypatch.setattr("corral.server.watch.MOST_WATCHES", 2)
 
     async def opened(name):
-        user = User(name=name, groups=("system:masters",))
+        user = User(name="whoever they act for", groups=("system:masters",))
+        request = Request(method="GET", path=MAPS, query="watch=1", sender=name)
         call = ask.server.call(request, user, parse(MAPS), [])
         return Stream((await ask.server.watches.answer(call)).body)
 
-    request = Request(method="GET", path=MAPS, query="watch=1")
     await ask.create(MAPS, "a")
     streams = [await opened("bob") for _ in range(2)]
     for stream in streams:
