@@ -95,9 +95,10 @@ class Watches:
         if call.name:
             selector.only(call.name)
         asked = wanted(call, store)
-        if call.request.user is None and self._open[call.request.sender] >= MOST_WATCHES:
+        sender = call.request.sender
+        if call.request.user is None and self._open[sender] >= MOST_WATCHES:
             raise TooManyRequests(
-                f'user "{call.request.sender}" has {MOST_WATCHES} watches open; end some, and try again',
+                f'user "{sender}" has {MOST_WATCHES} watches open; end some, and try again',
                 details=Details(retry_after_seconds=1),
             )
         if asked.since is None:
