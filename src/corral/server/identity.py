@@ -207,7 +207,16 @@ def count_generation(call: Call, document: Document, old: Document) -> None:
 
 
 def unchanged(document: Document, old: Document) -> bool:
+    """Whether a write changes nothing; when somebody wrote that again is no change."""
+    kept = old["metadata"].get("managedFields")
+    given = document["metadata"].get("managedFields")
+    if given != kept and _without_times(given) == _without_times(kept):
+        document = {**document, "metadata": {**document["metadata"], "managedFields": kept}}
     return document == old and same(document, old)
+
+
+def _without_times(account: list[Document] | None) -> list[Document]:
+    return [{**entry, "time": None} for entry in account or []]
 
 
 def existing(store: Store, kind: Kind, stored: str, key: Key) -> Record:
