@@ -5,6 +5,7 @@ import pytest
 from lightkube.models.autoscaling_v2 import CrossVersionObjectReference as Reference
 
 from corral.api.errors import Conflict, NotFound
+from corral.api.kinds import KINDS
 from corral.api.wire import Request, Response
 from corral.client.client import Client
 from corral.cluster.autoscaler import targets
@@ -53,12 +54,12 @@ class Scales:
 
 async def scale(scales: Scales, replicas: int) -> None:
     client = Client(scales)
-    target = await targets.read(client, "default", SET)
+    target = await targets.read(client, KINDS, "default", SET)
     await targets.rescale(client, target, replicas)
 
 
 async def test_a_target_tells_what_is_wanted_and_what_there_is():
-    target = await targets.read(Client(Scales(3)), "default", SET)
+    target = await targets.read(Client(Scales(3)), KINDS, "default", SET)
     assert (target.replicas, target.observed, target.selector) == (3, 1, "app=web")
 
 
@@ -85,7 +86,7 @@ async def test_what_somebody_else_scaled_meanwhile_is_not_overruled():
     ("api_version", "kind", "told"),
     [
         ("a/b/c", "Thing", "unexpected GroupVersion string: a/b/c"),
-        ("apps/v1", "Deployment", 'no matches for kind "Deployment" in group "apps"'),
+        ("example.com/v1", "Crowd", 'no matches for kind "Crowd" in group "example.com"'),
         (None, SET.kind, f'no matches for kind "{SET.kind}" in group ""'),
         ("v1", "Pod", "the server could not find the requested resource"),
     ],
@@ -93,13 +94,13 @@ async def test_what_somebody_else_scaled_meanwhile_is_not_overruled():
 async def test_a_reference_to_nothing_that_scales_is_told(api_version, kind, told):
     reference = Reference(apiVersion=api_version, kind=kind, name="web")
     with pytest.raises(NoTarget) as caught:
-        await targets.read(Client(Scales(1)), "default", reference)
+        await targets.read(Client(Scales(1)), KINDS, "default", reference)
     assert str(caught.value) == told
 
 
 async def test_any_version_of_a_kind_will_do():
     old = Reference(apiVersion="kubevirt.io/v1alpha3", kind=SET.kind, name="web")
-    assert (await targets.read(Client(Scales(2)), "default", old)).replicas == 2
+    assert (await targets.read(Client(Scales(2)), KINDS, "default", old)).replicas == 2
 
 
 async def test_a_missing_target_is_not_found():
@@ -108,4 +109,4 @@ async def test_a_missing_target_is_not_found():
             raise NotFound(f"nothing at {request.path}")
 
     with pytest.raises(NotFound):
-        await targets.read(Client(Empty()), "default", SET)
+        await targets.read(Client(Empty()), KINDS, "default", SET)
