@@ -17,6 +17,7 @@ from corral.aio import Background
 from corral.api.kinds.replicaset import VirtualMachineInstanceReplicaSet as ReplicaSet
 from corral.api.kinds.vmi import VirtualMachineInstance as Machine
 from corral.api.object import Key
+from corral.api.quantity import canonical
 from corral.api.wire import User
 from corral.client.client import Client
 from corral.client.transport import InProcess
@@ -352,7 +353,7 @@ async def test_a_node_says_what_it_is(tmp_path):
         found = await host.whole.client.get(Node, "node1")
         assert found.metadata.labels["kubevirt.io/schedulable"] == "true"
         assert found.metadata.labels["kubernetes.io/hostname"] == "node1"
-        assert found.status.allocatable["cpu"] == str(CAPACITY.cpu)
+        assert found.status.allocatable["cpu"] == canonical(CAPACITY.cpu)
         assert {one.type: one.status for one in found.status.conditions}["Ready"] == "True"
 
 
