@@ -63,4 +63,4 @@ class Clients:
 
     def differences(self) -> list[str]:
         page = ClientTables.read(PAGE.read_text())
-        return self.seen.differences(page) if page.kubectl.cells else []
+        return self.seen.differences(page)

@@ -28,9 +28,12 @@ def pytest_ignore_collect(config: pytest.Config) -> bool | None:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """What needs a shell is done with each kubectl that there is."""
+    """What needs a shell is done with each kubectl that there is, or that is new enough."""
     if "shell" in metafunc.fixturenames:
-        versions = sorted(kubectl_programs())
+        since = metafunc.definition.get_closest_marker("since")
+        oldest = int(since.args[0].partition(".")[2]) if since is not None else 0
+        known = sorted(kubectl_programs())
+        versions = [each for each in known if int(each.partition(".")[2]) >= oldest]
         metafunc.parametrize("shell", versions, ids="kubectl-{}".format, indirect=True)
 
 

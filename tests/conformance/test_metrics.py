@@ -48,6 +48,7 @@ def scraper(config: dict, directory: Path) -> httpx2.Client:
     )
 
 
+@pytest.mark.since("1.24")  # which brought kubectl create token
 def test_prometheus_scrapes_with_the_configuration_of_the_guide(set_up, api):
     config = scrape_config()
     assert config["static_configs"] == [{"targets": ["127.0.0.1:6443"]}]
