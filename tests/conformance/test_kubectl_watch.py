@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
+from tests.conformance.api import until
 from tests.conformance.transcript import pattern, plain
 
 pytestmark = [pytest.mark.conformance, pytest.mark.timeout(60)]
@@ -47,10 +48,9 @@ def kubectl(environment: dict[str, str], *arguments: str) -> str:
 @pytest.fixture
 def replica_set(shell) -> str:
     kubectl(shell, "create", "-f", f"{shell['EXAMPLES']}/testreplicaset.yaml")
-    kubectl(
-        shell, "wait", "vmirs/testreplicaset", "--for=jsonpath={.status.readyReplicas}=3",
-        "--timeout=20s",
-    )  # fmt: skip
+    path = "-o=jsonpath={.status.readyReplicas}"
+    asked = ["kubectl", "get", "vmirs", "testreplicaset", path]
+    until("three are ready", lambda: subprocess.check_output(asked, env=shell) == b"3")
     return "testreplicaset"
 
 
@@ -97,6 +97,7 @@ def test_names_and_documents_are_watched(shell, replica_set):
         seen.reads('{"type":"DELETED",..."name":"testreplicaset",...')
 
 
+@pytest.mark.since("1.26")  # which brought kubectl events
 def test_events_are_watched(shell, replica_set):
     with watching(shell, "events", "--watch", "--for", f"vmirs/{replica_set}") as seen:
         seen.reads("LAST SEEN TYPE REASON OBJECT MESSAGE")

@@ -176,6 +176,12 @@ def test_what_has_finished_is_deleted_and_replaced(api, web, namespace):
     (before,) = web.create(1)
     path = machines(namespace, before["metadata"]["name"])
     finished = '{"status":{"phase":"Succeeded"}}'
+    binding = {
+        "metadata": {"name": f"controller-{namespace}"},
+        "roleRef": {"kind": "ClusterRole", "name": "cluster-admin"},
+        "subjects": [{"kind": "User", "name": KUBEVIRT_CONTROLLER["Impersonate-User"]}],
+    }
+    api.create("/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", binding)
     answer = api.patch(path, content=finished, headers=KUBEVIRT_CONTROLLER)
     assert answer.status_code == 200, answer.text
     until("another one is there", lambda: uids(web.machines()) - uids([before]))
