@@ -30,6 +30,7 @@ DEEDS: Mapping[str, str] = {
     "logs": "reads logs",
     "exec": "runs commands in a guest",
     "forward": "forwards ports",
+    "usage": "reads what pods and nodes take",
     "errors": "tells refusals as its own errors",
     "life": "runs what it was made for, from beginning to end",
 }
@@ -128,9 +129,14 @@ def of_session(session: Path, kubectl: str) -> tuple[str, str, str]:
     return "kubectl", " ".join(first.removeprefix("# ").rstrip(".").split()), kubectl
 
 
-def of_client(distribution: str, deed: str, shown: str = "") -> tuple[str, str, str]:
-    """What a test of a library tells; the column has the major version of its distribution."""
-    major = ".".join(version(distribution).split(".")[:2])
+def of_client(
+    distribution: str, deed: str, shown: str = "", release: str = ""
+) -> tuple[str, str, str]:
+    """What a test of a library tells; the column has the major version of its distribution.
+
+    A library that is not Python's comes with its ``release``.
+    """
+    major = ".".join((release or version(distribution)).split(".")[:2])
     return "client", DEEDS[deed], f"{shown or distribution} {major}"
 
 
