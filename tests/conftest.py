@@ -1,12 +1,24 @@
-"""What all tests share: the page about clients is made, or compared, at the end of a run."""
+"""What all tests share: patience, and the page about clients.
+
+That is made, or compared, at the end of a run.
+"""
 
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 from tests import client_table
 from tests.client_table import ClientTables
 
 PAGE = Path(__file__).parent.parent / "docs" / "clients.md"
+
+# How long an example takes is no matter of right or wrong: hosts are slow, and have neighbours.
+settings.register_profile(
+    "patient",
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
+)
+settings.load_profile("patient")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

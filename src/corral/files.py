@@ -76,5 +76,5 @@ def read_json(path: Path, type_: type[T]) -> T | None:
         return msgspec.json.decode(path.read_bytes(), type=type_)
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
         return None
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None  # cut by a crash, or spoilt by other hands: as good as absent

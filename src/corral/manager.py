@@ -47,17 +47,21 @@ class Manager:
 @contextmanager
 def hold(lock: Path, *, url: str) -> Iterator[None]:
     """Hold a data directory for this process; raises AlreadyRunning when another one does."""
-    descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
+    while True:
+        descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise AlreadyRunning(_read(lock)) from None
-        os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, json.dumps({"pid": os.getpid(), "url": url}).encode(), 0)
-        yield
-    finally:
-        os.close(descriptor)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise AlreadyRunning(_read(lock)) from None
+            if not _is_at(lock, descriptor):
+                continue  # whoever held it took it away: the next to come would not see this one
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, json.dumps({"pid": os.getpid(), "url": url}).encode(), 0)
+            yield
+            return
+        finally:
+            os.close(descriptor)
 
 
 def find(lock: Path) -> Manager | None:
@@ -73,6 +77,14 @@ def find(lock: Path) -> Manager | None:
     finally:
         os.close(descriptor)
     return None
+
+
+def _is_at(lock: Path, descriptor: int) -> bool:
+    """Whether a file that is open is still the one of this name."""
+    try:
+        return os.path.samestat(os.fstat(descriptor), lock.stat())
+    except FileNotFoundError:
+        return False
 
 
 def _read(lock: Path) -> Manager | None:

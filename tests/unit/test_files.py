@@ -41,7 +41,12 @@ def test_what_cannot_be_written_leaves_the_old_content(tmp_path):
     assert [each.name for each in tmp_path.iterdir()] == ["file"]
 
 
-@pytest.mark.parametrize("content", [b"", b"{", b'{"x":"1"}', b'{"name":"\xff"}', b'"\xff"', b"[]"])
+DEEP = b'{"of another version":' + b"[" * 100_000
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"{", b'{"x":"1"}', b'{"name":"\xff"}', b'"\xff"', b"[]", DEEP]
+)
 def test_what_is_spoilt_counts_as_absent(tmp_path, content):
     (tmp_path / "file").write_bytes(content)
     assert files.read_json(tmp_path / "file", Point) is None

@@ -1,5 +1,6 @@
 """A data directory has one manager at a time, and it can be found and ended."""
 
+import fcntl
 import os
 import subprocess
 import sys
@@ -55,3 +56,17 @@ def test_a_killed_manager_leaves_no_lock(holder):
     assert manager.find(lock) is None
     with manager.hold(lock, url="https://127.0.0.1:2"):
         assert manager.find(lock) == manager.Manager(os.getpid(), "https://127.0.0.1:2")
+
+
+def test_a_lock_that_is_taken_away_meanwhile_is_none(tmp_path, monkeypatch):
+    """Who fails may remove a directory that it has made, just when another is about to lock it."""
+    lock, flock = tmp_path / "lock", fcntl.flock
+
+    def late(descriptor, operation):
+        monkeypatch.undo()
+        lock.unlink()
+        flock(descriptor, operation)
+
+    monkeypatch.setattr(fcntl, "flock", late)
+    with manager.hold(lock, url=""):
+        assert manager.find(lock) == manager.Manager(os.getpid(), "")

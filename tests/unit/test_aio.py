@@ -1,0 +1,177 @@
+"""The asyncio pieces of our own."""
+
+import asyncio
+
+import pytest
+
+from corral.aio import Background, Signal, wait_at_most
+
+
+async def test_a_signal_lets_go_on_all_who_wait_and_who_come_later():
+    signal = Signal()
+    waiting = [asyncio.create_task(signal.wait()) for _ in range(2)]
+    await asyncio.sleep(0)
+    assert not any(each.done() for each in waiting)
+    signal.set()
+    signal.clear()  # who waited was told nevertheless
+    async with asyncio.timeout(60):
+        await asyncio.gather(*waiting)
+    signal.set()
+    async with asyncio.timeout(60):
+        await signal.wait()
+    signal.clear()
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.01):
+            await signal.wait()
+
+
+async def test_who_waits_for_a_signal_no_more_is_forgotten():
+    signal = Signal()
+    await wait_at_most(signal, 0.01)
+    assert signal._waiting is None
+    waiting = asyncio.create_task(signal.wait())
+    await asyncio.sleep(0)
+    await wait_at_most(signal, 0.01)
+    assert len(signal._waiting) == 1, "the other still waits"
+    signal.set()
+    async with asyncio.timeout(60):
+        await waiting
+
+
+async def test_something_begins_once_a_signal_is_set_or_at_once_where_it_is():
+    done, early, late = [], Signal(is_set=True), Signal()
+
+    async def work(name):
+        done.append(name)
+
+    async with Background() as tasks:
+        tasks.when(early, lambda: work("early"), name="early")
+        tasks.when(late, lambda: work("late"), name="late")
+        await asyncio.sleep(0)
+        assert done == ["early"]
+        late.set()
+        late.set()
+        await asyncio.sleep(0)
+    assert done == ["early", "late"]
+    assert late.is_set()
+
+
+async def test_who_waits_is_told_whatever_fails_to_begin():
+    signal = Signal()
+
+    def fail():
+        raise ValueError("cannot begin")
+
+    async def live():
+        async with Background() as tasks:
+            tasks.when(signal, fail, name="fail")
+            signal.set()
+            await asyncio.sleep(60)
+
+    waiting = asyncio.create_task(signal.wait())
+    await asyncio.sleep(0)
+    with pytest.raises(ExceptionGroup) as raised:
+        await live()
+    assert raised.group_contains(ValueError, match="cannot begin")
+    async with asyncio.timeout(60):
+        await waiting
+
+
+async def test_what_is_done_at_each_signal_may_cancel_what_it_began():
+    signal, begun = Signal(), []
+
+    async def work():
+        begun.append(1)
+        part = asyncio.create_task(asyncio.sleep(60))
+        asyncio.get_running_loop().call_soon(part.cancel)
+        await part
+
+    async with Background() as tasks:
+        tasks.whenever(signal, work, name="work")
+        for _ in range(2):
+            signal.set()
+            await asyncio.sleep(0.01)
+    assert begun == [1, 1]
+
+
+async def test_what_is_done_at_each_signal_is_never_done_twice_at_once():
+    signal, turns, begun = Signal(), asyncio.Semaphore(0), []
+
+    async def work():
+        begun.append(signal.is_set())
+        await turns.acquire()
+
+    async with Background() as tasks:
+        tasks.whenever(signal, work, name="work")
+        assert begun == []
+        for _ in range(3):  # while it is at it: once more is enough
+            signal.set()
+            await asyncio.sleep(0)
+        assert begun == [False]
+        for _ in range(2):
+            turns.release()
+            await asyncio.sleep(0.01)
+        assert begun == [False] * 2
+        signal.set()
+        await asyncio.sleep(0.01)
+        assert begun == [False] * 3
+
+
+async def test_after_the_end_nothing_begins():
+    signal, begun = Signal(), []
+
+    async def work():
+        begun.append(1)
+        with pytest.raises(asyncio.CancelledError):  # and goes on, which it should not
+            await asyncio.sleep(60)
+
+    async with Background() as tasks:
+        tasks.whenever(signal, work, name="work")
+        signal.set()
+        await asyncio.sleep(0)
+    signal.set()
+    await asyncio.sleep(0.01)
+    assert begun == [1]
+    async with Background() as tasks:  # another may have it
+        tasks.whenever(signal, work, name="work")
+        await asyncio.sleep(0)
+    assert begun == [1, 1]
+
+
+async def test_what_is_to_be_done_again_ends_with_the_block():
+    signal, begun = Signal(), []
+
+    async def work():
+        begun.append(1)
+        await asyncio.sleep(60)
+
+    async with asyncio.timeout(60), Background() as tasks:
+        tasks.whenever(signal, work, name="work")
+        for _ in range(2):
+            signal.set()
+            await asyncio.sleep(0)
+    assert begun == [1]
+
+
+async def test_after_a_failure_nothing_begins():
+    signal, begun = Signal(), []
+
+    async def fail():
+        task = asyncio.current_task()
+        assert task is not None
+        task.add_done_callback(lambda _: signal.set())  # before the block hears of it
+        raise ValueError
+
+    async def work():
+        begun.append(1)
+
+    async def live():
+        async with Background() as tasks:
+            tasks.when(signal, work, name="work")
+            tasks.start(fail(), name="fail")
+            await asyncio.sleep(60)
+
+    with pytest.raises(ExceptionGroup):
+        await live()
+    assert signal.is_set()
+    assert begun == []
