@@ -1,15 +1,23 @@
-"""The functions that Kubernetes adds to CEL: of lists, sets, quantities, addresses and URLs.
+"""The functions that Kubernetes adds to CEL: here those of quantities, addresses and URLs.
 
 What CEL has no type for (a quantity, an address, a URL) is a map with one key that names the type,
 so that two are equal when they mean the same.  A function raises ValueError where it has no value.
 """
 
 import ipaddress
-from collections.abc import Callable, Sequence
-from itertools import pairwise
-from typing import Any, Final, NamedTuple
+import re
+from collections.abc import Callable
+from typing import Any, Final
 from urllib.parse import parse_qs, urlsplit
 
+from corral.api.cel import semver
+from corral.api.cel.conversions import CONVERSIONS
+from corral.api.cel.formats import NAMED_FORMATS
+from corral.api.cel.function import Function, content
+from corral.api.cel.inserting import INSERTIONS
+from corral.api.cel.lists import LISTS
+from corral.api.cel.rights import RIGHTS
+from corral.api.formats import reads
 from corral.api.quantity import parse
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
@@ -19,65 +27,9 @@ _QUANTITY = "kubernetes.Quantity"
 _ADDRESS = "net.IP"
 _NETWORK = "net.CIDR"
 _URL = "kubernetes.URL"
-
-
-class Function(NamedTuple):
-    """One form of a function, with the types that it takes and returns.
-
-    They have the names that ``compile_expression`` takes; of a method the first is what it is
-    called on.
-    """
-
-    name: str
-    takes: tuple[str, ...]
-    returns: str
-    act: Callable[..., Any]
-    is_method: bool = True
-
-
-# ------------------------------------------------------------------------ lists
-
-
-def _index(items: Sequence[Any], item: Any) -> int:
-    return next((at for at, each in enumerate(items) if each == item), -1)
-
-
-def _last_index(items: Sequence[Any], item: Any) -> int:
-    return next((at for at in reversed(range(len(items))) if items[at] == item), -1)
-
-
-def _is_sorted(items: Sequence[Any]) -> bool:
-    return all(before <= after for before, after in pairwise(items))
-
-
-def _least(items: Sequence[Any]) -> Any:
-    if not items:
-        raise ValueError("min called on empty list")
-    return min(items)
-
-
-def _most(items: Sequence[Any]) -> Any:
-    if not items:
-        raise ValueError("max called on empty list")
-    return max(items)
-
-
-def _slice(items: Sequence[Any], begin: int, end: int) -> Sequence[Any]:
-    if not 0 <= begin <= end <= len(items):
-        raise ValueError(f"cannot slice({begin}, {end}), list is length {len(items)}")
-    return items[begin:end]
-
-
-def _distinct(items: Sequence[Any]) -> list[Any]:
-    kept: list[Any] = []
-    for item in items:
-        if item not in kept:
-            kept.append(item)
-    return kept
-
-
-def _contains_all(items: Sequence[Any], wanted: Sequence[Any]) -> bool:
-    return all(item in items for item in wanted)
+_BITS = re.compile(r"0|[1-9][0-9]{0,2}", re.ASCII)
+"""How many bits of an address a network has, as Go's ``ParsePrefix`` reads it."""
+_NO_NETWORK = "network address parse error during conversion from string"
 
 
 # ------------------------------------------------------------------- quantities
@@ -90,19 +42,9 @@ def _quantity(text: str) -> dict[str, str]:
         raise ValueError(f"quantities must match the regular expression: {error}") from None
 
 
-def _is_quantity(text: str) -> bool:
-    try:
-        parse(text)
-    except ValueError:
-        return False
-    return True
-
-
 def _amount(quantity: dict[str, str]) -> int:
     """What a quantity is worth, in billionths."""
-    if _QUANTITY not in quantity:
-        raise ValueError("no such overload")
-    return int(quantity[_QUANTITY])
+    return int(content(quantity, _QUANTITY, str))
 
 
 def _from_amount(nanos: int) -> dict[str, str]:
@@ -121,9 +63,11 @@ def _nanos(other: dict[str, str] | int) -> int:
     return other * 10**9 if isinstance(other, int) else _amount(other)
 
 
-def _compare(quantity: dict[str, str], other: dict[str, str]) -> int:
-    one, two = _amount(quantity), _amount(other)
-    return (one > two) - (one < two)
+def _compare(value: dict[str, str], other: dict[str, str]) -> int:
+    """What is less, of two quantities or of two versions."""
+    read: Callable[[dict[str, str]], Any] = semver.key if semver.TYPE in value else _amount
+    one, two = read(value), read(other)
+    return int((one > two) - (one < two))
 
 
 def _as_integer(quantity: dict[str, str]) -> int:
@@ -156,23 +100,12 @@ def _read_address(text: str) -> Address:
 def _read_network(text: str) -> tuple[Address, Network]:
     """A network, and the address within it that it is written with."""
     address, _slash, bits = text.partition("/")
-    try:  # no bits, no network: ``int`` says so
+    if _BITS.fullmatch(bits) is None:
+        raise ValueError(_NO_NETWORK)
+    try:
         return _read_address(address), ipaddress.ip_network((address, int(bits)), strict=False)
     except ValueError:
-        raise ValueError("network address parse error during conversion from string") from None
-
-
-def _reads(read: Callable[[str], object]) -> Callable[[str], bool]:
-    """Whether a text can be read at all."""
-
-    def asks(text: str) -> bool:
-        try:
-            read(text)
-        except ValueError:
-            return False
-        return True
-
-    return asks
+        raise ValueError(_NO_NETWORK) from None
 
 
 def _address(text: str) -> dict[str, str]:
@@ -187,21 +120,27 @@ def _network(text: str) -> dict[str, str]:
 def _address_of(value: dict[str, str] | str) -> Address:
     if isinstance(value, str):
         return _read_address(value)
-    if _ADDRESS not in value:
-        raise ValueError("no such overload")
-    return ipaddress.ip_address(value[_ADDRESS])
+    return ipaddress.ip_address(content(value, _ADDRESS, str))
 
 
 def _network_of(value: dict[str, str] | str) -> Network:
     if isinstance(value, str):
         return _read_network(value)[1]
-    if _NETWORK not in value:
-        raise ValueError("no such overload")
-    return _read_network(value[_NETWORK])[1]
+    return _read_network(content(value, _NETWORK, str))[1]
 
 
 def _version(value: dict[str, str]) -> int:
     return _address_of(value).version
+
+
+def _written(value: dict[str, str]) -> str:
+    """An address or a network as a text."""
+    return content(value, _ADDRESS if _ADDRESS in value else _NETWORK, str)
+
+
+def _address_in(network: dict[str, str]) -> dict[str, str]:
+    """The address that a network is written with."""
+    return _address(content(network, _NETWORK, str).partition("/")[0])
 
 
 def _contains_address(network: dict[str, str], address: dict[str, str] | str) -> bool:
@@ -260,49 +199,16 @@ def _url(text: str) -> dict[str, str]:
 
 
 def _part(ask: Callable[[Any], str]) -> Callable[[dict[str, str]], str]:
-    def part(value: dict[str, str]) -> str:
-        if _URL not in value:
-            raise ValueError("no such overload")
-        return ask(urlsplit(value[_URL]))
-
-    return part
+    return lambda value: ask(urlsplit(content(value, _URL, str)))
 
 
 def _query(value: dict[str, str]) -> dict[str, list[str]]:
-    if _URL not in value:
-        raise ValueError("no such overload")
-    return parse_qs(urlsplit(value[_URL]).query, keep_blank_values=True)
+    return parse_qs(urlsplit(content(value, _URL, str)).query, keep_blank_values=True)
 
 
-_LISTS = (
-    Function("indexOf", ("list", "dyn"), "int", _index),
-    Function("lastIndexOf", ("list", "dyn"), "int", _last_index),
-    Function("isSorted", ("list",), "bool", _is_sorted),
-    Function("sum", ("list",), "dyn", sum),
-    Function("min", ("list",), "dyn", _least),
-    Function("max", ("list",), "dyn", _most),
-    Function("slice", ("list", "int", "int"), "list", _slice),
-    Function("sort", ("list",), "list", sorted),
-    Function("distinct", ("list",), "list", _distinct),
-    Function("sets.contains", ("list", "list"), "bool", _contains_all, is_method=False),
-    Function(
-        "sets.equivalent",
-        ("list", "list"),
-        "bool",
-        lambda one, two: _contains_all(one, two) and _contains_all(two, one),
-        is_method=False,
-    ),
-    Function(
-        "sets.intersects",
-        ("list", "list"),
-        "bool",
-        lambda one, two: any(item in two for item in one),
-        is_method=False,
-    ),
-)
 _QUANTITIES = (
     Function("quantity", ("string",), "map", _quantity, is_method=False),
-    Function("isQuantity", ("string",), "bool", _is_quantity, is_method=False),
+    Function("isQuantity", ("string",), "bool", reads(parse), is_method=False),
     Function("sign", ("map",), "int", _sign),
     Function("isInteger", ("map",), "bool", lambda value: not _amount(value) % 10**9),
     Function("asInteger", ("map",), "int", _as_integer),
@@ -317,7 +223,7 @@ _QUANTITIES = (
 )
 _ADDRESSES = (
     Function("ip", ("string",), "map", _address, is_method=False),
-    Function("isIP", ("string",), "bool", _reads(_read_address), is_method=False),
+    Function("isIP", ("string",), "bool", reads(_read_address), is_method=False),
     Function("ip.isCanonical", ("string",), "bool", _is_canonical, is_method=False),
     Function("family", ("map",), "int", _version),
     Function("isUnspecified", ("map",), "bool", _asks_address(lambda at: at.is_unspecified)),
@@ -326,7 +232,9 @@ _ADDRESSES = (
     Function("isLinkLocalUnicast", ("map",), "bool", _asks_address(_link_local)),
     Function("isGlobalUnicast", ("map",), "bool", _asks_address(_global_unicast)),
     Function("cidr", ("string",), "map", _network, is_method=False),
-    Function("isCIDR", ("string",), "bool", _reads(_read_network), is_method=False),
+    Function("ip", ("map",), "map", _address_in),
+    Function("string", ("map",), "string", _written, is_method=False),
+    Function("isCIDR", ("string",), "bool", reads(_read_network), is_method=False),
     Function("containsIP", ("map", "dyn"), "bool", _contains_address),
     Function("containsCIDR", ("map", "dyn"), "bool", _contains_network),
     Function("prefixLength", ("map",), "int", lambda value: _network_of(value).prefixlen),
@@ -334,7 +242,7 @@ _ADDRESSES = (
 )
 _URLS = (
     Function("url", ("string",), "map", _url, is_method=False),
-    Function("isURL", ("string",), "bool", _reads(_url), is_method=False),
+    Function("isURL", ("string",), "bool", reads(_url), is_method=False),
     Function("getScheme", ("map",), "string", _part(lambda url: url.scheme)),
     Function("getHost", ("map",), "string", _part(lambda url: url.netloc.rpartition("@")[2])),
     Function("getHostname", ("map",), "string", _part(lambda url: url.hostname or "")),
@@ -342,4 +250,7 @@ _URLS = (
     Function("getEscapedPath", ("map",), "string", _part(lambda url: url.path)),
     Function("getQuery", ("map",), "map", _query),
 )
-FUNCTIONS: Final = (*_LISTS, *_QUANTITIES, *_ADDRESSES, *_URLS)
+FUNCTIONS: Final = (
+    *(*LISTS, *_QUANTITIES, *_ADDRESSES, *_URLS, *semver.VERSIONS),
+    *(*NAMED_FORMATS, *RIGHTS, *INSERTIONS, *CONVERSIONS),
+)

@@ -8,22 +8,43 @@ round may do.  The library is loaded only once somebody has an expression: it ta
 import re
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
+from itertools import product
 from typing import TYPE_CHECKING, Any, Final
 
-from corral.api.cel import cost
+from corral.api.cel import cost, inserting, optional, rights, standing_in, tree
+from corral.api.cel.conversions import SHAPES, converted
 from corral.api.cel.functions import FUNCTIONS
+from corral.api.cel.patterns import Extract, finders
 
 if TYPE_CHECKING:
     from cel_expr_python import cel
 
 LONGEST_EXPRESSION: Final = 16 << 10
-_ANYTHING: Final = cost.Size(3 << 20, cost.MOST_ROUNDS, cost.MOST_ROUNDS)
+_ANYTHING: Final = cost.Size(3 << 20, cost.MOST_ROUNDS, cost.MOST_ROUNDS, 64 << 20)
 """As much as a request may bring."""
 _LITTLE: Final = 1 << 16
 _BUDGET = "operation cancelled: actual cost limit exceeded"
+_EXTENSIONS: Final = """
+extensions:
+- {name: bindings}
+- {name: encoders}
+- {name: math}
+- {name: optional}
+- {name: strings}
+- {name: two-var-comprehensions}
+"""
+"""Parts of the library, as it names them."""
+_FIRST: Final = "regex.extract(text, pattern).orValue('')"
+_EVERY: Final = "regex.extractAll(text, pattern)"
+_NO_OPTIONAL = "an optional value cannot be kept or given to a function: use orValue()"
 _CODE = re.compile(r"^[A-Z_]+: ")
 _CODE_AGAIN = re.compile(r" \[[A-Z_]+\]$")
 _ABSENT = re.compile(r'^Key not found in map : "?(?P<key>.*?)"?$')
+_MISFITS: Final = (
+    "No matching overloads found",
+    "Unexpected value type for 'Python function",
+    "Non-CEL value type for 'Python function",
+)
 _TOLD: Final[Mapping[str, str]] = {
     "divide by zero": "division by zero",
     "modulus by zero": "modulus by zero",
@@ -41,36 +62,40 @@ class Environment:
 
     def __init__(self, variables: Sequence[tuple[str, str]]) -> None:
         from cel_expr_python import cel  # noqa: PLC0415  16 MiB that most servers never need
-        from cel_expr_python.ext import (  # noqa: PLC0415
-            ext_bindings,
-            ext_encoders,
-            ext_math,
-            ext_optional,
-            ext_strings,
-        )
 
+        self.variables = tuple(variables)
         types = _types(cel)
         self._env = cel.NewEnv(
+            config=cel.NewEnvConfigFromYaml(_EXTENSIONS),
             variables={name: types[told] for name, told in variables},
-            extensions=[
-                ext_strings.ExtStrings(),
-                ext_math.ExtMath(),
-                ext_optional.ExtOptional(),
-                ext_encoders.ExtEncoders(),
-                ext_bindings.ExtBindings(),
-                _kubernetes(cel, types),
-            ],
+            extensions=[_kubernetes(cel, types)],
         )
-        self._error = cel.Type.ERROR
+        self.error = cel.Type.ERROR
 
     def compile(self, text: str) -> "Program":
         """Raises CelError."""
         if len(text) > LONGEST_EXPRESSION:
             raise CelError(f"an expression has at most {LONGEST_EXPRESSION} characters")
         try:
-            return Program(text, self._env.compile(text), self._error)
+            expression = self._env.compile(text)
+            serialized = expression.serialize()
+            if inserting.is_needed(serialized):
+                serialized = inserting.renamed(serialized)
+                expression = self._env.deserialize(serialized)
+            return Program(text, expression, serialized, self)
         except (RuntimeError, UnicodeError) as error:
             raise CelError(_told(str(error))) from None
+
+    def typed(self, text: str) -> tuple[str, str]:
+        """The type of an expression's value, and what the library has against it, if anything."""
+        try:
+            return _type_name(self._env.compile(text)), ""
+        except (RuntimeError, UnicodeError) as error:
+            return "dyn", str(error)
+
+    def read(self, text: str, serialized: bytes) -> "Program":
+        """The program of a checked expression."""
+        return Program(text, self._env.deserialize(serialized), serialized, self)
 
 
 class Program:
@@ -79,25 +104,79 @@ class Program:
     returns: the type of its value, as CEL names it; ``dyn`` where only a run tells.
     """
 
-    def __init__(self, text: str, expression: "cel.Expression", error: "cel.Type") -> None:
+    def __init__(
+        self, text: str, expression: "cel.Expression", serialized: bytes, env: Environment
+    ) -> None:
         self.text = text
-        self.returns: str = expression.return_type().name().lower()
+        self.returns = _type_name(expression)
         self._expression = expression
-        self._error = error
-        self._parts = cost.read(expression.serialize())
-        self._most = cost.work(self._parts, _ANYTHING)
+        self._env = env
+        self.tree = tree.read(serialized)
+        self._serialized = serialized
+        self.optionals = tree.optionals(serialized)
+        """The numbers of all parts that are optional values, or hold some."""
+        if (misplaced := optional.misplaced(self.tree, self.optionals)) is not None:
+            raise self.fault(misplaced, _NO_OPTIONAL)
+        self._require_known_fields(rights.VARIABLE, (rights.FIELD,))
+        self._most = cost.work(self.tree, _ANYTHING)
         self._is_light = self._most <= cost.MOST_WORK
         """Whether it ends soon whatever it is given: most do, as they have no loops."""
         self._reckoned: dict[cost.Size, int] = {}
         """Its work by sizes, which are powers of two: so there are few."""
 
     def run(self, bindings: Mapping[str, Any]) -> Any:
-        """Its value, in Python's types; all variables have to be given.  Raises CelError."""
+        """Its value, in Python's types; all variables have to be given.  Raises CelError.
+
+        Given as ``authorizer`` is who answers the questions about rights.
+        """
+        asked = bindings.get(rights.VARIABLE)
+        if isinstance(asked, rights.Authorizer):
+            with asked.answering():
+                return self._run({**bindings, rights.VARIABLE: asked.value()})
+        return self._run(bindings)
+
+    def converted(self, calls: Mapping[int, str]) -> "Program":
+        """The same, where some parts, by their numbers, are what functions make of them."""
+        kept = {at: name for at, name in calls.items() if at not in self.optionals}
+        return self._env.read(self.text, converted(self._serialized, kept)) if kept else self
+
+    def fault(self, node: tree.Node, why: str) -> CelError:
+        """What is wrong with a part of it, told as the library tells such."""
+        return CelError(self._told_at(*tree.place(self._serialized, self.text, node), why))
+
+    def _told_at(self, line: int, column: int, why: str) -> str:
+        shown = self.text.split("\n")[line - 1]
+        return f"ERROR: <input>:{line}:{column}: {why}\n | {shown}\n | {'.' * (column - 1)}^"
+
+    def require_fit(self, types: Mapping[int, str]) -> str:
+        """The type of its value, by the types of some parts, which have their numbers.
+
+        Raises CelError where they do not go together.
+        """
+        known = {at: told for at, told in types.items() if at not in self.optionals}
+        text = standing_in.replaced(self.text, self.tree, known, tree.offsets(self._serialized))
+        if text == self.text:
+            return self.returns
+        env = environment((*self._env.variables, *standing_in.variables().items()))
+        returns, complaint = env.typed(text)
+        if faults := standing_in.faults(complaint):
+            raise CelError("\n".join(self._told_at(*fault) for fault in faults))
+        return returns
+
+    def _require_known_fields(self, variable: str, known: Sequence[str]) -> None:
+        """Refuse what selects another field of a variable.  Raises CelError."""
+        for node in tree.walk(self.tree):
+            if node.kind != "field" or node.text in known:
+                continue
+            if (node.parts[0].kind, node.parts[0].text) == ("name", variable):
+                raise self.fault(node, f"undefined field '{node.text}'")
+
+    def _run(self, bindings: Mapping[str, Any]) -> Any:
         if not self._is_light:
             self._require_end(bindings)
         try:
             value = self._expression.eval(data=bindings)
-            if value.type() != self._error:
+            if value.type() != self._env.error:
                 return value.plain_value()
             told = str(value.plain_value())
         except (RuntimeError, TypeError, ValueError, OverflowError) as error:
@@ -111,17 +190,22 @@ class Program:
         rounded = cost.Size(*(1 << each.bit_length() for each in size))
         known = self._reckoned.get(rounded)
         if known is None:
-            known = self._reckoned[rounded] = cost.work(self._parts, rounded)
-        return known if known <= _LITTLE else cost.work(self._parts, size)
+            known = self._reckoned[rounded] = cost.work(self.tree, rounded)
+        return known if known <= _LITTLE else cost.work(self.tree, size)
 
     def _require_end(self, bindings: Mapping[str, Any]) -> None:
         """Refuse what could keep the server busy for long."""
         size = cost.size_of(dict(bindings))
-        if cost.work(self._parts, size) > cost.MOST_WORK:
+        if cost.work(self.tree, size) > cost.MOST_WORK:
             raise CelError(_BUDGET)
 
     def __repr__(self) -> str:
         return f"Program({self.text!r})"
+
+
+def _type_name(expression: "cel.Expression") -> str:
+    name: str = expression.return_type().name().lower()
+    return name
 
 
 @lru_cache(maxsize=64)
@@ -133,21 +217,32 @@ def environment(variables: tuple[tuple[str, str], ...]) -> Environment:
 def _types(cel: Any) -> dict[str, Any]:
     """The library's types by the names that this module's users have for them."""
     of = cel.Type
-    simple = ("bool", "int", "uint", "double", "string", "bytes", "timestamp", "duration", "dyn")
+    simple = {
+        name: getattr(of, name.upper()) for name in (*standing_in.SIMPLE, "double", "dyn", "uint")
+    }
+    held_in = {}
+    for shape, kind in product(SHAPES, standing_in.SIMPLE):
+        held = simple[kind]
+        for collection in reversed(shape.split("_")):
+            held = of.List(held) if collection == "list" else of.Map(of.STRING, held)
+        held_in[f"{shape}_{kind}"] = held
     return {
-        **{name: getattr(of, name.upper()) for name in simple},
+        **simple,
+        **held_in,
         "list": of.List(of.DYN),
         "map": of.Map(of.STRING, of.DYN),
+        "strings": of.List(of.STRING),
+        "entries": of.Map(of.DYN, of.DYN),
     }
 
 
 def _kubernetes(cel: Any, types: Mapping[str, Any]) -> Any:
     """The functions that Kubernetes adds to the language."""
     overloads: dict[str, list[Any]] = {}
-    for function in FUNCTIONS:
+    for function in (*FUNCTIONS, *finders(_extract(cel, _FIRST), _extract(cel, _EVERY))):
         known = overloads.setdefault(function.name, [])
         overload = cel.Overload(
-            f"corral_{function.name.replace('.', '_')}_{len(known)}",
+            function.form or f"corral_{function.name.replace('.', '_')}_{len(known)}",
             types[function.returns],
             [types[each] for each in function.takes],
             function.is_method,
@@ -158,11 +253,26 @@ def _kubernetes(cel: Any, types: Mapping[str, Any]) -> Any:
     return cel.CelExtension("kubernetes", declared)
 
 
+def _extract(cel: Any, text: str) -> Extract:
+    """One of the library's functions that find what fits a pattern."""
+    config = cel.NewEnvConfigFromYaml("extensions: [{name: optional}, {name: regex}]")
+    known = {"text": cel.Type.STRING, "pattern": cel.Type.STRING}
+    expression = cel.NewEnv(config=config, variables=known).compile(text)
+
+    def extract(text: str, pattern: str) -> Any:
+        found = expression.eval(data={"text": text, "pattern": pattern})
+        if found.type() == cel.Type.ERROR:
+            raise ValueError(_told(str(found.plain_value())))
+        return found.plain_value()
+
+    return extract
+
+
 def _told(message: str) -> str:
     """An error in Kubernetes' words, without the library's codes."""
     text = _CODE_AGAIN.sub("", _CODE.sub("", message))
     if absent := _ABSENT.match(text):
         return f"no such key: {absent['key']}"
-    if text.startswith("No matching overloads found"):
+    if text.startswith(_MISFITS):
         return "no such overload"
     return _TOLD.get(text, text)

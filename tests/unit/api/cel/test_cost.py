@@ -1,0 +1,78 @@
+"""What expressions are reckoned to do."""
+
+import pytest
+
+from corral.api.cel import CelError, compile_expression
+from corral.api.cel.calls import called
+from corral.api.cel.cost import MOST_WORK, Size, size_of
+from corral.api.cel.functions import FUNCTIONS
+
+CALL = 20_000
+
+
+def work(rule, value):
+    program = compile_expression(rule, {"self": "dyn"})
+    return program.work(size_of({"self": value}))
+
+
+@pytest.mark.parametrize("name", sorted({each.name for each in FUNCTIONS} | {"find", "findAll"}))
+def test_whatever_is_called_in_python_costs_a_call_and_what_it_takes_and_gives(name):
+    takes = max((len(each.takes) for each in FUNCTIONS if each.name == name), default=2)
+    units, made = called(name, [Size(1, 2, 2, 300)] * takes)
+    assert units >= CALL + made.whole
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        "self.items.all(x, x <= self.items.max())",
+        "self.items.all(x, self.items.slice(0, self.items.size()).size() > 0)",
+        "self.items.all(x, self.items.sum() >= x || self.items.min() < x)",
+        "self.items.all(x, self.items.indexOf(x) >= 0)",
+        "self.items.all(x, self.items.sort()[0] <= x)",
+        "self.items.transformMap(i, x, x).size() > 0",
+    ],
+)
+def test_a_list_that_is_copied_in_each_round_is_too_much(rule):
+    much = {"items": list(range(2000))}
+    assert work(rule, much) > MOST_WORK
+    with pytest.raises(CelError, match="cost limit exceeded"):
+        compile_expression(rule, {"self": "dyn"}).run({"self": much})
+
+
+def test_what_is_in_the_items_of_a_list_is_copied_with_it():
+    nested = {"rows": [[1] * 300 for _ in range(300)]}
+    assert work("self.rows.all(x, self.rows.indexOf(x) >= 0)", nested) > 300 * 90_000 * 300
+    assert work("self.rows.all(x, self.rows == self.rows)", nested) > 300 * 90_000 * 10
+
+
+def test_calls_without_data_are_no_gift():
+    rule = "self.items.all(x, semver('1.0.0').isLessThan(semver('1.0.1')))"
+    assert work(rule, {"items": list(range(1000))}) > 1000 * 3 * CALL
+
+
+def test_rights_are_asked_for_a_hundred_times_and_no_more():
+    """Each time may take a millisecond where somebody has thousands of rules."""
+    rule = "self.items.all(x, authorizer.path(x).check('get').allowed())"
+    program = compile_expression(rule, {"self": "dyn", "authorizer": "map"})
+    for many, is_much in ((100, False), (200, True)):
+        size = size_of({"self": {"items": ["/a"] * many}})
+        assert (program.work(size) > MOST_WORK) is is_much
+    why = compile_expression(
+        rule.replace("allowed()", "reason() != ''"), {"self": "dyn", "authorizer": "map"}
+    )
+    assert why.work(size_of({"self": {"items": ["/a"] * 20}})) > MOST_WORK
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        "self.items.max() == 1999 && self.items.slice(0, 2).size() == 2",
+        "self.items.all(x, isQuantity(string(x)))",
+        "self.names.all(n, isIP(n) || n.indexOf('a') >= 0)",
+        "self.items.all(x, x == self.least || self.least in [0])",
+    ],
+)
+def test_what_looks_at_each_item_once_is_not_much(rule):
+    much = {"items": list(range(2000)), "names": ["a.b"] * 2000, "least": 0}
+    assert compile_expression(rule, {"self": "dyn"}).run({"self": much}) is True
