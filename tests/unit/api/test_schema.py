@@ -7,7 +7,7 @@ from lightkube.models.coordination_v1 import Lease
 from lightkube.models.core_v1 import Event, Node, Pod, Secret
 from lightkube.models.events_v1 import Event as EventsEvent
 
-from corral.api.encoding import copied, decode_json
+from corral.api.encoding import copied, decode_json, same
 from corral.api.errors import MOST_CAUSES, UNCHECKED, Cause
 from corral.api.object import AnyFields, IntOrString, Object, ObjectMeta, Quantity, Struct, Time
 from corral.api.schema import Schema, schema_of
@@ -277,6 +277,35 @@ def test_little_is_repeated_of_a_long_value():
     assert all(len(cause.message) < 1000 for cause in wrong)
 
 
+def test_what_needs_nothing_is_seen_to_fit():
+    pod = {
+        "metadata": {"name": "one", "creationTimestamp": "2024-01-31T12:00:00Z"},
+        "spec": {
+            "containers": [{"name": "one", "resources": {"requests": {"memory": "64M"}}}],
+            "volumes": [{"name": "two", "emptyDir": {"sizeLimit": "1Gi"}}],
+        },
+    }
+    schema = Schema(schema_of(Pod), native=True)
+    assert schema.fits(pod)
+    settled = frozenset({"spec"})
+    for path, value in (
+        (("metadata", "creationTimestamp"), "soon"),
+        (("metadata", "labels"), {"one": None}),
+        (("metadata", "finalizers"), ["one", 2]),
+        (("metadata", "generation"), 2**63),
+        (("spec", "hostname"), None),
+        (("spec", "unheard"), "of"),
+        (("spec", "containers"), [{"image": "one"}]),
+        (("spec", "containers"), [{"name": "one", "resources": {"limits": {"cpu": "0.5"}}}]),
+        (("spec", "volumes"), [{"name": "two", "emptyDir": {"sizeLimit": "1024Mi"}}]),
+        (("spec", "volumes"), {"name": "two"}),
+    ):
+        other = copied(pod)
+        other[path[0]][path[1]] = value
+        assert not schema.fits(other)
+        assert schema.fits(other, settled) == (path[0] == "spec")
+
+
 def test_quantities_of_native_kinds_become_text():
     schema = Schema(schema_of(Pod), native=True)
     pod = {
@@ -346,8 +375,10 @@ METADATA = st.dictionaries(
 @given(SPECS | JUNK, METADATA | JUNK)
 def test_any_document_is_pruned_once_and_a_view_reads_what_passes(spec, metadata):
     document = decode_json(msgspec.json.encode({"spec": spec, "metadata": metadata}))
-    SCHEMA.prune(document)
+    sent, fits = copied(document), SCHEMA.fits(document)
+    unknown = SCHEMA.prune(document)
     pruned = copied(document)
+    assert not fits or (same(pruned, sent) and not unknown and not SCHEMA.check(document))
     assert SCHEMA.prune(document) == []
     assert document == pruned
     causes = SCHEMA.check(document)

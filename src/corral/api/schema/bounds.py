@@ -9,8 +9,8 @@ from typing import Any, Final
 from corral.api.cel import CelError, Program, compile_expression
 from corral.api.encoding import same
 from corral.api.errors import Cause
+from corral.api.formats import FORMATS
 from corral.api.schema.causes import invalid, shown
-from corral.api.schema.formats import FORMATS
 
 Bound = Callable[[Any, str], Cause | None]
 """Gets a value of the right type and its path; answers what is wrong with it."""

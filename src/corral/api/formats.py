@@ -37,12 +37,15 @@ def _whole(pattern: re.Pattern[str]) -> Fits:
     return lambda text: pattern.fullmatch(text) is not None
 
 
-def _reads(read: Callable[[str], object]) -> Fits:
+def reads(read: Callable[[str], object]) -> Fits:
+    """Whether a text can be read at all: without a ValueError."""
+
     def fits(text: str) -> bool:
-        with suppress(ValueError):
+        try:
             read(text)
-            return True
-        return False
+        except ValueError:
+            return False
+        return True
 
     return fits
 
@@ -89,15 +92,15 @@ FORMATS: Final[Mapping[str, Fits]] = {
     "cidr": _is_network,
     "creditcard": _whole(_CREDIT_CARD),
     "date": _is_date,
-    "date-time": _reads(parse_rfc3339),
-    "datetime": _reads(parse_rfc3339),
-    "duration": _reads(parse_duration),
+    "date-time": reads(parse_rfc3339),
+    "datetime": reads(parse_rfc3339),
+    "duration": reads(parse_duration),
     "email": _whole(_EMAIL),
     "hexcolor": _whole(_HEX_COLOR),
     "hostname": _whole(_HOST),
-    "ip": _reads(ip_address),
-    "ipv4": _reads(IPv4Address),
-    "ipv6": _reads(IPv6Address),
+    "ip": reads(ip_address),
+    "ipv4": reads(IPv4Address),
+    "ipv6": reads(IPv6Address),
     "isbn": _is_isbn,
     "isbn10": lambda text: _ISBN10.fullmatch(re.sub(r"[\s-]", "", text)) is not None,
     "isbn13": lambda text: _ISBN13.fullmatch(re.sub(r"[\s-]", "", text)) is not None,
