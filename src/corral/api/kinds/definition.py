@@ -5,7 +5,7 @@ from typing import Annotated, Any, ClassVar, Final
 import msgspec
 
 from corral.api.kind import Kind, Version
-from corral.api.kinds.columns import field
+from corral.api.kinds.columns import created_at
 from corral.api.kinds.definitions import changes, defaults, rules
 from corral.api.kinds.definitions.names import GROUP, KIND, PLURAL
 from corral.api.object import AnyFields, Condition, Object, Struct
@@ -207,14 +207,7 @@ DEFINITION: Final = Kind(
     view=CustomResourceDefinition,
     namespaced=False,
     native=True,
-    columns=(
-        field(
-            "Created At",
-            "metadata",
-            "creationTimestamp",
-            description="when it was made",
-        ),
-    ),
+    columns=(created_at(),),
     default=defaults.complete,
     default_create=defaults.begin,
     validate=rules.validate,

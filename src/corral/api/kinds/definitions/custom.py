@@ -3,11 +3,13 @@
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cached_property, partial
+from itertools import chain
 from typing import Any, ClassVar
 
 from corral.api.errors import limited
 from corral.api.kind import Kind, Scale, Verdict, Version
 from corral.api.kinds.definitions.columns import columns_of
+from corral.api.kinds.definitions.embedded import Embedded
 from corral.api.kinds.definitions.expressions import Rules
 from corral.api.kinds.definitions.jsonpath import compile_path, simple_path
 from corral.api.kinds.definitions.lists import Uniqueness
@@ -112,9 +114,14 @@ class _Further:
     def _lists(self) -> Uniqueness:
         return Uniqueness(self._schema)
 
+    @cached_property
+    def _embedded(self) -> Embedded:
+        return Embedded(self._schema)
+
     def verdict(self, document: Document, old: Document | None, _user: str) -> Verdict:
         """What is wrong beyond the schema; what was so before is let be, with a warning."""
-        causes = limited(self._lists.check(document) if self._lists else ())
+        found = self._lists.check(document) if self._lists else iter(())
+        causes = limited(chain(found, self._embedded.check(document) if self._embedded else ()))
         if old is not None:
             causes = brought(causes, document, old)
         broken, warnings = self._rules.check(document, old) if self._rules else ([], [])

@@ -10,6 +10,8 @@ from corral.api.cel import CelError, Program, compile_expression, cost
 from corral.api.encoding import same
 from corral.api.errors import Cause
 from corral.api.kinds.causes import required
+from corral.api.kinds.definitions.selections import UnknownFieldError, read_fields
+from corral.api.schema.places import Place
 
 RULES: Final = "x-kubernetes-validations"
 MOST_WORK: Final = 2 * cost.MOST_WORK
@@ -31,9 +33,9 @@ _ESCAPES: Final = (
     ("-", "__dash__"),
     ("/", "__slash__"),
 )
-_OPTIONAL: Final = (
-    "cel.bind(oldSelf, size(oldSelves) == 1 ? optional.of(oldSelves[0]) : optional.none(), "
-)
+_OPTIONAL: Final = "cel.bind(oldSelf, oldSelves[?0],\n{text}\n)"
+"""Where an expression about what may not have been stands: each line is one further down."""
+_LINE = re.compile(r"(?<=^ERROR: <input>:)\d+", re.MULTILINE)
 _REASONS: Final[Mapping[str, str]] = {
     "FieldValueInvalid": 'Invalid value: "{type}": {text}',
     "FieldValueForbidden": "Forbidden: {text}",
@@ -48,9 +50,13 @@ class _SpentError(Exception):
 
 @dataclass(frozen=True)
 class Rule:
-    """One rule, as a schema says it."""
+    """One rule, as a schema says it of what it describes."""
 
     told: Mapping[str, Any]
+    schema: Mapping[str, Any]
+    is_new: bool = False
+    """Whether its definition is to be stored: types that do not fit are refused then, not found
+    with each document."""
 
     @property
     def text(self) -> str:
@@ -78,14 +84,39 @@ class Rule:
         text = self.told.get("messageExpression", "").strip()
         return self._compile(text) if text else None
 
-    def _compile(self, text: str) -> Program:
+    def _typed(self, program: Program) -> Program:
+        """A program that takes texts for what their formats say.
+
+        Raises CelError where it selects a field that its schema has not, or types do not fit.
+        """
+        known: dict[str, Mapping[str, Any]] = {"self": self.schema}
         if self.is_optional:
-            variables = {"self": "dyn", "oldSelves": "list"}
-            return compile_expression(f"{_OPTIONAL}{text})", variables)
+            known["oldSelves"] = {"type": "array", "items": self.schema}
+        else:
+            known["oldSelf"] = self.schema
+        try:
+            selections = read_fields(program.tree, known, escaped)
+        except UnknownFieldError as fault:
+            raise program.fault(fault.node, fault.why) from None
+        made = program.converted(selections.read)
+        if self.is_new:
+            made.returns = program.require_fit(selections.types)
+        return made
+
+    def _compile(self, text: str) -> Program:
         variables = {"self": "dyn"}
         if self.is_transition:
             variables["oldSelf"] = "dyn"
-        return compile_expression(text, variables)
+        program = compile_expression(text, variables)
+        return self._with_optional(text) if self.is_optional else self._typed(program)
+
+    def _with_optional(self, text: str) -> Program:
+        """The program of an expression, which is known to be one by itself."""
+        variables = {"self": "dyn", "oldSelves": "list"}
+        try:
+            return self._typed(compile_expression(_OPTIONAL.format(text=text), variables))
+        except CelError as error:
+            raise CelError(_LINE.sub(lambda line: str(int(line[0]) - 1), str(error))) from None
 
     def bindings(self, value: Any, old: Any) -> dict[str, Any]:
         if self.is_optional:
@@ -93,21 +124,18 @@ class Rule:
         return {"self": value, "oldSelf": old} if self.is_transition else {"self": value}
 
 
-class Rules:
+class Rules(Place):
     """The rules at one place of a document, and below it; false where there are none."""
 
     def __init__(self, schema: Mapping[str, Any]) -> None:
         self._schema = schema
         self._type: str = schema.get("type", "")
-        self._rules = [Rule(told) for told in schema.get(RULES) or ()]
-        properties: Mapping[str, Any] = schema.get("properties") or {}
-        below = {name: Rules(inner) for name, inner in properties.items()}
-        self._below = {name: inner for name, inner in below.items() if inner}
-        self._rest = _of(schema.get("additionalProperties"))
-        self._items = _of(schema.get("items"))
+        self._rules = [Rule(told, schema) for told in schema.get(RULES) or ()]
+        super().__init__(schema)
 
-    def __bool__(self) -> bool:
-        return bool(self._rules or self._below or self._rest or self._items)
+    @property
+    def _is_told(self) -> bool:
+        return bool(self._rules)
 
     def check(
         self, document: Mapping[str, Any], old: Mapping[str, Any] | None
@@ -131,7 +159,7 @@ class Rules:
         if self._rules:
             shown = as_cel(value, self._schema)
             before = None if old is None else as_cel(old, self._schema)
-            given = _Given(shown, before, *cost.measured([shown, before]))
+            given = _Given(shown, before, cost.size_of([shown, before]))
             for rule in self._rules:
                 if rule.is_transition and old is None and not rule.is_optional:
                     continue
@@ -200,12 +228,11 @@ class Rules:
 
 
 class _Given(NamedTuple):
-    """What rules are given: how large it is, and the work to give it."""
+    """What rules are given, and how large it is."""
 
     value: Any
     old: Any
     size: cost.Size
-    whole: int
 
 
 class _Run:
@@ -218,14 +245,12 @@ class _Run:
 
     def value(self, rule: Rule, program: Program, given: "_Given") -> Any:
         """What an expression makes of values.  Raises CelError, and _SpentError."""
-        self._left -= MOST_WORK // MOST_EVALUATIONS + 2 * given.whole + program.work(given.size)
+        self._left -= (
+            MOST_WORK // MOST_EVALUATIONS + 2 * given.size.whole + program.work(given.size)
+        )
         if self._left < 0:
             raise _SpentError
         return program.run(rule.bindings(given.value, given.old))
-
-
-def _of(schema: Any) -> Rules | None:
-    return Rules(schema) or None if isinstance(schema, Mapping) else None
 
 
 def _name(rule: Rule) -> str:
@@ -265,21 +290,20 @@ def escaped(name: str) -> str:
     return name
 
 
-def faults(path: str, rules: Sequence[Any]) -> Iterator[Cause]:
+def faults(path: str, schema: Mapping[str, Any]) -> Iterator[Cause]:
     """What is wrong with the rules of a schema themselves."""
-    for index, told in enumerate(rules):
-        here, rule = f"{path}[{index}]", Rule(told)
+    for index, told in enumerate(schema.get(RULES) or ()):
+        here, rule = f"{path}[{index}]", Rule(told, schema, is_new=True)
         if not rule.text:
             yield required(f"{here}.rule", "rule is not specified")
             continue
-        yield from _of_program(f"{here}.rule", rule.text, rule, "bool", "cel expression")
+        yield from _of_program(f"{here}.rule", rule)
         message = told.get("message", "")
         if "\n" in message.strip():
             text = f'Invalid value: "{message}": message must not contain line breaks'
             yield Cause(f"{here}.message", text)
         if told.get("messageExpression", "").strip():
-            where, text = f"{here}.messageExpression", told["messageExpression"].strip()
-            yield from _of_program(where, text, rule, "string", "messageExpression")
+            yield from _of_program(f"{here}.messageExpression", rule, is_message=True)
         reason = told.get("reason")
         if reason is not None and reason not in _REASONS:
             known = ", ".join(f'"{each}"' for each in sorted(_REASONS))
@@ -287,9 +311,11 @@ def faults(path: str, rules: Sequence[Any]) -> Iterator[Cause]:
             yield Cause(f"{here}.reason", text, "FieldValueNotSupported")
 
 
-def _of_program(path: str, text: str, rule: Rule, wanted: str, what: str) -> Iterator[Cause]:
+def _of_program(path: str, rule: Rule, *, is_message: bool = False) -> Iterator[Cause]:
+    what, wanted = ("messageExpression", "string") if is_message else ("cel expression", "bool")
+    text = rule.told["messageExpression"].strip() if is_message else rule.text
     try:
-        program = rule.program if wanted == "bool" else rule.message_program
+        program = rule.message_program if is_message else rule.program
     except CelError as error:
         yield Cause(path, f'Invalid value: "{text}": compilation failed: {error}')
         return

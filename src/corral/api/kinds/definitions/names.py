@@ -18,11 +18,22 @@ CLEANUP: Final = "customresourcecleanup.apiextensions.k8s.io"
 NAMES_ACCEPTED: Final = "NamesAccepted"
 ESTABLISHED: Final = "Established"
 TERMINATING: Final = "Terminating"
+CONFORMANT: Final = "KubernetesAPIApprovalPolicyConformant"
+
+APPROVED: Final = "api-approved.kubernetes.io"
+"""Annotation of definitions in Kubernetes' own groups: where that was approved, or why not."""
+BYPASSED: Final = "unapproved"
+"""How it begins where nobody has approved."""
 
 BUILT_IN: Final = "corral.dev/built-in"
 """Annotation of definitions that tell of kinds which the server has by itself."""
 KEEPER: Final = "system:kube-controller-manager"
 """The user in whose name the loop that keeps definitions writes."""
+
+
+def is_protected(group: str) -> bool:
+    """Whether a group is one of the Kubernetes community's."""
+    return f".{group}".endswith((".k8s.io", ".kubernetes.io"))
 
 
 def holds(definition: Mapping[str, Any], condition: str) -> bool:

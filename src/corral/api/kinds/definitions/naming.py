@@ -1,19 +1,42 @@
 """Which names a definition gets: those that no other of its group has (pure)."""
 
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
-from corral.api.conditions import get_condition, set_condition
+from corral.api.conditions import set_condition
 from corral.api.kind import Kind, at
-from corral.api.kinds.definitions.names import ESTABLISHED, NAMES_ACCEPTED, holds
+from corral.api.kinds.definitions.names import (
+    APPROVED,
+    BYPASSED,
+    CONFORMANT,
+    ESTABLISHED,
+    NAMES_ACCEPTED,
+    holds,
+    is_protected,
+)
 from corral.api.object import Document
+
+_WITHOUT_KINDS: Final = frozenset(
+    {"custom.metrics.k8s.io", "external.metrics.k8s.io", "subresources.kubevirt.io"}
+)
+"""Groups that are answered by code of their own, for objects of other groups."""
+
+
+def reserved(kinds: Iterable[Kind]) -> frozenset[str]:
+    """Groups in which no definition is served, by the kinds that the server has by itself.
+
+    They are those that Kubernetes and its extensions answer themselves, which wins over definitions
+    there, too.  Groups whose kinds are brought by operators elsewhere are open to more of them.
+    """
+    return _WITHOUT_KINDS | {each.group for each in kinds if each.native or not each.is_kept}
 
 
 class Taken(NamedTuple):
-    """The names that others in a group have."""
+    """The names that others in a group have, or the whole group."""
 
-    resources: frozenset[str]
-    kinds: frozenset[str]
+    resources: frozenset[str] = frozenset()
+    kinds: frozenset[str] = frozenset()
+    reserved: bool = False
 
     @classmethod
     def by(cls, definitions: Iterable[Document], kinds: Iterable[Kind]) -> "Taken":
@@ -40,31 +63,40 @@ def status(definition: Document, taken: Taken, now: str) -> Document:
     old: Document = definition.get("status") or {}
     wanted = definition["spec"]["names"]
     accepted, faults = _accept(wanted, old.get("acceptedNames") or {}, taken)
+    if taken.reserved:
+        group = definition["spec"]["group"]
+        message = f'group "{group}" is served by the server itself: no kinds can be added to it'
+        accepted, faults = {"plural": "", "kind": ""}, [("GroupReserved", message)]
     conditions = old.get("conditions") or []
     reason, message = faults[-1] if faults else ("NoConflicts", "no conflicts found")
-    generation = definition["metadata"].get("generation", 1)
 
     def told(condition: str, value: str, why: str, text: str) -> None:
         nonlocal conditions
-        before = get_condition(conditions, condition)
-        same = before is not None and (before["status"], before.get("reason")) == (value, why)
-        if same and before is not None and before.get("message") == text:
-            return
         conditions = set_condition(conditions, condition, value, reason=why, message=text, now=now)
-        conditions = [
-            each | {"observedGeneration": generation} if each["type"] == condition else each
-            for each in conditions
-        ]
 
     told(NAMES_ACCEPTED, "False" if faults else "True", reason, message)
-    if not holds(definition, ESTABLISHED):
+    if taken.reserved or not holds(definition, ESTABLISHED):
         if faults:
             told(ESTABLISHED, "False", "NotAccepted", "not all names are accepted")
         else:
             told(ESTABLISHED, "True", "InitialNamesAccepted", _ESTABLISHED_TEXT)
+    if is_protected(definition["spec"]["group"]):
+        told(CONFORMANT, *_approval(definition))
+    seen = {"observedGeneration": definition["metadata"].get("generation", 1)}
+    conditions = [each | seen if each["type"] in _TOLD else each for each in conditions]
     return {**old, "acceptedNames": accepted, "conditions": conditions}
 
 
+def _approval(definition: Document) -> tuple[str, str, str]:
+    """Whether somebody has approved of a kind in a group of the community's, and where."""
+    approval = (at(definition, "metadata", "annotations") or {}).get(APPROVED, "")
+    if approval.startswith(BYPASSED):
+        return "False", "UnapprovedAnnotation", f'not approved: "{approval}"'
+    return "True", "ApprovedAnnotation", f"approved in {approval}"
+
+
+_TOLD = (NAMES_ACCEPTED, ESTABLISHED, CONFORMANT)
+"""Of these is told of which generation they are: kubectl waits for none of an earlier one."""
 _ESTABLISHED_TEXT = "the initial names have been accepted"
 
 

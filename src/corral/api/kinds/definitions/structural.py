@@ -12,6 +12,7 @@ from corral.api.encoding import copied
 from corral.api.errors import Cause
 from corral.api.kinds.causes import forbidden, invalid, required, unsupported
 from corral.api.kinds.definitions import expressions
+from corral.api.kinds.definitions.embedded import EMBEDDED
 from corral.api.schema import Schema
 from corral.api.schema.bounds import pattern_fault
 from corral.api.schema.further import JUNCTORS, is_int_or_string
@@ -21,7 +22,6 @@ Told = Mapping[str, Any]
 DEEPEST: Final = 120
 """Objects and lists inside of each other: what is deeper could not be walked."""
 _OPEN: Final = "x-kubernetes-preserve-unknown-fields"
-_EMBEDDED: Final = "x-kubernetes-embedded-resource"
 _INT_OR_STRING: Final = "x-kubernetes-int-or-string"
 _LIST_TYPE: Final = "x-kubernetes-list-type"
 _LIST_KEYS: Final = "x-kubernetes-list-map-keys"
@@ -44,7 +44,7 @@ _NOT_NESTED: Final = {
     "nullable": "must be false to be structural",
     "externalDocs": "must be undefined to be structural",
     _OPEN: "must be false to be structural",
-    _EMBEDDED: "must be false to be structural",
+    EMBEDDED: "must be false to be structural",
     _INT_OR_STRING: "must be false to be structural",
     _LIST_KEYS: "must be empty to be structural",
     _LIST_TYPE: "must be undefined to be structural",
@@ -101,11 +101,12 @@ def _spine(path: str, schema: Told, level: str) -> Iterator[Cause]:
     yield from _words(path, schema)
     yield from _type(path, schema, level)
     yield from _structure(path, schema)
-    if level == _OF_ROOT or schema.get(_EMBEDDED):
+    if level == _OF_ROOT or schema.get(EMBEDDED):
         yield from _metadata(path, schema, is_root=level == _OF_ROOT)
     yield from _parts(path, schema, level)
     yield from _alternatives(path, schema, schema)
-    yield from expressions.faults(f"{path}.{expressions.RULES}", schema.get(expressions.RULES, ()))
+    known = {**schema, EMBEDDED: True} if level == _OF_ROOT else schema
+    yield from expressions.faults(f"{path}.{expressions.RULES}", known)
 
 
 def _words(path: str, schema: Told) -> Iterator[Cause]:
@@ -128,8 +129,8 @@ def _type(path: str, schema: Told, level: str) -> Iterator[Cause]:
         yield forbidden(f"{path}.type", why)
     elif told and told not in _TYPES:
         yield unsupported(f"{path}.type", told, _TYPES)
-    if schema.get(_EMBEDDED) and told != "object":
-        why = f"must be object if {_EMBEDDED} is true"
+    if schema.get(EMBEDDED) and told != "object":
+        why = f"must be object if {EMBEDDED} is true"
         yield invalid(f"{path}.type", told, why) if told else required(f"{path}.type", why)
     elif not told and not schema.get(_INT_OR_STRING) and not schema.get(_OPEN):
         at_root = level == _OF_ROOT
@@ -141,7 +142,7 @@ def _type(path: str, schema: Told, level: str) -> Iterator[Cause]:
 def _structure(path: str, schema: Told) -> Iterator[Cause]:
     """Words of Kubernetes' own that do not go together."""
     if schema.get(_INT_OR_STRING):
-        for word in (_OPEN, _EMBEDDED):
+        for word in (_OPEN, EMBEDDED):
             if schema.get(word):
                 fault = f"must be false if {_INT_OR_STRING} is true"
                 yield invalid(f"{path}.{word}", schema[word], fault)
@@ -162,12 +163,12 @@ def _structure(path: str, schema: Told) -> Iterator[Cause]:
 
 
 def _embedded(path: str, schema: Told) -> Iterator[Cause]:
-    if schema.get(_EMBEDDED):
+    if schema.get(EMBEDDED):
         if "additionalProperties" in schema:
-            why = f"must not be used if {_EMBEDDED} is set"
+            why = f"must not be used if {EMBEDDED} is set"
             yield forbidden(f"{path}.additionalProperties", why)
         if not schema.get(_OPEN) and not schema.get("properties"):
-            why = f"must not be empty if {_EMBEDDED} is true without {_OPEN}"
+            why = f"must not be empty if {EMBEDDED} is true without {_OPEN}"
             yield required(f"{path}.properties", why)
 
 
@@ -258,7 +259,7 @@ def _parts(path: str, schema: Told, level: str) -> Iterator[Cause]:
             yield from _spine(f"{path}.additionalProperties", rest, _OF_FIELD)
         elif not isinstance(rest, bool):
             yield invalid(f"{path}.additionalProperties", rest, "must be a schema or a boolean")
-    is_bound = level == _OF_ROOT or schema.get(_EMBEDDED)
+    is_bound = level == _OF_ROOT or schema.get(EMBEDDED)
     for name, inner in properties.items():
         if not (is_bound and name == "metadata"):
             yield from _spine(f"{path}.properties[{name}]", inner, _OF_FIELD)

@@ -176,6 +176,11 @@ def test_names_are_accepted_where_nobody_has_them():
     free = naming.status(document, naming.Taken.by([], []), "now")
     assert free["acceptedNames"] == document["spec"]["names"]
     assert naming.status({**document, "status": free}, naming.Taken.by([], []), "later") == free
+    document["metadata"]["generation"] = 2  # its schema has changed
+    later = naming.status({**document, "status": free}, naming.Taken.by([], []), "later")
+    assert later["conditions"] == [
+        each | {"observedGeneration": 2} for each in free["conditions"]
+    ], "else kubectl would wait for it for ever"
     other = Kind(
         group="farm.example.com",
         name="Other",
@@ -196,3 +201,15 @@ def test_the_definitions_of_built_in_kinds_fit_the_schema_of_definitions():
     document = builtin.definition_of(VIRTUAL_MACHINE)
     assert schema_for(DEFINITION).prune(document) == []
     assert schema_for(DEFINITION).check(document) == []
+
+
+def test_a_version_that_is_there_already_stays_as_it_is():
+    """A later corral may refuse what this one took: whoever has it can change the rest."""
+    rules = put(*V1, "schema", "openAPIV3Schema", "x-kubernetes-validations", value=[{"rule": "?"}])
+    old, causes = judged(rules)
+    assert causes, "it would be refused if it came"
+    _, causes = judged(rules, old)
+    assert causes == {}
+    old["spec"]["versions"][0]["served"] = False
+    _, causes = judged(rules, old)
+    assert causes, "it has changed"
