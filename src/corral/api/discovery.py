@@ -58,6 +58,14 @@ class Discovery:
             kept = self._kept[path, version] = Tagged.of(encode(found))
         return kept
 
+    def paths(self) -> Iterator[str]:
+        """The addresses of all documents of the old form."""
+        yield from ("/api", "/apis")
+        for group, versions in self._groups().items():
+            root = f"/apis/{group}" if group else "/api"
+            yield root
+            yield from (f"{root}/{version}" for version in versions)
+
     def document(self, path: str) -> Document | None:
         """The document of the old form at a path; None where there is none."""
         match path.strip("/").split("/"):

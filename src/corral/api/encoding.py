@@ -6,12 +6,14 @@ What gets in is nested no deeper than ``DEEPEST``, so whoever walks it afterward
 import json
 from collections import Counter
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import msgspec
 
 from corral.api.errors import MOST_CAUSES, BadRequest, TooLarge, shortened
 from corral.api.object import Document
+
+T = TypeVar("T")
 
 DEEPEST: Final = 200
 """Levels of objects and lists in a document.  A VMI has fifteen."""
@@ -108,6 +110,20 @@ def duplicate_keys(body: bytes) -> list[str]:
     return found
 
 
+def decode_as(text: bytes | str | msgspec.Raw, form: type[T]) -> T:
+    """JSON of somebody else's, in a form.
+
+    Raises msgspec.DecodeError, also for what is no text, and where fields that the form has not are
+    nested too deeply.
+    """
+    try:
+        return msgspec.json.decode(text, type=form)
+    except RecursionError:
+        raise msgspec.DecodeError("exceeded max depth") from None
+    except UnicodeError as error:
+        raise msgspec.DecodeError(str(error)) from None
+
+
 def too_deep(value: Any) -> bool:
     """Whether a JSON value has more levels of objects and lists than ``DEEPEST``."""
     try:
@@ -176,7 +192,12 @@ def _may_be_many(text: bytes) -> bool:
     """Counts what stands before values, in texts too: it clears all but the largest documents."""
     if len(text) <= MOST_VALUES:
         return False
-    return text.count(b",") + text.count(b"{") + text.count(b"[") >= MOST_VALUES
+    return values_at_most(text) >= MOST_VALUES
+
+
+def values_at_most(text: bytes) -> int:
+    """No fewer values than JSON has, by what begins and separates them, in its texts too."""
+    return text.count(b",") + text.count(b"{") + text.count(b"[")
 
 
 def _are_many(value: Any) -> bool:

@@ -6,6 +6,7 @@ verbs are implemented once, for every kind.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import msgspec
@@ -115,7 +116,7 @@ def _accept(_document: Document, _old: Document | None, _user: str) -> Verdict:
     return Verdict()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Kind:
     """How one type of object is served.
 
@@ -192,7 +193,7 @@ class Kind:
         own = next(served.view for served in self.versions if served.name == version)
         return own or self.view
 
-    @property
+    @cached_property
     def verbs(self) -> tuple[str, ...]:
         """What can be done with its objects."""
         if self.only_created:
@@ -204,32 +205,32 @@ class Kind:
         """Whether there is a storage of its own, with its objects in it."""
         return self.stored_as is None and self.verbs is VERBS
 
-    @property
+    @cached_property
     def doors(self) -> tuple[str, ...]:
         """The subresources by which its status is changed, and nothing else of it but labels."""
         return ("status",) * self.status + ("approval",) * self.approval
 
-    @property
+    @cached_property
     def updates(self) -> tuple[str, ...]:
         """The subresources by which an object is read and changed like itself, but in part."""
         return (*self.doors, *self.parts)
 
-    @property
+    @cached_property
     def api_version(self) -> str:
         return str(GroupVersion(self.group, self.version))
 
-    @property
+    @cached_property
     def asked_version(self) -> str:
         """The ``apiVersion`` by which to ask for it: the stored one is not always served."""
         served = next(version.name for version in self.versions if version.served)
         return str(GroupVersion(self.group, served))
 
-    @property
+    @cached_property
     def resource(self) -> str:
         """The plural with its group, as messages name it: ``leases.coordination.k8s.io``."""
         return f"{self.plural}.{self.group}" if self.group else self.plural
 
-    @property
+    @cached_property
     def qualified(self) -> str:
         """The name with its group, as messages about invalid objects name it."""
         return f"{self.name}.{self.group}" if self.group else self.name

@@ -4,8 +4,9 @@ Messages are those of apimachinery's ValidateObjectMeta, so that people find the
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from itertools import chain
-from typing import Any
+from typing import Any, Final
 
 from corral.api.errors import Cause, limited, shortened
 from corral.api.kind import Kind
@@ -22,6 +23,7 @@ from corral.api.object import Document
 LARGEST_ANNOTATIONS = 256 * 1024
 """Bytes that the keys and values of all annotations may have together."""
 
+_NOTHING: Final[Mapping[str, Any]] = {}
 _OWNER_FIELDS = ("apiVersion", "kind", "name", "uid")
 _NAMED: Mapping[tuple[str, str], Callable[[str], list[str]]] = {
     ("", "Namespace"): label_faults,
@@ -37,18 +39,32 @@ _NAMED: Mapping[tuple[str, str], Callable[[str], list[str]]] = {
 subdomains."""
 
 
-def check_metadata(kind: Kind, document: Document) -> list[Cause]:
-    """What is wrong with the metadata of a document that is about to be stored."""
+def check_metadata(kind: Kind, document: Document, old: Document | None = None) -> list[Cause]:
+    """What is wrong with the metadata of a document that is about to be stored.
+
+    ``old`` is what it takes the place of: what is the same there has passed already.
+    """
     metadata = document.get("metadata") or {}
-    return limited(
-        chain(
-            _check_name(kind, metadata),
-            _check_labels(metadata.get("labels") or {}, "metadata.labels"),
-            _check_annotations(metadata.get("annotations") or {}),
-            _check_owners(metadata.get("ownerReferences") or ()),
-            _check_finalizers(metadata.get("finalizers") or ()),
-        )
+    if old is not None:
+        return limited(_check_rest(metadata, old["metadata"]))
+    return limited(chain(_check_name(kind, metadata), _check_rest(metadata)))
+
+
+def check_embedded_metadata(metadata: Mapping[str, Any], path: str) -> list[Cause]:
+    """What is wrong with the metadata of a whole object that is in another, at a path there.
+
+    It needs no name, and one is only bounded as a step of a path is.
+    """
+    namespace = metadata.get("namespace") or ""
+    found = chain(
+        _check_names(path_segment_faults, metadata),
+        _invalid("metadata.namespace", namespace, label_faults(namespace) if namespace else ()),
+        _check_rest(metadata),
     )
+    return [
+        Cause(path + cause.field.removeprefix("metadata"), cause.message, cause.reason)
+        for cause in limited(found)
+    ]
 
 
 def check_labels(labels: Mapping[str, str], path: str) -> list[Cause]:
@@ -56,35 +72,51 @@ def check_labels(labels: Mapping[str, str], path: str) -> list[Cause]:
     return limited(_check_labels(labels, path))
 
 
-def _invalid(path: str, value: str, faults: Iterable[str]) -> Iterable[Cause]:
-    for fault in faults:
-        yield Cause(path, f'Invalid value: "{shortened(value)}": {fault}')
+def _invalid(path: str, value: str, faults: Iterable[str]) -> list[Cause]:
+    return [Cause(path, f'Invalid value: "{shortened(value)}": {fault}') for fault in faults]
 
 
 def _check_name(kind: Kind, metadata: Mapping[str, Any]) -> Iterable[Cause]:
-    faults = _NAMED.get((kind.group, kind.name), subdomain_faults)
-    name, base = metadata.get("name") or "", metadata.get("generateName") or ""
-    if not name:
+    if not metadata.get("name"):
         message = "Required value: name or generateName is required"
         yield Cause("metadata.name", message, "FieldValueRequired")
-    else:
+    yield from _check_names(_NAMED.get((kind.group, kind.name), subdomain_faults), metadata)
+
+
+def _check_names(
+    faults: Callable[[str], list[str]], metadata: Mapping[str, Any]
+) -> Iterable[Cause]:
+    name, base = metadata.get("name") or "", metadata.get("generateName") or ""
+    if name:
         yield from _invalid("metadata.name", name, faults(name))
     if base:
         # What follows the base begins with a letter or digit, so a trailing dash is well.
         yield from _invalid("metadata.generateName", base, faults(base.rstrip("-") or base))
 
 
+def _check_rest(
+    metadata: Mapping[str, Any], known: Mapping[str, Any] = _NOTHING
+) -> Iterable[Cause]:
+    for name, check in _CHECKS.items():
+        part = metadata.get(name)
+        if part and part != known.get(name):
+            yield from check(part)
+
+
 def _check_labels(labels: Mapping[str, str], path: str) -> Iterable[Cause]:
     for key, value in labels.items():
-        yield from _invalid(path, key, label_key_faults(key))
-        yield from _invalid(path, value, label_value_faults(value))
+        if faults := label_key_faults(key):
+            yield from _invalid(path, key, faults)
+        if faults := label_value_faults(value):
+            yield from _invalid(path, value, faults)
 
 
 def _check_annotations(annotations: Mapping[str, str]) -> Iterable[Cause]:
     size = 0
     for key, value in annotations.items():
         # Keys are compared without regard to case, as the real server does.
-        yield from _invalid("metadata.annotations", key, label_key_faults(key.lower()))
+        if faults := label_key_faults(key.lower()):
+            yield from _invalid("metadata.annotations", key, faults)
         size += len(key.encode()) + len(value.encode())
     if size > LARGEST_ANNOTATIONS:
         message = f"Too long: may not be more than {LARGEST_ANNOTATIONS} bytes"
@@ -119,7 +151,17 @@ def _owner_fault(name: str) -> str:
 def _check_finalizers(finalizers: Sequence[str]) -> Iterable[Cause]:
     path = "metadata.finalizers"
     for finalizer in finalizers:
-        yield from _invalid(path, finalizer, label_key_faults(finalizer))
+        if faults := label_key_faults(finalizer):
+            yield from _invalid(path, finalizer, faults)
     if "orphan" in finalizers and "foregroundDeletion" in finalizers:
         fault = "finalizer orphan and foregroundDeletion cannot be both set"
         yield Cause(path, f"Invalid value: [{shortened(', '.join(finalizers))}]: {fault}")
+
+
+_CHECKS: Final[Mapping[str, Callable[[Any], Iterable[Cause]]]] = {
+    "labels": partial(_check_labels, path="metadata.labels"),
+    "annotations": _check_annotations,
+    "ownerReferences": _check_owners,
+    "finalizers": _check_finalizers,
+}
+"""What is asked of the parts of metadata that its owner gives, in the order in which it is told."""

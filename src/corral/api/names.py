@@ -19,19 +19,18 @@ _LETTER_FIRST = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?", re.ASCII)
 
 def label_key_faults(key: str) -> list[str]:
     """Label and annotation keys: an optional DNS prefix with a slash, then a name of 63."""
-    *prefixes, name = key.split("/")
-    if len(prefixes) > 1:
+    prefix, slash, name = key.rpartition("/")
+    if "/" in prefix:
         return [
             "a qualified name "
             + _must_match(_LABEL_NAME, "MyName", "my.name", "123-abc")
             + " with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"
         ]
     faults = []
-    if prefixes:
-        if not prefixes[0]:
-            faults.append("prefix part must be non-empty")
-        else:
-            faults += [f"prefix part {fault}" for fault in subdomain_faults(prefixes[0])]
+    if prefix:
+        faults += [f"prefix part {fault}" for fault in subdomain_faults(prefix)]
+    elif slash:
+        faults.append("prefix part must be non-empty")
     if not name:
         faults.append("name part must be non-empty")
     elif len(name) > 63:

@@ -30,7 +30,7 @@ def table(kind: Kind, *, metadata: Mapping[str, Any]) -> Document:
         "kind": "Table",
         "apiVersion": "meta.k8s.io/v1",
         "metadata": dict(metadata),
-        "columnDefinitions": [_definition(column) for column in _columns(kind)],
+        "columnDefinitions": [_definition(column, kind) for column in _columns(kind)],
     }
 
 
@@ -77,10 +77,12 @@ def _columns(kind: Kind) -> tuple[Column, ...]:
     return (_NAME, *kind.columns) if kind.name_first else kind.columns
 
 
-def _definition(column: Column) -> Document:
+def _definition(column: Column, kind: Kind) -> Document:
+    # Kubernetes' own kinds tell times in words, and call them so.
+    is_told = kind.native and column.type == "date"
     return {
         "name": column.name,
-        "type": column.type,
+        "type": "string" if is_told else column.type,
         "format": column.format,
         "description": column.description,
         "priority": column.priority,

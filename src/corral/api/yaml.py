@@ -7,7 +7,8 @@ nothing is made of a tag, nesting is bounded, and aliases cannot multiply a smal
 import re
 from collections.abc import Iterator
 from contextlib import suppress
-from typing import Any, Final
+from io import StringIO
+from typing import Any, Final, Protocol
 
 import yaml
 
@@ -72,10 +73,27 @@ def dump(document: Any) -> str:
 
     Text of several lines is written as such, where it can be.
     """
-    text: str = yaml.dump(
-        document, Dumper=_Dumper, sort_keys=True, allow_unicode=True, default_flow_style=False
+    text = StringIO()
+    write(document, text)
+    return text.getvalue()
+
+
+class Sink(Protocol):
+    """What takes a text in pieces of some kilobytes; what it raises ends the writing."""
+
+    def write(self, piece: str, /) -> object: ...
+
+
+def write(document: Any, sink: Sink) -> None:
+    """Write a value as ``dump`` does: nested deeply, it is far larger than it is as JSON."""
+    yaml.dump(
+        document,
+        sink,
+        Dumper=_Dumper,
+        sort_keys=True,
+        allow_unicode=True,
+        default_flow_style=False,
     )
-    return text
 
 
 class _Reader:

@@ -1,5 +1,6 @@
 import json
 
+import msgspec
 import pytest
 from hypothesis import given, strategies as st
 
@@ -9,6 +10,7 @@ from corral.api.encoding import (
     MOST_VALUES,
     copied,
     decode_any,
+    decode_as,
     decode_json,
     duplicate_keys,
     encode,
@@ -19,6 +21,14 @@ from corral.api.errors import BadRequest, TooLarge
 from corral.api.patch.json import json_patch
 from corral.api.patch.merge import merge_patch
 from corral.api.patch.strategic import strategic_merge
+
+
+class Form(msgspec.Struct):
+    """As much of something as somebody wants to know."""
+
+    a: int = 0
+    text: str = ""
+
 
 PLAIN = st.none() | st.booleans() | st.integers(-(2**40), 2**40) | st.text(max_size=5)
 VALUES = st.recursive(
@@ -116,6 +126,22 @@ def test_a_key_that_comes_again_may_have_hidden_what_is_too_deep():
     body = b'{"a":' + b"[" * 5000 + b"]" * 5000 + b',"a":1}'
     with pytest.raises(BadRequest, match="exceeded max depth"):
         duplicate_keys(body)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"{",
+        b"7",
+        b'{"b":' + b"[" * 5000 + b"]" * 5000 + b"}",
+        b'{"text":"\xff"}',
+        '{"\ud800":1}',
+        msgspec.Raw(b"7"),
+    ],
+)
+def test_what_is_no_such_form_is_refused_as_one(text):
+    with pytest.raises(msgspec.DecodeError):
+        decode_as(text, Form)
 
 
 @given(VALUES)

@@ -21,6 +21,16 @@ def faults(metadata: dict[str, Any], kind: str = "ConfigMap") -> list[tuple[str,
     return [(cause.field, cause.message) for cause in causes]
 
 
+def test_what_an_update_leaves_as_it_was_is_not_looked_at_again():
+    row = KINDS.by_kind("", "ConfigMap")
+    assert row is not None
+    old = {"metadata": {"name": "A", "labels": {"-": ""}, "annotations": {"-": ""}}}
+    assert len(check_metadata(row, old)) == 3
+    assert check_metadata(row, old, old) == []
+    new = {"metadata": old["metadata"] | {"labels": {"-": "", "one": ""}}}
+    assert [cause.field for cause in check_metadata(row, new, old)] == ["metadata.labels"]
+
+
 @pytest.mark.parametrize("name", ["a", "a.b", "0", "my-map.v1", "a" * 253])
 def test_names_are_dns_subdomains(name):
     assert faults({"name": name}) == []

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 from lightkube.models.core_v1 import Pod
 
@@ -49,6 +51,14 @@ def test_a_table_has_the_name_first_and_ages_in_words():
         "priority": 1,
     }
     assert row(KIND, THING) == ["a", 3, "13s", "m"]
+
+
+def test_kubernetes_own_kinds_tell_ages_as_text():
+    native = replace(KIND, native=True)
+    types = [column["type"] for column in table(native, metadata={})["columnDefinitions"]]
+    assert types == ["string", "integer", "string", "string"]
+    ours = [column["type"] for column in table(KIND, metadata={})["columnDefinitions"]]
+    assert ours == ["string", "integer", "date", "string"]
 
 
 def test_ages_grow_though_cells_are_kept():

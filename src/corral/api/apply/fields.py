@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
+from corral.api.encoding import decode_as
 from corral.api.errors import shortened
 
 Fields = dict[str, Any]
@@ -21,8 +22,6 @@ LEAF: Final[Fields] = {}
 ITSELF: Final = "."
 
 _Operation = Callable[[Fields, Fields], Fields]
-
-_decode = msgspec.json.Decoder().decode
 
 
 def union(one: Fields, other: Fields) -> Fields:
@@ -111,7 +110,7 @@ def shown(step: str) -> str:
     if sort == "f":
         return f".{said}"
     if sort == "k":
-        keys = ",".join(f"{name}={_text(value)}" for name, value in _decode(said).items())
+        keys = ",".join(f"{name}={_text(value)}" for name, value in decode_as(said, Fields).items())
         return f"[{keys}]"
     return f"[={shortened(said)}]" if sort == "v" else f"[{said}]"
 
@@ -137,8 +136,8 @@ def _is_step(step: str) -> bool:
     if sort == "f":
         return True
     try:
-        value = _decode(said)
-    except (msgspec.DecodeError, RecursionError):
+        value = decode_as(said, object)
+    except msgspec.DecodeError:
         return False
     if sort == "k":
         return isinstance(value, dict) and bool(value)

@@ -11,6 +11,7 @@ import msgspec
 
 from corral.api.apply.fields import LEAF, Fields, difference
 from corral.api.apply.types import Typed
+from corral.api.encoding import decode_as
 from corral.api.kind import at
 from corral.api.metadata import LARGEST_ANNOTATIONS
 from corral.api.object import Document
@@ -30,8 +31,8 @@ def fields(typed: Typed, schema: Schema, live: Document, api_version: str) -> Fi
     """
     note = _note(live)
     try:
-        applied = msgspec.json.decode(note or "{}")
-    except (msgspec.DecodeError, RecursionError):
+        applied = decode_as(note or "{}", object)
+    except msgspec.DecodeError:
         return LEAF
     if not isinstance(applied, dict) or applied.get("apiVersion") != api_version:
         return LEAF

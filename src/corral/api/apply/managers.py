@@ -86,6 +86,8 @@ def _reduced(entries: Iterable[Entry], compare: Compare) -> Iterable[Entry]:
 
 def _capped(account: list[Entry]) -> list[Entry]:
     """The account with the oldest updates in one entry for each version, where there are many."""
+    if len(account) <= MOST_UPDATERS:
+        return account
     updates = sorted((each for each in account if each["operation"] == "Update"), key=_age)
     excess = len(updates) - MOST_UPDATERS
     if excess <= 0:
