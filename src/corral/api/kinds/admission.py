@@ -4,8 +4,9 @@
 what depends on the kind, on what was stored before, and on who asks.
 """
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from typing import Any, Final
 
 import msgspec
 
@@ -14,6 +15,7 @@ from corral.api.kind import Verdict, at
 from corral.api.kinds.effects import effects
 from corral.api.kinds.label_selectors import count_causes
 from corral.api.kinds.rules import check_spec
+from corral.api.kinds.rules.capacity import UUID
 from corral.api.kinds.shared_disks import shared_disks
 from corral.api.kinds.vmi import Spec
 from corral.api.object import Document
@@ -49,6 +51,11 @@ REFUSED_ANNOTATIONS = {
     ),
 }
 """Annotations that would change the machine, and the words in which KubeVirt refuses them."""
+
+_REMEMBERED: Final = 64
+"""Specs of which the verdict is remembered: the machines of a set all have the same."""
+_SHORT: Final = 16 << 10
+"""Bytes of an encoded spec that may be remembered."""
 
 
 def is_component(user: str) -> bool:
@@ -104,12 +111,33 @@ def validate_replica_set(document: Document, old: Document | None, user: str) ->
 
 def judge(document: dict[str, Any], path: str, *, warn: bool) -> Verdict:
     """What holds for a machine's spec, wherever it stands."""
+    spec = msgspec.json.encode(_without_identity(document))
+    judged = _remembered if len(spec) <= _SHORT else _judged
+    causes, warnings = judged(spec, path)
+    return Verdict([*causes], [*warnings] if warn else [])
+
+
+def _without_identity(spec: dict[str, Any]) -> dict[str, Any]:
+    """A spec without what is each machine's own: of a uuid that is one, no rule says anything."""
+    uuid = at(spec, "domain", "firmware", "uuid")
+    if not isinstance(uuid, str) or not UUID.fullmatch(uuid):
+        return spec
+    domain = spec["domain"]
+    return spec | {"domain": domain | {"firmware": domain["firmware"] | {"uuid": ""}}}
+
+
+def _judged(spec: bytes, path: str) -> tuple[Sequence[Cause], Sequence[str]]:
+    """What is wrong with an encoded spec, and the warnings about it."""
+    document = msgspec.json.decode(spec)
     try:
         causes = limited(check_spec(msgspec.convert(document, Spec), path))
     except msgspec.ValidationError as error:
-        return Verdict([Cause(path, f"{path}: {error}")])
+        return [Cause(path, f"{path}: {error}")], []
     refused, warnings = effects(document, path)
-    return Verdict(causes + refused, warnings if warn else [])
+    return causes + refused, warnings
+
+
+_remembered = lru_cache(maxsize=_REMEMBERED)(_judged)
 
 
 def check_new_metadata(document: Document, path: str, user: str) -> Iterator[Cause]:

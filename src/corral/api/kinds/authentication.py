@@ -2,38 +2,27 @@
 
 from lightkube.models.authentication_v1 import SelfSubjectReview, TokenReview
 
-from corral.api.kind import Kind, Version
-from corral.api.kinds.columns import age
+from corral.api.kinds.questions import question
 
 GROUP = "authentication.k8s.io"
 
 
-SELF_SUBJECT_REVIEW = Kind(
+SELF_SUBJECT_REVIEW = question(
     group=GROUP,
     name="SelfSubjectReview",
     plural="selfsubjectreviews",
     singular="selfsubjectreview",
-    versions=(Version(name="v1"),),
     view=SelfSubjectReview,
     namespaced=False,
-    status=False,
-    native=True,
-    only_created=True,
-    columns=(age(),),
 )
 
-TOKEN_REVIEW = Kind(
+TOKEN_REVIEW = question(
     group=GROUP,
     name="TokenReview",
     plural="tokenreviews",
     singular="tokenreview",
-    versions=(Version(name="v1"),),
     view=TokenReview,
     namespaced=False,
-    status=False,
-    native=True,
-    only_created=True,
-    columns=(age(),),
 )
 
 KINDS = (SELF_SUBJECT_REVIEW, TOKEN_REVIEW)

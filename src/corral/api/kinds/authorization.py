@@ -11,9 +11,9 @@ from lightkube.models.authorization_v1 import (
 )
 
 from corral.api.errors import Cause, limited
-from corral.api.kind import Kind, Verdict, Version, at
+from corral.api.kind import Verdict, at
 from corral.api.kinds.causes import invalid
-from corral.api.kinds.columns import age
+from corral.api.kinds.questions import question
 from corral.api.object import Document
 
 GROUP: Final = "authorization.k8s.io"
@@ -58,62 +58,42 @@ def _local(document: Document) -> Iterator[Cause]:
         yield invalid(f"{_WHAT}.namespace", namespace, "must match metadata.namespace")
 
 
-SELF_SUBJECT_ACCESS_REVIEW = Kind(
+SELF_SUBJECT_ACCESS_REVIEW = question(
     group=GROUP,
     name="SelfSubjectAccessReview",
     plural="selfsubjectaccessreviews",
     singular="selfsubjectaccessreview",
-    versions=(Version(name="v1"),),
     view=SelfSubjectAccessReview,
     namespaced=False,
-    status=False,
-    native=True,
-    only_created=True,
-    columns=(age(),),
     validate=_validate_self,
 )
 
-SUBJECT_ACCESS_REVIEW = Kind(
+SUBJECT_ACCESS_REVIEW = question(
     group=GROUP,
     name="SubjectAccessReview",
     plural="subjectaccessreviews",
     singular="subjectaccessreview",
-    versions=(Version(name="v1"),),
     view=SubjectAccessReview,
     namespaced=False,
-    status=False,
-    native=True,
-    only_created=True,
-    columns=(age(),),
     validate=_validate_subject,
 )
 
-LOCAL_SUBJECT_ACCESS_REVIEW = Kind(
+LOCAL_SUBJECT_ACCESS_REVIEW = question(
     group=GROUP,
     name="LocalSubjectAccessReview",
     plural="localsubjectaccessreviews",
     singular="localsubjectaccessreview",
-    versions=(Version(name="v1"),),
     view=LocalSubjectAccessReview,
-    status=False,
-    native=True,
-    only_created=True,
-    columns=(age(),),
     validate=_validate_local,
 )
 
-SELF_SUBJECT_RULES_REVIEW = Kind(
+SELF_SUBJECT_RULES_REVIEW = question(
     group=GROUP,
     name="SelfSubjectRulesReview",
     plural="selfsubjectrulesreviews",
     singular="selfsubjectrulesreview",
-    versions=(Version(name="v1"),),
     view=SelfSubjectRulesReview,
     namespaced=False,
-    status=False,
-    native=True,
-    only_created=True,
-    columns=(age(),),
 )
 
 KINDS = (

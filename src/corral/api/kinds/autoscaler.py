@@ -12,7 +12,7 @@ from corral.api.kind import Column, Kind, Version, at
 from corral.api.kinds import autoscaler_v1
 from corral.api.kinds.autoscaler_defaults import default, default_create
 from corral.api.kinds.autoscaler_rules import validate
-from corral.api.kinds.columns import age, value
+from corral.api.kinds.columns import NONE, age, value
 from corral.api.object import Document
 
 GROUP = "autoscaling"
@@ -33,7 +33,7 @@ def _targets(document: Document) -> str:
     shown = list(_each_target(document))
     if len(shown) > _MOST_SHOWN:
         return f"{', '.join(shown[:_MOST_SHOWN])} + {len(shown) - _MOST_SHOWN} more..."
-    return ", ".join(shown) or "<none>"
+    return ", ".join(shown) or NONE
 
 
 def _each_target(document: Document) -> Iterator[str]:

@@ -37,6 +37,11 @@ def too_many(path: str, count: int, most: int) -> Cause:
     return Cause(path, message, "FieldValueTooMany")
 
 
+def too_long(path: str, most: int) -> Cause:
+    """A text of more than so many bytes."""
+    return Cause(path, f"Too long: may not be more than {most} bytes", "FieldValueTooLong")
+
+
 def unsupported(path: str, value: Any, supported: Iterable[str]) -> Cause:
     listed = ", ".join(f'"{each}"' for each in sorted(supported))
     message = f"Unsupported value: {_shown(value)}: supported values: {listed}"

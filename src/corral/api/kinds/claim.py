@@ -23,7 +23,6 @@ from corral.api.kinds.storage import (
     abbreviated,
     class_of,
     differences,
-    in_canonical_form,
     mode_causes,
     size_causes,
     volume_mode_causes,
@@ -58,13 +57,10 @@ def _modes(document: Document) -> str:
 
 
 def default(document: Document) -> None:
-    """A claim is for a file system; sizes are written in one form."""
+    """A claim is for a file system, where it does not say otherwise."""
     spec = document.setdefault("spec", {})
     spec.setdefault("volumeMode", FILESYSTEM)
-    resources = spec.setdefault("resources", {})
-    in_canonical_form(resources.get("requests"))
-    in_canonical_form(resources.get("limits"))
-    in_canonical_form(at(document, "status", "capacity"))
+    spec.setdefault("resources", {})
 
 
 def default_create(document: Document) -> None:

@@ -5,6 +5,9 @@ from collections.abc import Callable, Sequence
 from corral.api.kind import Column, at
 from corral.api.object import Document
 
+NONE = "<none>"
+"""What stands where there is nothing to show, as kubectl prints it."""
+
 
 def age() -> Column:
     """How long ago the object was made; the server turns the time into words."""
@@ -16,6 +19,13 @@ def age() -> Column:
     )
 
 
+def created_at() -> Column:
+    """When the object was made, as a time: of kinds for which kubectl knows no age."""
+    return field(
+        "Created At", "metadata", "creationTimestamp", description="when the object was created"
+    )
+
+
 def field(name: str, *path: str, description: str, priority: int = 0) -> Column:
     """The text at a path, blank where there is none."""
     return Column(name=name, cell=value(*path), description=description, priority=priority)
@@ -24,6 +34,19 @@ def field(name: str, *path: str, description: str, priority: int = 0) -> Column:
 def number(name: str, *path: str, description: str) -> Column:
     """The number at a path, blank where there is none."""
     return Column(name=name, type="integer", cell=value(*path), description=description)
+
+
+def count_or_blank(name: str, *path: str, description: str) -> Column:
+    """The number at a path; blank where there is none of what it counts.
+
+    KubeVirt leaves numbers that are 0 out of what it reports, so its columns stay blank.
+    """
+    return Column(
+        name=name,
+        type="integer",
+        cell=lambda document: at(document, *path) or None,
+        description=description,
+    )
 
 
 def condition(name: str, condition_type: str, *, description: str, priority: int = 0) -> Column:

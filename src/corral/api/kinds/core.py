@@ -13,11 +13,10 @@ from lightkube.models.core_v1 import ConfigMap, Namespace, Node, Secret, Service
 
 from corral.api.errors import MOST_CAUSES, Cause, limited, shortened
 from corral.api.kind import Column, Kind, Verdict, Version, at
-from corral.api.kinds.columns import age, condition_status, field, text
+from corral.api.kinds.columns import NONE, age, condition_status, field, text
 from corral.api.object import Document
 
 V1 = (Version(name="v1"),)
-NONE = "<none>"
 LARGEST_DATA = 1024 * 1024
 """Bytes that the values of a Secret or ConfigMap may have together."""
 

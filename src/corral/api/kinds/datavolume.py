@@ -62,6 +62,11 @@ class RegistrySource(Struct, kw_only=True):
     cert_config_map: str | None = None
     platform: RegistryPlatform | None = None
 
+    @property
+    def image(self) -> str:
+        """The name of the container image."""
+        return (self.url or "").partition("://")[2]
+
 
 class ClaimCopy(Struct, kw_only=True):
     """A copy of another claim.

@@ -5,7 +5,6 @@ build on each other: disks are added before they get a bus, processors are count
 that were copied from limits.
 """
 
-import uuid
 from collections.abc import Callable
 from typing import Any
 
@@ -14,6 +13,7 @@ from corral.api.kind import at
 from corral.api.kinds.machine import memory_asked, sockets
 from corral.api.kinds.vmi import FINALIZER
 from corral.api.object import Document
+from corral.api.uid import random_uuid
 
 ARCHITECTURE = "amd64"
 BUS = "sata"
@@ -67,7 +67,7 @@ def _board(spec: Document) -> None:
         machine["type"] = MACHINE
     firmware = domain.setdefault("firmware", {})
     if not firmware.get("uuid"):
-        firmware["uuid"] = str(uuid.uuid4())
+        firmware["uuid"] = random_uuid()
     domain.setdefault("features", {}).setdefault("acpi", {}).setdefault("enabled", True)
 
 

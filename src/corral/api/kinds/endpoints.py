@@ -8,12 +8,10 @@ from corral.api.addresses import address_faults, special_faults
 from corral.api.errors import Cause, limited
 from corral.api.kind import Column, Kind, Verdict, Version
 from corral.api.kinds.causes import each_invalid, required
-from corral.api.kinds.columns import age, few
+from corral.api.kinds.columns import NONE, age, few
 from corral.api.kinds.service_rules import port_causes
 from corral.api.names import label_faults, subdomain_faults
 from corral.api.object import Document
-
-NONE = "<none>"
 
 
 def _ready(document: Document) -> Iterator[str]:

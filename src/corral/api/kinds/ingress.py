@@ -12,11 +12,10 @@ from corral.api.addresses import parse_address, port_faults, port_name_faults
 from corral.api.errors import Cause, limited
 from corral.api.kind import Column, Kind, Verdict, Version, at
 from corral.api.kinds.causes import each_invalid, forbidden, invalid, required, unsupported
-from corral.api.kinds.columns import age, few, field
+from corral.api.kinds.columns import NONE, age, few, field
 from corral.api.names import label_key_faults, service_name_faults, subdomain_faults
 from corral.api.object import Document
 
-NONE = "<none>"
 PATH_TYPES = ("Exact", "ImplementationSpecific", "Prefix")
 UNROUTED: Final = (
     "corral routes no HTTP: nothing acts on this {}; a Service of type NodePort or LoadBalancer "

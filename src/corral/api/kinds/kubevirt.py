@@ -6,7 +6,7 @@ more, is read for the oldest manifests of its user guide.
 
 from corral.api.kind import Column, Kind, Scale, Version, Webhook, at
 from corral.api.kinds import admission, defaults, legacy, pool, pool_rules, vm_defaults, vm_rules
-from corral.api.kinds.columns import age, condition, field, number
+from corral.api.kinds.columns import age, condition, count_or_blank, field, number
 from corral.api.kinds.replicaset import VirtualMachineInstanceReplicaSet
 from corral.api.kinds.virtualmachine import VirtualMachine
 from corral.api.kinds.vmi import GROUP, VirtualMachineInstance
@@ -73,8 +73,8 @@ REPLICA_SET = Kind(
     scale=Scale(),
     columns=(
         number("Desired", "spec", "replicas", description="machines it shall keep"),
-        number("Current", "status", "replicas", description="machines it has"),
-        number("Ready", "status", "readyReplicas", description="those that can serve"),
+        count_or_blank("Current", "status", "replicas", description="machines it has"),
+        count_or_blank("Ready", "status", "readyReplicas", description="those that can serve"),
         age(),
     ),
     validate=admission.validate_replica_set,
@@ -120,8 +120,8 @@ POOL = Kind(
     scale=Scale(),
     columns=(
         number("Desired", "spec", "replicas", description="VirtualMachines it shall keep"),
-        number("Current", "status", "replicas", description="VirtualMachines it has"),
-        number("Ready", "status", "readyReplicas", description="those that can serve"),
+        count_or_blank("Current", "status", "replicas", description="VirtualMachines it has"),
+        count_or_blank("Ready", "status", "readyReplicas", description="those that can serve"),
         age(),
     ),
     validate=pool_rules.validate_pool,

@@ -6,12 +6,11 @@ from typing import Final
 from lightkube.models.core_v1 import LimitRange
 
 from corral.api.errors import Cause, limited
-from corral.api.kind import Column, Kind, Verdict, Version, at
+from corral.api.kind import Kind, Verdict, Version, at
 from corral.api.kinds import resource_names
 from corral.api.kinds.causes import duplicate, each_invalid, forbidden, invalid, required
-from corral.api.kinds.columns import value
+from corral.api.kinds.columns import created_at
 from corral.api.kinds.resource_names import STORAGE
-from corral.api.kinds.storage import in_canonical_form
 from corral.api.names import label_key_faults
 from corral.api.object import Document
 from corral.api.quantity import Amount, amount, parse
@@ -50,8 +49,6 @@ def default(document: Document) -> None:
     So it is for containers (SetDefaults_LimitRangeItem); pods and claims have no defaults.
     """
     for item in at(document, "spec", "limits") or ():
-        for part in PARTS:
-            in_canonical_form(item.get(part))
         if item.get("type") == CONTAINER:
             limits = (item.get("max") or {}) | (item.get("default") or {})
             requests = (item.get("min") or {}) | limits | (item.get("defaultRequest") or {})
@@ -133,13 +130,7 @@ LIMIT_RANGE = Kind(
     view=LimitRange,
     status=False,
     native=True,
-    columns=(
-        Column(
-            name="Created At",
-            cell=value("metadata", "creationTimestamp"),
-            description="when it was made",
-        ),
-    ),
+    columns=(created_at(),),
     default=default,
     validate=validate,
 )

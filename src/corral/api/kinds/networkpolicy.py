@@ -8,13 +8,12 @@ from corral.api.addresses import network_faults, parse_network, port_faults, por
 from corral.api.errors import BadRequest, Cause, limited
 from corral.api.kind import Column, Kind, Verdict, Version, at
 from corral.api.kinds.causes import each_invalid, forbidden, invalid, required, unsupported
-from corral.api.kinds.columns import age
+from corral.api.kinds.columns import NONE, age
 from corral.api.kinds.label_selectors import selector_causes
 from corral.api.kinds.service_rules import PROTOCOLS
 from corral.api.object import Document
 from corral.api.selectors import label_selector
 
-NONE = "<none>"
 DIRECTIONS = ("Ingress", "Egress")
 
 

@@ -21,7 +21,6 @@ from corral.api.kinds.storage import (
     VOLUME_PROTECTION,
     abbreviated,
     differences,
-    in_canonical_form,
     mode_causes,
     size_causes,
     volume_mode_causes,
@@ -63,7 +62,6 @@ def default(document: Document) -> None:
     spec = document.setdefault("spec", {})
     spec.setdefault("persistentVolumeReclaimPolicy", RETAIN)
     spec.setdefault("volumeMode", FILESYSTEM)
-    in_canonical_form(spec.get("capacity"))
 
 
 def default_create(document: Document) -> None:

@@ -21,7 +21,9 @@ from corral.api.kinds.causes import (
     required,
     unsupported,
 )
-from corral.api.kinds.columns import age, condition_status, text
+from corral.api.kinds.columns import NONE, age, condition_status, text
+from corral.api.kinds.resource_names import unknown_resources
+from corral.api.kinds.vmi import VirtualMachineInstance
 from corral.api.names import label_faults
 from corral.api.object import Document
 from corral.api.quantity import amount
@@ -29,7 +31,6 @@ from corral.api.quantity import amount
 GRACE_SECONDS = 30
 DEFAULT_ACCOUNT = "default"
 """The ServiceAccount of pods that name none; every namespace has it."""
-NONE = "<none>"
 RESTARTS = ("Always", "OnFailure", "Never")
 FIXED = (
     "pod updates may not change fields other than `spec.containers[*].image`,"
@@ -37,7 +38,13 @@ FIXED = (
     "(only additions to existing tolerations)"
 )
 """Why an update is refused."""
+NOT_RUN = (
+    "corral runs virtual machines, not containers: nothing runs this Pod; "
+    "create a VirtualMachineInstance instead"
+)
+"""The warning that goes with a new pod of containers."""
 DNS = ("ClusterFirstWithHostNet", "ClusterFirst", "Default", "None")
+_MACHINE = VirtualMachineInstance.kind
 
 
 def _statuses(document: Document, *kind: str) -> list[dict[str, Any]]:
@@ -150,11 +157,17 @@ def _address(document: Document) -> str:
     return addresses[0].get("ip") or NONE if addresses else NONE
 
 
-def _container_default(container: dict[str, Any]) -> None:
+def container_default(container: dict[str, Any]) -> None:
+    """What every container has, whether its maker said so or not."""
     container.setdefault("imagePullPolicy", pull_policy(container.get("image") or ""))
     container.setdefault("terminationMessagePath", "/dev/termination-log")
     container.setdefault("terminationMessagePolicy", "File")
-    resources = container.setdefault("resources", {})
+    container.setdefault("resources", {})
+
+
+def _lasting_container_default(container: dict[str, Any]) -> None:
+    container_default(container)
+    resources = container["resources"]
     if limits := resources.get("limits"):
         resources["requests"] = limits | (resources.get("requests") or {})
     for port in container.get("ports") or ():
@@ -171,7 +184,7 @@ def default(document: Document) -> None:
     spec.setdefault("enableServiceLinks", True)
     spec.setdefault("securityContext", {})
     for container in (*(spec.get("initContainers") or ()), *(spec.get("containers") or ())):
-        _container_default(container)
+        _lasting_container_default(container)
 
 
 def quality_of_service(document: Document) -> str:
@@ -203,18 +216,20 @@ def default_create(document: Document) -> None:
     document["status"] = {"phase": "Pending", "qosClass": quality_of_service(document)}
 
 
-def _container_causes(path: str, containers: list[dict[str, Any]]) -> Iterable[Cause]:
-    names: set[str] = set()
-    for index, container in enumerate(containers):
-        name, here = container.get("name") or "", f"{path}[{index}]"
-        if not name:
-            yield required(f"{here}.name")
-        yield from each_invalid(f"{here}.name", name, label_faults(name) if name else ())
-        if name in names:
-            yield duplicate(f"{here}.name", name)
-        names.add(name)
-        if not container.get("image"):
-            yield required(f"{here}.image")
+def container_causes(path: str, container: dict[str, Any], names: set[str]) -> Iterable[Cause]:
+    """What is wrong with a container beside those of such names, to which it adds its own."""
+    name = container.get("name") or ""
+    if not name:
+        yield required(f"{path}.name")
+    yield from each_invalid(f"{path}.name", name, label_faults(name) if name else ())
+    if name in names:
+        yield duplicate(f"{path}.name", name)
+    names.add(name)
+    if not container.get("image"):
+        yield required(f"{path}.image")
+    for part in ("limits", "requests"):
+        asked = at(container, "resources", part) or ()
+        yield from unknown_resources(f"{path}.resources.{part}", asked)
 
 
 def _changeable(spec: dict[str, Any]) -> dict[str, Any]:
@@ -234,7 +249,9 @@ def spec_causes(path: str, spec: dict[str, Any]) -> Iterable[Cause]:
     if not spec.get("containers"):
         yield required(f"{path}.containers")
     for part in ("containers", "initContainers"):
-        yield from _container_causes(f"{path}.{part}", spec.get(part) or [])
+        names: set[str] = set()
+        for index, container in enumerate(spec.get(part) or ()):
+            yield from container_causes(f"{path}.{part}[{index}]", container, names)
     for name, allowed in (("restartPolicy", RESTARTS), ("dnsPolicy", DNS)):
         if spec.get(name, "") not in allowed:
             yield unsupported(f"{path}.{name}", spec.get(name, ""), allowed)
@@ -243,13 +260,21 @@ def spec_causes(path: str, spec: dict[str, Any]) -> Iterable[Cause]:
 def validate(document: Document, old: Document | None, _user: str) -> Verdict:
     """What the schema cannot say of pods."""
     spec = document.get("spec") or {}
+    if old is not None and spec == old.get("spec"):
+        return Verdict()  # rules that became stricter must not keep its node from telling of it
     causes = limited(spec_causes("spec", spec))
     seconds = spec.get("terminationGracePeriodSeconds")
     if old is None and (fault := grace.fault(seconds)):
         causes.append(invalid("spec.terminationGracePeriodSeconds", seconds, fault))
     if old is not None and _changeable(spec) != _changeable(old.get("spec") or {}):
         causes.append(forbidden("spec", FIXED))
-    return Verdict(causes)
+    return Verdict(causes, [] if old is not None or stands_for_machine(document) else [NOT_RUN])
+
+
+def stands_for_machine(document: Document) -> bool:
+    """Whether a pod is a machine's place on its node: no others are run."""
+    owners = at(document, "metadata", "ownerReferences") or ()
+    return any(one.get("controller") and one.get("kind") == _MACHINE for one in owners)
 
 
 def _grace_seconds(document: Document) -> int:

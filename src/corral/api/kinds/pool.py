@@ -153,7 +153,7 @@ class PoolSpec(Struct, kw_only=True):
 
     selector: LabelSelector
     virtual_machine_template: Template
-    replicas: Annotated[int, msgspec.Meta(ge=0)] | None = None
+    replicas: Annotated[int, msgspec.Meta(ge=0, le=2147483647)] | None = None
     paused: bool = False
     name_generation: NameGeneration | None = None
     max_unavailable: IntOrString | None = None

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 import msgspec
 from lightkube.models.core_v1 import PersistentVolumeClaim
 
+from corral.api.encoding import decode_as
 from corral.api.kinds.datavolume import Source, UploadSource
 from corral.api.object import Struct
 
@@ -58,13 +59,13 @@ def annotations(wish: Wish) -> dict[str, str]:
 def wish_of(claim: PersistentVolumeClaim) -> Wish | None:
     """The content that a claim asks for; None for one that may stay empty.
 
-    Raises msgspec.ValidationError for a wish that cannot be read.
+    Raises msgspec.DecodeError for a wish that cannot be read.
     """
     told = _annotations(claim)
     text = told.get(WISH)
     if text is None:
         return Wish(source=Source(upload=UploadSource())) if UPLOAD_TARGET in told else None
-    return msgspec.json.decode(text, type=Wish)
+    return decode_as(text, Wish)
 
 
 def is_populated(claim: PersistentVolumeClaim) -> bool:

@@ -11,7 +11,6 @@ from corral.api.kinds import resource_names
 from corral.api.kinds.causes import each_invalid, forbidden, invalid, required, unsupported
 from corral.api.kinds.columns import age
 from corral.api.kinds.resource_names import COMPUTE_RESOURCES, LIMITS, REQUESTS
-from corral.api.kinds.storage import in_canonical_form
 from corral.api.names import label_value_faults
 from corral.api.object import Document
 from corral.api.quantity import NANO, amount
@@ -45,13 +44,6 @@ _OF_PODS: Final = {
 _OF_CLAIMS: Final = {"persistentvolumeclaims", f"{REQUESTS}storage"}
 _FITTING: Final = {BEST_EFFORT: {"pods"}, ATTRIBUTES_CLASS: _OF_CLAIMS}
 """What a scope can be combined with; the others with what pods take."""
-
-
-def default(document: Document) -> None:
-    """Quantities are written in one form."""
-    in_canonical_form(at(document, "spec", "hard"))
-    for part in ("hard", "used"):
-        in_canonical_form(at(document, "status", part))
 
 
 def validate(document: Document, old: Document | None, _user: str) -> Verdict:
@@ -173,6 +165,5 @@ RESOURCE_QUOTA = Kind(
         ),
         age(),
     ),
-    default=default,
     validate=validate,
 )

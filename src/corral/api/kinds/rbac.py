@@ -7,8 +7,8 @@ from lightkube.models.rbac_v1 import ClusterRole, ClusterRoleBinding, Role, Role
 
 from corral.api.errors import Cause, limited
 from corral.api.kind import Column, Kind, Verdict, Version, at
-from corral.api.kinds.causes import each_invalid, invalid, required, unsupported
-from corral.api.kinds.columns import age, field
+from corral.api.kinds.causes import each_invalid, invalid, required, too_many, unsupported
+from corral.api.kinds.columns import age, created_at
 from corral.api.kinds.label_selectors import selector_causes
 from corral.api.names import path_segment_faults, subdomain_faults
 from corral.api.object import Document
@@ -52,8 +52,7 @@ def _cluster_role(document: Document) -> Iterator[Cause]:
 def _rules(document: Document, *, namespaced: bool) -> Iterator[Cause]:
     count = len(document.get("rules") or ())
     if count > MOST_RULES:
-        message = f"Too many: {count}: must have at most {MOST_RULES} items"
-        yield Cause("rules", message, "FieldValueTooMany")
+        yield too_many("rules", count, MOST_RULES)
         return
     for index, rule in enumerate(document.get("rules") or ()):
         yield from _rule(f"rules[{index}]", rule, namespaced=namespaced)
@@ -92,12 +91,6 @@ def aggregated(role: Document, roles: Iterable[Document]) -> list[Document]:
     return rules
 
 
-def _created_at() -> Column:
-    return field(
-        "Created At", "metadata", "creationTimestamp", description="when the object was created"
-    )
-
-
 ROLE = Kind(
     group=GROUP,
     name="Role",
@@ -107,7 +100,7 @@ ROLE = Kind(
     view=Role,
     status=False,
     native=True,
-    columns=(_created_at(),),
+    columns=(created_at(),),
     validate=_validate_role,
 )
 
@@ -121,7 +114,7 @@ CLUSTER_ROLE = Kind(
     namespaced=False,
     status=False,
     native=True,
-    columns=(_created_at(),),
+    columns=(created_at(),),
     validate=_validate_cluster_role,
 )
 

@@ -5,6 +5,7 @@ from typing import ClassVar
 import msgspec
 from lightkube.models.meta_v1 import LabelSelector
 
+from corral.api.kinds.limits import Int32
 from corral.api.kinds.vmi import GROUP, Spec
 from corral.api.object import Condition, Object, ObjectMeta, Struct
 
@@ -31,7 +32,7 @@ class ReplicaSetSpec(Struct, kw_only=True):
 
     selector: LabelSelector
     template: Template
-    replicas: int | None = None
+    replicas: Int32 | None = None
     paused: bool = False
 
 

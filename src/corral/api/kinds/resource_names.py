@@ -1,7 +1,10 @@
 """Names of resources: of what containers take, and of what quotas count (Kubernetes' core API)."""
 
+from collections.abc import Iterable, Iterator
 from typing import Final
 
+from corral.api.errors import Cause
+from corral.api.kinds.causes import each_invalid
 from corral.api.names import label_key_faults
 
 COMPUTE_RESOURCES: Final = ("cpu", "memory", "ephemeral-storage")
@@ -58,23 +61,31 @@ def is_whole(name: str) -> bool:
 
 def quota_faults(name: str) -> list[str]:
     """Why no quota can be about this."""
-    known = name in OF_QUOTAS or is_huge_of_quota(name)
-    return _faults(name, known, "must be a standard resource for quota")
+    if "/" in name or name in OF_QUOTAS or is_huge_of_quota(name):
+        return faults(name)
+    return [*faults(name), "must be a standard resource for quota"]
 
 
 def container_faults(name: str) -> list[str]:
     """Why no container can ask for this."""
-    known = name in OF_CONTAINERS or name.startswith(HUGE_PAGES)
-    return _faults(name, known, "must be a standard resource for containers")
+    if "/" in name:
+        known = _NATIVE in name or (is_extended(name) and not label_key_faults(REQUESTS + name))
+        told = "doesn't follow extended resource name standard"
+    else:
+        known = name in OF_CONTAINERS or name.startswith(HUGE_PAGES)
+        told = "must be a standard resource for containers"
+    return faults(name) if known else [*faults(name), told]
+
+
+def unknown_resources(path: str, names: Iterable[str]) -> Iterator[Cause]:
+    """One cause for each fault of the resources that a container asks for."""
+    for name in names:
+        yield from each_invalid(f"{path}[{name}]", name, container_faults(name))
 
 
 def faults(name: str) -> list[str]:
     """Why nothing can ask for this."""
-    known = name in _STANDARD or is_huge_of_quota(name)
-    return _faults(name, known, "must be a standard resource type or fully qualified")
-
-
-def _faults(name: str, known: bool, unknown: str) -> list[str]:  # noqa: FBT001 - private
     if wrong := label_key_faults(name):
         return wrong
-    return [] if "/" in name or known else [unknown]
+    known = "/" in name or name in _STANDARD or is_huge_of_quota(name)
+    return [] if known else ["must be a standard resource type or fully qualified"]

@@ -5,10 +5,8 @@ from lightkube.models.apps_v1 import ControllerRevision
 from corral.api.errors import Cause
 from corral.api.kind import Column, Kind, Verdict, Version, at
 from corral.api.kinds.causes import invalid
-from corral.api.kinds.columns import age, number
+from corral.api.kinds.columns import NONE, age, number
 from corral.api.object import Document
-
-NONE = "<none>"
 
 
 def _controller(document: Document) -> str:

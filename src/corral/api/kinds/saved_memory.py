@@ -13,6 +13,7 @@ from contextlib import suppress
 import msgspec
 from lightkube.models.core_v1 import PersistentVolumeClaim
 
+from corral.api.encoding import decode_as
 from corral.api.kinds.vmi import VirtualMachineInstance
 from corral.api.object import Struct
 
@@ -48,7 +49,7 @@ class Mark(Struct, kw_only=True):
 def mark_of(claim: PersistentVolumeClaim) -> Mark | None:
     """What a claim tells of the memory in it; None where it tells nothing that can be read."""
     with suppress(msgspec.DecodeError):
-        return msgspec.json.decode(_annotations(claim).get(SAVED_MACHINE, ""), type=Mark)
+        return decode_as(_annotations(claim).get(SAVED_MACHINE, ""), Mark)
     return None
 
 

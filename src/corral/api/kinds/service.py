@@ -3,14 +3,12 @@
 from lightkube.models.core_v1 import Service
 
 from corral.api.kind import Column, Kind, Version, at
-from corral.api.kinds.columns import age, text
+from corral.api.kinds.columns import NONE, age, text
 from corral.api.kinds.service_changes import keep
 from corral.api.kinds.service_defaults import default, default_create
 from corral.api.kinds.service_rules import validate
 from corral.api.kinds.service_spec import EXTERNAL_NAME, LOAD_BALANCER
 from corral.api.object import Document
-
-NONE = "<none>"
 
 
 def _address(document: Document) -> str:

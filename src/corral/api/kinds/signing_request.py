@@ -11,8 +11,15 @@ from lightkube.models.certificates_v1 import CertificateSigningRequest
 
 from corral.api.errors import Cause
 from corral.api.kind import Column, Kind, Verdict, Version, at
-from corral.api.kinds.causes import duplicate, forbidden, invalid, required, unsupported
-from corral.api.kinds.columns import age, field, text
+from corral.api.kinds.causes import (
+    duplicate,
+    forbidden,
+    invalid,
+    required,
+    too_long,
+    unsupported,
+)
+from corral.api.kinds.columns import NONE, age, field, text
 from corral.api.names import label_faults, subdomain_faults
 from corral.api.object import Document
 from corral.api.time import human_duration
@@ -74,7 +81,7 @@ def _signer(path: str, name: str) -> Iterator[Cause]:
         yield invalid(path, name, form)
         return
     if len(domain) > _LONGEST_DOMAIN:
-        yield _too_long(path, _LONGEST_DOMAIN)
+        yield too_long(path, _LONGEST_DOMAIN)
     labels = domain.split(".")
     yield from _labels(path, domain, ((each, label_faults(each)) for each in labels))
     if len(labels) < 2:
@@ -82,7 +89,7 @@ def _signer(path: str, name: str) -> Iterator[Cause]:
         yield invalid(path, domain, fault)
     yield from _labels(path, rest, ((each, subdomain_faults(each)) for each in rest.split(".")))
     if len(name) > _LONGEST_SIGNER:
-        yield _too_long(path, _LONGEST_SIGNER)
+        yield too_long(path, _LONGEST_SIGNER)
 
 
 def _labels(path: str, whole: str, checked: Iterator[tuple[str, Sequence[str]]]) -> Iterator[Cause]:
@@ -92,10 +99,6 @@ def _labels(path: str, whole: str, checked: Iterator[tuple[str, Sequence[str]]])
             for fault in faults:
                 yield invalid(path, whole, f'validating label "{label}": {fault}')
             return
-
-
-def _too_long(path: str, most: int) -> Cause:
-    return Cause(path, f"Too long: may not be more than {most} bytes", "FieldValueTooLong")
 
 
 def _conditions(document: Document) -> Iterator[Cause]:
@@ -163,7 +166,7 @@ def _state(document: Document) -> str:
 
 def _duration(document: Document) -> str:
     seconds = at(document, "spec", "expirationSeconds")
-    return "<none>" if seconds is None else human_duration(seconds)
+    return NONE if seconds is None else human_duration(seconds)
 
 
 SIGNING_REQUEST = Kind(

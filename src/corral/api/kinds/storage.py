@@ -12,7 +12,7 @@ from corral.api.errors import Cause
 from corral.api.kind import Column, at
 from corral.api.kinds.causes import invalid, unsupported
 from corral.api.object import Document
-from corral.api.quantity import NOTHING, amount, parse
+from corral.api.quantity import NOTHING, amount
 
 STORAGE = "storage"
 """The resource of claims and volumes that is their size."""
@@ -135,12 +135,6 @@ def abbreviated(modes: Iterable[str]) -> str:
     """Access modes as tables show them: ``RWO,ROX``."""
     listed = set(modes)
     return ",".join(short for mode, short in ACCESS_MODES.items() if mode in listed)
-
-
-def in_canonical_form(quantities: Any) -> None:
-    """Write sizes as the real server does, in place: ``1Gi`` where ``1024Mi`` was sent."""
-    for name, quantity in (quantities or {}).items():
-        quantities[name] = str(parse(quantity))
 
 
 def size_causes(path: str, quantity: Any) -> Iterator[Cause]:

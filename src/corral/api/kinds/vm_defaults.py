@@ -3,11 +3,10 @@
 Only what must be the same each time its machine is made; the rest is settled then.
 """
 
-import uuid
-
 from corral.api.kind import at
 from corral.api.kinds.defaults import ARCHITECTURE, MACHINE, PCI_TOPOLOGY
 from corral.api.object import Document
+from corral.api.uid import random_uuid
 
 IDENTITY = ("uuid", "serial")
 """By which the guest, and what is licensed to it, knows the machine again."""
@@ -20,7 +19,7 @@ def default_new_vm(document: Document) -> None:
     firmware = _firmware(spec)
     for name in IDENTITY:
         if not firmware.get(name):
-            firmware[name] = str(uuid.uuid4())
+            firmware[name] = random_uuid()
     if document["spec"].get("preference") is None:  # which may like others
         if not spec.get("architecture"):
             spec["architecture"] = ARCHITECTURE

@@ -13,6 +13,7 @@ from corral.api.kinds import KINDS
 from corral.api.kinds.effects import SPEC
 from corral.api.kinds.kubevirt import REPLICA_SET, VIRTUAL_MACHINE_INSTANCE
 from corral.api.kinds.vmi import Spec
+from corral.api.schema import schema_for
 
 PERSON = "kubernetes-admin"
 CONTROLLER = "system:serviceaccount:kubevirt:kubevirt-controller"
@@ -87,6 +88,30 @@ def test_a_machine_without_memory_is_refused():
         "no memory requested, at least one of 'spec.domain.memory.guest', "
         "'spec.domain.memory.hugepages.size' or 'spec.domain.resources.requests.memory' must be set"
     )
+
+
+def test_what_is_said_of_a_machine_is_not_said_of_the_next():
+    unlike = {"firmware": {"uuid": "5d307ca9-b3ef-428c-8861-06e72d69f223"}}
+    documents = [machine(priorityClassName="high") for _ in range(4)]
+    for document in documents[1:]:
+        document["spec"]["domain"] |= unlike
+    documents[2]["spec"]["domain"]["firmware"] = {"uuid": "none"}
+    verdicts = [judge(document) for document in documents]
+    verdicts[0].causes.append(Cause("spec", "no"))
+    verdicts[0].warnings.clear()
+    assert [cause.field for cause in verdicts[2].causes] == ["spec.domain.firmware.uuid"]
+    for verdict in (verdicts[1], verdicts[3], judge(documents[0])):
+        assert verdict.causes == []
+        assert verdict.warnings == ["spec.priorityClassName has no effect in this version"]
+
+
+def test_a_spec_that_is_refused_is_refused_where_it_stands():
+    document = replica_set()
+    document["spec"]["template"]["spec"] |= {"architecture": "none"}
+    [cause] = judge(document).causes
+    assert cause.field == "spec.template.spec.architecture"
+    [cause] = judge(machine(architecture="none")).causes
+    assert cause.field == "spec.architecture"
 
 
 def test_reserved_labels_are_for_components():
@@ -215,6 +240,12 @@ def test_fewer_than_no_replicas_are_refused():
     [cause] = judge(replica_set(replicas=-1)).causes
     assert cause.message == "spec.replicas: Invalid value: -1: should be a non-negative integer"
     assert judge(replica_set(replicas=0)).causes == []
+
+
+@pytest.mark.parametrize("replicas", [2**31, 99999999999])
+def test_replicas_are_no_more_than_32_bits_hold(replicas):
+    cause, *_ = schema_for(REPLICA_SET).check(replica_set(replicas=replicas))
+    assert "should be less than or equal to 2147483647" in cause.message
 
 
 def test_selector_and_template_of_a_set_may_change():

@@ -1,5 +1,6 @@
 """Kubernetes' own kinds: what kubectl prints of them, what they get, what they may not be."""
 
+import copy
 from typing import Any
 
 import pytest
@@ -409,6 +410,23 @@ def test_quality_of_service_follows_from_resources(resources, quality):
         ({"containers": [{"name": "a"}]}, ["spec.containers[0].image"]),
         ({"containers": [{"name": "a", "image": "a"}] * 2}, ["spec.containers[1].name"]),
         (
+            {
+                "initContainers": [
+                    {"name": "a", "image": "a", "resources": {"requests": {"storage": "1"}}}
+                ],
+                "containers": [
+                    {
+                        "name": "a",
+                        "image": "a",
+                        "resources": {
+                            "requests": {"cpu": "1", "hugepages-2Mi": "2Mi", "a.b/c": "1"}
+                        },
+                    }
+                ],
+            },
+            ["spec.initContainers[0].resources.requests[storage]"],
+        ),
+        (
             {"containers": [{"name": "a", "image": "a"}], "restartPolicy": "Often"},
             ["spec.restartPolicy"],
         ),
@@ -432,6 +450,53 @@ def test_what_a_pod_may_not_be(spec, wrong):
     document = {"spec": spec}
     POD.default(document)
     assert fields(POD, document) == wrong
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        (
+            "ram",
+            [
+                "must be a standard resource type or fully qualified",
+                "must be a standard resource for containers",
+            ],
+        ),
+        ("storage", ["must be a standard resource for containers"]),
+        ("requests.a.b/c", ["doesn't follow extended resource name standard"]),
+        (f"{'a' * 60}.{'b' * 60}.{'c' * 60}.{'d' * 61}/e", []),
+        (
+            f"{'a' * 62}.{'b' * 62}.{'c' * 62}.{'d' * 61}/e",
+            ["doesn't follow extended resource name standard"],
+        ),
+    ],
+)
+def test_which_resources_there_are_not(name, told):
+    container = {"name": "a", "image": "a", "resources": {"requests": {name: "1"}}}
+    document = {"spec": {"containers": [container]}}
+    POD.default(document)
+    path = f"spec.containers[0].resources.requests[{name}]"
+    causes = POD.validate(document, None, "").causes
+    assert [(cause.field, cause.message.rpartition('": ')[2]) for cause in causes] == [
+        (path, each) for each in told
+    ]
+    assert POD.validate(document, copy.deepcopy(document), "").causes == []
+
+
+def test_a_pod_that_nothing_runs_is_warned_of():
+    def warnings(old=None, **owner):
+        metadata = {"ownerReferences": [owner]} if owner else {}
+        containers = {"containers": [{"name": "a", "image": "a"}]}
+        document = {"metadata": metadata, "spec": containers}
+        POD.default(document)
+        return POD.validate(document, old, "").warnings
+
+    (told,) = warnings()
+    assert told.startswith("corral runs virtual machines, not containers: nothing runs this Pod;")
+    assert warnings(old={"spec": {}}) == []
+    assert warnings(kind="VirtualMachineInstance", controller=True) == []
+    assert warnings(kind="ReplicaSet", controller=True) == warnings()
+    assert warnings(kind="VirtualMachineInstance") == warnings()
 
 
 def test_a_pod_keeps_its_spec_but_for_images_and_tolerations():

@@ -75,7 +75,7 @@ def documents(view: type[msgspec.Struct], depth: int = NESTED) -> st.SearchStrat
     return chosen.flatmap(filled)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(documents(Spec))
 def test_machines_that_fit_the_schema_are_completed_and_judged(spec):
     kind = VIRTUAL_MACHINE_INSTANCE
@@ -97,7 +97,7 @@ def test_machines_that_fit_the_schema_are_completed_and_judged(spec):
     assert schema.check(document) == []
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(
     documents(Template),
     st.fixed_dictionaries({}, optional={"matchLabels": st.dictionaries(WORDS, WORDS, max_size=2)}),
@@ -116,7 +116,7 @@ def test_sets_that_fit_the_schema_are_judged(template, selector):
         kind.validate(document, None, "kubernetes-admin")
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(
     st.recursive(
         st.none() | st.booleans() | NUMBERS | WORDS,

@@ -26,8 +26,12 @@ def causes(kind, spec, old=None):
             [
                 (
                     'spec.hard[machines]: Invalid value: "machines": must be a '
+                    "standard resource type or fully qualified"
+                ),
+                (
+                    'spec.hard[machines]: Invalid value: "machines": must be a '
                     "standard resource for quota"
-                )
+                ),
             ],
         ),
         (
@@ -42,7 +46,7 @@ def test_a_quota_is_about_what_can_be_counted(hard, expected):
 
 
 def test_a_name_that_nothing_could_have_is_refused():
-    (told,) = causes(RESOURCE_QUOTA, {"hard": {"a b": "1"}})
+    told, _ = causes(RESOURCE_QUOTA, {"hard": {"a b": "1"}})
     assert told.startswith('spec.hard[a b]: Invalid value: "a b": name part must consist of')
 
 
@@ -120,9 +124,9 @@ def test_containers_get_their_defaults_from_each_other():
             "limits": [
                 {
                     "type": "Container",
-                    "max": {"cpu": "2", "memory": "1024Mi"},
+                    "max": {"cpu": "2", "memory": "1Gi"},
                     "min": {"cpu": "10m", "hugepages-2Mi": "2Mi"},
-                    "default": {"cpu": "1000m"},
+                    "default": {"cpu": "1"},
                 },
                 {"type": "Pod", "max": {"cpu": "4"}},
             ]

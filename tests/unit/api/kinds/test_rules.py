@@ -69,6 +69,22 @@ def with_facts(*fields: dict[str, Any]) -> dict[str, Any]:
 WRONG = [
     # capacity
     (
+        resources({"storage": "1Gi"}),
+        "spec.domain.resources.requests[storage]",
+        (
+            'spec.domain.resources.requests[storage]: Invalid value: "storage": '
+            "must be a standard resource for containers"
+        ),
+    ),
+    (
+        resources({}, {"requests.a.b/c": "1"}),
+        "spec.domain.resources.limits[requests.a.b/c]",
+        (
+            'spec.domain.resources.limits[requests.a.b/c]: Invalid value: "requests.a.b/c": '
+            "doesn't follow extended resource name standard"
+        ),
+    ),
+    (
         resources({"memory": "-64Mi"}),
         "spec.domain.resources.requests.memory",
         "spec.domain.resources.requests.memory '-64Mi': must be greater than or equal to 0.",

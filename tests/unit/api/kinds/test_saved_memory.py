@@ -45,7 +45,10 @@ def test_a_mark_that_is_taken_away_is_removed_by_the_patch():
     assert mark_annotation(None) == {SAVED_MACHINE: None}
 
 
-@pytest.mark.parametrize("text", ["", "yes", "[]", '{"bytes": 7}', '{"identity": 7}'])
+DEEP = '{"a":' + "[" * 5000 + "]" * 5000 + "}"
+
+
+@pytest.mark.parametrize("text", ["", "yes", "[]", '{"bytes": 7}', '{"identity": 7}', DEEP])
 def test_a_mark_that_nobody_of_us_wrote_is_none(text):
     assert mark_of(claim({SAVED_MACHINE: text})) is None
 

@@ -97,6 +97,8 @@ def test_replica_sets_are_printed_as_kubevirt_prints_them():
         "status": {"replicas": 2},
     }
     assert [column.cell(document) for column in REPLICA_SET.columns] == [3, 2, None, NOW]
+    document["status"] = {"replicas": 0, "readyReplicas": 0}  # KubeVirt says nothing of zeros
+    assert [column.cell(document) for column in REPLICA_SET.columns] == [3, None, None, NOW]
     assert REPLICA_SET.scale is not None
     assert REPLICA_SET.short == ("vmirs", "vmirss")
     assert REPLICA_SET.categories == ("all",)

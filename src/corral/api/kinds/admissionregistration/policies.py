@@ -47,7 +47,14 @@ LONGEST_ANNOTATION: Final = 5 << 10
 
 _NAME = re.compile(r"[_a-zA-Z][_a-zA-Z0-9]*", re.ASCII)
 _NOTHING = "validations or auditAnnotations must contain at least one item"
+_PASSING: Final = ("duration", "timestamp", "type")
+"""What a variable may not be: the library cannot be given such a value again."""
 _NO_EXPRESSION = "expression is not specified"
+
+
+def without_rights(variables: Mapping[str, str]) -> dict[str, str]:
+    """What an expression that makes a message may look at."""
+    return {name: told for name, told in variables.items() if name != "authorizer"}
 
 
 def variables_of(spec: Mapping[str, Document | None]) -> dict[str, str]:
@@ -159,7 +166,9 @@ def _variable(path: str, variable: Document, known: dict[str, str]) -> Iterator[
         yield invalid(f"{path}.name", name, "name is not a valid CEL identifier")
     expression = variable.get("expression")
     where = f"{path}.expression"
-    yield from expression_causes(where, expression, known, returns=(), why=_NO_EXPRESSION)
+    yield from expression_causes(
+        where, expression, known, returns=(), never=_PASSING, why=_NO_EXPRESSION
+    )
 
 
 def _validation(path: str, validation: Document, known: dict[str, str]) -> Iterator[Cause]:
@@ -170,7 +179,8 @@ def _validation(path: str, validation: Document, known: dict[str, str]) -> Itera
     if telling and not telling.strip():
         yield invalid(where, telling, "must be non-empty if specified")
     elif telling:
-        yield from expression_causes(where, telling, known, returns=("string",))
+        kept = without_rights(known)
+        yield from expression_causes(where, telling, kept, returns=("string",))
     message = validation.get("message") or ""
     if message and not message.strip():
         yield invalid(f"{path}.message", message, "message must be non-empty if specified")
@@ -200,7 +210,7 @@ def _annotations(
             why = f"must not exceed {LONGEST_ANNOTATION} bytes in length"
             yield required(f"{where}.valueExpression", why)
             continue
-        types = ("string", "null_type", "dyn")
+        types = ("string", "null", "dyn")
         yield from expression_causes(
             f"{where}.valueExpression",
             expression,

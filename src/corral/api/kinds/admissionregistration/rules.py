@@ -27,7 +27,7 @@ OPERATIONS: Final = ("*", "CONNECT", "CREATE", "DELETE", "UPDATE")
 SCOPES: Final = ("*", "Cluster", "Namespaced")
 MOST_CONDITIONS: Final = 64
 
-VARIABLES: Final = {"object": "dyn", "oldObject": "dyn", "request": "map"}
+VARIABLES: Final = {"object": "dyn", "oldObject": "dyn", "request": "map", "authorizer": "map"}
 """What every expression may look at, and the type of each."""
 
 
@@ -145,9 +145,13 @@ def expression_causes(
     variables: dict[str, str],
     *,
     returns: Sequence[str] = ("bool",),
+    never: Sequence[str] = (),
     why: str = "",
 ) -> Iterator[Cause]:
-    """What is wrong with an expression, which has to be of one of the types in ``returns``."""
+    """What is wrong with an expression, which has to be of one of the types in ``returns``.
+
+    ``never`` are types that it must neither be of nor hold.
+    """
     if not (expression or "").strip():
         yield required(path, why)
         return
@@ -157,5 +161,11 @@ def expression_causes(
     except CelError as error:
         yield invalid(path, expression, f"compilation failed: {error}")
         return
+    for word in never:
+        if word in program.returns:
+            why = (
+                f"a value of type {word} cannot be kept: write it as a string, or where it is used"
+            )
+            yield invalid(path, expression, why)
     if returns and program.returns not in returns:
         yield invalid(path, expression, f"must evaluate to {' or '.join(returns)}")

@@ -58,10 +58,6 @@ def _default_mutating(document: Document) -> None:
         webhook.setdefault("reinvocationPolicy", NEVER)
 
 
-def _count(document: Document) -> None:
-    document["metadata"]["generation"] = 1
-
-
 # ----------------------------------------------------------------- validation
 
 
@@ -214,7 +210,6 @@ MUTATING = Kind(
     native=True,
     columns=_COLUMNS,
     default=_default_mutating,
-    default_create=_count,
     validate=_validate,
 )
 VALIDATING = Kind(
@@ -230,6 +225,5 @@ VALIDATING = Kind(
     native=True,
     columns=_COLUMNS,
     default=_default,
-    default_create=_count,
     validate=_validate,
 )

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from corral.api.errors import Cause
 from corral.api.kinds.domain import Resources
 from corral.api.kinds.machine import processors
+from corral.api.kinds.resource_names import unknown_resources
 from corral.api.kinds.vmi import Spec
 from corral.api.quantity import NOTHING, amount, parse
 
@@ -22,12 +23,18 @@ NOT_A_QUANTITY = (
 _MACHINE = re.compile(r"q35|pc(-(q35|i440fx)-[A-Za-z0-9.]+)?", re.ASCII)
 _MODEL = re.compile(r"[A-Za-z0-9_.-]+", re.ASCII)
 _SERIAL = re.compile(r"[A-Za-z0-9_.+-]+", re.ASCII)
-_UUID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}", re.ASCII)
+UUID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}", re.ASCII)
 
 
 def check_resources(spec: Spec, path: str) -> Iterator[Cause]:
-    """What is asked for is not negative, and not above its limit."""
+    """What is asked for exists, is not negative, and not above its limit.
+
+    KubeVirt takes resources that there are not, and tells later that it can make no pod.
+    """
     resources, here = spec.domain.resources or Resources(), f"{path}.domain.resources"
+    for part, values in (("requests", resources.requests), ("limits", resources.limits)):
+        for cause in unknown_resources(f"{here}.{part}", values):
+            yield Cause(cause.field, f"{cause.field}: {cause.message}")
     for name in ("memory", "cpu"):
         for part, values in (("requests", resources.requests), ("limits", resources.limits)):
             if amount(values.get(name)) < NOTHING:
@@ -125,7 +132,7 @@ def check_firmware(spec: Spec, path: str) -> Iterator[Cause]:
     firmware, here = spec.domain.firmware, f"{path}.domain.firmware"
     if firmware is None:
         return
-    if firmware.uuid and not _UUID.fullmatch(firmware.uuid):
+    if firmware.uuid and not UUID.fullmatch(firmware.uuid):
         yield Cause(f"{here}.uuid", f"{here}.uuid '{firmware.uuid}' is not a valid UUID.")
     if firmware.serial:
         yield from check_serial(firmware.serial, f"{here}.serial", f"{here}.serial")

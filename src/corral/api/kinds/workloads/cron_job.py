@@ -8,14 +8,13 @@ from lightkube.models.batch_v1 import CronJob
 from corral.api.errors import Cause, limited, shortened
 from corral.api.kind import Column, Kind, Verdict, Version, at
 from corral.api.kinds.causes import invalid, required, unsupported
-from corral.api.kinds.columns import age, field, value
+from corral.api.kinds.columns import NONE, age, field, value
 from corral.api.kinds.workloads.job import spec_causes
 from corral.api.kinds.workloads.schedule import schedule_fault
 from corral.api.kinds.workloads.template import (
-    NONE,
-    count_causes,
     default_template,
     described,
+    negative_causes,
     nothing_acts,
 )
 from corral.api.object import Document
@@ -57,7 +56,7 @@ def _causes(spec: Document) -> Iterator[Cause]:
         yield invalid("spec.timeZone", zone, f"unknown time zone {shortened(zone)}")
     if spec["concurrencyPolicy"] not in POLICIES:
         yield unsupported("spec.concurrencyPolicy", spec["concurrencyPolicy"], POLICIES)
-    yield from count_causes(
+    yield from negative_causes(
         "spec",
         spec,
         "startingDeadlineSeconds",

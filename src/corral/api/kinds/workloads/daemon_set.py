@@ -8,16 +8,21 @@ from corral.api.errors import Cause, limited
 from corral.api.kind import Column, Kind, Verdict, Version, at
 from corral.api.kinds.causes import invalid, required, unsupported
 from corral.api.kinds.columns import age
-from corral.api.kinds.disruption import bound_causes, scaled
-from corral.api.kinds.workloads.deployment import ROLLING
-from corral.api.kinds.workloads.stateful_set import ON_DELETE
+from corral.api.kinds.disruption import scaled
+from corral.api.kinds.workloads.rollout import (
+    ON_DELETE,
+    ROLLING,
+    STEPS,
+    default_strategy,
+    step_causes,
+)
 from corral.api.kinds.workloads.template import (
-    count_causes,
+    count,
     default_template,
     described,
     kept_causes,
+    negative_causes,
     nothing_acts,
-    number,
     selector_text,
     selector_unchanged,
 )
@@ -26,13 +31,7 @@ from corral.api.object import Document
 
 def _default(document: Document) -> None:
     spec = document["spec"]
-    strategy = spec.setdefault("updateStrategy", {})
-    if not strategy.get("type"):
-        strategy["type"] = ROLLING
-    if strategy["type"] == ROLLING:
-        rolling = strategy.setdefault("rollingUpdate", {})
-        rolling.setdefault("maxUnavailable", 1)
-        rolling.setdefault("maxSurge", 0)
+    default_strategy(spec.setdefault("updateStrategy", {}), 1, 0)
     spec.setdefault("revisionHistoryLimit", 10)
     default_template(spec, "template")
 
@@ -40,7 +39,7 @@ def _default(document: Document) -> None:
 def _validate(document: Document, old: Document | None, _user: str) -> Verdict:
     spec = document["spec"]
     causes = [
-        *count_causes("spec", spec),
+        *negative_causes("spec", spec),
         *kept_causes(spec, "daemonset", "DaemonSet"),
         *_strategy("spec.updateStrategy", spec["updateStrategy"]),
         *selector_unchanged(document, old),
@@ -54,12 +53,11 @@ def _strategy(path: str, strategy: Document) -> Iterator[Cause]:
     if strategy["type"] != ROLLING:
         return
     rolling, path = strategy["rollingUpdate"], f"{path}.rollingUpdate"
-    names = ("maxUnavailable", "maxSurge")
-    faults = [cause for name in names for cause in bound_causes(f"{path}.{name}", rolling[name])]
+    faults = step_causes(path, rolling)
     yield from faults
     if faults:
         return
-    without, more = (scaled(rolling[name], 100) for name in names)
+    without, more = (scaled(rolling[name], 100) for name in STEPS)
     if without and more:
         why = "may not be set when maxUnavailable is non-zero"
         yield invalid(f"{path}.maxSurge", rolling["maxSurge"], why)
@@ -78,15 +76,15 @@ DAEMON_SET = Kind(
     view=DaemonSet,
     native=True,
     columns=(
-        number(
+        count(
             "Desired", "status", "desiredNumberScheduled", description="nodes that shall have a pod"
         ),
-        number("Current", "status", "currentNumberScheduled", description="nodes that have a pod"),
-        number("Ready", "status", "numberReady", description="nodes with a pod that is ready"),
-        number(
+        count("Current", "status", "currentNumberScheduled", description="nodes that have a pod"),
+        count("Ready", "status", "numberReady", description="nodes with a pod that is ready"),
+        count(
             "Up-to-date", "status", "updatedNumberScheduled", description="of the newest template"
         ),
-        number("Available", "status", "numberAvailable", description="pods that are available"),
+        count("Available", "status", "numberAvailable", description="pods that are available"),
         Column(
             name="Node Selector",
             cell=lambda document: selector_text(

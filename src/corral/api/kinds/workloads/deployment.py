@@ -9,32 +9,30 @@ from corral.api.errors import Cause, limited
 from corral.api.kind import Column, Kind, Scale, Verdict, Version, at
 from corral.api.kinds.causes import forbidden, invalid, unsupported
 from corral.api.kinds.columns import age
-from corral.api.kinds.disruption import bound_causes, scaled
+from corral.api.kinds.disruption import scaled
+from corral.api.kinds.workloads.rollout import (
+    RECREATE,
+    ROLLING,
+    STEPS,
+    default_strategy,
+    step_causes,
+)
 from corral.api.kinds.workloads.template import (
-    count_causes,
+    count,
     default_template,
     described,
     kept_causes,
+    negative_causes,
     nothing_acts,
-    number,
     selector_unchanged,
 )
 from corral.api.object import Document
-
-RECREATE, ROLLING = "Recreate", "RollingUpdate"
-_STEPS = ("maxUnavailable", "maxSurge")
 
 
 def _default(document: Document) -> None:
     spec = document["spec"]
     spec.setdefault("replicas", 1)
-    strategy = spec.setdefault("strategy", {})
-    if not strategy.get("type"):
-        strategy["type"] = ROLLING
-    if strategy["type"] == ROLLING:
-        rolling = strategy.setdefault("rollingUpdate", {})
-        for name in _STEPS:
-            rolling.setdefault(name, "25%")
+    default_strategy(spec.setdefault("strategy", {}), "25%", "25%")
     spec.setdefault("revisionHistoryLimit", 10)
     spec.setdefault("progressDeadlineSeconds", 600)
     default_template(spec, "template")
@@ -43,7 +41,7 @@ def _default(document: Document) -> None:
 def _validate(document: Document, old: Document | None, _user: str) -> Verdict:
     spec = document["spec"]
     causes = [
-        *count_causes("spec", spec),
+        *negative_causes("spec", spec),
         *kept_causes(spec, "deployment", "ReplicaSet"),
         *_strategy(spec["strategy"]),
         *_deadline(spec),
@@ -68,14 +66,13 @@ def _strategy(strategy: Document) -> Iterator[Cause]:
         why = "may not be specified when strategy `type` is 'Recreate'"
         yield forbidden(f"{path}.rollingUpdate", why)
     elif name == ROLLING:
-        yield from steps_causes(f"{path}.rollingUpdate", strategy["rollingUpdate"])
+        yield from _rolling(f"{path}.rollingUpdate", strategy["rollingUpdate"])
 
 
-def steps_causes(path: str, rolling: Document) -> Iterator[Cause]:
-    """What is wrong with how many pods a step of a rollout may take away and add."""
-    faults = [cause for name in _STEPS for cause in bound_causes(f"{path}.{name}", rolling[name])]
+def _rolling(path: str, rolling: Document) -> Iterator[Cause]:
+    faults = step_causes(path, rolling)
     yield from faults
-    if not faults and not any(scaled(rolling[name], 100) for name in _STEPS):
+    if not faults and not any(scaled(rolling[name], 100) for name in STEPS):
         why = "may not be 0 when `maxSurge` is 0"
         yield invalid(f"{path}.maxUnavailable", rolling["maxUnavailable"], why)
 
@@ -101,8 +98,8 @@ DEPLOYMENT = Kind(
     scale=Scale(label_selector=("spec", "selector")),
     columns=(
         READY,
-        number("Up-to-date", "status", "updatedReplicas", description="of the newest template"),
-        number("Available", "status", "availableReplicas", description="pods that are available"),
+        count("Up-to-date", "status", "updatedReplicas", description="of the newest template"),
+        count("Available", "status", "availableReplicas", description="pods that are available"),
         age(),
         *described("spec", "template"),
     ),

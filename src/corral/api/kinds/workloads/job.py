@@ -9,9 +9,9 @@ from corral.api.kind import Column, Kind, Verdict, Version, at
 from corral.api.kinds.causes import invalid, required, unsupported
 from corral.api.kinds.columns import age, condition_status
 from corral.api.kinds.workloads.template import (
-    count_causes,
     default_template,
     described,
+    negative_causes,
     nothing_acts,
     template_causes,
 )
@@ -64,7 +64,7 @@ def _default_create(document: Document) -> None:
 
 def spec_causes(path: str, spec: Document) -> Iterator[Cause]:
     """What is wrong with a job's spec, be it in a job or in the template of one."""
-    yield from count_causes(path, spec, *_COUNTS)
+    yield from negative_causes(path, spec, *_COUNTS)
     mode = spec.get("completionMode", NON_INDEXED)
     if mode not in (INDEXED, NON_INDEXED):
         yield unsupported(f"{path}.completionMode", mode, (INDEXED, NON_INDEXED))

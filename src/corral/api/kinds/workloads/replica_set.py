@@ -8,21 +8,21 @@ from corral.api.kind import Kind, Scale, Verdict, Version, at
 from corral.api.kinds.causes import invalid, required
 from corral.api.kinds.columns import age
 from corral.api.kinds.workloads.template import (
-    count_causes,
+    count,
     default_template,
     described,
     kept_causes,
+    negative_causes,
     nothing_acts,
-    number,
     selector_unchanged,
     template_causes,
 )
 from corral.api.object import Document
 
 _COLUMNS = (
-    number("Desired", "spec", "replicas", description="pods that are wanted"),
-    number("Current", "status", "replicas", description="pods that there are"),
-    number("Ready", "status", "readyReplicas", description="pods that are ready"),
+    count("Desired", "spec", "replicas", description="pods that are wanted"),
+    count("Current", "status", "replicas", description="pods that there are"),
+    count("Ready", "status", "readyReplicas", description="pods that are ready"),
     age(),
     *described("spec", "template"),
 )
@@ -41,7 +41,7 @@ def _default(document: Document) -> None:
 def _validate(document: Document, old: Document | None, _user: str) -> Verdict:
     spec = document["spec"]
     causes = [
-        *count_causes("spec", spec),
+        *negative_causes("spec", spec),
         *kept_causes(spec, "deployment", "ReplicaSet"),  # upstream's word is this one
         *selector_unchanged(document, old),
     ]
@@ -81,7 +81,7 @@ def _controller_default(document: Document) -> None:
 def _controller_validate(document: Document, _old: Document | None, _user: str) -> Verdict:
     spec = document["spec"]
     selector, template = spec.get("selector") or {}, spec.get("template")
-    causes = [*count_causes("spec", spec)]
+    causes = [*negative_causes("spec", spec)]
     if not selector:
         causes.append(required("spec.selector"))
     if template is None:

@@ -9,17 +9,17 @@ from corral.api.kind import Kind, Scale, Verdict, Version, at
 from corral.api.kinds import claim
 from corral.api.kinds.causes import forbidden, invalid
 from corral.api.kinds.columns import age
-from corral.api.kinds.workloads.deployment import READY, ROLLING
+from corral.api.kinds.workloads.deployment import READY
+from corral.api.kinds.workloads.rollout import ON_DELETE, ROLLING
 from corral.api.kinds.workloads.template import (
-    count_causes,
     default_template,
     described,
     kept_causes,
+    negative_causes,
     nothing_acts,
 )
 from corral.api.object import Document
 
-ON_DELETE = "OnDelete"
 ORDERED, PARALLEL = "OrderedReady", "Parallel"
 _CHANGEABLE = (
     *("replicas", "ordinals", "template", "updateStrategy", "revisionHistoryLimit"),
@@ -51,7 +51,7 @@ def _default(document: Document) -> None:
 def _validate(document: Document, old: Document | None, _user: str) -> Verdict:
     spec = document["spec"]
     causes = [
-        *count_causes("spec", spec),
+        *negative_causes("spec", spec),
         *kept_causes(spec, "statefulset", "StatefulSet"),
         *_management(spec),
         *_changes(spec, old),
@@ -69,7 +69,7 @@ def _management(spec: Document) -> Iterator[Cause]:
     elif strategy["type"] == ON_DELETE and "rollingUpdate" in strategy:
         why = f"only allowed for updateStrategy '{ROLLING}'"
         yield invalid(f"{path}.rollingUpdate", strategy["rollingUpdate"], why)
-    yield from count_causes(
+    yield from negative_causes(
         f"{path}.rollingUpdate", strategy.get("rollingUpdate") or {}, "partition"
     )
     for name, policy in spec["persistentVolumeClaimRetentionPolicy"].items():

@@ -6,12 +6,12 @@ from corral.api.errors import UNCHECKED, BadRequest, Cause
 from corral.api.kind import Column, at
 from corral.api.kinds import pod
 from corral.api.kinds.causes import forbidden, invalid, required, unsupported
+from corral.api.kinds.columns import NONE
 from corral.api.kinds.label_selectors import selector_causes
 from corral.api.metadata import check_labels
 from corral.api.object import Document
 from corral.api.selectors import label_selector
 
-NONE = "<none>"
 _COUNTS = ("minReadySeconds", "revisionHistoryLimit", "progressDeadlineSeconds")
 
 
@@ -27,7 +27,7 @@ def default_template(document: Document, *path: str) -> None:
         pod.default(template)
 
 
-def count_causes(path: str, document: Document, *names: str) -> Iterator[Cause]:
+def negative_causes(path: str, document: Document, *names: str) -> Iterator[Cause]:
     """Counts and seconds are not below zero."""
     for name in names or ("replicas", *_COUNTS):
         value = document.get(name)
@@ -92,12 +92,11 @@ def selector_unchanged(document: Document, old: Document | None) -> Iterator[Cau
 # -------------------------------------------------------------------- columns
 
 
-def number(name: str, *path: str, description: str, missing: int = 0) -> Column:
+def count(name: str, *path: str, description: str) -> Column:
     """A count, zero where it is not told."""
 
     def cell(document: Document) -> int:
-        value = at(document, *path)
-        return missing if value is None else int(value)
+        return int(at(document, *path) or 0)
 
     return Column(name=name, type="integer", cell=cell, description=description)
 
