@@ -32,22 +32,30 @@ class Expectations(Generic[K]):
 
     def expect(self, key: K, *, creations: int = 0, deletions: Iterable[str] = ()) -> None:
         """Wait for so many creations, and for the deletion of these uids."""
-        self._outstanding[key] = _Outstanding(self._monotonic(), creations, set(deletions))
+        outstanding = _Outstanding(self._monotonic(), creations, set(deletions))
+        self._outstanding[key] = outstanding
+        self._forget_if_met(key, outstanding)
 
     def created(self, key: K, count: int = 1) -> None:
         """The cache shows a creation; or it failed, and nothing will show."""
         if (outstanding := self._outstanding.get(key)) is not None:
             outstanding.creations -= count
+            self._forget_if_met(key, outstanding)
 
     def deleted(self, key: K, uid: str) -> None:
         """The cache shows that an object goes; or its deletion failed."""
         if (outstanding := self._outstanding.get(key)) is not None:
             outstanding.deletions.discard(uid)
+            self._forget_if_met(key, outstanding)
+
+    def _forget_if_met(self, key: K, outstanding: _Outstanding) -> None:
+        if outstanding.creations <= 0 and not outstanding.deletions:
+            del self._outstanding[key]
 
     def unmet_seconds(self, key: K) -> float:
         """0 when the cache shows all; else the seconds after which waiting is given up."""
         outstanding = self._outstanding.get(key)
-        if outstanding is None or (outstanding.creations <= 0 and not outstanding.deletions):
+        if outstanding is None:
             return 0.0
         return max(0.0, outstanding.since + EXPIRY_SECONDS - self._monotonic())
 

@@ -190,8 +190,11 @@ class Informer(Generic[T]):
             if known == new or (newer_only and is_older(new, known)):
                 return
         item = self._share(item)
-        if len(self._objects) >= SHARED_FROM and (like := old or self._last) is not None:
-            share(item, like)
+        if len(self._objects) >= SHARED_FROM:
+            for like in (old, self._last):  # its own older version, and what is like it now
+                if like is not None:
+                    share(item, like)
+            key = key_of(item)
         self._last = self._objects[key] = item
         self._reindex(key, old, item)
         for handler in self._handlers:

@@ -5,14 +5,12 @@ spells ``resourceVersion`` and leaves everything optional.  Loops that serve bot
 """
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime
 from typing import Any, NamedTuple
 
 import msgspec
 
 from corral.api.kinds import kind_of
 from corral.api.object import Document, Key, Object, ObjectMeta, Struct
-from corral.api.time import parse_rfc3339
 
 
 class Owner(NamedTuple):
@@ -108,11 +106,6 @@ def is_ready(view: msgspec.Struct) -> bool:
     status: Any = view.status  # type: ignore[attr-defined]
     conditions = (status and status.conditions) or ()
     return any(each.type == "Ready" and each.status == "True" for each in conditions)
-
-
-def created_at(view: Object) -> datetime:
-    """When the object was made; raises ValueError for one that no server has stored yet."""
-    return parse_rfc3339(view.metadata.creation_timestamp or "")
 
 
 def owners_of(view: msgspec.Struct) -> Sequence[Owner]:

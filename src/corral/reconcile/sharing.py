@@ -4,15 +4,13 @@ The machines of a set differ in a name, a uid and an address; the rest of their 
 most of their pods', is the same.  Ten thousand copies of it would be most of a process's memory.
 """
 
-from typing import TypeVar, cast
+from typing import Any
 
 import msgspec
 
-T = TypeVar("T", bound=msgspec.Struct)
 
-
-def share(item: T, like: T) -> None:
-    """Put the parts of ``like`` that are equal in the place of ``item``'s own.
+def share(item: msgspec.Struct, like: msgspec.Struct) -> None:
+    """Put the parts of ``like`` that are the same in the place of ``item``'s own.
 
     Both must be treated as constant from then on, as everything in a cache.
     """
@@ -20,21 +18,32 @@ def share(item: T, like: T) -> None:
         return
     for name in item.__struct_fields__:
         mine, other = getattr(item, name), getattr(like, name)
-        if mine is other or type(mine) is not type(other):
-            continue
-        if mine == other:
-            setattr(item, name, other)
-        elif isinstance(mine, msgspec.Struct):
-            share(mine, cast("msgspec.Struct", other))
-        elif isinstance(mine, list):
-            _share_list(mine, other)
+        if mine is not other and (part := _shared(mine, other)) is not mine:
+            setattr(item, name, part)
 
 
-def _share_list(mine: list[object], other: list[object]) -> None:
-    for index, (ours, theirs) in enumerate(zip(mine, other, strict=False)):
-        if ours is theirs or type(ours) is not type(theirs):
-            continue
-        if ours == theirs:
-            mine[index] = theirs
-        elif isinstance(ours, msgspec.Struct):
-            share(ours, cast("msgspec.Struct", theirs))
+def _shared(mine: Any, other: Any) -> Any:
+    """``other`` where it is the same, else ``mine``, with what parts of it are."""
+    if mine is other or type(mine) is not type(other):
+        return mine
+    if mine == other and _are_written_alike(mine, other):
+        return other
+    if isinstance(mine, msgspec.Struct):
+        share(mine, other)
+    elif isinstance(mine, list):
+        for index, (ours, theirs) in enumerate(zip(mine, other, strict=False)):
+            mine[index] = _shared(ours, theirs)
+    elif isinstance(mine, dict):
+        for key, ours in mine.items():
+            mine[key] = _shared(ours, other.get(key))
+    return mine
+
+
+def _are_written_alike(mine: Any, other: Any) -> bool:
+    """Of equal things of one type: to Python a list of 1 is equal to those of 1.0 and of True.
+
+    To write both takes a quarter of the time of a walk through them.
+    """
+    return isinstance(mine, str | int | float) or (
+        msgspec.json.encode(mine) == msgspec.json.encode(other)
+    )

@@ -17,8 +17,15 @@ from corral.api.errors import ApiError, Gone, InternalError, Unavailable
 from corral.api.object import Document, Key
 from corral.metrics import Histogram
 from corral.store.memory import Memory, Retention, Stretch, obsolete, superseded_bytes
-from corral.store.record import Event, Record, labels_of, require_size
-from corral.store.sqlite import Log, LogError, Row
+from corral.store.record import (
+    NO_LABELS,
+    Event,
+    Record,
+    labels_of,
+    require_size,
+    trimmed,
+)
+from corral.store.sqlite import Log, LogError, Row, hasten
 from corral.store.watch import Watch
 
 
@@ -60,7 +67,7 @@ class Store:
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._log = log
-        self._executor = ThreadPoolExecutor(1, "corral-store") if threaded else None
+        self._executor = ThreadPoolExecutor(1, "corral-store", hasten) if threaded else None
         self._retention = retention or Retention()
         self._lifetimes = lifetimes or {}
         self._clock = clock
@@ -238,11 +245,14 @@ class Store:
         revision = self._last_revision + 1
         metadata = document["metadata"]
         metadata["resourceVersion"] = str(revision)
-        data = encode(document)
+        data = trimmed(encode(document))
+        before = self.latest(kind, key)
         if not deleted:
-            require_size(data, metadata, self.latest(kind, key))
+            require_size(data, metadata, before)
         self._last_revision = revision
-        now, labels = int(self._clock()), metadata.get("labels") or {}
+        now, labels = int(self._clock()), metadata.get("labels") or NO_LABELS
+        if before is not None:  # versions of one object share what seldom changes
+            key, labels = before.key, before.labels if labels == before.labels else labels
         record = Record(kind, key, revision, now, data, labels)
         loop = asyncio.get_running_loop()
         write = _Write(record, deleted, loop.create_future())

@@ -22,6 +22,13 @@ def test_creations_are_counted_and_deletions_told_apart():
     assert expectations.unmet_seconds("b") == 0
 
 
+def test_nothing_to_expect_is_met_at_once():
+    expectations = Expectations[str](Time())
+    expectations.expect("a", creations=1)
+    expectations.expect("a")
+    assert expectations.unmet_seconds("a") == 0
+
+
 def test_a_lost_event_is_waited_for_no_longer_than_five_minutes():
     time = Time()
     expectations = Expectations[str](time)

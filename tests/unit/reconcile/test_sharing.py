@@ -2,7 +2,15 @@ import msgspec
 from hypothesis import given, strategies as st
 from lightkube.models.core_v1 import Pod
 
+from corral.api.object import AnyFields, Struct
 from corral.reconcile.sharing import share
+
+
+class Custom(Struct):
+    """Holds what no schema names."""
+
+    spec: AnyFields
+
 
 names = st.sampled_from(["a", "b"])
 pods = st.builds(
@@ -15,6 +23,11 @@ pods = st.builds(
     st.lists(
         st.fixed_dictionaries({"name": names, "image": names, "args": st.lists(names)}), max_size=3
     ),
+)
+
+values = st.sampled_from([None, True, 1, 1.0, "1"])
+specs = st.fixed_dictionaries(
+    {"one": values, "list": st.lists(values, max_size=2), "map": st.dictionaries(names, values)}
 )
 
 
@@ -39,3 +52,31 @@ def test_what_is_equal_is_one_object_and_what_differs_is_not():
     assert item.spec.containers[0] is like.spec.containers[0]
     assert item.spec.containers[1] is not like.spec.containers[1]
     assert item.spec.containers[1].image is like.spec.containers[1].image
+
+
+def test_what_maps_have_in_common_is_one_object():
+    def pod(name):
+        labels = {"name": name, "app": "".join(["w", "eb"])}
+        return msgspec.convert({"metadata": {"name": name, "labels": labels}}, Pod)
+
+    like, item = pod("one"), pod("two")
+    share(item, like)
+    assert item.metadata.labels == {"name": "two", "app": "web"}
+    assert item.metadata.labels["app"] is like.metadata.labels["app"]
+
+
+@given(specs, specs)
+def test_what_is_equal_to_python_alone_is_not_shared(one, other):
+    """True == 1 == 1.0, but not for who reads them in JSON."""
+    like, item = Custom(spec=one), Custom(spec=other)
+    before = msgspec.json.encode([like, item], order="deterministic")
+    share(item, like)
+    assert msgspec.json.encode([like, item], order="deterministic") == before
+
+
+def test_numbers_and_truths_that_are_equal_stay_what_they_are():
+    like = Custom(spec={"x": {"on": 1}, "y": 1, "list": [1, 2], "z": "".join(["wo", "rd"])})
+    item = Custom(spec={"x": {"on": True}, "y": 1.0, "list": [True, 2], "z": "".join(["wor", "d"])})
+    share(item, like)
+    assert repr(item.spec) == "{'x': {'on': True}, 'y': 1.0, 'list': [True, 2], 'z': 'word'}"
+    assert item.spec["z"] is like.spec["z"]

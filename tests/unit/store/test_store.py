@@ -2,6 +2,7 @@
 
 import asyncio
 import sqlite3
+import sys
 
 import pytest
 
@@ -10,6 +11,7 @@ from corral.api.object import Key
 from corral.store import Log, LogError, Store, record
 from corral.store.memory import Retention
 from corral.store.record import LARGEST_BYTES
+from corral.store.sqlite import Row
 
 KIND = "things.example.com"
 
@@ -61,6 +63,16 @@ async def test_the_newest_versions_are_those_on_their_way_too(store):
     assert [record.key.name for record in store.objects(KIND)] == ["a", "b"]
     await asyncio.gather(*writes)
     assert store.newest(KIND) == newest
+
+
+async def test_versions_of_an_object_share_their_key_and_labels(store):
+    """Each has most of a kilobyte of them otherwise, for as long as watches can go back to it."""
+    first = await write(store, "a", metadata={"labels": {"app": "web"}})
+    second = await write(store, "a", metadata={"labels": {"app": "web"}}, spec=2)
+    third = await write(store, "a", metadata={"labels": {"app": "other"}})
+    assert first.key is second.key is third.key
+    assert first.labels is second.labels
+    assert third.labels == {"app": "other"}
 
 
 async def test_an_object_has_a_largest_size(store):
@@ -372,6 +384,30 @@ def test_what_is_committed_is_on_disk(tmp_path):
     log = Log(tmp_path / "store.db")
     assert log._connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
     assert log._connection.execute("PRAGMA synchronous").fetchone() == (2,)
+    log.close()
+
+
+async def test_a_busy_loop_hands_the_interpreter_over_soon(tmp_path):
+    sys.setswitchinterval(0.005)
+    store = Store.open(tmp_path / "store.db")
+    await write(store, "a")
+    assert sys.getswitchinterval() <= 0.001
+    await store.close()
+
+
+def test_many_rows_are_kept_and_forgotten_at_once_or_not_at_all(tmp_path):
+    log = Log(tmp_path / "store.db")
+    rows = [
+        Row(number, KIND, "", f"n{number}", False, 0, b"%d" % number) for number in range(1, 201)
+    ]
+    log.append(rows, [], 0)
+    assert list(log.rows()) == rows
+    again = [rows[0]._replace(revision=number) for number in range(300, 199, -1)]
+    with pytest.raises(InternalError):
+        log.append(again, [1], 1)
+    assert list(log.rows()) == rows
+    log.append([], list(range(1, 191)), 190)
+    assert [row.revision for row in log.rows()] == list(range(191, 201))
     log.close()
 
 

@@ -141,5 +141,5 @@ class StoreMachine(RuleBasedStateMachine):
         assert state == self.model
 
 
-StoreMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=15, deadline=None)
+StoreMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=15)
 TestStoreModel = StoreMachine.TestCase
