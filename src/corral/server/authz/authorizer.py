@@ -71,9 +71,17 @@ class Authorizer:
 
     def verdict(self, wish: Attributes, *, inside: bool = False) -> tuple[bool, str]:
         """Whether something is allowed, and by what it is or what is amiss."""
-        if self.allows(wish, inside=inside):
-            return True, self.roles.reason(wish)
-        return False, self.roles.fault(wish.user, wish.namespace)
+        allowed = self.allows(wish, inside=inside)
+        return allowed, self._reason(wish, allowed=allowed)
+
+    def reason(self, wish: Attributes, *, inside: bool = False) -> str:
+        """By what something is allowed, or what is amiss: looks through all bindings of a user."""
+        return self._reason(wish, allowed=self.allows(wish, inside=inside))
+
+    def _reason(self, wish: Attributes, *, allowed: bool) -> str:
+        if allowed:
+            return self.roles.reason(wish)
+        return self.roles.fault(wish.user, wish.namespace)
 
     def rules(self, user: User, namespace: str) -> tuple[tuple[PolicyRule, ...], str]:
         """All rules that hold for a user, and which roles could not be found."""

@@ -89,8 +89,9 @@ RULES = (
 )
 
 
-@lru_cache(1024)
+@lru_cache(128)
 def _rules(user: str) -> tuple[Rule, ...]:
+    """The rules of a component.  There are as many as loops and nodes: no other name comes here."""
     return tuple(rule for rule in RULES if user.startswith(rule.user))
 
 

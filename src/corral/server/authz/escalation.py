@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from itertools import product
 from typing import Any, Final
 
-from corral.api.errors import Details, Forbidden, NotFound
+from corral.api.errors import Forbidden, NotFound
 from corral.api.kinds.rbac import (
     CLUSTER_ROLE,
     CLUSTER_ROLE_BINDING,
@@ -20,7 +20,7 @@ from corral.api.object import Document, Key
 from corral.server.authz.attributes import Attributes
 from corral.server.authz.authorizer import Authorizer
 from corral.server.authz.rules import Rules
-from corral.server.call import Call, Guard, storage
+from corral.server.call import Call, Guard, forbidden, storage
 
 MOST_RIGHTS: Final = 10_000
 """Single rights that are looked at: of a role that holds more it is not known what it gives."""
@@ -203,7 +203,4 @@ def _without(document: Document) -> Document:
 
 
 def _refused(call: Call, document: Document, why: str) -> Forbidden:
-    """The refusal of an object, in Kubernetes' words."""
-    name = document["metadata"].get("name", "")
-    details = Details(name=name, group=call.kind.group, kind=call.kind.plural)
-    return Forbidden(f'{call.kind.resource} "{name}" is forbidden: {why}', details=details)
+    return forbidden(call.kind, document["metadata"].get("name", ""), why)

@@ -10,7 +10,7 @@ from urllib.parse import unquote
 
 from corral.api.errors import BadRequest
 from corral.api.wire import Request, User
-from corral.server.accounts import GROUP as ACCOUNTS
+from corral.server.accounts import PREFIX, user_groups
 from corral.server.authn import ANONYMOUS, AUTHENTICATED
 from corral.server.authz.attributes import Attributes
 from corral.server.authz.authorizer import Authorizer
@@ -19,7 +19,6 @@ MOST_PARTS: Final = 1000
 
 _PREFIX: Final = "impersonate-"
 _EXTRA: Final = "impersonate-extra-"
-_ACCOUNT: Final = "system:serviceaccount:"
 _UNAUTHENTICATED: Final = ANONYMOUS.groups[0]
 _AUTHENTICATION: Final = "authentication.k8s.io"
 
@@ -52,7 +51,7 @@ def _wanted(headers: Mapping[str, str]) -> User:
     }
     groups = _names(headers.get("impersonate-group", ""))
     if not groups and (account := _account(name)) is not None:
-        groups = (ACCOUNTS, f"{ACCOUNTS}:{account[0]}")
+        groups = user_groups(account[0])
     given = _UNAUTHENTICATED if name == ANONYMOUS.name else AUTHENTICATED
     if not {AUTHENTICATED, _UNAUTHENTICATED} & set(groups):
         groups = (*groups, given)
@@ -77,9 +76,9 @@ def _parts(user: User, wanted: User, groups: tuple[str, ...]) -> Iterator[Attrib
 
 def _account(name: str) -> tuple[str, str] | None:
     """The namespace and name of the ServiceAccount that a user's name tells of."""
-    if not name.startswith(_ACCOUNT):
+    if not name.startswith(PREFIX):
         return None
-    namespace, _, account = name.removeprefix(_ACCOUNT).partition(":")
+    namespace, _, account = name.removeprefix(PREFIX).partition(":")
     return (namespace, account) if namespace and account and ":" not in account else None
 
 

@@ -21,6 +21,7 @@ from corral.api.kinds.rbac import (
 )
 from corral.api.object import Document, Key
 from corral.api.wire import User
+from corral.server.accounts import user_name
 from corral.server.authz.attributes import Attributes
 from corral.server.authz.rules import PolicyRule, Rules, rules_of
 from corral.server.call import storage
@@ -204,4 +205,4 @@ def _subject(subject: Document, namespace: str) -> tuple[_Subject, str] | None:
     within = subject.get("namespace") or namespace
     if not within:
         return None
-    return (USER, f"system:serviceaccount:{within}:{name}"), f'{kind} "{name}/{within}"'
+    return (USER, user_name(within, name)), f'{kind} "{name}/{within}"'

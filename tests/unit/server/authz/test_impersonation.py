@@ -7,8 +7,6 @@ from tests.unit.server.conftest import MAPS
 from corral.api.wire import Request
 from corral.server.authz.impersonation import acting
 
-WHO = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
-
 
 def impersonate(resources, *names, group=""):
     told = {"verbs": ["impersonate"], "apiGroups": [group], "resources": resources.split()}

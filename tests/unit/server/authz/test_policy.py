@@ -2,26 +2,19 @@
 
 import pytest
 from tests.unit.server.authz.test_authorizer import RBAC, bind, user
+from tests.unit.server.conftest import settle
 
 from corral.api.wire import User
-from corral.client.client import Client
-from corral.client.transport import InProcess
-from corral.daemon.policy import settle_policy
 from corral.daemon.policy.settle import BINDINGS, ROLES
-from corral.server.authn import ADMINISTRATOR
 from corral.server.authz import Attributes
 
 ROLE = f"{RBAC}/clusterroles"
 BINDING = f"{RBAC}/clusterrolebindings"
 
 
-async def settle(ask):
-    await settle_policy(Client(InProcess(ask.server.handle, ADMINISTRATOR)))
-
-
-def may(ask, verb, target, group="", *, name="eve", namespace="default"):
+def may(ask, verb, target, group="", *, namespace="default"):
     resource, _, subresource = target.partition("/")
-    wish = Attributes(User(name=name), verb, group, resource, subresource, namespace, "x")
+    wish = Attributes(User(name="eve"), verb, group, resource, subresource, namespace, "x")
     return ask.server.authorizer.allows(wish)
 
 
