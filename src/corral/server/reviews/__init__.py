@@ -7,6 +7,7 @@ users, ``policies`` keeps rules of users, and ``reviewers`` knows who is asked w
 
 from corral.api.kinds.admissionregistration import MUTATING, VALIDATING
 from corral.api.kinds.table import KindTable
+from corral.server.authz.authorizer import Authorizer
 from corral.server.reviews.act import Act, Operation, Reviewer
 from corral.server.reviews.policies import Policies
 from corral.server.reviews.reviewers import Reviewers
@@ -17,11 +18,17 @@ from corral.store import Store
 __all__ = ["Act", "Operation", "Reviewer", "Reviewers", "reviewers_of"]
 
 
-def reviewers_of(store: Store, kinds: KindTable) -> Reviewers:
-    """Those whom the objects of a store name; ``kinds`` are served.  To be closed in the end."""
+def reviewers_of(store: Store, kinds: KindTable, authorizer: Authorizer) -> Reviewers:
+    """Those whom the objects of a store name; ``kinds`` are served.  To be closed in the end.
+
+    ``authorizer`` answers what expressions ask about rights.
+    """
     sites = Sites(store)
     return Reviewers(
-        mutating=[Mutating(store, MUTATING, sites)],
-        validating=[Policies(store, kinds), Validating(store, VALIDATING, sites)],
+        mutating=[Mutating(store, MUTATING, sites, authorizer)],
+        validating=[
+            Policies(store, kinds, authorizer),
+            Validating(store, VALIDATING, sites, authorizer),
+        ],
         close=sites.aclose,
     )

@@ -5,11 +5,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal, Protocol
 
 from corral.api.encoding import copied
-from corral.api.errors import Details, Forbidden
+from corral.api.errors import Forbidden
 from corral.api.kind import GroupVersion, Version, at
 from corral.api.object import Document, Key
 from corral.server import admission
-from corral.server.call import Call
+from corral.server.call import Call, forbidden
 from corral.server.present import as_version
 from corral.store import Store
 
@@ -55,11 +55,17 @@ class Act:
             notes[key] = value
 
     def seen(self, document: Document | None, version: Version) -> Document | None:
-        """A document of it in the form of one of its kind's versions; a new one."""
+        """A document of it in the form of one of its kind's versions; a new one.
+
+        Of what is to be stored it tells who manages which fields, as it will be stored.
+        """
         if document is None or not self.is_stored:
             return document
         told = str(GroupVersion(self.call.kind.group, version.name))
-        return as_version(copied(document), version, told)
+        shown = as_version(copied(document), version, told)
+        if document is self.document and self.call.account:
+            shown["metadata"]["managedFields"] = copied(self.call.account)
+        return shown
 
     def taken(self, document: Document, version: Version) -> Document:
         """What somebody made of what was ``seen``, in the form in which objects are stored.
@@ -68,6 +74,9 @@ class Act:
         """
         if not self.is_stored:
             return document
+        if self.call.account is not None and isinstance(document.get("metadata"), dict):
+            # nobody gives an account but the server
+            document["metadata"].pop("managedFields", None)
         call = replace(self.call, version=version, query={}, warnings=[])
         document = admission.incoming(call, document)
         admission.conform(call, document, creating=self.old is None)
@@ -98,11 +107,8 @@ def namespace_labels(store: Store, act: Act) -> Mapping[str, str] | None:
     return record.labels if record is not None else {}
 
 
-def forbidden(act: Act, why: str) -> Forbidden:
-    """The refusal of an act, as Kubernetes words it."""
-    kind, metadata = act.call.kind, (act.document or {}).get("metadata") or {}
+def refused(act: Act, why: str) -> Forbidden:
+    """The refusal of an act; its object may have no name yet."""
+    metadata = (act.document or {}).get("metadata") or {}
     name = act.name or metadata.get("generateName") or "Unknown"
-    return Forbidden(
-        f'{kind.resource} "{name}" is forbidden: {why}',
-        details=Details(name=name, group=kind.group, kind=kind.plural),
-    )
+    return forbidden(act.call.kind, name, why)

@@ -7,6 +7,8 @@ from typing import Any
 from corral.api.cel import CelError, Program, compile_expression
 from corral.api.kind import Version
 from corral.api.object import Document
+from corral.server.authz.authorizer import Authorizer
+from corral.server.reviews import rights
 from corral.server.reviews.act import Act
 from corral.server.reviews.envelope import request_of
 
@@ -15,12 +17,13 @@ class ConditionError(Exception):
     """A condition has no value, so nobody knows whether it holds."""
 
 
-def bindings(act: Act, version: Version) -> dict[str, Any]:
+def bindings(act: Act, version: Version, authorizer: Authorizer) -> dict[str, Any]:
     """What every expression about an act may look at."""
     return {
         "object": act.seen(act.document, version),
         "oldObject": act.seen(act.old, version),
         "request": request_of(act, version),
+        "authorizer": rights.asked(act, authorizer),
     }
 
 

@@ -11,7 +11,7 @@ from corral.api.encoding import decode_any, encode
 from corral.api.errors import ApiError
 from corral.api.kind import GroupVersion, Version
 from corral.api.object import Document
-from corral.api.wire import User
+from corral.server.identity_reviews import user_info
 from corral.server.reviews.act import Act
 
 GROUP: Final = "admission.k8s.io"
@@ -102,18 +102,6 @@ def _kind(act: Act, document: Document, version: Version) -> dict[str, str]:
 def _resource(act: Act, version: Version) -> dict[str, str]:
     kind = act.call.kind
     return {"group": kind.group, "version": version.name, "resource": kind.plural}
-
-
-def user_info(user: User) -> Document:
-    """A user as reviews tell of it (authentication.k8s.io UserInfo)."""
-    info: Document = {"username": user.name}
-    if user.uid:
-        info["uid"] = user.uid
-    if user.groups:
-        info["groups"] = list(user.groups)
-    if user.extra:
-        info["extra"] = {name: list(values) for name, values in user.extra.items()}
-    return info
 
 
 def read(body: bytes, *, uid: str, review: str, mutating: bool) -> Answer:

@@ -11,7 +11,11 @@ from typing import Any
 import structlog
 
 from corral.api.cel import CelError, Program
-from corral.api.kinds.admissionregistration.policies import LONGEST_ANNOTATION, variables_of
+from corral.api.kinds.admissionregistration.policies import (
+    LONGEST_ANNOTATION,
+    variables_of,
+    without_rights,
+)
 from corral.api.kinds.admissionregistration.rules import IGNORE
 from corral.api.object import Document
 from corral.server.reviews.conditions import ConditionError, Conditions, compiled, run
@@ -79,7 +83,7 @@ def _rule(document: Document, known: Mapping[str, str]) -> Rule:
     expression, telling = document["expression"], document.get("messageExpression")
     return Rule(
         program=compiled(expression, known),
-        telling=compiled(telling, known) if telling else None,
+        telling=compiled(telling, without_rights(known)) if telling else None,
         message=(document.get("message") or f"failed expression: {expression}").strip(),
         reason=document.get("reason") or "Invalid",
     )

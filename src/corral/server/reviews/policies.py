@@ -25,11 +25,10 @@ from corral.api.kinds.admissionregistration.rules import GROUP
 from corral.api.kinds.table import KindTable
 from corral.api.object import Document, Key
 from corral.api.selectors import label_selector
+from corral.server.authz.authorizer import Authorizer
 from corral.server.call import Call, storage
-from corral.server.reviews.act import Act, forbidden, namespace_labels
-from corral.server.reviews.conditions import (
-    bindings,
-)
+from corral.server.reviews.act import Act, namespace_labels, refused
+from corral.server.reviews.conditions import bindings
 from corral.server.reviews.configured import Configured
 from corral.server.reviews.judgement import Breach, Policy, judged, read_policy
 from corral.server.reviews.selection import Selection, is_exempt
@@ -80,8 +79,9 @@ def read_binding(document: Document) -> Binding:
 class Policies:
     """The reviewer that keeps all policies which are bound."""
 
-    def __init__(self, store: Store, kinds: KindTable) -> None:
+    def __init__(self, store: Store, kinds: KindTable, authorizer: Authorizer) -> None:
         self._store = store
+        self._authorizer = authorizer
         self._kinds = kinds
         self._policies = Configured(store, POLICY, read_policy)
         self._bindings = Configured(store, BINDING, read_binding)
@@ -120,7 +120,7 @@ class Policies:
                 return
             yield Breach(f"failed to configure binding: {error}")
             return
-        given = bindings(act, version)
+        given = bindings(act, version, self._authorizer)
         given["namespaceObject"] = self._namespace(act)
         for params in every:
             if policy.params is not None:
@@ -203,7 +203,7 @@ def _followed(policy: Policy, binding: Binding, act: Act, breach: Breach) -> Ite
 
 
 def _refusal(act: Act, why: str, reason: str) -> ApiError:
-    known = forbidden(act, why)
+    known = refused(act, why)
     assert known.details is not None
     details = Details(
         name=known.details.name,

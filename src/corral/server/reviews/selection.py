@@ -13,7 +13,7 @@ from corral.api.kind import Kind, Version, at
 from corral.api.object import Document
 from corral.api.selectors import LabelSelector, label_selector
 from corral.server.call import Call
-from corral.server.reviews.act import Act, Operation
+from corral.server.reviews.act import Act
 
 Labels = Mapping[str, str]
 
@@ -128,13 +128,6 @@ class Selection:
 def _labels(document: Document) -> Labels:
     labels: Any = at(document, "metadata", "labels")
     return labels or {}
-
-
-def operation_of(document: Document | None, old: Document | None) -> Operation:
-    """What is done to an object that becomes one of another."""
-    if old is None:
-        return "CREATE"
-    return "DELETE" if document is None else "UPDATE"
 
 
 def is_exempt(call: Call, group: str) -> bool:

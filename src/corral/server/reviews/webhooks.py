@@ -7,7 +7,6 @@ plugins).
 """
 
 import asyncio
-import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
@@ -32,9 +31,11 @@ from corral.api.kinds.admissionregistration.webhooks import (
 )
 from corral.api.object import Document
 from corral.api.patch.json import json_patch
+from corral.api.uid import random_uuid
+from corral.server.authz.authorizer import Authorizer
 from corral.server.call import Call
 from corral.server.reviews import envelope
-from corral.server.reviews.act import Act, forbidden, namespace_labels
+from corral.server.reviews.act import Act, namespace_labels, refused
 from corral.server.reviews.conditions import ConditionError, Conditions, bindings
 from corral.server.reviews.configured import Configured
 from corral.server.reviews.selection import Selection, is_exempt
@@ -106,8 +107,9 @@ class Webhooks:
     notes: ClassVar[str]
     """What its notes in the audit log begin with."""
 
-    def __init__(self, store: Store, kind: Kind, sites: Sites) -> None:
+    def __init__(self, store: Store, kind: Kind, sites: Sites, authorizer: Authorizer) -> None:
         self._store = store
+        self._authorizer = authorizer
         self._sites = sites
         self._configured = Configured(store, kind, read)
 
@@ -123,17 +125,16 @@ class Webhooks:
             if version is not None and self._holds(webhook, act, version):
                 yield webhook, version
 
-    @staticmethod
-    def _holds(webhook: Webhook, act: Act, version: Version) -> bool:
+    def _holds(self, webhook: Webhook, act: Act, version: Version) -> bool:
         if not webhook.conditions.programs:
             return True
         try:
-            return webhook.conditions.hold(bindings(act, version))
+            return webhook.conditions.hold(bindings(act, version, self._authorizer))
         except ConditionError as error:
             if webhook.fails_open:
                 log.warning("match conditions have no value", webhook=webhook.name, why=str(error))
                 return False
-            raise forbidden(act, str(error)) from None
+            raise refused(act, str(error)) from None
 
     def _all(self) -> list[Webhook]:
         return [webhook for webhooks in self._configured.all() for webhook in webhooks]
@@ -166,7 +167,7 @@ class Webhooks:
 
     async def _called(self, webhook: Webhook, act: Act, version: Version) -> envelope.Answer:
         """Raises CallError."""
-        uid = str(uuid.uuid4())
+        uid = random_uuid()
         body = envelope.question(act, version, uid=uid, review=webhook.review)
         try:
             address = self._sites.find(webhook.client)

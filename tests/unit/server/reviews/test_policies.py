@@ -3,12 +3,12 @@
 import json
 
 import pytest
+from tests.unit.server.conftest import MAPS
 from tests.unit.server.reviews.hooks import GROUP, RULE
 
 from corral.api.wire import Request
 from corral.server.authn import ADMINISTRATOR
 
-MAPS = "/api/v1/namespaces/default/configmaps"
 A = {"metadata": {"name": "a"}, "data": {"x": "1"}}
 LIMIT = {"expression": "object.data.x == '1'", "message": "x has to be 1"}
 

@@ -8,11 +8,11 @@ from contextlib import asynccontextmanager
 
 import pytest
 import trustme
+from tests.unit.server.conftest import MAPS, SERVICES
 from tests.unit.server.reviews.hooks import GROUP, RULE
 
 from corral.server.reviews.sites import SiteError, Sites
 
-SERVICES = "/api/v1/namespaces/default/services"
 SLICES = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices"
 HOOK = {"name": "hook", "namespace": "default", "path": "/ask", "port": 443}
 PORT = {"name": "https", "port": 443, "targetPort": 8443}
@@ -128,7 +128,6 @@ def deny(_request):
     return {"allowed": False, "status": {"message": "not today", "code": 403}}
 
 
-MAPS = "/api/v1/namespaces/default/configmaps"
 A = {"metadata": {"name": "a"}}
 
 

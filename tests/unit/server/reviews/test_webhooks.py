@@ -3,14 +3,12 @@
 import json
 
 import pytest
+from tests.unit.server.conftest import MAPS, PODS, SETS
 from tests.unit.server.reviews.hooks import GROUP, RULE, allow, deny, patch, unreachable
 
 from corral.api.wire import Request
 from corral.server.authn import ADMINISTRATOR
 
-MAPS = "/api/v1/namespaces/default/configmaps"
-SETS = "/apis/kubevirt.io/v1/namespaces/default/virtualmachineinstancereplicasets"
-PODS = "/api/v1/namespaces/default/pods"
 A = {"metadata": {"name": "a"}, "data": {"x": "1"}}
 
 
@@ -234,16 +232,23 @@ async def test_dry_runs_say_so_and_store_nothing(ask, configure):
     assert (await ask("GET", f"{MAPS}/a")).status == 404
 
 
+def once(meddle):
+    """Somebody who meddles, but not with what a webhook is asked about the meddling."""
+    begun = []
+
+    async def act():
+        if not begun:
+            begun.append(True)
+            await meddle()
+
+    return act
+
+
 async def test_an_update_starts_anew_where_the_object_changed_meanwhile(ask, configure):
     await ask("POST", MAPS, A)
-    once = []
-
-    async def meddle():
-        if not once:
-            once.append(True)
-            await ask.patch(f"{MAPS}/a", {"data": {"z": "3"}})
-
-    hook = await configure("slow", allow, meanwhile=meddle)
+    hook = await configure(
+        "slow", allow, meanwhile=once(lambda: ask.patch(f"{MAPS}/a", {"data": {"z": "3"}}))
+    )
     changed = await ask.patch(f"{MAPS}/a", {"data": {"x": "2"}})
     assert changed["data"] == {"x": "2", "z": "3"}
     assert len(hook.asked) == 3  # this one, the meddler's, and this one anew
@@ -252,28 +257,16 @@ async def test_an_update_starts_anew_where_the_object_changed_meanwhile(ask, con
 
 async def test_an_update_of_a_version_that_is_old_meanwhile_is_a_conflict(ask, configure):
     made = await ask("POST", MAPS, A)
-    once = []
-
-    async def meddle():
-        if not once:
-            once.append(True)
-            await ask.patch(f"{MAPS}/a", {"data": {"z": "3"}})
-
-    await configure("slow", allow, meanwhile=meddle)
+    await configure(
+        "slow", allow, meanwhile=once(lambda: ask.patch(f"{MAPS}/a", {"data": {"z": "3"}}))
+    )
     refused = await ask("PUT", f"{MAPS}/a", {**made.document, "data": {}})
     assert refused.status == 409
     assert (await ask("GET", f"{MAPS}/a"))["data"] == {"x": "1", "z": "3"}
 
 
 async def test_a_name_that_is_taken_meanwhile_is_taken(ask, configure):
-    once = []
-
-    async def meddle():
-        if not once:
-            once.append(True)
-            assert (await ask("POST", MAPS, A)).status == 201
-
-    await configure("slow", allow, meanwhile=meddle)
+    await configure("slow", allow, meanwhile=once(lambda: ask("POST", MAPS, A)))
     refused = await ask("POST", MAPS, {**A, "data": {"x": "other"}})
     assert (refused.status, refused["reason"]) == (409, "AlreadyExists")
 
