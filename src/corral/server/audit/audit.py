@@ -1,7 +1,6 @@
 """Tells the audit log of each request: when it came, when its answer began, and when it ended."""
 
 import time
-import uuid
 from collections.abc import AsyncGenerator, Callable, Iterable
 from contextlib import aclosing
 from dataclasses import dataclass
@@ -11,13 +10,16 @@ import msgspec
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from corral.api.time import rfc3339_micro
+from corral.api.uid import random_uuid
 from corral.api.wire import Request, Response, User
 from corral.metrics import Family, counter
 from corral.server import query, route
 from corral.server.audit import event
 from corral.server.audit.log import Log
 from corral.server.audit.policy import API_VERSION, LEVELS, Level, Policy, Rule, Stage
-from corral.server.identity_reviews import told as told_user
+from corral.server.audit.strangers import Strangers
+from corral.server.authn import ANONYMOUS
+from corral.server.identity_reviews import user_info
 from corral.server.route import Route
 from corral.server.streams import Forward
 
@@ -31,6 +33,8 @@ class Audited:
     rule: Rule
     level: Level
     document: dict[str, Any]
+    stranger: bool = False
+    """Whether nobody knows who sent it."""
 
     @property
     def id(self) -> str:
@@ -45,7 +49,8 @@ UNTOLD: Final = Audited(Rule(level="None"), Level.NONE, {})
 class Audit:
     """What a policy wants to be told, put into a log.
 
-    ``components``: also of what components of this process ask.  ``now`` is seconds since 1970.
+    ``components``: also of what components of this process ask.  ``now`` is seconds since 1970,
+    ``clock`` seconds that never go back.
     """
 
     def __init__(
@@ -55,11 +60,13 @@ class Audit:
         *,
         components: bool = True,
         now: Callable[[], float] = time.time,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._policy = policy
         self._components = components
         self._log = log
         self._now = now
+        self._strangers = Strangers(lambda count: log.add(_told_omitted(count)), clock=clock)
 
     def received(
         self, request: Request, named: Route | None, user: User | None, sender: User | None = None
@@ -76,10 +83,11 @@ class Audit:
             return UNTOLD
         document = event.of_request(request, sender or user, verb, named, rule.level)
         if sender is not None and user is not None and sender is not user:
-            document["impersonatedUser"] = told_user(user)
+            document["impersonatedUser"] = user_info(user)
         document["requestReceivedTimestamp"] = rfc3339_micro(self._now())
         request.explained = True
-        audited = Audited(rule, LEVELS[rule.level], document)
+        stranger = (sender or user) in (None, ANONYMOUS)
+        audited = Audited(rule, LEVELS[rule.level], document, stranger)
         self._tell(audited, "RequestReceived")
         return audited
 
@@ -134,7 +142,12 @@ class Audit:
         failed.add(self._log.refused + self._log.lost, {"plugin": "log"})
         lost = counter("corral_audit_lost_events_total", "Events that the audit log has lost.")
         lost.add(self._log.lost)
-        return total, failed, lost
+        omitted = counter(
+            "corral_audit_omitted_events_total",
+            "Events of clients without good credentials that were too many for the audit log.",
+        )
+        omitted.add(self._strangers.omitted)
+        return total, failed, lost, omitted
 
     @property
     def fault(self) -> str:
@@ -143,13 +156,16 @@ class Audit:
         return f"{self._log.path} cannot be written: {fault}" if fault else ""
 
     async def aclose(self) -> None:
+        self._strangers.settle()
         await self._log.close()
 
     def _tell(self, audited: Audited, stage: Stage) -> None:
         if self._policy.omits(audited.rule, stage):
             return
         told = {**audited.document, "stage": stage, "stageTimestamp": rfc3339_micro(self._now())}
-        self._log.add(_encode(told) + b"\n")
+        line = _encode(told) + b"\n"
+        if not audited.stranger or self._strangers.admit(len(line)):
+            self._log.add(line)
 
     async def _until_last(
         self, audited: Audited, body: AsyncGenerator[bytes, None]
@@ -181,13 +197,22 @@ def _verb(request: Request, named: Route | None) -> str:
 
 def told_lost(count: int) -> bytes:
     """The line of a log that tells of lines that are not in it."""
+    return _note({"corral.dev/lost-events": str(count)})
+
+
+def _told_omitted(count: int) -> bytes:
+    """The line that tells of what was left out of those whom nobody knows."""
+    return _note({"corral.dev/omitted-events": str(count)})
+
+
+def _note(annotations: dict[str, str]) -> bytes:
     told = {
         "kind": "Event",
         "apiVersion": API_VERSION,
         "level": "Metadata",
-        "auditID": str(uuid.uuid4()),
+        "auditID": random_uuid(),
         "stage": "ResponseComplete",
         "stageTimestamp": rfc3339_micro(time.time()),
-        "annotations": {"corral.dev/lost-events": str(count)},
+        "annotations": annotations,
     }
     return _encode(told) + b"\n"

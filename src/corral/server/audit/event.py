@@ -1,17 +1,17 @@
 """What is told of a request and its answer (audit.k8s.io/v1 Event).  Pure."""
 
-import uuid
 from typing import Any, Final
 
 import msgspec
 
 from corral.api import yaml
-from corral.api.encoding import decode_any
+from corral.api.encoding import decode_any, decode_as
 from corral.api.errors import ApiError
 from corral.api.protobuf import reader as protobuf
+from corral.api.uid import random_uuid
 from corral.api.wire import Request, Response, User
 from corral.server.audit.policy import API_VERSION
-from corral.server.identity_reviews import told as told_user
+from corral.server.identity_reviews import user_info
 from corral.server.route import Route
 
 LARGEST_CONTENT_BYTES: Final = 1 << 20
@@ -45,10 +45,10 @@ def of_request(
         "kind": "Event",
         "apiVersion": API_VERSION,
         "level": level,
-        "auditID": str(uuid.uuid4()),
+        "auditID": random_uuid(),
         "requestURI": uri[:LONGEST_URI],
         "verb": verb,
-        "user": told_user(user) if user is not None else {},
+        "user": user_info(user) if user is not None else {},
     }
     if request.address:
         told["sourceIPs"] = [request.address]
@@ -94,8 +94,8 @@ def _named(source: Request | Response) -> _Metadata:
     if not isinstance(body, bytes) or not body:
         return _Metadata()
     try:
-        return msgspec.json.decode(body, type=_Named).metadata
-    except (msgspec.DecodeError, UnicodeDecodeError):
+        return decode_as(body, _Named).metadata
+    except msgspec.DecodeError:
         pass  # it may be in another format
     try:
         return msgspec.convert(_read(body, source), _Named).metadata
@@ -150,7 +150,7 @@ def _read(body: bytes, source: Request | Response) -> Any:
 
 def _json(body: bytes) -> Any:
     try:
-        return msgspec.json.decode(body)
+        return decode_as(body, object)
     except msgspec.DecodeError:
         return None
 

@@ -19,13 +19,24 @@ SECRETS = "/api/v1/namespaces/lab/secrets"
 BODY = {"metadata": {"name": "key", "managedFields": []}, "stringData": {"word": "hush"}}
 
 
+DEEP = b'{"metadata":' + b'{"a":' * 5000 + b"1" + b"}" * 5001
+
+
+class Clock:
+    seconds = 0.0
+
+    def __call__(self):
+        return self.seconds
+
+
 class Told:
     """A server with an audit log; ``events`` are read when it is closed."""
 
     def __init__(self, path, policy):
         self.path = path
         self.store = Store.in_memory()
-        self.audit = Audit(policy, Log(path, told_lost))
+        self.clock = Clock()
+        self.audit = Audit(policy, Log(path, told_lost), clock=self.clock)
         authenticator = Authenticator({"secret": ADMINISTRATOR, "other": User(name="bob")})
         self.server = ApiServer(self.store, authenticator=authenticator, audit=self.audit)
 
@@ -123,6 +134,40 @@ async def test_strangers_and_those_who_act_for_others_are_told_too(told):
     assert acting["impersonatedUser"]["username"] == "eve"
 
 
+def left_out(event):
+    return int(event.get("annotations", {}).get("corral.dev/omitted-events", 0))
+
+
+@pytest.mark.parametrize("credentials", [{}, {"authorization": "Bearer wrong"}])
+async def test_strangers_cannot_fill_the_log(told, credentials, monkeypatch):
+    """Nor push out what is told of others: what is left out of them is counted."""
+    monkeypatch.setattr("corral.server.audit.strangers.TOLD_SECONDS", 0.01)
+    uri, asked = f"{SECRETS}/{'x' * 8000}", 300
+
+    async def flood():
+        for _ in range(asked):
+            request = Request(method="GET", path=uri, headers=credentials)
+            assert (await told.server.handle(request)).status in (401, 403)
+
+    await flood()
+    assert (await told.ask("GET", f"{SECRETS}/known")).status == 404
+    async with asyncio.timeout(60):
+        while "omitted-events" not in told.path.read_text():
+            await asyncio.sleep(0.01)
+    told.clock.seconds += 60
+    await flood()
+    metrics = (await told.ask("GET", "/metrics")).body.decode()
+    events, text = await told.events(), told.path.read_text()
+    assert len(text) < (1 << 20) + (64 << 10) + 40_000
+    assert [each["objectRef"]["name"] for each in events if "known" in str(each)] == ["known"]
+    strangers = [each for each in events if each.get("requestURI") == uri]
+    notes = [each for each in events if left_out(each)]
+    assert len(strangers) + sum(map(left_out, notes)) == 2 * asked
+    assert len(notes) == 2, "the second was told of at the end"
+    assert events.index(strangers[-1]) > events.index(notes[0]), "there is room again after a while"
+    assert f"corral_audit_omitted_events_total {sum(map(left_out, notes))}.0" in metrics
+
+
 async def test_why_a_request_was_let_pass_or_refused_is_told(told):
     group = "/apis/rbac.authorization.k8s.io/v1"
     rule = {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["list"]}
@@ -184,7 +229,7 @@ async def test_contents_are_told_where_a_policy_wants_them(told):
 
 
 @pytest.mark.parametrize("told", [{"rules": [{"level": "Request"}]}], indirect=True)
-@pytest.mark.parametrize("body", [b"{", b"\xff", b"[" * 300, b"7"])
+@pytest.mark.parametrize("body", [b"{", b"\xff", b"[" * 300, b"7", DEEP])
 async def test_a_body_that_cannot_be_read_is_no_trouble(told, body):
     request = Request(
         method="POST", path=SECRETS, headers={"authorization": "Bearer secret"}, body=body
@@ -208,7 +253,7 @@ async def test_an_audit_log_that_cannot_be_written_is_told_and_counted(told, mon
     full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     monkeypatch.setattr(os, "write", Mock(side_effect=full))
     await told.ask("GET", SECRETS)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not told.audit.fault:
             await asyncio.sleep(0.001)
     answer = await told.ask("GET", "/readyz/audit")
