@@ -12,7 +12,10 @@ from starlette.types import Message, Receive, Scope, Send
 from corral.api.errors import ApiError, BadRequest, TooLarge
 from corral.api.wire import Request, Response
 from corral.server import compression, uploads
-from corral.server.app import LARGEST_BODY_BYTES, ApiServer, refusal
+from corral.server.app import LARGEST_BODY_BYTES, ApiServer
+from corral.server.authn import ANONYMOUS
+from corral.server.connection import SEND_AT_ONCE
+from corral.server.refusal import refusal
 from corral.server.sessions import SessionEnded
 from corral.server.streams import Forward
 
@@ -20,6 +23,7 @@ log = structlog.get_logger()
 
 _POLICY = 1008
 """Why a websocket is closed: for a rule (RFC 6455)."""
+_NOBODY = ("", ANONYMOUS.name)
 _END_SECONDS = 1.0
 _PIECE_BYTES = 256 << 10
 """Large answers are sent in pieces of this size, so that other requests get their turn between."""
@@ -44,13 +48,17 @@ class App:
         request = _request(scope, scope["method"])
         response = await self._server.handle(request, partial(_body, request, receive))
         request.body = b""  # it is not counted any more
+        standing = scope.get("state", {}).get("standing")
+        if standing is not None and request.sender not in _NOBODY:
+            standing.known = True
         if response.status == TooLarge.code:
             response.headers.append(("connection", "close"))  # what follows is not read
         if isinstance(response, Forward):
             await self._forward(request, scope, response, receive, send)
         elif isinstance(response.body, bytes):
             with self._server.turns.answers.hold(request.sender, len(response.body)):
-                await _whole(request, response, response.body, send)
+                if not _sent_at_once(scope, response, response.body):
+                    await _whole(request, response, response.body, send)
         else:
             last = _Last(send)
             try:
@@ -177,6 +185,21 @@ async def _body(request: Request, receive: Receive) -> bytes:
 
 def _headers(response: Response) -> list[tuple[bytes, bytes]]:
     return [(name.encode(), value.encode("latin-1", "replace")) for name, value in response.headers]
+
+
+def _sent_at_once(scope: Scope, response: Response, body: bytes) -> bool:
+    """Send a small answer in one go, where the server beneath can; else nothing is sent."""
+    send_at_once = scope.get("extensions", {}).get(SEND_AT_ONCE)
+    if send_at_once is None or len(body) >= compression.SMALLEST_BYTES:
+        return False
+    lines = [f"{name}: {value}\r\n" for name, value in response.headers]
+    lines.append(f"content-length: {len(body)}\r\n")
+    head = "".join(lines)
+    # what would end a line is refused on the ordinary way, which also knows how to close
+    if head.count("\r") + head.count("\n") != 2 * len(lines) or "connection: " in head:
+        return False
+    sent: bool = send_at_once(response.status, head.encode("latin-1", "replace"), body)
+    return sent
 
 
 async def _whole(request: Request, response: Response, body: bytes, send: Send) -> None:

@@ -49,6 +49,17 @@ def read(call: Call) -> Document:
     )
 
 
+def read_as(call: Call, api_version: str, kind: str) -> Document:
+    """The object in the body; if it does not say what it is, it is what its path is for.
+
+    Raises what ``read`` raises.
+    """
+    document = read(call)
+    for name, meant in (("apiVersion", api_version), ("kind", kind)):
+        document[name] = document.get(name) or meant
+    return document
+
+
 async def prepare(call: Call) -> None:
     """Read a large object beside the loop, where others would wait for it: for ``read``.
 

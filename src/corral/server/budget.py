@@ -18,11 +18,15 @@ _UNCOUNTED: Final = nullcontext()
 
 
 class Budget:
-    """Bytes of one sort: a user holds about ``share`` of them at most, and all users ``total``."""
+    """Bytes of one sort: a user holds about ``share`` of them at most, and all users ``total``.
 
-    def __init__(self, share: int, total: int) -> None:
+    What has no more than ``small`` bytes is not counted.
+    """
+
+    def __init__(self, share: int, total: int, *, small: int = SMALL_BYTES) -> None:
         self._share = share
         self._total = total
+        self._small = small
         self._users: dict[str, int] = {}
         self.held = 0
 
@@ -35,7 +39,7 @@ class Budget:
 
     def hold(self, user: str, size: int) -> AbstractContextManager[None]:
         """Count bytes while the block lasts."""
-        return _UNCOUNTED if size <= SMALL_BYTES else self._holding(user, size)
+        return _UNCOUNTED if size <= self._small else self._holding(user, size)
 
     @contextmanager
     def _holding(self, user: str, size: int) -> Generator[None]:

@@ -13,6 +13,7 @@ from functools import lru_cache
 
 from corral.api.errors import UnsupportedMedia
 from corral.api.wire import Request, Response
+from corral.server.accept import LONGEST
 
 SMALLEST_BYTES = 128 << 10
 """Answers below this are sent as they are (the real server's bound)."""
@@ -36,9 +37,13 @@ def wanted(request: Request, response: Response) -> bool:
     )
 
 
-@lru_cache(maxsize=256)
 def _accepted(header: str) -> bool:
-    """Whether a client takes gzip."""
+    """Whether a client takes gzip; who says it in a header of many kilobytes is not read."""
+    return len(header) <= LONGEST and _takes_gzip(header)
+
+
+@lru_cache(maxsize=64)
+def _takes_gzip(header: str) -> bool:
     for part in header.lower().split(","):
         name, *parameters = (piece.strip() for piece in part.split(";"))
         if name == "gzip":

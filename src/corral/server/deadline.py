@@ -2,29 +2,40 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from typing import TypeVar
 
 from corral.api.errors import BadRequest, Timeout
 from corral.api.time import parse_duration
-from corral.api.wire import Request, Response
+from corral.api.wire import Request
 from corral.server import query
 
 LONGEST_SECONDS = 60.0
 
+T = TypeVar("T")
 
-async def within(request: Request, answer: Callable[[], Awaitable[Response]]) -> Response:
-    """Answer in the time that a request allows.  Raises Timeout, and BadRequest for no time.
 
-    A write that was on its way to the disk may yet get there.  Streams only begin in this time;
-    components of this process have deadlines of their own.
+def deadline_of(request: Request) -> float | None:
+    """When a request that comes now is to be answered, by the loop's clock.
+
+    Raises BadRequest for a time that is none.  Components of this process have deadlines of their
+    own.
     """
     if request.user is not None:
-        return await answer()
-    deadline = asyncio.timeout(_seconds(request))
+        return None
+    return asyncio.get_running_loop().time() + _seconds(request)
+
+
+async def within(deadline: float | None, answer: Callable[[], Awaitable[T]]) -> T:
+    """Answer until then.  Raises Timeout.
+
+    A write that was on its way to the disk may yet get there.  Streams only begin in this time.
+    """
+    timeout = asyncio.timeout_at(deadline)
     try:
-        async with deadline:
+        async with timeout:
             return await answer()
     except TimeoutError:
-        if not deadline.expired():
+        if not timeout.expired():
             raise
         raise Timeout("Timeout: request did not complete within the allotted timeout") from None
 

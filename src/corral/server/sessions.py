@@ -13,9 +13,9 @@ from typing import Final
 import structlog
 
 from corral.api.errors import Unauthorized
+from corral.api.revocation import MAP
 from corral.api.wire import Request
 from corral.server.authn import Authenticator
-from corral.server.revocations import MAP
 from corral.store import Store, Watch
 
 _LONG_SECONDS: Final = 3600.0

@@ -15,9 +15,13 @@ from corral.store import Store
 
 MAPS = "/api/v1/namespaces/default/configmaps"
 PODS = "/api/v1/namespaces/default/pods"
+CLAIMS = "/api/v1/namespaces/default/persistentvolumeclaims"
+SERVICES = "/api/v1/namespaces/default/services"
 SETS = "/apis/kubevirt.io/v1/namespaces/default/virtualmachineinstancereplicasets"
 MACHINES = "/apis/kubevirt.io/v1/namespaces/default/virtualmachineinstances"
+VMS = "/apis/kubevirt.io/v1/namespaces/default/virtualmachines"
 MERGE = {"content-type": "application/merge-patch+json"}
+STRATEGIC = {"content-type": "application/strategic-merge-patch+json"}
 
 
 @dataclass
@@ -115,10 +119,15 @@ async def ask():
     await store.close()
 
 
+async def settle(ask):
+    """Give a server the roles and bindings that every cluster has, where it lacks them."""
+    await settle_policy(Client(InProcess(ask.server.handle, ADMINISTRATOR)))
+
+
 @pytest.fixture
 async def policy(ask):
     """The roles and bindings that every cluster has."""
-    await settle_policy(Client(InProcess(ask.server.handle, ADMINISTRATOR)))
+    await settle(ask)
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import gzip
 import json
 import ssl
 from asyncio.sslproto import SSLProtocol
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 
 import pytest
 import websockets
@@ -17,9 +17,10 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 from corral import pki
 from corral.api.object import Key
 from corral.api.wire import User
-from corral.server import ApiServer, fairness, serve
+from corral.server import ApiServer, connection as serving, fairness
 from corral.server.asgi import App
 from corral.server.authn import ADMINISTRATOR, Authenticator
+from corral.server.gathering import GATHERED_BYTES, Gathering
 from corral.server.serve import ServeError, listening, tls_context
 from corral.server.tunnel import Tunnel
 from corral.store import Store
@@ -108,6 +109,7 @@ class Served:
             additional_headers={"authorization": f"Bearer {token or self.identity.token}"},
             subprotocols=[websockets.Subprotocol("plain.kubevirt.io")],
             proxy=None,
+            open_timeout=60,
         )
 
 
@@ -145,6 +147,18 @@ async def test_many_requests_go_over_one_connection(served):
         assert len(json.loads(body)["items"]) == 5
 
 
+async def test_an_answer_is_the_same_where_the_connection_stays_and_where_it_ends(served):
+    path = "/api/v1/namespaces/default"
+    async with served.connection() as staying, served.connection() as leaving:
+        staying.send("GET", path)
+        leaving.send("GET", path, connection="close")
+        status, headers = await staying.head()
+        body = await staying.reader.readexactly(int(headers["content-length"]))
+        assert status == 200
+        assert await leaving.head() == (status, headers | {"connection": "close"})
+        assert await leaving.reader.read() == body
+
+
 async def test_a_wrong_token_is_refused(served):
     async with served.connection() as connection:
         connection.token = "wrong"
@@ -164,7 +178,7 @@ async def test_a_watch_streams_and_ends_with_the_client(served):
         assert served.store.watches == 1
         watcher.writer.close()
         await watcher.writer.wait_closed()
-        async with asyncio.timeout(2):
+        async with asyncio.timeout(60):
             while served.store.watches:  # the server learns of it by the closed connection
                 await writer.ask("GET", "/healthz")
 
@@ -307,8 +321,8 @@ async def test_bodies_on_their_way_are_bounded_for_each_user(tmp_path, monkeypat
     async with running(tmp_path / "pki") as served, AsyncExitStack() as stack:
         slow = [await stack.enter_async_context(served.connection()) for _ in range(3)]
         for each in slow:
-            each.send("POST", MAPS, content_length="100000")
-        await asyncio.sleep(0.2)
+            each.send("POST", MAPS, content_length="100000", expect="100-continue")
+            assert (await each.head())[0] == 100
         async with served.connection() as connection:
             status, said = await connection.ask("POST", MAPS, bytes(100_000))
             assert (status, json.loads(said)["reason"]) == (429, "TooManyRequests")
@@ -331,48 +345,174 @@ async def test_answers_that_are_not_read_are_bounded_for_each_user(tmp_path, mon
                 made = {"metadata": {"name": f"m{number}"}, "data": {"a": text}}
                 await connection.ask("POST", MAPS, json.dumps(made).encode())
         unread = [await stack.enter_async_context(served.connection()) for _ in range(2)]
+        lengths = []
         for each in unread:
-            each.reader._transport.pause_reading()
             each.send("GET", MAPS)
-        await asyncio.sleep(0.5)
+            status, headers = await each.head()
+            assert status == 200
+            lengths.append(int(headers["content-length"]))
         async with served.connection() as connection:
             connection.send("GET", MAPS)
             status, headers = await connection.head()
             assert (status, headers["retry-after"]) == (429, "1")
-        for each in unread:
-            each.reader._transport.resume_reading()
-            status, headers = await each.head()
-            assert status == 200
-            await each.reader.readexactly(int(headers["content-length"]))
+        for each, length in zip(unread, lengths, strict=True):
+            await each.reader.readexactly(length)
         async with served.connection() as connection:
             assert (await connection.ask("GET", MAPS))[0] == 200
 
 
-async def test_a_head_without_end_is_refused(served):
+@pytest.mark.parametrize("length", [200_000, 4_000_000])
+async def test_a_head_without_end_is_refused(served, length):
+    """And its client reads why, although it goes on to send."""
     async with served.connection() as connection:
-        connection.writer.write(b"GET / HTTP/1.1\r\n" + b"x: " + b"y" * 70_000 + b"\r\n")
-        for number in range(50):
-            connection.writer.write(f"x{number}: ".encode() + b"y" * 2000 + b"\r\n")
-        status, _ = await connection.head()
-        assert status == 400
-
-
-async def test_a_client_that_dawdles_is_let_go(tmp_path, monkeypatch):
-    monkeypatch.setattr(serve, "REQUEST_SECONDS", 0.05)
-    async with running(tmp_path) as served, served.connection() as connection:
-        connection.writer.write(b"GET / HTTP/1.1\r\nho")
-        async with asyncio.timeout(2):
+        connection.writer.write(b"GET / HTTP/1.1\r\nx: ")
+        for _ in range(length // 2000):
+            connection.writer.write(b"y" * 2000)
+        await connection.writer.drain()
+        status, headers = await connection.head()
+        assert (status, headers["connection"]) == (431, "close")
+        said = await connection.reader.readexactly(int(headers["content-length"]))
+        assert said == b"431 Request Header Fields Too Large"
+        async with asyncio.timeout(60):
             assert await connection.reader.read() == b""
 
 
+async def test_what_was_asked_before_a_head_without_end_is_answered(served):
+    """Whether it was answered before the bound was reached, or not yet."""
+    async with served.connection() as connection:
+        first = b"GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n"
+        connection.writer.write(first + b"GET / HTTP/1.1\r\nx: " + b"y" * 200_000)
+        status, headers = await connection.head()
+        assert status == 200
+        await connection.reader.readexactly(int(headers["content-length"]))
+        async with asyncio.timeout(60):
+            said = await connection.reader.read()
+        assert said == b"" or said.startswith(b"HTTP/1.1 431 ")
+
+
+async def test_who_is_refused_before_a_body_was_asked_for_is_let_go(served):
+    """A client that waits for leave need not send what it announced: the next would be eaten."""
+    async with served.connection() as connection:
+        connection.token = "wrong"
+        connection.send("POST", MAPS, content_length="3", expect="100-continue")
+        status, headers = await connection.head()
+        assert (status, headers["connection"]) == (401, "close")
+
+
+async def test_nobody_is_known_by_what_comes_behind_a_body(served):
+    async with served.connection() as connection:
+        connection.writer.write(
+            b"POST /api/v1/namespaces/default/configmaps HTTP/1.1\r\nhost: x\r\n"
+            b"transfer-encoding: chunked\r\n\r\n0\r\n"
+            + f"authorization: Bearer {connection.token}\r\n\r\n".encode()
+        )
+        assert (await connection.head())[0] == 401
+
+
+async def test_what_comes_behind_a_body_has_a_bound_too(served):
+    async with served.connection() as connection:
+        connection.send("POST", MAPS, transfer_encoding="chunked")
+        connection.writer.write(b"1\r\n{\r\n0\r\nx: ")
+        with suppress(ConnectionError):
+            for _ in range(1000):
+                connection.writer.write(b"y" * 2000)
+                await connection.writer.drain()
+            async with asyncio.timeout(60):
+                assert await connection.reader.read() == b""
+
+
+async def test_a_body_may_come_in_many_small_chunks(served):
+    body = json.dumps({"metadata": {"name": "m"}, "data": {"a": "x" * 50_000}}).encode()
+    async with served.connection() as connection:
+        connection.send("POST", MAPS, transfer_encoding="chunked")
+        for byte in body:
+            connection.writer.write(b"1\r\n%c\r\n" % byte)
+        connection.writer.write(b"0\r\n\r\n")
+        assert (await connection.head())[0] == 201
+
+
+async def test_who_was_answered_before_all_was_sent_is_not_kept_for_ever(tmp_path, monkeypatch):
+    monkeypatch.setattr(serving, "KEEP_ALIVE_SECONDS", 0.2)
+    async with running(tmp_path) as served, served.connection() as connection:
+        connection.token = "wrong"
+        connection.send("POST", MAPS, content_length="3")
+        status, headers = await connection.head()
+        assert status == 401
+        await connection.reader.readexactly(int(headers["content-length"]))
+        connection.writer.write(b"{} ")
+        async with asyncio.timeout(60):
+            assert await connection.reader.read() == b""
+
+
+async def test_a_client_that_dawdles_is_let_go(tmp_path, monkeypatch):
+    monkeypatch.setattr(serving, "REQUEST_SECONDS", 0.05)
+    async with running(tmp_path) as served, served.connection() as connection:
+        connection.writer.write(b"GET / HTTP/1.1\r\nho")
+        async with asyncio.timeout(60):
+            assert await connection.reader.read() == b""
+
+
+async def reading(scope, receive, send):
+    """An app that takes its time to begin, and tells how much came."""
+    if scope["path"] != "/hurried":
+        scope["extensions"][serving.UNHURRIED]()
+    await asyncio.sleep(0.5 if scope["path"] == "/later" else 0)
+    size = 0
+    while (message := await receive())["type"] == "http.request":
+        size += len(message["body"])
+        if not message["more_body"]:
+            break
+    told = str(size).encode()
+    headers = [(b"content-length", str(len(told)).encode())]
+    await send({"type": "http.response.start", "status": 200, "headers": headers})
+    await send({"type": "http.response.body", "body": told})
+
+
+@pytest.mark.parametrize(
+    ("path", "pieces", "answer"),
+    [
+        ("/unhurried", 6, b"6000"),
+        ("/hurried", 6, b""),
+        ("/later", 1000, b"1000000"),  # more than is kept before it is read
+    ],
+)
+async def test_a_body_that_may_take_long_comes_as_long_as_it_comes_on(
+    monkeypatch, path, pieces, answer
+):
+    monkeypatch.setattr(serving, "REQUEST_SECONDS", 0.3)
+    async with listening(reading, "127.0.0.1", 0, None) as (_, port):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        length = f"host: x\r\ncontent-length: {1000 * pieces}\r\n"
+        writer.write(f"POST {path} HTTP/1.1\r\n{length}connection: close\r\n\r\n".encode())
+        said = b""
+        with suppress(ConnectionError):
+            for _ in range(pieces):
+                writer.write(bytes(1000))
+                await writer.drain()
+                await asyncio.sleep(0.1 if pieces < 10 else 0)
+            said = await reader.read()
+        writer.close()
+        assert said.rpartition(b"\r\n\r\n")[2] == answer
+
+
+async def test_a_client_that_sends_nothing_but_ends_of_lines_is_let_go(tmp_path, monkeypatch):
+    monkeypatch.setattr(serving, "KEEP_ALIVE_SECONDS", 0.3)
+    async with running(tmp_path) as served, served.connection() as connection:
+        await connection.ask("GET", "/healthz")
+        async with asyncio.timeout(60):
+            while not connection.reader.at_eof():
+                connection.writer.write(b"\r\n")
+                await asyncio.sleep(0.02)
+
+
 async def test_a_client_that_does_not_read_is_let_go(tmp_path, monkeypatch):
-    monkeypatch.setattr(serve, "UNREAD_SECONDS", 0.05)
+    monkeypatch.setattr(serving, "UNREAD_SECONDS", 0.05)
     async with running(tmp_path) as served, served.connection() as watcher:
         watcher.send("GET", f"{MAPS}?watch=1&resourceVersion=1")
         await watcher.head()
         watcher.writer.transport.pause_reading()
         data = {"metadata": {"namespace": "default"}, "data": {"pad": "x" * 1_000_000}}
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             number = 0
             while served.store.watches:
                 data["metadata"]["name"] = f"m{number}"
@@ -391,7 +531,7 @@ async def test_who_has_waited_longest_makes_room_for_another(served, monkeypatch
         assert (await busy.head())[0] == 200
         for connection in (first, second):
             await connection.ask("GET", "/healthz")
-        monkeypatch.setattr(serve, "MOST_CONNECTIONS", 3)
+        monkeypatch.setattr(serving, "MOST_CONNECTIONS", 3)
         async with served.connection() as third:
             assert (await third.ask("GET", "/healthz"))[0] == 200
             assert await first.reader.read() == b""
@@ -400,11 +540,59 @@ async def test_who_has_waited_longest_makes_room_for_another(served, monkeypatch
             assert b'"ADDED"' in await busy.chunk()
 
 
+async def test_strangers_make_room_before_users_do(served, monkeypatch):
+    async with AsyncExitStack() as stack:
+        user, quiet, wrong, anybody = [
+            await stack.enter_async_context(served.connection()) for _ in range(4)
+        ]
+        assert (await user.ask("GET", MAPS))[0] == 200
+        wrong.token = "wrong"
+        assert (await wrong.ask("GET", MAPS))[0] == 401
+        anybody.writer.write(b"GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n")
+        assert (await anybody.head())[0] == 200
+        monkeypatch.setattr(serving, "MOST_CONNECTIONS", 4)
+        for stranger in (quiet, wrong, anybody):
+            newest = await stack.enter_async_context(served.connection())
+            assert (await newest.ask("GET", MAPS))[0] == 200
+            async with asyncio.timeout(60):
+                rest = await stranger.reader.read()
+            assert rest == (b"ok" if stranger is anybody else b"")
+        assert (await user.ask("GET", MAPS))[0] == 200
+        newest = await stack.enter_async_context(served.connection())
+        assert (await newest.ask("GET", MAPS))[0] == 200
+
+
+async def test_strangers_that_say_nothing_are_no_more_than_may_be(served, monkeypatch):
+    monkeypatch.setattr(serving, "MOST_CONNECTIONS", 3)
+    async with AsyncExitStack() as stack:
+        silent = [await stack.enter_async_context(served.connection()) for _ in range(8)]
+        async with asyncio.timeout(60):
+            for first in silent[:-3]:
+                with suppress(ConnectionError):
+                    assert await first.reader.read() == b""
+        assert (await silent[-1].ask("GET", "/healthz"))[0] == 200
+
+
+async def test_a_watch_lasts_whose_head_came_in_two_parts_behind_another(tmp_path, monkeypatch):
+    monkeypatch.setattr(serving, "KEEP_ALIVE_SECONDS", 1)
+    async with running(tmp_path) as served, served.connection() as connection:
+        connection.send("GET", "/healthz")
+        connection.writer.write(f"GET {MAPS}?watch=1&resourceVersion=1 HTTP/1.1\r\n".encode())
+        _, headers = await connection.head()
+        await connection.reader.readexactly(int(headers["content-length"]))
+        connection.writer.write(f"authorization: Bearer {connection.token}\r\n\r\n".encode())
+        assert (await connection.head())[0] == 200
+        await asyncio.sleep(1.3)
+        async with served.connection() as other:
+            await other.ask("POST", MAPS, b'{"metadata":{"name":"a"}}')
+        assert b'"ADDED"' in await connection.chunk()
+
+
 async def test_where_nobody_can_make_room_the_newest_is_let_go(served, monkeypatch):
     async with served.connection() as busy:
         busy.send("GET", f"{MAPS}?watch=1&resourceVersion=1")
         assert (await busy.head())[0] == 200
-        monkeypatch.setattr(serve, "MOST_CONNECTIONS", 1)
+        monkeypatch.setattr(serving, "MOST_CONNECTIONS", 1)
         async with served.connection() as other:
             assert await other.reader.read() == b""
 
@@ -462,7 +650,7 @@ class Wire:
 
 async def test_what_is_written_in_one_turn_is_sent_together():
     wire = Wire()
-    gathering = serve._Gathering(wire, asyncio.get_running_loop())
+    gathering = Gathering(wire, asyncio.get_running_loop())
     gathering.write(b"head ")
     gathering.write(b"body")
     assert wire.sent == []
@@ -478,8 +666,8 @@ async def test_what_is_written_in_one_turn_is_sent_together():
 
 async def test_what_is_large_is_sent_at_once():
     wire = Wire()
-    gathering = serve._Gathering(wire, asyncio.get_running_loop())
-    large = b"x" * serve.GATHERED_BYTES
+    gathering = Gathering(wire, asyncio.get_running_loop())
+    large = b"x" * GATHERED_BYTES
     gathering.write(b"head")
     gathering.write(large)
     gathering.write(b"tail")
@@ -496,7 +684,7 @@ async def test_connections_receive_in_one_buffer(served):
         ends = [each for each in gc.get_objects() if type(each) is SSLProtocol]
         inboxes = [each._ssl_buffer for each in ends if each._server_side and each._transport]
         assert len(inboxes) >= 2
-        assert all(inbox is serve._INBOX for inbox in inboxes)
+        assert all(inbox is serving._INBOX for inbox in inboxes)
 
 
 async def test_logs_come_from_the_node(served):
@@ -528,6 +716,17 @@ async def test_the_console_is_a_websocket_to_the_node(served, machine):
         assert await console.recv() == b"/console/default/vm/uid-1"
         await console.send(b"hello")
         assert await console.recv() == b"HELLO"
+
+
+async def test_a_console_lasts_also_where_nothing_is_said(tmp_path, machine, monkeypatch):
+    monkeypatch.setattr(serving, "KEEP_ALIVE_SECONDS", 0.1)
+    async with running(tmp_path) as served:
+        await running_machine(served, machine, phase="Running", nodeName="one")
+        async with served.websocket(CONSOLE.format("vm")) as console:
+            await console.recv()
+            await asyncio.sleep(0.4)
+            await console.send(b"hello")
+            assert await console.recv() == b"HELLO"
 
 
 async def test_a_fault_of_a_node_is_on_record(served, machine):
@@ -573,7 +772,7 @@ async def test_watches_end_well_when_the_server_ends(tmp_path):
         connection = Connection(reader, writer, served.identity.token)
         connection.send("GET", f"{MAPS}?watch=1&resourceVersion=1")
         await connection.head()
-    async with asyncio.timeout(2):
+    async with asyncio.timeout(60):
         assert await connection.chunk() == b""  # the last chunk, not a torn connection
     writer.close()
 
@@ -602,6 +801,15 @@ async def test_a_connection_becomes_spdy_for_clients_that_ask_so(served):
         large = b"a" * 3_000_000
         connection.writer.write(large)
         assert await connection.reader.readexactly(len(large)) == large.upper()
+
+
+async def test_a_tunnel_lasts_also_where_nothing_is_said(tmp_path, monkeypatch):
+    monkeypatch.setattr(serving, "KEEP_ALIVE_SECONDS", 0.1)
+    async with running(tmp_path) as served, served.connection() as connection:
+        await tunneled(served, connection)
+        await asyncio.sleep(0.4)
+        connection.writer.write(b"hello")
+        assert await connection.reader.readexactly(5) == b"HELLO"
 
 
 async def test_a_tunnel_that_cannot_be_is_refused_in_words(served):
@@ -699,7 +907,7 @@ async def test_nothing_becomes_a_stream_while_an_answer_is_on_its_way(served, up
         headers = {"connection": "Upgrade", "upgrade": upgrade}
         connection.send("GET", f"{PODS}/pod/portforward", **headers)
         assert b"101 Switching" not in await connection.reader.read()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         while served.store.watches:  # it learns of the closed connection
             await asyncio.sleep(0.01)
 

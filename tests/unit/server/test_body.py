@@ -22,7 +22,7 @@ async def test_others_are_answered_while_a_large_body_is_read(ask, monkeypatch, 
         await ask.create(MAPS, "large")
     answered = threading.Event()
     read = body.read_yaml
-    monkeypatch.setattr(body, "read_yaml", lambda call: answered.wait(10) and read(call))
+    monkeypatch.setattr(body, "read_yaml", lambda call: answered.wait(60) and read(call))
     asking = asyncio.create_task(ask(method, path, LARGE, YAML))
     await asyncio.sleep(0)
     assert (await ask("GET", MAPS)).status == 200

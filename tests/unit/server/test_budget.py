@@ -48,6 +48,12 @@ def test_what_is_small_is_not_counted():
         assert budget.held == 0
 
 
+def test_what_is_small_may_be_less_for_some():
+    budget = Budget(LARGE, LARGE, small=10)
+    with budget.hold("ann", 11), budget.hold("ann", 10):
+        assert budget.held == 11
+
+
 def test_a_failure_gives_the_bytes_back():
     budget = Budget(LARGE, LARGE)
     with pytest.raises(ValueError, match="x"), budget.hold("ann", LARGE):

@@ -7,7 +7,7 @@ import pytest
 from corral.api.errors import BadRequest, Timeout
 from corral.api.wire import Request, Response, User
 from corral.server import deadline
-from corral.server.deadline import LONGEST_SECONDS, within
+from corral.server.deadline import LONGEST_SECONDS, deadline_of, within
 
 
 async def never():
@@ -34,20 +34,20 @@ async def given():
 )
 async def test_a_client_says_how_long_it_waits_up_to_a_minute(query, seconds):
     request = Request(method="GET", path="/version", query=query)
-    assert (await within(request, given)).status == seconds
+    assert (await within(deadline_of(request), given)).status == seconds
 
 
 @pytest.mark.parametrize("text", ["soon", "30", "-5s", "1x", "5 s"])
 async def test_a_time_that_is_none_is_refused(text):
     request = Request(method="GET", path="/version", query=f"timeout={text}")
     with pytest.raises(BadRequest, match="invalid timeout specified in the request URL - "):
-        await within(request, never)
+        deadline_of(request)
 
 
 async def test_what_takes_too_long_is_told_so():
     request = Request(method="GET", path="/version", query="timeout=1ms")
     with pytest.raises(Timeout, match="did not complete within the allotted timeout"):
-        await within(request, never)
+        await within(deadline_of(request), never)
 
 
 async def test_a_timeout_of_what_was_asked_is_not_that_of_the_request(monkeypatch):
@@ -55,7 +55,7 @@ async def test_a_timeout_of_what_was_asked_is_not_that_of_the_request(monkeypatc
         raise TimeoutError("of somebody else")
 
     with pytest.raises(TimeoutError, match="of somebody else"):
-        await within(Request(method="GET", path="/version"), answer)
+        await within(deadline_of(Request(method="GET", path="/version")), answer)
 
 
 async def test_components_of_this_process_wait_as_long_as_they_like(monkeypatch):
@@ -66,4 +66,4 @@ async def test_components_of_this_process_wait_as_long_as_they_like(monkeypatch)
         return Response()
 
     inside = Request(method="GET", path="/version", user=User(name="system:node:one"))
-    assert (await within(inside, answer)).status == 200
+    assert (await within(deadline_of(inside), answer)).status == 200

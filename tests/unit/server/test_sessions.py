@@ -8,11 +8,11 @@ from contextlib import asynccontextmanager
 import pytest
 
 from corral.api.object import Key
+from corral.api.revocation import MAP, USERS
 from corral.api.wire import Certificate
 from corral.server import ApiServer
 from corral.server.asgi import App
 from corral.server.authn import ADMINISTRATOR, Authenticator
-from corral.server.revocations import MAP, USERS
 from corral.store import Store
 
 MAPS = "/api/v1/namespaces/default/configmaps"
@@ -105,7 +105,7 @@ async def test_a_watch_ends_when_its_certificate_is_revoked():
         await hers.begun()
         await his.begun()
         await revoke(store, "anna")
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             await hers.task
         assert hers.sent[-1] == {"type": "http.response.body", "body": b""}
         assert not his.task.done()
@@ -117,7 +117,7 @@ async def test_a_door_into_a_pod_closes_when_its_certificate_is_revoked():
         hers = Connection(App(server), DOOR, kind="websocket", certificate=shown())
         await hers.begun()
         await revoke(store, "anna")
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             await hers.task
         assert hers.sent[-1]["type"] == "websocket.close"
         assert hers.sent[-1]["code"] == 1008
@@ -126,7 +126,7 @@ async def test_a_door_into_a_pod_closes_when_its_certificate_is_revoked():
 async def test_a_stream_ends_with_its_certificate():
     async with serving() as (server, _):
         hers = Connection(App(server), MAPS, query="watch=1", certificate=shown(lasts=0.3))
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             await hers.task
         assert hers.sent[0]["type"] == "http.response.start"
         assert hers.sent[-1] == {"type": "http.response.body", "body": b""}
@@ -148,7 +148,7 @@ async def test_a_stream_ends_with_the_account_of_its_token():
         await asyncio.sleep(0.05)
         assert not its.task.done()
         await store.delete("serviceaccounts", key, account)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             await its.task
         assert its.sent[-1] == {"type": "http.response.body", "body": b""}
 
@@ -191,7 +191,7 @@ async def test_what_was_revoked_while_it_was_let_in_ends_at_once():
 
         server.handle = slow
         hers = Connection(app, MAPS, query="watch=1", certificate=shown())
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             await hers.task
 
 
