@@ -4,10 +4,21 @@ from corral.api.tagged import Tagged
 from corral.api.wire import Request, Response
 
 
-def cached(kept: Tagged, media_type: str, request: Request) -> Response:
-    """A document that a client may keep for as long as its ETag stays."""
+def cached(
+    kept: Tagged, media_type: str, request: Request, *, wants_yaml: bool = False
+) -> Response:
+    """A document that a client may keep for as long as its ETag stays.
+
+    ``wants_yaml`` says that it will be written so, if there is room and time for that.
+    """
     tag = f'"{kept.tag}"'
-    headers = [("content-type", media_type), ("etag", tag), ("vary", "Accept")]
-    if request.headers.get("if-none-match") == tag:
-        return Response(status=304, headers=headers)
-    return Response(headers=headers, body=kept.body)
+    told = tag_in_yaml(tag) if wants_yaml else tag
+    vary = ("vary", "Accept")
+    if request.headers.get("if-none-match") == told:
+        return Response(status=304, headers=[("etag", told), vary])
+    return Response(headers=[("content-type", media_type), ("etag", tag), vary], body=kept.body)
+
+
+def tag_in_yaml(tag: str) -> str:
+    """The ETag of what is written in YAML, by that of the same in JSON: they are other bytes."""
+    return f'{tag[:-1]}-yaml"'

@@ -3,12 +3,7 @@
 from collections.abc import Mapping
 
 from corral import __version__
-from corral.api.discovery import (
-    AGGREGATED_VERSIONS,
-    Discovery,
-    api_versions,
-    content_type,
-)
+from corral.api.discovery import Discovery, api_versions, content_type
 from corral.api.encoding import encode
 from corral.api.errors import NotFound
 from corral.api.kinds.installation import TOLD_VERSION
@@ -51,6 +46,8 @@ VERSION: Mapping[str, str] = {
 """The Kubernetes API that is spoken; clients warn of a version far from their own."""
 
 
+_INDEX = ("", "/index.html")
+_BESIDE = ("/metrics", "/openapi/v2", "/openapi/v3", "/version", *issuer.PATHS, *health.PATHS)
 _TO_ALL = OPEN | OF_MACHINES.keys()
 
 
@@ -102,6 +99,9 @@ class Documents:
             case _ if head in health.ROOTS:
                 fault = self._audit.fault if self._audit is not None else ""
                 return health.answer(path, request, user, self._store, audit_fault=fault)
+            case _ if path in _INDEX:
+                paths = {*_BESIDE, *self._discovery.paths()}
+                return json_response(encode({"paths": sorted(paths)}))
             case "version" if path == "/version":
                 return json_response(encode(dict(VERSION)))
             case ".well-known" | "openid" if path in issuer.PATHS:
@@ -113,17 +113,19 @@ class Documents:
 
     def _discovered(self, path: str, request: Request) -> Response | None:
         """Discovery, in the form that the client prefers among those it accepts."""
-        for media in accept.medias(request.headers.get("accept", "")):
-            version = media.get("v")
-            if media.get("as") == "APIGroupDiscoveryList" and version in AGGREGATED_VERSIONS:
-                found = self._discovery.find(path, version)
-                if found is not None:
-                    return cached(found, content_type(version), request)
+        header = request.headers.get("accept", "")
+        if (wanted := accept.aggregated(header)) is not None:
+            version, wants_yaml = wanted.get("v"), wanted.type == accept.YAML
+            found = self._discovery.find(path, version)
+            if found is not None:
+                return cached(found, content_type(version), request, wants_yaml=wants_yaml)
         if path == "/api":
             address = request.headers.get("host", "")
             return json_response(encode(api_versions(address)))
         found = self._discovery.find(path)
-        return None if found is None else cached(found, JSON, request)
+        if found is None:
+            return None
+        return cached(found, JSON, request, wants_yaml=accept.wants_yaml(header))
 
     async def _measured(self, request: Request) -> Response:
         body, media_type = await self._metrics.text(request.headers.get("accept", ""))

@@ -8,6 +8,8 @@ from typing import NamedTuple
 
 import msgspec
 
+from corral.aio import OBJECTS_A_TURN, in_turns
+from corral.api.encoding import decode_as
 from corral.api.errors import BadRequest, Gone
 from corral.api.kind import Kind, at
 from corral.api.object import Document, Key
@@ -41,7 +43,7 @@ class Continue(msgspec.Struct, rename={"version": "v", "revision": "rv"}):
         """Raises BadRequest for what no server gave."""
         try:
             text = base64.urlsafe_b64decode(token + "=" * (-len(token) % 4))
-            found = msgspec.json.decode(text, type=cls)
+            found = decode_as(text, cls)
         except (ValueError, msgspec.MsgspecError) as error:
             raise BadRequest(f"continue key is not valid: {error}") from None
         if found.version != "meta.k8s.io/v1" or "/" not in found.start:
@@ -131,10 +133,23 @@ async def _page(store: Store, call: Call, selector: Selector) -> Page:
     if not selector:
         records = list(islice(stretch.records, limit or None))
         return Page(records, shown, stretch.count - len(records))
-    matching = filter(selector.matches, stretch.records)
-    records = list(islice(matching, limit or None))
-    more = bool(limit) and next(matching, None) is not None
-    return Page(records, shown, int(more))
+    wanted = limit + 1 if limit else stretch.count  # one more tells whether there are any
+    records = await _selected(selector, stretch, wanted)
+    more = bool(limit) and len(records) > limit
+    return Page(records[: limit or None], shown, int(more))
+
+
+async def _selected(selector: Selector, stretch: Stretch, wanted: int) -> list[Record]:
+    """The first objects that match; while many are looked at, others have their turn."""
+    if stretch.count <= OBJECTS_A_TURN:
+        return list(islice(filter(selector.matches, stretch.records), wanted))
+    present = list(stretch.records)  # what changes meanwhile is not seen
+    selected: list[Record] = []
+    async for some in in_turns(present, OBJECTS_A_TURN):
+        selected += filter(selector.matches, some)
+        if len(selected) >= wanted:
+            break
+    return selected[:wanted]
 
 
 def newest(store: Store, call: Call, selector: Selector) -> list[Record]:

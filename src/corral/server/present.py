@@ -4,11 +4,12 @@ The bytes of an object are made once, when it is written.  A plain answer in the
 made of exactly these bytes; another version of a kind replaces the prefix that names it.
 """
 
-import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from operator import attrgetter
 
 import msgspec
 
+from corral.aio import OBJECTS_A_TURN, in_turns
 from corral.api import table
 from corral.api.encoding import encode
 from corral.api.kind import Kind, Version
@@ -16,9 +17,6 @@ from corral.api.object import Document
 from corral.server.accept import Form
 from corral.server.call import Call
 from corral.store import Record
-
-AT_ONCE = 100
-"""Objects of a list that are shown before others have their turn: some milliseconds of work."""
 
 Show = Callable[[Record], bytes]
 """What makes the bytes of one object for one call."""
@@ -29,9 +27,9 @@ def versioned(kind: Kind, version: Version) -> Show:
     own = f"{kind.group}/{version.name}" if kind.group else version.name
     if version.write is not None:
         return lambda record: encode(as_version(record.document(), version, own))
-    stored = f'{{"apiVersion":"{kind.api_version}",'.encode()
     if own == kind.api_version:
-        return lambda record: record.data
+        return _data
+    stored = f'{{"apiVersion":"{kind.api_version}",'.encode()
     shown = f'{{"apiVersion":"{own}",'.encode()
 
     def swap(record: Record) -> bytes:
@@ -40,6 +38,9 @@ def versioned(kind: Kind, version: Version) -> Show:
         return encode(as_version(record.document(), version, own))
 
     return swap
+
+
+_data: Show = attrgetter("data")
 
 
 def as_version(document: Document, version: Version, api_version: str) -> Document:
@@ -140,15 +141,18 @@ def _partial(record: Record) -> bytes:
 
 
 def _joined(head: bytes, field: bytes, items: Sequence[bytes]) -> bytes:
-    """An encoded object with one field more: a list."""
-    return b'%b,"%b":[%b]}' % (head[:-1], field, b",".join(items))
+    """An encoded object with one field more: a list.  What may be large is copied once."""
+    begun = b'%b,"%b":[' % (head[:-1], field)
+    if not items:
+        return begun + b"]}"
+    pieces = [begun + items[0], *items[1:]]
+    pieces[-1] += b"]}"
+    return b",".join(pieces)
 
 
 async def _each(show: Show, records: Sequence[Record]) -> list[bytes]:
     """All records shown."""
     shown: list[bytes] = []
-    for start in range(0, len(records), AT_ONCE):
-        if start:
-            await asyncio.sleep(0)
-        shown += map(show, records[start : start + AT_ONCE])
+    async for some in in_turns(records, OBJECTS_A_TURN):
+        shown += map(show, some)
     return shown

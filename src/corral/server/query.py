@@ -6,21 +6,28 @@ from urllib.parse import parse_qsl
 
 from corral.api.errors import BadRequest, Cause, Details, Invalid
 
+MOST_PARAMETERS = 4096
+"""Who sends a query is not known yet when it is read."""
+
 _NONE: Mapping[str, str] = MappingProxyType({})
 _FALSE = ("0", "false")
 
 
-def parse(query: str) -> Mapping[str, str]:
-    """The first value of each parameter."""
-    if not query:
-        return _NONE
-    found: dict[str, str] = {}
+def pairs(query: str) -> list[tuple[str, str]]:
+    """All parameters as they stand.  Raises BadRequest."""
     try:
-        for name, value in parse_qsl(query, keep_blank_values=True, errors="strict"):
-            found.setdefault(name, value)
+        return parse_qsl(
+            query, keep_blank_values=True, errors="strict", max_num_fields=MOST_PARAMETERS
+        )
     except ValueError as error:
         raise BadRequest(f"the query is not readable: {error}") from None
-    return MappingProxyType(found)
+
+
+def parse(query: str) -> Mapping[str, str]:
+    """The first value of each parameter.  Raises BadRequest."""
+    if not query:
+        return _NONE
+    return MappingProxyType(dict(reversed(pairs(query))))
 
 
 def flag(query: Mapping[str, str], name: str) -> bool:

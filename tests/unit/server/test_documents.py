@@ -1,6 +1,7 @@
 """Tests of what is served beside objects."""
 
 import json
+from dataclasses import replace
 
 import pytest
 from tests.exposition import Told
@@ -8,6 +9,7 @@ from tests.unit.server.conftest import Asker
 
 from corral.api.errors import StorageFull
 from corral.api.kinds import KINDS
+from corral.api.wire import User
 from corral.server.app import LARGEST_BODY_BYTES
 
 AGGREGATED = {
@@ -23,6 +25,23 @@ async def test_health(ask):
         assert (await ask("GET", path)).text == "ok"
     verbose = await ask("GET", "/readyz?verbose")
     assert verbose.text == "[+]ping ok\n[+]store ok\nreadyz check passed\n"
+
+
+async def test_the_root_lists_what_is_served(ask):
+    answer = await ask("GET", "/")
+    assert list(answer.document) == ["paths"]
+    paths = answer["paths"]
+    assert paths == sorted(set(paths))
+    assert {"/api", "/api/v1", "/apis/apps", "/apis/kubevirt.io/v1", "/readyz/store"} <= {*paths}
+    for path in paths:
+        assert (await ask("GET", path)).status == 200, path
+    ask.server.kinds.add(replace(KINDS.by_kind("", "ConfigMap"), group="farm.example.com"))
+    now = (await ask("GET", "/index.html"))["paths"]
+    assert {*now} - {*paths} == {"/apis/farm.example.com", "/apis/farm.example.com/v1"}
+    assert (await ask("GET", "/nothing")).status == 404
+    ben = Asker(ask.server, User(name="ben", groups=("system:authenticated",)))
+    refused = await ben("GET", "/")
+    assert refused["message"] == 'forbidden: User "ben" cannot get path "/"'
 
 
 async def test_the_version_is_one_that_clients_know(ask):

@@ -1,8 +1,12 @@
 """Tests of lists: selectors, pages, revisions, and the forms of answers."""
 
+import asyncio
+import base64
+
 import pytest
 from hypothesis import given, strategies as st
 
+from corral.aio import OBJECTS_A_TURN
 from corral.api.errors import BadRequest
 from corral.api.object import Key
 from corral.server.lists import Continue
@@ -11,6 +15,7 @@ MAPS = "/api/v1/namespaces/default/configmaps"
 SETS = "/apis/kubevirt.io/v1/namespaces/default/virtualmachineinstancereplicasets"
 PODS = "/api/v1/namespaces/default/pods"
 TABLE = {"accept": "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"}
+DEEP = base64.urlsafe_b64encode(b'{"x":' + b"[" * 5000 + b"]" * 5000 + b"}").decode()
 METADATA = {"accept": "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io"}
 
 
@@ -59,6 +64,7 @@ async def test_selectors_choose(ask, pod):
         ("limit=-1", "limit"),
         ("resourceVersion=x", "resourceVersion"),
         ("continue=x", "continue key is not valid"),
+        (f"continue={DEEP}", "continue key is not valid: exceeded max depth"),
         ("continue=e30&resourceVersion=5", "not allowed when using continue"),
         ("resourceVersionMatch=Exact", "forbidden"),
         ("resourceVersion=0&resourceVersionMatch=Exact", "forbidden"),
@@ -91,6 +97,25 @@ async def test_pages_of_a_selection_do_not_tell_how_many_remain(ask):
     page = await ask("GET", f"{MAPS}?limit=1&labelSelector=even%3Dtrue")
     assert page.metadata["continue"]
     assert "remainingItemCount" not in page.metadata
+
+
+async def turns(asking):
+    """How often others have their turn while something is asked, and the answer."""
+    task, count = asyncio.create_task(asking), 0
+    while not task.done():
+        await asyncio.sleep(0)
+        count += 1
+    return count, await task
+
+
+async def test_others_have_their_turn_while_many_are_looked_through(ask):
+    for index in range(3 * OBJECTS_A_TURN):
+        await ask.create(MAPS, f"m{index:03}", labels={"odd": str(index % 2)})
+    least, _ = await turns(ask("GET", f"{SETS}?labelSelector=odd=1"))
+    count, found = await turns(ask("GET", f"{MAPS}?labelSelector=odd=1&limit={OBJECTS_A_TURN}"))
+    assert count == least + 2
+    assert found.names == [f"m{index:03}" for index in range(1, 2 * OBJECTS_A_TURN, 2)]
+    assert found.metadata["continue"]
 
 
 async def test_a_list_can_be_of_the_past_but_not_of_what_is_forgotten(ask):
