@@ -6,12 +6,12 @@ by a TokenReview.
 """
 
 import time
-import uuid
 from collections.abc import Callable, Sequence
 
 import msgspec
 
 from corral.api.object import Document, Key
+from corral.api.uid import random_uuid
 from corral.api.wire import User
 from corral.pki import SigningKey
 from corral.server import jwt
@@ -21,6 +21,7 @@ ISSUER = "https://kubernetes.default.svc.cluster.local"
 """Who signs tokens, and whom they are for unless they say otherwise (Kubernetes' default)."""
 CREDENTIAL = "authentication.kubernetes.io/credential-id"
 """Extra of users who are known by a token: which one."""
+PREFIX = "system:serviceaccount:"
 GROUP = "system:serviceaccounts"
 LONGEST_TOKEN = 8192
 """Characters; what is longer is nobody's."""
@@ -94,9 +95,9 @@ class Accounts:
             exp=now + seconds,
             iat=now,
             iss=ISSUER,
-            jti=str(uuid.uuid4()),
+            jti=random_uuid(),
             nbf=now,
-            sub=_user_name(namespace, name),
+            sub=user_name(namespace, name),
             kubernetes=whose,
         )
         return jwt.sign(claims, self.key), claims.exp
@@ -118,9 +119,9 @@ class Accounts:
             return None
         whose = claims.kubernetes
         return User(
-            name=_user_name(whose.namespace, whose.serviceaccount.name),
+            name=user_name(whose.namespace, whose.serviceaccount.name),
             uid=whose.serviceaccount.uid,
-            groups=(GROUP, f"{GROUP}:{whose.namespace}", "system:authenticated"),
+            groups=(*user_groups(whose.namespace), "system:authenticated"),
             extra={CREDENTIAL: (f"JTI={claims.jti}",)},
         )
 
@@ -152,5 +153,11 @@ class Accounts:
         return record is not None and record.document()["metadata"]["uid"] == reference.uid
 
 
-def _user_name(namespace: str, name: str) -> str:
-    return f"system:serviceaccount:{namespace}:{name}"
+def user_name(namespace: str, name: str) -> str:
+    """What a ServiceAccount is called as a user."""
+    return f"{PREFIX}{namespace}:{name}"
+
+
+def user_groups(namespace: str) -> tuple[str, ...]:
+    """The groups that the ServiceAccounts of a namespace are in, beside those of all users."""
+    return GROUP, f"{GROUP}:{namespace}"

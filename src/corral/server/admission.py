@@ -100,8 +100,10 @@ def conform(call: Call, document: Document, *, creating: bool, old: Document | N
     mode = query.field_validation(call.query, call.options)
     unknown = list(call.unknown)
     settled = _settled(call.kind, document, old)
-    if call.kind.stored_as is None:
-        unknown += _schema(call).prune(document, settled)
+    schema = _schema(call)
+    fits = call.kind.stored_as is not None or schema.fits(document, settled)
+    if not fits:
+        unknown += schema.prune(document, settled)
     told = list(call.repeated)
     told += [f'unknown field "{path}"' for path in unknown]
     if told and mode == "Strict":
@@ -115,7 +117,7 @@ def conform(call: Call, document: Document, *, creating: bool, old: Document | N
         raise call.kind.denied(document["metadata"].get("name", ""), causes, creating=creating)
     if mode == "Warn":
         call.warnings += [" ".join(each.split()) for each in told]
-    if call.kind.stored_as is None and (causes := _misfits(call, document, old, settled)):
+    if not fits and (causes := _misfits(call, document, old, settled)):
         raise _unfit(call, document, causes, call.kind.version)
 
 
@@ -197,7 +199,7 @@ def check(
     else:
         managed.book(call, document, old, now)
         kind.default(document)
-    if causes := [*check_metadata(kind, document), *_check_scale(kind, document)]:
+    if causes := [*check_metadata(kind, document, old), *_check_scale(kind, document)]:
         raise kind.invalid(name, causes)
     if allocate is not None and call.subresource != "status":
         allocate(document, old)

@@ -13,14 +13,7 @@ from types import MappingProxyType
 import structlog
 from starlette.types import ASGIApp
 
-from corral.api.encoding import encode
-from corral.api.errors import (
-    ApiError,
-    BadRequest,
-    InternalError,
-    MethodNotAllowed,
-    TooLarge,
-)
+from corral.api.errors import ApiError, BadRequest, InternalError, MethodNotAllowed, TooLarge
 from corral.api.kind import Kind
 from corral.api.kinds import KINDS
 from corral.api.kinds.authentication import SELF_SUBJECT_REVIEW, TOKEN_REVIEW
@@ -60,22 +53,24 @@ from corral.server.authz import Authorizer
 from corral.server.authz.escalation import Escalation
 from corral.server.authz.impersonation import acting
 from corral.server.authz.reviews import Reviews
-from corral.server.call import JSON_HEADERS, Call, storage
+from corral.server.call import Call, storage
 from corral.server.claims import ClaimClasses
 from corral.server.clones import Clones
-from corral.server.deadline import within
+from corral.server.deadline import deadline_of, within
 from corral.server.definitions import Definitions
 from corral.server.delete import delete, delete_collection
 from corral.server.documents import Documents
 from corral.server.fairness import Fairness
 from corral.server.identity import Stale
 from corral.server.identity_reviews import IdentityReviews
+from corral.server.in_yaml import YamlAnswers, in_yaml
 from corral.server.instancetypes import Instancetypes
 from corral.server.limit_ranges import LimitRanges
 from corral.server.metrics import Asked, Metrics
 from corral.server.observations import Observations, Observe
-from corral.server.plain import not_found, text_response
+from corral.server.plain import not_found
 from corral.server.priorities import Priorities
+from corral.server.refusal import refusal
 from corral.server.rest import Rest
 from corral.server.reviews import reviewers_of
 from corral.server.revocations import Revocations
@@ -109,6 +104,8 @@ class _Asking:
     sender: User | None = None
     audited: Audited | None = None
     warnings: list[str] = field(default_factory=list)
+    yaml: bytes | None = None
+    """The answer in YAML, where it is to be told so."""
 
 
 def _no_nodes(_name: str) -> None:
@@ -159,7 +156,7 @@ class ApiServer:
             **signing.checks(),
         }
         accounts = Accounts(store, account_key, now=now)
-        self.reviewers = reviewers_of(store, kinds)
+        self.reviewers = reviewers_of(store, kinds, self.authorizer)
         guards = Escalation(self.authorizer).guards() | Clones(store, self.authorizer).guards()
         self.rest = Rest(
             store,
@@ -193,6 +190,7 @@ class ApiServer:
         """What answers each kind whose objects are never kept."""
         self.turns = Fairness(store)
         self.watches = Watches(self.rest, self.turns)
+        self._yaml = YamlAnswers(self.turns.answers)
         self._metrics = Metrics(kinds, store, self.turns)
         registry = metrics or Registry()
         registry.add("server", self._metrics.tell)
@@ -213,7 +211,7 @@ class ApiServer:
         begun = time.monotonic()
         asking = _Asking(request, read_body, Asked.by_method(request.method))
         try:
-            response = await within(request, partial(self._answer, asking))
+            response = await self._told(asking)
         except ApiError as error:
             response = refusal(error)
         except Exception:
@@ -223,6 +221,17 @@ class ApiServer:
         if self._audit is not None:
             response = self._audit.answered(asking.audited, request, response, asking.sender)
         self._metrics.answered(asking.counted, response.status, time.monotonic() - begun)
+        return in_yaml(response, asking.yaml)
+
+    async def _told(self, asking: _Asking) -> Response:
+        """The answer, and beside it what it is in YAML: the audit log tells of what is JSON."""
+        deadline = None
+        try:
+            deadline = deadline_of(asking.request)
+            response = await within(deadline, partial(self._answer, asking))
+        except ApiError as error:
+            response = refusal(error)
+        asking.yaml = await self._yaml.text(asking.request, response, deadline)
         return response
 
     async def _answer(self, asking: _Asking) -> Response:
@@ -266,8 +275,7 @@ class ApiServer:
 
     def _admit(self, call: Call) -> None:
         """Let a call pass that came as another one: who applies may make what is not there."""
-        named = route.parse(call.request.path)
-        if named is not None:
+        if (named := route.parse(call.request.path)) is not None:
             self.authorizer.admit(call.request, call.user, call.verb, named)
 
     def call(self, request: Request, user: User, named: Route, warnings: list[str]) -> Call | None:
@@ -388,13 +396,3 @@ def _each(*steps: Allocate) -> Allocate:
             step(document, old)
 
     return take
-
-
-def refusal(error: ApiError) -> Response:
-    """The Status that tells an error."""
-    if isinstance(error, machines.PlainError):
-        return text_response(error.message, status=error.code)
-    headers = [*JSON_HEADERS, ("x-content-type-options", "nosniff")]
-    if error.details is not None and error.details.retry_after_seconds:
-        headers.append(("retry-after", str(error.details.retry_after_seconds)))
-    return Response(status=error.code, headers=headers, body=encode(error.status()))

@@ -5,7 +5,7 @@ from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass, field
 
 from corral.api.apply.managers import Entry
-from corral.api.errors import Details, NotFound
+from corral.api.errors import Details, Forbidden, NotFound
 from corral.api.kind import Kind, Version
 from corral.api.object import Document, Key
 from corral.api.wire import Request, Response, User
@@ -88,6 +88,12 @@ def storage(kind: Kind) -> str:
 def not_found(kind: Kind, name: str) -> NotFound:
     details = Details(name=name, group=kind.group, kind=kind.plural)
     return NotFound(f'{kind.resource} "{name}" not found', details=details)
+
+
+def forbidden(kind: Kind, name: str, why: str) -> Forbidden:
+    """The refusal of an object, in the words of Kubernetes' admission."""
+    details = Details(name=name, group=kind.group, kind=kind.plural)
+    return Forbidden(f'{kind.resource} "{name}" is forbidden: {why}', details=details)
 
 
 def json_response(body: bytes, *, status: int = 200) -> Response:

@@ -6,14 +6,13 @@ Kubernetes has admission plugins for this (DefaultStorageClass, PersistentVolume
 import msgspec
 from lightkube.models.storage_v1 import StorageClass
 
-from corral.api.errors import Details, Forbidden
 from corral.api.kind import at
 from corral.api.kinds.claim import CLAIM
 from corral.api.kinds.storage import BOUND, STORAGE, class_of, default_class
 from corral.api.kinds.storageclass import STORAGE_CLASS
 from corral.api.object import Document, Key
 from corral.api.quantity import amount
-from corral.server.call import storage
+from corral.server.call import forbidden, storage
 from corral.store import Store
 
 _NOT_EXPANDABLE = (
@@ -37,11 +36,7 @@ class ClaimClasses:
             if class_of(claim) is None and (name := self._default()):
                 claim["spec"]["storageClassName"] = name
         elif _grows(claim, old) and not self._is_expandable(old):
-            name = claim["metadata"]["name"]
-            raise Forbidden(
-                f'{CLAIM.resource} "{name}" is forbidden: {_NOT_EXPANDABLE}',
-                details=Details(name=name, kind=CLAIM.plural),
-            )
+            raise forbidden(CLAIM, claim["metadata"]["name"], _NOT_EXPANDABLE)
 
     def _default(self) -> str:
         classes = self._store.newest(storage(STORAGE_CLASS)).values()

@@ -15,6 +15,7 @@ from corral.api.kinds.cdi import DATA_SOURCE, DATA_VOLUME
 from corral.api.kinds.kubevirt import POOL, VIRTUAL_MACHINE
 from corral.api.object import Document, Key
 from corral.api.wire import User
+from corral.server.accounts import user_name
 from corral.server.authz import Attributes, Authorizer
 from corral.server.call import Call, Guard, storage
 from corral.store import Store
@@ -62,7 +63,7 @@ class Clones:
         """Raises Invalid."""
         path = _TEMPLATES[call.kind.plural]
         known = {source.key for source in self._of_templates(call, path, old or {})}
-        account = User(name=f"system:serviceaccount:{call.namespace}:default")
+        account = User(name=user_name(call.namespace, "default"))
         causes = [
             Cause(source.field, f"Authorization failed, message is: {why}")
             for source in self._of_templates(call, path, document)

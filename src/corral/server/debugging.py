@@ -7,11 +7,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from corral.api.errors import Cause
-from corral.api.images import pull_policy
 from corral.api.kind import at
-from corral.api.kinds.causes import duplicate, each_invalid, forbidden, required
-from corral.api.kinds.pod import FIXED, POD
-from corral.api.names import label_faults
+from corral.api.kinds.causes import forbidden
+from corral.api.kinds.pod import FIXED, POD, container_causes, container_default
 from corral.api.object import Document
 from corral.server.call import Call, Prepare, storage
 
@@ -33,6 +31,8 @@ def prepare(call: Call, document: Document, old: Document | None) -> None:
     if old is not None and call.subresource == DOOR:
         document.clear()
         document |= old | {"spec": old["spec"] | {_FIELD: wanted}}
+        for container in wanted:
+            container_default(container)
         causes = list(_faults(document["spec"], known))
         if wanted != known:
             call.warnings.append(_WARNING)
@@ -49,30 +49,14 @@ def _faults(spec: Document, known: list[Document]) -> Iterator[Cause]:
     others = {one["name"] for part in parts for one in spec.get(part) or ()}
     seen = set(others)
     for index, container in enumerate(spec[_FIELD]):
-        name, here = container.get("name") or "", f"{_PATH}[{index}]"
-        if not name:
-            yield required(f"{here}.name")
-        yield from each_invalid(f"{here}.name", name, label_faults(name) if name else ())
-        if name in seen:
-            yield duplicate(f"{here}.name", name)
-        seen.add(name)
-        if not container.get("image"):
-            yield required(f"{here}.image")
+        here = f"{_PATH}[{index}]"
+        yield from container_causes(here, container, seen)
         target = container.get("targetContainerName")
         if target and target not in others:
             yield Cause(
                 f"{here}.targetContainerName", f'Not found: "{target}"', "FieldValueNotFound"
             )
-        _default(container)
     yield from _changes({one.get("name"): one for one in spec[_FIELD]}, known)
-
-
-def _default(container: Document) -> None:
-    """What every container has, whether its maker said so or not."""
-    container.setdefault("imagePullPolicy", pull_policy(container.get("image") or ""))
-    container.setdefault("terminationMessagePath", "/dev/termination-log")
-    container.setdefault("terminationMessagePolicy", "File")
-    container.setdefault("resources", {})
 
 
 def _changes(wanted: Mapping[Any, Document], known: list[Document]) -> Iterator[Cause]:

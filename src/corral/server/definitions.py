@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from corral.api.kinds.definitions.custom import kind_of
 from corral.api.kinds.definitions.names import STORED
+from corral.api.kinds.definitions.naming import reserved
 from corral.api.kinds.table import KindTable
 from corral.server.call import storage
 from corral.store import Record, Store
@@ -24,6 +25,7 @@ class Definitions:
         self._store = store
         self._kinds = kinds
         self._built_in = {(kind.group, kind.plural) for kind in kinds}
+        self._reserved = reserved(kinds)
         self._seen = 0
         self._records: dict[str, Record] = {}
         self._brought: dict[str, Kind] = {}
@@ -49,6 +51,8 @@ class Definitions:
         spec = definition["spec"]
         if (spec["group"], spec["names"]["plural"]) in self._built_in:
             return
+        if spec["group"] in self._reserved:
+            return  # also where somebody else has called it established
         name, kind = record.key.name, kind_of(definition)
         if kind is None:
             self._drop(name)

@@ -6,9 +6,9 @@ cannot be written, the server goes on.
 """
 
 from typing import Final
-from urllib.parse import parse_qs
 
 from corral.api.wire import Request, Response, User
+from corral.server import query
 from corral.server.authn import ADMINISTRATORS
 from corral.server.plain import not_found, text_response
 from corral.store import Store
@@ -16,6 +16,12 @@ from corral.store import Store
 ROOTS: Final = ("healthz", "livez", "readyz")
 _CHECKS: Final = ("ping", "store")
 AUDIT: Final = "audit"
+PATHS: Final = tuple(
+    f"/{root}{single}"
+    for root in ROOTS
+    for single in ("", *(f"/{each}" for each in (*_CHECKS, AUDIT)))
+)
+"""What can be asked for."""
 
 
 def answer(
@@ -32,8 +38,8 @@ def answer(
         return _one(audit_fault, user)
     if single:
         return _one(faults.get(single, ""), user) if single in _CHECKS else not_found()
-    asked = parse_qs(request.query, keep_blank_values=True)
-    excluded = asked.get("exclude", [])
+    asked = query.pairs(request.query)
+    excluded = [value for name, value in asked if name == "exclude"]
     lines, failed = [], False
     for check in _CHECKS:
         fault = faults.get(check, "")
@@ -47,7 +53,7 @@ def answer(
     if unknown := [f'"{name[:50]}"' for name in excluded[:10] if name not in _CHECKS]:
         matches = ", ".join(unknown)
         lines.append(f"warn: some health checks cannot be excluded: no matches for {matches}")
-    if not failed and "verbose" not in asked:
+    if not failed and not any(name == "verbose" for name, _ in asked):
         return text_response("ok")
     lines.append(f"{root} check {'failed' if failed else 'passed'}\n")
     return text_response("\n".join(lines), status=500 if failed else 200)

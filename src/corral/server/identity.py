@@ -1,13 +1,13 @@
 """Who an object is: what of its metadata the server gives, keeps and counts."""
 
 import random
-import uuid
 
 from corral.api.encoding import same
 from corral.api.errors import AlreadyExists, BadRequest, Cause, Conflict, Details, Invalid
 from corral.api.kind import Kind, at
 from corral.api.names import SUFFIX_LENGTH, SUFFIX_LETTERS
 from corral.api.object import Document, Key
+from corral.api.uid import random_uuid
 from corral.server.call import Call, not_found, storage
 from corral.store import Record, Store
 
@@ -41,6 +41,8 @@ _COUNTED = frozenset(
     {
         *("podtemplates", "endpointslices.discovery.k8s.io"),
         "priorityclasses.scheduling.k8s.io",
+        "mutatingwebhookconfigurations.admissionregistration.k8s.io",
+        "validatingwebhookconfigurations.admissionregistration.k8s.io",
     }
 )
 """Kinds of Kubernetes with a spec whose changes are not counted, and without one whose are."""
@@ -72,7 +74,7 @@ def identify(store: Store, call: Call, document: Document, now: str) -> None:
             )
             raise call.kind.invalid("", [required])
         metadata["name"] = _generated(store, call, str(base))
-    metadata["uid"] = str(uuid.uuid4())
+    metadata["uid"] = random_uuid()
     metadata["creationTimestamp"] = now
     if _is_counted(call.kind, document):
         metadata["generation"] = 1

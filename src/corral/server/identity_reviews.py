@@ -24,7 +24,7 @@ class IdentityReviews:
         """Who asks, as the server sees them: impersonation included."""
         document = _asked(call)
         document["metadata"]["creationTimestamp"] = rfc3339(self._authenticator.now())
-        document["status"] = {"userInfo": told(call.user)}
+        document["status"] = {"userInfo": user_info(call.user)}
         return json_response(encode(document), status=201)
 
     async def answer_token(self, call: Call) -> Response:
@@ -41,13 +41,13 @@ class IdentityReviews:
             user, matched = found
             document["status"] = {
                 "authenticated": True,
-                "user": told(user),
+                "user": user_info(user),
                 "audiences": list(matched),
             }
         return json_response(encode(document), status=201)
 
 
-def told(user: User) -> dict[str, Any]:
+def user_info(user: User) -> dict[str, Any]:
     """A user as the API tells one (UserInfo)."""
     known: dict[str, Any] = {"username": user.name}
     if user.uid:

@@ -5,6 +5,7 @@ from typing import TypeVar
 
 import msgspec
 
+from corral.api.encoding import decode_as
 from corral.api.errors import BadRequest, Conflict, Details, NotFound
 from corral.api.kind import Kind
 from corral.api.kinds.kubevirt import VIRTUAL_MACHINE, VIRTUAL_MACHINE_INSTANCE
@@ -24,8 +25,8 @@ def options(call: Call, form: type[Options]) -> Options:
     if not call.request.body.strip():
         return form()
     try:
-        return msgspec.json.decode(call.request.body, type=form)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        return decode_as(call.request.body, form)
+    except msgspec.DecodeError as error:
         raise BadRequest(f"Can not unmarshal Request body to struct, error: {error}") from error
 
 

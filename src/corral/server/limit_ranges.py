@@ -7,13 +7,12 @@ import msgspec
 from lightkube.models.core_v1 import LimitRange, PersistentVolumeClaim, Pod
 
 from corral.api import limit_ranges
-from corral.api.errors import Details, Forbidden
 from corral.api.kind import Kind
 from corral.api.kinds.claim import CLAIM
 from corral.api.kinds.limit_range import LIMIT_RANGE
 from corral.api.kinds.pod import POD, quality_of_service
 from corral.api.object import Document
-from corral.server.call import storage
+from corral.server.call import forbidden, storage
 from corral.store import Store
 
 _View = TypeVar("_View", bound=msgspec.Struct)
@@ -64,10 +63,5 @@ def _viewed(document: Document, view: type[_View]) -> _View | None:
 
 
 def _refuse(kind: Kind, document: Document, faults: list[str]) -> None:
-    if not faults:
-        return
-    name = document["metadata"]["name"]
-    raise Forbidden(
-        f'{kind.resource} "{name}" is forbidden: {limit_ranges.refusal(faults)}',
-        details=Details(name=name, group=kind.group, kind=kind.plural),
-    )
+    if faults:
+        raise forbidden(kind, document["metadata"]["name"], limit_ranges.refusal(faults))

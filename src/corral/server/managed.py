@@ -1,11 +1,13 @@
 """Who writes, as ``metadata.managedFields`` tells it, and what every write does to that account."""
 
+from collections.abc import Iterator
 from typing import Any, Final
 
 from corral.api.apply.fields import are_valid
 from corral.api.apply.managers import Entry, Writer, booked
 from corral.api.apply.terms import terms_of
 from corral.api.errors import Cause
+from corral.api.kinds.causes import invalid, too_long
 from corral.api.object import Document
 from corral.api.time import parse_rfc3339
 from corral.server import query
@@ -13,6 +15,8 @@ from corral.server.call import Call
 
 LONGEST_NAME: Final = 128
 """Bytes of a manager's name."""
+LONGEST_SUBRESOURCE: Final = 256
+"""Bytes of a subresource's name in an account."""
 _UNKNOWN: Final = "unknown"
 
 
@@ -23,19 +27,23 @@ def writer(call: Call, operation: str = "Update") -> Writer:
     """
     name = call.query.get("fieldManager", "")
     if name:
-        _check_name(call, name)
+        fault = next(_faults(name, "fieldManager"), None)
+        if fault is not None:
+            raise query.bad_option(call.options, fault.field, fault.message, fault.reason)
     else:
         name = call.user.agent or _program(call.request.headers.get("user-agent", ""))
     return Writer(name or _UNKNOWN, operation, call.api_version, call.subresource)
 
 
-def _check_name(call: Call, name: str) -> None:
+def _faults(name: str, field: str) -> Iterator[Cause]:
+    """Why a manager cannot be called so: for its length, or for the first character."""
     if len(name.encode()) > LONGEST_NAME:
-        message = f"Too long: may not be more than {LONGEST_NAME} bytes"
-        raise query.bad_option(call.options, "fieldManager", message, "FieldValueTooLong")
+        yield too_long(field, LONGEST_NAME)
     if not name.isprintable():
-        message = "Invalid value: should only contain printable characters"
-        raise query.bad_option(call.options, "fieldManager", message, "FieldValueInvalid")
+        index = next(index for index, each in enumerate(name) if not each.isprintable())
+        position = len(name[:index].encode())
+        why = f"invalid character U+{ord(name[index]):04X} (at position {position})"
+        yield invalid(field, name, why)
 
 
 def _program(agent: str) -> str:
@@ -73,16 +81,23 @@ def _known(call: Call, sent: Any, old: Document) -> list[Entry]:
     if not all(map(_is_entry, sent)):
         return stored
     causes = [
-        Cause(
-            f"metadata.managedFields[{index}].operation",
-            f'Invalid value: "{entry.get("operation", "")}": must be `Apply` or `Update`',
-        )
+        cause
         for index, entry in enumerate(sent)
-        if entry.get("operation") not in ("Apply", "Update")
+        for cause in _faults_of(entry, f"metadata.managedFields[{index}]")
     ]
     if causes:
         raise call.kind.invalid(call.name, causes)
     return list({_whose(entry): entry for entry in sent}.values())
+
+
+def _faults_of(entry: Entry, path: str) -> Iterator[Cause]:
+    """What is wrong with an entry that can be read."""
+    operation = entry.get("operation", "")
+    if operation not in ("Apply", "Update"):
+        yield invalid(f"{path}.operation", operation, "must be `Apply` or `Update`")
+    yield from _faults(entry.get("manager", ""), f"{path}.manager")
+    if len(entry.get("subresource", "").encode()) > LONGEST_SUBRESOURCE:
+        yield too_long(f"{path}.subresource", LONGEST_SUBRESOURCE)
 
 
 def _whose(entry: Entry) -> Writer:

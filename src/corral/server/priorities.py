@@ -1,11 +1,11 @@
 """Pods are as important as their class says (Kubernetes' admission plugin Priority)."""
 
-from corral.api.errors import Details, Forbidden
-from corral.api.kind import Kind
+from functools import partial
+
 from corral.api.kinds.pod import POD
 from corral.api.kinds.priorityclass import PREEMPT, PRIORITY_CLASS
 from corral.api.object import Document, Key
-from corral.server.call import storage
+from corral.server.call import forbidden, storage
 from corral.store import Store
 
 
@@ -19,25 +19,21 @@ class Priorities:
         """Give a new pod the priority of its class, or of the default one.  Raises Forbidden."""
         if old is not None:
             return
-        spec = pod["spec"]
+        spec, refused = pod["spec"], partial(forbidden, POD, pod["metadata"]["name"])
         name = spec.get("priorityClassName", "")
         found = self._of_name(name) if name else self._default()
         if name and found is None:
-            raise _forbidden(POD, pod, f"no PriorityClass with name {name} was found")
+            raise refused(f"no PriorityClass with name {name} was found")
         value = found["value"] if found is not None else 0
         policy = found["preemptionPolicy"] if found is not None else PREEMPT
         if spec.get("priority", value) != value:
-            raise _forbidden(
-                POD,
-                pod,
+            raise refused(
                 f"the integer value of priority ({spec['priority']}) must not be provided in pod "
                 f"spec; priority admission controller computed {value} from the given "
                 "PriorityClass name",
             )
         if spec.get("preemptionPolicy", policy) != policy:
-            raise _forbidden(
-                POD,
-                pod,
+            raise refused(
                 f"the string value of PreemptionPolicy ({spec['preemptionPolicy']}) must not be "
                 f"provided in pod spec; priority admission controller computed {policy} from the "
                 "given PriorityClass name",
@@ -52,7 +48,7 @@ class Priorities:
         name = document["metadata"]["name"]
         if default is not None and default["metadata"]["name"] != name:
             told = f"PriorityClass {default['metadata']['name']} is already marked as default."
-            raise _forbidden(PRIORITY_CLASS, document, f"{told} Only one default can exist")
+            raise forbidden(PRIORITY_CLASS, name, f"{told} Only one default can exist")
 
     def _of_name(self, name: str) -> Document | None:
         record = self._store.latest(storage(PRIORITY_CLASS), Key("", name))
@@ -64,11 +60,3 @@ class Priorities:
         marked = (one.document() for one in classes if b'"globalDefault":true' in one.data)
         found = [each for each in marked if each.get("globalDefault")]
         return min(found, key=lambda each: each["value"], default=None)
-
-
-def _forbidden(kind: Kind, document: Document, why: str) -> Forbidden:
-    name = document["metadata"]["name"]
-    return Forbidden(
-        f'{kind.resource} "{name}" is forbidden: {why}',
-        details=Details(name=name, group=kind.group, kind=kind.plural),
-    )

@@ -12,7 +12,6 @@ from functools import partial
 import msgspec
 from lightkube.models.core_v1 import Pod, ResourceQuota
 
-from corral.api.errors import Details, Forbidden
 from corral.api.kind import Kind
 from corral.api.kinds.pod_resources import Amounts, amounts
 from corral.api.kinds.quota import RESOURCE_QUOTA
@@ -29,7 +28,7 @@ from corral.api.quotas import (
     unsaid,
     view_of,
 )
-from corral.server.call import storage
+from corral.server.call import forbidden, storage
 from corral.store import Record, Store
 
 
@@ -100,7 +99,7 @@ class _Asking:
         """Refuse a pod that does not say what a quota has to know."""
         names = self._concerns(quota, self._charge)
         if isinstance(self._item, Pod) and (lacking := unsaid(self._item, names)):
-            raise self._forbidden(f"failed quota: {_name(quota)}: {lacking}")
+            raise forbidden(self._kind, self._name, f"failed quota: {_name(quota)}: {lacking}")
 
     def of(self, quota: ResourceQuota) -> Amounts:
         """What is asked of a quota: nothing, where it is not about such an object."""
@@ -115,17 +114,10 @@ class _Asking:
         """Refuse what is more than a quota has left."""
         hard = amounts(quota.spec.hard if quota.spec is not None else None)
         if over := exceeded(hard, used, asked):
-            raise self._forbidden(f"exceeded quota: {_name(quota)}, {over}")
+            raise forbidden(self._kind, self._name, f"exceeded quota: {_name(quota)}, {over}")
 
     def _concerns(self, quota: ResourceQuota, charged: Charge) -> list[str]:
         return concerns(quota.spec, self._kind, charged) if quota.spec is not None else []
-
-    def _forbidden(self, why: str) -> Forbidden:
-        kind, name = self._kind, self._name
-        return Forbidden(
-            f'{kind.resource} "{name}" is forbidden: {why}',
-            details=Details(name=name, group=kind.group, kind=kind.plural),
-        )
 
 
 def _name(quota: ResourceQuota) -> str:

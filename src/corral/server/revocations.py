@@ -8,19 +8,16 @@ so it is in backups, and who may change it is a matter of roles.
 import json
 from collections.abc import Mapping
 
-import msgspec
 import structlog
 
 from corral import pki
+from corral.api.encoding import decode_as
 from corral.api.kind import at
-from corral.api.object import Document, Key
+from corral.api.object import Document
+from corral.api.revocation import MAP, USERS
 from corral.api.time import parse_rfc3339
 from corral.api.wire import Certificate
 from corral.store import Record, Store
-
-MAP = Key("kube-system", "revoked-certificates")
-USERS = "users.json"
-"""The map's entry: a JSON object from users' names to times in RFC 3339."""
 
 log = structlog.get_logger()
 
@@ -73,7 +70,7 @@ def _seconds(time: str | None) -> float:
 def _times(document: Document) -> dict[str, str] | None:
     """The times by user, as they are told; None for a map that says something else."""
     try:
-        told = msgspec.json.decode(at(document, "data", USERS) or "{}", type=dict[str, str])
+        told = _told(document)
         for time in told.values():
             parse_rfc3339(time)
     except (ValueError, TypeError, AttributeError):
@@ -81,14 +78,17 @@ def _times(document: Document) -> dict[str, str] | None:
     return told
 
 
+def _told(document: Document) -> dict[str, str]:
+    """What a map says.  Raises ValueError, TypeError and AttributeError."""
+    return decode_as(at(document, "data", USERS) or "{}", dict[str, str])
+
+
 def _until(record: Record | None) -> Mapping[str, float] | None:
     """Until when certificates are revoked, by user; None for a map that says something else."""
     if record is None:
         return {}
     try:
-        told = msgspec.json.decode(
-            at(record.document(), "data", USERS) or "{}", type=dict[str, str]
-        )
+        told = _told(record.document())
         return {user: parse_rfc3339(time).timestamp() for user, time in told.items()}
     except (ValueError, TypeError) as error:
         log.warning(

@@ -8,16 +8,14 @@
 ``/api/v1/namespaces/NS`` is an object itself; ``status`` and ``finalize`` below it belong to it.
 """
 
-from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 MISSING = "the server does not allow this method on the requested resource"
 """What is said of a method for which a path has no route."""
 _OF_NAMESPACES = ("status", "finalize")
 
 
-@dataclass(frozen=True, slots=True)
-class Route:
+class Route(NamedTuple):
     """What a path names.  A collection has no ``name``; ``subresource`` may hold slashes."""
 
     group: str

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from corral import pki
-from corral.api.errors import BadRequest, Details, Forbidden
+from corral.api.errors import BadRequest, Forbidden
 from corral.api.kind import at
 from corral.api.kinds.causes import invalid
 from corral.api.kinds.signing_request import (
@@ -28,8 +28,8 @@ from corral.server.admission import Allocate
 from corral.server.authn import ADMINISTRATORS
 from corral.server.authz import Authorizer
 from corral.server.authz.attributes import Attributes
-from corral.server.call import Call, Guard, Prepare, storage
-from corral.server.identity_reviews import told
+from corral.server.call import Call, Guard, Prepare, forbidden, storage
+from corral.server.identity_reviews import user_info
 
 APPROVAL: Final = "approval"
 _STORED: Final = storage(SIGNING_REQUEST)
@@ -92,7 +92,7 @@ class Signing:
 
 def _claim(call: Call, document: Document) -> None:
     """Write into a new request whose it is, whatever it says itself."""
-    spec, user = document["spec"], told(call.user)
+    spec, user = document["spec"], user_info(call.user)
     for field in ("username", "uid", "groups", "extra"):
         spec.pop(field, None)
         if field in user:
@@ -178,7 +178,4 @@ def _bytes(encoded: str) -> bytes:
 
 
 def _forbidden(call: Call, document: Document, why: str) -> Forbidden:
-    """A refusal in the words of Kubernetes' admission."""
-    name = at(document, "metadata", "name") or ""
-    details = Details(name=name, group=call.kind.group, kind=call.kind.plural)
-    return Forbidden(f'{call.kind.resource} "{name}" is forbidden: {why}', details=details)
+    return forbidden(call.kind, at(document, "metadata", "name") or "", why)

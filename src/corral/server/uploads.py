@@ -21,6 +21,7 @@ from corral.pki import SigningKey
 from corral.server import body, jwt, query
 from corral.server.admission import conform, incoming
 from corral.server.call import Call, json_response, not_found, storage
+from corral.server.connection import UNHURRIED
 from corral.store import Store
 
 SECONDS = 300.0
@@ -80,6 +81,8 @@ class Uploads:
             raise Unavailable("nothing takes uploads here")
         way = PATHS[scope["path"]]
         path = "/".join(("", *map(quote, (claims.namespace, claims.name, claims.uid)), way))
+        if (unhurried := scope.get("extensions", {}).get(UNHURRIED)) is not None:
+            unhurried()
         await self._target({**scope, "path": path, "raw_path": path.encode()}, receive, send)
 
     def _claims(self, header: str) -> _Claims:

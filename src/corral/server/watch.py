@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from corral.api.errors import ApiError, Details, Gone, Invalid, TooManyRequests
 from corral.api.wire import Response
-from corral.server import lists, query
+from corral.server import accept, lists, query
 from corral.server.call import JSON_HEADERS, Call, storage
 from corral.server.fairness import Fairness
 from corral.server.frames import Frames, Shared
@@ -88,9 +88,11 @@ class Watches:
     async def answer(self, call: Call) -> Response:
         """A stream of frames, one JSON object a line.
 
-        Raises Invalid, BadRequest, Timeout, and TooManyRequests for a user with too many.
+        Raises Invalid, BadRequest, NotAcceptable for what is no JSON, Timeout, and TooManyRequests
+        for a user with too many.
         """
         rest, store = self._rest, self._rest.store
+        accept.require_stream(call.request.headers.get("accept", ""))
         presenter, selector = rest.presenter(call), Selector(call.kind, call.query)
         if call.name:
             selector.only(call.name)

@@ -8,7 +8,7 @@ from itertools import pairwise
 import pytest
 from hypothesis import given, settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
-from tests.unit.server.conftest import MERGE, Asker
+from tests.unit.server.conftest import MERGE, SERVICES, Asker
 
 from corral.api.errors import InternalError
 from corral.server import ApiServer
@@ -21,7 +21,6 @@ from corral.server.allocation import (
 )
 from corral.store import Log, Store
 
-SERVICES = "/api/v1/namespaces/default/services"
 STATUS = f"{SERVICES}/web/status"
 TINY = ServiceRanges(networks=(ip_network("10.0.0.0/29"),), node_ports=range(30000, 30006))
 DUAL = ServiceRanges(networks=(ip_network("10.0.0.0/24"), ip_network("fd00::/112")))
@@ -491,4 +490,4 @@ class Services(RuleBasedStateMachine):
 
 
 TestServices = Services.TestCase
-TestServices.settings = settings(max_examples=20, stateful_step_count=10, deadline=None)
+TestServices.settings = settings(max_examples=20, stateful_step_count=10)

@@ -2,9 +2,10 @@
 
 import asyncio
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
-from hypothesis import HealthCheck, given, settings, strategies as st
+from hypothesis import given, settings, strategies as st
 from tests.unit.server.conftest import MACHINES, MAPS, MERGE, SETS, Asker
 
 from corral.api import yaml
@@ -510,13 +511,27 @@ async def test_the_oldest_of_many_writers_become_one(ask):
     ("manager", "message"),
     [
         ("m" * 129, "Too long: may not be more than 128 bytes"),
-        ("a%07b", "Invalid value: should only contain printable characters"),
+        ("é\x07b", 'Invalid value: "é\x07b": invalid character U+0007 (at position 2)'),
     ],
 )
-async def test_a_manager_must_have_a_name_that_can_be_shown(ask, manager, message):
-    refused = await ask("POST", f"{MAPS}?fieldManager={manager}", config_map())
+async def test_a_manager_must_have_a_name_that_can_be_shown(ask, apply, manager, message):
+    refused = await ask("POST", f"{MAPS}?fieldManager={quote(manager)}", config_map())
     assert refused.status == 422
     assert refused["message"].endswith(f"fieldManager: {message}")
+    made = await apply(config_map(a="1"))
+    entry = made.metadata["managedFields"][0] | {"manager": manager, "subresource": "s" * 257}
+    change = {"metadata": {"managedFields": [entry]}}
+    told = (await ask("PATCH", DEPLOYED, change, MERGE))["details"]["causes"]
+    assert [(cause["field"], cause["message"]) for cause in told] == [
+        ("metadata.managedFields[0].manager", message),
+        ("metadata.managedFields[0].subresource", "Too long: may not be more than 256 bytes"),
+    ]
+
+
+async def test_a_manager_of_a_program_is_what_can_be_shown_of_its_name(ask):
+    headers = {"user-agent": f"é\x07{'m' * 200}/1.0 (linux)"}
+    made = await ask("POST", MAPS, config_map(), headers)
+    assert [each["manager"] for each in made.metadata["managedFields"]] == ["é" + "m" * 126]
 
 
 async def test_versions_of_a_kind_have_terms_of_their_own(ask, apply):
@@ -574,9 +589,7 @@ VALUES = st.recursive(
 )
 
 
-@settings(
-    suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=50
-)
+@settings(max_examples=50)
 @given(configurations=st.lists(VALUES, min_size=1, max_size=3), force=st.booleans())
 async def test_no_configuration_makes_the_server_fail(apply, configurations, force):
     path = "/api/v1/namespaces/default/pods/one"

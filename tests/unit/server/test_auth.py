@@ -1,15 +1,13 @@
 """Tests of who is who, and who may do what."""
 
 import pytest
+from tests.unit.server.conftest import MACHINES, MAPS
 
 from corral.api.errors import Unauthorized
 from corral.api.wire import Request, User
 from corral.server import ApiServer
 from corral.server.authn import ADMINISTRATOR, ANONYMOUS, Authenticator
 from corral.store import Store
-
-MAPS = "/api/v1/namespaces/default/configmaps"
-MACHINES = "/apis/kubevirt.io/v1/namespaces/default/virtualmachineinstances"
 
 
 def request(**headers):

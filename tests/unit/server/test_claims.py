@@ -1,10 +1,9 @@
 """What the server does about claims by their storage classes."""
 
 import pytest
+from tests.unit.server.conftest import CLAIMS, MERGE
 
-CLAIMS = "/api/v1/namespaces/default/persistentvolumeclaims"
 CLASSES = "/apis/storage.k8s.io/v1/storageclasses"
-MERGE = {"content-type": "application/merge-patch+json"}
 DEFAULT = {"storageclass.kubernetes.io/is-default-class": "true"}
 
 
@@ -43,6 +42,13 @@ async def test_of_several_default_classes_the_newest_is_taken(ask):
     await ask("POST", CLASSES, storage_class("a", DEFAULT))
     made = {(await ask("POST", CLAIMS, claim(f"c{n}")))["spec"]["storageClassName"] for n in "12"}
     assert made == {"a"}
+
+
+async def test_the_same_size_in_other_words_is_no_change(ask):
+    made = await ask("POST", CLAIMS, claim())
+    same = {"spec": {"resources": {"requests": {"storage": "1024Mi"}}}}
+    patched = await ask("PATCH", f"{CLAIMS}/data", same, MERGE)
+    assert (patched.status, patched.document) == (200, made.document)
 
 
 @pytest.mark.parametrize(

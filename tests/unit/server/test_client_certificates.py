@@ -13,12 +13,13 @@ from cryptography.hazmat.primitives import serialization
 
 from corral import pki
 from corral.api.errors import Unauthorized
+from corral.api.revocation import MAP, USERS
 from corral.api.wire import Certificate, Request, User
 from corral.pki import certificates, identity
 from corral.server import ApiServer
 from corral.server.asgi import App
 from corral.server.authn import ADMINISTRATOR, TURNED_AWAY, Authenticator
-from corral.server.revocations import MAP, USERS, Revocations
+from corral.server.revocations import Revocations
 from corral.server.serve import listening, tls_context
 from corral.store import Store
 

@@ -1,11 +1,10 @@
 """What kubectl debug adds to pods: kept, shown, and run by nobody."""
 
 import pytest
+from tests.unit.server.conftest import STRATEGIC
 
 POD = "/api/v1/namespaces/default/pods/pod"
 DOOR = f"{POD}/ephemeralcontainers"
-STRATEGIC = "application/strategic-merge-patch+json"
-PATCHED = {"content-type": STRATEGIC}
 
 
 @pytest.fixture
@@ -22,14 +21,14 @@ BUSYBOX = {"name": "debugger", "image": "busybox"}
 
 
 async def test_a_container_is_added_and_shown_and_its_user_warned(ask, stored):
-    answer = await ask("PATCH", DOOR, adding(BUSYBOX), headers=PATCHED)
+    answer = await ask("PATCH", DOOR, adding(BUSYBOX), headers=STRATEGIC)
     (warning,) = answer.warnings
     assert "nothing runs the ephemeral containers of this Pod" in warning
     found = await ask("GET", DOOR)
     (container,) = found["spec"]["ephemeralContainers"]
     assert (container["name"], container["imagePullPolicy"]) == ("debugger", "Always")
     another = {"name": "another", "image": "busybox:1"}
-    await ask("PATCH", DOOR, adding(another), headers=PATCHED)
+    await ask("PATCH", DOOR, adding(another), headers=STRATEGIC)
     names = [each["name"] for each in (await ask("GET", POD))["spec"]["ephemeralContainers"]]
     assert sorted(names) == ["another", "debugger"]
 
@@ -38,7 +37,7 @@ async def test_nothing_else_comes_by_that_door(ask, stored):
     change = adding(BUSYBOX)
     change["metadata"] = {"labels": {"a": "b"}}
     change["spec"]["nodeName"] = "elsewhere"
-    await ask("PATCH", DOOR, change, headers=PATCHED)
+    await ask("PATCH", DOOR, change, headers=STRATEGIC)
     found = await ask("GET", POD)
     assert found["metadata"].get("labels") == stored["metadata"].get("labels")
     assert found["spec"].get("nodeName") == stored["spec"].get("nodeName")
@@ -51,7 +50,7 @@ async def test_they_come_by_no_other_door(ask, pod):
     assert "spec.ephemeralContainers: Forbidden: cannot be set on create" in refused["message"]
     del pod["spec"]["ephemeralContainers"]
     await ask("POST", "/api/v1/namespaces/default/pods", pod)
-    refused = await ask("PATCH", POD, adding(BUSYBOX), headers=PATCHED)
+    refused = await ask("PATCH", POD, adding(BUSYBOX), headers=STRATEGIC)
     assert refused.status == 422
     assert "pod updates may not change fields other than" in refused["message"]
 
@@ -66,14 +65,14 @@ async def test_they_come_by_no_other_door(ask, pod):
     ],
 )
 async def test_what_cannot_be_is_refused(ask, stored, container, fault):
-    refused = await ask("PATCH", DOOR, adding(container), headers=PATCHED)
+    refused = await ask("PATCH", DOOR, adding(container), headers=STRATEGIC)
     assert refused.status == 422, refused.text
     assert fault in refused["message"]
 
 
 async def test_an_added_container_stays_as_it_is(ask, stored):
-    await ask("PATCH", DOOR, adding(BUSYBOX), headers=PATCHED)
-    refused = await ask("PATCH", DOOR, adding(BUSYBOX | {"image": "other"}), headers=PATCHED)
+    await ask("PATCH", DOOR, adding(BUSYBOX), headers=STRATEGIC)
+    refused = await ask("PATCH", DOOR, adding(BUSYBOX | {"image": "other"}), headers=STRATEGIC)
     assert 'existing ephemeral containers "debugger" may not be changed' in refused["message"]
     found = await ask("GET", POD)
     found.document["spec"]["ephemeralContainers"] = []

@@ -1,15 +1,13 @@
 """Tests of deletion: at once, gracefully, with finalizers, of collections."""
 
 import pytest
+from tests.unit.server.conftest import MAPS, PODS, SETS
 
 from corral.api.kinds.pod import POD
 from corral.api.object import Key
 from corral.api.time import parse_rfc3339
 from corral.server.call import storage
 
-MAPS = "/api/v1/namespaces/default/configmaps"
-PODS = "/api/v1/namespaces/default/pods"
-SETS = "/apis/kubevirt.io/v1/namespaces/default/virtualmachineinstancereplicasets"
 SPACES = "/api/v1/namespaces"
 
 

@@ -1,8 +1,14 @@
 """Evictions as the server answers them: by budgets and by how pods are."""
 
+import weakref
+
 import pytest
 from tests.unit.server.conftest import PODS
 from tests.unit.server.evictions import budget_status, evict, is_going, store_budget, store_pod
+
+from corral.api.object import Key
+from corral.server import eviction
+from corral.store import Record
 
 VIOLATION = "Cannot evict pod as it would violate the pod's disruption budget."
 SEVERAL = (
@@ -24,6 +30,12 @@ async def test_a_pod_without_a_budget_goes_in_its_time(ask, version):
     assert pod.metadata["deletionGracePeriodSeconds"] == 30
     (why,) = [one for one in pod["status"]["conditions"] if one["type"] == "DisruptionTarget"]
     assert (why["reason"], why["message"]) == ("EvictionByEvictionAPI", "Eviction API: evicting")
+
+
+async def test_an_eviction_need_not_say_that_it_is_one(ask):
+    await store_pod(ask)
+    answer = await ask("POST", f"{PODS}/web/eviction", {"metadata": {"name": "web"}})
+    assert (answer.status, await is_going(ask)) == (201, True)
 
 
 async def test_how_the_pod_is_deleted_is_said_by_the_eviction(ask):
@@ -277,3 +289,20 @@ async def test_options_of_a_deletion_that_are_none_are_refused(ask, options):
     refused = await evict(ask, deleteOptions=options)
     assert (refused.status, refused["reason"]) == (400, "BadRequest")
     assert not await is_going(ask)
+
+
+def test_what_was_read_of_a_budget_is_kept_as_long_as_that():
+    budget = Record(
+        kind="poddisruptionbudgets.policy",
+        key=Key("default", "web"),
+        revision=1,
+        written=0,
+        data=b'{"spec":{"selector":{"matchLabels":{"app":"web"}}}}',
+        labels={},
+    )
+    selector = eviction._selector(budget)
+    assert selector.matches({"app": "web"})
+    assert eviction._selector(budget) is selector
+    gone = weakref.ref(budget)
+    del budget
+    assert gone() is None

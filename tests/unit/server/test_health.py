@@ -2,6 +2,7 @@
 
 import pytest
 
+from corral.api.errors import BadRequest
 from corral.api.wire import Request, User
 from corral.server import health
 from corral.server.authn import ADMINISTRATOR
@@ -65,3 +66,8 @@ def test_checks_are_left_out_on_request():
         'warn: some health checks cannot be excluded: no matches for "nosuch"\n'
         "readyz check passed\n"
     )
+
+
+def test_a_query_of_very_many_parts_is_not_read():
+    with pytest.raises(BadRequest, match="the query is not readable: Max number of fields"):
+        asked("/readyz?" + "&a" * 30_000)

@@ -1,11 +1,11 @@
 """addvolume and removevolume: what is refused, in KubeVirt's words, and what is noted."""
 
 import pytest
+from tests.unit.server.conftest import VMS
 
 from corral.api.object import Key
 
 GROUP = "/apis/subresources.kubevirt.io/{}/namespaces/default/{}/vm/{}"
-VMS = "/apis/kubevirt.io/v1/namespaces/default/virtualmachines"
 STORED = "virtualmachineinstances.kubevirt.io"
 CLAIM = {"persistentVolumeClaim": {"claimName": "data"}}
 PLUGGED = {"name": "data", "dataVolume": {"name": "dv", "hotpluggable": True}}

@@ -1,14 +1,13 @@
 """What VirtualMachines refer to, as the server follows it."""
 
 import pytest
-from tests.unit.server.conftest import MERGE, Asker
+from tests.unit.server.conftest import MERGE, VMS, Asker
 
 from corral.server import ApiServer
 from corral.store import Store
 
 GROUP = "/apis/instancetype.kubevirt.io/v1beta1"
 HERE = f"{GROUP}/namespaces/default"
-VMS = "/apis/kubevirt.io/v1/namespaces/default/virtualmachines"
 SMALL = {"cpu": {"guest": 1}, "memory": {"guest": "128Mi"}}
 CLAIM = {
     "accessModes": ["ReadWriteOnce"],

@@ -1,8 +1,8 @@
 """What limit ranges give to pods, and refuse, in the real server's words."""
 
 import pytest
-from tests.unit.server.conftest import PODS
-from tests.unit.server.test_quotas import CLAIMS, a_claim, a_pod
+from tests.unit.server.conftest import CLAIMS, PODS
+from tests.unit.server.test_quotas import a_claim, a_pod
 
 RANGES = "/api/v1/namespaces/default/limitranges"
 

@@ -7,7 +7,6 @@ from corral.api.object import Key
 from corral.server.machines import DOORS, duration_seconds
 from corral.server.streams import Forward
 
-MACHINES = "/apis/kubevirt.io/v1/namespaces/default/virtualmachineinstances"
 DOOR = "/apis/subresources.kubevirt.io/{}/namespaces/default/virtualmachineinstances/vm/{}"
 UPGRADE = {"upgrade": "websocket", "connection": "upgrade"}
 CONFLICT = 'Operation cannot be fulfilled on virtualmachineinstance.kubevirt.io "vm": '

@@ -1,9 +1,7 @@
 """Options of requests that make no sense are refused, and named as what they are."""
 
 import pytest
-
-MAPS = "/api/v1/namespaces/default/configmaps"
-STRATEGIC = {"content-type": "application/strategic-merge-patch+json"}
+from tests.unit.server.conftest import MAPS, STRATEGIC
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,8 @@
 """Pods get the priority of their class; classes keep out of each other's way."""
 
 import pytest
+from tests.unit.server.conftest import PODS
 
-PODS = "/api/v1/namespaces/default/pods"
 CLASSES = "/apis/scheduling.k8s.io/v1/priorityclasses"
 
 

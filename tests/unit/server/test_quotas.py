@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from tests.unit.server.conftest import MACHINES, MAPS, PODS
+from tests.unit.server.conftest import CLAIMS, MACHINES, MAPS, PODS, SERVICES
 
 from corral.api.kinds.core import CONFIG_MAP
 from corral.api.kinds.pod import POD
@@ -12,8 +12,6 @@ from corral.server.call import storage
 from corral.store import Store
 
 QUOTAS = "/api/v1/namespaces/default/resourcequotas"
-CLAIMS = "/api/v1/namespaces/default/persistentvolumeclaims"
-SERVICES = "/api/v1/namespaces/default/services"
 CLASSES = "/apis/storage.k8s.io/v1/storageclasses"
 
 

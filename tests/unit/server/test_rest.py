@@ -4,12 +4,9 @@ import asyncio
 import re
 
 import pytest
+from tests.unit.server.conftest import MACHINES, MAPS, PODS, SETS
 
-MAPS = "/api/v1/namespaces/default/configmaps"
-SETS = "/apis/kubevirt.io/v1/namespaces/default/virtualmachineinstancereplicasets"
-MACHINES = "/apis/kubevirt.io/v1/namespaces/default/virtualmachineinstances"
 RBAC = "rbac.authorization.k8s.io"
-PODS = "/api/v1/namespaces/default/pods"
 
 
 async def test_metadata_that_says_nothing_is_left_out(ask):
@@ -437,8 +434,10 @@ async def test_the_generation_of_kinds_that_nobody_acts_on_is_not_counted(ask):
     limits = await ask.create("/api/v1/namespaces/default/limitranges", "a", spec={"limits": []})
     for made in (service, namespace, limits):
         assert "generation" not in made["metadata"], made["kind"]
-    classes = "/apis/scheduling.k8s.io/v1/priorityclasses"
-    assert (await ask.create(classes, "a", value=1))["metadata"]["generation"] == 1
+    priority = await ask.create("/apis/scheduling.k8s.io/v1/priorityclasses", "a", value=1)
+    hooks = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"
+    webhooks = await ask.create(hooks, "a", webhooks=[])
+    assert (priority["metadata"]["generation"], webhooks["metadata"]["generation"]) == (1, 1)
 
 
 async def test_quantities_are_kept_in_one_form(ask):

@@ -4,8 +4,9 @@ import json
 
 import pytest
 
+from corral.api.revocation import MAP, USERS
 from corral.api.wire import Certificate
-from corral.server.revocations import MAP, USERS, Revocations
+from corral.server.revocations import Revocations
 from corral.store import Store
 
 ISSUED = 1_790_000_000

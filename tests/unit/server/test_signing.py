@@ -6,6 +6,7 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.x509.oid import NameOID
+from tests.unit.server.authz.test_authorizer import bind, role, rule, user
 
 from corral import pki
 from corral.pki import certificates
@@ -13,7 +14,6 @@ from corral.pki import certificates
 REQUESTS = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
 EVE = f"{REQUESTS}/eve"
 CLIENT = "kubernetes.io/kube-apiserver-client"
-ROLES = "/apis/rbac.authorization.k8s.io/v1"
 APPROVED = {"type": "Approved", "status": "True", "reason": "Seen"}
 DENIED = {"type": "Denied", "status": "True"}
 FAILED = {"type": "Failed", "status": "True"}
@@ -41,22 +41,16 @@ def certificate(tmp_path):
     return base64.b64encode(signed).decode()
 
 
-async def let(ask, name, verbs, resources, *, names=()):
+async def let(ask, name, verbs, resource, *, names=()):
     """Let a user do something, by a role of that name."""
-    rule = {"apiGroups": ["certificates.k8s.io"], "verbs": verbs, "resources": resources}
-    rules = [rule | ({"resourceNames": list(names)} if names else {})]
-    role = f"{name}-{resources[0].replace('/', '-')}"
-    await ask("POST", f"{ROLES}/clusterroles", {"metadata": {"name": role}, "rules": rules})
-    binding = {
-        "metadata": {"name": role},
-        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role},
-        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": name}],
-    }
-    assert (await ask("POST", f"{ROLES}/clusterrolebindings", binding)).status == 201
+    told = rule(verbs, resource, apiGroups=["certificates.k8s.io"], resourceNames=list(names))
+    made = f"{name}-{resource.replace('/', '-')}"
+    await role(ask, made, told, namespace="")
+    await bind(ask, made, "ClusterRole", made, user(name), namespace="")
 
 
 async def test_a_request_is_whoever_sends_it(ask):
-    await let(ask, "lab1", ["create", "update"], ["certificatesigningrequests"])
+    await let(ask, "lab1", "create update", "certificatesigningrequests")
     lab1 = ask.as_user("lab1", "students")
     forged = wanted(username="root", groups=["system:masters"], uid="1", extra={"a": ["b"]})
     answer = await lab1("POST", REQUESTS, forged | {"status": {"conditions": [APPROVED]}})
@@ -144,8 +138,8 @@ async def decide(asker, *conditions, door="approval", **status):
 
 async def test_who_approves_needs_the_right_to_for_the_signer(ask):
     await ask("POST", REQUESTS, wanted())
-    await let(ask, "boss", ["get", "update"], ["certificatesigningrequests/approval"])
-    await let(ask, "boss", ["get"], ["certificatesigningrequests"])
+    await let(ask, "boss", "get update", "certificatesigningrequests/approval")
+    await let(ask, "boss", "get", "certificatesigningrequests")
     boss = ask.as_user("boss")
     answer = await decide(boss, APPROVED)
     assert answer.status == 403
@@ -153,7 +147,7 @@ async def test_who_approves_needs_the_right_to_for_the_signer(ask):
         'certificatesigningrequests.certificates.k8s.io "eve" is forbidden: user not permitted to '
         'approve requests with signerName "kubernetes.io/kube-apiserver-client"'
     )
-    await let(ask, "boss", ["approve"], ["signers"], names=["kubernetes.io/*"])
+    await let(ask, "boss", "approve", "signers", names=["kubernetes.io/*"])
     answer = await decide(boss, APPROVED)
     assert answer.status == 200
     (condition,) = answer["status"]["conditions"]
@@ -163,15 +157,15 @@ async def test_who_approves_needs_the_right_to_for_the_signer(ask):
 async def test_who_signs_needs_the_right_to_for_the_signer(ask, certificate):
     await ask("POST", REQUESTS, wanted(signerName="example.com/x"))
     await decide(ask, APPROVED)
-    await let(ask, "pen", ["update"], ["certificatesigningrequests/status"])
-    await let(ask, "pen", ["get"], ["certificatesigningrequests"])
+    await let(ask, "pen", "update", "certificatesigningrequests/status")
+    await let(ask, "pen", "get", "certificatesigningrequests")
     pen = ask.as_user("pen")
     refused = await decide(pen, APPROVED, door="status", certificate=certificate)
     assert refused.status == 403
     assert (
         'user not permitted to sign requests with signerName "example.com/x"' in refused["message"]
     )
-    await let(ask, "pen", ["sign"], ["signers"], names=["example.com/x"])
+    await let(ask, "pen", "sign", "signers", names=["example.com/x"])
     signed = await decide(pen, APPROVED, door="status", certificate=certificate)
     assert signed["status"]["certificate"] == certificate
 

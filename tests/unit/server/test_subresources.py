@@ -1,10 +1,8 @@
 """Tests of scale, binding, finalize and the errors before a stream begins."""
 
 import pytest
+from tests.unit.server.conftest import MACHINES, PODS, SETS
 
-SETS = "/apis/kubevirt.io/v1/namespaces/default/virtualmachineinstancereplicasets"
-PODS = "/api/v1/namespaces/default/pods"
-MACHINES = "/apis/kubevirt.io/v1/namespaces/default/virtualmachineinstances"
 CONSOLE = "/apis/subresources.kubevirt.io/v1/namespaces/default/virtualmachineinstances/{}/console"
 SPACE = "/api/v1/namespaces/default"
 UPGRADE = {"upgrade": "websocket", "connection": "Upgrade"}

@@ -240,6 +240,11 @@ async def test_requests_that_make_no_sense(served):
     assert (await served("GET", TOKEN)).status == 405
 
 
+async def test_a_request_need_not_say_that_it_is_one(served):
+    answer = await served("POST", TOKEN, {"spec": {"expirationSeconds": 700}})
+    assert (answer.status, answer["spec"]["expirationSeconds"]) == (201, 700)
+
+
 async def test_a_dry_run_gives_no_token(served):
     answer = await served("POST", f"{TOKEN}?dryRun=All", wish())
     assert (answer.status, answer["status"]["token"]) == (201, "")

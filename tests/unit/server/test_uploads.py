@@ -1,14 +1,15 @@
 """Uploads: who is given a token, what it is good for, and where the content goes."""
 
 import pytest
+from tests.unit.server.conftest import CLAIMS
 
 from corral.server.app import ApiServer
 from corral.server.asgi import App
 from corral.server.authn import ADMINISTRATOR, Authenticator
+from corral.server.connection import UNHURRIED
 from corral.server.uploads import SECONDS
 from corral.store import Store
 
-CLAIMS = "/api/v1/namespaces/default/persistentvolumeclaims"
 REQUESTS = "/apis/upload.cdi.kubevirt.io/v1beta1/namespaces/default/uploadtokenrequests"
 NOW = 1_790_000_000.0
 
@@ -64,7 +65,7 @@ async def test_to_try_it_gives_no_token(served):
     assert refused.status == 422
 
 
-async def send(ask, bearer, path="/v1beta1/upload", method="POST"):
+async def send(ask, bearer, path="/v1beta1/upload", method="POST", **extensions):
     """The status that an upload is answered."""
     headers = [(b"authorization", f"Bearer {bearer}".encode())] if bearer else []
     scope = {"type": "http", "method": method, "path": path, "query_string": b""}
@@ -76,7 +77,7 @@ async def send(ask, bearer, path="/v1beta1/upload", method="POST"):
     async def keep(message):
         said.append(message)
 
-    await ask.app({**scope, "headers": headers}, receive, keep)
+    await ask.app({**scope, "headers": headers, "extensions": extensions}, receive, keep)
     return said[0]["status"]
 
 
@@ -118,6 +119,15 @@ async def test_a_token_is_good_for_one_claim_not_for_the_next_of_its_name(served
     await served.create(CLAIMS, "disk", spec=served.claim["spec"])
     assert await send(served, bearer) == 404
     assert served.target.paths == []
+
+
+async def test_only_an_upload_with_a_good_token_may_take_its_time(served):
+    taken = []
+    unhurried = {UNHURRIED: lambda: taken.append("time")}
+    assert await send(served, "wrong", **unhurried) == 401
+    assert taken == []
+    assert await send(served, await token(served), **unhurried) == 200
+    assert taken == ["time"]
 
 
 async def test_an_upload_is_a_post(served):

@@ -3,12 +3,12 @@
 import asyncio
 
 import pytest
+from tests.unit.server.conftest import VMS
 
 from corral.api.object import Key
 from corral.server.streams import Forward
 from corral.server.virtual_machines import ACTS
 
-VMS = "/apis/kubevirt.io/v1/namespaces/default/virtualmachines"
 PATH = "/apis/subresources.kubevirt.io/{}/namespaces/default/virtualmachines/vm/{}"
 CONFLICT = 'Operation cannot be fulfilled on virtualmachine.kubevirt.io "vm": '
 STORED = "virtualmachineinstances.kubevirt.io"

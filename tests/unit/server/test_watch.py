@@ -26,7 +26,7 @@ class Stream:
         self.frames = []
 
     async def next(self):
-        async with asyncio.timeout(2):
+        async with asyncio.timeout(60):
             while not self.frames:
                 chunk = await anext(self.body)
                 self.frames += [json.loads(line) for line in chunk.splitlines()]
@@ -125,7 +125,7 @@ async def test_a_watch_ends_when_its_time_is_over(ask, clock):
     await clock.forward(299)
     assert not reading.done()
     await clock.forward(1)
-    async with asyncio.timeout(2):
+    async with asyncio.timeout(60):
         assert await reading is None
 
 
@@ -258,7 +258,7 @@ async def test_bookmarks_tell_progress_where_they_are_asked_for(ask, monkeypatch
     stream = await watch(ask, "&resourceVersion=1&allowWatchBookmarks=true")
     await ask("POST", SETS.replace("default/", "nons/"), {})  # refused: nothing new
     await ask.create("/api/v1/namespaces", "other")  # another kind moves the counter
-    async with asyncio.timeout(2):
+    async with asyncio.timeout(60):
         while True:
             kind, bookmark = await stream.next()
             assert kind == "BOOKMARK"
@@ -361,5 +361,5 @@ async def test_watches_end_with_the_store(ask):
     reading = asyncio.ensure_future(anext(stream.body, None))
     await asyncio.sleep(0)
     await ask.server.store.close()
-    async with asyncio.timeout(2):
+    async with asyncio.timeout(60):
         assert await reading is None

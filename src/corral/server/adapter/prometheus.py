@@ -9,6 +9,7 @@ from urllib.parse import urlencode
 
 import msgspec
 
+from corral.api.encoding import decode_as
 from corral.api.errors import InternalError, Unavailable
 from corral.client.transport import Site
 
@@ -46,11 +47,6 @@ class _Answer(msgspec.Struct, rename="camel"):
     error: str = ""
 
 
-_ANSWER = msgspec.json.Decoder(_Answer)
-_VECTOR = msgspec.json.Decoder(list[_Found])
-_SCALAR = msgspec.json.Decoder(tuple[float, str])
-
-
 class Prometheus:
     """One Prometheus, or what speaks as it does."""
 
@@ -68,10 +64,10 @@ class Prometheus:
             most=LARGEST_ANSWER_BYTES,
         )
         try:
-            answer = _ANSWER.decode(body)
+            answer = decode_as(body, _Answer)
             if answer.status == "success" and answer.data is not None:
                 return _series(answer.data)
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        except msgspec.DecodeError as error:
             raise self._unavailable(
                 f"HTTP {status}, and nothing that can be read: {error}"
             ) from None
@@ -85,11 +81,11 @@ class Prometheus:
 
 
 def _series(data: _Data) -> list[Series]:
-    """Raises MsgspecError."""
+    """Raises msgspec.DecodeError."""
     if data.result_type == "scalar":
-        found = [_Found({}, _SCALAR.decode(data.result))]
+        found = [_Found({}, decode_as(data.result, tuple[float, str]))]
     elif data.result_type == "vector":
-        found = _VECTOR.decode(data.result)
+        found = decode_as(data.result, list[_Found])
     else:
         raise msgspec.ValidationError(f"a result of the type {data.result_type[:50]!r}")
     if len(found) > MOST_SERIES:
