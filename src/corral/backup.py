@@ -9,17 +9,19 @@ claims lie in ``storage/``, those of machines below ``nodes/``, and images can b
 import hashlib
 import os
 import re
+import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import TemporaryDirectory, mkdtemp
 from time import time
 from typing import BinaryIO, Final
 
 import msgspec
 
 from corral import __version__, files
+from corral.api import revocation
 from corral.api.encoding import encode
 from corral.api.errors import ApiError
 from corral.api.object import Document
@@ -36,6 +38,10 @@ JUMP: Final = 1_000_000
 backup holds must not take something new for something known."""
 LARGEST_HEAD: Final = 64 << 10
 _PIECE: Final = 1 << 20
+_ROOM: Final = ".restore-"
+"""How the directory's name begins in which a restore unpacks what it is to put in place."""
+_NOTE: Final = "placed"
+"""The file in it that names what was to be put beside the store, which comes last."""
 _MAPS: Final = "configmaps"
 _PKI: Final = re.compile(r"pki/[a-z][a-z-]{0,40}(\.[a-z]{1,4})?")
 
@@ -125,11 +131,8 @@ def restore(layout: Layout, source: Path) -> Restored:
     BackupError, and OSError where there is no room.
     """
     layout.root.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with (
-        _opened(source) as (file, head),
-        TemporaryDirectory(prefix=".restore-", dir=layout.root) as name,
-    ):
-        room = Path(name)
+    sweep(layout)
+    with _opened(source) as (file, head), _made_room(layout) as room:
         _unpack(source, file, head, room)
         _check_store(room / STORE)
         try:
@@ -142,10 +145,44 @@ def restore(layout: Layout, source: Path) -> Restored:
             raise BackupError(str(error)) from error
         kept = _put_beside(layout, room)
         before = _put_store(layout, room / STORE)
+    sweep(layout)
     return Restored(head, count, kept, before, revoked)
 
 
+def sweep(layout: Layout) -> bool:
+    """Undo restores that were cut in a data directory, which nobody else may use.
+
+    False where there is no store: what they have unpacked stays then, and tells that objects are
+    missing.  What cannot be removed is left to the next time.  Raises OSError where certificates
+    or addresses of a backup cannot be taken back.
+    """
+    rooms = []
+    for each in layout.root.glob(f"{_ROOM}*"):
+        if each.is_dir() and not each.is_symlink():
+            _take_back(layout, each)
+            rooms.append(each)
+        else:
+            with suppress(OSError):
+                each.unlink()
+    if rooms and not layout.store.exists():
+        return False
+    for room in rooms:
+        shutil.rmtree(room, ignore_errors=True)
+    return True
+
+
 # ----------------------------------------------------------------- the parts
+
+
+@contextmanager
+def _made_room(layout: Layout) -> Iterator[Path]:
+    """A directory for what is unpacked; in the end it goes, with all that did not get in place."""
+    room = Path(mkdtemp(prefix=_ROOM, dir=layout.root))
+    try:
+        yield room
+    finally:
+        _take_back(layout, room)
+        shutil.rmtree(room, ignore_errors=True)
 
 
 def _beside(layout: Layout) -> dict[str, Path]:
@@ -155,17 +192,37 @@ def _beside(layout: Layout) -> dict[str, Path]:
     return known | ({RANGES: layout.ranges} if layout.ranges.exists() else {})
 
 
+def _places(layout: Layout) -> dict[str, Path]:
+    """Where that is, by its name in the directory of a restore."""
+    return {"pki": layout.pki, RANGES: layout.ranges}
+
+
 def _put_beside(layout: Layout, room: Path) -> tuple[str, ...]:
-    """Put certificates and addresses where none are; what was there and stays."""
-    kept = []
-    for name, place in (("pki", layout.pki), (RANGES, layout.ranges)):
-        unpacked = room / name
-        if place.exists():
-            kept.append(name)
-        elif unpacked.exists():
-            unpacked.rename(place)
+    """Put certificates and addresses where none are, and answer what stays as it was.
+
+    It is noted before: without the store none of them may stay.
+    """
+    places = _places(layout)
+    kept = tuple(name for name, place in places.items() if place.exists())
+    placed = [name for name in places if name not in kept and (room / name).exists()]
+    (room / _NOTE).write_bytes(msgspec.json.encode(placed))
+    files.sync_file(room / _NOTE)
+    files.sync_directory(room)
+    for name in placed:
+        (room / name).rename(places[name])
     files.sync_directory(layout.root)
-    return tuple(kept)
+    return kept
+
+
+def _take_back(layout: Layout, room: Path) -> None:
+    """Undo what ``_put_beside`` has done for a store that did not get into its place."""
+    if not (room / STORE).exists():
+        return
+    noted = files.read_json(room / _NOTE, list[str]) or ()
+    for name, place in _places(layout).items():
+        if name in noted and place.exists() and not (room / name).exists():
+            place.rename(room / name)
+    (room / _NOTE).unlink(missing_ok=True)  # what is put there from now on is not of this backup
 
 
 def _put_store(layout: Layout, unpacked: Path) -> Path | None:
@@ -174,8 +231,9 @@ def _put_store(layout: Layout, unpacked: Path) -> Path | None:
     files.sync_file(unpacked)
     present = layout.store.exists()
     if present:
-        before.unlink(missing_ok=True)
-        before.hardlink_to(layout.store)
+        kept = unpacked.with_name(before.name)
+        kept.hardlink_to(layout.store)
+        kept.rename(before)  # an earlier one goes when nothing is left that may fail
     unpacked.replace(layout.store)
     files.sync_directory(layout.root)
     return before if present else None
@@ -209,7 +267,7 @@ def _carry_revocations(before: Path, restored: Path) -> tuple[str, ...]:
         row = sqlite.Row(
             revision,
             _MAPS,
-            *revocations.MAP,
+            *revocation.MAP,
             deleted=False,
             written=int(time()),
             data=encode(document),
@@ -224,7 +282,7 @@ def _carry_revocations(before: Path, restored: Path) -> tuple[str, ...]:
 
 def _map(store: Path) -> Document | None:
     """Which certificates are revoked, as a store knows it."""
-    data = sqlite.latest(store, _MAPS, *revocations.MAP)
+    data = sqlite.latest(store, _MAPS, *revocation.MAP)
     return None if data is None else msgspec.json.decode(data)
 
 

@@ -1,19 +1,22 @@
 """Tests of backups: what was there is there again, and nothing else is taken for a backup."""
 
 import asyncio
+import errno
 import json
 import os
 import sqlite3
+import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from corral import backup, pki
 from corral.api.errors import Gone
 from corral.api.object import Key
+from corral.api.revocation import MAP, USERS
 from corral.backup import BackupError
 from corral.config import Layout
-from corral.server.revocations import MAP, USERS
 from corral.store import Store
 
 KIND = "configmaps"
@@ -34,13 +37,19 @@ def revoked(**times):
     return {**named, "data": {USERS: json.dumps(times)}}
 
 
+def laid_out(directory, ranges):
+    """A data directory that has everything but a store."""
+    layout = Layout(directory)
+    layout.root.mkdir()
+    pki.ensure(layout.pki)
+    layout.ranges.write_text(ranges)
+    return layout
+
+
 @pytest.fixture
 async def layout(tmp_path):
     """A data directory with a store that is open, and ``layout.root / "file"`` as its backup."""
-    layout = Layout(tmp_path / "data")
-    layout.root.mkdir()
-    pki.ensure(layout.pki)
-    layout.ranges.write_text("{}")
+    layout = laid_out(tmp_path / "data", ranges="{}")
     store = Store.open(layout.store)
     for name in "abc":
         await store.write(KIND, key(name), document(name, data={"x": "y" * 100}))
@@ -201,6 +210,7 @@ def sql(statement):
         sql("PRAGMA user_version=99"),
         sql("UPDATE log SET data = '{' WHERE revision = 1"),
         sql("UPDATE log SET data = '[]' WHERE revision = 1"),
+        sql("UPDATE log SET data = X'7B2261706956657273696F6E223A22FF227D' WHERE revision = 1"),
         sql("UPDATE log SET data = '{}' WHERE revision = 1"),
         sql("UPDATE log SET data = replace(data, '\"v1\"', '\"other/v1\"') WHERE revision = 1"),
         sql("UPDATE log SET data = replace(data, 'ConfigMap', '') WHERE revision = 1"),
@@ -267,6 +277,181 @@ async def test_a_restore_that_is_cut_leaves_one_store_or_the_other(layout, file,
     assert store.get(KIND, key("late")) is not None
     await store.close()
     assert backup.restore(layout, file).objects == 2
+
+
+def test_a_restore_that_fails_at_the_last_leaves_no_certificates(layout, file, monkeypatch):
+    """A server would begin with them, and with no objects."""
+
+    def full(*_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    fresh = Layout(file.parent / "fresh")
+    monkeypatch.setattr(type(layout.store), "replace", full)
+    with pytest.raises(OSError, match="No space left"):
+        backup.restore(fresh, file)
+    assert list(fresh.root.iterdir()) == []
+
+
+@pytest.mark.parametrize("step", ["sync_directory", "sync_file"])
+def test_a_restore_that_fails_on_the_way_takes_back_what_it_has_placed(
+    layout, file, monkeypatch, step
+):
+    def broken(_):
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    fresh = Layout(file.parent / "fresh")
+    monkeypatch.setattr(backup.files, step, broken)
+    with pytest.raises(OSError, match="Input/output"):
+        backup.restore(fresh, file)
+    assert list(fresh.root.iterdir()) == []
+
+
+def test_a_restore_that_fails_keeps_the_store_of_before_the_last_one(layout, file, monkeypatch):
+    def refused(*_):
+        raise OSError(errno.EPERM, os.strerror(errno.EPERM))
+
+    before = backup.restore(layout, file).before
+    content = before.read_bytes()
+    monkeypatch.setattr(type(before), "hardlink_to", refused)
+    with pytest.raises(OSError, match="not permitted"):
+        backup.restore(layout, file)
+    assert before.read_bytes() == content
+
+
+def killed_restore(layout, file, names=2):
+    """A restore that is killed once so many names have changed: after two the store is to come."""
+    script = f"""
+import os
+from pathlib import Path
+from corral import backup
+from corral.config import Layout
+steps = []
+def counted(change):
+    def step(*names):
+        if len(steps) == {names}:
+            os._exit(9)
+        steps.append(names)
+        return change(*names)
+    return step
+Path.rename, Path.replace = counted(Path.rename), counted(Path.replace)
+backup.restore(Layout(Path({str(layout.root)!r})), Path({str(file)!r}))
+"""
+    assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 9
+
+
+def rooms(layout):
+    return list(layout.root.glob(".restore-*"))
+
+
+def test_a_killed_restore_is_known_until_another_has_come_to_its_end(layout, file):
+    fresh, damaged = Layout(file.parent / "fresh"), file.with_name("damaged")
+    assert backup.sweep(fresh), "nothing was there"
+    killed_restore(fresh, file)
+    assert fresh.pki.exists()
+    assert not fresh.store.exists()
+    damaged.write_bytes(file.read_bytes()[:-1])
+    with pytest.raises(BackupError):
+        backup.restore(fresh, damaged)
+    assert not backup.sweep(fresh)
+    assert rooms(fresh)
+    assert backup.restore(fresh, file).objects == 2
+    assert not rooms(fresh)
+
+
+def test_what_a_killed_restore_leaves_beside_a_store_goes(layout, file):
+    killed_restore(layout, file, names=1)
+    assert rooms(layout)
+    assert backup.sweep(layout)
+    assert not rooms(layout)
+    assert layout.store.exists()
+
+
+@pytest.fixture
+async def another(tmp_path):
+    """The backup of another cluster."""
+    layout = laid_out(tmp_path / "another", ranges="[]")
+    await Store.open(layout.store).close()
+    backup.make(layout, tmp_path / "another file")
+    return tmp_path / "another file"
+
+
+def beside(layout):
+    """What there is of a cluster beside its store."""
+    files = [*layout.pki.glob("*"), *layout.root.glob("ranges.json")]
+    return {path.relative_to(layout.root): path.read_bytes() for path in files}
+
+
+@pytest.mark.parametrize("cuts", [(1,), (2,), (2, 1), (2, 3)])
+def test_a_restore_after_others_that_were_killed_leaves_nothing_of_them(
+    layout, file, another, tmp_path, cuts
+):
+    """Who was let in by one cluster is not let in by another."""
+    fresh = Layout(tmp_path / "fresh")
+    for names in cuts:
+        killed_restore(fresh, another, names)
+    assert backup.restore(fresh, file).kept == ()
+    assert beside(fresh) == beside(layout)
+    assert not rooms(fresh)
+
+
+def test_a_restore_that_can_neither_go_on_nor_back_is_known(layout, file, another, monkeypatch):
+    def broken(*_):
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    fresh, rename = Layout(file.parent / "fresh"), Path.rename
+    forward = lambda old, new: broken() if new.parent != fresh.root else rename(old, new)  # noqa: E731
+    monkeypatch.setattr(Path, "rename", forward)
+    monkeypatch.setattr(Path, "replace", broken)
+    with pytest.raises(OSError, match="Input/output"):
+        backup.restore(fresh, another)
+    monkeypatch.undo()
+    assert not backup.sweep(fresh), "no manager begins"
+    backup.restore(fresh, file)
+    assert beside(fresh) == beside(layout)
+
+
+def test_a_store_without_certificates_gets_none_of_a_restore_that_was_killed(
+    layout, another, tmp_path
+):
+    layout.pki.rename(tmp_path / "kept")
+    before = beside(layout)
+    killed_restore(layout, another, names=2)
+    assert beside(layout) != before
+    assert backup.sweep(layout)
+    assert beside(layout) == before
+    assert not rooms(layout)
+
+
+def test_what_is_no_room_of_a_restore_is_removed_and_not_followed(layout, file, tmp_path):
+    """Others may have put it there, and it is not to stop anybody."""
+    fresh, elsewhere = Layout(tmp_path / "fresh"), tmp_path / "elsewhere"
+    for place in (layout, fresh):
+        elsewhere.mkdir(exist_ok=True)
+        place.root.mkdir(exist_ok=True)
+        (elsewhere / "file").write_text("mine")
+        (place.root / ".restore-link").symlink_to(elsewhere)
+        (place.root / ".restore-lost").symlink_to(tmp_path / "nowhere")
+        (place.root / ".restore-file").write_text("")
+        assert backup.sweep(place)
+        assert not rooms(place)
+    assert (elsewhere / "file").read_text() == "mine"
+
+
+def test_a_restore_that_cannot_tidy_up_is_done_all_the_same(layout, file, monkeypatch):
+    """And what is left of it does not keep a manager from its start."""
+
+    def busy(*_, **__):
+        raise OSError(errno.EBUSY, os.strerror(errno.EBUSY))
+
+    room = layout.root / ".restore-x"
+    (room / "pki").mkdir(parents=True)
+    monkeypatch.setattr(os, "rmdir", busy)
+    assert backup.restore(layout, file).objects == 2
+    assert backup.sweep(layout)
+    monkeypatch.undo()
+    assert room.exists()
+    assert backup.sweep(layout)
+    assert not rooms(layout)
 
 
 KILLED = """

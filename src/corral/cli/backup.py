@@ -2,6 +2,8 @@
 
 import os
 import shlex
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -58,8 +60,7 @@ def restore(layout: Layout, file: Path, *, check: bool) -> None:
         if check:
             _tell(backups.check(file))
             return
-        layout.root.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with manager.hold(layout.lock, url=""):
+        with _held(layout):
             restored = backups.restore(layout, file.absolute())
     except backups.BackupError as error:
         raise Problem(str(error), "Nothing was changed.") from error
@@ -78,6 +79,45 @@ def restore(layout: Layout, file: Path, *, check: bool) -> None:
         users = ", ".join(restored.revoked)
         click.echo(field("revoked", f"certificates of {users}, as in the store that was there"))
     click.echo(field("next", f"corral up --detach{_elsewhere(layout)}"))
+
+
+@contextmanager
+def _held(layout: Layout) -> Iterator[None]:
+    """Hold a data directory, which is made if need be, and taken away again if the block fails.
+
+    The lock goes with the directory only: others may have it open already.  Raises AlreadyRunning.
+    """
+    missing = [place for place in (layout.root, *layout.root.parents) if not place.exists()]
+    try:
+        layout.root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with manager.hold(layout.lock, url=""):
+            try:
+                yield
+            except BaseException:
+                if missing and [*layout.root.iterdir()] == [layout.lock]:
+                    layout.lock.unlink()
+                raise
+    except BaseException:
+        with suppress(OSError):  # somebody else has put something there
+            for place in missing:
+                place.rmdir()
+        raise
+
+
+def require_whole(layout: Layout) -> None:
+    """Undo what a cut restore has left in a data directory that this process holds.
+
+    Raises Problem where there are no objects but those that it was to bring: a manager would begin
+    without any.
+    """
+    from corral import backup as backups  # noqa: PLC0415
+
+    if not backups.sweep(layout):
+        raise Problem(
+            f"a restore to {layout.root} was cut, and its objects are not there",
+            "Run corral restore again. To begin without objects, remove first "
+            f"{layout.root}/.restore-*.",
+        )
 
 
 def _elsewhere(layout: Layout) -> str:

@@ -84,3 +84,57 @@ def test_what_is_no_backup_is_refused(layout, tmp_path, capsys):
         assert "backup" in capsys.readouterr().err
     assert file.read_text() == "dear"
     assert corral(layout, "restore", tmp_path / "nosuch") == 2
+
+
+@pytest.mark.parametrize("there", [False, True])
+def test_what_fails_leaves_nothing_behind(layout, tmp_path, capsys, there):
+    file, fresh = tmp_path / "file", Layout(tmp_path / "new" / "fresh")
+    assert corral(layout, "backup", file) == 0
+    file.write_bytes(file.read_bytes()[:-1])
+    if there:
+        fresh.root.mkdir(parents=True)
+    assert corral(fresh, "restore", file) == 1
+    assert "Nothing was changed" in capsys.readouterr().err
+    assert fresh.root.exists() is there
+    assert (tmp_path / "new").exists() is there
+    assert not there or list(fresh.root.iterdir()) == [fresh.lock], "others may have it open"
+
+
+def test_a_directory_that_cannot_be_held_is_not_left_behind(layout, tmp_path, monkeypatch):
+    def held(*_, **__):
+        raise manager.AlreadyRunning(None)
+
+    file, fresh = tmp_path / "file", Layout(tmp_path / "new" / "fresh")
+    assert corral(layout, "backup", file) == 0
+    monkeypatch.setattr(manager, "hold", held)
+    assert corral(fresh, "restore", file) == 1
+    assert not (tmp_path / "new").exists()
+
+
+def test_no_manager_begins_where_a_restore_was_cut(layout, tmp_path, capsys):
+    """It would have the certificates of the backup, and none of its objects."""
+    fresh = Layout(tmp_path / "fresh")
+    room = fresh.root / ".restore-x"
+    room.mkdir(parents=True)
+    (room / "store.sqlite").write_text("secrets")
+    # Nobody has this address: a manager that begins there ends at once.
+    up = ("up", "--machine", "hollow", "--bind", "192.0.2.1:6443")
+    assert corral(fresh, *up) == 1
+    said = " ".join(capsys.readouterr().err.split())
+    assert "a restore to" in said
+    assert said.endswith(f"remove first {fresh.root}/.restore-*."), "and no certificates"
+    assert sorted(each.name for each in fresh.root.iterdir()) == [".restore-x", "lock"]
+    layout.store.rename(fresh.store)
+    assert corral(fresh, *up) == 1
+    assert "192.0.2.1" in capsys.readouterr().err
+    assert not room.exists()
+
+
+def test_what_fails_leaves_a_data_directory_as_it_was(layout, tmp_path):
+    with manager.hold(layout.lock, url=""):
+        pass
+    before = sorted(layout.root.rglob("*"))
+    file = tmp_path / "letter"
+    file.write_text("dear")
+    assert corral(layout, "restore", file) == 1
+    assert sorted(layout.root.rglob("*")) == before
