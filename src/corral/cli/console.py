@@ -58,7 +58,8 @@ class _Patience(click.ParamType[float]):
 def console(*, session: Session, name: str, timeout: float, expect: str | None) -> None:
     """Connect to the serial console of a VirtualMachineInstance.
 
-    NAME may be written as vmi/NAME, or vmi/NAME/NAMESPACE.  Ctrl+] leaves the console.
+    NAME may be written as vmi/NAME, or vmi/NAME/NAMESPACE.  Ctrl+] leaves the console, and so does
+    the end of the standard input: --expect needs none.
     """
     target = machine(name, session.namespace)
     deadline = time.monotonic() + timeout
@@ -134,13 +135,9 @@ async def _show(stream: Stream) -> None:
 
 async def _type(stream: Stream) -> None:
     """Pass on what is typed, until the escape key or the end of the input."""
-    keyboard = sys.stdin.fileno()
-    async for data in stdio.read(keyboard):
+    async for data in stdio.read(sys.stdin.fileno()):
         typed, escape, _ = data.partition(ESCAPE)
         if typed:
             await stream.send(typed)
         if escape:
             return
-    if not stdio.can_be_awaited(keyboard):
-        # The end of a file or of /dev/null does not say that nobody watches.
-        await asyncio.Event().wait()

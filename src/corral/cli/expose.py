@@ -60,7 +60,8 @@ class Wish:
     cls=options.Command,
     epilog="\b\nExample:\n"
     "  corral expose vmirs testreplicaset --name web --port 80\n"
-    "  corral expose vmi testvdk4x --name ssh --port 27017 --target-port 22 --type NodePort",
+    "  corral expose vmi testvdk4x --name ssh --port 27017 --target-port 22 \\\n"
+    "    --type NodePort",
 )
 @click.argument("type_", metavar="TYPE")
 @click.argument("name")

@@ -8,6 +8,7 @@ from typing import TypeVar
 
 import click
 
+from corral.cli import listing
 from corral.cli.options import data_directory
 from corral.cli.output import Line, size, table
 from corral.cli.problem import Problem
@@ -15,23 +16,14 @@ from corral.config import Layout
 from corral.node.images.credentials import DOCKER_CONFIG_JSON, from_secret
 from corral.node.images.demo import DemoError, build_demo
 from corral.node.images.error import ImageError
+from corral.node.images.examples import DEMO_REFERENCES
 from corral.node.images.progress import Progress
 from corral.node.images.store import Image, ImageStore
 
 T = TypeVar("T")
 
-DEMO_REFERENCES = (
-    "kubevirt/cirros-container-disk-demo:latest",
-    "kubevirt/cirros-container-disk-demo:devel",
-    "kubevirt/cirros-registry-disk-demo:latest",
-    "kubevirt/cirros-registry-disk-demo:devel",
-    "quay.io/kubevirt/cirros-container-disk-demo:latest",
-    "quay.io/kubevirt/cirros-container-disk-demo:devel",
-)
-"""The names under which KubeVirt's user guide and its labs know the small guest."""
 
-
-@click.group()
+@click.group(cls=listing.Group)
 def image() -> None:
     """Build, import, pull, list and remove the disks that machines start from.
 
@@ -80,7 +72,7 @@ def build_demo_(layout: Layout, cache: Path | None, references: tuple[str, ...])
 def import_(layout: Layout, file: Path, references: tuple[str, ...]) -> None:
     """Take a disk FILE in under one or more names.
 
-    Raw and qcow2 are read, compressed with gzip, xz or zstd or not.
+    Raw and qcow2 are read, also compressed with gzip, xz, zstd or bzip2.
     """
     line = Line()
     found = _run(lambda: _store(layout).import_disk(file, references, progress=_shown(line)), line)

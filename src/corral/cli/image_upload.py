@@ -57,11 +57,16 @@ Claim = PersistentVolumeClaim
 @click.option("--uploadproxy-url", default="", help="Where to upload.  [default: CDIConfig's]")
 @click.option("--insecure", is_flag=True, help="Do not check who answers there.")
 @click.option(
-    "--wait-secs", type=click.IntRange(0), default=300, show_default=True,
+    "--wait-secs", type=click.IntRange(0), metavar="SECONDS", default=300, show_default=True,
     help="Seconds to wait until uploads are taken.",
 )  # fmt: skip
 @click.option(
-    "--retry", type=click.IntRange(1), default=5, show_default=True, help="Attempts at the upload."
+    "--retry",
+    type=click.IntRange(1),
+    metavar="NUMBER",
+    default=5,
+    show_default=True,
+    help="Attempts at the upload.",
 )
 @click.option("--datasource", is_flag=True, help="Create a DataSource of the same name, too.")
 @click.option("--default-instancetype", default="", help="Instance type for machines of it.")

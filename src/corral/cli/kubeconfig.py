@@ -14,8 +14,6 @@ from corral.cli.problem import Problem
 from corral.config import Layout
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from corral.cli.users import Wish
 
 LONGEST_DAYS: Final = 365
@@ -128,23 +126,26 @@ def kubeconfig(
             f"there is no {layout.kubeconfig} yet",
             "Start corral first: corral up --detach (with the same --data-dir).",
         )
-    if listed:
-        if user is not None or output is not None or revoke:
-            raise Problem("--list tells of all users, and does nothing else", "Leave the rest out.")
-        click.echo(_list(layout) or "nobody")
-    elif user is None:
+    if listed and (user is not None or output is not None or revoke):
+        raise Problem("--list tells of all users, and does nothing else", "Leave the rest out.")
+    if user is None and not listed:
         _refuse_without_user(chosen, output, revoke=revoke)
         click.echo(layout.kubeconfig)
+        return
+    from corral.cli import users  # noqa: PLC0415  whoever wants the path needs no client
+
+    if user is None:
+        click.echo(asyncio.run(users.listed(layout)) or "nobody")
     elif revoke:
         if chosen["role"]:
             raise Problem(
                 f"--revoke takes all roles that were given to {user} by --role",
                 "Leave --role out; kubectl delete rolebinding takes one of them.",
             )
-        click.echo(_revoke(layout, user), err=True)
+        click.echo(asyncio.run(users.revoke(layout, user)), err=True)
     else:
         _require_room(output)
-        _write(_grant(layout, user, chosen), output)
+        _write(asyncio.run(users.grant(layout, _wish(user, chosen))), output)
 
 
 def _refuse_without_user(chosen: dict[str, Any], output: Path | None, *, revoke: bool) -> None:
@@ -156,7 +157,7 @@ def _refuse_without_user(chosen: dict[str, Any], output: Path | None, *, revoke:
 
 
 def _wish(user: str, chosen: dict[str, Any]) -> "Wish":
-    from corral.cli.users import Wish  # noqa: PLC0415  whoever wants the path needs no client
+    from corral.cli.users import Wish  # noqa: PLC0415
 
     role, namespace, everywhere = chosen["role"], chosen["namespace"], chosen["all_namespaces"]
     if role and not namespace and not everywhere:
@@ -166,34 +167,14 @@ def _wish(user: str, chosen: dict[str, Any]) -> "Wish":
         )
     if everywhere and not role:
         raise Problem("--all-namespaces says where a role counts, but there is none", "Add --role.")
-    groups: Sequence[str] = chosen["groups"]
     return Wish(
         user=user,
-        groups=tuple(dict.fromkeys(groups)),
+        groups=tuple(dict.fromkeys(chosen["groups"])),
         role=role or "",
         namespace=namespace or "",
         everywhere=everywhere,
         lifetime=chosen["expires"],
     )
-
-
-def _grant(layout: Layout, user: str, chosen: dict[str, Any]) -> bytes:
-    wish = _wish(user, chosen)
-    from corral.cli import users  # noqa: PLC0415
-
-    return asyncio.run(users.grant(layout, wish))
-
-
-def _revoke(layout: Layout, user: str) -> str:
-    from corral.cli import users  # noqa: PLC0415
-
-    return asyncio.run(users.revoke(layout, user))
-
-
-def _list(layout: Layout) -> str:
-    from corral.cli import users  # noqa: PLC0415
-
-    return asyncio.run(users.listed(layout))
 
 
 def _require_room(output: Path | None) -> None:

@@ -8,6 +8,7 @@ from typing import Final, NoReturn
 import click
 
 from corral import __version__
+from corral.cli import listing
 from corral.cli.options import before_commands
 from corral.cli.problem import Problem, cause_of, of_system
 
@@ -73,17 +74,14 @@ class _Commands(click.Group):
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        width = formatter.width - 6 - max(map(len, COMMANDS))
         for heading, names in SECTIONS.items():
-            with formatter.section(heading):
-                commands = [(name, self.get_command(ctx, name)) for name in names]
-                formatter.write_dl(
-                    [(name, found.get_short_help_str(width)) for name, found in commands if found]
-                )
+            commands = ((name, self.get_command(ctx, name)) for name in names)
+            listing.write(formatter, heading, [(name, found) for name, found in commands if found])
 
 
 EPILOG = """\b
 Example:
+  corral image build-demo
   corral up --detach
   export KUBECONFIG=$(corral kubeconfig)
   kubectl create -f examples/testreplicaset.yaml

@@ -56,7 +56,8 @@ def _shared(command: Callable[..., Any]) -> Callable[..., Any]:
             help="An option for this host's own program, e.g. '-o StrictHostKeyChecking=no'.",
         ),
         click.option(
-            "-p", "--port", type=click.IntRange(1, 65535), default=22, show_default=True,
+            "-p", "--port", type=click.IntRange(1, 65535), metavar="PORT", default=22,
+            show_default=True,
             help="Port of the machine's ssh server.",
         ),
         click.option("-i", "--identity-file", default="", help="The private key to show."),

@@ -57,7 +57,7 @@ def stop(
 @click.command(epilog="\b\nExample:\n  corral down\n  corral down --grace-period 5")
 @data_directory
 @click.option(
-    "--grace-period", type=click.FloatRange(0), default=30.0, show_default=True,
+    "--grace-period", type=click.FloatRange(0), metavar="SECONDS", default=30, show_default=True,
     help="Seconds that guests get to shut down.",
 )  # fmt: skip
 def down(layout: Layout, grace_period: float) -> None:
@@ -65,7 +65,7 @@ def down(layout: Layout, grace_period: float) -> None:
 
     Objects stay: at the next corral up, replica sets make new machines.
     """
-    _stop(layout)
+    has_run = _stop(layout)
     if not layout.lock.exists():
         click.echo(f"Nothing has run in {layout.root} yet.")
         return
@@ -74,7 +74,8 @@ def down(layout: Layout, grace_period: float) -> None:
             count = asyncio.run(_down(layout, grace_period))
     except manager.AlreadyRunning as other:
         raise Problem(f"another manager has just started on {layout.root}") from other
-    click.echo(f"The manager has ended; {count} machine{'s' * (count != 1)} shut down.")
+    manager_told = "The manager has ended" if has_run else "No manager ran"
+    click.echo(f"{manager_told}; {count} machine{'s' * (count != 1)} shut down.")
 
 
 def _stop(layout: Layout) -> bool:

@@ -15,6 +15,7 @@ import click
 
 from corral import manager, ranges
 from corral.cli import itself
+from corral.cli.backup import require_whole
 from corral.cli.options import data_directory
 from corral.cli.output import field
 from corral.cli.problem import Problem, of_system
@@ -55,6 +56,7 @@ class _Bind(click.ParamType[tuple[str, int]]):
 @click.option(
     "--nodes",
     type=click.IntRange(1, 50),
+    metavar="NUMBER",
     default=1,
     show_default=True,
     help="How many nodes this process plays.",
@@ -65,6 +67,7 @@ class _Bind(click.ParamType[tuple[str, int]]):
 @click.option(
     "--boots",
     type=click.IntRange(1),
+    metavar="NUMBER",
     default=None,
     help="How many guests may boot at once on a node.  [default: by its accelerator]",
 )
@@ -143,8 +146,8 @@ class _Bind(click.ParamType[tuple[str, int]]):
     "--machine",
     type=click.Choice(["qemu", "hollow"]),
     default="qemu",
-    hidden=True,
-    help="hollow: simulate machines, for tests of scale.",
+    show_default=True,
+    help="What runs machines; hollow simulates them: nothing boots, for tests of scale.",
 )
 @click.option("--hollow-boot-seconds", type=click.FloatRange(0), default=0.0, hidden=True)
 @click.option("--hollow-failure-rate", type=click.FloatRange(0, 1), default=0.0, hidden=True)
@@ -203,6 +206,7 @@ def _hold(
     address, port = chosen["bind"]
     try:
         with manager.hold(layout.lock, url=f"https://{_host(address)}:{port}"):
+            require_whole(layout)
             _run(_settings(layout, chosen), announce, log=log, verbose=verbose)
     except manager.AlreadyRunning as other:
         who = f" (process {other.manager.pid}, {other.manager.url})" if other.manager else ""

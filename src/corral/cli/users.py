@@ -15,7 +15,9 @@ from lightkube.models.rbac_v1 import ClusterRole, ClusterRoleBinding, RoleBindin
 
 from corral import pki
 from corral.api.errors import AlreadyExists, Conflict, NotFound
+from corral.api.kinds.rbac import GROUP
 from corral.api.object import Document, Key
+from corral.api.revocation import MAP, USERS
 from corral.api.time import rfc3339
 from corral.cli.problem import Problem
 from corral.cli.session import Session, session_of
@@ -24,10 +26,6 @@ from corral.config import Layout
 
 MADE_HERE: Final = {"app.kubernetes.io/managed-by": "corral-kubeconfig"}
 """Labels of bindings that were made here, and may be taken away again."""
-RBAC: Final = "rbac.authorization.k8s.io"
-REVOKED: Final = Key("kube-system", "revoked-certificates")
-"""The ConfigMap by which the server knows (``corral.server.revocations``)."""
-USERS: Final = "users.json"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,8 +48,8 @@ class Wish:
         namespace = {} if self.everywhere else {"namespace": self.namespace}
         return {
             "metadata": {"name": name, "labels": dict(MADE_HERE), **namespace},
-            "roleRef": {"apiGroup": RBAC, "kind": "ClusterRole", "name": self.role},
-            "subjects": [{"apiGroup": RBAC, "kind": "User", "name": self.user}],
+            "roleRef": {"apiGroup": GROUP, "kind": "ClusterRole", "name": self.role},
+            "subjects": [{"apiGroup": GROUP, "kind": "User", "name": self.user}],
         }
 
 
@@ -159,11 +157,11 @@ async def _put_revocation(client: Client, user: str, now: str) -> None:
     """Write who is refused; what others write meanwhile is kept."""
     while True:
         try:
-            present: Any = await client.get(ConfigMap, REVOKED.name, REVOKED.namespace)
+            present: Any = await client.get(ConfigMap, MAP.name, MAP.namespace)
         except NotFound:
             present = None
         known = json.loads((present.data or {}).get(USERS) or "{}") if present else {}
-        metadata: Document = {**REVOKED._asdict()}
+        metadata: Document = {**MAP._asdict()}
         if present:
             metadata["resourceVersion"] = present.metadata.resourceVersion
         document = {"metadata": metadata, "data": {USERS: json.dumps(known | {user: now})}}

@@ -69,6 +69,7 @@ class Wish:
 @click.option(
     "--port",
     type=click.IntRange(0, 65535),
+    metavar="PORT",
     default=0,
     help="The local port.  [default: a free one]",
 )

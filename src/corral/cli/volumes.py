@@ -29,8 +29,9 @@ _LOST_RACE: Final = "the server rejected our request due to an error in our requ
     cls=options.Command,
     epilog="\b\nExample:\n"
     "  corral addvolume testvm --volume-name=example-dv\n"
-    "  corral addvolume testvm --volume-name=example-dv --disk-name=data --bus=virtio\n"
-    "  corral addvolume testvm --volume-name=example-dv --serial=1234567890 --cache=none",
+    "  corral addvolume testvm --volume-name=example-dv --disk-name=data \\\n"
+    "    --bus=virtio\n"
+    "  corral addvolume testvm --volume-name=example-dv --serial=1234 --cache=none",
 )
 @click.argument("name")
 @click.option("--volume-name", required=True, help="The DataVolume, or the claim.")

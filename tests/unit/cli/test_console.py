@@ -31,11 +31,30 @@ class Ending:
             raise self._error
 
 
+class Listening:
+    """A stream that prints nothing, and keeps what it is sent."""
+
+    close_reason = ""
+
+    def __init__(self) -> None:
+        self.sent = b""
+
+    async def send(self, data: bytes) -> None:
+        self.sent += data
+
+    async def __aiter__(self):
+        await asyncio.Event().wait()
+        yield b""
+
+
 @pytest.fixture(autouse=True)
 def nobody_types(monkeypatch):
-    with open("/dev/null") as nothing:  # noqa: PTH123
+    """The standard input stays open: its end would end the console."""
+    reading, writing = os.pipe()
+    with open(reading) as nothing:  # noqa: PTH123
         monkeypatch.setattr("sys.stdin", nothing)
         yield
+    os.close(writing)
 
 
 def test_a_machine_that_hangs_up_ends_it(capfdbinary):
@@ -53,6 +72,15 @@ def test_a_reason_is_told():
 def test_a_lost_connection_is_told():
     with pytest.raises(Problem, match="The console was disconnected"):
         asyncio.run(_talk(Ending(StreamLost("")), "web"))
+
+
+def test_the_end_of_a_file_ends_it_once_all_is_sent(monkeypatch, tmp_path):
+    file, machine = tmp_path / "input", Listening()
+    file.write_bytes(b"typed\n" * 50_000)
+    with file.open() as opened:
+        monkeypatch.setattr("sys.stdin", opened)
+        asyncio.run(asyncio.wait_for(_talk(machine, "web"), 60))
+    assert machine.sent == file.read_bytes()
 
 
 CHATTY = """
@@ -100,7 +128,7 @@ def test_a_terminal_that_nobody_reads_is_still_left_as_it_was(number):
                 assert time.monotonic() < deadline, "the terminal did not fill"
                 time.sleep(0.02)
             process.send_signal(number)
-            assert process.wait(10) == 128 + number
+            assert process.wait(60) == 128 + number
             assert termios.tcgetattr(theirs) == before
         finally:
             process.kill()

@@ -57,6 +57,7 @@ class Machine:
     def __init__(self) -> None:
         self.sent = asyncio.Queue()
         self.answers = asyncio.Queue()
+        self.left = asyncio.Event()
 
     async def send(self, data: bytes) -> None:
         self.sent.put_nowait(data)
@@ -87,13 +88,16 @@ class Session:
             raise self.refusal
         machine = Machine()
         self.machines.put_nowait(machine)
-        yield machine
+        try:
+            yield machine
+        finally:
+            machine.left.set()
 
 
 @asynccontextmanager
 async def listening(session: Session, port: Port):
     """The local port of a forwarder, for the block."""
-    async with asyncio.timeout(10), Background() as background:
+    async with asyncio.timeout(60), Background() as background:
         with ExitStack() as opened:
             yield await Forwarder(session, WEB, background, opened).listen("127.0.0.1", port)
 
@@ -158,7 +162,6 @@ async def test_a_taken_port_is_told(session):
 
 
 async def test_each_udp_client_has_its_stream(session, monkeypatch):
-    monkeypatch.setattr(forwarding, "SILENCE_SECONDS", 0.2)
     loop = asyncio.get_running_loop()
     with (
         socket.socket(type=socket.SOCK_DGRAM) as one,
@@ -181,7 +184,10 @@ async def test_each_udp_client_has_its_stream(session, monkeypatch):
             assert await loop.sock_recv(two, 100) == b"for two"
             assert set(session.paths) == {WEB.path("portforward/53/udp")}
 
-            await asyncio.sleep(0.5)  # both are silent, and forgotten
+            monkeypatch.setattr(forwarding, "SILENCE_SECONDS", 0.01)
+            for client, machine in zip((one, two), machines, strict=True):
+                client.send(b"bye")
+                await machine.left.wait()  # both are silent, and forgotten
             one.send(b"again")
             machine = await session.machines.get()
             assert await machine.sent.get() == b"again"
@@ -210,7 +216,7 @@ async def test_a_machine_that_stays_silent_is_left(monkeypatch):
         taken.append(data)
 
     machine.say(b"late")
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         await relay(machine, nothing_more(), take)
     assert taken == [b"late"]
     assert [machine.sent.get_nowait() for _ in range(2)] == [b"bye", b""]

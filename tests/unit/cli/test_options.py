@@ -3,7 +3,7 @@
 import click
 import pytest
 
-from corral.cli.main import run
+from corral.cli.main import corral, run
 from corral.cli.options import Command
 
 
@@ -87,6 +87,25 @@ def test_a_cluster_that_does_not_answer_is_said_so(arguments, nobody_home, capsy
 def test_another_context_must_exist(nobody_home, capsys):
     assert run(["--context", "no-such", "guestosinfo", "web"]) == 1
     assert 'contexts has no entry named "no-such"' in capsys.readouterr().err
+
+
+def _helps(command, path=()):
+    """The help of a command and of all below it, by their names."""
+    context = click.Context(command, info_name=" ".join(("corral", *path)), terminal_width=80)
+    yield " ".join(path), command.get_help(context)
+    for name in command.list_commands(context) if isinstance(command, click.Group) else ():
+        yield from _helps(command.get_command(context, name), (*path, name))
+
+
+def test_help_is_whole_and_as_wide_as_a_terminal():
+    helps = dict(_helps(corral))
+    assert {"", "up", "image", "image pull", "create vm"} <= helps.keys()
+    for name, text in helps.items():
+        _usage, _, told = text.partition("\n\n")
+        wrong = [line for line in text.splitlines() if len(line) > 80]
+        wrong += [line for line in told.splitlines() if line.endswith("...") or "RANGE" in line]
+        assert wrong == [], name
+    assert "--machine [qemu|hollow]" in helps["up"]
 
 
 def test_the_code_of_a_command_that_exits_is_the_programs(monkeypatch):

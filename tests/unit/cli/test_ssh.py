@@ -110,7 +110,7 @@ def instead(nobody_home, tmp_path):
         return subprocess.run(
             [sys.executable, "-P", "-m", "corral", *command],
             env=os.environ | {"PATH": f"{programs}:{os.environ['PATH']}", "CORRAL_DATA_DIR": ""},
-            capture_output=True, text=True, timeout=30, check=False, cwd=tmp_path,
+            capture_output=True, text=True, timeout=120, check=False, cwd=tmp_path,
         )  # fmt: skip
 
     return run_with

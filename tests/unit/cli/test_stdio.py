@@ -12,7 +12,7 @@ from corral.cli import stdio
 
 
 async def all_of(descriptor: int) -> bytes:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         return b"".join([data async for data in stdio.read(descriptor)])
 
 

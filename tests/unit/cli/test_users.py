@@ -6,6 +6,7 @@ import pytest
 from lightkube.models.core_v1 import Namespace
 from lightkube.models.rbac_v1 import ClusterRoleBinding, RoleBinding
 
+from corral.api.kinds.rbac import GROUP
 from corral.cli import users
 from corral.client.client import Client
 from corral.client.transport import InProcess
@@ -33,8 +34,8 @@ async def client(monkeypatch):
 def binding(user, role, **metadata):
     return {
         "metadata": {"name": f"{user}-{role}", **metadata},
-        "roleRef": {"apiGroup": users.RBAC, "kind": "ClusterRole", "name": role},
-        "subjects": [{"apiGroup": users.RBAC, "kind": "User", "name": user}],
+        "roleRef": {"apiGroup": GROUP, "kind": "ClusterRole", "name": role},
+        "subjects": [{"apiGroup": GROUP, "kind": "User", "name": user}],
     }
 
 

@@ -64,14 +64,14 @@ def wish(**chosen) -> Wish:
 
 async def test_a_viewer_is_started_at_the_local_port(tmp_path):
     session = Session()
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         await _show(session, "/vnc", wish(viewer=(viewer(tmp_path), "{}:{}")))
     assert session.screen.answer == b"seen"
 
 
 async def test_a_proxy_alone_tells_its_port(capsys):
     session = Session()
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         showing = asyncio.ensure_future(_show(session, "/vnc", wish(proxy_only=True)))
         said = ""
         while not said:

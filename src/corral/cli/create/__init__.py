@@ -2,12 +2,14 @@
 
 import click
 
+from corral.cli import listing
 from corral.cli.create.instancetypes import instancetype, preference
 from corral.cli.create.vm import vm
 
 
 @click.group(
-    epilog="\b\nExample:\n  corral create vm --name web --memory 128Mi | kubectl create -f -"
+    cls=listing.Group,
+    epilog="\b\nExample:\n  corral create vm --name web --memory 128Mi | kubectl create -f -",
 )
 def create() -> None:
     """Print the manifest of a VirtualMachine, an instance type or a preference.

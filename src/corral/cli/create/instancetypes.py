@@ -17,7 +17,8 @@ from corral.cli.problem import Problem
 @click.command(
     cls=options.Command,
     epilog="\b\nExample:\n"
-    "  corral create instancetype --name small --cpu 1 --memory 128Mi | kubectl create -f -",
+    "  corral create instancetype --name small --cpu 1 --memory 128Mi |\n"
+    "    kubectl create -f -",
 )
 @click.option("--name", default="", help="Name of the instance type.  [default: a random one]")
 @click.option("--cpu", type=int, required=True, help="Processors that a guest gets.")
@@ -65,7 +66,8 @@ def instancetype_spec(
 @click.command(
     cls=options.Command,
     epilog="\b\nExample:\n"
-    "  corral create preference --name cores --cpu-topology cores | kubectl create -f -",
+    "  corral create preference --name cores --cpu-topology cores |\n"
+    "    kubectl create -f -",
 )
 @click.option("--name", default="", help="Name of the preference.  [default: a random one]")
 @click.option("--namespaced", is_flag=True, help="Of one namespace instead of the cluster.")

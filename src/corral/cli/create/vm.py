@@ -31,7 +31,8 @@ GRACE_SECONDS: Final = 180
     cls=options.Command,
     epilog="\b\nExample:\n"
     "  corral create vm --name web --memory 128Mi \\\n"
-    "    --volume-containerdisk src:kubevirt/cirros-container-disk-demo | kubectl create -f -\n"
+    "    --volume-containerdisk src:kubevirt/cirros-container-disk-demo |\n"
+    "    kubectl create -f -\n"
     "  corral create vm --instancetype small --volume-import type:blank,size:1Gi",
 )
 @click.option("--name", default="", help="Name of the VirtualMachine.  [default: a random one]")
