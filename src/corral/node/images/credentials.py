@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
+from corral.api.encoding import decode_as
 from corral.node.images.error import ImageError, pull_failed
 from corral.node.images.reference import Reference
 
@@ -45,9 +46,9 @@ def from_secret(name: str, data: Mapping[str, bytes]) -> tuple[Credential, ...]:
     """
     try:
         if DOCKER_CONFIG_JSON in data:
-            entries = msgspec.json.decode(data[DOCKER_CONFIG_JSON], type=_Config).auths
+            entries = decode_as(data[DOCKER_CONFIG_JSON], _Config).auths
         elif DOCKER_CFG in data:
-            entries = msgspec.json.decode(data[DOCKER_CFG], type=dict[str, _Entry])
+            entries = decode_as(data[DOCKER_CFG], dict[str, _Entry])
         else:
             raise _unreadable(name)
         read = (_credential(registry, entry) for registry, entry in entries.items())

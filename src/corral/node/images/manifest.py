@@ -7,6 +7,7 @@ import re
 
 import msgspec
 
+from corral.api.encoding import decode_as
 from corral.node.images.error import pull_failed
 from corral.node.images.limits import Limits
 
@@ -57,8 +58,8 @@ class Manifest(msgspec.Struct, rename="camel", frozen=True):
 def parse(body: bytes, name: str) -> Manifest:
     """Read a manifest; raises ImageError naming the image."""
     try:
-        manifest = msgspec.json.decode(body, type=Manifest)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        manifest = decode_as(body, Manifest)
+    except msgspec.DecodeError as error:
         raise pull_failed(f"{name}: the registry's manifest is not valid: {error}") from error
     if manifest.schema_version != 2:
         raise pull_failed(

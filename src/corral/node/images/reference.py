@@ -84,6 +84,14 @@ def parse(text: str) -> Reference:
     return Reference(registry, repository, tag or ("" if digest else "latest"), digest)
 
 
+def means(text: str, name: str) -> bool:
+    """Whether what somebody has written means the image of a complete name."""
+    try:
+        return str(parse(text)) == name
+    except ImageError:
+        return False
+
+
 def _split_tag(name: str) -> tuple[str, str]:
     """A colon after the last slash begins a tag; one before it belongs to a port."""
     head, slash, last = name.rpartition("/")

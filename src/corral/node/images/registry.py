@@ -17,6 +17,7 @@ from typing import Protocol, Self
 import httpx2
 import msgspec
 
+from corral.api.encoding import decode_as
 from corral.node.images import authorization, manifest as manifests
 from corral.node.images.credentials import Credential
 from corral.node.images.error import ImageError, pull_failed
@@ -266,8 +267,8 @@ class Registry:
         async with self._http.stream("GET", url, headers=headers) as response:
             self._check_status(response)
             try:
-                answer = msgspec.json.decode(await self._read(response), type=authorization.Token)
-            except (msgspec.DecodeError, UnicodeDecodeError) as error:
+                answer = decode_as(await self._read(response), authorization.Token)
+            except msgspec.DecodeError as error:
                 raise self._failed(f"{realm.host} gave no token") from error
         token = answer.token or answer.access_token
         if not token.isascii() or not token.isprintable() or not token:

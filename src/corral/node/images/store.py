@@ -31,13 +31,15 @@ from corral.node.images.error import (
     invalid_disk,
     pull_failed,
 )
+from corral.node.images.examples import advice
 from corral.node.images.flights import Flights
 from corral.node.images.limits import Limits
 from corral.node.images.progress import Meter, Report, in_thread, silent
 from corral.node.images.pull import Pull
-from corral.node.images.reference import parse
+from corral.node.images.reference import Reference, parse
 from corral.node.images.streams import Stream, pieces_of, write_sparse
 from corral.node.images.workplace import workplace
+from corral.node.inotify import IN_MOVED_TO, Inotify
 
 Source = Literal["import", "pull"]
 
@@ -88,6 +90,7 @@ class ImageStore:
         self._work = directory / "work"
         self.limits = limits or Limits()
         self._flights: Flights[Image] = Flights()
+        self._handlers: list[Callable[[Image], None]] = []
         for each in (self._disks, self._references, self._blobs, self._work):
             each.mkdir(parents=True, exist_ok=True)
 
@@ -131,6 +134,40 @@ class ImageStore:
             manifest=record.manifest,
         )
 
+    # ----------------------------------------------------------------- telling
+
+    def handle(self, imported: Callable[[Image], None]) -> None:
+        """Call this with each image that is imported, by any process, while this is watched.
+
+        A pull is told to whoever asked for it; who tries again when it is done would pull for ever.
+        """
+        self._handlers.append(imported)
+
+    async def watch(self) -> None:
+        """Tell of images that are imported, until cancelled."""
+
+        def begin() -> None:
+            self._references.mkdir(parents=True, exist_ok=True)
+            inotify.add(self._references, IN_MOVED_TO)
+
+        def changed(_watch: int, name: str) -> None:
+            if name:
+                self._tell(self._read(self._references / name))
+                return
+            begin()  # the directory has been removed, and others may have made it anew
+            for image in self.images():
+                self._tell(image)
+
+        inotify = Inotify(changed)
+        await inotify.run(
+            begin, otherwise="images that are imported are noticed by the next attempt only"
+        )
+
+    def _tell(self, image: Image | None) -> None:
+        if image is not None and image.source == "import":
+            for imported in self._handlers:
+                imported(image)
+
     # ----------------------------------------------------------------- getting
 
     async def ensure(
@@ -156,7 +193,8 @@ class ImageStore:
             raise ImageError(
                 ERR_IMAGE_NEVER_PULL,
                 f"Container image {reference!r} is not present with pull policy of Never",
-                f"import a disk under that name: corral image import FILE {reference}",
+                advice(parse(reference))
+                or f"import a disk under that name: corral image import FILE {reference}",
             )
 
         async def work(report: Report) -> Image:
@@ -189,7 +227,7 @@ class ImageStore:
                 record = Record(reference=str(name), file=path, source="pull", manifest=manifest)
                 return await self._keep(pull.target, f"the disk of {name}", record, [], report)
         except ImageError as error:
-            raise _as_pull(str(name), error) from error
+            raise _as_pull(name, error) from error
         except OSError as error:
             raise _storage(f"failed to pull image {str(name)!r}", error, pull_failed) from error
 
@@ -326,11 +364,11 @@ def _seal(disk: Path) -> str:
     return digest
 
 
-def _as_pull(name: str, error: ImageError) -> ImageError:
+def _as_pull(name: Reference, error: ImageError) -> ImageError:
     """Whatever is wrong with what came from a registry, a kubelet calls it one thing."""
-    prefix = f"failed to pull image {name!r}: "
+    prefix = f"failed to pull image {str(name)!r}: "
     message = error.message if error.message.startswith(prefix) else prefix + error.message
-    return pull_failed(message, error.hint)
+    return pull_failed(message, "; ".join(filter(None, (error.hint, advice(name)))))
 
 
 def _storage(what: str, error: OSError, make: Callable[[str, str], ImageError]) -> ImageError:

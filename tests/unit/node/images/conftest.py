@@ -17,7 +17,6 @@ import pytest
 from corral.node.images.limits import Limits
 
 MANIFEST = "application/vnd.oci.image.manifest.v1+json"
-INDEX = "application/vnd.oci.image.index.v1+json"
 Files = dict[str, bytes | None]
 
 
@@ -218,8 +217,8 @@ async def registry() -> AsyncIterator[FakeRegistry]:
 
 @pytest.fixture
 def limits() -> Limits:
-    """Quick to give up."""
-    return Limits(attempts=3, retry_seconds=0.001, stall_seconds=2, pull_seconds=8)
+    """Quick to try again."""
+    return Limits(attempts=3, retry_seconds=0.001, stall_seconds=60, pull_seconds=60)
 
 
 @pytest.fixture(scope="session")

@@ -14,7 +14,7 @@ def awk(program, text):
         input=text.encode(),
         capture_output=True,
         check=True,
-        timeout=5,
+        timeout=60,
     )
     return done.stdout.decode()
 

@@ -180,7 +180,7 @@ class Quiet:
         pass
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(changes=st.lists(st.tuples(st.integers(0, 4095), st.integers(0, 255)), max_size=12))
 def test_any_archive_is_read_or_refused(tmp_path_factory, changes):
     """Bytes of headers changed, with the checksum mended so that the change is believed."""

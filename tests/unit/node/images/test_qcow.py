@@ -177,7 +177,7 @@ def test_impossible_sizes_are_our_mistake(tmp_path):
             qcow.create(tmp_path / "disk", size)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(changes=st.lists(st.tuples(st.integers(4, 199), st.integers(0, 255)), max_size=10))
 def test_any_header_is_accepted_or_refused(tmp_path_factory, shapes, changes):
     content = bytearray(shapes.qcow2_header().ljust(5 << 16, b"\0"))

@@ -3,14 +3,18 @@
 import asyncio
 import gzip
 import lzma
+import shutil
 import subprocess
 
 import pytest
 from backports import zstd
 
+from corral.aio import Background
 from corral.node.images.credentials import Credential
 from corral.node.images.error import ImageError
+from corral.node.images.examples import advice
 from corral.node.images.limits import Limits
+from corral.node.images.reference import parse
 from corral.node.images.store import ImageStore
 
 
@@ -83,7 +87,7 @@ async def test_pulls_that_share_a_layer_wait_for_each_other(store, registry, sha
 async def test_pulls_that_share_layers_in_another_order_do_not_wait_for_ever(
     tmp_path, registry, shapes
 ):
-    store = ImageStore(tmp_path / "images", limits=Limits(pull_seconds=5))
+    store = ImageStore(tmp_path / "images", limits=Limits(pull_seconds=60))
     layers = [shapes.tar({f"etc/{number}": b""}) for number in range(5)]
     layers.append(shapes.tar({"disk/a.img": shapes.disk()}))
     names = [registry.add("demo/1", *layers), registry.add("demo/2", *reversed(layers))]
@@ -198,6 +202,75 @@ async def test_a_pull_secret_opens_the_registry(store, registry, shapes):
         with pytest.raises(ImageError, match="needs credentials"):
             await store.ensure(name, policy="Always")
         assert await store.ensure(name, policy="Always", credentials=[wrong, right])
+
+
+async def test_what_any_process_imports_is_told_and_nothing_else(store, registry, tmp_path, shapes):
+    source = tmp_path / "disk"
+    source.write_bytes(shapes.disk())
+    pulled = registry.add("demo/disk", shapes.tar({"disk/a.img": shapes.disk()}))
+    told = asyncio.Queue()
+    store.handle(told.put_nowait)
+    async with Background() as tasks:
+        tasks.start(store.watch(), name="images")
+        await asyncio.sleep(0)
+        other = ImageStore(tmp_path / "images")
+        await other.import_disk(source, ["lab/one:1", "lab/two:1"])
+        async with asyncio.timeout(5):
+            names = [(await told.get()).reference for _ in range(2)]
+        await other.remove("lab/one:1")
+        await store.ensure(pulled, policy="Always")
+        await store.ensure(pulled, policy="Always")
+        await other.import_disk(source, ["lab/last:1"])
+        async with asyncio.timeout(5):
+            last = await told.get()
+    assert names == ["docker.io/lab/one:1", "docker.io/lab/two:1"]
+    assert last.reference == "docker.io/lab/last:1"
+
+
+async def test_names_that_are_removed_whole_and_made_anew_are_watched_again(
+    store, tmp_path, shapes
+):
+    source = tmp_path / "disk"
+    source.write_bytes(shapes.disk())
+    told = asyncio.Queue()
+    store.handle(told.put_nowait)
+    async with Background() as tasks:
+        tasks.start(store.watch(), name="images")
+        await asyncio.sleep(0)
+        for name in ("lab/one:1", "lab/two:1"):
+            shutil.rmtree(tmp_path / "images" / "references")
+            await ImageStore(tmp_path / "images").import_disk(source, [name])
+            async with asyncio.timeout(5):
+                while (await told.get()).reference != f"docker.io/{name}":
+                    pass  # those that were there are told again
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("kubevirt/cirros-container-disk-demo", "corral image build-demo makes it here"),
+        (
+            "a.b/kubevirt/cirros-registry-disk-demo:v1",
+            "corral image build-demo --as a.b/kubevirt/cirros-registry-disk-demo:v1 makes it here",
+        ),
+        ("lab/disk:1", "import a disk under that name: corral image import FILE lab/disk:1"),
+    ],
+)
+async def test_how_to_have_an_image_that_is_missing_is_told(store, name, hint):
+    with pytest.raises(ImageError) as caught:
+        await store.ensure(name, policy="Never")
+    assert caught.value.hint == hint
+
+
+def test_the_demo_guest_is_not_advised_for_an_image_of_a_known_digest():
+    assert advice(parse(f"kubevirt/cirros-container-disk-demo@sha256:{'0' * 64}")) == ""
+
+
+async def test_how_to_have_the_demo_image_is_told_where_a_registry_has_it_not(store, registry):
+    name = f"{registry.address}/kubevirt/cirros-container-disk-demo:v1"
+    with pytest.raises(ImageError, match="not found in the registry") as caught:
+        await store.ensure(name, policy="Always")
+    assert caught.value.hint.endswith(f"; corral image build-demo --as {name} makes it here")
 
 
 @pytest.mark.parametrize(

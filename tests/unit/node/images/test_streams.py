@@ -105,7 +105,7 @@ async def test_a_bomb_that_asks_for_memory(open_stream):
         open_stream(frame + bytes(100)).read(1)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(magic=st.sampled_from([b"\x1f\x8b\x08", b"\xfd7zXZ\0", b"\x28\xb5\x2f\xfd", b"BZh9"]),
        rest=st.binary(max_size=200))  # fmt: skip
 def test_any_bytes_are_read_or_refused(magic, rest):

@@ -8,13 +8,14 @@ import msgspec
 import structlog
 from lightkube.models.core_v1 import PersistentVolume, PersistentVolumeClaim, Pod
 
-from corral.aio import Background
+from corral.aio import Background, wait_at_most
 from corral.api.errors import ApiError, Conflict, NotFound
 from corral.api.kinds import population
 from corral.api.kinds.storage import BOUND
 from corral.api.object import Document, Key
 from corral.node.images.progress import Progress
-from corral.node.images.store import ImageStore
+from corral.node.images.reference import means
+from corral.node.images.store import Image, ImageStore
 from corral.node.storage.filling import job as jobs
 from corral.node.storage.filling.error import NotFilled, Waits
 from corral.node.storage.filling.job import Job
@@ -69,12 +70,15 @@ class Fillings:
         """By the claim's uid."""
         self._changed: dict[str, asyncio.Event] = {}
         """By the uid of a claim that is filled: set when the one that it copies has changed."""
+        self._imported: dict[str, asyncio.Event] = {}
+        """By the same: set when the image that it is filled from has been imported."""
         self._slots = asyncio.Semaphore(AT_ONCE)
         self._background: Background | None = None
         self.pods.index("claim", _claims_of)
         self.claims.handle(self._claim_changed)
         self.volumes.handle(self._volume_changed)
         self.pods.handle(self._pod_changed)
+        images.handle(self._image_imported)
 
     async def run(self) -> None:
         """Fill claims until cancelled; what is cut then goes on the next time."""
@@ -160,17 +164,20 @@ class Fillings:
         def ended(_: object) -> None:
             self._tasks.pop(job.uid, None)
             self._changed.pop(job.uid, None)
+            self._imported.pop(job.uid, None)
 
         task.add_done_callback(ended)
 
     async def _fill(self, job: Job) -> None:
         """Fill one claim, however often it takes."""
+        imported = self._imported[job.uid] = asyncio.Event()
         try:
             restarts = job.restarts
             while not await self._attempt(job, restarts):
                 pause = FIRST_PAUSE_SECONDS * 2 ** min(restarts, 10)
                 restarts += 1
-                await asyncio.sleep(min(pause, LONGEST_PAUSE_SECONDS))
+                await wait_at_most(imported, min(pause, LONGEST_PAUSE_SECONDS))
+                imported.clear()
         except (NotFound, Conflict):
             self.queue.add(job.key)  # the claim is gone, or another one
         except Exception:
@@ -187,8 +194,7 @@ class Fillings:
                 await self._once(job)
             except Waits as error:
                 await self.tell(job, jobs.waiting(job, error.reason, str(error)))
-                with suppress(TimeoutError):
-                    await asyncio.wait_for(changed.wait(), PATIENCE_SECONDS)
+                await wait_at_most(changed, PATIENCE_SECONDS)
             except NotFilled as error:
                 log.warning("not filled", claim=str(job.key), error=str(error))
                 await self.tell(job, jobs.failed(job, restarts + 1, error.reason, str(error)))
@@ -259,6 +265,13 @@ class Fillings:
             for name in _claims_of(pod):
                 namespace, _, claim = name.partition("/")
                 self._wake(Key(namespace, claim))
+
+    def _image_imported(self, image: Image) -> None:
+        """Let those try again at once that have failed for want of an image."""
+        for uid, imported in self._imported.items():
+            source = self._tasks[uid][0].wish.source.registry
+            if source is not None and means(source.image, image.reference):
+                imported.set()
 
     def _wake(self, key: Key) -> None:
         """Let those look again that wait for a claim to be copied."""

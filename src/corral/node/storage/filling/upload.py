@@ -21,7 +21,6 @@ from corral.node.storage.filling.error import NotFilled
 from corral.node.storage.filling.part import PIECE, Part
 
 ASYNC = "upload-async"
-SYNC = "upload"
 
 log = structlog.get_logger()
 

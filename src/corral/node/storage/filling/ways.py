@@ -113,13 +113,15 @@ class Ways:
         await self._adopt(job, content, "the image", report)
 
     async def _registry(self, job: Job, source: RegistrySource, report: Report) -> None:
-        reference = (source.url or "").partition("://")[2]
         credentials = []
         if source.secret_ref:
             user, password = _pair(await self._secret(job.key.namespace, source.secret_ref))
-            credentials.append(Credential(parse(reference).registry, user, password))
+            credentials.append(Credential(parse(source.image).registry, user, password))
         image = await self._images.ensure(
-            reference, policy=pull_policy(reference), credentials=credentials, progress=report
+            source.image,
+            policy=pull_policy(source.image),
+            credentials=credentials,
+            progress=report,
         )
         if image.virtual_size > job.capacity:
             raise TooLarge(image.virtual_size, job.capacity)

@@ -1,0 +1,79 @@
+"""Files that change, and what the kernel tells of them."""
+
+import asyncio
+from contextlib import asynccontextmanager
+
+from structlog.testing import capture_logs
+
+from corral.aio import Background
+from corral.node.inotify import IN_MOVED_TO, Inotify
+
+
+@asynccontextmanager
+async def listening(inotify):
+    begun = asyncio.Event()
+    async with Background() as tasks:
+        tasks.start(inotify.run(begun.set, otherwise="nobody is told"), name="inotify")
+        await begun.wait()
+        yield
+
+
+def bring(directory, *names):
+    for name in names:
+        (directory.parent / name).touch()
+        (directory.parent / name).rename(directory / name)
+
+
+async def test_one_that_cannot_be_heard_costs_none_of_those_that_came_with_it(tmp_path):
+    directory = tmp_path / "watched"
+    directory.mkdir()
+    heard = asyncio.Queue()
+
+    def changed(watch, name):
+        heard.put_nowait((watch, name))
+        if name == "bad":
+            raise BlockingIOError("no")
+
+    inotify = Inotify(changed)
+    with capture_logs() as said:
+        async with listening(inotify), asyncio.timeout(5):
+            watch = inotify.add(directory, IN_MOVED_TO)
+            bring(directory, "first", "bad", "last")
+            assert [await heard.get() for _ in range(3)] == [
+                (watch, "first"),
+                (watch, "bad"),
+                (watch, "last"),
+            ]
+    assert [(each["event"], each["name"]) for each in said] == [
+        ("a change of a file was lost", "bad")
+    ]
+
+
+async def test_what_is_watched_no_more_has_no_name_and_can_be_watched_anew(tmp_path):
+    directory = tmp_path / "watched"
+    directory.mkdir()
+    heard = asyncio.Queue()
+    inotify = Inotify(lambda *event: heard.put_nowait(event))
+    async with listening(inotify), asyncio.timeout(5):
+        watch = inotify.add(directory, IN_MOVED_TO)
+        directory.rmdir()
+        assert await heard.get() == (watch, "")
+        directory.mkdir()
+        anew = inotify.add(directory, IN_MOVED_TO)
+        bring(directory, "file")
+        assert await heard.get() == (anew, "file")
+
+
+async def test_what_the_kernel_refuses_to_watch_is_told_once(tmp_path):
+    inotify = Inotify(lambda *_: None)
+    nothing = 0  # no kernel takes that
+    with capture_logs() as said:
+        assert inotify.add(tmp_path, IN_MOVED_TO) < 0
+        async with listening(inotify):
+            assert inotify.add(tmp_path / "missing", IN_MOVED_TO) < 0
+            assert said == []
+            assert inotify.add(tmp_path, nothing) < 0
+            assert inotify.add(tmp_path, nothing) < 0
+    assert [(each["event"], each["error"]) for each in said] == [
+        ("nobody is told", "Invalid argument")
+    ]
