@@ -17,7 +17,7 @@ from corral.node.network.namespaces import Namespace
 PODS = (ip_network("10.244.0.0/16"), ip_network("fd00:10:244::/56"))
 SERVICES = (ip_network("10.96.0.0/12"), ip_network("fd00:10:96::/112"))
 GATEWAYS = (ip_address("10.244.0.1"), ip_address("fd00:10:244::1"))
-PATIENCE_SECONDS = 5.0
+PATIENCE_SECONDS = 20.0
 
 
 def obtain_rights(directory: Path) -> None:

@@ -1,6 +1,8 @@
 """Services in the kernel: who answers a connection, among pods that are namespaces."""
 
 import asyncio
+import socket
+import threading
 from collections import Counter
 from contextlib import asynccontextmanager
 from ipaddress import ip_address
@@ -16,7 +18,7 @@ from bench.pods import (
     scene,
 )
 from lightkube.models.core_v1 import Namespace as ApiNamespace, Pod as ApiPod, Service
-from lightkube.models.discovery_v1 import EndpointSlice
+from lightkube.models.discovery_v1 import Endpoint, EndpointPort, EndpointSlice
 
 from corral.aio import Background
 from corral.api.object import Key
@@ -27,21 +29,30 @@ from corral.cluster import endpoints
 from corral.node.network import nft
 from corral.node.network.netlink import NetworkError
 from corral.node.proxy import proxy as proxies
+from corral.node.proxy.part import part
 from corral.node.proxy.proxy import Proxy
 from corral.reconcile.world import World
 from corral.server.allocation import ServiceRanges
 from corral.server.app import ApiServer
 from corral.store import Store
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 
 ADMIN = User(name="kubernetes-admin", groups=("system:masters", "system:authenticated"))
 NODE = ip_address("192.0.2.1")
 ADDRESS, ADDRESS6 = "10.96.0.20", "fd00:10:96::20"
 MARK = "add chain inet corral_services earlier"
 """Something of ours in the proxy's table, which is gone when it has written it anew."""
-SOON = 10.0
-LONG = 30.0
+PATIENCE = 120.0
+CHANGES = 500
+OVERLOOKED = f"""table inet overlooked {{
+  chain prerouting {{
+    type filter hook prerouting priority -95; policy accept;
+    ip daddr {ADDRESS} counter
+  }}
+}}
+"""
+"""Counts what was sent to the Service and led to nobody."""
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -121,7 +132,7 @@ class Cluster:
     async def answering(self, *names: str, address: str = ADDRESS, port: int = 80) -> None:
         """Until new connections from the client reach these pods and no others."""
         wanted = set(names)
-        async with asyncio.timeout(SOON):
+        async with asyncio.timeout(PATIENCE):
             while await self.sample(address, port, 12 * len(names) or 1) != wanted:
                 await asyncio.sleep(0.02)
 
@@ -131,7 +142,7 @@ class Cluster:
 
     async def until_listed(self, holds) -> None:
         """Until the proxy's table is as it should be."""
-        async with asyncio.timeout(SOON):
+        async with asyncio.timeout(PATIENCE):
             while not holds(await self.listing()):
                 await asyncio.sleep(0.02)
 
@@ -212,7 +223,7 @@ async def test_a_client_stays_with_its_endpoint_while_that_is_ready():
     async with cluster("one", "two", "three") as c:
         await c.expose(
             sessionAffinity="ClientIP",
-            sessionAffinityConfig={"clientIP": {"timeoutSeconds": 60}},
+            sessionAffinityConfig={"clientIP": {"timeoutSeconds": 600}},
         )
         await c.drawn_from(3)
         first = await answered(c.client_namespace, ADDRESS, 80)
@@ -221,7 +232,7 @@ async def test_a_client_stays_with_its_endpoint_while_that_is_ready():
         seen = {await answered(c.pods[name].namespace, ADDRESS, 80) for name in others}
         assert seen <= {"one", "two", "three"}
         await c.report(first, ready=False)
-        async with asyncio.timeout(SOON):
+        async with asyncio.timeout(PATIENCE):
             while (second := await answered(c.client_namespace, ADDRESS, 80)) == first:
                 await asyncio.sleep(0.02)
         assert await c.sample(ADDRESS, 80, 20) == {second}
@@ -251,7 +262,7 @@ async def test_affinity_ends_when_its_time_is_over():
             sessionAffinityConfig={"clientIP": {"timeoutSeconds": 1}},
         )
         seen = set()
-        async with asyncio.timeout(LONG):
+        async with asyncio.timeout(PATIENCE):
             while seen != {"one", "two"}:
                 seen |= await c.sample(ADDRESS, 80, 1)
                 await asyncio.sleep(1.1)
@@ -311,6 +322,44 @@ async def test_no_new_connection_fails_while_pods_come_and_go():
             assert set(counts) == {"zero", name}
 
 
+async def test_whoever_comes_while_endpoints_change_is_led_to_one():
+    async with cluster("one", "two", "three") as c:
+        await c.expose()
+        await c.drawn_from(3)
+        inside = c.stage.namespace
+        await inside.call(nft.apply, OVERLOOKED)
+        one = await c.client.get(Service, "web", "default")
+        some, all_of_them = (
+            {Key("default", "web"): part(one, [slice_of(count)], ())} for count in (2, 3)
+        )
+        over = threading.Event()
+        calling = asyncio.create_task(c.client_namespace.call(call_until, over))
+        for _ in range(CHANGES):
+            for parts in (some, all_of_them):
+                await inside.call(nft.apply, c.rules.change(parts))
+        over.set()
+        assert await calling > CHANGES, "there were calls all the time"
+        assert "counter packets 0 " in await inside.call(nft.ask, "list table inet overlooked")
+
+
+def slice_of(count: int) -> EndpointSlice:
+    return EndpointSlice(
+        addressType="IPv4",
+        endpoints=[Endpoint(addresses=[f"10.244.0.{2 + number}"]) for number in range(count)],
+        ports=[EndpointPort(name="udp", port=8080, protocol="UDP")],
+    )
+
+
+def call_until(over: threading.Event) -> int:
+    """Send datagrams to the Service, each from a socket of its own; answers how many."""
+    sent = 0
+    while not over.is_set():
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as caller:
+            caller.sendto(b"?", (ADDRESS, 80))
+        sent += 1
+    return sent
+
+
 @pytest.mark.parametrize("address", [ADDRESS, ADDRESS6])
 async def test_datagrams_go_to_the_living(address):
     async with cluster("one") as c:
@@ -325,7 +374,7 @@ async def test_datagrams_go_to_the_living(address):
             await c.answering("one", "two")
             assert await asking.answer() == "one"
             await c.report("one", ready=False)
-            async with asyncio.timeout(SOON):
+            async with asyncio.timeout(PATIENCE):
                 while await quietly(asking) != "two":
                     await asyncio.sleep(0.02)
             assert [await asking.answer() for _ in range(10)] == ["two"] * 10

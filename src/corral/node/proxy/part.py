@@ -154,7 +154,7 @@ class _Maker:
             self.part.elements[slot] = Claim(EXACT, "")
         sticky = bool(self._affinity)
         self.part.chains[name] = (
-            self._sticky(chosen, seed, protocol) if sticky else (_spread(protocol, chosen),)
+            self._sticky(chosen, seed, protocol) if sticky else _spread(protocol, chosen)
         )
         return chosen, f"goto {name}"
 
@@ -175,7 +175,8 @@ class _Maker:
             known.append(f"{family} saddr @{clients} goto {chain}")
             fresh.append(f"\t\t{number} : goto {chain}")
         lines = ",\n".join(fresh)
-        return (*known, f"numgen random mod {len(chosen)} vmap {{\n{lines}\n\t}}")
+        draw = f"numgen random mod {len(chosen)} vmap {{\n{lines}\n\t}}"
+        return (*known, draw, f"goto {chain}")
 
     def _open(
         self, door: Door, protocol: str, version: int, claim: Claim, chosen: Iterable[Backend]
@@ -189,16 +190,20 @@ class _Maker:
             self.part.datagrams[door] = frozenset(chosen)
 
 
-def _spread(protocol: str, chosen: Sequence[Backend]) -> str:
-    """The rule that draws one of several backends."""
+def _spread(protocol: str, chosen: Sequence[Backend]) -> tuple[str, ...]:
+    """The rules that draw one of several backends.
+
+    Of a rule that is replaced in that moment the kernel empties the map before it lets go of the
+    rule: whoever meets it so draws nothing, and goes where the next rule leads.
+    """
     if len(chosen) == 1:
-        return _to(protocol, chosen[0])
+        return (_to(protocol, chosen[0]),)
     family = "ip" if _version(chosen[0]) == 4 else "ip6"
     lines = ",\n".join(
         f"\t\t{number} : {each.address} . {each.port}" for number, each in enumerate(chosen)
     )
     draw = f"numgen random mod {len(chosen)} map {{\n{lines}\n\t}}"
-    return f"meta l4proto {protocol} dnat {family} to {draw}"
+    return f"meta l4proto {protocol} dnat {family} to {draw}", _to(protocol, chosen[-1])
 
 
 def _to(protocol: str, backend: Backend) -> str:

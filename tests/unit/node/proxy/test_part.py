@@ -69,13 +69,14 @@ def test_one_endpoint_gets_everything():
 
 def test_several_are_drawn_by_lot():
     found = made(None, slice_of(endpoint("10.244.0.3"), endpoint("10.244.0.2")))
-    (rule,) = chain(found)
-    assert rule == (
+    draw, otherwise = chain(found)
+    assert draw == (
         "meta l4proto tcp dnat ip to numgen random mod 2 map {\n"
         "\t\t0 : 10.244.0.2 . 8080,\n"
         "\t\t1 : 10.244.0.3 . 8080\n"
         "\t}"
     )
+    assert otherwise == "meta l4proto tcp dnat ip to 10.244.0.3:8080", "the draw may find no map"
 
 
 def test_version_6_has_maps_of_its_own():
@@ -117,10 +118,11 @@ def test_affinity_remembers_clients_by_endpoint():
     config = SessionAffinityConfig(clientIP=ClientIPConfig(timeoutSeconds=60))
     one = service(sessionAffinity="ClientIP", sessionAffinityConfig=config)
     found = made(one, slice_of(endpoint("10.244.0.2"), endpoint("10.244.0.3")))
-    known, also, fresh = chain(found)
+    known, also, fresh, otherwise = chain(found)
     assert re.fullmatch(r"ip saddr @clients-\w+-60 goto endpoint-\w+", known)
     assert re.fullmatch(r"ip saddr @clients-\w+-60 goto endpoint-\w+", also)
     assert fresh.startswith("numgen random mod 2 vmap")
+    assert otherwise == also.partition(" ")[2].partition(" ")[2].partition(" ")[2]
     assert len(found.sets) == 2
     assert set(found.sets.values()) == {"type ipv4_addr; flags dynamic,timeout; timeout 60s;"}
     chains = [body for name, body in found.chains.items() if name.startswith("endpoint-")]
