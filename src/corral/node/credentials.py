@@ -4,11 +4,10 @@ They are put in place when the agent connects, since a guest that started again 
 them, and whenever one of the Secrets changes; what fails is tried again, as long as the guest runs.
 """
 
-import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from corral.aio import wait_at_most
+from corral.aio import Signal, wait_at_most
 from corral.api.errors import ApiError, NotFound
 from corral.api.kinds.access import AccessCredential, keys_of, passwords_of
 from corral.api.kinds.references import secret_of
@@ -85,7 +84,7 @@ class _Keeping:
     were given to.
     """
 
-    due: asyncio.Event = field(default_factory=asyncio.Event)
+    due: Signal = field(default_factory=Signal)
     stale: bool = False
     session: int = 0
 

@@ -18,6 +18,7 @@ from typing import Any
 import msgspec
 
 from corral import files
+from corral.aio import Signal
 from corral.api.kinds.vmi import VirtualMachineInstance
 from corral.node.counters import Counters
 from corral.node.heartbeat import Capacity
@@ -167,9 +168,11 @@ class HollowGuest:
         self._hypervisor = hypervisor
         self._directory = directory
         self._written = written
-        self._changes: asyncio.Queue[Change] = asyncio.Queue()
-        self._up = asyncio.Event()
-        self._timers: list[asyncio.TimerHandle] = []
+        self._changes: list[Change] = []
+        self._changed = Signal()
+        self._up = Signal()
+        self._timers: set[asyncio.TimerHandle] = set()
+        """What is still to happen."""
         self._paused = False
         self.shutdown_seconds = hypervisor.behaviour.shutdown_seconds
         """How long it takes to obey the power button; tests set it."""
@@ -197,14 +200,26 @@ class HollowGuest:
         files.replace(self._directory / _RECORD, msgspec.json.encode(self._written))
 
     def _begin(self) -> None:
-        self._changes.put_nowait(Change.RESUMED)
+        self.happen(Change.RESUMED)
         self._later(self._written.up_at, self._come_up)
         if self._written.fails_at is not None:
             self._later(self._written.fails_at, self.crash)
 
     def _later(self, moment: float, act: Any) -> None:
         delay = max(0.0, moment - time.time())
-        self._timers.append(asyncio.get_running_loop().call_later(delay, act))
+        loop = asyncio.get_running_loop()
+
+        def due() -> None:
+            self._timers.discard(timer)
+            act()
+
+        timer = loop.call_later(delay, due)
+        self._timers.add(timer)
+
+    def _let_nothing_happen(self) -> None:
+        for timer in self._timers:
+            timer.cancel()
+        self._timers.clear()
 
     def _come_up(self) -> None:
         self._up.set()
@@ -212,7 +227,8 @@ class HollowGuest:
 
     def happen(self, change: Change) -> None:
         """Let something happen to the guest."""
-        self._changes.put_nowait(change)
+        self._changes.append(change)
+        self._changed.set()
 
     def crash(self) -> None:
         """End it as ``kill -9`` ends a real one."""
@@ -247,9 +263,12 @@ class HollowGuest:
         self._counted_at = now
 
     async def changes(self) -> AsyncIterator[Change]:
-        while (change := await self._changes.get()) not in LAST:
-            yield change
-        yield change
+        change = None
+        while change not in LAST:
+            while not self._changes:
+                self._changed.clear()
+                await self._changed.wait()
+            yield (change := self._changes.pop(0))
 
     async def watch(self) -> None:
         """It is never out of reach."""
@@ -283,8 +302,7 @@ class HollowGuest:
         await self.reset()
 
     async def save(self, descriptor: int) -> None:
-        for timer in self._timers:
-            timer.cancel()
+        self._let_nothing_happen()
         self._account()
         self._written.stopped = True
         self.write()
@@ -325,8 +343,7 @@ class HollowGuest:
         return PICTURE
 
     async def release(self) -> None:
-        for timer in self._timers:
-            timer.cancel()
+        self._let_nothing_happen()
         self._hypervisor.guests.pop(self._directory, None)
 
     def _vanish(self) -> None:

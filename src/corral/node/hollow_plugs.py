@@ -17,7 +17,7 @@ class HollowPlugs:
     """The disks of one hollow guest, which lets go of them at once unless it is ``stubborn``."""
 
     def __init__(self, directory: Path) -> None:
-        self._path = directory / _RECORD
+        self._directory = directory
         self._listener: Callable[[], None] = lambda: None
         self._asked: dict[str, str] = {}
         self.stubborn = False
@@ -54,7 +54,7 @@ class HollowPlugs:
         self._listener()
 
     def _read(self) -> dict[str, str]:
-        return files.read_json(self._path, dict[str, str]) or {}
+        return files.read_json(self._directory / _RECORD, dict[str, str]) or {}
 
     def _write(self, claims: Mapping[str, str]) -> None:
-        files.replace(self._path, msgspec.json.encode(claims))
+        files.replace(self._directory / _RECORD, msgspec.json.encode(claims))

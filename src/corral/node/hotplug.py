@@ -8,8 +8,9 @@ is asked again in pauses that grow.
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
+from weakref import WeakValueDictionary
 
-from corral.aio import wait_at_most
+from corral.aio import Background, Signal, wait_at_most
 from corral.api.kinds.hotplug import (
     ATTACHED,
     BOUND,
@@ -45,28 +46,27 @@ class HotPlug:
         self._instance = instance
         self._drives = drives
         self._users = users
-        self._running: dict[str, _Plugging] = {}
+        self._running: WeakValueDictionary[str, _Plugging] = WeakValueDictionary()
 
     def wake(self, uid: str) -> None:
         """An instance has changed, or something has happened to its guest."""
         if (plugging := self._running.get(uid)) is not None:
             plugging.due.set()
 
-    async def run(self, machine: Machine, voice: Voice) -> None:
-        """Follow an instance's wishes for as long as its guest runs."""
-        uid = machine.record.uid
-        plugging = self._running[uid] = _Plugging(machine, voice, self._drives, self._users)
+    def attend(self, tasks: Background, machine: Machine, voice: Voice) -> None:
+        """Follow an instance's wishes for as long as ``tasks`` go on, which hold what is known."""
+        plugging = _Plugging(machine, voice, self._drives, self._users)
+        self._running[machine.record.uid] = plugging
         machine.guest.plugs.on_gone(plugging.look_again)
-        try:
-            while True:
-                plugging.due.clear()
-                pause = None
-                vmi = self._instance(uid)
-                if vmi is not None and not is_going(vmi):
-                    pause = await plugging.step(vmi)
+        tasks.whenever(plugging.due, self._follow, plugging, name="plug")
+
+    async def _follow(self, plugging: "_Plugging") -> None:
+        vmi = self._instance(plugging.machine.record.uid)
+        if vmi is not None and not is_going(vmi):
+            pause = await plugging.step(vmi)
+            if pause is not None:
                 await wait_at_most(plugging.due, pause)
-        finally:
-            del self._running[uid]
+                plugging.due.set()
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +99,7 @@ class _Attempt:
     again_at: float
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, weakref_slot=True, eq=False)
 class _Plugging:
     """The disks of one machine whose guest runs.
 
@@ -111,7 +111,7 @@ class _Plugging:
     voice: Voice
     drives: Drives
     users: Users
-    due: asyncio.Event = field(default_factory=asyncio.Event)
+    due: Signal = field(default_factory=lambda: Signal(is_set=True))
     present: Mapping[str, str] | None = None
     attempts: dict[str, _Attempt] = field(default_factory=dict)
 

@@ -6,9 +6,7 @@ on at the beginning.  One inotify descriptor tells of all logs.
 """
 
 import asyncio
-import ctypes
 import os
-import struct
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -18,6 +16,7 @@ from pathlib import Path
 import structlog
 
 from corral import files
+from corral.node.inotify import IN_MODIFY, Inotify
 from corral.node.log_times import Times
 
 NAME = "console.log"
@@ -25,9 +24,6 @@ OLDER = "console.log.1"
 LARGEST_BYTES = 1024 * 1024
 
 _CHUNK = 64 * 1024
-_EVENT = struct.Struct("iIII")
-_IN_MODIFY = 0x2
-_IN_NONBLOCK_CLOEXEC = os.O_NONBLOCK | os.O_CLOEXEC
 
 log = structlog.get_logger()
 
@@ -53,8 +49,7 @@ class Logs:
     """Watches the logs of all machines of a node."""
 
     def __init__(self) -> None:
-        self._libc = ctypes.CDLL(None, use_errno=True)
-        self._inotify = -1
+        self._inotify = Inotify(self._on_change)
         self._watches: dict[int, Path] = {}
         self._followed: dict[Path, int] = {}
         self._readers: dict[Path, set[asyncio.Event]] = {}
@@ -62,33 +57,24 @@ class Logs:
 
     async def run(self) -> None:
         """Watch until cancelled."""
-        self._inotify = self._libc.inotify_init1(_IN_NONBLOCK_CLOEXEC)
-        if self._inotify < 0:
-            log.error(
-                "console logs are neither kept within bounds nor followed",
-                error=os.strerror(ctypes.get_errno()),
-                hint="raise fs.inotify.max_user_instances with sysctl",
-            )
-            return
-        loop = asyncio.get_running_loop()
-        loop.add_reader(self._inotify, self._on_changes)
         try:
-            for directory in list(self._followed):
-                self.follow(directory)
-            await asyncio.Event().wait()
+            await self._inotify.run(
+                self._follow_all,
+                otherwise="console logs are neither kept within bounds nor followed",
+            )
         finally:
-            loop.remove_reader(self._inotify)
-            os.close(self._inotify)
-            self._inotify = -1
             self._watches.clear()
+
+    def _follow_all(self) -> None:
+        for directory in list(self._followed):
+            self.follow(directory)
 
     def follow(self, directory: Path) -> None:
         """Keep the log of a machine within bounds, from when it is there.  Idempotent."""
         self._followed.setdefault(directory, -1)
-        if self._inotify < 0 or self._followed[directory] in self._watches:
+        if self._followed[directory] in self._watches:
             return
-        path = directory / NAME
-        watch = self._libc.inotify_add_watch(self._inotify, os.fsencode(path), _IN_MODIFY)
+        watch = self._inotify.add(directory / NAME, IN_MODIFY)
         if watch >= 0:
             self._watches[watch] = directory
             self._followed[directory] = watch
@@ -100,7 +86,7 @@ class Logs:
         self._logs.pop(directory, None)
         watch = self._followed.pop(directory, -1)
         if self._watches.pop(watch, None) is not None:
-            self._libc.inotify_rm_watch(self._inotify, watch)
+            self._inotify.remove(watch)
         self.wake(directory)
 
     def wake(self, directory: Path) -> None:
@@ -121,16 +107,10 @@ class Logs:
             if not readers:
                 del self._readers[directory]
 
-    def _on_changes(self) -> None:
-        with suppress(BlockingIOError):
-            seen = os.read(self._inotify, _CHUNK)
-            at = 0
-            while at < len(seen):
-                watch, _, _, length = _EVENT.unpack_from(seen, at)
-                at += _EVENT.size + length
-                if (directory := self._watches.get(watch)) is not None:
-                    self._look(directory)
-                    self.wake(directory)
+    def _on_change(self, watch: int, _name: str) -> None:
+        if (directory := self._watches.get(watch)) is not None:
+            self._look(directory)
+            self.wake(directory)
 
     def kept(
         self, directory: Path, *, lines: int | None = None, since: float | None = None

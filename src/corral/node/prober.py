@@ -43,6 +43,10 @@ class Tally:
         return replace(self, verdict=verdict, last=answer, times=times)
 
 
+def is_probed(vmi: VirtualMachineInstance) -> bool:
+    return vmi.spec.readiness_probe is not None or vmi.spec.liveness_probe is not None
+
+
 class Prober:
     """The probes of one machine."""
 

@@ -6,9 +6,10 @@ from lightkube.models.core_v1 import Pod
 
 from corral.api.kinds.hotplug import READY, plugs_of
 from corral.api.kinds.vmi import VirtualMachineInstance
-from corral.api.kinds.volumes import claims_of
+from corral.api.kinds.volumes import Volume, claims_of
 from corral.api.object import Key
 from corral.node.facts import State
+from corral.node.images.reference import means
 from corral.node.machine import Machine
 from corral.node.sampling.sampler import Tenant
 from corral.reconcile.informer import Informer
@@ -77,6 +78,15 @@ class Roster:
                 if machine.facts.state is not State.RUNNING:
                     yield machine
 
+    def without(self, image: str) -> Iterator[Machine]:
+        """The machines that have not started, and may miss an image of that full name."""
+        for machine in self._machines.values():
+            vmi = self.instance(machine.record.uid)
+            if vmi is None or machine.facts.ended or machine.facts.state is State.RUNNING:
+                continue
+            if any(_may_miss(machine, each, image) for each in vmi.spec.volumes):
+                yield machine
+
     def tenants(self) -> Iterator[Tenant]:
         """The pods that run, and their machines."""
         for key, machine in self._machines.items():
@@ -91,3 +101,13 @@ def _has(machine: Machine, vmi: VirtualMachineInstance, volume: str) -> bool:
         plugged = (machine.facts.plugs or {}).get(volume)
         return plugged is not None and plugged.phase == READY
     return machine.facts.state is State.RUNNING
+
+
+def _may_miss(machine: Machine, volume: Volume, image: str) -> bool:
+    """Whether a volume is of that image, and nothing else is known to be in the machine's way."""
+    trouble = machine.facts.trouble
+    return (
+        volume.container_disk is not None
+        and means(volume.container_disk.image, image)
+        and (trouble is None or trouble.volume == volume.name)
+    )

@@ -74,7 +74,7 @@ async def _end(
     ended(record.instance)
 
 
-async def _unasked(_machine: Machine) -> None:
+def _unasked(_machine: Machine, _tasks: Background) -> None:
     """Whether a machine that is to end is ready does not matter any more."""
 
 

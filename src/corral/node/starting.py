@@ -4,14 +4,13 @@ The record says that the guest has been started before it is: so a guest that wa
 never started again, whenever the manager is killed.
 """
 
-import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from functools import partial
 
 import msgspec
 
-from corral.aio import wait_at_most
+from corral.aio import Signal, wait_at_most
 from corral.api.kinds.vmi import VirtualMachineInstance
 from corral.node import record as records
 from corral.node.boots import Boots, Slot
@@ -69,7 +68,7 @@ class Starting:
         self._fence = fence
         self._born = born
         self._users = users
-        self._news = asyncio.Event()
+        self._news = Signal()
 
     def retry(self) -> None:
         """What was missing may be there now: rest no longer."""
@@ -192,7 +191,9 @@ class Starting:
             return
         voice.of_pod("Warning", "Failed", f'Failed to pull image "{error.image}": {error.message}')
         voice.of_pod("Warning", "Failed", f"Error: {error.reason}")
-        await asyncio.sleep(_ERROR_SHOWN_SECONDS)
+        await wait_at_most(self._news, _ERROR_SHOWN_SECONDS)
+        if self._news.is_set():
+            return
         if error.reason == "ErrImagePull":
             message = f'Back-off pulling image "{error.image}"'
             self._chronicle.trouble(

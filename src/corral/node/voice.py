@@ -1,7 +1,7 @@
 """What machines tell, and how the API is told of it: events about the instance and its pod."""
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Protocol
 
 from corral.api.kinds.vmi import VirtualMachineInstance
 from corral.node.record import Record
@@ -30,23 +30,26 @@ class ApiVoice:
         self.changed = due
         self._handler = handler
         self._kubelet = kubelet
-        self._instance: dict[str, Any] = {
+        self._record = record
+
+    def of_instance(self, event_type: str, reason: str, message: str) -> None:
+        record = self._record
+        instance = {
             "apiVersion": VirtualMachineInstance.api_version,
             "kind": VirtualMachineInstance.kind,
             "namespace": record.namespace,
             "name": record.instance,
             "uid": record.uid,
         }
-        self._pod: dict[str, Any] = {
+        self._handler.event(instance, event_type, reason, message)
+
+    def of_pod(self, event_type: str, reason: str, message: str) -> None:
+        record = self._record
+        pod = {
             "apiVersion": "v1",
             "kind": "Pod",
             "namespace": record.namespace,
             "name": record.pod,
             "uid": record.pod_uid,
         }
-
-    def of_instance(self, event_type: str, reason: str, message: str) -> None:
-        self._handler.event(self._instance, event_type, reason, message)
-
-    def of_pod(self, event_type: str, reason: str, message: str) -> None:
-        self._kubelet.event(self._pod, event_type, reason, message)
+        self._kubelet.event(pod, event_type, reason, message)

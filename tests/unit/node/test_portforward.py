@@ -60,7 +60,7 @@ def client(machine):
 @pytest.fixture
 def guest():
     with socket.create_server(("127.0.0.1", 0)) as server:
-        server.settimeout(5)
+        server.settimeout(60)
         yield server
 
 
@@ -102,7 +102,7 @@ def test_connections_are_carried_both_ways_to_their_ends(kubectl, guest):
         kubectl.open(port, number, stream, stream + 2)
         inside, _ = guest.accept()
         with inside:
-            inside.settimeout(5)
+            inside.settimeout(60)
             kubectl.send(spdy.data(stream + 2, b"question"))
             assert inside.recv(100) == b"question"
             kubectl.send(spdy.data(stream + 2, b"", last=True))
@@ -143,7 +143,7 @@ def test_a_connection_that_the_client_gives_up_is_closed(kubectl, guest):
     kubectl.open(guest.getsockname()[1], 0, 1, 3)
     inside, _ = guest.accept()
     with inside:
-        inside.settimeout(5)
+        inside.settimeout(60)
         kubectl.send(spdy.reset(3, spdy.CANCEL))
         assert inside.recv(1) == b""
     assert kubectl.frame() == Data(1, b"", last=True), "kubectl waits for the end of its errors"

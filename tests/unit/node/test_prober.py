@@ -1,7 +1,6 @@
 """Probes in virtual time, and what they say to a pod."""
 
 import asyncio
-import time
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -21,6 +20,7 @@ from corral.node.ports import Ports
 from corral.node.prober import Prober, Tally
 from corral.node.status import instance_status
 
+NOW = 1_767_225_600.0
 ADDRESS = "10.244.0.7"
 
 
@@ -49,7 +49,7 @@ class Machine:
 
     def __init__(self):
         self.facts = Facts(state=State.RUNNING, addresses=(ADDRESS,))
-        self.record = SimpleNamespace(started_at=time.time())
+        self.record = SimpleNamespace(started_at=NOW)
         self.agent = Agent()
         self.shuts_down = False
         self.condemned = None
@@ -134,7 +134,9 @@ def instance(phase="Scheduled", **probes):
 
 
 @pytest.fixture
-def machine():
+def machine(monkeypatch):
+    """One that has just started, however long the host takes."""
+    monkeypatch.setattr("corral.node.prober.time", SimpleNamespace(time=lambda: NOW))
     return Machine()
 
 

@@ -18,7 +18,7 @@ async def sleeper(tmp_path):
     started = spawn(tmp_path, ["sleep", "60"])
     yield started
     started.kill()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         await started.wait()
 
 
@@ -39,7 +39,7 @@ async def test_the_lock_tells_that_something_runs(tmp_path):
     assert runs(tmp_path)
     assert hold(tmp_path) is None
     started.kill()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         await started.wait()
     assert not runs(tmp_path)
 
@@ -48,7 +48,7 @@ async def test_the_end_of_a_process_is_told_without_asking(tmp_path):
     started = spawn(tmp_path, ["sleep", "0.05"])
     told = []
     started.on_end(lambda: told.append("ended"))
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         await started.wait()
     assert started.ended
     assert told == ["ended"]
@@ -60,7 +60,7 @@ async def test_the_end_of_a_process_is_told_without_asking(tmp_path):
 async def test_a_child_gets_an_environment_of_its_own(tmp_path, monkeypatch):
     monkeypatch.setenv("SECRET", "x")
     started = spawn(tmp_path, ["env"])
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         await started.wait()
     printed = dict(line.split("=", 1) for line in (tmp_path / "output").read_text().splitlines())
     assert printed == {
@@ -73,7 +73,7 @@ async def test_a_child_gets_an_environment_of_its_own(tmp_path, monkeypatch):
 async def test_a_child_gets_its_own_session_and_only_what_it_is_given(tmp_path):
     secret = os.open(tmp_path / "secret", os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC)
     started = spawn(tmp_path, ["sh", "-c", "ls -l /proc/self/fd; ps -o sid= -p $$; echo $$"])
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         await started.wait()
     os.close(secret)
     printed = (tmp_path / "output").read_text()
@@ -116,7 +116,7 @@ async def test_a_process_that_could_not_be_recorded_is_watched_all_the_same(tmp_
     assert adopted.identity == sleeper.identity
     adopted.release()
     sleeper.kill()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         await sleeper.wait()
 
 
@@ -154,7 +154,7 @@ async def test_a_released_process_runs_on(tmp_path):
     assert identify(sleeper.identity.pid) == sleeper.identity
     adopted = await Process.adopt(tmp_path)
     adopted.kill()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         await adopted.wait()
 
 
@@ -162,7 +162,7 @@ async def test_one_that_does_not_end_is_not_waited_for_without_end(tmp_path, sle
     monkeypatch.setattr(process, "END_SECONDS", 0.01)
     with monkeypatch.context() as kernel:  # it holds the process in a call
         kernel.setattr(process.signal, "pidfd_send_signal", lambda *_: None)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             assert not await sleeper.end()
     monkeypatch.setattr(process, "END_SECONDS", 5)
     assert await sleeper.end()
@@ -175,11 +175,11 @@ async def test_looking_for_an_unrecorded_process_stops_nothing_else(tmp_path, mo
 
     def slowly(_directory):
         loop.call_soon_threadsafe(looked.set)
-        assert went_on.wait(5)
+        assert went_on.wait(60)
 
     monkeypatch.setattr(process, "find", slowly)
     adopting = asyncio.ensure_future(Process.adopt(tmp_path))
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         await looked.wait()
         went_on.set()
         assert await adopting is None

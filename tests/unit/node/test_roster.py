@@ -8,7 +8,7 @@ import pytest
 from corral.api.kinds.hotplug import ATTACHED, READY
 from corral.api.kinds.vmi import VirtualMachineInstance
 from corral.api.object import Key
-from corral.node.facts import Facts, Plugged, State
+from corral.node.facts import Facts, Plugged, State, Trouble
 from corral.node.roster import Roster
 
 RUNS = Facts(state=State.RUNNING)
@@ -27,14 +27,14 @@ class Instances:
         return [self._instances[uid]] if uid in self._instances else []
 
 
-def instance(name, *, plug=False):
+def instance(name, *volumes, plug=False):
     source = {"claimName": "data", "hotpluggable": plug}
     return msgspec.convert(
         {
             "metadata": {"name": name, "namespace": "default", "uid": name},
             "spec": {
                 "domain": {"devices": {"disks": [{"name": "disk", "disk": {"bus": "scsi"}}]}},
-                "volumes": [{"name": "disk", "persistentVolumeClaim": source}],
+                "volumes": [{"name": "disk", "persistentVolumeClaim": source}, *volumes],
             },
         },
         VirtualMachineInstance,
@@ -85,3 +85,21 @@ def test_only_those_that_have_not_started_wait_for_a_claim():
     mine, late = instance("mine"), instance("late")
     found = roster((mine, RUNS), (late, Facts()), (instance("other"), RUNS)).waiting(mine)
     assert [machine.record.uid for machine in found] == ["late"]
+
+
+@pytest.mark.parametrize(
+    ("facts", "waits"),
+    [
+        (Facts(), True),
+        (Facts(trouble=Trouble(reason="ErrImagePull", message="no", volume="root")), True),
+        (Facts(trouble=Trouble(reason="SecretNotFound", message="no", volume="seed")), False),
+        (Facts(trouble=Trouble(reason="StartFailed", message="no")), False),
+        (RUNS, False),
+        (Facts(state=State.ENDED), False),
+    ],
+)
+def test_only_those_that_may_miss_an_image_wait_for_it(facts, waits):
+    one = instance("one", {"name": "root", "containerDisk": {"image": "lab/disk:1"}})
+    machines = roster((one, facts))
+    assert bool(list(machines.without("docker.io/lab/disk:1"))) == waits
+    assert not list(machines.without("docker.io/lab/disk:2"))

@@ -6,7 +6,7 @@ from contextlib import ExitStack
 
 import msgspec
 import pytest
-from hypothesis import HealthCheck, given, settings, strategies as st
+from hypothesis import given, settings, strategies as st
 from starlette.testclient import WebSocketDenialResponse
 from starlette.websockets import WebSocketDisconnect
 from tests.unit.node.test_portforward import EXEC, client, machine
@@ -227,17 +227,17 @@ def test_a_command_ends_with_its_client(command, machine, leave):
     machine.guest.agent.run = run
     running = command("command=sleep&stdout=true")
     running.open("error", "stdout")
-    assert begun.wait(10)
+    assert begun.wait(60)
     if leave == "reset":
         running.send(spdy.reset(running.streams["error"], spdy.CANCEL) + spdy.ping(1))
     elif leave == "nonsense":
         running.send(NONSENSE)
     else:
         running.websocket.close()
-    assert cancelled.wait(10)
+    assert cancelled.wait(60)
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=30)
+@settings(max_examples=30)
 @given(st.data())
 def test_nothing_that_a_client_sends_breaks_the_door(client, machine, draw):
     """Whatever comes in whatever order, the connection ends, and by no fault of the node."""

@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
+from corral.aio import Background, Signal
 from corral.node.chronicle import Chronicle
 from corral.node.facts import Facts, out_of_memory
 from corral.node.hypervisor import Guest, StartError
@@ -27,7 +28,7 @@ class Fence:
         self._alarm = alarm
         self._chronicle = chronicle
         self._limits = limits if chronicle.record.bounds else None
-        self._over = asyncio.Event()
+        self._over = Signal()
         self._open = False
 
     @property
@@ -107,17 +108,23 @@ class Fence:
         if self._limits is not None:
             self._limits.step_back(self._chronicle.record.uid, back)
 
-    async def guard(self, guest: Guest) -> None:
+    def guard(self, tasks: Background, guest: Guest) -> None:
         """End a guest that holds more memory than it may, where the kernel does not.
 
         One that could not be bounded is bounded as soon as that is possible.
         """
+        tasks.when(self._over, self._condemn, guest, name="guard")
+        if self._open:
+            tasks.start(self._close(guest), name="mend")
+
+    async def _close(self, guest: Guest) -> None:
         pause = _FIRST_PAUSE_SECONDS
         while self._open:
             await asyncio.sleep(pause)
             await self.mend(guest)
             pause = min(pause * 2, _LONGEST_PAUSE_SECONDS)
-        await self._over.wait()
+
+    async def _condemn(self, guest: Guest) -> None:
         self.judge()
         await self.destroy(guest)
 

@@ -21,6 +21,7 @@ from pathlib import Path
 
 import msgspec
 
+from corral.aio import Background
 from corral.api.errors import ApiError
 from corral.api.kinds.saved_memory import restores_from
 from corral.api.kinds.vmi import VirtualMachineInstance
@@ -71,8 +72,11 @@ class Restoring:
     def __init__(self, chronicle: Chronicle, shelf: Shelf | None) -> None:
         self._chronicle = chronicle
         self._shelf = shelf
-        self._folder = chronicle.directory / FOLDER
         self._slept = False
+
+    @property
+    def _folder(self) -> Path:
+        return self._chronicle.directory / FOLDER
 
     # -- before QEMU is there
 
@@ -180,15 +184,17 @@ class Restoring:
             "Normal", "Restored", f"The guest goes on from its memory in claim {record.claim}."
         )
 
-    async def run(self, guest: Guest, vmi: VirtualMachineInstance | None) -> None:
-        """Beside a guest: tell one that has just gone on what is otherwise by now.
+    def attend(self, tasks: Background, guest: Guest, vmi: VirtualMachineInstance | None) -> None:
+        """Beside a guest: tell one that has just gone on what is otherwise by now."""
+        if vmi is not None and self._slept:
+            self._slept = False
+            tasks.start(self._greet(guest, vmi), name="wake")
 
-        One that has the pod's address is made to ask for it: the pod is another one.  Its clock has
-        stood still; without an agent it asks for the time by itself, sooner or later.
+    async def _greet(self, guest: Guest, vmi: VirtualMachineInstance) -> None:
+        """One that has the pod's address is made to ask for it: the pod is another one.
+
+        Its clock has stood still; without an agent it asks for the time by itself, sooner or later.
         """
-        if vmi is None or not self._slept:
-            return
-        self._slept = False
         with suppress(GuestError):
             await guest.replug(vmi)
         for pause in _GREETINGS:

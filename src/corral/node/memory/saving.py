@@ -20,7 +20,7 @@ from pathlib import Path
 
 import msgspec
 
-from corral.aio import finished, wait_at_most
+from corral.aio import Background, Signal, finished, wait_at_most
 from corral.api.errors import ApiError
 from corral.api.kinds.machine import guest_memory
 from corral.api.kinds.saved_memory import identity
@@ -53,8 +53,9 @@ class Saving:
         self._shelf = shelf
         self._claim = ""
         self._give_up: Callable[[], None] = lambda: None
-        self._changed = asyncio.Event()
-        self.idle = asyncio.Event()
+        self._changed = Signal()
+        self._is_begun = False
+        self.idle = Signal()
         """Set unless it is being saved: what the guest is told meanwhile is lost on it."""
         self.idle.set()
 
@@ -73,15 +74,28 @@ class Saving:
         if record.stage is Stage.SAVING and Place(Path(record.memory)).read() is not None:
             self._chronicle.learn(saved_facts(self._chronicle.facts))
 
-    async def run(self, guest: Guest, vmi: VirtualMachineInstance | None, prepare: Prepare) -> None:
+    def attend(
+        self,
+        tasks: Background,
+        guest: Guest,
+        vmi: VirtualMachineInstance | None,
+        prepare: Prepare,
+    ) -> None:
         """Beside a guest: save it when that is wished, which ends it."""
-        if self._chronicle.record.stage is Stage.SAVING:
+        self._is_begun = self._chronicle.record.stage is Stage.SAVING
+        if self._claim or self._is_begun:
+            self._changed.set()
+        tasks.whenever(self._changed, self._run, guest, vmi, prepare, name="save")
+
+    async def _run(
+        self, guest: Guest, vmi: VirtualMachineInstance | None, prepare: Prepare
+    ) -> None:
+        if self._is_begun:
+            self._is_begun = False
             await self._take_up(guest)
-        while vmi is not None and self._chronicle.facts.outcome is None:
+        while vmi is not None and self._claim and self._chronicle.facts.outcome is None:
             self._changed.clear()
-            if not self._claim:
-                await self._changed.wait()
-            elif (place := await self._place(vmi)) is not None:
+            if (place := await self._place(vmi)) is not None:
                 await self._save_to(place, guest, vmi, prepare)
 
     async def _take_up(self, guest: Guest) -> None:

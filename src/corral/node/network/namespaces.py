@@ -86,10 +86,6 @@ class Namespace:
         """
         return await apart(lambda: self._inside(function, *arguments))
 
-    def is_same(self, other: "Namespace") -> bool:
-        """Whether two descriptors are of one namespace."""
-        return os.path.samestat(os.fstat(self.descriptor), os.fstat(other.descriptor))
-
     def close(self) -> None:
         """Let go of it; the kernel removes it and all its links when nobody else is in it."""
         if self.descriptor >= 0:

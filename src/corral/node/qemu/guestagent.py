@@ -18,6 +18,7 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
+from corral.api.encoding import decode_as
 from corral.api.object import Document
 from corral.node.hypervisor import (
     Finished,
@@ -303,8 +304,8 @@ async def _interview(talk: _Talk) -> Introduction:
 
 def _answer(line: bytes, form: type[T]) -> T:
     try:
-        answer: _Answer[T] = msgspec.json.decode(line, type=_Answer[form])  # type: ignore[valid-type]
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        answer: _Answer[T] = decode_as(line, _Answer[form])  # type: ignore[valid-type]
+    except msgspec.DecodeError as error:
         raise AgentError(f"not the answer that was asked for: {error}") from error
     if answer.error is not msgspec.UNSET:
         raise AgentRefusedError(f"the guest agent refuses: {text(answer.error.desc)}")

@@ -34,7 +34,7 @@ def state(pid):
 
 
 async def stands_still(pid):
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while state(pid) != "T":
             await asyncio.sleep(0.001)
 

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import msgspec
 import pytest
 
+from corral.aio import Background
 from corral.node import record as records
 from corral.node.chronicle import Chronicle
 from corral.node.facts import Facts, State
@@ -131,12 +132,12 @@ async def test_a_guest_that_could_not_be_bounded_is_bounded_as_soon_as_that_is_p
 ):
     limits.error = OSError(errno.EROFS, "Read-only file system")
     await fence.mend(GUEST)
-    guard = asyncio.create_task(fence.guard(GUEST))
-    await asyncio.sleep(25)
-    assert limits.fresh == [False] * 2
-    limits.error = None
-    await asyncio.sleep(3600)
-    guard.cancel()
+    async with Background() as tasks:
+        fence.guard(tasks, GUEST)
+        await asyncio.sleep(25)
+        assert limits.fresh == [False] * 2
+        limits.error = None
+        await asyncio.sleep(3600)
     assert limits.fresh == [False] * 3
     assert told[-1] == "bounded"
 
@@ -167,12 +168,12 @@ async def test_who_holds_too_much_is_ended_for_that(fence, limits, chronicle):
         ended.set()
 
     await fence.put_up(GUEST)
-    guard = asyncio.create_task(fence.guard(SimpleNamespace(destroy=destroy)))
-    await asyncio.sleep(1)
-    assert not ended.is_set()
-    limits.over()
-    await guard
-    assert ended.is_set()
+    async with Background() as tasks, asyncio.timeout(60):
+        fence.guard(tasks, SimpleNamespace(destroy=destroy))
+        await asyncio.sleep(1)
+        assert not ended.is_set()
+        limits.over()
+        await ended.wait()
     assert chronicle.facts.out_of_memory
 
 

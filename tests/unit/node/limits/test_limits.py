@@ -25,7 +25,7 @@ class Way:
         self.go_on.set()
 
     def hold(self, *_, **__):
-        self.go_on.wait(20)
+        self.go_on.wait(60)
         self.asked.append(("hold", threading.current_thread()))
 
     def clear(self, _uid):

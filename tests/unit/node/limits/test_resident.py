@@ -6,12 +6,18 @@ import os
 import resource
 import subprocess
 import sys
+import time
+from pathlib import Path
 
 import pytest
 
 from corral.node.limits.resident import ResidentSet, own_bytes
 
 HOARD = "import sys; held = bytearray(b'x') * (int(sys.argv[1]) << 20); print('up'); input()"
+
+
+def state(pid):
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
 
 
 @pytest.fixture
@@ -26,6 +32,9 @@ def hoarding():
         )
         started.append(one)
         one.stdout.readline()
+        while state(one.pid) != "S":  # it has something to do until it waits for its end
+            assert one.poll() is None, "it has ended"
+            time.sleep(0.001)
         return one.pid
 
     yield hoard
@@ -38,7 +47,7 @@ async def test_who_holds_too_much_is_told_of_once(hoarding):
     over = []
     for name, megabytes in (("small", 1), ("large", 80)):
         watch.hold(name, hoarding(megabytes), 60 << 20, held=0, over=lambda n=name: over.append(n))
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while not over:
             await asyncio.sleep(0.1)
     await asyncio.sleep(1.5)
@@ -66,7 +75,7 @@ async def test_a_look_that_fails_is_not_the_last(hoarding, monkeypatch):
     monkeypatch.setattr("corral.node.limits.resident.own_bytes", without_descriptors)
     watch, over = ResidentSet(), asyncio.Event()
     watch.hold("large", hoarding(80), 60 << 20, held=0, over=over.set)
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         await over.wait()
 
 

@@ -28,7 +28,7 @@ class Shell:
         return launch(["sh", "-c", self.script], descriptors=descriptors, output=output)
 
     async def until_told(self):
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             await self.told.wait()
         self.told.clear()
         return self.helper.problem
@@ -81,7 +81,7 @@ async def test_one_that_is_killed_is_started_again(shell, monkeypatch):
     monkeypatch.setattr(helpers, "_SETTLED_SECONDS", 0.05)
     async with Background() as tasks:
         tasks.start(shell.helper.run(), name="shell")
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             while not shell.helper.is_running:
                 await asyncio.sleep(0.01)
         first = await shell.helper.ensure()
@@ -101,7 +101,7 @@ async def test_one_that_does_not_stay_says_why(shell):
             == "shell has ended early and is started again: no such namespace"
         )
         shell.script = "exec sleep 60"
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             while not shell.helper.is_running:
                 await asyncio.sleep(0.01)
 
@@ -112,7 +112,7 @@ async def test_one_that_does_not_end_is_told(shell, monkeypatch):
         kernel.setattr(process, "END_SECONDS", 0.01)
         kernel.setattr(running, "kill", lambda: None)
         with pytest.raises(NetworkError, match=rf"shell \(process {running.identity.pid}\)"):
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(60):
                 await shell.helper.end()
 
 
@@ -124,6 +124,6 @@ async def test_one_that_cannot_be_started_is_told(tmp_path):
     helper = Helper("pasta", tmp_path, missing, changed=told.set)
     async with Background() as tasks:
         tasks.start(helper.run(), name="pasta")
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             await told.wait()
         assert helper.problem == "pasta is missing. Install it"

@@ -58,7 +58,7 @@ async def running(directory):
     finally:
         server.close()
         started.kill()
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             await started.wait()
 
 
@@ -70,7 +70,7 @@ def quick(monkeypatch):
 
 async def test_a_monitor_is_let_go_when_its_greeting_is_cancelled(tmp_path, monkeypatch):
     monkeypatch.setattr(hypervisor, "START_SECONDS", 60)
-    async with running(tmp_path) as monitor, asyncio.timeout(5):
+    async with running(tmp_path) as monitor, asyncio.timeout(60):
         monitor.silent_on = {"query-status"}
         finding = asyncio.create_task(Qemu(tmp_path).find(tmp_path))
         await monitor.asked.wait()
@@ -81,7 +81,7 @@ async def test_a_monitor_is_let_go_when_its_greeting_is_cancelled(tmp_path, monk
 
 
 async def test_a_silent_monitor_is_told_and_its_process_runs_on(tmp_path):
-    async with running(tmp_path) as monitor, asyncio.timeout(5):
+    async with running(tmp_path) as monitor, asyncio.timeout(60):
         monitor.silent_on = {"query-status"}
         with pytest.raises(GuestError, match=r"query-status: no answer within 0\.2 s"):
             await Qemu(tmp_path).find(tmp_path)
@@ -96,7 +96,7 @@ async def test_a_silent_monitor_is_told_and_its_process_runs_on(tmp_path):
 
 
 async def test_a_monitor_that_hangs_up_is_told(tmp_path):
-    async with running(tmp_path) as monitor, asyncio.timeout(5), Background() as tasks:
+    async with running(tmp_path) as monitor, asyncio.timeout(60), Background() as tasks:
         guest = await Qemu(tmp_path).find(tmp_path)
         tasks.start(guest.watch(), name="watch")
         changes = guest.changes()
@@ -107,7 +107,7 @@ async def test_a_monitor_that_hangs_up_is_told(tmp_path):
 
 
 async def test_a_process_that_ends_is_gone_and_not_lost(tmp_path):
-    async with running(tmp_path) as monitor, asyncio.timeout(5), Background() as tasks:
+    async with running(tmp_path) as monitor, asyncio.timeout(60), Background() as tasks:
         guest = await Qemu(tmp_path).find(tmp_path)
         tasks.start(guest.watch(), name="watch")
         changes = guest.changes()
@@ -119,7 +119,7 @@ async def test_a_process_that_ends_is_gone_and_not_lost(tmp_path):
 
 
 async def test_news_that_nobody_wants_are_not_kept(tmp_path):
-    async with running(tmp_path) as fake, asyncio.timeout(5):
+    async with running(tmp_path) as fake, asyncio.timeout(60):
         monitor = await Monitor.connect(tmp_path / MONITOR)
         for name in ["POWERDOWN"] * 1000 + ["RTC_CHANGE", "STOP"]:
             event = {"event": name, "timestamp": {"seconds": 1, "microseconds": 0}}
@@ -133,7 +133,7 @@ async def test_who_is_cancelled_while_qemu_is_born_leaves_it_to_be_found(tmp_pat
 
     def slowly(_command, *, descriptors, output):
         born.set()
-        assert go.wait(5)
+        assert go.wait(60)
         return process.launch(["sleep", "60"], descriptors=descriptors, output=output)
 
     async def found(*_):
@@ -146,7 +146,7 @@ async def test_who_is_cancelled_while_qemu_is_born_leaves_it_to_be_found(tmp_pat
     document = {"metadata": {"name": "a", "uid": "0a"}, "spec": {"domain": {"devices": {}}}}
     vmi = msgspec.convert(document, VirtualMachineInstance)
     starting = asyncio.ensure_future(qemu.start(Definition(vmi=vmi, directory=tmp_path)))
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         while not born.is_set():  # the loop goes on meanwhile
             await asyncio.sleep(0.01)
         starting.cancel()
