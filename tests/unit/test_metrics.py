@@ -99,7 +99,7 @@ async def test_others_have_their_turn_while_much_is_written(monkeypatch):
 
     def encode(_collector):
         begun.set()
-        return b"both" if others.wait(10) else b"alone"
+        return b"both" if others.wait(60) else b"alone"
 
     monkeypatch.setattr(metrics, "choose_encoder", lambda _accept: (encode, "text/plain"))
     telling = asyncio.create_task(Registry().text())

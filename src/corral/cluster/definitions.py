@@ -10,7 +10,6 @@ from functools import partial
 import msgspec
 
 from corral.api.conditions import set_condition
-from corral.api.errors import Conflict, NotFound
 from corral.api.kind import Kind
 from corral.api.kinds import KINDS
 from corral.api.kinds.definition import CustomResourceDefinition
@@ -19,14 +18,15 @@ from corral.api.kinds.definitions.custom import kind_of
 from corral.api.kinds.definitions.names import CLEANUP, TERMINATING, is_built_in
 from corral.api.object import Document, Key
 from corral.api.time import rfc3339
-from corral.reconcile.batch import each
 from corral.reconcile.controller import Controller, Result
-from corral.reconcile.objects import Partial, is_going, key_of, uid_of
+from corral.reconcile.emptying import remove_all
+from corral.reconcile.objects import is_going, key_of
 from corral.reconcile.queue import WorkQueue
 from corral.reconcile.world import World
 
 PATIENCE_SECONDS = 15.0
 """What still holds a definition is looked at again after this time in any case."""
+_RESERVED = naming.reserved(KINDS)
 BATCH_SECONDS = 0.1
 """How long news of objects that went waits for more of the kind."""
 
@@ -76,7 +76,10 @@ class Definitions:
             if key_of(other) != key_of(definition)
         ]
         ours = () if is_built_in(document) else [kind for kind in KINDS if kind.group == group]
-        status = naming.status(document, naming.Taken.by(others, ours), rfc3339(self._clock()))
+        taken = naming.Taken.by(others, ours)
+        if group in _RESERVED:
+            taken = naming.Taken(reserved=True)
+        status = naming.status(document, taken, rfc3339(self._clock()))
         if status != document.get("status"):
             await self._tell(document, status)
 
@@ -92,25 +95,10 @@ class Definitions:
         document = await self._terminating(
             document, "True", "InstanceDeletionInProgress", "CustomResource deletion is in progress"
         )
-        if await self._empty(kind):
-            await self._let_go(document, "InstanceDeletionCompleted", "removed all instances")
-            return None
-        return Result(requeue_after=PATIENCE_SECONDS)
-
-    async def _empty(self, kind: Kind) -> bool:
-        """Whether nothing of a kind is left, once all of it was asked to go."""
-        found = (await self._client.list(Partial, kind=kind)).items
-        staying = [item for item in found if not is_going(item)]
-        refused = await each(staying, partial(self._delete, kind))
-        if refused:
-            raise refused[0]
-        return not found or not (await self._client.list(Partial, kind=kind)).items
-
-    async def _delete(self, kind: Kind, item: Partial) -> None:
-        try:
-            await self._client.delete(Partial, key_of(item), uid=uid_of(item), kind=kind)
-        except (NotFound, Conflict):
-            return  # gone, or another one of its name by now
+        if await remove_all(self._client, kind):
+            return Result(requeue_after=PATIENCE_SECONDS)
+        await self._let_go(document, "InstanceDeletionCompleted", "removed all instances")
+        return None
 
     async def _let_go(self, document: Document, reason: str, message: str) -> None:
         document = await self._terminating(document, "False", reason, message)

@@ -1,18 +1,14 @@
 """Empties a namespace that is being deleted, then lets it go."""
 
-from collections.abc import Sequence
-from functools import partial
-
 import msgspec
 from lightkube.models.core_v1 import Namespace
 
-from corral.api.errors import Conflict, NotFound
 from corral.api.kind import Kind
 from corral.api.kinds.table import KindTable
 from corral.api.object import Key
-from corral.reconcile.batch import each
 from corral.reconcile.controller import Controller, Result, Source
-from corral.reconcile.objects import Partial, is_going, key_of, uid_of
+from corral.reconcile.emptying import remove_all
+from corral.reconcile.objects import is_going, key_of, uid_of
 from corral.reconcile.queue import WorkQueue
 from corral.reconcile.world import World
 
@@ -51,7 +47,10 @@ class Namespaces:
             return None
         if not await self._kinds.are_known(self._client):
             return Result(requeue_after=BATCH_SECONDS)  # there may be kinds that are not looked at
-        left = [await self._empty(kind, key.name) for kind in namespaced_kinds(self._kinds.table)]
+        left = [
+            await remove_all(self._client, kind, key.name, propagation="Background")
+            for kind in namespaced_kinds(self._kinds.table)
+        ]
         if any(left):
             return Result(requeue_after=PATIENCE_SECONDS)
         await self._client.replace(
@@ -63,27 +62,6 @@ class Namespaces:
             subresource="finalize",
         )
         return None
-
-    async def _empty(self, kind: Kind, namespace: str) -> bool:
-        """Whether anything of a kind is left, once all of it was asked to go."""
-        # Asked of the server, not of the cache: no more objects can come, none may be missed.
-        found = (await self._client.list(Partial, namespace, kind=kind)).items
-        staying = [item for item in found if not is_going(item)]
-        refused = await each(staying, partial(self._delete, kind))
-        if refused:
-            raise refused[0]
-        return bool(await self._remaining(kind, namespace) if found else found)
-
-    async def _remaining(self, kind: Kind, namespace: str) -> Sequence[Partial]:
-        return (await self._client.list(Partial, namespace, kind=kind)).items
-
-    async def _delete(self, kind: Kind, item: Partial) -> None:
-        try:
-            await self._client.delete(
-                Partial, key_of(item), uid=uid_of(item), propagation="Background", kind=kind
-            )
-        except (NotFound, Conflict):
-            return  # gone, or another one of its name by now
 
     def _namespace_changed(self, _old: Namespace | None, new: Namespace | None) -> None:
         if new is not None and is_going(new):

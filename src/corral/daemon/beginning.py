@@ -2,10 +2,11 @@
 
 from contextlib import suppress
 
+import structlog
 from lightkube.models.core_v1 import Namespace
 from lightkube.models.scheduling_v1 import PriorityClass
 
-from corral.api.errors import AlreadyExists
+from corral.api.errors import AlreadyExists, ApiError
 from corral.api.kinds import cdiconfig
 from corral.api.kinds.cdiconfig import CDIConfig
 from corral.api.kinds.priorityclass import SYSTEM
@@ -18,6 +19,7 @@ from corral.server.authn import ADMINISTRATOR
 
 NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease", "kubevirt")
 """Namespaces that are always there: Kubernetes', and the one that KubeVirt's components use."""
+log = structlog.get_logger()
 
 
 async def begin(server: ApiServer) -> None:
@@ -48,9 +50,15 @@ async def make_priority_classes(server: ApiServer) -> None:
 
 
 async def tell_where_to_upload(server: ApiServer, url: str, authority: str) -> None:
-    """Clients look for the address of uploads in CDI's configuration."""
+    """Clients look for the address of uploads in CDI's configuration.
+
+    A webhook or policy that refuses it costs that address, and not the API by which it goes.
+    """
     client = Client(InProcess(server.handle, ADMINISTRATOR))
-    with suppress(AlreadyExists):
-        await client.create(CDIConfig, {"metadata": {"name": cdiconfig.NAME}})
     change = cdiconfig.settled(url, authority)
-    await client.patch(CDIConfig, Key("", cdiconfig.NAME), change, subresource="status")
+    try:
+        with suppress(AlreadyExists):
+            await client.create(CDIConfig, {"metadata": {"name": cdiconfig.NAME}})
+        await client.patch(CDIConfig, Key("", cdiconfig.NAME), change, subresource="status")
+    except ApiError as error:
+        log.warning("the address of uploads is not told", error=str(error))

@@ -1,10 +1,13 @@
 """The nodes that this host plays: their names, their share of it, and what runs machines there."""
 
 import socket
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 
-from lightkube.models.core_v1 import Node
+import structlog
+from lightkube.models.core_v1 import Node, Pod
 
+from corral.api.errors import Conflict, NotFound
 from corral.api.object import Document, Key
 from corral.client.client import Client
 from corral.client.transport import InProcess
@@ -15,11 +18,18 @@ from corral.node.heartbeat import Capacity, measure
 from corral.node.hollow import CAPACITY, Behaviour, Hollow
 from corral.node.hypervisor import Hypervisor
 from corral.node.qemu.hypervisor import Qemu
+from corral.reconcile.batch import each
+from corral.reconcile.controller import Controller
+from corral.reconcile.objects import key_of, uid_of
+from corral.reconcile.queue import WorkQueue
 from corral.server.app import ApiServer
 from corral.server.authn import ADMINISTRATOR
 
 RETIRED = "corral.dev/retired"
 """Annotation of a node that this host plays only for the machines that it still has."""
+LONGEST_SECONDS = 60.0
+"""At most so much later what is refused of a node that nobody plays is tried again."""
+log = structlog.get_logger()
 
 
 def node_names(settings: Settings) -> Sequence[str]:
@@ -30,22 +40,28 @@ def node_names(settings: Settings) -> Sequence[str]:
     return [host] if settings.nodes == 1 else [f"{host}-{n}" for n in range(settings.nodes)]
 
 
-async def settle_nodes(settings: Settings, server: ApiServer) -> list[str]:
-    """The nodes to play: those that are asked for, and earlier ones that have machines still.
+async def settle_nodes(settings: Settings, server: ApiServer) -> tuple[list[str], dict[str, str]]:
+    """The nodes to play, and the uids of those that are no more: the rest is up to ``deserted``.
 
-    The host may have been renamed, or ``--nodes`` changed: machines of a node that is no more would
-    have nobody in charge.  Such a node goes on, closed to new machines; without any it is deleted.
+    Those that are asked for are played, and earlier ones that have machines still.  The host may
+    have been renamed, or ``--nodes`` changed: machines of a node that is no more would have nobody
+    in charge.  Such a node goes on, closed to new machines; without any it is deleted.
+
+    A webhook or policy may refuse that.  It is then as it was: only where the API is served can
+    anybody remove what refuses.
     """
     wanted = node_names(settings)
     if not wanted:
-        return []
+        return [], {}
     earlier = [
-        each.name
-        for each in settings.layout.node_directories()
-        if each.name not in wanted and records.has_machines(each)
+        directory.name
+        for directory in settings.layout.node_directories()
+        if directory.name not in wanted and records.has_machines(directory)
     ]
     client = Client(InProcess(server.handle, ADMINISTRATOR))
-    for node in (await client.list(Node)).items:
+    gone: dict[str, str] = {}
+
+    async def settle(node: Node) -> None:
         name = (node.metadata and node.metadata.name) or ""
         retired = RETIRED in ((node.metadata and node.metadata.annotations) or {})
         if name in earlier and not retired:
@@ -53,8 +69,51 @@ async def settle_nodes(settings: Settings, server: ApiServer) -> list[str]:
         elif name in wanted and retired:
             await client.patch(Node, Key("", name), _retirement(retired=False))
         elif name not in wanted and name not in earlier:
-            await client.delete(Node, Key("", name))
-    return [*wanted, *earlier]
+            gone[name] = uid_of(node)
+            await _delete(client, Node, Key("", name), gone[name])
+
+    if refused := await each((await client.list(Node)).items, settle):
+        count, error = len(refused), str(refused[0])
+        log.warning("nodes stay as they were", count=count, error=error)
+    return [*wanted, *earlier], gone
+
+
+def deserted(server: ApiServer, nodes: Mapping[str, str]) -> Controller[str]:
+    """The loop that removes nodes that nobody plays, told by name and uid, and then their pods.
+
+    Nothing runs of these, also where a backup from elsewhere tells so: their machines count as lost
+    at once.  What is refused is tried again.
+    """
+    client = Client(InProcess(server.handle, ADMINISTRATOR))
+    queue = WorkQueue[str](first_delay=1.0, longest_delay=LONGEST_SECONDS)
+    for name in nodes:
+        queue.add(name)
+
+    async def remove(pod: Pod) -> None:
+        await _delete(client, Pod, key_of(pod), uid_of(pod))
+
+    async def reconcile(name: str) -> None:
+        if not await _delete(client, Node, Key("", name), nodes[name]):
+            return  # somebody has made another one, and has a use for its pods
+        refused = await each((await client.list(Pod, fields=f"spec.nodeName={name}")).items, remove)
+        if refused:
+            raise refused[0]
+
+    return Controller("deserted-nodes", reconcile, queue=queue, sources=(), workers=1)
+
+
+async def _delete(client: Client, view: type[Node | Pod], key: Key, uid: str) -> bool:
+    """Delete an object at once; False where there is another one of its name by now."""
+    try:
+        await client.delete(view, key, uid=uid, grace_seconds=0)
+    except NotFound:
+        pass
+    except Conflict:  # a webhook may well say so, too
+        with suppress(NotFound):
+            if uid_of(await client.get(view, key.name, key.namespace)) == uid:
+                raise
+            return False
+    return True
 
 
 async def settle_ranges(settings: Settings, server: ApiServer) -> None:

@@ -23,7 +23,13 @@ from corral.cluster import STAND_INS, accounts, certificates
 from corral.config import Settings
 from corral.controllers import CONTROLLERS, SOURCES
 from corral.daemon.beginning import begin, tell_where_to_upload
-from corral.daemon.nodes import capacity, hypervisor_of, settle_nodes, settle_ranges
+from corral.daemon.nodes import (
+    capacity,
+    deserted,
+    hypervisor_of,
+    settle_nodes,
+    settle_ranges,
+)
 from corral.daemon.summary import summary
 from corral.daemon.users import CONTROLLER, PROVISIONER, STAND_IN, node
 from corral.metrics import Registry, process
@@ -104,7 +110,7 @@ async def run(
     ended = _ended()
     try:
         await begin(server)
-        names = await settle_nodes(settings, server)
+        names, gone = await settle_nodes(settings, server)
         await settle_ranges(settings, server)
         await network.prepare()
         tls = tls_context(identity.certificate, identity.key, identity.clients)
@@ -121,6 +127,7 @@ async def run(
             await tell_where_to_upload(server, f"https://{url}", layout.authority.read_text())
             async with Background() as tasks:
                 tasks.start(store.run(), name="store")
+                tasks.start(deserted(server, gone).run(), name="deserted nodes")
                 tasks.start(_renew(settings, identity, url, tls), name="certificates")
                 hypervisors = {name: hypervisor_of(settings, name) for name in names}
                 agents |= _start(
@@ -134,8 +141,10 @@ async def run(
                     sampler=sampler,
                 )
                 log.info("ready", url=f"https://{url}", version=__version__, nodes=names)
-                told = await summary(settings, f"https://{url}", list(hypervisors.values()))
-                announce(told | network.told())
+                announce(
+                    await summary(settings, f"https://{url}", [*hypervisors.values()])
+                    | network.told()
+                )
                 await ended.wait()
                 log.info("stopping")
             await store.close()
@@ -244,6 +253,7 @@ def _start(
     stand_ins = [*STAND_INS, *own] if hypervisors else []
     controllers += [make(world) for make in stand_ins]
     images = ImageStore(settings.layout.images)
+    tasks.start(images.watch(), name="images")
     storage = _storage(settings)
     layout = settings.layout
     limits = None if settings.hollow else Limits(layout.root, known=layout.machines)

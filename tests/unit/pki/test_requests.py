@@ -14,10 +14,10 @@ from corral.pki import certificates
 PEM = serialization.Encoding.PEM
 
 
-def request(key=None, *, name="eve", groups=("lab",), digest=None):
+def request(key=None, *, name="eve", groups=("lab",)):
     """A request in PEM."""
     key = key or certificates.new_key()
-    digest = None if isinstance(key, ed25519.Ed25519PrivateKey) else digest or hashes.SHA256()
+    digest = None if isinstance(key, ed25519.Ed25519PrivateKey) else hashes.SHA256()
     parts = [x509.NameAttribute(NameOID.ORGANIZATION_NAME, group) for group in groups]
     parts += [x509.NameAttribute(NameOID.COMMON_NAME, name)] if name else []
     builder = x509.CertificateSigningRequestBuilder().subject_name(x509.Name(parts))

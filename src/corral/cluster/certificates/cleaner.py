@@ -13,7 +13,6 @@ from corral import pki
 from corral.api.errors import Conflict, NotFound
 from corral.api.kinds.signing_request import APPROVED, DENIED, FAILED
 from corral.api.object import Key
-from corral.api.time import parse_rfc3339
 from corral.reconcile.controller import Controller, Result
 from corral.reconcile.objects import is_going, key_of, uid_of
 from corral.reconcile.queue import WorkQueue
@@ -75,18 +74,13 @@ def end_of(request: CertificateSigningRequest) -> datetime | None:
 def _ends(request: CertificateSigningRequest) -> Iterator[datetime]:
     conditions = (request.status and request.status.conditions) or []
     if not conditions and request.metadata and request.metadata.creationTimestamp:
-        yield _time(request.metadata.creationTimestamp) + PENDING
+        yield request.metadata.creationTimestamp + PENDING
     certificate = (request.status and request.status.certificate) or ""
     for condition in conditions:
         decided = condition.type in (DENIED, FAILED) or (
             condition.type == APPROVED and bool(certificate)
         )
         if decided and condition.lastUpdateTime:
-            yield _time(condition.lastUpdateTime) + DECIDED
+            yield condition.lastUpdateTime + DECIDED
     if certificate and (end := pki.certificate_end(base64.b64decode(certificate))):
         yield end
-
-
-def _time(told: object) -> datetime:
-    """A moment of a view, which may hold it read already."""
-    return told if isinstance(told, datetime) else parse_rfc3339(str(told))

@@ -146,7 +146,7 @@ def test_when_it_changed_is_told_but_no_reason_to_write():
 
 
 @given(st.lists(st.sets(st.integers(0, 400), max_size=320), min_size=1, max_size=5))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_after_any_history_everything_is_told_once_in_few_slices(history):
     names, slices = count(), {}
     for wanted in history:

@@ -1,0 +1,186 @@
+"""Tests of the start: what users have made is not to keep a manager from it."""
+
+import asyncio
+from contextlib import asynccontextmanager
+
+import pytest
+from lightkube.models.core_v1 import Node, Pod
+
+from corral.aio import Background
+from corral.api.errors import Conflict, Forbidden
+from corral.api.kinds.cdiconfig import CDIConfig
+from corral.client.client import Client
+from corral.client.transport import InProcess
+from corral.config import Hollow, Settings
+from corral.daemon.beginning import begin, tell_where_to_upload
+from corral.daemon.nodes import deserted, node_names, settle_nodes
+from corral.reconcile.controller import REQUEUED
+from corral.server import ApiServer
+from corral.server.authn import ADMINISTRATOR
+from corral.store import Store
+
+GROUP = "/apis/admissionregistration.k8s.io/v1"
+
+
+@pytest.fixture
+async def server():
+    """A server with what every cluster has, and the node ``earlier`` with two pods."""
+    store = Store.in_memory()
+    server = ApiServer(store)
+    await begin(server)
+    client = Client(InProcess(server.handle, ADMINISTRATOR))
+    await client.create(Node, {"metadata": {"name": "earlier"}})
+    for name in "ab":
+        spec = {"nodeName": "earlier", "containers": [{"name": "c", "image": "i"}]}
+        pod = {"metadata": {"name": name, "namespace": "kube-system"}, "spec": spec}
+        await client.create(Pod, pod)
+    yield server
+    await store.close()
+
+
+@pytest.fixture
+def client(server):
+    return Client(InProcess(server.handle, ADMINISTRATOR))
+
+
+@pytest.fixture
+def settings(tmp_path):
+    return Settings(directory=tmp_path, hollow=Hollow())
+
+
+async def names(client, view):
+    return sorted(each.metadata.name for each in (await client.list(view)).items)
+
+
+async def refuse(server, client, **rule):
+    """Make a policy that lets nothing of a sort be done."""
+    everything = {"apiGroups": ["*"], "apiVersions": ["*"], "operations": ["*"]}
+    policy = {
+        "metadata": {"name": "never"},
+        "spec": {
+            "matchConstraints": {"resourceRules": [everything | rule]},
+            "validations": [{"expression": "false"}],
+        },
+    }
+    binding = {
+        "metadata": {"name": "never"},
+        "spec": {"policyName": "never", "validationActions": ["Deny"]},
+    }
+    await client.ask("POST", f"{GROUP}/validatingadmissionpolicies", document=policy)
+    await client.ask("POST", f"{GROUP}/validatingadmissionpolicybindings", document=binding)
+
+
+@asynccontextmanager
+async def removing(server, gone):
+    """Remove nodes; the block gets what waits until the loop has come to an outcome."""
+    loop = deserted(server, gone)
+
+    async def until(outcome):
+        while not loop.results[outcome]:
+            await asyncio.sleep(0.05)
+
+    async with Background() as tasks, asyncio.timeout(60):
+        tasks.start(loop.run(), name=loop.name)
+        yield until
+
+
+async def test_a_node_that_is_no_more_goes_with_its_pods(server, client, settings):
+    played, gone = await settle_nodes(settings, server)
+    assert (played, [*gone]) == (list(node_names(settings)), ["earlier"])
+    assert await names(client, Node) == []
+    async with removing(server, gone) as until:
+        await until("success")
+    assert await names(client, Pod) == []
+
+
+async def allow(client):
+    await client.ask("DELETE", f"{GROUP}/validatingadmissionpolicybindings/never")
+
+
+async def test_pods_that_may_not_be_deleted_keep_no_manager_from_its_start(
+    server, client, settings
+):
+    await refuse(server, client, resources=["pods"])
+    _, gone = await settle_nodes(settings, server)
+    assert await names(client, Node) == []
+    async with removing(server, gone) as until:
+        await until("error")
+        assert await names(client, Pod) == ["a", "b"]
+        await allow(client)
+        await until("success")
+        assert await names(client, Pod) == []
+
+
+async def test_a_node_that_may_not_be_deleted_keeps_its_pods_and_goes_later(
+    server, client, settings
+):
+    await refuse(server, client, resources=["nodes"])
+    _, gone = await settle_nodes(settings, server)
+    async with removing(server, gone) as until:
+        await until("error")
+        assert await names(client, Node) == ["earlier"]
+        assert await names(client, Pod) == ["a", "b"], "its pods go with it"
+        await allow(client)
+        await until("success")
+        assert await names(client, Node) == []
+        assert await names(client, Pod) == []
+
+
+async def test_a_list_of_pods_that_is_refused_ends_no_manager(
+    server, client, settings, monkeypatch
+):
+    async def refused(*_, **__):
+        raise Forbidden("not now")
+
+    _, gone = await settle_nodes(settings, server)
+    monkeypatch.setattr(Client, "list", refused)
+    async with removing(server, gone) as until:
+        await until("error")
+        monkeypatch.undo()
+        await until("success")
+    assert await names(client, Pod) == []
+
+
+async def test_another_node_of_that_name_is_let_alone(server, client, settings):
+    _, gone = await settle_nodes(settings, server)
+    await client.create(Node, {"metadata": {"name": "earlier"}})
+    async with removing(server, gone) as until:
+        await until("success")
+    assert await names(client, Node) == ["earlier"]
+    assert await names(client, Pod) == ["a", "b"]
+
+
+async def test_who_refuses_everything_keeps_no_manager_from_its_start(server, client, settings):
+    own = node_names(settings)[0]
+    retired = {"metadata": {"name": own, "annotations": {"corral.dev/retired": "true"}}}
+    await client.create(Node, retired)
+    await refuse(server, client, resources=["*/*"])
+    played, _ = await settle_nodes(settings, server)
+    assert played == [own]
+    assert await names(client, Node) == sorted(["earlier", own])
+    await tell_where_to_upload(server, "https://127.0.0.1:6443", "authority")
+    assert await names(client, CDIConfig) == []
+
+
+async def test_a_conflict_that_a_webhook_tells_of_is_no_other_node(
+    server, client, settings, monkeypatch
+):
+    async def refused(*_, **__):
+        raise Conflict("admission webhook denied the request")
+
+    monkeypatch.setattr(Client, "delete", refused)
+    _, gone = await settle_nodes(settings, server)
+    async with removing(server, gone) as until:
+        await until(REQUEUED)
+        assert await names(client, Node) == ["earlier"]
+        monkeypatch.undo()
+        await until("success")
+        assert await names(client, Node) == []
+        assert await names(client, Pod) == []
+
+
+async def test_another_node_of_that_name_keeps_its_pods(server, client):
+    async with removing(server, {"earlier": "another-uid"}) as until:
+        await until("success")
+    assert await names(client, Node) == ["earlier"]
+    assert await names(client, Pod) == ["a", "b"]
