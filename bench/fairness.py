@@ -3,7 +3,7 @@
 import contextlib
 import time
 
-from bench.api import VMIS
+from bench.api import TABLE, VMIS
 from bench.cluster import Cluster, cluster, vmi
 from bench.figure import Figure, percentile
 from bench.load import fill, flood
@@ -12,7 +12,6 @@ RBAC = "/apis/rbac.authorization.k8s.io/v1"
 CONNECTIONS = 200
 SECONDS = 8
 OBJECTS = 2000
-TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
 
 
 def measure() -> list[Figure]:

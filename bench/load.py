@@ -28,7 +28,25 @@ def wrk(
     ``%d`` in the path or the body is the number of the request.
     """
     with flood(one, path, clients=clients, body=body, method=method, headers=headers) as process:
-        said, _ = process.communicate()
+        return read(process)
+
+
+def wrk_plain(url: str, *, clients: int) -> dict[str, float]:
+    """Ask whatever server for one URL, again and again."""
+    command = [_program(), "--latency", "-t1", f"-c{clients}", f"-d{SECONDS}s", url]
+    return read(subprocess.Popen(command, stdout=subprocess.PIPE, text=True))
+
+
+def _program() -> str:
+    program = shutil.which("wrk")
+    if program is None:
+        raise SystemExit("bench: wrk is missing: apt-get install wrk")
+    return program
+
+
+def read(process: subprocess.Popen[str]) -> dict[str, float]:
+    """What wrk says at its end."""
+    said, _ = process.communicate()
     if process.returncode or "Non-2xx" in said:
         raise RuntimeError(said)
     figures = {
@@ -53,9 +71,7 @@ def flood(
     seconds: int = SECONDS,
 ) -> Iterator[subprocess.Popen[str]]:
     """Let wrk work for some seconds, or until the block ends."""
-    program = shutil.which("wrk")
-    if program is None:
-        raise SystemExit("bench: wrk is missing: apt-get install wrk")
+    program = _program()
     text = "" if body is None else json.dumps(body)
     with tempfile.NamedTemporaryFile("w", suffix=".lua") as script:
         for name, value in {**one.headers, **(headers or {})}.items():
