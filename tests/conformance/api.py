@@ -12,7 +12,7 @@ from typing import Any
 import httpx2
 import yaml
 
-PATIENCE = 20.0
+PATIENCE = 60.0
 """Seconds that the loops have to do what a test waits for."""
 
 KUBEVIRT = "/apis/kubevirt.io/v1"
@@ -35,7 +35,7 @@ class Api(httpx2.Client):
             base_url=cluster["server"],
             verify=ssl.create_default_context(cadata=authority),
             headers={"Authorization": f"Bearer {user['token']}", "Accept": "application/json"},
-            timeout=30,
+            timeout=2 * PATIENCE,
             trust_env=False,
         )
 
@@ -73,7 +73,7 @@ class Api(httpx2.Client):
     def watch(self, path: str, *, accept: str = "application/json", **query: Any) -> Iterator:
         """The events of a watch, decoded, one at a time."""
         headers = {"Accept": accept}
-        query = {"watch": "true", "timeoutSeconds": 20} | query
+        query = {"watch": "true", "timeoutSeconds": int(PATIENCE)} | query
         with self.stream("GET", path, params=query, headers=headers) as answer:
             if answer.status_code != 200:
                 answer.read()

@@ -1,17 +1,20 @@
 """Custom and external metrics as kubectl sees them, with a Prometheus that comes and goes."""
 
 import json
+import socket
 import subprocess
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qs
 
 import pytest
 from tests.cluster import Outside, outside
 from tests.conformance.conftest import kubectl_programs
+from tests.conformance.manifests import replica_set
 
-pytestmark = [pytest.mark.conformance, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.conformance
 
 CUSTOM = "/apis/custom.metrics.k8s.io/v1beta2"
 EXTERNAL = "/apis/external.metrics.k8s.io/v1beta1/namespaces/default"
@@ -20,19 +23,7 @@ external:
 - metric: jobs_waiting
   query: sum(jobs{$matchers})
 """
-SET = {
-    "apiVersion": "kubevirt.io/v1",
-    "kind": "VirtualMachineInstanceReplicaSet",
-    "metadata": {"name": "web", "namespace": "default"},
-    "spec": {
-        "replicas": 2,
-        "selector": {"matchLabels": {"app": "web"}},
-        "template": {
-            "metadata": {"labels": {"app": "web"}},
-            "spec": {"domain": {"resources": {"requests": {"memory": "64M"}}, "devices": {}}},
-        },
-    },
-}
+WEB = replica_set("web", 2)
 
 
 class Prometheus(BaseHTTPRequestHandler):
@@ -77,15 +68,16 @@ def watched(prometheus, tmp_path_factory) -> Iterator[Outside]:
     url = f"http://127.0.0.1:{prometheus.server_address[1]}"
     options = ("--machine", "hollow", "--prometheus", url, "--metric-rules", str(rules))
     with outside(*options, directory=directory) as user:
-        user.kubectl("apply", "-f", "-", input=json.dumps(SET))
-        user.kubectl("wait", "vmirs/web", "--for=jsonpath={.status.readyReplicas}=2")
+        user.kubectl("apply", "-f", "-", input=json.dumps(WEB))
+        user.kubectl(
+            "wait", "vmirs/web", "--for=jsonpath={.status.readyReplicas}=2", "--timeout=120s"
+        )
         yield user
 
 
 @pytest.fixture(params=sorted(kubectl_programs()))
 def kubectl(request, watched) -> Outside:
-    watched.kubectl_program = kubectl_programs()[request.param]
-    return watched
+    return replace(watched, kubectl_program=kubectl_programs()[request.param])
 
 
 def raw(user: Outside, path: str) -> dict:
@@ -128,29 +120,33 @@ def test_what_nobody_measures_is_not_found(kubectl):
 
 
 def test_an_autoscaler_goes_by_what_prometheus_knows(watched):
-    target = {"apiVersion": "kubevirt.io/v1", "kind": SET["kind"], "name": "web"}
+    """In a namespace of its own: other tests count the machines of the first."""
+    target = {"apiVersion": "kubevirt.io/v1", "kind": WEB["kind"], "name": "web"}
     metric = {"metric": {"name": "jobs_waiting"}, "target": {"type": "Value", "value": "10"}}
     autoscaler = {
         "apiVersion": "autoscaling/v2",
         "kind": "HorizontalPodAutoscaler",
-        "metadata": {"name": "web", "namespace": "default"},
+        "metadata": {"name": "web"},
         "spec": {
             "scaleTargetRef": target,
             "maxReplicas": 3,
             "metrics": [{"type": "External", "external": metric}],
         },
     }
-    watched.kubectl("apply", "-f", "-", input=json.dumps(autoscaler))
-    watched.kubectl("wait", "vmirs/web", "--for=jsonpath={.spec.replicas}=3", "--timeout=60s")
-    watched.kubectl("delete", "hpa", "web")
+    watched.kubectl("create", "namespace", "scaled")
+    for each in (WEB, autoscaler):
+        watched.kubectl("apply", "-n", "scaled", "-f", "-", input=json.dumps(each))
+    grown = "--for=jsonpath={.spec.replicas}=3"
+    watched.kubectl("wait", "vmirs/web", "-n", "scaled", grown, "--timeout=120s")
 
 
 def test_where_prometheus_is_away_the_answer_says_so(watched, tmp_path):
-    with ThreadingHTTPServer(("127.0.0.1", 0), Prometheus) as server:
-        port = server.server_address[1]
-    options = ("--machine", "hollow", "--prometheus", f"http://127.0.0.1:{port}")
-    with outside(*options, directory=tmp_path) as user:
-        said = user.kubectl("get", "--raw", f"{EXTERNAL}/jobs", check=False)
+    with socket.socket() as taken:  # so that nobody else answers there
+        taken.bind(("127.0.0.1", 0))
+        port = taken.getsockname()[1]
+        options = ("--machine", "hollow", "--prometheus", f"http://127.0.0.1:{port}")
+        with outside(*options, directory=tmp_path) as user:
+            said = user.kubectl("get", "--raw", f"{EXTERNAL}/jobs", check=False)
     assert said.startswith(
         f"Error from server (ServiceUnavailable): Prometheus at http://127.0.0.1:{port} does not"
     )

@@ -5,12 +5,12 @@ import ssl
 from collections.abc import Iterator
 
 import pytest
-from tests.conformance.api import refused, until
+from tests.conformance.api import PATIENCE, refused, until
 from tests.conformance.manifests import core, machine, machines
-from websockets.exceptions import ConnectionClosed, InvalidStatus
+from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import ClientConnection, connect
 
-pytestmark = [pytest.mark.conformance, pytest.mark.timeout(60)]
+pytestmark = pytest.mark.conformance
 
 PROTOCOL = "plain.kubevirt.io"
 
@@ -37,15 +37,32 @@ def opened(user, path: str, **form) -> Iterator[ClientConnection]:
     with connect(
         f"wss://127.0.0.1:{user.one.port}{path}",
         ssl=context, additional_headers=headers, subprotocols=[PROTOCOL], proxy=None,
-        compression=None, **form,
+        compression=None, open_timeout=PATIENCE, **form,
     ) as console:  # fmt: skip
         yield console
+
+
+def not_opened(user, path: str, **headers: str) -> tuple[int, bytes]:
+    """The answer to a handshake that is refused.
+
+    It is read by hand: websockets' client with threads may miss one with which a connection ends.
+    """
+    handshake = {
+        "Connection": "Upgrade",
+        "Upgrade": "websocket",
+        "Sec-WebSocket-Key": "dGhlIHNhbXBsZSBub25jZQ==",
+        "Sec-WebSocket-Version": "13",
+    }
+    with contextlib.closing(user.one.connect()) as connection:
+        connection.request("GET", path, headers={**user.one.headers, **handshake, **headers})
+        answer = connection.getresponse()
+        return answer.status, answer.read()
 
 
 def read_until(console: ClientConnection, text: bytes) -> bytes:
     said = b""
     while text not in said:
-        piece = console.recv(timeout=20)
+        piece = console.recv(timeout=PATIENCE)
         assert isinstance(piece, bytes), "a console sends binary frames only"
         said += piece
     return said
@@ -71,27 +88,21 @@ def test_a_second_client_takes_the_console_over(user, namespace, running):
 
 
 def test_a_machine_that_is_not_there_has_no_console(user, namespace):
-    with pytest.raises(InvalidStatus) as refusal, opened(user, console_path(namespace, "nosuch")):
-        pass
-    assert refusal.value.response.status_code == 404
+    assert not_opened(user, console_path(namespace, "nosuch"))[0] == 404
 
 
 def test_a_machine_that_waits_has_no_console_yet(api, user, namespace):
     """400 makes virtctl try again."""
     document = machine("waiting", nodeSelector={"nosuch": "node"})
     api.create(machines(namespace), document)
-    with pytest.raises(InvalidStatus) as refusal, opened(user, console_path(namespace, "waiting")):
-        pass
-    assert refusal.value.response.status_code == 400
-    assert b"VMI is not running" in refusal.value.response.body
+    status, said = not_opened(user, console_path(namespace, "waiting"))
+    assert status == 400
+    assert b"VMI is not running" in said
 
 
 def test_a_stranger_gets_no_console(user, namespace, running):
-    headers = {"Authorization": "Bearer bad"}
     path = console_path(namespace, running)
-    with pytest.raises(InvalidStatus) as refusal, opened(user, path, headers=headers):
-        pass
-    assert refusal.value.response.status_code == 401
+    assert not_opened(user, path, Authorization="Bearer bad")[0] == 401
 
 
 def test_a_console_is_not_to_be_had_without_an_upgrade(api, namespace, running):

@@ -5,7 +5,7 @@ import re
 import pytest
 from tests.conformance.api import KUBEVIRT
 
-pytestmark = [pytest.mark.conformance, pytest.mark.timeout(60)]
+pytestmark = pytest.mark.conformance
 
 AGGREGATED = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 PLURALS = {

@@ -4,7 +4,7 @@ import pytest
 from tests.conformance.api import until
 from tests.conformance.manifests import core, machine, machines, replica_set, sets
 
-pytestmark = [pytest.mark.conformance, pytest.mark.timeout(60)]
+pytestmark = pytest.mark.conformance
 
 
 @pytest.fixture

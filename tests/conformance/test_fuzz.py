@@ -18,7 +18,7 @@ from tests.conformance.manifests import (
     sets,
 )
 
-pytestmark = [pytest.mark.conformance, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.conformance
 
 POD = {
     "apiVersion": "v1",

@@ -8,7 +8,6 @@ from helm_python import Config, HelmError
 
 pytestmark = [
     pytest.mark.conformance,
-    pytest.mark.timeout(120),
     pytest.mark.client("helm-python-sdk", shown="Helm 4 (helm-python-sdk)"),
 ]
 
@@ -90,7 +89,7 @@ def test_it_reaches_the_server(helm):
 
 @pytest.mark.does("life")
 def test_the_life_of_a_release(helm, chart, user, namespace):
-    installed = helm.install(chart, "ci", {"replicas": 2}, wait="watcher", timeout=60)
+    installed = helm.install(chart, "ci", {"replicas": 2}, wait="watcher", timeout=120)
     assert installed["status"] == "deployed"
     assert replicas(user, namespace) == [2]
     helm.upgrade(chart, "ci", {"replicas": 1, "memory": "96M"})
@@ -99,7 +98,7 @@ def test_the_life_of_a_release(helm, chart, user, namespace):
     assert replicas(user, namespace) == [2]
     assert [each["status"] for each in helm.history("ci")][-1] == "deployed"
     assert [each["name"] for each in helm.list()] == ["ci"]
-    helm.uninstall("ci", wait="watcher", timeout=60)
+    helm.uninstall("ci", wait="watcher", timeout=120)
     assert replicas(user, namespace) == []
     assert helm.list() == []
 

@@ -6,10 +6,10 @@ import json
 import ssl
 
 import pytest
-from tests.conformance.api import KUBEVIRT, MERGE, refused
+from tests.conformance.api import KUBEVIRT, MERGE, PATIENCE, refused
 from tests.conformance.manifests import config_map, core, replica_set, sets
 
-pytestmark = [pytest.mark.conformance, pytest.mark.timeout(60)]
+pytestmark = pytest.mark.conformance
 
 
 @pytest.mark.parametrize(
@@ -367,7 +367,9 @@ def test_merge_patches_must_be_objects(api, namespace):
 def connected(user) -> http.client.HTTPSConnection:
     context = ssl.create_default_context()
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-    return http.client.HTTPSConnection("127.0.0.1", user.one.port, context=context, timeout=20)
+    return http.client.HTTPSConnection(
+        "127.0.0.1", user.one.port, context=context, timeout=PATIENCE
+    )
 
 
 def test_a_client_may_ask_before_it_sends_its_body(user, namespace):

@@ -12,7 +12,6 @@ OPERATOR = Path(__file__).with_name("operator_of_labs.py")
 
 pytestmark = [
     pytest.mark.conformance,
-    pytest.mark.timeout(120),
     pytest.mark.client("kopf"),
 ]
 
@@ -59,7 +58,7 @@ def defined(user) -> Iterator[None]:
     user.kubectl("apply", "-f", "-", input=DEFINITION)
     user.kubectl("wait", "crd/labs.labs.example.com", "--for=condition=Established")
     yield
-    user.kubectl("delete", "crd", "labs.labs.example.com", "--timeout=60s")
+    user.kubectl("delete", "crd", "labs.labs.example.com", "--timeout=120s")
 
 
 @pytest.fixture
@@ -87,12 +86,12 @@ def test_a_lab_has_as_many_machines_as_seats(user, operator, namespace):
         return user.kubectl("get", "labs", "physics", "-n", namespace, "-o", path)
 
     user.kubectl("apply", "-n", namespace, "-f", "-", input=LAB)
-    until("both machines are ready", lambda: ready() == "2", seconds=60)
+    until("both machines are ready", lambda: ready() == "2")
     change = '{"spec":{"seats":1}}'
     user.kubectl("patch", "lab", "physics", "-n", namespace, "--type=merge", "-p", change)
-    until("one machine is left", lambda: ready() == "1", seconds=60)
-    user.kubectl("delete", "lab", "physics", "-n", namespace, "--timeout=60s")
-    until("its set is gone", lambda: not user.items("vmirs", "-n", namespace), seconds=60)
+    until("one machine is left", lambda: ready() == "1")
+    user.kubectl("delete", "lab", "physics", "-n", namespace, "--timeout=120s")
+    until("its set is gone", lambda: not user.items("vmirs", "-n", namespace))
     log = operator.read_text()
     assert "the lab is over" in log
     assert "Traceback" not in log, log

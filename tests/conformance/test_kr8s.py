@@ -10,7 +10,6 @@ from tests.conformance.manifests import config_map, machine, replica_set, secret
 
 pytestmark = [
     pytest.mark.conformance,
-    pytest.mark.timeout(60),
     pytest.mark.client("kr8s"),
     pytest.mark.usefixtures("leaves_sockets"),
     # it tells of every server that is newer than itself
@@ -104,7 +103,7 @@ async def test_a_watch(api):
 @pytest.mark.does("logs")
 async def test_a_machines_pod(api):
     one = await made(Machine, machine("vm"), api)
-    await one.wait("condition=Ready", timeout=30)
+    await one.wait("condition=Ready", timeout=60)
     (pod,) = [each async for each in Pod.list(api=api)]
     said = await pod.exec(["echo", "hello"], container="compute")
     assert said.stdout.decode().strip() == "echo hello"

@@ -7,7 +7,7 @@ from tests.conformance.transcript import play
 
 SESSIONS = sorted((Path(__file__).parent / "sessions").glob("*.txt"))
 
-pytestmark = [pytest.mark.conformance, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.conformance
 
 
 @pytest.mark.parametrize("session", SESSIONS, ids=lambda path: path.stem)

@@ -8,7 +8,7 @@ import pytest
 from tests.conformance.api import until
 from tests.conformance.transcript import pattern, plain
 
-pytestmark = [pytest.mark.conformance, pytest.mark.timeout(60)]
+pytestmark = pytest.mark.conformance
 
 
 class Watching:

@@ -17,7 +17,6 @@ from tests.conformance.manifests import machine, replica_set
 
 pytestmark = [
     pytest.mark.conformance,
-    pytest.mark.timeout(60),
     pytest.mark.client("kubernetes"),
     pytest.mark.usefixtures("leaves_sockets"),
 ]

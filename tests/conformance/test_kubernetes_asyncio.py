@@ -10,7 +10,6 @@ from tests.conformance.manifests import replica_set
 
 pytestmark = [
     pytest.mark.conformance,
-    pytest.mark.timeout(60),
     pytest.mark.client("kubernetes-asyncio"),
 ]
 
@@ -131,7 +130,7 @@ async def test_a_replica_set_as_a_custom_object(core, custom, namespace):
 
 async def ready(custom: client.CustomObjectsApi, namespace: str, replicas: int) -> None:
     """Wait, by a watch, until a set has so many ready machines."""
-    async with watch.Watch() as watcher, asyncio.timeout(20):
+    async with watch.Watch() as watcher, asyncio.timeout(60):
         stream = watcher.stream(custom.list_namespaced_custom_object, **place(namespace))
         async for event in stream:
             if event["object"].get("status", {}).get("readyReplicas") == replicas:
@@ -157,7 +156,7 @@ async def replaced(
 @pytest.mark.does("watch")
 async def test_a_watch_tells_each_change(core, namespace):
     listed = await core.list_namespaced_secret(namespace)
-    async with watch.Watch() as watcher, asyncio.timeout(20):
+    async with watch.Watch() as watcher, asyncio.timeout(60):
         stream = watcher.stream(
             core.list_namespaced_secret, namespace,
             resource_version=listed.metadata.resource_version,

@@ -15,7 +15,6 @@ from tests.conformance.manifests import machine, replica_set
 
 pytestmark = [
     pytest.mark.conformance,
-    pytest.mark.timeout(60),
     pytest.mark.client("lightkube"),
 ]
 
@@ -100,7 +99,7 @@ async def test_lists_are_read_page_by_page(client, namespace):
 async def test_a_watch_follows_a_list(client, namespace):
     await client.create(secret("a"), namespace=namespace)
     told = []
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         async for change, one in client.watch(Secret, namespace=namespace):
             told.append((change, one.metadata.name))
             if len(told) == 1:
@@ -137,7 +136,7 @@ async def test_a_replica_set_as_a_generic_resource(client, namespace):
 
 async def ready(client: AsyncClient, namespace: str, replicas: int) -> None:
     """Wait, by a watch, until a set has so many ready machines and no more."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         async for _, found in client.watch(ReplicaSet, namespace=namespace):
             status = found.status or {}
             if status.get("readyReplicas") == status.get("replicas") == replicas:
@@ -147,7 +146,7 @@ async def ready(client: AsyncClient, namespace: str, replicas: int) -> None:
 @pytest.mark.does("status")
 async def test_a_condition_is_waited_for(client, namespace):
     await client.create(Machine(machine("one")), namespace=namespace)
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         await client.wait(Machine, "one", for_conditions=["Ready"], namespace=namespace)
     await client.delete(Machine, "one", namespace=namespace)
 

@@ -7,7 +7,9 @@ import pytest
 from tests.conformance.api import PARTIAL, PARTIAL_LIST, TABLE, names, refused
 from tests.conformance.manifests import core, replica_set, secret, sets
 
-pytestmark = [pytest.mark.conformance, pytest.mark.timeout(60)]
+from corral.api import yaml
+
+pytestmark = pytest.mark.conformance
 
 
 @pytest.fixture
@@ -218,3 +220,9 @@ def test_a_collection_is_deleted_by_selector(api, five):
     assert names(api.items(five)) == list("bcd")
     api.remove(five)
     assert api.items(five) == []
+
+
+def test_a_list_in_yaml_says_what_it_says_in_json(api, five):
+    answer = api.get(five, headers={"Accept": "application/yaml, application/json;q=0.5"})
+    assert answer.headers["content-type"] == "application/yaml"
+    assert yaml.load(answer.text) == api.get(five).json()

@@ -27,10 +27,12 @@ def set_up(shell, tmp_path):
     """Types what the guide says, in a directory of the test's own; cleared away afterwards."""
     (block,) = re.findall(r"```console\n(.*?)```", CHAPTER, re.DOTALL)
     lines = [line.removeprefix("$ ") for line in block.splitlines()]
-    subprocess.run(["sh", "-ec", "\n".join(lines)], env=shell, cwd=tmp_path, check=True, timeout=60)
+    subprocess.run(
+        ["sh", "-ec", "\n".join(lines)], env=shell, cwd=tmp_path, check=True, timeout=120
+    )
     yield tmp_path
     gone = ["kubectl", "delete", "namespace", "monitoring"]
-    subprocess.run(gone, env=shell, check=True, timeout=60, stdout=subprocess.DEVNULL)
+    subprocess.run(gone, env=shell, check=True, timeout=120, stdout=subprocess.DEVNULL)
 
 
 def scraper(config: dict, directory: Path) -> httpx2.Client:
@@ -44,6 +46,7 @@ def scraper(config: dict, directory: Path) -> httpx2.Client:
             "Authorization": f"{authorization['type']} {token}",
             "Accept": "application/openmetrics-text;version=1.0.0,text/plain;version=0.0.4;q=0.5",
         },
+        timeout=120,
         trust_env=False,
     )
 

@@ -7,10 +7,10 @@ import subprocess
 from collections.abc import Iterator
 
 import pytest
-from tests.conformance.api import conditions, until
+from tests.conformance.api import PATIENCE, conditions, until
 from tests.conformance.manifests import core, machine, machines
 
-pytestmark = [pytest.mark.conformance, pytest.mark.timeout(60)]
+pytestmark = pytest.mark.conformance
 
 
 @pytest.fixture
@@ -30,7 +30,7 @@ def pod(api, namespace) -> str:
 def kubectl(shell, *arguments, typed=None):
     command = ["kubectl", *arguments]
     return subprocess.run(
-        command, env=shell, input=typed, capture_output=True, text=True, timeout=30, check=False
+        command, env=shell, input=typed, capture_output=True, text=True, timeout=120, check=False
     )
 
 
@@ -53,7 +53,7 @@ def forwarded(shell, target: str, port: int) -> Iterator[int]:
 
 def echoed(port: int, content: bytes) -> bytes:
     """What comes back of what is sent, to the end; hollow machines echo."""
-    with socket.create_connection(("127.0.0.1", port), timeout=10) as connection:
+    with socket.create_connection(("127.0.0.1", port), timeout=PATIENCE) as connection:
         connection.sendall(content)
         connection.shutdown(socket.SHUT_WR)
         return b"".join(iter(lambda: connection.recv(65536), b""))
@@ -70,7 +70,7 @@ def test_a_port_is_forwarded_for_many_connections(shell, pod):
 def test_several_connections_are_open_at_once(shell, pod):
     with forwarded(shell, f"pod/{pod}", 80) as port, contextlib.ExitStack() as stack:
         connections = [
-            stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=10))
+            stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=PATIENCE))
             for _ in range(10)
         ]
         for number, connection in enumerate(connections):

@@ -6,7 +6,7 @@ import pytest
 from tests.conformance.api import conditions, names, refused, until
 from tests.conformance.manifests import config_map, core, machine, machines, replica_set, sets
 
-pytestmark = [pytest.mark.conformance, pytest.mark.timeout(60)]
+pytestmark = pytest.mark.conformance
 
 DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
 COMPONENT = "virtualmachineinstancereplicaset-controller"

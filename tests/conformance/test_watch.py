@@ -4,7 +4,7 @@ import pytest
 from tests.conformance.api import PARTIAL, STRATEGIC, TABLE, names, refused
 from tests.conformance.manifests import core, replica_set, secret, sets
 
-pytestmark = [pytest.mark.conformance, pytest.mark.timeout(60)]
+pytestmark = pytest.mark.conformance
 
 INITIAL_EVENTS = {
     "sendInitialEvents": "true",

@@ -14,7 +14,7 @@ from tests.conformance.api import (
 )
 from tests.conformance.manifests import config_map, core, machine, machines, replica_set, sets
 
-pytestmark = [pytest.mark.conformance, pytest.mark.timeout(60)]
+pytestmark = pytest.mark.conformance
 
 
 @pytest.fixture

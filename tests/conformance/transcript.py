@@ -28,7 +28,7 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-REPEATED_FOR = 15.0
+REPEATED_FOR = 60.0
 """Seconds until a command after ``~`` must have answered as written."""
 
 PATTERNS = {
@@ -171,6 +171,6 @@ def play(text: str, environment: Mapping[str, str], *, repeated_for: float = REP
 def _run(command: str, environment: Mapping[str, str]) -> tuple[str, int]:
     done = subprocess.run(
         ["sh", "-c", command], env=environment, stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=90, check=False,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=240, check=False,
     )  # fmt: skip
     return done.stdout, done.returncode

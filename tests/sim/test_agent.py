@@ -27,6 +27,7 @@ from corral.node.hollow import CAPACITY, Behaviour, Hollow, HollowGuest, HollowN
 from corral.node.hypervisor import Change, GuestError, GuestInterface, Introduction
 from corral.node.images.store import ImageStore
 from corral.node.record import Outcome, Stage
+from corral.node.starting import FIRST_BACK_OFF_SECONDS, LONGEST_BACK_OFF_SECONDS
 from corral.node.storage import Storage
 from corral.reconcile.world import World
 
@@ -70,11 +71,12 @@ class Host:
         # No two processes read the clock at the same instant: events are named after it.
         world = World(client, clock=lambda: self.whole.clock() + timedelta(microseconds=1))
         self.hypervisor = Hollow(self.behaviour)
+        images = ImageStore(self.directory / "images")
         self.agent = Agent(
             world,
             "node1",
             self.directory,
-            images=ImageStore(self.directory / "images"),
+            images=images,
             storage=self.storage,
             hypervisor=self.hypervisor,
             capacity=CAPACITY,
@@ -85,6 +87,7 @@ class Host:
         with suppress(BaseExceptionGroup):
             async with Background() as tasks:
                 tasks.start(world.run(), name="world")
+                tasks.start(images.watch(), name="images")
                 await self.agent.run()
 
     async def serve(self) -> None:
@@ -363,7 +366,7 @@ class Opening(Hollow):
     needs_drives = True
 
 
-async def test_an_image_that_is_missing_is_told_and_asked_for_again(tmp_path, monkeypatch):
+async def test_an_image_that_is_missing_is_told_and_awaited(tmp_path, monkeypatch):
     monkeypatch.setattr("tests.sim.test_agent.Hollow", Opening)
     async with node(tmp_path) as host:
         template = replica_set(replicas=1)["spec"]["template"]
@@ -391,14 +394,17 @@ async def test_an_image_that_is_missing_is_told_and_asked_for_again(tmp_path, mo
         assert ("Failed", "Warning") in said
         assert (await machine()).status.phase == "Scheduling"
 
+        await asyncio.sleep(LONGEST_BACK_OFF_SECONDS * 2)
         disk = tmp_path / "disk.raw"
         disk.write_bytes(bytes(1 << 20))
+        imported = asyncio.get_running_loop().time()
         await ImageStore(host.directory / "images").import_disk(disk, ["nowhere/at-all:1"])
 
         async def runs():
             return (await machine()).status.phase == "Running"
 
         await host.whole.until(runs)
+        assert asyncio.get_running_loop().time() - imported < FIRST_BACK_OFF_SECONDS
         assert not any(one.type == "Synchronized" for one in (await machine()).status.conditions)
 
 

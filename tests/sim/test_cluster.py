@@ -194,7 +194,6 @@ async def test_a_machine_that_is_deleted_before_it_runs_goes_at_once():
         await c.until(lambda: _is_empty(c, Pod), 10)
 
 
-@pytest.mark.timeout(60)
 @pytest.mark.parametrize("policy", ["Background", "Foreground"])
 async def test_a_large_set_goes_as_a_whole(policy):
     async with cluster() as c:

@@ -4,17 +4,22 @@ import asyncio
 import io
 import os
 from functools import partial
+from itertools import pairwise
+from operator import le
 
 import pytest
 from lightkube.models.core_v1 import PersistentVolume, PersistentVolumeClaim, Pod
 from tests.sim.cluster import cluster
 
+from corral.aio import Background
 from corral.api.errors import NotFound
 from corral.api.kinds import population
 from corral.api.kinds.datasource import DataSource
 from corral.api.kinds.datavolume import DataVolume
 from corral.api.object import Key
-from corral.node.images.store import ImageStore
+from corral.node.images.reference import parse
+from corral.node.images.store import ImageStore, Record
+from corral.node.images.workplace import workplace
 from corral.node.opening import opened
 from corral.node.storage import Storage
 from corral.node.storage.filling import Fillings, Uploads, http, loop as filling
@@ -98,6 +103,70 @@ async def test_a_blank_one_is_ready_when_it_has_its_volume(loops):
         await c.until(partial(is_in, c, "Succeeded"))
         assert (await of(c)).status.progress == "100.0%"
         assert {"Pending", "Bound", "ImportInProgress", "ImportSucceeded"} <= set(await reasons(c))
+
+
+async def test_an_image_that_comes_meanwhile_is_not_waited_for(storage, tmp_path):
+    images = ImageStore(tmp_path / "images")
+
+    def fillings(world):
+        return Fillings(world, storage, images, Uploads())
+
+    disk = tmp_path / "disk.raw"
+    disk.write_bytes(bytes(MiB))
+    source = {"registry": {"url": "docker://localhost:1/lab/disk:1"}}
+    async with cluster(stand_ins=(provisioner(storage, no_growth), fillings)) as c:
+        watching = asyncio.ensure_future(images.watch())
+        await c.client.create(DataVolume, volume(source=source))
+
+        async def waits_long():
+            return (await of(c)).status.restart_count > 5
+
+        await c.until(waits_long, 3600)
+        theirs = ImageStore(tmp_path / "images")
+        imported = asyncio.get_running_loop().time()
+        await theirs.import_disk(disk, ["localhost:1/lab/disk:1"])
+        await c.until(partial(is_in, c, "Succeeded"))
+        assert asyncio.get_running_loop().time() - imported < filling.FIRST_PAUSE_SECONDS
+        watching.cancel()
+
+
+class Pulling(ImageStore):
+    """Pulls take a second, and bring the same image each time."""
+
+    def __init__(self, directory, disk):
+        super().__init__(directory)
+        self.disk, self.times = disk, []
+
+    async def _pull(self, reference, path, credentials, report):
+        self.times.append(asyncio.get_running_loop().time())
+        await asyncio.sleep(1)
+        name = str(parse(reference))
+        if (known := self.find(name)) is not None:
+            return await asyncio.to_thread(self._alias, known, name)
+        with workplace(self._work, self._blobs) as work:
+            record = Record(reference=name, source="pull", manifest="sha256:same")
+            return await self._keep(self.disk.rename(work / "disk"), name, record, [], report)
+
+
+async def test_an_image_that_it_pulled_itself_is_no_reason_to_try_again(storage, tmp_path):
+    disk = tmp_path / "disk.raw"
+    disk.write_bytes(bytes(17 * MiB))
+    images = Pulling(tmp_path / "images", disk)
+    loops = (
+        provisioner(storage, no_growth),
+        lambda world: Fillings(world, storage, images, Uploads()),
+    )
+    async with cluster(stand_ins=loops) as c, Background() as tasks:
+        tasks.start(images.watch(), name="images")
+        source = {"registry": {"url": "docker://lab/disk:latest"}}
+        await c.client.create(DataVolume, volume(source=source))
+
+        async def has_failed():
+            return (await of(c)).status.restart_count == 4
+
+        await c.until(has_failed)
+    pauses = [round(later - begun) - 1 for begun, later in pairwise(images.times)]
+    assert all(map(le, (10, 20, 40), pauses))
 
 
 async def test_an_import_becomes_the_content_of_the_volume(loops, web, storage):
@@ -227,6 +296,27 @@ async def test_a_copy_is_made_once_the_source_is_let_go_of_by_no_pod(loops, stor
         assert await is_in(c, "CloneScheduled", "copy")
         os.close(held)
         await c.until(partial(is_in, c, "Succeeded", "copy"))
+
+
+async def test_a_copy_that_failed_rests_whatever_happens_to_its_source(loops, storage):
+    async with cluster(stand_ins=loops) as c:
+        await c.client.create(DataVolume, volume())
+        await c.until(partial(is_in, c, "Succeeded"))
+        (await content(c, storage)).disk.path.unlink()
+        copied = {"pvc": {"name": "disk", "namespace": "default"}}
+        await c.client.create(DataVolume, volume("copy", copied, size=""))
+
+        async def has_failed():
+            return (await of(c, "copy")).status.restart_count > 0
+
+        await c.until(has_failed)
+        for each in range(5):
+            labels = {"metadata": {"labels": {"look": str(each)}}}
+            await c.client.patch(PersistentVolumeClaim, Key("default", "disk"), labels)
+            await asyncio.sleep(1)
+        assert (await of(c, "copy")).status.restart_count == 1
+        await asyncio.sleep(filling.FIRST_PAUSE_SECONDS)
+        assert (await of(c, "copy")).status.restart_count == 2
 
 
 async def test_a_data_source_leads_to_what_it_names(loops):

@@ -15,10 +15,12 @@ from corral.api.kinds.definition import CustomResourceDefinition
 from corral.api.kinds.definitions.custom import CustomObject
 from corral.api.kinds.definitions.names import CLEANUP
 from corral.api.object import Key
+from corral.api.wire import Request
 from corral.client.client import Client
 from corral.client.transport import InProcess
 from corral.daemon.users import STAND_IN
 from corral.reconcile.objects import Partial
+from corral.server.authn import ADMINISTRATOR
 
 pytestmark = pytest.mark.looptime
 
@@ -161,6 +163,66 @@ async def test_a_name_is_served_once_and_goes_to_the_next_when_it_is_free():
         await c.client.delete(CustomResourceDefinition, NAME)
         await c.until(lambda: told(("True", "NoConflicts")))
         assert (await conditions(c, rival))["Established"][0] == "True"
+
+
+@pytest.mark.parametrize("group", ["custom.metrics.k8s.io", "metrics.k8s.io", "networking.k8s.io"])
+async def test_groups_that_the_server_answers_itself_have_no_kinds_of_others(group):
+    async with cluster(about_itself=True) as c:
+        foreign = definition()
+        foreign["metadata"] = {
+            "name": f"herds.{group}",
+            "annotations": {"api-approved.kubernetes.io": "unapproved, a test"},
+        }
+        foreign["spec"]["group"] = group
+        made = await c.client.create(CustomResourceDefinition, foreign)
+
+        async def told():
+            return await conditions(c, made.key) == {
+                "NamesAccepted": ("False", "GroupReserved"),
+                "Established": ("False", "NotAccepted"),
+                "KubernetesAPIApprovalPolicyConformant": ("False", "UnapprovedAnnotation"),
+            }
+
+        await c.until(told)
+        before = await c.client.get(CustomResourceDefinition, made.key.name)
+        yes = [{"type": "Established", "status": "True"}]
+        names = {"plural": "herds", "kind": "Herd"}
+        status = {"conditions": yes, "acceptedNames": names}
+        change = {"metadata": {"resourceVersion": before.metadata.resource_version}}
+        await c.client.patch(
+            CustomResourceDefinition, made.key, change | {"status": status}, subresource="status"
+        )
+        for path in (f"/apis/{group}", f"/apis/{group}/v1"):
+            answer = await c.server.handle(Request(method="GET", path=path, user=ADMINISTRATOR))
+            assert b"herds" not in answer.body
+        herds = Request(method="GET", path=f"/apis/{group}/v1/herds", user=ADMINISTRATOR)
+        assert (await c.server.handle(herds)).status == 404
+        await c.until(told)
+        await c.client.delete(CustomResourceDefinition, made.key)
+        await gone(c, CustomResourceDefinition, made.key)
+
+
+async def test_who_approved_of_a_kind_of_the_community_is_told():
+    async with cluster(about_itself=True) as c:
+        approved = definition()
+        where = "https://github.com/kubernetes/enhancements/pull/1"
+        approved["metadata"] = {
+            "name": "herds.farm.x-k8s.io",
+            "annotations": {"api-approved.kubernetes.io": where},
+        }
+        approved["spec"]["group"] = "farm.x-k8s.io"
+        other = copy.deepcopy(approved)
+        other["metadata"]["name"] = "herds.farm.k8s.io"
+        other["spec"]["group"] = "farm.k8s.io"
+        for document, told in ((approved, None), (other, ("True", "ApprovedAnnotation"))):
+            made = await c.client.create(CustomResourceDefinition, document)
+
+            async def is_established(key=made.key):
+                return (await conditions(c, key)).get("Established", "")[0:1] == ("True",)
+
+            await c.until(is_established)
+            found = await conditions(c, made.key)
+            assert found.get("KubernetesAPIApprovalPolicyConformant") == told
 
 
 async def test_a_namespace_takes_its_objects_along():
