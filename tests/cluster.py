@@ -1,6 +1,5 @@
 """A manager in a process of its own, and kubectl for it: what tests from outside stand on."""
 
-import json
 import os
 import signal
 import subprocess
@@ -8,13 +7,30 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from urllib.parse import quote
 
 from bench.cluster import Cluster, cluster as running
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 KUBECTL = str(Path(sys.executable).with_name("kubectl"))
+PATIENCE = 300.0
+"""Seconds until a wait gives up: many times what any takes, as only who fails waits so long."""
+_POD, _SERVICE, _MOST = 160, 120, 40
+
+
+def ranges(file: str) -> tuple[str, str, str, str]:
+    """The addresses for a test module's machines and Services, which no other module has.
+
+    Modules run beside each other, and each manager of root leads this host's routes to its own.
+    """
+    here = Path(__file__).parent
+    files = sorted([*(here / "e2e").glob("test_*.py"), *(here / "faults").glob("test_*.py")])
+    number = files.index(Path(file))
+    assert number < _MOST, "their numbers would meet"
+    pods, services = f"10.{_POD + number}.0.0/16", f"10.{_SERVICE + number}.0.0/16"
+    return "--pod-cidr", pods, "--service-cidr", services
 
 
 @dataclass
@@ -24,6 +40,7 @@ class Outside:
     one: Cluster
     kubectl_program: str = KUBECTL
     through: tuple[str, ...] = ()
+    _collections: dict[str, str] = field(default_factory=dict)
 
     def corral(self, *arguments: str, check: bool = True, input: str | None = None) -> str:  # noqa: A002
         """Run the corral command on this manager's data directory; answers what it printed."""
@@ -46,12 +63,36 @@ class Outside:
         environment["KUBECACHEDIR"] = str(self.one.directory / "kubecache")
         return run([self.kubectl_program, *arguments], environment, check=check, input=input)
 
-    def get(self, *arguments: str) -> dict:
-        """``kubectl get … -o json``."""
-        return json.loads(self.kubectl("get", *arguments, "-o", "json"))
+    def get(self, resource: str, *words: str) -> dict:
+        """What ``kubectl get … -o json`` tells, without a kubectl: who waits asks often.
 
-    def items(self, *arguments: str) -> list[dict]:
-        return self.get(*arguments)["items"]
+        Raises RuntimeError where there is no such object.
+        """
+        options, names, rest = {"-n": "default", "-l": ""}, [], iter(words)
+        for word in rest:
+            if word in options:
+                options[word] = next(rest)
+            else:
+                names.append(word)
+        selector = f"?labelSelector={quote(options['-l'])}" if options["-l"] else ""
+        path = "/".join([self._collection(resource).format(options["-n"]), *names])
+        return self.one.call("GET", path + selector)
+
+    def items(self, resource: str, *words: str) -> list[dict]:
+        return self.get(resource, *words)["items"]
+
+    def _collection(self, resource: str) -> str:
+        """Where the objects of a resource are, by any of its names; ``{}`` is the namespace."""
+        if resource not in self._collections:
+            groups = self.one.call("GET", "/apis")["groups"]
+            versions = [f"/apis/{each['preferredVersion']['groupVersion']}" for each in groups]
+            for version in ("/api/v1", *versions):
+                for each in self.one.call("GET", version)["resources"]:
+                    within = "namespaces/{}/" if each["namespaced"] else ""
+                    aliases = each["name"], each["singularName"], each["kind"].lower()
+                    for name in (*aliases, *each.get("shortNames", ())):
+                        self._collections.setdefault(name, f"{version}/{within}{each['name']}")
+        return self._collections[resource]
 
     def kill_manager(self) -> None:
         self.one.process.send_signal(signal.SIGKILL)
@@ -66,7 +107,7 @@ def run(
     input: str | None,  # noqa: A002
 ) -> str:
     done = subprocess.run(
-        command, env=environment, input=input, text=True, timeout=300,
+        command, env=environment, input=input, text=True, timeout=2 * PATIENCE,
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False,
     )  # fmt: skip
     if check and done.returncode:
@@ -86,7 +127,7 @@ def outside(
         yield Outside(one, through=through)
 
 
-def until(what: str, holds: Callable[[], object], seconds: float = 120) -> None:
+def until(what: str, holds: Callable[[], object], seconds: float = PATIENCE) -> None:
     """Wait from outside, where no event reaches us, until something holds."""
     deadline = time.monotonic() + seconds
     while not holds():

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from tests.real_machine import definition
 
+from corral.aio import Background
 from corral.api.kinds.vmi import VirtualMachineInstance
 from corral.node import record as records
 from corral.node.boots import Boots
@@ -75,8 +76,8 @@ class Voice:
         self.events.append((event_type, reason, message))
 
 
-async def _idle(_machine: Machine) -> None:
-    await asyncio.Event().wait()
+def _idle(_machine: Machine, _tasks: Background) -> None:
+    """Nothing goes on beside it."""
 
 
 class Limited:
@@ -118,7 +119,7 @@ class Limited:
 
     async def running(self) -> int:
         """Until its guest runs; its process."""
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(300):
             while self.machine.facts.state.value != "running":
                 self.voice.changes.clear()
                 await self.voice.changes.wait()
@@ -135,5 +136,5 @@ async def living(limited: Limited) -> AsyncIterator[Limited]:
     finally:
         limited.machine.stop(0)
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(300):
                 await task

@@ -12,8 +12,10 @@ from corral.api.kinds.vmi import VirtualMachineInstance
 from corral.node.hypervisor import Change, Definition, Drive, Layer
 from corral.node.images import qcow
 from corral.node.qemu.hypervisor import Qemu
+from corral.node.qemu.probe import CACHE
 
 MEMORY = "64M"
+_found: list[bytes] = []
 
 
 def definition(directory: Path, disk: Path, **spec) -> Definition:
@@ -53,9 +55,16 @@ def new_directory(parent: Path) -> Path:
 
 @asynccontextmanager
 async def hypervisor(directory: Path) -> AsyncIterator[Qemu]:
-    """QEMU, with nothing of it left afterwards."""
+    """QEMU, with nothing of it left afterwards.
+
+    Whether KVM works is found out once: it may take seconds.
+    """
+    finding = directory / CACHE
+    if _found:
+        finding.write_bytes(_found[0])
     qemu = Qemu(directory)
     await qemu.prepare()
+    _found[:] = [finding.read_bytes()]
     try:
         yield qemu
     finally:
@@ -64,7 +73,7 @@ async def hypervisor(directory: Path) -> AsyncIterator[Qemu]:
                 await qemu.end(machine)
 
 
-async def seen(changes: AsyncIterator[Change], wanted: Change, seconds: float = 90) -> None:
+async def seen(changes: AsyncIterator[Change], wanted: Change, seconds: float = 300) -> None:
     """Wait for a change of a guest."""
     async with asyncio.timeout(seconds):
         async for change in changes:

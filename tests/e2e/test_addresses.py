@@ -3,7 +3,6 @@
 import asyncio
 import json
 import os
-import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -12,25 +11,20 @@ from ipaddress import ip_address, ip_network
 from pathlib import Path
 
 import pytest
-from tests.cluster import Outside, outside, until
+from tests.cluster import PATIENCE, Outside, outside, ranges, until
+from tests.console import console
 
-from corral.client.kubeconfig import load
-from corral.client.stream import Stream
-
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 
 USERS = ("root", "ordinary") if os.geteuid() == 0 else ("ordinary",)
 REFERENCE = "kubevirt/cirros-container-disk-demo:latest"
-PODS = {"root": "10.213.0.0/16", "ordinary": "10.214.0.0/16"}
-CURSOR = r"(\x1b\[6n)?$"
-"""Where a shell asks the terminal for the place of its cursor."""
-PROMPT = "[#$] " + CURSOR
+RANGES = ranges(__file__)
 FORMER = "10.219.0.9"
 """An address that is nobody's."""
 
 HOLD = """
 import socket, sys
-line = socket.create_connection((sys.argv[1], 22), 5).makefile("rwb")
+line = socket.create_connection((sys.argv[1], 22), 300).makefile("rwb")
 print(line.readline().decode(), end="", flush=True)
 sys.stdin.readline()
 line.write(b"SSH-2.0-test\\r\\n")
@@ -43,10 +37,9 @@ print(len(line.read(32)), flush=True)
 class Play:
     """A manager, its machines, and the namespace that they are joined in."""
 
-    def __init__(self, user: Outside, name: str) -> None:
+    def __init__(self, user: Outside) -> None:
         self.user = user
-        self.pods = ip_network(PODS[name])
-        self.options = ("--pod-cidr", f"{self.pods},fd00:10:213::/56")
+        self.pods = ip_network(RANGES[1])
 
     def machine(self, name: str, binding: str, **interface) -> None:
         document = {
@@ -89,13 +82,13 @@ class Play:
 
     def run(self, *command: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            self.inside(*command), capture_output=True, text=True, timeout=20, check=False
+            self.inside(*command), capture_output=True, text=True, timeout=PATIENCE, check=False
         )
 
-    def says(self, name: str, port: int) -> str:
+    def says(self, name: str, port: int, seconds: int = 60) -> str:
         """What a guest's server says first; or why it says nothing."""
         ask = f"exec 3<>/dev/tcp/{self.address(name)}/{port} && head -n 1 <&3"
-        done = self.run("timeout", "5", "bash", "-c", ask)
+        done = self.run("timeout", str(seconds), "bash", "-c", ask)
         return done.stdout or done.stderr
 
     def guest_of(self, name: str) -> int:
@@ -109,34 +102,14 @@ class Play:
         return asyncio.run(self._type(name, commands))
 
     async def _type(self, name: str, commands: tuple[str, ...]) -> list[str]:
-        target = load(self.user.one.directory / "kubeconfig")
-        path = "/apis/subresources.kubevirt.io/v1/namespaces/default/virtualmachineinstances"
-        url = f"wss{target.server.removeprefix('https')}{path}/{name}/console"
-        async with (
-            asyncio.timeout(60),
-            Stream.open(url, headers=target.headers, tls=target.tls()) as stream,
-        ):
-            heard = aiter(stream)
-
-            async def until_heard(*patterns: str) -> str:
-                text = ""
-                while not any(re.search(one, text) for one in patterns):
-                    text += (await anext(heard)).decode(errors="replace")
-                return text
-
-            await stream.send(b"\n")
-            if "login:" in await until_heard("login: $", PROMPT):
-                await asyncio.sleep(0.5)  # login discards what is typed before it asks
-                await stream.send(b"cirros\n")
-                await until_heard("assword: $")
-                await asyncio.sleep(0.5)
-                await stream.send(b"gocubsgo\n")
-                await until_heard(PROMPT)
-            said = []
-            for number, command in enumerate(commands):
-                await stream.send(f"{command}; echo done $(({number}+100))\n".encode())
-                said.append(await until_heard(f"done {number + 100}"))
-            return said
+        async with console(self.user, name) as opened:
+            await opened.log_in("cirros", "gocubsgo")
+            return [
+                await opened.types(
+                    f"{command}; echo done $(({number}+100))", f"done {number + 100}"
+                )
+                for number, command in enumerate(commands)
+            ]
 
 
 @contextmanager
@@ -156,18 +129,17 @@ def acting_as(name: str) -> Iterator[tuple[str, ...]]:
 
 @pytest.fixture(params=USERS, scope="module")
 def play(request, demo_disk, tmp_path_factory):
-    options = ("--pod-cidr", f"{PODS[request.param]},fd00:10:213::/56")
     directory = tmp_path_factory.mktemp("corral")
     with (
         acting_as(request.param) as through,
-        outside(*options, directory=directory, through=through) as user,
+        outside(*RANGES, directory=directory, through=through) as user,
     ):
         user.corral("image", "import", str(demo_disk), REFERENCE)
-        play = Play(user, request.param)
+        play = Play(user)
         play.machine("private", "masquerade")
         play.machine("ported", "masquerade", ports=[{"port": 22}])
         play.machine("bridged", "bridge")
-        until("three guests have introduced themselves", lambda: len(introduced(user)) == 3, 120)
+        until("three guests have introduced themselves", lambda: len(introduced(user)) == 3)
         yield play
 
 
@@ -199,7 +171,7 @@ def test_the_guest_of_a_masquerade_has_a_private_address_by_dhcp(play):
     assert "10.0.2.2/24" in said[0]
     assert "default via 10.0.2.1" in said[1]
     assert "search default.svc.cluster.local svc.cluster.local cluster.local" in said[2]
-    assert "nameserver 10.96.0.10" in said[2]
+    assert f"nameserver {ip_network(RANGES[3])[10]}" in said[2]
 
 
 def test_a_bridged_guest_has_the_pods_address_by_dhcp(play):
@@ -216,7 +188,7 @@ def test_guests_are_reached_at_their_pods_addresses(play, name):
 def test_only_declared_ports_lead_to_a_guest(play):
     assert "refused" in play.says("ported", 80)
     ask = (
-        "import http.client as h; c = h.HTTPConnection('{}', 80, timeout=5); c.request('GET', '/')"
+        "import http.client as h; c = h.HTTPConnection('{}', 80, timeout=60); c.request('GET', '/')"
     )
     for name in ("private", "bridged"):
         done = play.run(sys.executable, "-c", ask.format(play.address(name)))
@@ -226,7 +198,7 @@ def test_only_declared_ports_lead_to_a_guest(play):
 @pytest.mark.parametrize("source", ["private", "bridged"])
 def test_guests_reach_each_other(play, source):
     for target in {"private", "ported", "bridged"} - {source}:
-        hello = f"nc -w 3 {play.address(target)} 22 </dev/null"
+        hello = f"nc -w 60 {play.address(target)} 22 </dev/null"
         assert "SSH-2.0-" in play.types(source, hello)[0], (source, target)
 
 
@@ -239,7 +211,7 @@ def test_nobody_speaks_in_anothers_name(play, source):
         *(f"ip address add {one}/32 dev eth0" for one in forged),
         *(f"ping -c 2 -W 1 -I {one} {target}" for one in forged),
         *(f"ip address del {one}/32 dev eth0" for one in forged),
-        f"ping -c 1 -W 3 {target}",
+        f"ping -c 1 -W 60 {target}",
     )
     assert "2 packets transmitted, 0 packets received" in said[2]
     assert "2 packets transmitted, 0 packets received" in said[3]
@@ -247,14 +219,14 @@ def test_nobody_speaks_in_anothers_name(play, source):
 
 
 def test_nobody_takes_anothers_hardware_address(play):
-    ping = f"ping -c 1 -W 1 {play.address('bridged')}"
+    ping = "ping -c 1 -W {} " + play.address("bridged")
     card = play.user.get("vmi", "private")["status"]["interfaces"][0]["mac"]
     said = play.types(
         "private",
         "ip link set eth0 address 02:00:00:00:00:09",
-        ping,
+        ping.format(1),
         f"ip link set eth0 address {card}",
-        ping,
+        ping.format(60),
     )
     assert "0 packets received" in said[1]
     assert "1 packets received" in said[3]
@@ -267,22 +239,22 @@ def test_connections_outlive_the_manager_and_what_was_broken_is_mended(play):
     play.user.kill_manager()
     if os.geteuid() == 0:  # nobody else has a program that may do this
         remove_link(play, recorded_address(play, "ported"))
-    options = play.options
-    with outside(*options, directory=play.user.one.directory, through=play.user.through) as again:
+    with outside(*RANGES, directory=play.user.one.directory, through=play.user.through) as again:
         play.user = again
-        until("a broken link is mended", lambda: play.says("ported", 22).startswith("SSH-2.0-"))
+        answers = lambda: play.says("ported", 22, 10).startswith("SSH-2.0-")  # noqa: E731
+        until("a broken link is mended", answers)
         assert {name: play.guest_of(name) for name in processes} == processes
         for name, process in held.items():
-            said, errors = process.communicate("go on\n", timeout=20)
+            said, errors = process.communicate("go on\n", timeout=PATIENCE)
             assert said.strip() == "32", (name, errors)
         if os.geteuid() == 0:
             remove_link(play, play.address("ported"))
-            until("it is mended again", lambda: play.says("ported", 22).startswith("SSH-2.0-"))
+            until("it is mended again", answers)
         lease = play.types("private", "udhcpc -f -n -q -i eth0 2>&1")
         assert "lease of 10.0.2.2 obtained" in lease[0]
         for name in processes:
             again.kubectl("delete", "vmi", name)
-        until("their links are gone", lambda: "pod" not in play.run("ip", "-br", "link").stdout, 10)
+        until("their links are gone", lambda: "pod" not in play.run("ip", "-br", "link").stdout)
 
 
 def hold(play: Play, name: str) -> subprocess.Popen[str]:

@@ -5,10 +5,12 @@ import threading
 from pathlib import Path
 
 import pytest
-from tests.cluster import Outside, outside, until
+from tests.cluster import Outside, outside, ranges, until
 from tests.unit.node.storage.filling.conftest import Server
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
+RANGES = ranges(__file__)
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
 
 
 class Halting(Server):
@@ -84,21 +86,21 @@ def test_an_import_outlives_the_manager_and_a_machine_boots_from_its_copy(demo_d
     server = Halting(content).start()
     directory = tmp_path / "corral"
     directory.mkdir()
-    with outside(directory=directory) as user:
+    with outside(*RANGES, directory=directory) as user:
         create(
             user,
             volume("web", f'{{http: {{url: "{server.url}"}}}}', "1Gi"),
             volume("copy", "{pvc: {name: web, namespace: default}}"),
             MACHINE,
         )
-        assert server.halted.wait(60)
+        assert server.halted.wait(300)
         until("some of it has arrived", lambda: received(directory))
         user.kill_manager()
-    with outside(directory=directory) as user:
+    with outside(*RANGES, directory=directory) as user:
         until("the import goes on", lambda: has_succeeded(user, "web"))
         assert server.header("range"), "what had arrived was kept"
         until("the copy is there", lambda: has_succeeded(user, "copy"))
-        until("the machine serves", lambda: is_ready(user, "booted"), 300)
+        until("the machine serves", lambda: is_ready(user, "booted"))
         with (tmp_path / "disk").open("wb") as file:
             file.write(content)
         user.corral(

@@ -1,5 +1,6 @@
 """Every door into one real machine, as kubectl and corral open it."""
 
+import asyncio
 import contextlib
 import json
 import os
@@ -10,18 +11,18 @@ import urllib.request
 from collections.abc import Iterator
 
 import pytest
-from tests.cluster import Outside, outside, until
+from tests.cluster import Outside, outside, ranges, until
 from tests.conformance.api import Api
+from tests.console import console
+from tests.terminal import Terminal
 from websockets.sync.client import connect
 
 from corral.client.kubeconfig import load
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
 
 NAME = "door"
 REFERENCE = "kubevirt/cirros-container-disk-demo:latest"
-RANGES = ("--pod-cidr", "10.233.0.0/16", "--service-cidr", "10.133.0.0/16")
-"""Not those of other clusters that this host may have."""
 DOOR = f"/apis/subresources.kubevirt.io/v1/namespaces/default/virtualmachineinstances/{NAME}"
 MACHINE = {
     "apiVersion": "kubevirt.io/v1",
@@ -44,7 +45,7 @@ MACHINE = {
 
 @pytest.fixture(scope="module")
 def user(demo_disk, tmp_path_factory) -> Iterator[Outside]:
-    with outside(*RANGES, directory=tmp_path_factory.mktemp("corral")) as user:
+    with outside(*ranges(__file__), directory=tmp_path_factory.mktemp("corral")) as user:
         user.corral("image", "import", str(demo_disk), REFERENCE)
         user.kubectl("create", "-f", "-", input=json.dumps(MACHINE))
         until("its web server answers the probe", lambda: condition(user, "Ready") == "True")
@@ -92,7 +93,7 @@ def forwarded(user: Outside, target: str, port: int) -> Iterator[int]:
 def test_its_ports_are_forwarded(user):
     with forwarded(user, f"pod/{pod_of(user)}", 80) as port:
         for _ in range(3):
-            with urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=10) as answer:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=60) as answer:
                 assert answer.read().strip() == NAME.encode()
 
 
@@ -119,6 +120,36 @@ def test_files_are_copied_in_and_out(user, tmp_path, monkeypatch, websockets):
     assert back.read_bytes() == source.read_bytes()
 
 
+def test_ssh_without_a_command_opens_a_shell(user):
+    command = user.corral_command(
+        "ssh", "-t", "-o StrictHostKeyChecking=no", "--known-hosts", "/dev/null",
+        f"cirros@vmi/{NAME}",
+    )  # fmt: skip
+    terminal = Terminal(command, user.corral_environment())
+    terminal.read_until(b"password: ")
+    terminal.type(b"gocubsgo\n")
+    terminal.read_until(f"{NAME}:~# ".encode())
+    terminal.type(b"tty\n")
+    terminal.read_until(b"/dev/pts/")
+    terminal.type(b"exit\n")
+    assert terminal.end() == 0
+
+
+def test_the_guest_takes_all_that_was_piped_to_its_console(user):
+    """A serial port holds 16 bytes, and the command that sent a thousand lines has ended."""
+
+    async def log_in() -> None:
+        async with console(user, NAME) as line:
+            await line.log_in("cirros", "gocubsgo")
+
+    asyncio.run(log_in())
+    lines = "".join(f"echo {number} >> /tmp/typed\n" for number in range(1000))
+    user.corral("console", NAME, input=lines)
+    read = ("exec", pod_of(user), "--", "cat", "/tmp/typed")
+    expected = [str(number) for number in range(1000)]
+    until("all is typed", lambda: user.kubectl(*read, check=False).split() == expected, 60)
+
+
 def test_the_guest_tells_of_itself(api):
     info = api.get_document(f"{DOOR}/guestosinfo")
     assert info["hostname"] == NAME
@@ -140,24 +171,24 @@ def test_its_screen_is_seen(user, api):
         ssl=target.tls(), additional_headers=dict(target.headers),
         subprotocols=["plain.kubevirt.io"], proxy=None, compression=None,
     ) as screen:  # fmt: skip
-        assert screen.recv(timeout=10) == b"RFB 003.008\n"
+        assert screen.recv(timeout=60) == b"RFB 003.008\n"
         screen.send(b"RFB 003.008\n")
-        assert screen.recv(timeout=10) == b"\x01\x01", "one way to log in: none"
+        assert screen.recv(timeout=60) == b"\x01\x01", "one way to log in: none"
         screen.send(b"\x01")
-        assert screen.recv(timeout=10) == b"\0\0\0\0"
+        assert screen.recv(timeout=60) == b"\0\0\0\0"
         screen.send(b"\x01")
-        assert struct.unpack(">HH", screen.recv(timeout=10)[:4]) == (width, height)
+        assert struct.unpack(">HH", screen.recv(timeout=60)[:4]) == (width, height)
 
 
 def test_a_machine_that_is_paused_is_not_ready(user, api):
     assert api.put(f"{DOOR}/pause").status_code == 200
-    until("it is told", lambda: condition(user, "Paused") == "True", 10)
-    until("it is not ready", lambda: condition(user, "Ready") == "False", 10)
+    until("it is told", lambda: condition(user, "Paused") == "True")
+    until("it is not ready", lambda: condition(user, "Ready") == "False")
     again = api.put(f"{DOOR}/pause")
     assert (again.status_code, again.json()["reason"]) == (409, "Conflict")
     assert "already paused" in again.json()["message"]
     assert api.put(f"{DOOR}/unpause").status_code == 200
-    until("it is ready again", lambda: condition(user, "Ready") == "True", 20)
+    until("it is ready again", lambda: condition(user, "Ready") == "True")
     assert condition(user, "Paused") is None
 
 
@@ -171,11 +202,11 @@ def test_its_disks_are_frozen_and_thawed(api):
 def test_readiness_follows_the_web_server(user):
     pod = pod_of(user)
     user.kubectl("exec", pod, "--", "killall", "httpd")
-    until("it is not ready", lambda: condition(user, "Ready") == "False", 20)
-    events = user.kubectl("get", "events", "--field-selector", f"involvedObject.name={pod}")
-    assert "Readiness probe failed" in events
+    until("it is not ready", lambda: condition(user, "Ready") == "False")
+    of_pod = ("get", "events", "--field-selector", f"involvedObject.name={pod}")
+    until("it is told", lambda: "Readiness probe failed" in user.kubectl(*of_pod))
     user.kubectl("exec", pod, "--", "httpd", "-p", "80", "-h", "/srv/www")
-    until("it is ready again", lambda: condition(user, "Ready") == "True", 20)
+    until("it is ready again", lambda: condition(user, "Ready") == "True")
 
 
 def boot_of(user: Outside) -> str:
@@ -191,7 +222,7 @@ def starts_again(user: Outside, api: Api, way: str, before: str) -> None:
         now = boot_of(user)
         return len(now) == len(before) and now != before
 
-    until("another boot", other, 60)
+    until("another boot", other)
     status = user.get("vmi", NAME)["status"]
     assert status["phase"] == "Running"
     assert "Paused" not in {one["type"] for one in status["conditions"]}
@@ -205,5 +236,5 @@ def test_it_starts_again(user, api, way):
 def test_without_an_agent_the_power_button_reboots_it(user, api):
     before = boot_of(user)
     user.kubectl("exec", pod_of(user), "--", "killall", "qemu-ga", check=False)
-    until("its agent has gone", lambda: condition(user, "AgentConnected") is None, 20)
+    until("its agent has gone", lambda: condition(user, "AgentConnected") is None)
     starts_again(user, api, "softreboot", before)

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 import yaml
-from tests.cluster import EXAMPLES, Outside, outside, until
+from tests.cluster import EXAMPLES, Outside, outside, ranges, until
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
 
 REFERENCE = "kubevirt/cirros-container-disk-demo:latest"
 NAME = "settings"
@@ -31,7 +31,7 @@ def place(tmp_path_factory):
 def user(demo_disk, place, tmp_path_factory):
     directory = tmp_path_factory.mktemp("corral")
     disks = str(place / "disks")
-    with outside("--host-disks", disks, directory=directory) as user:
+    with outside(*ranges(__file__), "--host-disks", disks, directory=directory) as user:
         user.corral("image", "import", str(demo_disk), REFERENCE)
         yield user
 
@@ -59,7 +59,7 @@ def machine(user, place):
     waits_for(user, "Sysprep drive should contain autounattend.xml or unattend.xml")
     answers = {"data": {"Autounattend.xml": "<unattend/>"}}
     user.kubectl("patch", "configmap", "answers", "--patch", json.dumps(answers))
-    until("it runs", lambda: condition(user, "AgentConnected") is not None, 240)
+    until("it runs", lambda: condition(user, "AgentConnected") is not None)
     return vmi
 
 
@@ -73,7 +73,7 @@ def waits_for(user: Outside, what: str) -> None:
         found = condition(user, "Synchronized")
         return found is not None and found["reason"] == "FailedMount" and what in found["message"]
 
-    until(f"the machine waits: {what}", told, 120)
+    until(f"the machine waits: {what}", told)
 
 
 def inside(user: Outside, command: str) -> str:
@@ -150,12 +150,12 @@ def ssh(user: Outside, key: Path, command: str) -> str:
 
 def test_a_key_follows_its_secret(user, machine, place):
     first, second = place / "first", place / "second"
-    until("it is told that a Secret is missing", lambda: synced(user, "False"), 60)
+    until("it is told that a Secret is missing", lambda: synced(user, "False"))
     assert condition(user, "AccessCredentialsSynchronized")["message"] == (
         f'secret "{KEYS}" not found'
     )
     user.kubectl("create", "secret", "generic", KEYS, f"--from-file=key={first}.pub")
-    until("the key is in place", lambda: synced(user, "True"), 60)
+    until("the key is in place", lambda: synced(user, "True"))
     assert ssh(user, first, "echo i am $(whoami)").strip().endswith("i am root")
     fresh = user.kubectl(
         "create", "secret", "generic", KEYS, f"--from-file=key={second}.pub",
@@ -164,7 +164,7 @@ def test_a_key_follows_its_secret(user, machine, place):
     user.kubectl("replace", "-f", "-", input=fresh)
     wanted = Path(f"{second}.pub").read_text().strip()
     read = "cat /root/.ssh/authorized_keys"
-    until("the other key is in place", lambda: inside(user, read).strip() == wanted, 60)
+    until("the other key is in place", lambda: inside(user, read).strip() == wanted)
     assert ssh(user, second, "echo here").strip().endswith("here")
     assert "Permission denied" in ssh(user, first, "echo here")
     events = user.kubectl("get", "events", "--field-selector", f"involvedObject.name={NAME}")

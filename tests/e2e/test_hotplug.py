@@ -18,9 +18,11 @@ from corral.node.qemu.guest import QemuGuest
 from corral.node.qemu.monitor import Monitor
 from corral.node.qemu.plugs import QemuPlugs
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 
 MEGABYTE = 1 << 20
+PATIENCE = 300
+"""Seconds; much more than anything takes."""
 
 
 @pytest.fixture
@@ -43,7 +45,7 @@ async def following():
                     up.set()
 
         tasks.append(asyncio.create_task(listen()))
-        async with asyncio.timeout(120):
+        async with asyncio.timeout(PATIENCE):
             await up.wait()
 
     yield follow
@@ -99,7 +101,7 @@ async def disk_of(guest, serial: str) -> str:
         " && echo ${d##*/}; done"
     )
     try:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(PATIENCE):
             while not (found := (await shell(guest, look)).strip()):
                 await asyncio.sleep(0.1)
     except TimeoutError:
@@ -108,7 +110,7 @@ async def disk_of(guest, serial: str) -> str:
 
 
 async def gone(plugs, volume: str) -> None:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE):
         while volume in await plugs.settle():
             await asyncio.sleep(0.05)
 
@@ -143,7 +145,7 @@ async def test_disks_stay_when_a_guest_restarts(machine, tmp_path):
         await disk_of(guest, volume)
     booted = await shell(guest, "cat /proc/sys/kernel/random/boot_id")
     await guest.reset()
-    async with asyncio.timeout(120):
+    async with asyncio.timeout(PATIENCE):
         while True:
             await asyncio.sleep(0.5)
             try:
@@ -245,7 +247,7 @@ async def test_a_manager_that_is_killed_at_any_step_leaves_nothing_behind(
     told = asyncio.Event()
     guest.plugs.on_gone(told.set)
     await guest.plugs.unplug("data", one.claim)
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE):
         await told.wait()
     for cut in range(20):
         try:
@@ -271,7 +273,7 @@ async def test_a_guest_that_sleeps_lets_go_of_a_disk_once_it_is_awake(machine, t
     assert await guest.plugs.settle() == {"data": "claim.of.data"}
     assert not told.is_set()
     await guest.resume()
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE):
         await told.wait()
     assert await guest.plugs.settle() == {}
 

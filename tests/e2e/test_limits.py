@@ -3,6 +3,7 @@
 import asyncio
 import os
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -17,12 +18,10 @@ from corral.node.limits.resident import ResidentSet, own_bytes
 from corral.node.process import cpu_nanos
 from corral.node.qemu.guest import QemuGuest
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 
 SHARE = 0.3
 SECONDS = 10
-CONTENDED = 0.9
-"""A host that lets a guest have less than so much of what it may have has more to do."""
 
 
 @pytest.fixture
@@ -74,8 +73,10 @@ class Measured:
 
         A group that has filled its period waits for itself, so the waiting tells nothing then.
         """
-        tasks = Path(f"/proc/{self._pid}/task").glob("*/schedstat")
-        waited = sum(int(one.read_text().split()[1]) for one in tasks)
+        waited = 0
+        for one in Path(f"/proc/{self._pid}/task").glob("*/schedstat"):
+            with suppress(OSError):  # a thread has come to its end
+                waited += int(one.read_text().split()[1])
         for one in self._statistics:
             if one.exists():
                 told = dict(line.split() for line in one.read_text().splitlines())
@@ -94,6 +95,7 @@ class Measured:
         return used / 1e9 / passed, had
 
 
+@pytest.mark.alone
 async def test_a_busy_guest_gets_its_limit_and_no_more(machine, tmp_path):
     one = machine(BUSY, cpu_nanos=int(SHARE * 1e9))
     async with living(one):
@@ -101,7 +103,7 @@ async def test_a_busy_guest_gets_its_limit_and_no_more(machine, tmp_path):
         assert one.steps.index("bounded") < one.steps.index("resumed")
         used, had = await Measured(pid, tmp_path).rates()
         assert used < SHARE * 1.1
-        assert used > SHARE * 0.9 * (had if had < CONTENDED else 1.0)
+        assert used > SHARE * 0.9 * had
     assert not groups(tmp_path)
 
 
@@ -116,7 +118,7 @@ async def test_a_bounded_guest_can_be_talked_to_paused_and_ended(machine):
         guest.step_back(True)
         guest.step_back(False)
         one.machine.stop(0)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(300):
             while not one.machine.facts.ended:
                 await asyncio.sleep(0.05)
     assert not Path(f"/proc/{pid}").exists()
@@ -128,7 +130,7 @@ async def test_a_guest_that_wants_more_memory_than_it_may_have_is_ended_and_told
     one = machine(greedy(60), memory_bytes=50 << 20)
     async with living(one):
         await one.running()
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(300):
             while not one.machine.facts.ended:
                 one.voice.changes.clear()
                 await one.voice.changes.wait()
@@ -144,7 +146,7 @@ async def test_a_guest_within_its_memory_lives(machine):
     one = machine(greedy(60), memory_bytes=140 << 20)
     async with living(one):
         pid = await one.running()
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(300):
             while own_bytes(pid) < 60 << 20:
                 await asyncio.sleep(0.1)
         await asyncio.sleep(2)
@@ -155,7 +157,7 @@ async def test_a_guest_within_its_memory_lives(machine):
 async def test_a_limit_below_what_qemu_takes_is_told_before_the_guest_runs(machine, tmp_path):
     one = machine(BUSY, memory_bytes=4 << 20)
     async with living(one):
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(300):
             while one.machine.facts.trouble is None:
                 one.voice.changes.clear()
                 await one.voice.changes.wait()
@@ -174,7 +176,7 @@ async def test_who_sees_a_bounded_guest_boot_knows_what_it_may_use(machine, monk
         told.set_result(processors)
 
     monkeypatch.setattr(QemuGuest, "booted", booted)
-    async with living(machine(BUSY, cpu_nanos=int(SHARE * 1e9))), asyncio.timeout(60):
+    async with living(machine(BUSY, cpu_nanos=int(SHARE * 1e9))), asyncio.timeout(300):
         assert await told == SHARE
 
 

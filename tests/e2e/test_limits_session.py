@@ -3,10 +3,10 @@
 import json
 
 import pytest
-from tests.cluster import outside, until
+from tests.cluster import outside, ranges, until
 from tests.limited_machine import disk_with, greedy
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
 
 GREEDY = "example/greedy:1"
 
@@ -14,7 +14,7 @@ GREEDY = "example/greedy:1"
 @pytest.fixture(scope="module")
 def user(tmp_path_factory):
     directory = tmp_path_factory.mktemp("limits")
-    with outside() as user:
+    with outside(*ranges(__file__)) as user:
         user.corral("image", "import", str(disk_with(directory, greedy(120))), GREEDY)
         yield user
 
@@ -22,6 +22,7 @@ def user(tmp_path_factory):
 def machine(**resources):
     disk = {"name": "root", "disk": {"bus": "virtio"}}
     return {
+        "terminationGracePeriodSeconds": 0,
         "domain": {
             "memory": {"guest": "128Mi"},
             "resources": resources,

@@ -7,13 +7,15 @@ import stat
 from pathlib import Path
 
 import pytest
+from tests.console import serial
 from tests.real_machine import definition, hypervisor, new_directory, seen
 
 from corral.node.hypervisor import Change, StartError
+from corral.node.qemu import probe
 from corral.node.qemu.hypervisor import CONSOLE_LOG, Qemu
 from corral.node.qemu.probe import run_probe
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 
 
 @pytest.fixture
@@ -23,15 +25,21 @@ async def qemu(tmp_path):
 
 
 @pytest.fixture
-async def booted(qemu, tmp_path, demo_disk):
-    """A guest whose agent has answered, and the stream of its changes."""
+async def guest(qemu, tmp_path, demo_disk):
+    """A guest that begins to boot."""
     guest = await qemu.start(definition(new_directory(tmp_path), demo_disk))
     assert guest.halted
     await guest.resume()
+    yield guest
+    await guest.release()
+
+
+@pytest.fixture
+async def booted(guest):
+    """A guest whose agent has answered, and the stream of its changes."""
     changes = guest.changes()
     await seen(changes, Change.AGENT_CONNECTED)
-    yield guest, changes
-    await guest.release()
+    return guest, changes
 
 
 def status_of(pid: int) -> dict[str, str]:
@@ -52,7 +60,7 @@ def mode_of(descriptor: Path) -> int:
 async def test_a_guest_boots_in_64_megabytes_and_introduces_itself(booted):
     guest, _ = booted
     introduction = None
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(180):
         while introduction is None or not any(one.addresses for one in introduction.interfaces):
             introduction = await guest.introduce()
             await asyncio.sleep(0.2)
@@ -60,8 +68,7 @@ async def test_a_guest_boots_in_64_megabytes_and_introduces_itself(booted):
     assert introduction.os
 
 
-async def test_qemu_has_no_privileges(booted):
-    guest, _ = booted
+async def test_qemu_has_no_privileges(guest):
     status = status_of(guest.pid)
     assert status["Seccomp"] == "2"
     assert status["NoNewPrivs"] == "1"
@@ -76,8 +83,7 @@ async def test_qemu_has_no_privileges(booted):
     )
 
 
-async def test_qemu_cannot_write_the_image_it_boots_from(booted, demo_disk):
-    guest, _ = booted
+async def test_qemu_cannot_write_the_image_it_boots_from(guest, demo_disk):
     modes = [
         mode_of(entry)
         for entry in descriptors(guest.pid)
@@ -90,17 +96,16 @@ async def test_qemu_cannot_write_the_image_it_boots_from(booted, demo_disk):
 async def test_the_power_button_ends_a_guest_in_order(booted):
     guest, changes = booted
     await guest.power_down()
-    await seen(changes, Change.POWERED_OFF, 30)
-    assert status_of(guest.pid)["State"].startswith(("S", "R"))  # QEMU stays until it is told
+    await seen(changes, Change.POWERED_OFF)
+    assert status_of(guest.pid)["State"].startswith(("S", "R", "D"))  # QEMU stays until it is told
     await guest.destroy()
-    await seen(changes, Change.GONE, 10)
+    await seen(changes, Change.GONE)
 
 
-async def test_the_console_log_is_written_by_qemu_itself(booted):
-    guest, _ = booted
+async def test_the_console_log_is_written_by_qemu_itself(guest):
     open_files = [str(entry.readlink()) for entry in descriptors(guest.pid)]
     [log] = {Path(name) for name in open_files if name.endswith(CONSOLE_LOG)}
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(180):
         while b"login:" not in log.read_bytes():
             await asyncio.sleep(0.1)
 
@@ -115,25 +120,20 @@ async def test_a_guest_is_taken_over_with_its_agent(booted, qemu, tmp_path):
     assert found.pid == pid
     assert not found.halted
     changes = found.changes()
-    await seen(changes, Change.RESUMED, 5)
-    await seen(changes, Change.AGENT_CONNECTED, 5)
+    await seen(changes, Change.RESUMED)
+    await seen(changes, Change.AGENT_CONNECTED)
     with pytest.raises(StartError, match="runs for this instance already"):
         await qemu.start(definition(directory, tmp_path / "unused"))
     await found.destroy()
-    await seen(changes, Change.GONE, 10)
+    await seen(changes, Change.GONE)
     await found.release()
     assert await qemu.find(directory) is None
 
 
 async def test_a_console_can_be_typed_into(booted):
     guest, _ = booted
-    console = await guest.console()
-    printed = b""
-    async with asyncio.timeout(30):
-        await console.write(b"\r")
-        while b"login:" not in printed:
-            printed += await console.read()
-    console.close()
+    async with serial(guest) as console:
+        await console.types("", "login: $")
 
 
 async def test_a_disk_that_is_not_what_it_says_fails_with_qemus_own_words(
@@ -160,7 +160,7 @@ async def test_a_missing_qemu_is_named(tmp_path, demo_disk):
 
 async def test_the_probe_boots_a_guest_and_believes_nothing_else(tmp_path):
     path = shutil.which("qemu-system-x86_64")
-    works, reason = await run_probe(path, "tcg", seconds=20)
+    works, reason = await run_probe(path, "tcg", seconds=120)
     assert works, reason
     works, reason = await run_probe(path, "nonesuch")
     assert not works
@@ -177,9 +177,12 @@ async def test_a_guest_that_hangs_does_not_pass_the_probe(tmp_path):
     assert reason
 
 
-async def test_a_finding_is_remembered_for_this_boot_and_this_qemu(qemu, tmp_path):
+async def test_a_finding_is_remembered_for_this_boot_and_this_qemu(tmp_path, monkeypatch):
+    qemu = Qemu(tmp_path)
+    await qemu.prepare()
     facts = qemu.facts()
     assert facts["accelerator"] in {"tcg", "kvm"}
+    monkeypatch.setattr(probe, "_kvm_works", None)  # nobody asks again
     again = Qemu(tmp_path)
     await again.prepare()
     assert again.facts() == facts

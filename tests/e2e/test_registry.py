@@ -8,20 +8,21 @@ import hashlib
 import io
 import json
 import shutil
-import socket
 import subprocess
 import tarfile
+import time
 import urllib.error
 import urllib.request
 from typing import NamedTuple
 
 import pytest
+from bench.cluster import free_port
 
 from corral.node.images import Credential, ImageError
 from corral.node.images.store import ImageStore
 from corral.node.images.streams import zstd
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(60)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 
 # Of user and secret, as htpasswd -B writes it.
 HTPASSWD = "user:$2b$05$ChQgs2PQhONpnlWqg94TQOdgvzAUTgb7U1r84reuAJs.5clgPI3I2\n"
@@ -33,12 +34,6 @@ def need(program, package):
     path = shutil.which(program)
     assert path, f"{program} is missing: apt install {package}"
     return path
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 @contextlib.contextmanager
@@ -66,10 +61,11 @@ def running(folder):
 
 
 def wait_until_it_answers(address, process, log):
-    for _ in range(200):
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline:
         assert process.poll() is None, log.read_text()
         try:
-            urllib.request.urlopen(f"http://{address}/v2/", timeout=1).close()
+            urllib.request.urlopen(f"http://{address}/v2/", timeout=20).close()
         except urllib.error.HTTPError as error:
             error.close()
             return
@@ -91,7 +87,7 @@ class Pusher:
         token = base64.b64encode(CREDENTIALS.encode()).decode()
         headers = {"Authorization": f"Basic {token}", "Content-Type": kind}
         request = urllib.request.Request(url, body, headers, method=method)
-        with urllib.request.urlopen(request, timeout=10) as answer:
+        with urllib.request.urlopen(request, timeout=120) as answer:
             return answer.headers.get("Location", "")
 
     def blob(self, content, kind):

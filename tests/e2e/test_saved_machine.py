@@ -2,24 +2,20 @@
 
 import asyncio
 import json
-from contextlib import asynccontextmanager
 
 import pytest
-from tests.cluster import Outside, outside, until
+from tests.cluster import Outside, outside, ranges, until
+from tests.console import console
 
-from corral.client.kubeconfig import load
-from corral.client.stream import Stream
-
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
 
 REFERENCE = "kubevirt/cirros-container-disk-demo:latest"
-COUNT = b"i=0; while :; do echo n=$i; i=$((i+1)); sleep 0.1; done\n"
-CONSOLE = "/apis/subresources.kubevirt.io/v1/namespaces/default/virtualmachineinstances/vm/console"
+COUNT = "i=0; while :; do echo n=$i; i=$((i+1)); sleep 0.1; done"
 
 
 @pytest.fixture(scope="module")
 def user(demo_disk, tmp_path_factory):
-    with outside(directory=tmp_path_factory.mktemp("corral")) as user:
+    with outside(*ranges(__file__), directory=tmp_path_factory.mktemp("corral")) as user:
         user.corral("image", "import", str(demo_disk), REFERENCE)
         create(user, claim("data"))
         create(user, claim("vm-memory"))
@@ -87,53 +83,16 @@ def in_guest(user: Outside, command: str) -> str:
     return user.kubectl("exec", pod["metadata"]["name"], "--", "sh", "-c", command)
 
 
-class Console:
-    def __init__(self, stream: Stream) -> None:
-        self.stream = stream
-        self.heard = aiter(stream)
-        self.text = b""
-
-    async def shows(self, text: bytes) -> None:
-        async with asyncio.timeout(60):
-            while text not in self.text:
-                self.text += await anext(self.heard)
-        self.text = self.text[self.text.index(text) :]
-
-    async def type(self, text: bytes, answer: bytes) -> None:
-        await asyncio.sleep(0.5)  # login discards what is typed before it asks
-        self.text = b""
-        await self.stream.send(text)
-        await self.shows(answer)
-
-    async def number(self) -> int:
-        """The next number that the shell counts."""
-        await self.shows(b"n=")
-        async with asyncio.timeout(60):
-            while b"\r" not in self.text:
-                self.text += await anext(self.heard)
-        return int(self.text[2:].split(b"\r")[0])
-
-
-@asynccontextmanager
-async def console(user: Outside):
-    target = load(user.one.directory / "kubeconfig")
-    url = f"wss{target.server.removeprefix('https')}{CONSOLE}"
-    async with Stream.open(url, headers=target.headers, tls=target.tls()) as stream:
-        yield Console(stream)
-
-
 async def begin_to_count(user: Outside) -> None:
-    async with console(user) as screen:
-        await screen.type(b"\n", b"login:")
-        await screen.type(b"demo\n", b"Password:")
-        await screen.type(b"demo\n", b"~#")
-        await screen.type(COUNT, b"n=10\r")
+    async with console(user, "vm") as screen:
+        await screen.log_in("demo", "demo")
+        await screen.types(COUNT, r"n=10\r")
 
 
 async def count(user: Outside) -> int:
-    async with console(user) as screen:
-        first = await screen.number()
-        await screen.shows(b"n=%d\r" % (first + 5))
+    async with console(user, "vm") as screen:
+        first = int((await screen.says(r"n=(\d+)\r"))[1])
+        await screen.says(rf"n={first + 5}\r")
         return first
 
 

@@ -5,40 +5,21 @@ import os
 from dataclasses import replace
 
 import pytest
+from tests.console import Console, serial
 from tests.real_machine import definition, hypervisor, new_directory, seen
 
 from corral.node.hypervisor import Change, GuestError, Memory, MemoryMisfitError
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 
-COUNT = b"i=0; while :; do echo n=$i; i=$((i+1)); sleep 0.1; done\r"
+COUNT = "i=0; while :; do echo n=$i; i=$((i+1)); sleep 0.1; done"
 
 
-class Console:
-    """An open serial console."""
-
-    def __init__(self, line) -> None:
-        self.line = line
-        self.printed = b""
-
-    async def type(self, text: bytes, answer: bytes) -> None:
-        """Type something, and wait for what comes of it."""
-        await self.line.write(text)
-        await self.shows(answer)
-
-    async def shows(self, text: bytes) -> None:
-        async with asyncio.timeout(60):
-            while text not in self.printed:
-                self.printed += await self.line.read()
-        self.printed = self.printed[self.printed.index(text) :]
-
-    async def number(self) -> int:
-        """The next number that is counted."""
-        await self.shows(b"n=")
-        async with asyncio.timeout(60):
-            while b"\r" not in self.printed:
-                self.printed += await self.line.read()
-        return int(self.printed[2:].split(b"\r")[0])
+async def counted(screen: Console) -> int:
+    """The number that is counted; the next ones follow."""
+    first = int((await screen.says(r"n=(\d+)\r"))[1])
+    await screen.says(rf"n={first + 5}\r")
+    return first
 
 
 @pytest.fixture
@@ -54,13 +35,10 @@ async def counting(qemu, tmp_path, demo_disk):
     guest = await qemu.start(wanted)
     await guest.resume()
     await seen(guest.changes(), Change.AGENT_CONNECTED)
-    console = Console(await guest.console())
-    await console.type(b"\r", b"login:")
-    await console.type(b"demo\r", b"Password:")
-    await console.type(b"demo\r", b"~#")
-    await console.type(COUNT, b"n=10\r")
-    yield wanted, guest, console
-    console.line.close()
+    async with serial(guest) as screen:
+        await screen.log_in("demo", "demo")
+        await screen.types(COUNT, r"n=10\r")
+        yield wanted, guest, screen
     await guest.release()
 
 
@@ -85,22 +63,19 @@ async def save(guest, file) -> tuple[str, ...]:
 
 
 async def test_a_shell_goes_on_counting_where_it_was(qemu, tmp_path, counting):
-    wanted, guest, console = counting
+    wanted, guest, _ = counting
     shape = await save(guest, tmp_path / "memory")
     assert (tmp_path / "memory").stat().st_size < 64 << 20
     goes_on = replace(wanted, memory=Memory(file=tmp_path / "memory", shape=shape))
     restored = await qemu.start(goes_on)
     assert not restored.halted
-    console = Console(await restored.console())
-    changes = restored.changes()
-    await restored.resume()
-    await seen(changes, Change.AGENT_CONNECTED, 10)
-    first = await console.number()
-    assert 0 < first < 1000
-    await console.shows(b"n=%d\r" % (first + 5))
-    introduction = await restored.introduce()
-    assert introduction.interfaces[0].addresses[0] == "10.0.2.15"
-    console.line.close()
+    async with serial(restored) as screen:
+        changes = restored.changes()
+        await restored.resume()
+        await seen(changes, Change.AGENT_CONNECTED)
+        assert 0 < await counted(screen) < 1000
+        introduction = await restored.introduce()
+        assert introduction.interfaces[0].addresses[0] == "10.0.2.15"
     await restored.destroy()
     await restored.release()
 
@@ -116,7 +91,7 @@ async def test_a_memory_that_is_cut_short_is_refused_in_qemus_words(qemu, tmp_pa
 
 
 async def test_a_guest_that_cannot_be_saved_goes_on(counting):
-    _, guest, console = counting
+    _, guest, screen = counting
 
     async def follow():
         async for change in guest.changes():
@@ -128,7 +103,7 @@ async def test_a_guest_that_cannot_be_saved_goes_on(counting):
         await guest.save(full)
     os.close(full)
     await guest.resume()
-    console.printed = b""
-    await console.shows(b"n=%d\r" % (await console.number() + 5))
+    screen.said = ""
+    await counted(screen)
     assert not following.done()
     following.cancel()

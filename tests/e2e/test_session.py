@@ -7,20 +7,19 @@ import signal
 from pathlib import Path
 
 import pytest
-from tests.cluster import EXAMPLES, Outside, outside, until
+from tests.cluster import EXAMPLES, Outside, outside, ranges, until
+from tests.console import console
 
-from corral.client.kubeconfig import load
-from corral.client.stream import Stream
-
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
 
 SET = "testreplicaset"
 REFERENCE = "kubevirt/cirros-container-disk-demo:latest"
+RANGES = ranges(__file__)
 
 
 @pytest.fixture(scope="module")
 def user(demo_disk, tmp_path_factory):
-    with outside(directory=tmp_path_factory.mktemp("corral")) as user:
+    with outside(*RANGES, directory=tmp_path_factory.mktemp("corral")) as user:
         user.corral("image", "import", str(demo_disk), REFERENCE)
         user.kubectl("create", "-f", str(EXAMPLES / "testreplicaset.yaml"))
         settle(user, 3)
@@ -35,7 +34,7 @@ def settle(user: Outside, replicas: int) -> None:
         counts = status.get("replicas", 0), status.get("readyReplicas", 0)
         return counts == (replicas, replicas) and len(user.items("vmi")) == replicas
 
-    until(f"{replicas} machines are ready", settled, 240)
+    until(f"{replicas} machines are ready", settled)
 
 
 def names(user: Outside) -> set[str]:
@@ -51,27 +50,13 @@ def replaced(user: Outside, name: str, replicas: int = 3) -> None:
     settle(user, replicas)
 
 
-def talk(user: Outside, name: str, *exchanges: tuple[str, str]) -> None:
-    """Speak with a guest on its console: wait for each prompt, then type the answer."""
+def power_off(user: Outside, name: str) -> None:
+    """Have a guest turn itself off, by its console."""
 
     async def speak() -> None:
-        target = load(user.one.directory / "kubeconfig")
-        path = "/apis/subresources.kubevirt.io/v1/namespaces/default/virtualmachineinstances"
-        url = f"wss{target.server.removeprefix('https')}{path}/{name}/console"
-        async with (
-            asyncio.timeout(60),
-            Stream.open(url, headers=target.headers, tls=target.tls()) as stream,
-        ):
-            await stream.send(b"\n")
-            heard = aiter(stream)
-            for prompt, answer in exchanges:
-                text = b""
-                while prompt.encode() not in text:
-                    text += await anext(heard)
-                await asyncio.sleep(0.5)  # login discards what is typed before it asks
-                await stream.send(answer.encode() + b"\n")
-            # The guest has read the last answer when it has echoed it.
-            await anext(heard)
+        async with console(user, name) as opened:
+            await opened.log_in("cirros", "gocubsgo")
+            await opened.types("poweroff", "poweroff\r")  # which it has read by then
 
     asyncio.run(speak())
 
@@ -116,7 +101,7 @@ def test_the_console_leads_to_a_login(user):
 def test_the_log_of_the_pod_is_the_console(user):
     pod = user.items("pods")[0]
     name = pod["metadata"]["name"]
-    until("the guest has said who it is", lambda: "login:" in user.kubectl("logs", name), 60)
+    until("the guest has said who it is", lambda: "login:" in user.kubectl("logs", name))
 
 
 def test_scaling_out_and_in(user):
@@ -143,7 +128,7 @@ def test_an_evicted_pod_takes_its_machine_along_and_is_replaced(user):
 
 def test_a_guest_that_powers_off_is_replaced(user):
     victim = min(names(user))
-    talk(user, victim, ("login:", "cirros"), ("assword:", "gocubsgo"), ("#", "poweroff"))
+    power_off(user, victim)
     replaced(user, victim)
 
 
@@ -157,7 +142,7 @@ def test_a_killed_manager_takes_its_machines_over(user):
     before, processes = uids(user), {qemu_of(uid) for uid in uids(user)}
     user.kill_manager()
     assert {qemu_of(uid) for uid in before} == processes
-    with outside(directory=user.one.directory) as again:
+    with outside(*RANGES, directory=user.one.directory) as again:
         settle(again, 3)
         assert uids(again) == before
         assert {qemu_of(uid) for uid in before} == processes

@@ -4,17 +4,17 @@ import os
 import signal
 
 import pytest
-from tests.cluster import Outside, outside, until
+from tests.cluster import Outside, outside, ranges, until
 from tests.e2e.test_session import REFERENCE, qemu_of
 
 from corral.node.storage import Storage
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
 
 
 @pytest.fixture(scope="module")
 def user(demo_disk, tmp_path_factory):
-    with outside(directory=tmp_path_factory.mktemp("corral")) as user:
+    with outside(*ranges(__file__), directory=tmp_path_factory.mktemp("corral")) as user:
         user.corral("image", "import", str(demo_disk), REFERENCE)
         yield user
 
@@ -63,12 +63,12 @@ def is_up(user: Outside, name: str) -> bool:
 
 def start(user: Outside, name: str, *claims: str, root: bool = True) -> None:
     create(user, machine(name, *claims, root=root))
-    until(f"{name} is up", lambda: is_up(user, name), 240)
+    until(f"{name} is up", lambda: is_up(user, name))
 
 
 def end(user: Outside, name: str) -> None:
     user.kubectl("delete", "vmi", name)
-    until(f"{name} is gone", lambda: name not in user.kubectl("get", "vmi,pods"), 60)
+    until(f"{name} is gone", lambda: name not in user.kubectl("get", "vmi,pods"))
 
 
 def run(user: Outside, name: str, script: str) -> str:
@@ -86,7 +86,7 @@ def bound(user: Outside, name: str, size: str = "64Mi") -> None:
         status = user.get("pvc", name)["status"]
         return status["phase"] == "Bound" and status["capacity"]["storage"] == size
 
-    until(f"{name} is bound", is_bound, 60)
+    until(f"{name} is bound", is_bound)
 
 
 def test_what_a_guest_wrote_is_there_for_the_next_one_even_after_a_kill(user):
@@ -108,12 +108,12 @@ def test_one_disk_is_not_written_by_two_machines(user):
     start(user, "owner", "single")
     create(user, machine("other", "single"))
     words = 'the disk of volume "data0" is used by another machine'
-    until("it is told", lambda: words in user.kubectl("describe", "vmi", "other"), 60)
+    until("it is told", lambda: words in user.kubectl("describe", "vmi", "other"))
     assert user.get("vmi", "other")["status"]["phase"] in ("Scheduling", "Scheduled")
     create(user, claim("early", source="single"))
-    until("it waits", lambda: "CloneSourceInUse" in user.kubectl("describe", "pvc", "early"), 60)
+    until("it waits", lambda: "CloneSourceInUse" in user.kubectl("describe", "pvc", "early"))
     end(user, "owner")
-    until("the next has it", lambda: is_up(user, "other"), 240)
+    until("the next has it", lambda: is_up(user, "other"))
     end(user, "other")
     bound(user, "early")
     user.kubectl("delete", "pvc", "single", "early")
@@ -146,7 +146,7 @@ def test_clones_of_one_disk_boot_and_go_their_own_ways(user, demo_disk):
     assert len(layers) == 1
     create(user, machine("left", "left", root=False), machine("right", "right", root=False))
     for name in ("left", "right"):
-        until(f"{name} is up", lambda name=name: is_up(user, name), 240)
+        until(f"{name} is up", lambda name=name: is_up(user, name))
         run(user, name, f"echo {name} | dd of=/dev/vda bs=512 seek=120000; sync")
         end(user, name)
     start(user, "again", "left", root=False)
@@ -167,7 +167,7 @@ def test_a_throw_away_overlay_leaves_its_claim_alone(user):
         .replace("disks: [", "disks: [{name: over, disk: {bus: virtio}}, ")
     )
     create(user, document.replace("name: root, disk: {bus", "name: root, bootOrder: 1, disk: {bus"))
-    until("it is up", lambda: is_up(user, "light"), 240)
+    until("it is up", lambda: is_up(user, "light"))
     run(user, "light", "echo lost > /dev/vda; sync; head -c 4 /dev/vda | grep lost")
     end(user, "light")
     assert not any(stored(user, "base").disk.path.read_bytes())

@@ -15,7 +15,7 @@ from corral.node.facts import Facts, State
 from corral.node.hypervisor import Change
 from corral.node.sampling.sampler import Sampler, Tenant
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 
 TICKS = os.sysconf("SC_CLK_TCK")
 MIB = 1 << 20

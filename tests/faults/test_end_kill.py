@@ -17,7 +17,7 @@ from corral.node.process import runs
 from corral.node.record import Outcome, Stage
 from corral.node.shutdown import end_machines
 
-pytestmark = [pytest.mark.faults, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.faults, pytest.mark.timeout(900)]
 
 ROOT = Path(__file__).parents[2]
 OFF = bytes([0xBA, 0x04, 0x06, 0xB8, 0x00, 0x20, 0xEF, *BUSY])

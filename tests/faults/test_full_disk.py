@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-pytestmark = [pytest.mark.faults, pytest.mark.timeout(60)]
+pytestmark = [pytest.mark.faults, pytest.mark.timeout(600)]
 
 # Runs with 4 MiB of disk space of its own in argv[1].
 PROGRAM = """

@@ -4,12 +4,12 @@ import os
 import subprocess
 
 import pytest
-from tests.cluster import outside, until
+from tests.cluster import outside, ranges, until
 from tests.e2e.conftest import demo_disk  # noqa: F401 - a fixture
 from tests.e2e.test_session import REFERENCE
 from tests.e2e.test_storage import claim, create, run, start
 
-pytestmark = [pytest.mark.faults, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.faults, pytest.mark.timeout(1800)]
 
 THIN = """
 apiVersion: storage.k8s.io/v1
@@ -28,7 +28,7 @@ def user(demo_disk, tmp_path):  # noqa: F811
     mount = f'mountpoint -q {directory}/storage || mount -t tmpfs -o size=24m none "$0"; exec "$@"'
     rights = () if os.geteuid() == 0 else ("--user", "--map-root-user")
     through = ("unshare", *rights, "--mount", "sh", "-c", mount, str(directory / "storage"))
-    with outside(directory=directory, through=through) as user:
+    with outside(*ranges(__file__), directory=directory, through=through) as user:
         user.corral("image", "import", str(demo_disk), REFERENCE)
         yield user
 
@@ -45,18 +45,18 @@ def paused(user):
 
 def test_a_guest_waits_for_space_and_goes_on(user):
     create(user, claim("strict"))
-    until("it is refused", lambda: "ProvisioningFailed" in user.kubectl("describe", "pvc"), 60)
+    until("it is refused", lambda: "ProvisioningFailed" in user.kubectl("describe", "pvc"))
     assert "are left that are not promised" in user.kubectl("describe", "pvc", "strict")
     create(user, THIN, claim("data").replace("spec:", "spec:\n  storageClassName: thin"))
     start(user, "writer", "data")
     # Later, so that its agent has answered by the time it is paused.
-    until("its agent is there", lambda: has_agent(user), 120)
+    until("its agent is there", lambda: has_agent(user))
     script = "sleep 5; dd if=/dev/zero of=/dev/vdb bs=1M count=48 conv=fsync && touch /done"
     run(user, "writer", f"setsid sh -c '{script}' < /dev/null > /dev/null 2>&1 &")
-    until("it is paused", lambda: paused(user), 120)
+    until("it is paused", lambda: paused(user))
     assert paused(user)["reason"] == "PausedIOError"
     words = "VM Paused due to not enough space on volume: data0"
-    until("it is told", lambda: words in user.kubectl("describe", "vmi", "writer"), 30)
+    until("it is told", lambda: words in user.kubectl("describe", "vmi", "writer"))
     where = str(user.one.directory / "storage")
     rights = () if os.geteuid() == 0 else ("--user", "--preserve-credentials")
     subprocess.run(
@@ -65,7 +65,7 @@ def test_a_guest_waits_for_space_and_goes_on(user):
         check=True,
     )  # fmt: skip
     user.corral("unpause", "vmi", "writer")
-    until("it has written all", lambda: not paused(user) and written(user), 120)
+    until("it has written all", lambda: not paused(user) and written(user))
 
 
 def written(user):

@@ -11,7 +11,7 @@ import pytest
 
 from corral.node.images.store import ImageStore
 
-pytestmark = [pytest.mark.faults, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.faults, pytest.mark.timeout(600)]
 
 # Imports two disks under one name and removes it, for ever, telling after each step what holds.
 PROGRAM = """

@@ -18,7 +18,7 @@ from corral.node.limits.probe import Ways, prefix
 from corral.node.limits.resident import ResidentSet
 from corral.node.process import read_record, runs
 
-pytestmark = [pytest.mark.faults, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.faults, pytest.mark.timeout(900)]
 
 ROOT = Path(__file__).parents[2]
 BOUNDS = Bounds(cpu_nanos=50_000_000, memory_bytes=200 << 20)
@@ -74,6 +74,13 @@ def state(pid):
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
 
 
+async def stopped(pid):
+    """Until it stands still."""
+    async with asyncio.timeout(300):
+        while state(pid) != "T":
+            await asyncio.sleep(0.001)
+
+
 def groups(data):
     return [*Path("/sys/fs/cgroup").rglob(f"{prefix(data)}*")]
 
@@ -104,15 +111,13 @@ async def test_the_next_manager_bounds_the_machine_and_leaves_nothing(tmp_path, 
         assert await child.wait() == -signal.SIGKILL
         before = read_record(directory)
         if kill_at == "stopped":
-            assert state(before.pid) == "T"
+            await stopped(before.pid)  # each of its threads has to be told
         one = Limited(qemu, directory, disk, Bounds(), limits(kind, tmp_path, directory))
         assert one.machine.record.bounds == BOUNDS  # on record since before there was a process
         async with living(one):
             assert await one.running() == before.pid
             if kind == "stopping":
-                async with asyncio.timeout(20):
-                    while state(before.pid) != "T":  # somebody bounds it again
-                        await asyncio.sleep(0.001)
+                await stopped(before.pid)  # somebody bounds it again
             else:
                 told = Path(f"/proc/{before.pid}/cgroup").read_text()
                 assert told.count(f"{prefix(tmp_path)}{directory.name}") == len(groups(tmp_path))
@@ -132,11 +137,18 @@ async def ran_out(tmp_path):
         pytest.fail("this host has no memory groups: run this as root, or in a delegated group")
     async with hypervisor(machines) as qemu:
         one = Limited(qemu, directory, disk, Bounds(memory_bytes=50 << 20), first)
+        known = one.step
+
+        def step(name):
+            known(name)
+            if name == "resumed":  # its guest takes memory from here on
+                life.cancel()
+
+        one.machine._chronicle.step = step
         life = asyncio.create_task(one.run())
-        pid = await one.running()
-        life.cancel()
         await asyncio.wait({life})
-        async with asyncio.timeout(60):
+        pid = read_record(directory).pid
+        async with asyncio.timeout(300):
             while Path(f"/proc/{pid}").exists() and state(pid) != "Z":
                 await asyncio.sleep(0.1)
         yield partial(Limited, qemu, directory, disk, Bounds())

@@ -7,7 +7,7 @@ import sys
 import pytest
 from tests.cluster import EXAMPLES, outside, until
 
-pytestmark = [pytest.mark.faults, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.faults, pytest.mark.timeout(900)]
 
 HOLLOW = ("--machine", "hollow")
 
@@ -41,6 +41,21 @@ def test_machines_of_a_node_that_is_no_more_stay_in_good_hands(tmp_path):
             again.kill_manager()
             with outside(*HOLLOW, directory=tmp_path) as last:
                 assert len(last.items("nodes")) == 1
+
+
+def test_machines_of_nodes_that_only_a_backup_knows_are_replaced_at_once(tmp_path):
+    file, elsewhere, here = (tmp_path / name for name in ("lab.backup", "elsewhere", "here"))
+    here.mkdir()
+    with outside(*HOLLOW, "--nodes", "2", directory=here) as user:
+        user.kubectl("create", "-f", str(EXAMPLES / "testreplicaset.yaml"))
+        until("three machines are ready", lambda: ready(user, 3))
+        before = uids(user)
+        user.corral("backup", str(file))
+        user.corral("restore", "--data-dir", str(elsewhere), str(file))
+    with outside(*HOLLOW, directory=elsewhere) as again:
+        replaced = lambda: ready(again, 3) and not uids(again) & before  # noqa: E731
+        until("there are others", replaced, seconds=120)
+        assert len(again.items("nodes")) == 1
 
 
 @pytest.mark.parametrize("moment", [0.3, 0.6, 0.9, 1.2, 1.5])

@@ -4,18 +4,18 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
-from tests.cluster import outside, until
+from bench.cluster import free_port
+from tests.cluster import outside, ranges, until
 
 from corral.node.process import read_record, runs
 
-pytestmark = [pytest.mark.faults, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.faults, pytest.mark.timeout(900)]
 
-RANGES = ("--pod-cidr", "10.208.0.0/16", "--service-cidr", "10.209.0.0/16")
-NETWORK = "network     machines 10.208.0.0/16"  # and of IPv6 where the host has it
+RANGES = ranges(__file__)
+NETWORK = f"network     machines {RANGES[1]}"  # and of IPv6 where the host has it
 PARTS = ("holder", "outward")
 
 
@@ -30,7 +30,8 @@ def through(request):
         mine = Path("/proc/self/ns/user").readlink()
         namespace = Path(f"/proc/{sleeper.pid}/ns/user")
         until("the user is there", lambda: namespace.readlink() != mine)
-        time.sleep(0.1)  # and has a number
+        numbers = Path(f"/proc/{sleeper.pid}/uid_map")
+        until("it has a number", numbers.read_text)
         yield ("nsenter", f"--user={namespace}", "--preserve-credentials")
         sleeper.kill()
 
@@ -102,7 +103,7 @@ def test_a_manager_killed_at_any_moment_of_its_start_leaves_nothing_behind(tmp_p
     for moment in (0.8, 1.1, 1.4):
         place = ("--data-dir", str(tmp_path))
         process = subprocess.Popen(
-            [*command, "up", *place, "--bind", "127.0.0.1:7398", *RANGES],
+            [*command, "up", *place, "--bind", f"127.0.0.1:{free_port()}", *RANGES],
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         )

@@ -15,7 +15,7 @@ from corral.api.errors import ApiError
 from corral.api.object import Key
 from corral.store import Store
 
-pytestmark = [pytest.mark.faults, pytest.mark.timeout(60)]
+pytestmark = [pytest.mark.faults, pytest.mark.timeout(600)]
 
 KIND = "things.example.com"
 
@@ -27,33 +27,40 @@ from corral.store.memory import Retention
 from corral.store.sqlite import Log
 
 async def write(store, writer):
-    number = 0
-    while True:
+    for number in range(int(sys.argv[2])):
         name = f"{writer}-{number % 20}"
         document = {"metadata": {"name": name}, "spec": number, "pad": "x" * 500}
         record = await store.write("things.example.com", Key("n", name), document)
         print(name, number, record.revision, flush=True)
-        number += 1
 
 async def main():
     store = Store(Log(pathlib.Path(sys.argv[1])), retention=Retention(changes=50))
     async with asyncio.TaskGroup() as group:
-        for writer in range(8):
+        for writer in range(int(sys.argv[3])):
             group.create_task(write(store, writer))
+    await asyncio.Event().wait()
 
 asyncio.run(main())
 """
 
 
-def run_and_kill(path, seconds):
-    """Acknowledged writes of a writer that is killed after a while: name → (number, revision)."""
-    writer = subprocess.Popen([sys.executable, "-c", WRITER, path], stdout=subprocess.PIPE)
+WRITERS = 8
+
+
+def run_and_kill(path, seconds=0.0, writes=0):
+    """Acknowledged writes of a writer that is killed: name → (number, revision).
+
+    It is killed some seconds after its first write, or after so many of each of its tasks.
+    """
+    command = [sys.executable, "-c", WRITER, path, str(writes or 10**9), str(WRITERS)]
+    writer = subprocess.Popen(command, stdout=subprocess.PIPE)
     try:
-        assert writer.stdout.readline(), "the writer never began"
+        begun = [writer.stdout.readline() for _ in range(WRITERS * writes or 1)]
+        assert begun[-1], "the writer never began, or ended"
         time.sleep(seconds)
     finally:
         writer.send_signal(signal.SIGKILL)
-    told = writer.stdout.read().decode().splitlines(keepends=True)
+    told = b"".join([*begun, writer.stdout.read()]).decode().splitlines(keepends=True)
     writer.stdout.close()
     writer.wait()
     acknowledged = {}
@@ -83,7 +90,7 @@ async def test_a_torn_write_ahead_log_loses_only_what_was_torn(tmp_path):
     """What is left is what there was at some moment before."""
     whole = tmp_path / "whole"
     whole.mkdir()
-    run_and_kill(whole / "store.db", 0.1)
+    run_and_kill(whole / "store.db", writes=15)  # fewer than make SQLite empty its log
     size = (whole / "store.db-wal").stat().st_size
     # The end of the file may hold frames of an earlier round, which nobody misses.
     lengths = [size - 1500, size * 3 // 4, size // 2, size // 4, 0]

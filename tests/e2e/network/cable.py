@@ -50,7 +50,9 @@ def may_make_links() -> bool:
 
 def ip(*lines: str) -> None:
     """Change links and addresses of the calling thread's namespace; lines are iproute2's."""
-    subprocess.run(["ip", "-batch", "-"], input="\n".join(lines), text=True, check=True, timeout=10)
+    subprocess.run(
+        ["ip", "-batch", "-"], input="\n".join(lines), text=True, check=True, timeout=120
+    )
 
 
 def skip_duplicate_detection(device: str) -> None:
@@ -86,17 +88,28 @@ class Cable:
     async def answered(
         self, link: Link, request: bytes, target: tuple[str, int] = SERVERS, port: int = 68
     ) -> bytes:
-        """What a guest that sends `request` gets back, from a responder on `link`.
+        """What a guest that sends `request` gets back, from a responder on `link`."""
+        async with responding(self.pod, link), self.client(port) as client:
+            reply, _ = await heard(client, request, target=target)
+            return reply
 
-        It asks again until it is heard, as guests do: a link that is new may lose the first packet.
-        """
-        loop = asyncio.get_running_loop()
-        async with responding(self.pod, link), self.client(port) as client, asyncio.timeout(20):
-            while True:
+
+async def heard(
+    client: socket.socket, *requests: bytes, target: tuple[str, int] = SERVERS
+) -> tuple[bytes, tuple[str, int]]:
+    """The first answer to these requests, and who sent it.
+
+    They are sent again until it comes, as guests do: a link that is new may lose the first packet,
+    or the answer to it.
+    """
+    loop = asyncio.get_running_loop()
+    async with asyncio.timeout(120):
+        while True:
+            for request in requests:
                 await loop.sock_sendto(client, request, target)
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(1):
-                        return await loop.sock_recv(client, 2048)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(1):
+                    return await loop.sock_recvfrom(client, 2048)
 
 
 def heard_by_guest(port: int) -> socket.socket:

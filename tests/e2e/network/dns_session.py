@@ -7,7 +7,7 @@ import sys
 import dnslib
 from lightkube.models.core_v1 import Service
 from lightkube.models.discovery_v1 import EndpointSlice
-from tests.e2e.network.site import Pod, Site, play
+from tests.e2e.network.site import PATIENCE, Pod, Site, play
 
 from corral.api.object import Key
 from corral.node.dns.rules import table_of
@@ -62,13 +62,19 @@ async def session(site: Site) -> None:
     stranger = await site.link("stranger", 6)
 
     def ask(
-        name: str, kind: str = "A", *, server: str = gateway, tcp: bool = False, size: int = 0
+        name: str,
+        kind: str = "A",
+        *,
+        server: str = gateway,
+        tcp: bool = False,
+        size: int = 0,
+        seconds: float = PATIENCE,
     ) -> object:
         query = dnslib.DNSRecord.question(name, kind)
         if size:
             query.add_ar(dnslib.EDNS0(udp_len=size))
         reply = dnslib.DNSRecord.parse(
-            query.send(server, 53, tcp=tcp, timeout=6, ipv6=":" in server)
+            query.send(server, 53, tcp=tcp, timeout=seconds, ipv6=":" in server)
         )
         assert reply.header.id == query.header.id
         code = dnslib.RCODE[reply.header.rcode]
@@ -114,9 +120,9 @@ async def session(site: Site) -> None:
 
     last = str(site.network.gateways[-1])
     for ours in (gateway, last):  # a link that is new may lose the first packets
-        await asked("warm", "web.default.svc.cluster.local", server=ours)
+        saw["warm"] = "silence"
         while saw["warm"] == "silence":
-            await asked("warm", "web.default.svc.cluster.local", server=ours)
+            await asked("warm", "web.default.svc.cluster.local", server=ours, seconds=1)
     await asked("service", "web.default.svc.cluster.local")
     await asked("service, last family", "web.default.svc.cluster.local", server=last)
     await asked("member", "vm7.head.default.svc.cluster.local")
@@ -176,7 +182,7 @@ with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as noise:
     for _ in range(20_000):
         noise.sendto(bytes.fromhex("{packet}"), ("{server}", 53))
 """
-    subprocess.run([sys.executable, "-c", program], check=True, timeout=20)
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=PATIENCE)
 
 
 def nslookup(server: str) -> str:
@@ -185,7 +191,7 @@ def nslookup(server: str) -> str:
         ["busybox", "nslookup", "vm7.head.default.svc.cluster.local", server],
         capture_output=True,
         text=True,
-        timeout=5,
+        timeout=PATIENCE,
         check=False,
     )
     return done.stdout

@@ -8,7 +8,7 @@ import subprocess
 from contextlib import ExitStack, suppress
 from ipaddress import IPv6Address, ip_address, ip_interface
 
-from tests.e2e.network.site import Pod, Site, play
+from tests.e2e.network.site import PATIENCE, Pod, Site, play
 
 from corral.node.network import netlink, nft
 from corral.node.network.antispoof import card_rules
@@ -18,6 +18,8 @@ from corral.node.network.rules import API_PORT, MOST_CALLS_AT_ONCE
 
 SYN = 2
 WAIT_SECONDS = 1.0
+CALL_SECONDS = 20.0
+"""Longer than a busy host takes to let somebody call, with packets sent anew."""
 
 
 def checksum(data: bytes) -> int:
@@ -88,7 +90,7 @@ async def calls(site: Site, guest: Pod, other: Pod) -> None:
         made = stack.enter_context(await pod.namespace.call(socket.socket))
         made.setblocking(False)
         with suppress(OSError, TimeoutError):
-            async with asyncio.timeout(WAIT_SECONDS):
+            async with asyncio.timeout(CALL_SECONDS):
                 await loop.sock_connect(made, (gateway, API_PORT))
                 return True
         return False
@@ -112,18 +114,24 @@ async def by_the_host(site: Site, pod: Pod) -> None:
         listening.bind(("", 53))
         listening.setblocking(False)
         probe.connect(("192.0.2.1", 9))
-        site.saw["by the host"] = saw = []
-        for source in ("", probe.getsockname()[0]):
+
+        async def arrives(source: str) -> bool:
             with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as made, suppress(TimeoutError):
                 made.bind((source, 0))
                 made.sendto(b"hello", (pod.address, 53))
-                saw.append(False)
                 async with asyncio.timeout(WAIT_SECONDS):
-                    saw[-1] = bool(await asyncio.get_running_loop().sock_recv(listening, 9))
+                    return bool(await asyncio.get_running_loop().sock_recv(listening, 9))
+            return False
+
+        await site.until(lambda: arrives(""))
+        site.saw["by the host"] = [True, await arrives(probe.getsockname()[0])]
 
 
-async def neighbours(site: Site) -> int:
-    """How many neighbours a pod's namespace remembers after its guest has called hundreds."""
+async def neighbours(site: Site) -> tuple[int, float]:
+    """How many neighbours a pod's namespace remembers after its guest has called hundreds.
+
+    And within how many seconds it has called them.
+    """
     guest_mac, card = "02:00:00:00:00:02", ip_interface("10.0.2.2/24")
     rules = card_rules(TAP, guest_mac, [card.ip, ip_address("fd10:0:2::2")])
     rules += translation([(site.network.pod_cidrs[0][9], card.ip)], [])
@@ -163,12 +171,16 @@ async def neighbours(site: Site) -> int:
 
         def count() -> int:
             command = ["ip", "neigh", "show", "nud", "all", "dev", BRIDGE]
-            done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=5)
+            done = subprocess.run(
+                command, capture_output=True, text=True, check=True, timeout=PATIENCE
+            )
             return done.stdout.count("INCOMPLETE") + done.stdout.count("FAILED")
 
         await pod.call(furnish)
+        begun = asyncio.get_running_loop().time()
         await guest.call(call)
-        return await pod.call(count)
+        took = asyncio.get_running_loop().time() - begun
+        return await pod.call(count), took
 
 
 async def session(site: Site) -> None:

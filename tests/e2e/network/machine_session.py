@@ -41,7 +41,7 @@ async def running(network: MachineNetwork):
 
 async def until(condition: Callable[[], Awaitable[bool]]) -> bool:
     with suppress(TimeoutError):
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(120):
             while not await condition():
                 await asyncio.sleep(0.02)
             return True
@@ -118,7 +118,7 @@ async def reaches_in(network: MachineNetwork, port: int, target: int) -> bool:
         loop = asyncio.get_running_loop()
         with suppress(OSError, TimeoutError), socket.socket() as client:
             client.setblocking(False)
-            async with asyncio.timeout(2):
+            async with asyncio.timeout(30):
                 await loop.sock_connect(client, ("127.0.0.1", port))
                 connection, (source, _) = await loop.sock_accept(listening)
                 connection.close()
@@ -135,7 +135,7 @@ async def reaches_out(network: MachineNetwork) -> bool:
             probe.connect(("192.0.2.1", 9))
             address = probe.getsockname()[0]
         with suppress(OSError, TimeoutError):
-            async with asyncio.timeout(3):
+            async with asyncio.timeout(10):
                 _, writer = await network.connect(address, server.getsockname()[1])
                 connection, _ = await loop.sock_accept(server)
                 connection.close()

@@ -4,7 +4,7 @@ import asyncio
 
 from lightkube.models.core_v1 import Namespace as ApiNamespace, Pod as ApiPod
 from lightkube.models.networking_v1 import NetworkPolicy
-from tests.e2e.network.site import Pod, Site, play
+from tests.e2e.network.site import BRIEF, PATIENCE, Pod, Site, play
 
 from corral.api.object import Key
 from corral.node.network import nft
@@ -24,11 +24,11 @@ async def put(site: Site, name: str, **spec: object) -> None:
     await site.client.create(NetworkPolicy, document)
 
 
-async def is_echoed(connection) -> bool:
-    """Whether what is sent over an open connection comes back."""
+async def is_echoed(connection, seconds: float = PATIENCE) -> bool:
+    """Whether what is sent over an open connection comes back; what was lost is sent anew."""
     loop = asyncio.get_running_loop()
     try:
-        async with asyncio.timeout(0.7):
+        async with asyncio.timeout(seconds):
             await loop.sock_sendall(connection, b"hello")
             return await loop.sock_recv(connection, 5) == b"hello"
     except TimeoutError:
@@ -46,51 +46,58 @@ async def session(site: Site) -> None:
         await site.serve(pod, 80, 8080)
     site.tasks.start(Policies(site.world, site.network).run(), name="policies")
 
-    async def seen(name: str, *ways: tuple) -> None:
-        saw[name] = [await reaches(*way) for way in ways]
+    async def seen(name: str, wanted: list[bool], *ways: tuple) -> None:
+        """Look which ways are open; nobody waits long for those that shall not be."""
+        saw[name] = [
+            await reaches(*way, seconds=PATIENCE if is_open else BRIEF)
+            for is_open, way in zip(wanted, ways, strict=True)
+        ]
 
     everybody = [(client, web, 80), (other, web, 80), (web, other, 80), (late, web, 80)]
-    await seen("without", *everybody)
+    await seen("without", [True] * 4, *everybody)
 
     open_before = await site.connect(other, web, 80)
     saw["echo before"] = await is_echoed(open_before)
     rule = {"from": [CLIENT], "ports": [{"port": 80}]}
     await put(site, "web", podSelector={"matchLabels": {"app": "web"}}, ingress=[rule])
     saw["policy ms"] = await site.until(lambda: closed(site, other, web, 80))
-    await seen("ingress", *everybody, (client, web, 8080), (late, other, 80), (other, late, 80))
+    others = [(client, web, 8080), (late, other, 80), (other, late, 80)]
+    await seen("ingress", [True, False, True, *[False] * 4], *everybody, *others)
     saw["families"] = len(site.network.families)
-    await seen("last family", (client, web, 80, -1), (other, web, 80, -1), (client, web, 81, -1))
-    saw["machine reaches"] = await reaches(site.network, web, 80)
-    saw["echo under policy"] = await is_echoed(open_before)
+    ways = [(client, web, 80, -1), (other, web, 80, -1), (client, web, 81, -1)]
+    await seen("last family", [True, False, False], *ways)
+    saw["machine reaches"] = await reaches(site.network, web, 80, seconds=PATIENCE)
+    saw["echo under policy"] = await is_echoed(open_before, BRIEF)
 
     await site.serve(late, 80)
     await site.tell(late, app="client")
     saw["pod ms"] = await site.until(lambda: reaches(late, web, 80))
-    saw["told, reached"] = await reaches(other, late, 80)
+    saw["told, reached"] = await reaches(other, late, 80, seconds=PATIENCE)
 
     named = {"from": [{"namespaceSelector": {"matchLabels": {"team": "a"}}}]}
     named["ports"] = [{"port": "http", "protocol": "TCP"}]
     await site.client.patch(NetworkPolicy, WEB, {"spec": {"ingress": [named]}})
     await site.until(lambda: closed(site, client, web, 80))
-    await seen("no such namespace", (client, web, 8080))
+    await seen("no such namespace", [False], (client, web, 8080))
     await site.client.patch(
         ApiNamespace, Key("", "default"), {"metadata": {"labels": {"team": "a"}}}
     )
     await site.until(lambda: reaches(client, web, 8080))
-    await seen("named port", (client, web, 8080), (client, web, 80))
+    await seen("named port", [True, False], (client, web, 8080), (client, web, 80))
 
     range_ = str(site.network.pod_cidrs[0])
     block = {"ipBlock": {"cidr": range_, "except": [f"{client.address}/32"]}}
     await site.client.patch(NetworkPolicy, WEB, {"spec": {"ingress": [{"from": [block]}]}})
     await site.until(lambda: reaches(other, web, 80))
-    await seen("block", (other, web, 80), (client, web, 80))
+    await seen("block", [True, False], (other, web, 80), (client, web, 80))
     saw["echo again"] = await is_echoed(open_before)
     open_before.close()
 
     await site.client.delete(NetworkPolicy, WEB)
     await put(site, "deny", podSelector={"matchLabels": {"app": "client"}}, policyTypes=["Egress"])
     await site.until(lambda: closed(site, client, web, 80))
-    await seen("egress", (client, web, 80), (client, client, 80), (other, client, 80))
+    ways = [(client, web, 80), (client, client, 80), (other, client, 80)]
+    await seen("egress", [False, True, True], *ways)
 
     await site.client.delete(ApiPod, Key("default", "other"), grace_seconds=0)
     saw["gone ms"] = await site.until(lambda: closed(site, other, web, 80))

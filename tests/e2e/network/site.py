@@ -30,7 +30,8 @@ from corral.server.app import ApiServer
 from corral.store import Store
 
 ADMIN = User(name="kubernetes-admin", groups=("system:masters", "system:authenticated"))
-REACH_SECONDS = 0.5
+BRIEF, PATIENCE = 0.5, 120.0
+"""Seconds to wait for what shall not come, and at most for what shall."""
 
 
 @dataclass
@@ -123,7 +124,13 @@ class Site:
             self.tasks.start(server.serve_forever(), name=f"echo {pod.name}")
 
     async def connect(
-        self, source: Pod | MachineNetwork, target: Pod, port: int, which: int = 0
+        self,
+        source: Pod | MachineNetwork,
+        target: Pod,
+        port: int,
+        which: int = 0,
+        *,
+        seconds: float = PATIENCE,
     ) -> socket.socket:
         """A connection to one of a pod's addresses.  Raises OSError, TimeoutError."""
         address = target.addresses[which]
@@ -131,7 +138,7 @@ class Site:
         made = await source.namespace.call(socket.socket, family, socket.SOCK_STREAM)
         made.setblocking(False)
         try:
-            async with asyncio.timeout(REACH_SECONDS):
+            async with asyncio.timeout(seconds):
                 await asyncio.get_running_loop().sock_connect(made, (address, port))
         except BaseException:
             made.close()
@@ -139,20 +146,26 @@ class Site:
         return made
 
     async def reaches(
-        self, source: Pod | MachineNetwork, target: Pod, port: int, which: int = 0
+        self,
+        source: Pod | MachineNetwork,
+        target: Pod,
+        port: int,
+        which: int = 0,
+        *,
+        seconds: float = BRIEF,
     ) -> bool:
         """Whether a connection can be made."""
         try:
-            (await self.connect(source, target, port, which)).close()
+            (await self.connect(source, target, port, which, seconds=seconds)).close()
         except (OSError, TimeoutError):
             return False
         return True
 
     async def until(self, condition: Callable[[], Awaitable[bool]]) -> float:
-        """Milliseconds until a condition comes true, 5 s at most."""
+        """Milliseconds until a condition comes true."""
         loop = asyncio.get_running_loop()
         begun = loop.time()
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(PATIENCE):
             while not await condition():
                 await asyncio.sleep(0.002)
         return round((loop.time() - begun) * 1000, 1)

@@ -22,6 +22,7 @@ from tests.e2e.network.cable import (
     ROOT,
     SERVERS,
     cable,
+    heard,
     ip,
     may_make_links,
     responding,
@@ -31,7 +32,7 @@ from corral.node.network.dhcp import Responder
 from corral.node.network.dhcp.responder import ANSWERS_A_SECOND, BURST
 from corral.node.network.namespaces import Namespace
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 
 OFFER, ACK = 2, 5
 
@@ -63,15 +64,9 @@ async def test_a_guest_behind_a_router_gets_its_address():
 async def test_a_bridge_without_an_address_answers_with_the_routers():
     router = IPv4Address("10.244.0.1")
     lease = replace(LEASE, address=IPv4Interface("10.244.0.7/16"), server=router, gateway=router)
-    loop = asyncio.get_running_loop()
     with cable() as laid:
-        async with (
-            responding(laid.pod, replace(LINK, lease=lease)),
-            laid.client(68) as client,
-            asyncio.timeout(5),
-        ):
-            await loop.sock_sendto(client, RECORDED["dhclient DISCOVER"], SERVERS)
-            offer, (source, port) = await loop.sock_recvfrom(client, 2048)
+        async with responding(laid.pod, replace(LINK, lease=lease)), laid.client(68) as client:
+            offer, (source, port) = await heard(client, RECORDED["dhclient DISCOVER"])
     assert message(offer) == OFFER
     assert (source, port) == ("10.244.0.1", 67)
     assert IPv4Address(offer[16:20]) == lease.address.ip
@@ -92,7 +87,7 @@ async def test_the_guests_kernel_learns_its_router():
     with cable() as laid:
         async with responding(laid.pod):
             laid.guest.run(ip, "link set card down", "link set card up")
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(120):
                 while "default via fe80::" not in (routes := laid.guest.run(routes6)):
                     await asyncio.sleep(0.05)
     assert "fd10:0:2::/120 dev card" in routes
@@ -100,19 +95,16 @@ async def test_the_guests_kernel_learns_its_router():
 
 def routes6() -> str:
     command = ["ip", "-6", "route"]
-    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=10).stdout
+    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=120).stdout
 
 
 @needs_rights
 async def test_another_card_and_noise_are_not_answered():
-    loop = asyncio.get_running_loop()
     stranger = RECORDED["udhcpc DISCOVER"].replace(bytes.fromhex("020000000009"), b"strang")
     with cable("10.0.2.1/24") as laid:
-        async with responding(laid.pod), laid.client(68) as client, asyncio.timeout(5):
-            for noise in (b"", b"x", stranger, bytes(1500)):
-                await loop.sock_sendto(client, noise, SERVERS)
-            await loop.sock_sendto(client, RECORDED["dhcpcd DISCOVER"], SERVERS)
-            answer = await loop.sock_recv(client, 2048)
+        async with responding(laid.pod), laid.client(68) as client:
+            noise = (b"", b"x", stranger, bytes(1500))
+            answer, _ = await heard(client, *noise, RECORDED["dhcpcd DISCOVER"])
             assert answer[4:8] == RECORDED["dhcpcd DISCOVER"][4:8], (
                 "the first answer is to the last"
             )
@@ -164,7 +156,7 @@ def test_an_ordinary_user_can_do_all_of_it():
         "-k", "not ordinary_user", __file__,
     ]  # fmt: skip
     done = subprocess.run(
-        command, cwd=ROOT, capture_output=True, text=True, timeout=50, check=False
+        command, cwd=ROOT, capture_output=True, text=True, timeout=500, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "8 passed" in done.stdout, done.stdout

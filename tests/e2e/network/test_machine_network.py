@@ -5,7 +5,7 @@ from tests.e2e.network.test_sessions import play
 
 __all__ = ["play"]
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 
 
 def test_it_mends_itself_serves_ports_and_leaves_nothing(play):
