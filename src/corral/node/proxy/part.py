@@ -164,7 +164,7 @@ class _Maker:
         family, kind = ("ip", "ipv4_addr") if ipv4 else ("ip6", "ipv6_addr")
         seconds = self._affinity
         known, fresh = [], []
-        for number, each in enumerate(chosen):
+        for each in chosen:
             digest = _digest(f"{seed}/{each.address}/{each.port}")
             # A set cannot change how long it remembers: another time makes another set.
             clients, chain = f"clients-{digest}-{seconds}", f"endpoint-{digest}"
@@ -173,10 +173,10 @@ class _Maker:
             remember = f"update @{clients} {{ {family} saddr }}"
             self.part.chains[chain] = (remember, _to(protocol, each))
             known.append(f"{family} saddr @{clients} goto {chain}")
-            fresh.append(f"\t\t{number} : goto {chain}")
-        lines = ",\n".join(fresh)
+            fresh.append(f"goto {chain}")
+        lines = ",\n".join(f"\t\t{number} : {verdict}" for number, verdict in enumerate(fresh))
         draw = f"numgen random mod {len(chosen)} vmap {{\n{lines}\n\t}}"
-        return (*known, draw, f"goto {chain}")
+        return (*known, draw, fresh[-1])
 
     def _open(
         self, door: Door, protocol: str, version: int, claim: Claim, chosen: Iterable[Backend]
