@@ -66,7 +66,7 @@ class SshPublicKey(Struct, kw_only=True):
     """SSH public keys.
 
     source: where they come from.
-    propagation_method: how they come into the guest.
+    propagation_method: how they come into the guest: exactly one way.
     """
 
     source: CredentialSource

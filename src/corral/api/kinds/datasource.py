@@ -24,7 +24,7 @@ class DataSourceSource(Struct, kw_only=True):
 class DataSourceSpec(Struct, kw_only=True):
     """What the DataSource shall be.
 
-    source: what the name means.
+    source: what the name means: exactly one of them.
     """
 
     source: DataSourceSource
@@ -33,7 +33,7 @@ class DataSourceSpec(Struct, kw_only=True):
 class DataSource(Object, kw_only=True):
     """A name for a claim: DataVolumes whose sourceRef names it become copies of that claim.
 
-    spec: what the name means.
+    spec: what it shall be.
     status: what is known of it.
     """
 

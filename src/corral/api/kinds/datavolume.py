@@ -153,7 +153,7 @@ class Storage(Struct, kw_only=True):
 class DataVolumeSpec(Struct, kw_only=True):
     """What the DataVolume shall be.
 
-    source: where its content comes from.
+    source: where its content comes from: exactly one of them.
     source_ref: an object that says where from.
     pvc: the claim to make, exactly.
     storage: the claim to make, by what its storage class knows.

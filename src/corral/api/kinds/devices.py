@@ -152,8 +152,8 @@ class Video(Struct, kw_only=True):
 class Devices(Struct, kw_only=True):
     """The devices of the machine.
 
-    disks: disks, CD-ROMs and LUNs; each shows the volume of its name.
-    interfaces: network cards; each joins the network of its name.
+    disks: disks, CD-ROMs and LUNs: exactly one of the three; each shows the volume of its name.
+    interfaces: network cards, each with one binding; each joins the network of its name.
     filesystems: volumes that the guest mounts as file systems.
     inputs: input devices.
     rng: random numbers of the host.

@@ -82,7 +82,7 @@ class Disk(Struct, kw_only=True):
     cache: none, writethrough or writeback.
     io: native or threads.
     tag: shown to the guest through the config drive.
-    block_size: the block size that the disk reports.
+    block_size: the block size that the disk reports: one of the two.
     shareable: whether several machines may write it.
     error_policy: what an I/O error does: stop (the default), ignore, report or enospace.
     changed_block_tracking: whether changed blocks are noted for backups.

@@ -198,7 +198,7 @@ class Firmware(Struct, kw_only=True):
 
     uuid: the machine's identity; random unless given.
     serial: the machine's serial number.
-    bootloader: which firmware starts the guest.
+    bootloader: which firmware starts the guest: one of the two.
     kernel_boot: a kernel that is started without a boot loader.
     acpi: tables that Windows looks for.
     """
@@ -241,7 +241,7 @@ class Domain(Struct, kw_only=True):
 
     devices: disks, network cards and the rest.
     resources: what the machine asks of its node.
-    cpu: the virtual processors.
+    cpu: the virtual processors: sockets x cores x threads.
     memory: the guest's memory.
     machine: the board.
     firmware: what the firmware tells the guest.

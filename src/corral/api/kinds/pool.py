@@ -146,8 +146,9 @@ class PoolSpec(Struct, kw_only=True):
     paused: true stops it from making, changing and deleting VirtualMachines.
     name_generation: which references get the number of their VirtualMachine appended.
     max_unavailable: how many machines an update may make unavailable at a time; 100% unless said.
-    scale_in_strategy: how it shrinks.
-    update_strategy: how a changed template reaches what is there.
+    scale_in_strategy: how it shrinks: one of the three; proactive unless said.
+    update_strategy: how a changed template reaches what is there: one of the three; proactive
+        unless said.
     autohealing: when a VirtualMachine that does not come up is made anew; never unless said.
     """
 

@@ -234,7 +234,7 @@ class Status(Struct, kw_only=True):
     active_pods: uid of each pod that runs it, and the pod's node.
     launcher_container_image_version: version of what runs it.
     machine: the board that it got.
-    current_cpu_topology: processors at present.
+    current_cpu_topology: processors at present: sockets x cores x threads.
     memory: memory at present.
     runtime_user: user id that QEMU runs as.
     qos_class: quality of service of its pod.

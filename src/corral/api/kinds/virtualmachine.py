@@ -195,7 +195,7 @@ class VirtualMachineStatus(Struct, kw_only=True):
     printable_status: all of it in one word.
     conditions: Ready, Failure, RestartRequired, and those of its machine.
     state_change_requests: what the machine was told to do and has not done yet.
-    volume_requests: volumes to add and to take away.
+    volume_requests: volumes to add or to take away, one a request.
     volume_snapshot_statuses: which volumes can be snapshotted.
     start_failure: machines that ended before they ran.
     observed_generation: the generation that its machine was made from.

@@ -43,13 +43,13 @@ class Spec(Struct, kw_only=True):
     """What the machine shall be.
 
     domain: processors, memory, firmware and devices.
-    volumes: what its disks hold.
-    networks: the networks that it joins.
+    volumes: what its disks hold: a name and exactly one source each.
+    networks: the networks that it joins: a name and exactly one source each.
     termination_grace_period_seconds: seconds that the guest has to shut down, 30 by default.
     hostname: the guest's name; the object's name unless said.
     subdomain: makes the full name HOSTNAME.SUBDOMAIN.NAMESPACE.svc.
-    readiness_probe: asks whether it can serve.
-    liveness_probe: asks whether it lives; it is ended when not.
+    readiness_probe: asks whether it can serve: in exactly one way, and when.
+    liveness_probe: asks whether it lives, in exactly one way; it is ended when not.
     node_selector: labels that its node must have.
     affinity: which nodes and neighbours it likes.
     tolerations: taints of nodes that it bears.
@@ -60,10 +60,10 @@ class Spec(Struct, kw_only=True):
     start_strategy: Paused to start it paused.
     dns_policy: how names are looked up.
     dns_config: servers and search domains.
-    access_credentials: public keys and passwords for the guest.
+    access_credentials: public keys or passwords for the guest, one of the two each.
     architecture: amd64 or arm64; the node's unless said.
     service_account_name: ServiceAccount of its pod.
-    resource_claims: claims for devices of the node.
+    resource_claims: claims for devices of the node, with exactly one reference each.
     utility_volumes: claims that are given to the launcher only.
     """
 

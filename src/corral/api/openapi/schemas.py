@@ -8,7 +8,7 @@ from lightkube.models import meta_v1
 
 from corral.api import object as ours
 from corral.api.kind import GroupVersion, Kind
-from corral.api.openapi.names import GVK, REFERENCE, gvk, kind_name, struct_name
+from corral.api.openapi.names import GVK, REFERENCE, gvk, is_native, kind_name, struct_name
 from corral.api.types import Schema, descriptions, object_schema
 
 _ELSEWHERE: Mapping[type[msgspec.Struct], type[msgspec.Struct]] = {
@@ -100,31 +100,31 @@ class Schemas:
         return {**schema, "properties": properties}
 
     def described(self, view: type[msgspec.Struct]) -> Schema:
-        """The schema of a Struct, with what its docstring says."""
+        """The schema of a Struct, with what its docstring says.
+
+        Kubernetes describes each of its types, and ``kubectl explain`` says that after what the
+        field says.  The types of custom resources have fields alone, which all say something.
+        """
         about, fields = descriptions(view)
         if issubclass(view, ours.Object):
             fields = {**_TYPE, "metadata": _METADATA, **fields}
         schema = object_schema(view, lambda inner: {"$struct": inner})
         properties = {
-            name: self._property(inner, fields.get(name, ""))
+            name: self._property(inner, fields.get(name) or _about(inner))
             for name, inner in schema["properties"].items()
         }
-        return {"description": about} | schema | {"properties": properties}
+        told = {"description": about} if is_native(view) or issubclass(view, ours.Object) else {}
+        return told | schema | {"properties": properties}
 
     def _property(self, schema: Schema, text: str) -> Schema:
         schema = self._resolved(schema)
-        if "$ref" not in schema:
-            return {"description": text} | schema if text else schema
         beside = {word: value for word, value in schema.items() if word != "$ref"}
-        if text and not self._says_as_much(schema["$ref"], text):
+        if text:
             beside = {"description": text} | beside
+        if "$ref" not in schema:
+            return beside
         # What stands beside $ref is ignored.
         return beside | {"allOf": [{"$ref": schema["$ref"]}]} if beside else schema
-
-    def _says_as_much(self, reference: str, text: str) -> bool:
-        """Whether what is referred to describes itself in the same words."""
-        about: str = self.named[reference.removeprefix(REFERENCE)].get("description", "")
-        return about.casefold() == text.casefold()
 
     def _resolved(self, schema: Schema) -> Schema:
         """A schema with references in place of Structs and of Kubernetes' two odd scalars."""
@@ -138,3 +138,9 @@ class Schemas:
             if inner in schema:
                 return schema | {inner: self._resolved(schema[inner])}
         return schema
+
+
+def _about(schema: Schema) -> str:
+    """What one of our Structs says of itself: for a field that says nothing of its own."""
+    view = schema.get("$struct")
+    return "" if view is None or is_native(view) else descriptions(view)[0]
