@@ -1,9 +1,11 @@
 """Quotas: what is told of them, what machines say that they keep out, and how it is mended."""
 
 import asyncio
+from collections import Counter
 
 import pytest
 from lightkube.models.core_v1 import ConfigMap, LimitRange, Namespace, Pod, ResourceQuota
+from structlog.testing import capture_logs
 from tests.sim.cluster import Faults, cluster, replica_set
 from tests.sim.pools import pool
 from tests.sim.test_virtual_machine import vm
@@ -18,6 +20,7 @@ from corral.api.quantity import bytes_of
 from corral.client.client import Client
 from corral.cluster import quota as quota_loop
 from corral.cluster.quota import Quotas
+from corral.reconcile.events import COMBINED
 from corral.reconcile.objects import key_of, version_of
 from corral.reconcile.queue import HASTENED_AT_ONCE
 
@@ -229,6 +232,32 @@ async def test_a_set_whose_machines_are_too_many_says_so_and_makes_them_later():
             return await condition(c, "ReplicaFailure", of=ReplicaSet) is None
 
         await c.until(is_mended, 20)
+
+
+async def test_what_stays_refused_is_logged_once_and_its_events_are_counted():
+    """Each try of a set makes up a name, which its event tells: they are combined, not the same."""
+    async with cluster() as c:
+        machines, vms = (
+            f"count/{plural}.kubevirt.io"
+            for plural in ("virtualmachineinstances", "virtualmachines")
+        )
+        await limit(c, hard={machines: "0", vms: "0"})
+        with capture_logs() as logged:
+            await c.client.create(ReplicaSet, replica_set("set", replicas=1))
+            await c.client.create(Pool, pool("pool", replicas=1))
+            await asyncio.sleep(7200)
+        warned = [each for each in logged if each["event"] == "will retry"]
+        tried = Counter(each["controller"] for each in warned)
+        assert tried["replicaset"] > 15
+        assert tried["pool"] > 15
+        loud = [each["controller"] for each in warned if each["log_level"] == "warning"]
+        assert sorted(loud) == ["pool", "replicaset"]
+        of_set = [each for each in await c.events("set") if each.reason == "FailedCreate"]
+        of_pool = [each for each in await c.events("pool") if each.reason == "FailedCreate"]
+        assert [each.count for each in of_pool] == [tried["pool"]]
+        assert sum(each.count for each in of_set) == tried["replicaset"]
+        (combined,) = [each for each in of_set if each.message.startswith(COMBINED)]
+        assert combined.count > 5
 
 
 async def test_a_machine_that_ended_makes_room_for_the_next_of_its_set():

@@ -68,6 +68,8 @@ class Controller(Generic[K]):
         self._reconcile = reconcile
         self._sources = sources
         self.workers = workers
+        self._causes: dict[K, str] = {}
+        """Of the keys that fail: why, as it was logged."""
         self.results: Counter[str] = Counter()
         self.took = Histogram()
 
@@ -98,7 +100,7 @@ class Controller(Generic[K]):
         except Terminal as error:
             # A verdict on what somebody wrote, not a fault of ours: no traceback.
             log.error("given up", controller=self.name, key=str(key), error=str(error))  # noqa: TRY400
-            self.queue.forget(key)
+            self._mended(key)
             return FAILED
         except (Conflict, NotFound) as error:
             # The cache lagged; the event that brings it up to date is on its way.
@@ -108,7 +110,7 @@ class Controller(Generic[K]):
             self.queue.retry(key)
             return REQUEUED
         except (ApiError, TimeoutError) as error:
-            log.warning("will retry", controller=self.name, key=str(key), error=str(error))
+            self._warn(key, error)
             self.queue.retry(key)
             return FAILED
         except Exception:
@@ -116,8 +118,27 @@ class Controller(Generic[K]):
             log.exception("reconcile failed", controller=self.name, key=str(key))
             self.queue.retry(key)
             return FAILED
-        self.queue.forget(key)
+        self._mended(key)
         if result is None or result.requeue_after is None:
             return SUCCEEDED
         self.queue.add_after(key, result.requeue_after)
         return LATER
+
+    def _warn(self, key: K, error: ApiError | TimeoutError) -> None:
+        """Log a failure that is retried: as a warning once a cause, for it may last for days."""
+        cause = _cause(error)
+        tell = log.debug if self._causes.get(key) == cause else log.warning
+        tell("will retry", controller=self.name, key=str(key), error=str(error))
+        self._causes[key] = cause
+
+    def _mended(self, key: K) -> None:
+        """End the key's row of failures."""
+        self._causes.pop(key, None)
+        self.queue.forget(key)
+
+
+def _cause(error: ApiError | TimeoutError) -> str:
+    """Why something failed, without the name that was made up for this one attempt."""
+    if isinstance(error, ApiError) and error.details is not None and error.details.name:
+        return error.message.replace(error.details.name, "")
+    return str(error)

@@ -1,9 +1,10 @@
 import asyncio
 
 import pytest
+from structlog.testing import capture_logs
 
 from corral.aio import Background
-from corral.api.errors import Conflict, Unavailable
+from corral.api.errors import Conflict, Details, Forbidden, Unavailable
 from corral.reconcile.controller import Controller, Result, Terminal
 from corral.reconcile.queue import WorkQueue
 
@@ -45,6 +46,31 @@ async def test_a_failure_is_retried_until_it_is_none(looptime, error):
             raise error
 
     assert await times(looptime, fails_twice, 100) == [5, 5.005, 5.015]
+
+
+async def test_a_failure_that_stays_is_warned_of_once_a_cause(looptime):
+    def full(attempt, quota):
+        name = f"test{attempt:05}"
+        return Forbidden(f'pods "{name}" is forbidden: {quota}', details=Details(name=name))
+
+    async def fails(attempt):
+        if attempt in (1, 2, 5):
+            raise full(attempt, "exceeded quota: a")
+        if attempt == 3:
+            raise full(attempt, "exceeded quota: b")
+        if attempt == 4:
+            return Result(requeue_after=1)
+        return None
+
+    with capture_logs() as logged:
+        await times(looptime, fails, 100)
+    said = [(each["log_level"], each["error"]) for each in logged]
+    assert said == [
+        ("warning", 'pods "test00001" is forbidden: exceeded quota: a'),
+        ("debug", 'pods "test00002" is forbidden: exceeded quota: a'),
+        ("warning", 'pods "test00003" is forbidden: exceeded quota: b'),
+        ("warning", 'pods "test00005" is forbidden: exceeded quota: a'),
+    ]
 
 
 async def test_what_cannot_be_mended_is_not_retried(looptime):
