@@ -5,7 +5,7 @@ from itertools import pairwise
 
 import pytest
 from lightkube.models.autoscaling_v2 import HorizontalPodAutoscaler as Autoscaler
-from lightkube.models.core_v1 import Pod
+from lightkube.models.core_v1 import Event, Pod
 from tests.sim.cluster import Cluster, Faults, cluster, replica_set
 from tests.sim.pools import pool
 
@@ -17,9 +17,9 @@ from corral.api.object import Key
 from corral.client.client import Client
 from corral.cluster.autoscaler import loop, measured, targets
 from corral.cluster.autoscaler.behavior import DOWN_SECONDS
-from corral.cluster.autoscaler.loop import FIRST_SECONDS, SYNC_SECONDS
+from corral.cluster.autoscaler.loop import EARLY_SECONDS, FIRST_SECONDS, SYNC_SECONDS
 from corral.cluster.autoscaler.measured import EXTERNAL, Measured
-from corral.cluster.autoscaler.replicas import MetricError
+from corral.cluster.autoscaler.replicas import MetricError, Unmeasured
 from corral.node.hypervisor import Change
 from corral.node.sampling.sampler import PERIOD_SECONDS
 
@@ -143,6 +143,9 @@ class Scene:
 
         await self.whole.until(is_said, seconds, TICK)
         return (await self.condition(kind, name))[2]
+
+    async def warnings(self, name="lab") -> list[Event]:
+        return [one for one in await self.whole.events(name) if one.type == "Warning"]
 
     async def told(self, reason: str, name="lab") -> list[str]:
         return [one.message for one in await self.whole.events(name) if one.reason == reason]
@@ -292,6 +295,49 @@ async def test_silence_of_a_node_scales_nothing():
         await scene.stays(2, 2 * DOWN_SECONDS)
         assert (await scene.condition("ScalingActive"))[1] == "ValidMetricFound"
         assert len(await scene.told("SuccessfulRescale")) == 1
+
+
+async def test_a_restart_is_no_silence():
+    """Nobody has looked at a guest twice in the first seconds: nothing that people need to know."""
+    async with cluster() as whole:
+        scene = Scene(whole)
+        await scene.begin(1)
+        await asyncio.sleep(SETTLED)
+        metrics = (await scene.get()).status.currentMetrics
+        assert metrics[0].resource is not None
+        warned = len(await scene.warnings())
+        await whole.crash_loops()
+        whole.silence("node0")
+        whole.start_node("node0")
+        whole.start_loops()
+        until = now() + EARLY_SECONDS
+        while now() < until:
+            assert (await scene.condition("ScalingActive"))[:2] == ("True", "ValidMetricFound")
+            assert (await scene.get()).status.currentMetrics == metrics
+            await asyncio.sleep(1)
+        assert len(await scene.warnings()) == warned
+        await scene.load(1.0)
+        await scene.has(2)
+        whole.silence("node0")
+        await scene.says("ScalingActive", "FailedGetResourceMetric")
+        assert {one.reason for one in (await scene.warnings())[warned:]} == {
+            "FailedGetResourceMetric",
+            "FailedComputeMetricsReplicas",
+        }
+
+
+async def test_in_the_first_seconds_of_all_a_metric_is_unknown_without_a_warning(monkeypatch):
+    async def say_nothing(*_arguments):
+        raise Unmeasured("no metrics returned from resource metrics API")
+
+    monkeypatch.setattr(Measured, "of_pods", say_nothing)
+    async with cluster() as whole:
+        scene = Scene(whole)
+        await scene.begin(1)
+        await scene.says("ScalingActive", "FailedGetResourceMetric", seconds=EARLY_SECONDS - 1)
+        assert await scene.warnings() == []
+        await asyncio.sleep(EARLY_SECONDS + SYNC_SECONDS)
+        assert len(await scene.warnings()) == 2
 
 
 async def test_a_long_silence_is_no_reason_for_haste(monkeypatch):

@@ -26,6 +26,9 @@ COMPONENT = "horizontal-pod-autoscaler"
 SYNC_SECONDS = 15.0
 FIRST_SECONDS = 1.0
 """A new autoscaler often comes with its target, which is to say first which pods are its own."""
+EARLY_SECONDS = 60.0
+"""Nodes find their machines again, and look at each of them twice, before they know what it takes.
+Within this time of our start, which is most often theirs, it is nothing to warn of."""
 WORKERS = 4 * AT_ONCE
 """More than can wait for custom and external metrics: where these hang, others are looked at."""
 
@@ -43,13 +46,14 @@ class NoNumber(Exception):
     """Nothing tells how many there should be.
 
     ``reason`` and ``told`` are those of the condition, ``whole`` is the text of the event;
-    ``metrics`` is what the metrics are at all the same.
+    ``metrics`` is what the metrics are at all the same.  ``is_early``, where it will soon be known.
     """
 
     reason: str
     told: str
     whole: str
     metrics: Sequence[Document] = ()
+    is_early: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +77,7 @@ class Autoscalers:
         self._kinds = world.kinds
         self._clock = world.clock
         self._monotonic = world.monotonic
+        self._begun = world.monotonic()
         self._recorder = world.recorder(COMPONENT)
         self._metrics = Measured(world.client, world.kinds.table)
         self._rivals = Rivals()
@@ -114,10 +119,13 @@ class Autoscalers:
         try:
             wish = await self._wish(autoscaler, target, history, status)
         except NoNumber as error:
+            history.hold(autoscaler.spec.behavior, self._monotonic())
+            if error.is_early and status.says(ACTIVE):
+                return  # as it was told before our start
             status.say(ACTIVE, error.reason, error.told, holds=False)
             status.counted(target.replicas, error.metrics)
-            self._warn(autoscaler, "FailedComputeMetricsReplicas", error.whole)
-            history.hold(autoscaler.spec.behavior, self._monotonic())
+            if not error.is_early:
+                self._warn(autoscaler, "FailedComputeMetricsReplicas", error.whole)
             return
         status.counted(target.replicas, wish.metrics)
         if wish.replicas == target.replicas:
@@ -205,12 +213,14 @@ class Autoscalers:
         asked = [each for each in answers if isinstance(each, Asked)]
         refused = [each for each in answers if isinstance(each, Refusal)]
         metrics = [each.status if isinstance(each, Asked) else UNKNOWN for each in answers]
-        for refusal in refused:
+        is_young = self._monotonic() - self._begun < EARLY_SECONDS
+        grave = [each for each in refused if not (is_young and each.is_unmeasured)]
+        for refusal in grave:
             self._warn(autoscaler, refusal.reason, refusal.told)
         best = max(asked, key=lambda each: each.replicas, default=None)
         if best is not None and (not refused or best.replicas >= target.replicas):
             return best, metrics
-        raise _unknown(refused, metrics)
+        raise _unknown(refused, metrics, is_early=bool(refused) and not grave)
 
     def _selector(self, autoscaler: HorizontalPodAutoscaler, target: Target) -> LabelSelector:
         """Which pods are the target's.  Raises NoNumber."""
@@ -291,7 +301,9 @@ def _reason(replicas: int, asked: Asked, current: int) -> str:
     return "Current number of replicas below a recent recommendation"
 
 
-def _unknown(refused: Sequence[Refusal], metrics: Sequence[Document]) -> NoNumber:
+def _unknown(
+    refused: Sequence[Refusal], metrics: Sequence[Document], *, is_early: bool
+) -> NoNumber:
     """What is told where so many of the metrics tell nothing that nothing can be decided."""
     if not refused:
         text = "the autoscaler has no metrics"
@@ -299,7 +311,7 @@ def _unknown(refused: Sequence[Refusal], metrics: Sequence[Document]) -> NoNumbe
     first = refused[0]
     whole = f"invalid metrics ({len(refused)} invalid out of {len(metrics)}), first error is: "
     told = f"the HPA was unable to compute the replica count: {first.told}"
-    return NoNumber(first.reason, told, whole + first.whole, metrics)
+    return NoNumber(first.reason, told, whole + first.whole, metrics, is_early)
 
 
 def _tell_of_zero(replicas: int, status: Status) -> None:

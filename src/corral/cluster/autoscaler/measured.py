@@ -24,7 +24,7 @@ from corral.api.object import Quantity, Struct
 from corral.api.selectors import label_selector
 from corral.api.time import parse_duration, parse_rfc3339
 from corral.client.client import Client, decoder
-from corral.cluster.autoscaler.replicas import MetricError, Sample
+from corral.cluster.autoscaler.replicas import MetricError, Sample, Unmeasured
 from corral.cluster.autoscaler.targets import NoTarget, kind_of_reference
 
 T = TypeVar("T")
@@ -78,7 +78,7 @@ class Measured:
         """By pod, what each uses of a resource; with a container, what that container uses."""
         listed = await _asked("resource", self._client.list(PodMetrics, namespace, labels=selector))
         if not listed.items:
-            raise MetricError("no metrics returned from resource metrics API")
+            raise Unmeasured("no metrics returned from resource metrics API")
         return _known({each.key.name: _of_pod(each, resource, container) for each in listed.items})
 
     async def of_custom(

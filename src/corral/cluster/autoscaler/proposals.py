@@ -25,6 +25,7 @@ from corral.cluster.autoscaler.replicas import (
     Sample,
     Situation,
     Tolerance,
+    Unmeasured,
     by_average,
     by_share,
     by_utilization,
@@ -40,12 +41,13 @@ class Refusal(Exception):
     """Why a metric asks for no number of replicas.
 
     ``told`` is the text of the event and of the condition, ``whole`` the one that is told where
-    all metrics are spoken of.
+    all metrics are spoken of.  ``is_unmeasured``, where the pods may be too new to be known.
     """
 
     reason: str
     told: str
     whole: str
+    is_unmeasured: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +120,8 @@ class Proposals:
             proposal = await self._used(resource, container, target)
         except MetricError as error:
             whole = f"failed to get {container or resource} {words.value} value: {error}"
-            raise Refusal(words.failed, str(error), whole) from None
+            is_unmeasured = isinstance(error, Unmeasured)
+            raise Refusal(words.failed, str(error), whole, is_unmeasured) from None
         told: Document = {"name": resource, "current": _of_resource(resource, proposal)}
         if container:
             told["container"] = container
@@ -152,7 +155,7 @@ class Proposals:
                 container=container,
             )
         except MetricError as error:
-            raise MetricError(f"failed to get {resource} {aim}: {error}") from None
+            raise type(error)(f"failed to get {resource} {aim}: {error}") from None
 
     async def _pods(self, metric: MetricIdentifier, target: MetricTarget) -> Asked:
         try:
@@ -252,7 +255,7 @@ async def _fetched(what: str, samples: Awaitable[Mapping[str, Sample]]) -> Mappi
     try:
         return await samples
     except MetricError as error:
-        raise MetricError(f"unable to get {what}: {error}") from None
+        raise type(error)(f"unable to get {what}: {error}") from None
 
 
 def _of_resource(resource: str, proposal: Proposal) -> Document:

@@ -34,6 +34,10 @@ class MetricError(Exception):
     """Why a metric tells nothing at present, in Kubernetes' words."""
 
 
+class Unmeasured(MetricError):
+    """Of none of the pods anything was measured."""
+
+
 class Sample(NamedTuple):
     """What was measured of one pod: the average over a window of time that ends at a moment."""
 
