@@ -139,7 +139,7 @@ def _misfits(
     schema.complete(document)
     causes = schema.check(document, settled)
     if causes and old is not None and call.kind.schemas is not None:
-        return brought(causes, document, old)
+        return brought(causes, document, old, call.kind.schemas[call.version.name])
     return causes
 
 

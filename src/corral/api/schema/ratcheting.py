@@ -1,11 +1,12 @@
 """Which faults an update brings: those of what it leaves as it was are let be.
 
-So an object that was stored before its schema asked for more can be changed elsewhere.  What the
-elements of a list were before is not known: a list is the same only as a whole.
+So an object that was stored before its schema asked for more can be changed elsewhere.  Items of a
+list that is a map are known by their keys, those of a list of which nothing is said by their
+places; a set, or a list that is atomic, is the same only as a whole.
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from corral.api.encoding import same
@@ -17,30 +18,73 @@ _ABOUT = re.compile(r'"(?P<path>[^"]*)" must ')
 _VALUELESS = 'Invalid value: "": '
 
 
-def brought(causes: Iterable[Cause], document: Document, old: Document) -> list[Cause]:
+_INDEX = re.compile(r"\[(?P<index>\d+)\]")
+
+
+def brought(
+    causes: Iterable[Cause], document: Document, old: Document, schema: Mapping[str, Any]
+) -> list[Cause]:
     """The faults of what is not as it was."""
-    kept = [cause for cause in causes if cause == UNCHECKED or is_changed(cause, document, old)]
+    kept = [
+        cause for cause in causes if cause == UNCHECKED or is_changed(cause, document, old, schema)
+    ]
     return [] if all(cause == UNCHECKED for cause in kept) else kept
 
 
-def is_changed(cause: Cause, document: Document, old: Document) -> bool:
+def is_changed(cause: Cause, document: Document, old: Document, schema: Mapping[str, Any]) -> bool:
     """Whether what a cause is about is not as it was."""
     path = cause.field
     if path == "<nil>" and (match := _ABOUT.match(cause.message.removeprefix(_VALUELESS))):
         path = match["path"]
     if cause.reason == "FieldValueRequired":  # it is its holder who lacks it
         path = path.rpartition(".")[0]
-    return _differs(document, old, path)
+    return _differs(document, old, path, schema)
 
 
-def _differs(new: Any, old: Any, path: str) -> bool:
-    while path and isinstance(new, dict) and isinstance(old, dict):
-        name = _first(new, path)
-        if name is None or name not in old:
+def correlated(schema: Mapping[str, Any], items: Sequence[Any], old: Any) -> list[Any]:
+    """What each item of a list was before; None where nobody knows."""
+    kind = schema.get("x-kubernetes-list-type")
+    if not isinstance(old, list) or kind in ("atomic", "set"):
+        return [None] * len(items)
+    if kind == "map":
+        keys: Sequence[str] = schema.get("x-kubernetes-list-map-keys") or ()
+        known = {_key(item, keys): item for item in old}
+        return [known.get(_key(item, keys)) for item in items]
+    return [*old[: len(items)], *[None] * (len(items) - len(old))]
+
+
+def _key(item: Any, keys: Sequence[str]) -> Any:
+    return tuple(str(item.get(key)) for key in keys) if isinstance(item, dict) else None
+
+
+def _differs(new: Any, old: Any, path: str, schema: Mapping[str, Any]) -> bool:
+    while path:
+        if isinstance(new, dict) and isinstance(old, dict):
+            name = _first(new, path)
+            if name is None or name not in old:
+                break
+            new, old, rest = new[name], old[name], path[len(name) :]
+            schema = _of_field(schema, name)
+        elif isinstance(new, list) and (match := _INDEX.match(path)):
+            index, rest = int(match["index"]), path[match.end() :]
+            before = correlated(schema, new, old)[index]
+            if before is None:
+                break
+            new, old, schema = new[index], before, _part(schema, "items")
+        else:
             break
-        new, old = new[name], old[name]
-        path = path[len(name) :].lstrip(".")
+        path = rest.lstrip(".")
     return not same(new, old)
+
+
+def _of_field(schema: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    known = (schema.get("properties") or {}).get(name)
+    return known if isinstance(known, Mapping) else _part(schema, "additionalProperties")
+
+
+def _part(schema: Mapping[str, Any], word: str) -> Mapping[str, Any]:
+    found = schema.get(word)
+    return found if isinstance(found, Mapping) else {}
 
 
 def _first(value: Document, path: str) -> str | None:

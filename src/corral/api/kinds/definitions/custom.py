@@ -123,7 +123,7 @@ class _Further:
         found = self._lists.check(document) if self._lists else iter(())
         causes = limited(chain(found, self._embedded.check(document) if self._embedded else ()))
         if old is not None:
-            causes = brought(causes, document, old)
+            causes = brought(causes, document, old, self._schema)
         broken, warnings = self._rules.check(document, old) if self._rules else ([], [])
         return Verdict([*causes, *broken], warnings)
 

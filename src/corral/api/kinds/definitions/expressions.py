@@ -1,7 +1,7 @@
 """``x-kubernetes-validations``: rules in CEL over what a schema describes."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final, NamedTuple
@@ -12,6 +12,7 @@ from corral.api.errors import Cause
 from corral.api.kinds.causes import required
 from corral.api.kinds.definitions.selections import UnknownFieldError, read_fields
 from corral.api.schema.places import Place
+from corral.api.schema.ratcheting import correlated
 
 RULES: Final = "x-kubernetes-validations"
 MOST_WORK: Final = 2 * cost.MOST_WORK
@@ -143,7 +144,7 @@ class Rules(Place):
         """What rules a document breaks; and what to warn of, that was so before."""
         run = _Run()
         try:
-            self.walk(run, "", document, old, changed=old is None)
+            self.walk(run, "", document, old, _Before(old, document))
         except _SpentError:
             text = (
                 "validation failed due to running out of cost budget, no further validation rules "
@@ -152,53 +153,45 @@ class Rules(Place):
             run.causes.append(Cause("<nil>", f'Invalid value: "object": {text}'))
         return run.causes, run.warnings
 
-    def walk(self, run: "_Run", path: str, value: Any, old: Any, *, changed: bool) -> None:
+    def walk(self, run: "_Run", path: str, value: Any, old: Any, before: "_Before") -> None:
         if value is None:
             return
-        changed = changed or not same(value, old)
         if self._rules:
             shown = as_cel(value, self._schema)
-            before = None if old is None else as_cel(old, self._schema)
-            given = _Given(shown, before, cost.size_of([shown, before]))
+            was = None if old is None else as_cel(old, self._schema)
+            given = _Given(shown, was, cost.size_of([shown, was]))
             for rule in self._rules:
                 if rule.is_transition and old is None and not rule.is_optional:
                     continue
                 cause = self._broken(run, rule, path, given)
                 if cause is None:
                     continue
-                if changed or rule.is_transition:
+                if rule.is_transition or not before.is_kept:
                     run.causes.append(cause)
                 else:
                     run.warnings.append(f"{cause.field}: {cause.message}")
-        self._check_below(run, path, value, old, changed=changed)
+        self._check_below(run, path, value, old, before)
 
-    def _check_below(self, run: "_Run", path: str, value: Any, old: Any, *, changed: bool) -> None:
+    def _check_below(self, run: "_Run", path: str, value: Any, old: Any, before: "_Before") -> None:
         if isinstance(value, dict):
             known = old if isinstance(old, dict) else {}
-            if self._schema.get("x-kubernetes-map-type") == "atomic":
-                known = {}
+            stood = before.value if isinstance(before.value, dict) else {}
             for name, inner in value.items():
                 if (rules := self._below.get(name)) is not None:
                     where = f"{path}.{name}" if path else name
-                    rules.walk(run, where, inner, known.get(name), changed=changed)
                 elif self._rest is not None and name not in (self._schema.get("properties") or {}):
-                    where = f"{path}[{name}]"
-                    self._rest.walk(run, where, inner, known.get(name), changed=changed)
+                    rules, where = self._rest, f"{path}[{name}]"
+                else:
+                    continue
+                here = _Before(stood.get(name), inner, before)
+                rules.walk(run, where, inner, known.get(name), here)
         elif isinstance(value, list) and self._items is not None:
-            earlier = self._correlated(old)
+            is_map = self._schema.get("x-kubernetes-list-type") == "map"
+            olds = correlated(self._schema, value, old if is_map else None)
+            earlier = correlated(self._schema, value, before.value)
             for index, inner in enumerate(value):
-                before = earlier.get(self._key(inner))
-                self._items.walk(run, f"{path}[{index}]", inner, before, changed=changed)
-
-    def _correlated(self, old: Any) -> dict[Any, Any]:
-        """The elements of a list that was, by what tells which of them is which."""
-        if self._schema.get("x-kubernetes-list-type") != "map" or not isinstance(old, list):
-            return {}
-        return {self._key(item): item for item in old}
-
-    def _key(self, item: Any) -> Any:
-        keys: Sequence[str] = self._schema.get("x-kubernetes-list-map-keys") or ()
-        return tuple(str(item.get(key)) for key in keys) if isinstance(item, dict) else None
+                here = _Before(earlier[index], inner, before)
+                self._items.walk(run, f"{path}[{index}]", inner, olds[index], here)
 
     def _broken(self, run: "_Run", rule: Rule, path: str, given: "_Given") -> Cause | None:
         """The refusal by a rule; None where it holds."""
@@ -225,6 +218,26 @@ class Rules(Place):
     def _cause(self, path: str, text: str, reason: str) -> Cause:
         message = _REASONS[reason].format(type=self._type, text=text)
         return Cause(path or "<nil>", message, reason)
+
+
+@dataclass(frozen=True, slots=True)
+class _Before:
+    """What stood at a place before, and what stands there now.
+
+    value: None where it is not known: of what was not there, and of the items of some lists.
+    above: the same of what the place is in.
+    """
+
+    value: Any
+    now: Any
+    above: "_Before | None" = None
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether nothing changed here, or else at the nearest place above of which it is known."""
+        if self.value is not None:
+            return same(self.now, self.value)
+        return self.above is not None and self.above.is_kept
 
 
 class _Given(NamedTuple):

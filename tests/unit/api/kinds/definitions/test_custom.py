@@ -7,6 +7,7 @@ from corral.api.kinds.table import KindTable, preference
 from corral.api.schema import schema_for
 from corral.api.schema.ratcheting import brought
 
+RULES = "x-kubernetes-validations"
 TEXT = {"type": "string"}
 INTEGER = {"type": "integer"}
 
@@ -246,6 +247,86 @@ def test_what_broke_a_rule_before_is_let_be_with_a_warning():
     assert told(kind, {"size": 1}, {"size": 0})[0] != []
 
 
+LIST_TYPE = "x-kubernetes-list-type"
+BY_NAME = {LIST_TYPE: "map", "x-kubernetes-list-map-keys": ["name"]}
+
+
+@pytest.mark.parametrize(
+    ("schema", "before", "after", "kept"),
+    [
+        ({"type": "integer"}, 0, 0, True),
+        ({"type": "object", "additionalProperties": INTEGER}, {"a": 0}, {"a": 0, "b": 1}, True),
+        ({"type": "object", "additionalProperties": INTEGER}, {"a": 0}, {"b": 0}, False),
+        ({"type": "array", "items": INTEGER}, [0], [0, 2], True),
+        ({"type": "array", "items": INTEGER}, [0, 2], [2, 0], False),
+        ({"type": "array", "items": INTEGER, LIST_TYPE: "atomic"}, [0], [0, 2], False),
+        ({"type": "array", "items": INTEGER, LIST_TYPE: "atomic"}, [0], [0], True),
+        ({"type": "array", "items": INTEGER, LIST_TYPE: "set"}, [0], [0, 2], False),
+        (
+            {"type": "array", "items": {"type": "object", "properties": {"size": INTEGER}}},
+            [{"size": 0, "name": "a"}],
+            [{"size": 0, "name": "b"}],
+            True,
+        ),
+        (
+            {
+                "type": "array",
+                **BY_NAME,
+                "items": {"type": "object", "properties": {"name": TEXT, "size": INTEGER}},
+            },
+            [{"name": "a", "size": 0}],
+            [{"name": "b", "size": 2}, {"name": "a", "size": 0}],
+            True,
+        ),
+        (
+            {
+                "type": "array",
+                **BY_NAME,
+                "items": {"type": "object", "properties": {"name": TEXT, "size": INTEGER}},
+            },
+            [{"name": "a", "size": 0}],
+            [{"name": "b", "size": 0}],
+            False,
+        ),
+    ],
+)
+@pytest.mark.parametrize("asked", [{"minimum": 1}, {RULES: [{"rule": "self > 0"}]}])
+def test_what_stays_is_let_be_where_other_parts_change(schema, before, after, kept, asked):
+    kind = of({}, value=narrowed(schema, asked), other=INTEGER)
+    before, after = ({"value": value, "other": n} for n, value in enumerate((before, after)))
+    causes = schema_for(kind, "v1").check({"spec": after})
+    causes = brought(causes, {"spec": after}, {"spec": before}, kind.schemas["v1"])
+    assert ([*causes, *told(kind, after, before)[0]] == []) == kept
+
+
+def narrowed(schema, asked):
+    """A schema whose numbers are asked for more."""
+    if schema["type"] == "integer":
+        return schema | asked
+    below = {word: schema[word] for word in ("items", "additionalProperties") if word in schema}
+    made = {word: narrowed(inner, asked) for word, inner in below.items()}
+    if fields := schema.get("properties"):
+        made["properties"] = {
+            name: narrowed(inner, asked) if name == "size" else inner
+            for name, inner in fields.items()
+        }
+    return schema | made
+
+
+def test_maps_that_are_atomic_are_compared_by_their_keys_all_the_same():
+    rule = {RULES: [{"rule": "self == oldSelf"}]}
+    kind = of(
+        {},
+        value={
+            "type": "object",
+            "x-kubernetes-map-type": "atomic",
+            "additionalProperties": INTEGER | rule,
+        },
+    )
+    assert told(kind, {"value": {"a": 1, "b": 2}}, {"value": {"a": 1}})[0] == []
+    assert told(kind, {"value": {"a": 2}}, {"value": {"a": 1}})[0][0][0] == "spec.value[a]"
+
+
 def test_names_that_are_words_of_cel_are_written_otherwise():
     kind = ruled(
         {"rule": "self.a__dash__b == self.__namespace__"}, **{"a-b": TEXT, "namespace": TEXT}
@@ -275,9 +356,9 @@ def test_an_update_answers_for_what_it_changes_only():
     schema = schema_for(kind, "v1")
     before = {"spec": {"old": "x", "new": 1}}
     after = {"spec": {"old": "x", "new": 2}}
-    assert brought(schema.check(after), after, before) == []
+    assert brought(schema.check(after), after, before, kind.schemas["v1"]) == []
     after["spec"]["new"] = "y"
-    causes = brought(schema.check(after), after, before)
+    causes = brought(schema.check(after), after, before, kind.schemas["v1"])
     assert [cause.field for cause in causes] == ["spec.new", "<nil>"]
 
 
