@@ -407,3 +407,21 @@ def test_garbage_is_refused(user):
             connection.sock.sendall(garbage)
             said = connection.sock.recv(1000)
             assert said == b"" or b" 400 " in said.splitlines()[0], said
+
+
+@pytest.mark.parametrize("path", ["/api/v1/namespaces/default", "/api/v1/namespaces", "/apis"])
+def test_an_answer_is_a_line_or_indented_for_who_reads_it(api, path):
+    line = api.get(path, headers={"User-Agent": "kubectl/v1.37.0"})
+    assert line.text.endswith("}\n")
+    assert "\n" not in line.text[:-1]
+    for asked in (
+        api.get(path, params={"pretty": "true"}),
+        api.get(path, headers={"User-Agent": "curl/8.0"}),
+    ):
+        assert asked.text == json.dumps(asked.json(), indent=2, ensure_ascii=False)
+
+
+def test_a_refusal_is_indented_for_who_reads_it(api):
+    answer = api.get("/nosuch", headers={"User-Agent": "curl/8.0", "Authorization": "Bearer no"})
+    assert answer.status_code == 401
+    assert answer.text.startswith('{\n  "apiVersion": "v1",\n')

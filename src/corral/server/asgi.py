@@ -11,7 +11,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from corral.api.errors import ApiError, BadRequest, TooLarge
 from corral.api.wire import Request, Response
-from corral.server import compression, uploads
+from corral.server import compression, layout, uploads
 from corral.server.app import LARGEST_BODY_BYTES, ApiServer
 from corral.server.authn import ANONYMOUS
 from corral.server.connection import SEND_AT_ONCE
@@ -48,6 +48,7 @@ class App:
         request = _request(scope, scope["method"])
         response = await self._server.handle(request, partial(_body, request, receive))
         request.body = b""  # it is not counted any more
+        layout.lay_out(request, response)
         standing = scope.get("state", {}).get("standing")
         if standing is not None and request.sender not in _NOBODY:
             standing.known = True

@@ -18,6 +18,7 @@ from corral.server.authz import Authorizer
 from corral.server.below import SUBRESOURCES
 from corral.server.cached import cached
 from corral.server.call import json_response
+from corral.server.layout import indented
 from corral.server.openapi import Schemas
 from corral.server.plain import not_found
 from corral.store import Store
@@ -101,9 +102,9 @@ class Documents:
                 return health.answer(path, request, user, self._store, audit_fault=fault)
             case _ if path in _INDEX:
                 paths = {*_BESIDE, *self._discovery.paths()}
-                return json_response(encode({"paths": sorted(paths)}))
+                return json_response(indented(encode({"paths": sorted(paths)})))
             case "version" if path == "/version":
-                return json_response(encode(dict(VERSION)))
+                return json_response(indented(encode(dict(VERSION))))
             case ".well-known" | "openid" if path in issuer.PATHS:
                 return issuer.answer(self._account_key, request)
             case "apis" if path in OF_MACHINES:

@@ -23,6 +23,7 @@ from corral.server import accept
 from corral.server.budget import Budget
 from corral.server.cached import tag_in_yaml
 from corral.server.deadline import within
+from corral.server.layout import is_told, media_type
 
 LARGEST_BYTES: Final = 1 << 20
 """Answers in JSON above this are not written as YAML."""
@@ -35,7 +36,6 @@ WAITING: Final = 2 << 20, 16 << 20
 """Bytes that wait to be written for one user, and for all."""
 _SMALL_BYTES: Final = 1 << 10
 """Most refusals are smaller; of more the loop would be kept waiting."""
-_ROOTS: Final = ("/api", "/apis", "/api/", "/apis/")
 _JSON: Final = "application/json"
 
 _thread = ThreadPoolExecutor(1, "corral-yaml")
@@ -59,7 +59,7 @@ class YamlAnswers:
         """
         header = request.headers.get("accept", "")
         body = response.body
-        if not isinstance(body, bytes) or not _is_told(request, response):
+        if not isinstance(body, bytes) or not is_told(request, response):
             return None
         if not _is_wanted(header, response):
             return None
@@ -102,19 +102,9 @@ def _header(name: str, value: str) -> tuple[str, str]:
     return name, tag_in_yaml(value) if name == "etag" else value
 
 
-def _is_told(request: Request, response: Response) -> bool:
-    """Whether it is an object, a list or a document of discovery."""
-    ours = request.path.startswith(_ROOTS[2:]) or request.path in _ROOTS
-    return ours and bool(response.body) and _type(response).partition(";")[0] == _JSON
-
-
-def _type(response: Response) -> str:
-    return next((value for name, value in response.headers if name == "content-type"), "")
-
-
 def _is_wanted(header: str, response: Response) -> bool:
     """Whether who sends an Accept header wants an answer in YAML; they say so for each form."""
-    if _type(response) == _JSON:
+    if media_type(response) == _JSON:
         return accept.wants_yaml(header)
     aggregated = accept.aggregated(header)
     return aggregated is not None and aggregated.type == accept.YAML

@@ -18,6 +18,8 @@ from corral.server.accept import Form
 from corral.server.call import Call
 from corral.store import Record
 
+_LINE = b"]}\n"
+"""The end of a list, and of its line: it is put there before the list is as large as it gets."""
 Show = Callable[[Record], bytes]
 """What makes the bytes of one object for one call."""
 
@@ -103,16 +105,16 @@ class Presenter:
         """A list; while a long one is made, others have their turn."""
         if self._form is Form.TABLE:
             head = encode(table.table(self._call.kind, metadata=metadata))
-            return _joined(head, b"rows", await _each(self._row, records))
+            return _joined(head, b"rows", await _each(self._row, records), end=_LINE)
         if self._form is Form.METADATA:
             head = encode(table.partial_list(metadata=metadata))
             if not records:  # the real server's empty list of this form
                 return head[:-1] + b',"items":null}'
-            return _joined(head, b"items", await _each(_partial, records))
+            return _joined(head, b"items", await _each(_partial, records), end=_LINE)
         kind, version = self._call.kind, self._call.api_version
         name = kind.list_name or f"{kind.name}List"
         head = encode({"kind": name, "apiVersion": version, "metadata": dict(metadata)})
-        return _joined(head, b"items", await _each(self._plain, records))
+        return _joined(head, b"items", await _each(self._plain, records), end=_LINE)
 
     def _page(self, record: Record) -> bytes:
         """A Table of one object; of those of a watch only the first tells its columns."""
@@ -140,13 +142,13 @@ def _partial(record: Record) -> bytes:
     return encode(table.partial(msgspec.Raw(record.metadata())))
 
 
-def _joined(head: bytes, field: bytes, items: Sequence[bytes]) -> bytes:
+def _joined(head: bytes, field: bytes, items: Sequence[bytes], *, end: bytes = b"]}") -> bytes:
     """An encoded object with one field more: a list.  What may be large is copied once."""
     begun = b'%b,"%b":[' % (head[:-1], field)
     if not items:
-        return begun + b"]}"
+        return begun + end
     pieces = [begun + items[0], *items[1:]]
-    pieces[-1] += b"]}"
+    pieces[-1] += end
     return b",".join(pieces)
 
 
