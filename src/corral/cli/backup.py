@@ -1,7 +1,5 @@
 """``corral backup`` and ``corral restore``: keep the objects, and have them again."""
 
-import os
-import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -10,10 +8,11 @@ from typing import TYPE_CHECKING
 import click
 
 from corral import manager
+from corral.cli import again
 from corral.cli.options import data_directory
 from corral.cli.output import field, size
 from corral.cli.problem import Problem
-from corral.config import Layout, default_directory
+from corral.config import Layout
 
 if TYPE_CHECKING:
     from corral import backup as backups
@@ -67,7 +66,8 @@ def restore(layout: Layout, file: Path, *, check: bool) -> None:
     except manager.AlreadyRunning as other:
         raise Problem(
             f"a manager runs on {layout.root}",
-            "End it first: corral down ends the machines, too; corral stop lets them run on.",
+            f"End it first: {again.other('down', layout)} ends the machines, too; "
+            f"{again.other('stop', layout)} lets them run on.",
         ) from other
     _tell(restored.head)
     click.echo(field("objects", f"{restored.objects}, in {layout.root}"))
@@ -78,7 +78,7 @@ def restore(layout: Layout, file: Path, *, check: bool) -> None:
     if restored.revoked:
         users = ", ".join(restored.revoked)
         click.echo(field("revoked", f"certificates of {users}, as in the store that was there"))
-    click.echo(field("next", f"corral up --detach{_elsewhere(layout)}"))
+    click.echo(f"{'next':<12}{again.up(layout)}")  # in one line, to be copied
 
 
 @contextmanager
@@ -118,12 +118,6 @@ def require_whole(layout: Layout) -> None:
             "Run corral restore again. To begin without objects, remove first "
             f"{layout.root}/.restore-*.",
         )
-
-
-def _elsewhere(layout: Layout) -> str:
-    """How to name a data directory to the next command, where it is not the one without a word."""
-    usual = Path(os.environ.get("CORRAL_DATA_DIR") or default_directory()).absolute()
-    return "" if layout.root == usual else f" --data-dir {shlex.quote(str(layout.root))}"
 
 
 def _require_place(file: Path) -> None:

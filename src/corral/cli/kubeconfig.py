@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from corral import files
+from corral.cli import again
 from corral.cli.options import data_directory
 from corral.cli.problem import Problem
 from corral.config import Layout
@@ -124,7 +125,7 @@ def kubeconfig(
     if not layout.kubeconfig.exists():
         raise Problem(
             f"there is no {layout.kubeconfig} yet",
-            "Start corral first: corral up --detach (with the same --data-dir).",
+            f"Start corral first: {again.up(layout)}",
         )
     if listed and (user is not None or output is not None or revoke):
         raise Problem("--list tells of all users, and does nothing else", "Leave the rest out.")

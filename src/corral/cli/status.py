@@ -12,6 +12,7 @@ from corral.api.errors import ApiError
 from corral.api.kinds.vmi import VirtualMachineInstance
 from corral.api.quantity import bytes_of
 from corral.api.wire import Request, Response
+from corral.cli import again
 from corral.cli.options import data_directory
 from corral.cli.output import field, size
 from corral.cli.problem import Problem
@@ -78,9 +79,9 @@ def _unmanaged(layout: Layout) -> Problem:
         for machine, _ in records.unfinished(node)
     )
     if not left:
-        return Problem("no manager runs here", "Start one: corral up --detach")
+        return Problem("no manager runs here", f"Start one: {again.up(layout)}")
     many = "1 machine runs" if left == 1 else f"{left} machines run"
-    hint = "corral up --detach takes over what runs; corral down ends it."
+    hint = f"{again.up(layout)} takes over what runs; {again.other('down', layout)} ends it."
     return Problem(f"no manager runs here, but {many} on", hint)
 
 

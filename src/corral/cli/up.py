@@ -14,7 +14,7 @@ from typing import Any, TextIO
 import click
 
 from corral import manager, ranges
-from corral.cli import itself
+from corral.cli import again, itself
 from corral.cli.backup import require_whole
 from corral.cli.options import data_directory
 from corral.cli.output import field
@@ -204,15 +204,21 @@ def _hold(
 ) -> None:
     """Run the manager, alone on its data directory."""
     address, port = chosen["bind"]
+    given = again.options(click.get_current_context())
+
+    def ready(summary: dict[str, str]) -> None:
+        again.remember(layout, given)
+        announce(summary)
+
     try:
         with manager.hold(layout.lock, url=f"https://{_host(address)}:{port}"):
             require_whole(layout)
-            _run(_settings(layout, chosen), announce, log=log, verbose=verbose)
+            _run(_settings(layout, chosen), ready, log=log, verbose=verbose)
     except manager.AlreadyRunning as other:
         who = f" (process {other.manager.pid}, {other.manager.url})" if other.manager else ""
         raise Problem(
             f"corral runs already on {layout.root}{who}",
-            "corral stop ends it; --data-dir chooses another place.",
+            f"{again.other('stop', layout)} ends it; --data-dir chooses another place.",
         ) from other
 
 
@@ -281,7 +287,7 @@ def _ranges(
         raise Problem(
             f"machines have their addresses in {kept} as long as they and their network are there",
             "Leave --pod-cidr and --service-cidr out to go on with these, or end them first: "
-            "corral down",
+            f"{again.other('down', layout)}",
         )
     ranges.remember(layout, found)
     return found

@@ -90,7 +90,7 @@ def test_machines_that_run_on_without_a_manager_are_told_of(told, tmp_path):
         os.close(descriptor)
     assert code == 1
     assert "error: no manager runs here, but 1 machine runs on\n" in said
-    assert "corral up --detach takes over" in said
+    assert f"corral up --detach --data-dir {tmp_path} takes over" in said
 
 
 def test_a_stray_file_among_the_nodes_harms_nothing(told, tmp_path):

@@ -1,0 +1,82 @@
+"""How to start a manager as it was started last: what hints tell whoever is without one.
+
+The options lie in a small file of the data directory.  They are for people to read, and nothing
+else depends on them: a manager that is started without them runs without them.
+"""
+
+import os
+import shlex
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final
+
+import click
+import msgspec
+from click.core import ParameterSource
+
+from corral import files
+from corral.cli.ranges import written
+from corral.config import Layout, default_directory
+
+_OF_THE_START: Final = frozenset(("layout", "detach", "ready_fd"))
+"""Options that say where and how to start, not what."""
+_GIVEN: Final = frozenset((ParameterSource.COMMANDLINE, ParameterSource.ENVIRONMENT))
+
+
+def options(context: click.Context) -> list[str]:
+    """What a running ``corral up`` was told, so that it means the same in any directory."""
+    return [
+        word
+        for parameter in context.command.params
+        if parameter.name not in _OF_THE_START
+        and context.get_parameter_source(parameter.name) in _GIVEN
+        for word in _words(parameter, context.params[parameter.name])
+    ]
+
+
+def remember(layout: Layout, given: list[str]) -> None:
+    """Keep the options of a manager that has started."""
+    with suppress(OSError):  # a full disk: the manager runs all the same
+        files.replace(layout.options, msgspec.json.encode(given))
+
+
+def up(layout: Layout) -> str:
+    """The command that starts the manager of a data directory as it was started last."""
+    given = files.read_json(layout.options, list[str]) or []
+    return shlex.join(["corral", "up", "--detach", *_where(layout), *given])
+
+
+def other(command: str, layout: Layout) -> str:
+    """Another command for the same data directory: ``corral down``."""
+    return shlex.join(["corral", command, *_where(layout)])
+
+
+def of_kubeconfig(path: Path) -> Layout | None:
+    """The data directory whose own kubeconfig this is, if it is one's."""
+    layout = Layout(path.absolute().parent)
+    is_own = path.absolute() == layout.kubeconfig and layout.lock.exists()
+    return layout if is_own else None
+
+
+def _where(layout: Layout) -> list[str]:
+    """How to name a data directory, where it is not the one without a word."""
+    usual = Path(os.environ.get("CORRAL_DATA_DIR") or default_directory()).absolute()
+    return [] if layout.root == usual else ["--data-dir", str(layout.root)]
+
+
+def _words(parameter: click.Parameter, value: Any) -> Iterator[str]:
+    name = parameter.opts[0]
+    match value:
+        case True:
+            yield name
+        case False:
+            yield from parameter.secondary_opts
+        case str() as address, int() as port:
+            yield from (name, f"[{address}]:{port}" if ":" in address else f"{address}:{port}")
+        case tuple():
+            yield from (name, written(value))
+        case Path():
+            yield from (name, str(value.absolute()))
+        case _:
+            yield from (name, str(value))

@@ -1,0 +1,116 @@
+"""Hints name the command that brings back the manager that was there."""
+
+import shlex
+import subprocess
+from pathlib import Path
+
+import pytest
+from bench.cluster import free_port
+
+from corral.api.errors import Unavailable
+from corral.cli import again, itself
+from corral.cli.main import run
+from corral.cli.problem import Problem
+from corral.cli.session import Session
+from corral.cli.up import up
+from corral.client.kubeconfig import Kubeconfig
+from corral.config import Layout
+
+
+@pytest.fixture
+def layout(tmp_path, monkeypatch):
+    """A data directory that is not the usual one, and whose name has a blank."""
+    monkeypatch.delenv("CORRAL_DATA_DIR", raising=False)
+    place = Layout(tmp_path / "a lab")
+    place.root.mkdir()
+    return place
+
+
+def given(*arguments, where="elsewhere"):
+    context = up.make_context(
+        "up", ["--data-dir", where, *map(str, arguments)], auto_envvar_prefix="CORRAL_UP"
+    )
+    return again.options(context), context.params
+
+
+def test_what_was_given_and_nothing_else_is_told(tmp_path, monkeypatch):
+    (tmp_path / "tokens").write_text("")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("CORRAL_UP_NODES", "2")
+    words, params = given(
+        *("--bind", "[::1]:7443", "--no-network", "--token-file", "tokens", "--verbose"),
+        *("--pod-cidr", "10.9.0.0/16,fd00::/56", "--machine", "hollow", "--detach"),
+    )
+    assert shlex.join(words) == (
+        "--bind '[::1]:7443' --nodes 2 --no-network --pod-cidr 10.9.0.0/16,fd00::/56 "
+        f"--token-file {tmp_path}/tokens --verbose --machine hollow"
+    )
+    monkeypatch.delenv("CORRAL_UP_NODES")
+    monkeypatch.chdir("/")
+    same = {"token_file": tmp_path / "tokens", "layout": Layout(Path("/elsewhere"))}
+    assert given(*words, "--detach")[1] == params | same
+    assert given()[0] == []
+
+
+def test_hints_name_the_directory_and_the_options(layout, capsys):
+    layout.lock.write_text("")
+    layout.kubeconfig.write_text("")
+    assert again.up(layout) == f"corral up --detach --data-dir '{layout.root}'"
+    again.remember(layout, ["--bind", "127.0.0.1:7443"])
+    command = f"corral up --detach --data-dir '{layout.root}' --bind 127.0.0.1:7443"
+    assert run(["status", "--data-dir", str(layout.root)]) == 1
+    assert f"Start one: {command}\n" in capsys.readouterr().err
+    session = Session(
+        config=Kubeconfig(server="https://127.0.0.1:1"), namespace="home", path=layout.kubeconfig
+    )
+    with pytest.raises(Problem) as problem, session.told():
+        raise Unavailable("nobody answers")
+    assert problem.value.hint == (
+        f"corral status --data-dir '{layout.root}' tells how it is; {command} starts it."
+    )
+    layout.kubeconfig.unlink()
+    for words in (["kubeconfig"], ["pause", "vmi", "a"]):
+        assert run([*words, "--data-dir", str(layout.root)]) == 1
+        assert command in capsys.readouterr().err
+
+
+def test_of_somebody_elses_kubeconfig_no_directory_is_known(tmp_path):
+    (tmp_path / "kubeconfig").write_text("")
+    assert again.of_kubeconfig(tmp_path / "kubeconfig") is None
+
+
+def test_a_spoilt_file_is_as_good_as_none(layout):
+    layout.options.write_text('{"bind": 1}')
+    assert again.up(layout) == f"corral up --detach --data-dir '{layout.root}'"
+
+
+def test_the_command_that_is_told_brings_the_manager_back(layout):
+    options = ["--machine", "hollow", "--no-network", "--bind", f"127.0.0.1:{free_port()}"]
+
+    def corral(*words):
+        command = [*itself.COMMAND, *words]
+        return subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+
+    def end():
+        return corral("stop", "--data-dir", str(layout.root))
+
+    try:
+        begun = corral("up", "--detach", "--data-dir", str(layout.root), *options)
+        assert begun.returncode == 0, begun.stderr
+        end()
+        refused = corral("up", "--detach", "--data-dir", str(layout.root), "--bind", "192.0.2.1:1")
+        assert refused.returncode == 1
+        told = corral("status", "--data-dir", str(layout.root)).stderr
+        command = shlex.split(told.partition("Start one: ")[2])
+        assert command == ["corral", *again_with(layout, options)]
+        again_begun = corral(*command[1:])
+        assert again_begun.returncode == 0, again_begun.stderr
+        assert options[-1] in again_begun.stdout
+    finally:
+        end()
+
+
+def again_with(layout, options):
+    """The words of the command, in the order in which ``corral up --help`` has the options."""
+    machine, network, bind = options[:2], options[2:3], options[3:]
+    return ["up", "--detach", "--data-dir", str(layout.root), *bind, *network, *machine]
