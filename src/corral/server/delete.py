@@ -11,13 +11,13 @@ from lightkube.models.meta_v1 import DeleteOptions
 from corral.api import grace
 from corral.api.decoding import first_fault
 from corral.api.encoding import encode
-from corral.api.errors import ApiError, BadRequest, Conflict, Invalid, MethodNotAllowed
+from corral.api.errors import ApiError, BadRequest, Invalid, MethodNotAllowed
 from corral.api.kind import Kind, at
 from corral.api.object import Document
 from corral.api.time import rfc3339
 from corral.api.wire import Response
 from corral.server import body, identity, query
-from corral.server.call import Call, json_response, storage
+from corral.server.call import Call, forbidden, json_response, storage
 from corral.server.lists import Selector
 from corral.server.rest import Rest, is_released
 from corral.store import Record, Store
@@ -26,6 +26,8 @@ ORPHAN = "orphan"
 FOREGROUND = "foregroundDeletion"
 _POLICIES = {"Background": None, "Foreground": FOREGROUND, "Orphan": ORPHAN}
 _ANSWERED_AS_OBJECTS = ("pods", "services", "namespaces")
+_LASTING = ("default", "kube-system", "kube-public")
+"""Namespaces that nobody can delete (Kubernetes' NamespaceLifecycle)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,10 +153,12 @@ def end(rest: Rest, call: Call, record: Record, how: Options) -> Document | None
     document = record.document()
     metadata = document["metadata"]
     _require(call.kind, record, metadata, how)
+    if document["kind"] == "Namespace" and call.name in _LASTING:
+        raise forbidden(call.kind, call.name, "this namespace may not be deleted")
     if call.kind.begin_deletion is not None:
         call.kind.begin_deletion(document, rfc3339(rest.now()))
-    if document["kind"] == "Namespace" and metadata.get("deletionTimestamp"):
-        raise _still_emptying(call)
+    if metadata.get("deletionTimestamp") and _is_namespace_in_use(document):
+        return document  # what is in it goes already
     _apply_policy(metadata, how.policy)
     seconds = _grace(call.kind, document, how)
     if metadata.get("deletionTimestamp"):
@@ -170,28 +174,20 @@ def end(rest: Rest, call: Call, record: Record, how: Options) -> Document | None
 
 
 def _require(kind: Kind, record: Record, metadata: Document, how: Options) -> None:
-    if how.uid and how.uid != metadata["uid"]:
-        raise _changed(kind, record, "UID", how.uid, metadata["uid"])
-    if how.revision and how.revision != str(record.revision):
-        raise _changed(kind, record, "ResourceVersion", how.revision, str(record.revision))
+    uid, revision = metadata["uid"], str(record.revision)
+    if how.uid and how.uid != uid:
+        message = _differs("UID", how.uid, uid) + "deleted and then recreated"
+    elif how.revision and how.revision != revision:
+        message = _differs("ResourceVersion", how.revision, revision) + "modified"
+    else:
+        return
+    raise identity.conflict(kind, record.key.name, message, label=kind.qualified)
 
 
-def _changed(kind: Kind, record: Record, what: str, asked: str, known: str) -> Conflict:
-    return identity.conflict(
-        kind,
-        record.key.name,
+def _differs(what: str, asked: str, known: str) -> str:
+    return (
         f"the {what} in the precondition ({asked}) does not match the {what} in record ({known}). "
-        "The object might have been modified",
-        label=kind.qualified,
-    )
-
-
-def _still_emptying(call: Call) -> ApiError:
-    return identity.conflict(
-        call.kind,
-        call.name,
-        "The system is ensuring all content is removed from this namespace.  Upon completion, this "
-        "namespace will automatically be purged by the system.",
+        "The object might have been "
     )
 
 

@@ -38,6 +38,7 @@ async def test_preconditions_name_what_differs(ask, replica_set):
     )
     other = await ask("DELETE", f"{SETS}/web", {"preconditions": {"uid": "other"}})
     assert other.status == 409
+    assert other["message"].endswith("The object might have been deleted and then recreated")
     right = {"preconditions": {"uid": made.metadata["uid"], "resourceVersion": revision}}
     assert (await ask("DELETE", f"{SETS}/web", right)).status == 200
 
@@ -136,16 +137,29 @@ async def test_a_pod_that_no_node_runs_is_gone_at_once(ask, pod):
 
 
 async def test_a_namespace_waits_until_it_is_empty(ask):
-    held = await ask("DELETE", f"{SPACES}/default")
+    await ask("POST", SPACES, {"metadata": {"name": "lab"}})
+    held = await ask("DELETE", f"{SPACES}/lab")
     assert held["kind"] == "Namespace"
     assert held["status"]["phase"] == "Terminating"
-    again = await ask("DELETE", f"{SPACES}/default")
-    assert again.status == 409
-    taken = await ask("POST", SPACES, {"metadata": {"name": "default"}})
-    assert taken["message"] == 'object is being deleted: namespaces "default" already exists'
-    empty = {"metadata": {"name": "default"}, "spec": {"finalizers": []}}
-    assert (await ask("PUT", f"{SPACES}/default/finalize", empty)).status == 200
-    assert (await ask("GET", f"{SPACES}/default")).status == 404
+    again = await ask("DELETE", f"{SPACES}/lab?propagationPolicy=Orphan")
+    assert (again.status, again.document) == (200, held.document)
+    taken = await ask("POST", SPACES, {"metadata": {"name": "lab"}})
+    assert taken["message"] == 'object is being deleted: namespaces "lab" already exists'
+    empty = {"metadata": {"name": "lab"}, "spec": {"finalizers": []}}
+    assert (await ask("PUT", f"{SPACES}/lab/finalize", empty)).status == 200
+    assert (await ask("GET", f"{SPACES}/lab")).status == 404
+
+
+@pytest.mark.parametrize("name", ["default", "kube-system", "kube-public"])
+async def test_some_namespaces_last(ask, name):
+    await ask("POST", SPACES, {"metadata": {"name": name}})
+    for query in ("", "?dryRun=All"):
+        refused = await ask("DELETE", f"{SPACES}/{name}{query}")
+        assert (refused.status, refused["reason"]) == (403, "Forbidden")
+        assert refused["message"] == (
+            f'namespaces "{name}" is forbidden: this namespace may not be deleted'
+        )
+    assert (await ask("GET", f"{SPACES}/{name}"))["status"]["phase"] == "Active"
 
 
 async def test_a_dry_run_deletes_nothing(ask, replica_set):

@@ -84,11 +84,12 @@ async def test_a_resource_version_on_create_is_refused(ask):
 async def test_a_namespace_must_exist_and_stay(ask):
     refused = await ask("POST", "/api/v1/namespaces/nons/configmaps", {"metadata": {"name": "a"}})
     assert (refused.status, refused["message"]) == (404, 'namespaces "nons" not found')
-    await ask("DELETE", "/api/v1/namespaces/default")
-    refused = await ask("POST", MAPS, {"metadata": {"name": "a"}})
+    await ask("POST", "/api/v1/namespaces", {"metadata": {"name": "lab"}})
+    await ask("DELETE", "/api/v1/namespaces/lab")
+    refused = await ask("POST", "/api/v1/namespaces/lab/configmaps", {"metadata": {"name": "a"}})
     assert (refused.status, refused["reason"]) == (403, "Forbidden")
     assert refused["message"] == (
-        'configmaps "a" is forbidden: unable to create new content in namespace default '
+        'configmaps "a" is forbidden: unable to create new content in namespace lab '
         "because it is being terminated"
     )
     assert refused["details"]["causes"][0]["reason"] == "NamespaceTerminating"

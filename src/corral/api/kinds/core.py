@@ -13,6 +13,7 @@ from lightkube.models.core_v1 import ConfigMap, Namespace, Node, Secret, Service
 
 from corral.api.errors import MOST_CAUSES, Cause, limited, shortened
 from corral.api.kind import Column, Kind, Verdict, Version, at
+from corral.api.kinds.causes import invalid
 from corral.api.kinds.columns import NONE, age, condition_status, field, text
 from corral.api.object import Document
 
@@ -33,6 +34,23 @@ def _namespace_default_create(document: Document) -> None:
     document["status"] = {"phase": "Active"}
 
 
+def _namespace_keep(document: Document, old: Document, _user: str) -> None:
+    """Who empties it takes its finalizer away, by a subresource of its own (finalize)."""
+    document["spec"] = old.get("spec", {})
+
+
+def _namespace_validate(document: Document, old: Document | None, _user: str) -> Verdict:
+    if old is None or document.get("status") == old.get("status"):
+        return Verdict()
+    ends = bool(at(document, "metadata", "deletionTimestamp"))
+    phase = at(document, "status", "phase") or ""
+    wanted, moment = ("Terminating", "not empty") if ends else ("Active", "empty")
+    if phase == wanted:
+        return Verdict()
+    why = f"may only be '{wanted}' if `deletionTimestamp` is {moment}"
+    return Verdict([invalid("status.Phase", phase, why)])
+
+
 NAMESPACE = Kind(
     group="",
     name="Namespace",
@@ -48,8 +66,10 @@ NAMESPACE = Kind(
         age(),
     ),
     selectable={"status.phase": text("status", "phase")},
+    keep=_namespace_keep,
     default=_namespace_default,
     default_create=_namespace_default_create,
+    validate=_namespace_validate,
 )
 
 

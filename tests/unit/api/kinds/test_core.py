@@ -77,6 +77,36 @@ def test_a_namespace_is_active_and_labelled_with_its_name():
     assert document["status"] == {"phase": "Active"}
 
 
+def test_only_who_empties_a_namespace_takes_its_finalizer():
+    old: dict[str, Any] = {"metadata": {"name": "lab"}, "spec": {"finalizers": ["kubernetes"]}}
+    document: dict[str, Any] = {"metadata": {"name": "lab"}, "spec": {"finalizers": []}}
+    core.NAMESPACE.keep(document, old, "anybody")
+    assert document == old
+
+
+@pytest.mark.parametrize(
+    ("ends", "wrong", "right"),
+    [
+        (None, "Terminating", "Active"),
+        (NOW, "Active", "Terminating"),
+    ],
+)
+def test_the_phase_of_a_namespace_tells_whether_it_is_being_deleted(ends, wrong, right):
+    old = {"metadata": {"deletionTimestamp": ends}, "status": {"phase": "Active", "note": "a"}}
+
+    def causes(**status):
+        return core.NAMESPACE.validate(old | {"status": status}, old, "anybody").causes
+
+    assert not causes(**old["status"])  # what is so stays so
+    assert not causes(phase=right)
+    (cause,) = causes(phase=wrong)
+    moment = "not empty" if ends else "empty"
+    assert (cause.field, cause.message) == (
+        "status.Phase",
+        f"Invalid value: \"{wrong}\": may only be '{right}' if `deletionTimestamp` is {moment}",
+    )
+
+
 def test_nodes_are_told_by_condition_roles_and_addresses():
     document = {
         "metadata": {
