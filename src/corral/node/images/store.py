@@ -17,7 +17,6 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Literal
 
 import msgspec
 
@@ -36,29 +35,11 @@ from corral.node.images.flights import Flights
 from corral.node.images.limits import Limits
 from corral.node.images.progress import Meter, Report, in_thread, silent
 from corral.node.images.pull import Pull
+from corral.node.images.record import Record, Source
 from corral.node.images.reference import Reference, parse
 from corral.node.images.streams import Stream, pieces_of, write_sparse
 from corral.node.images.workplace import workplace
 from corral.node.inotify import IN_MOVED_TO, Inotify
-
-Source = Literal["import", "pull"]
-
-
-class Record(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """What is written down of an image name.
-
-    file: which file of the container image the disk is; empty for the only one in ``/disk``.
-    disk: the disk's file name.
-    manifest: the digest by which the registry knows the image; empty when imported.
-    """
-
-    reference: str
-    file: str = ""
-    disk: str = ""
-    format: str = ""
-    virtual_size: int = 0
-    source: Source
-    manifest: str = ""
 
 
 class Image(msgspec.Struct, frozen=True, kw_only=True):
