@@ -17,8 +17,8 @@ from corral.api.kinds import population
 from corral.api.kinds.datasource import DataSource
 from corral.api.kinds.datavolume import DataVolume
 from corral.api.object import Key
-from corral.node.images.reference import parse
 from corral.node.images.record import Record
+from corral.node.images.reference import parse
 from corral.node.images.store import ImageStore
 from corral.node.images.workplace import workplace
 from corral.node.opening import opened

@@ -112,11 +112,14 @@ def pull(layout: Layout, reference: str, docker_config: Path | None) -> None:
 @data_directory
 def list_(layout: Layout) -> None:
     """List the images of this machine."""
+    store = _store(layout)
     rows = [
         (each.reference, each.digest[7:19], each.format, size(each.size), size(each.virtual_size),
          each.source)
-        for each in _store(layout).images()
+        for each in store.images()
     ]  # fmt: skip
+    if lost := store.nameless():
+        click.echo(f"warning: {lost}.", err=True)
     if not rows:
         click.echo("No images yet: corral image build-demo makes one.", err=True)
         return

@@ -12,6 +12,7 @@ import structlog
 
 IN_MODIFY = 0x2
 IN_MOVED_TO = 0x80
+IN_MOVE_SELF = 0x800
 
 _HINT = "raise fs.inotify.max_user_instances or max_user_watches with sysctl"
 _CHUNK = 64 * 1024
@@ -24,7 +25,8 @@ class Inotify:
     """One descriptor for any number of watches.
 
     ``changed`` is called with the watch, and with the file's name where that is in a directory;
-    without a name, too, when what was watched is no more, or more has changed than could be told.
+    without a name, too, when what was watched is no more or was moved away, or when more has
+    changed than could be told.
     """
 
     def __init__(self, changed: Callable[[int, str], None]) -> None:

@@ -93,6 +93,15 @@ def test_machines_that_run_on_without_a_manager_are_told_of(told, tmp_path):
     assert f"corral up --detach --data-dir {tmp_path} takes over" in said
 
 
+def test_disks_that_lost_their_names_are_told_of(told, tmp_path):
+    disks = tmp_path / "images" / "disks"
+    disks.mkdir(parents=True)
+    (disks / "sha256-0.raw").touch()
+    code, said = told("image", "ls", "--data-dir", tmp_path)
+    assert code == 0
+    assert said.startswith(f"warning: 1 of the disks in {disks} have no name any more: copy what")
+
+
 def test_a_stray_file_among_the_nodes_harms_nothing(told, tmp_path):
     (tmp_path / "nodes").mkdir()
     (tmp_path / "nodes" / "stray").write_text("")

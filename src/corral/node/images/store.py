@@ -7,6 +7,9 @@
 
 Records and disks are written aside and renamed, the disk first, so a kill at any moment leaves a
 store that is whole.  Several processes may use one store: the manager and ``corral image``.
+
+Directories that somebody takes away are made anew when they are next needed.  Where ``references``
+was one of them, disks are not deleted any more: nobody knows which of them were wanted.
 """
 
 import asyncio
@@ -19,6 +22,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
+import structlog
 
 from corral import files
 from corral.node.images import blob, convert, qcow
@@ -39,7 +43,9 @@ from corral.node.images.record import Record, Source
 from corral.node.images.reference import Reference, parse
 from corral.node.images.streams import Stream, pieces_of, write_sparse
 from corral.node.images.workplace import workplace
-from corral.node.inotify import IN_MOVED_TO, Inotify
+from corral.node.inotify import IN_MOVE_SELF, IN_MOVED_TO, Inotify
+
+log = structlog.get_logger()
 
 
 class Image(msgspec.Struct, frozen=True, kw_only=True):
@@ -72,8 +78,9 @@ class ImageStore:
         self.limits = limits or Limits()
         self._flights: Flights[Image] = Flights()
         self._handlers: list[Callable[[Image], None]] = []
-        for each in (self._disks, self._references, self._blobs, self._work):
-            each.mkdir(parents=True, exist_ok=True)
+        self._lock = self._references / ".lock"
+        self._incomplete = self._references / ".incomplete"
+        self._make()
 
     # ------------------------------------------------------------------ asking
 
@@ -94,6 +101,17 @@ class ImageStore:
         """All images, by name."""
         found = (self._read(path) for path in self._references.glob("*.json"))
         return sorted((each for each in found if each), key=lambda each: each.reference)
+
+    def nameless(self) -> str:
+        """That disks have lost their names, and what to do about it; empty where none has."""
+        named = {image.path for image in self.images()}
+        lost = [disk for disk in self._disks.iterdir() if disk not in named]
+        if not lost or not self._incomplete.exists():
+            return ""
+        return (
+            f"{len(lost)} of the disks in {self._disks} have no name any more: copy what was in "
+            f"{self._references} back, or import them anew; rm {self._incomplete} gives them up"
+        )
 
     def _read(self, path: Path) -> Image | None:
         if (record := files.read_json(path, Record)) is None:
@@ -126,16 +144,24 @@ class ImageStore:
 
     async def watch(self) -> None:
         """Tell of images that are imported, until cancelled."""
+        watches: list[int] = []
 
         def begin() -> None:
-            self._references.mkdir(parents=True, exist_ok=True)
-            inotify.add(self._references, IN_MOVED_TO)
+            self._make()
+            for gone in watches:
+                inotify.remove(gone)
+            root = inotify.add(self._references.parent, IN_MOVE_SELF)
+            watches[:] = root, inotify.add(self._references, IN_MOVED_TO | IN_MOVE_SELF)
+            if lost := self.nameless():
+                log.error("images have lost their names", told=lost)
 
-        def changed(_watch: int, name: str) -> None:
+        def changed(watch: int, name: str) -> None:
             if name:
                 self._tell(self._read(self._references / name))
                 return
-            begin()  # the directory has been removed, and others may have made it anew
+            if watch >= 0 and watch not in watches:
+                return  # the end of one that is watched no more
+            begin()  # the directory is gone, and others may have made it anew
             for image in self.images():
                 self._tell(image)
 
@@ -192,6 +218,7 @@ class ImageStore:
             each.manifest: each for each in self.images() if each.manifest and each.file == path
         }
         try:
+            self._make()
             with workplace(self._work, self._blobs) as work:
                 pull = Pull(
                     reference=name,
@@ -224,6 +251,7 @@ class ImageStore:
         if not names:
             raise ValueError("an imported disk needs a name")
         try:
+            self._make()
             with workplace(self._work, self._blobs) as work:
                 target = work / "imported"
                 packed = await asyncio.to_thread(source.stat)
@@ -307,6 +335,9 @@ class ImageStore:
 
     def _collect(self) -> None:
         """Delete disks that no name means; the lock is held."""
+        if self.nameless():
+            return
+        self._incomplete.unlink(missing_ok=True)
         records = [files.read_json(path, Record) for path in self._references.glob("*.json")]
         if None in records:
             return  # a record that cannot be read may mean any of them
@@ -322,10 +353,19 @@ class ImageStore:
         key = hashlib.sha256(f"{name}\n{file}".encode()).hexdigest()
         return self._references / f"{key[:32]}.json"
 
+    def _make(self) -> None:
+        """Make the directories that are missing."""
+        for each in (self._disks, self._references, self._blobs, self._work):
+            each.mkdir(parents=True, exist_ok=True)
+        # Who brings a disk locks the names first: these have never known the disks that are there.
+        if not self._lock.exists() and any(self._disks.iterdir()):
+            self._incomplete.touch()
+
     @contextmanager
     def _locked(self) -> Iterator[None]:
         """Alone among the processes that use this store; held for moments only."""
-        with (self._references / ".lock").open("w") as file:
+        self._make()
+        with self._lock.open("w") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             yield
 

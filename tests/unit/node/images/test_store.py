@@ -5,9 +5,11 @@ import gzip
 import lzma
 import shutil
 import subprocess
+from pathlib import Path
 
 import pytest
 from backports import zstd
+from structlog.testing import capture_logs
 
 from corral.aio import Background
 from corral.node.images.credentials import Credential
@@ -243,6 +245,75 @@ async def test_names_that_are_removed_whole_and_made_anew_are_watched_again(
             async with asyncio.timeout(5):
                 while (await told.get()).reference != f"docker.io/{name}":
                     pass  # those that were there are told again
+
+
+@pytest.mark.parametrize("lost", ["images/references", "images"])
+async def test_directories_that_are_moved_away_are_made_anew(store, tmp_path, shapes, lost):
+    source = tmp_path / "disk"
+    source.write_bytes(shapes.disk())
+    told = asyncio.Queue()
+    store.handle(told.put_nowait)
+    async with Background() as tasks:
+        tasks.start(store.watch(), name="images")
+        await asyncio.sleep(0)
+        (tmp_path / lost).rename(tmp_path / "away")
+        async with asyncio.timeout(5):
+            while not (tmp_path / "images" / "references").exists():
+                await asyncio.sleep(0.01)
+        await ImageStore(tmp_path / "images").import_disk(source, ["lab/one:1"])
+        async with asyncio.timeout(5):
+            assert (await told.get()).reference == "docker.io/lab/one:1"
+
+
+async def test_nobody_needs_to_watch_to_import_where_directories_are_gone(store, tmp_path, shapes):
+    source = tmp_path / "disk"
+    source.write_bytes(shapes.disk())
+    shutil.rmtree(tmp_path / "images")
+    assert (await store.import_disk(source, ["demo"])).path.exists()
+
+
+async def test_disks_that_lost_their_names_are_kept_and_told_of(store, tmp_path, shapes):
+    source, other = tmp_path / "disk", tmp_path / "other"
+    source.write_bytes(shapes.disk())
+    other.write_bytes(shapes.disk(fill=b"e"))
+    image = await store.import_disk(source, ["demo"])
+    references = tmp_path / "images" / "references"
+    with capture_logs() as logged:
+        async with Background() as tasks:
+            tasks.start(store.watch(), name="images")
+            await asyncio.sleep(0)
+            references.rename(tmp_path / "away")
+            async with asyncio.timeout(5):
+                while not logged:
+                    await asyncio.sleep(0.01)
+    assert [(each["event"], each["log_level"]) for each in logged] == [
+        ("images have lost their names", "error")
+    ]
+    assert logged[0]["told"].startswith(f"1 of the disks in {image.path.parent} have no name")
+    assert store.find("demo") is None
+    anew = ImageStore(tmp_path / "images")
+    await anew.import_disk(other, ["other"])
+    await anew.remove("other")
+    assert "2 of the disks" in anew.nameless()
+    shutil.copytree(tmp_path / "away", references, dirs_exist_ok=True)
+    assert store.find("demo") == image
+    await store.import_disk(other, ["other"])
+    assert store.nameless() == ""
+    await store.remove("other")
+    assert [*image.path.parent.iterdir()] == [image.path], "deleted, as nothing is lost any more"
+
+
+async def test_disks_without_names_can_be_given_up(store, tmp_path, shapes):
+    source = tmp_path / "disk"
+    source.write_bytes(shapes.disk())
+    image = await store.import_disk(source, ["demo"])
+    shutil.rmtree(tmp_path / "images" / "references")
+    anew = ImageStore(tmp_path / "images")
+    *_, mark = anew.nameless().removesuffix(" gives them up").split()
+    Path(mark).unlink()
+    await anew.import_disk(source, ["other"])
+    await anew.remove("other")
+    assert not image.path.exists()
 
 
 @pytest.mark.parametrize(
