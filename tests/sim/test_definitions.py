@@ -19,7 +19,7 @@ from corral.api.wire import Request
 from corral.client.client import Client
 from corral.client.transport import InProcess
 from corral.daemon.users import STAND_IN
-from corral.reconcile.objects import Partial
+from corral.reconcile.objects import Partial, key_of
 from corral.server.authn import ADMINISTRATOR
 
 pytestmark = pytest.mark.looptime
@@ -264,6 +264,46 @@ async def test_a_watch_ends_with_its_kind():
         async with asyncio.timeout(60), aclosing(watch) as events:
             assert [event async for event in events] == []
         await gone(c, CustomResourceDefinition, NAME)
+
+
+async def test_a_watch_ends_when_objects_have_another_form():
+    """Who watched a version would be told of objects in one that was not there when it began."""
+    async with cluster(about_itself=True) as c:
+        await brought(c)
+        version = (await c.client.list(Partial, kind=HERD)).resource_version
+        watch = c.client.watch(Partial, resource_version=version, kind=HERD, timeout_seconds=300)
+        async with asyncio.timeout(60), aclosing(watch) as events:
+            labels = {"metadata": {"labels": {"colour": "brown"}}}
+            told = asyncio.ensure_future(anext(events))
+            await c.client.patch(CustomResourceDefinition, NAME, labels)
+            await c.client.create(Partial, herd("sheep"), kind=HERD)
+            assert (await told).object.metadata.name == "sheep"
+            await c.client.patch(CustomResourceDefinition, NAME, {"spec": second_version()})
+            await c.client.create(Partial, herd(), kind=HERD)
+            assert [event async for event in events] == []
+
+
+def second_version(stored=True):
+    (version,) = definition()["spec"]["versions"]
+    return {
+        "versions": [version | {"storage": not stored}, version | {"name": "v2", "storage": stored}]
+    }
+
+
+async def generation(c):
+    found = await c.client.get(CustomObject, "cows", "default", kind=HERD)
+    return found.metadata.generation
+
+
+async def test_a_write_in_another_version_is_no_change_of_what_is_wanted():
+    async with cluster(about_itself=True) as c:
+        await brought(c)
+        first = await c.client.create(Partial, herd(), kind=HERD)
+        await c.client.patch(CustomResourceDefinition, NAME, {"spec": second_version()})
+        labels = {"metadata": {"labels": {"colour": "brown"}}}
+        moved = await c.client.patch(Partial, key_of(first), labels, kind=HERD)
+        assert await generation(c) == 1
+        assert moved.metadata.resource_version != first.metadata.resource_version
 
 
 MACHINES = Key("", "virtualmachines.kubevirt.io")

@@ -5,12 +5,14 @@ has changed since the last one, which hardly ever is the case.  So who has seen 
 established finds its kind served, and after a restart all is there with the first request.
 """
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from corral.api.kind import at
 from corral.api.kinds.definitions.custom import kind_of
 from corral.api.kinds.definitions.names import STORED
 from corral.api.kinds.definitions.naming import reserved
 from corral.api.kinds.table import KindTable
+from corral.api.object import Document
 from corral.server.call import storage
 from corral.store import Record, Store
 
@@ -59,6 +61,9 @@ class Definitions:
         else:
             self._kinds.add(kind)
             self._brought[name] = kind
+            known = self._records.get(name)
+            if known is not None and _told(known.document()) != _told(definition):
+                self._store.end_watches(storage(kind))  # objects have another form from now on
 
     def _drop(self, name: str) -> None:
         """Serve a kind no more; who watches its objects is told that nothing comes any more."""
@@ -66,3 +71,8 @@ class Definitions:
         if kind is not None:
             self._kinds.remove(kind)
             self._store.end_watches(storage(kind))
+
+
+def _told(definition: Document) -> tuple[Any, Any]:
+    """What objects depend on: not conditions, nor labels."""
+    return definition["spec"], at(definition, "status", "acceptedNames")

@@ -199,11 +199,12 @@ def count_generation(call: Call, document: Document, old: Document) -> None:
     """The generation tells changes of what is wanted: of the spec, or of all but metadata.
 
     The latter for kinds without a status subresource, where the server cannot tell which is which.
+    In which version it was written is no change of it.
     """
     metadata = document["metadata"]
     if "generation" not in metadata:
         return
-    apart = {"metadata", "status"} if call.kind.status else {"metadata"}
+    apart = {"apiVersion", "kind", "metadata"} | ({"status"} if call.kind.status else set())
     if any(document.get(field) != old.get(field) for field in {*document, *old} - apart):
         metadata["generation"] += 1
 
