@@ -17,8 +17,6 @@ pytestmark = pytest.mark.conformance
     [
         "/nosuch",
         "/apis/nosuch.io/v1/things",
-        "/api/v1/nosuchthings",
-        "/api/v1/namespaces/default/nosuchthings/x",
         "/apis/kubevirt.io/v7/virtualmachineinstances",
         f"{KUBEVIRT}/namespaces/default/virtualmachineinstances/x/nosuch",
         "/api/v2",
@@ -29,6 +27,29 @@ def test_a_path_that_means_nothing_is_no_page(api, path):
     answer = api.get(path)
     assert (answer.status_code, answer.text) == (404, "404 page not found\n")
     assert answer.headers["content-type"].startswith("text/plain")
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/api/v1/nosuchthings",
+        "/api/v1/namespaces/default/nosuchthings/x",
+        "/api/v1/namespaces/default/configmaps/x/nosuch",
+        "/api/v1/configmaps/x",
+        "/apis/apps/v1/namespaces/default/nosuchthings",
+    ],
+)
+def test_a_path_that_means_nothing_in_kubernetes_own_groups_is_told_so(api, path):
+    status = refused(api.get(path), 404, "NotFound")
+    assert status["message"] == "the server could not find the requested resource"
+    assert status["details"] == {}
+
+
+def test_what_is_in_all_namespaces_is_not_deleted_at_once(api, namespace):
+    api.create(core("configmaps", namespace), config_map("x"))
+    refused(api.delete("/api/v1/configmaps"), 405, "MethodNotAllowed")
+    assert api.delete(f"{KUBEVIRT}/virtualmachineinstances").status_code == 404
+    assert api.get(core("configmaps", namespace, "x")).status_code == 200
 
 
 def test_an_object_that_is_not_there(api, namespace):

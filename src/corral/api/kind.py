@@ -167,6 +167,8 @@ class Kind:
     observes: tuple[str, str] | None = None
     """Group and plural of the kind whose objects these tell of: they bear names and labels of
     theirs, are answers of the moment, and never kept; only get and list are served."""
+    sweeps: bool = True
+    """Whether a whole collection of it can be deleted at once."""
     name_first: bool = True
     """Whether tables begin with a column for the name; events name it last, in ``columns``."""
     stored_as: tuple[str, str] | None = None
@@ -198,12 +200,14 @@ class Kind:
         """What can be done with its objects."""
         if self.only_created:
             return ("create",)
-        return VERBS if self.observes is None else ("get", "list")
+        if self.observes is not None:
+            return ("get", "list")
+        return tuple(verb for verb in VERBS if self.sweeps or verb != "deletecollection")
 
     @property
     def is_kept(self) -> bool:
         """Whether there is a storage of its own, with its objects in it."""
-        return self.stored_as is None and self.verbs is VERBS
+        return self.stored_as is None and not self.only_created and self.observes is None
 
     @cached_property
     def doors(self) -> tuple[str, ...]:

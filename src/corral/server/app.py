@@ -36,6 +36,7 @@ from corral.server import (
     hotplug,
     lists,
     machines,
+    nowhere,
     query,
     route,
     streams,
@@ -68,7 +69,6 @@ from corral.server.instancetypes import Instancetypes
 from corral.server.limit_ranges import LimitRanges
 from corral.server.metrics import Asked, Metrics
 from corral.server.observations import Observations, Observe
-from corral.server.plain import not_found
 from corral.server.priorities import Priorities
 from corral.server.refusal import refusal
 from corral.server.rest import Rest
@@ -254,7 +254,7 @@ class ApiServer:
             return await self.documents.answer(request, user)
         call = self.call(request, user, named, asking.warnings)
         if call is None:
-            return not_found()
+            return nowhere.answer(self.kinds, named)
         if user is not ANONYMOUS:
             asking.counted = Asked.by(call)
         self.authorizer.admit(request, user, call.verb, named)
@@ -288,7 +288,7 @@ class ApiServer:
         asked = query.parse(request.query)
         watched = request.method == "GET" and (named.watch or query.flag(asked, "watch"))
         verb = route.verb(request.method, named, watch=watched)
-        if kind is None or (named.namespace and not kind.namespaced):
+        if kind is None or not route.is_home(named, verb, namespaced=kind.namespaced):
             self.authorizer.admit(request, user, verb, named)
             return None
         return Call(
@@ -338,15 +338,15 @@ class ApiServer:
             raise MethodNotAllowed(route.MISSING)
         if call.verb not in call.kind.verbs or (call.kind.only_created and call.name):
             raise MethodNotAllowed(
-                f'{call.verb} is not supported on resources of kind "{call.kind.plural}": they are '
-                "answered and not kept"
+                route.MISSING
+                if call.kind.is_kept
+                else f'{call.verb} is not supported on resources of kind "{call.kind.plural}": '
+                "they are answered and not kept"
             )
         if call.kind.closing and call.verb == "create":
             raise MethodNotAllowed(
                 "create not allowed while custom resource definition is terminating"
             )
-        if call.kind.namespaced and not call.namespace and (call.name or call.verb == "create"):
-            raise BadRequest("an empty namespace may not be set during creation or on one object")
         if len(call.request.body) > body.LARGE_BYTES:
             await body.prepare(call)
         if call.subresource:

@@ -11,7 +11,7 @@ from lightkube.models.meta_v1 import DeleteOptions
 from corral.api import grace
 from corral.api.decoding import first_fault
 from corral.api.encoding import encode
-from corral.api.errors import ApiError, BadRequest, Invalid, MethodNotAllowed
+from corral.api.errors import ApiError, BadRequest, Invalid
 from corral.api.kind import Kind, at
 from corral.api.object import Document
 from corral.api.time import rfc3339
@@ -245,8 +245,6 @@ async def delete_collection(rest: Rest, call: Call) -> Response:
 
     An object that may not be deleted keeps none of the others.  The first such refusal is raised.
     """
-    if call.kind.native and call.kind.plural == "namespaces":
-        raise MethodNotAllowed("the server does not allow this method on the requested resource")
     presenter = rest.presenter(call)
     how = options(call)
     selector = Selector(call.kind, call.query)

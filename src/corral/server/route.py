@@ -57,6 +57,16 @@ def _scope(group: str, rest: list[str]) -> tuple[str, list[str]]:
     return rest[1], rest[2:]
 
 
+def is_home(route: Route, verb: str, *, namespaced: bool) -> bool:
+    """Whether a path leads to where objects of a kind are: in a namespace, or in none.
+
+    Those of all namespaces are listed and watched together.
+    """
+    if not namespaced or route.namespace:
+        return namespaced == bool(route.namespace)
+    return verb in ("list", "watch") and not route.name
+
+
 VERBS = {
     "GET": "get",
     "HEAD": "get",

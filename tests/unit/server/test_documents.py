@@ -126,16 +126,27 @@ async def test_the_old_schemas_are_told_in_json_and_in_protobuf(ask):
 async def test_paths_that_lead_nowhere_are_a_plain_404(ask):
     for path in (
         "/nonsense",
-        "/api/v1/nonsense",
         "/apis/no.such/v1/things",
+        "/apis/kubevirt.io/v1/things",
+        "/apis/kubevirt.io/v1/virtualmachines/vm",
         "/openapi/v4",
-        "/api/v1/namespaces/default/nodes",
-        "/api/v1/namespaces/default/namespaces/default",
     ):
         answer = await ask("GET", path)
         assert answer.status == 404
         assert answer.text == "404 page not found\n"
         assert answer.headers["content-type"].startswith("text/plain")
+
+
+async def test_in_kubernetes_own_groups_such_paths_are_told_in_a_status(ask):
+    for path in (
+        "/api/v1/nonsense",
+        "/api/v1/namespaces/default/nodes",
+        "/api/v1/namespaces/default/namespaces/default",
+        "/apis/apps/v1/deployments/web",
+    ):
+        answer = await ask("GET", path)
+        assert (answer.status, answer["reason"]) == (404, "NotFound")
+        assert answer["message"] == "the server could not find the requested resource"
 
 
 async def test_what_belongs_to_no_namespace_is_not_made_in_one(ask):

@@ -368,8 +368,12 @@ async def test_events_are_one_storage_in_two_groups(ask):
         ("PUT", SETS, 400),
         ("PATCH", SETS, 400),
         ("TRACE", MAPS, 405),
-        ("GET", "/api/v1/configmaps/a", 400),
-        ("POST", "/api/v1/configmaps", 400),
+        ("GET", "/api/v1/configmaps/a", 404),
+        ("POST", "/api/v1/configmaps", 405),
+        ("DELETE", "/api/v1/configmaps", 405),
+        ("GET", "/api/v1/namespaces/default/nodes", 404),
+        ("GET", "/api/v1/nosuch", 404),
+        ("GET", f"{MAPS}/a/nosuch", 404),
         ("DELETE", f"{SETS}/web/scale", 405),
     ],
 )
@@ -377,6 +381,16 @@ async def test_what_cannot_be_done_is_said(ask, method, path, status):
     refused = await ask(method, path, {"metadata": {"name": "a"}})
     assert refused.status == status, refused.text
     assert refused["kind"] == "Status"
+
+
+@pytest.mark.parametrize("method", ["POST", "DELETE", "PUT"])
+async def test_what_a_definition_brings_is_not_changed_in_all_namespaces_at_once(
+    ask, replica_set, method
+):
+    await ask("POST", SETS, replica_set)
+    missing = await ask(method, "/apis/kubevirt.io/v1/virtualmachineinstancereplicasets", {})
+    assert (missing.status, missing.text) == (404, "404 page not found\n")
+    assert (await ask("GET", SETS)).names == ["web"]
 
 
 async def test_warnings_fit_into_the_head_of_an_answer(ask):

@@ -3,7 +3,7 @@
 import pytest
 from hypothesis import given, strategies as st
 
-from corral.server.route import Route, parse, verb
+from corral.server.route import Route, is_home, parse, verb
 
 WORD = st.text("abcdefgh0-", min_size=1, max_size=6)
 
@@ -66,3 +66,20 @@ def test_verbs_tell_collections_from_objects():
     assert verb("DELETE", many, watch=False) == "deletecollection"
     assert verb("DELETE", one, watch=False) == "delete"
     assert verb("TRACE", one, watch=False) == ""
+
+
+@pytest.mark.parametrize(
+    ("route", "verb", "namespaced", "home"),
+    [
+        (Route("", "v1", "pods", "x"), "create", True, True),
+        (Route("", "v1", "pods", "x", "y"), "get", True, True),
+        (Route("", "v1", "pods"), "list", True, True),
+        (Route("", "v1", "pods"), "watch", True, True),
+        (Route("", "v1", "pods"), "deletecollection", True, False),
+        (Route("", "v1", "pods", name="y"), "watch", True, False),
+        (Route("", "v1", "nodes"), "deletecollection", False, True),
+        (Route("", "v1", "nodes", "x"), "list", False, False),
+    ],
+)
+def test_objects_are_at_home_in_a_namespace_or_in_none(route, verb, namespaced, home):
+    assert is_home(route, verb, namespaced=namespaced) is home

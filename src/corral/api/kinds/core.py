@@ -61,6 +61,7 @@ NAMESPACE = Kind(
     view=Namespace,
     namespaced=False,
     native=True,
+    sweeps=False,
     columns=(
         field("Status", "status", "phase", description="whether it is being deleted"),
         age(),
