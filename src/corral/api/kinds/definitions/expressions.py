@@ -1,7 +1,7 @@
 """``x-kubernetes-validations``: rules in CEL over what a schema describes."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final, NamedTuple
@@ -9,7 +9,6 @@ from typing import Any, Final, NamedTuple
 from corral.api.cel import CelError, Program, compile_expression, cost
 from corral.api.encoding import same
 from corral.api.errors import Cause
-from corral.api.kinds.causes import required
 from corral.api.kinds.definitions.selections import UnknownFieldError, read_fields
 from corral.api.schema.places import Place
 from corral.api.schema.ratcheting import correlated
@@ -37,7 +36,7 @@ _ESCAPES: Final = (
 _OPTIONAL: Final = "cel.bind(oldSelf, oldSelves[?0],\n{text}\n)"
 """Where an expression about what may not have been stands: each line is one further down."""
 _LINE = re.compile(r"(?<=^ERROR: <input>:)\d+", re.MULTILINE)
-_REASONS: Final[Mapping[str, str]] = {
+REASONS: Final[Mapping[str, str]] = {
     "FieldValueInvalid": 'Invalid value: "{type}": {text}',
     "FieldValueForbidden": "Forbidden: {text}",
     "FieldValueRequired": "Required value: {text}",
@@ -216,7 +215,7 @@ class Rules(Place):
         return text if text and "\n" not in text and len(text) <= _LONGEST_MESSAGE else usual
 
     def _cause(self, path: str, text: str, reason: str) -> Cause:
-        message = _REASONS[reason].format(type=self._type, text=text)
+        message = REASONS[reason].format(type=self._type, text=text)
         return Cause(path or "<nil>", message, reason)
 
 
@@ -301,36 +300,3 @@ def escaped(name: str) -> str:
     for letters, word in _ESCAPES:
         name = name.replace(letters, word)
     return name
-
-
-def faults(path: str, schema: Mapping[str, Any]) -> Iterator[Cause]:
-    """What is wrong with the rules of a schema themselves."""
-    for index, told in enumerate(schema.get(RULES) or ()):
-        here, rule = f"{path}[{index}]", Rule(told, schema, is_new=True)
-        if not rule.text:
-            yield required(f"{here}.rule", "rule is not specified")
-            continue
-        yield from _of_program(f"{here}.rule", rule)
-        message = told.get("message", "")
-        if "\n" in message.strip():
-            text = f'Invalid value: "{message}": message must not contain line breaks'
-            yield Cause(f"{here}.message", text)
-        if told.get("messageExpression", "").strip():
-            yield from _of_program(f"{here}.messageExpression", rule, is_message=True)
-        reason = told.get("reason")
-        if reason is not None and reason not in _REASONS:
-            known = ", ".join(f'"{each}"' for each in sorted(_REASONS))
-            text = f'Unsupported value: "{reason}": supported values: {known}'
-            yield Cause(f"{here}.reason", text, "FieldValueNotSupported")
-
-
-def _of_program(path: str, rule: Rule, *, is_message: bool = False) -> Iterator[Cause]:
-    what, wanted = ("messageExpression", "string") if is_message else ("cel expression", "bool")
-    text = rule.told["messageExpression"].strip() if is_message else rule.text
-    try:
-        program = rule.message_program if is_message else rule.program
-    except CelError as error:
-        yield Cause(path, f'Invalid value: "{text}": compilation failed: {error}')
-        return
-    if program is not None and program.returns not in (wanted, "dyn"):
-        yield Cause(path, f'Invalid value: "{text}": {what} must evaluate to a {wanted}')

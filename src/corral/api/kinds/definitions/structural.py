@@ -11,7 +11,7 @@ from typing import Any, Final
 from corral.api.encoding import copied
 from corral.api.errors import Cause
 from corral.api.kinds.causes import forbidden, invalid, required, unsupported
-from corral.api.kinds.definitions import expressions
+from corral.api.kinds.definitions import expressions, rule_faults
 from corral.api.kinds.definitions.embedded import EMBEDDED
 from corral.api.schema import Schema
 from corral.api.schema.bounds import pattern_fault
@@ -106,7 +106,7 @@ def _spine(path: str, schema: Told, level: str) -> Iterator[Cause]:
     yield from _parts(path, schema, level)
     yield from _alternatives(path, schema, schema)
     known = {**schema, EMBEDDED: True} if level == _OF_ROOT else schema
-    yield from expressions.faults(f"{path}.{expressions.RULES}", known)
+    yield from rule_faults.faults(f"{path}.{expressions.RULES}", known)
 
 
 def _words(path: str, schema: Told) -> Iterator[Cause]:
