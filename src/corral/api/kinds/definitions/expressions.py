@@ -9,6 +9,7 @@ from typing import Any, Final, NamedTuple
 from corral.api.cel import CelError, Program, compile_expression, cost
 from corral.api.encoding import same
 from corral.api.errors import Cause
+from corral.api.kinds.definitions.field_paths import normal
 from corral.api.kinds.definitions.selections import UnknownFieldError, read_fields
 from corral.api.schema.places import Place
 from corral.api.schema.ratcheting import correlated
@@ -72,6 +73,11 @@ class Rule:
     def is_optional(self) -> bool:
         """Whether it is about new values, too, and asks whether there was an old one."""
         return bool(self.told.get("optionalOldSelf"))
+
+    @property
+    def about(self) -> str:
+        """The path from what it stands at to the field of which it tells faults."""
+        return normal(self.told.get("fieldPath", ""), self.schema) or ""
 
     @cached_property
     def program(self) -> Program:
@@ -200,7 +206,7 @@ class Rules(Place):
         except CelError as error:
             return self._cause(path, f"{error} evaluating rule: {_name(rule)}", "FieldValueInvalid")
         text = self._message(run, rule, given)
-        where = path + _normalized(rule.told.get("fieldPath", ""), has_path=bool(path))
+        where = (path + rule.about).removeprefix("" if path else ".")
         return self._cause(where, text, rule.told.get("reason") or "FieldValueInvalid")
 
     def _message(self, run: "_Run", rule: Rule, given: "_Given") -> str:
@@ -267,10 +273,6 @@ class _Run:
 
 def _name(rule: Rule) -> str:
     return rule.told.get("message", "").strip() or rule.text
-
-
-def _normalized(path: str, *, has_path: bool) -> str:
-    return path if has_path or not path else path.removeprefix(".")
 
 
 def as_cel(value: Any, schema: Mapping[str, Any]) -> Any:

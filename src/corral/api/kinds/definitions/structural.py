@@ -96,17 +96,20 @@ def _depth(schema: Any) -> int:
     return deepest
 
 
-def _spine(path: str, schema: Told, level: str) -> Iterator[Cause]:
-    """What is wrong outside of alternatives."""
+def _spine(path: str, schema: Told, level: str, apart: str = "") -> Iterator[Cause]:
+    """What is wrong outside of alternatives.
+
+    ``apart`` is the path of a list that it is in, if nobody knows which of its items was which.
+    """
     yield from _words(path, schema)
     yield from _type(path, schema, level)
     yield from _structure(path, schema)
     if level == _OF_ROOT or schema.get(EMBEDDED):
         yield from _metadata(path, schema, is_root=level == _OF_ROOT)
-    yield from _parts(path, schema, level)
+    yield from _parts(path, schema, level, apart)
     yield from _alternatives(path, schema, schema)
     known = {**schema, EMBEDDED: True} if level == _OF_ROOT else schema
-    yield from rule_faults.faults(f"{path}.{expressions.RULES}", known)
+    yield from rule_faults.faults(f"{path}.{expressions.RULES}", known, apart)
 
 
 def _words(path: str, schema: Told) -> Iterator[Cause]:
@@ -246,7 +249,7 @@ def _metadata(path: str, schema: Told, *, is_root: bool) -> Iterator[Cause]:
             yield forbidden(here, why)
 
 
-def _parts(path: str, schema: Told, level: str) -> Iterator[Cause]:
+def _parts(path: str, schema: Told, level: str, apart: str) -> Iterator[Cause]:
     """Fields, items and values."""
     properties, rest = schema.get("properties") or {}, schema.get("additionalProperties")
     if rest is not None:
@@ -256,17 +259,17 @@ def _parts(path: str, schema: Told, level: str) -> Iterator[Cause]:
             why = "additionalProperties and properties are mutual exclusive"
             yield forbidden(f"{path}.additionalProperties", why)
         if isinstance(rest, Mapping):
-            yield from _spine(f"{path}.additionalProperties", rest, _OF_FIELD)
+            yield from _spine(f"{path}.additionalProperties", rest, _OF_FIELD, apart)
         elif not isinstance(rest, bool):
             yield invalid(f"{path}.additionalProperties", rest, "must be a schema or a boolean")
     is_bound = level == _OF_ROOT or schema.get(EMBEDDED)
     for name, inner in properties.items():
         if not (is_bound and name == "metadata"):
-            yield from _spine(f"{path}.properties[{name}]", inner, _OF_FIELD)
-    yield from _items(path, schema)
+            yield from _spine(f"{path}.properties[{name}]", inner, _OF_FIELD, apart)
+    yield from _items(path, schema, apart)
 
 
-def _items(path: str, schema: Told) -> Iterator[Cause]:
+def _items(path: str, schema: Told, apart: str) -> Iterator[Cause]:
     items = schema.get("items")
     if items is None:
         if schema.get("type") == "array":
@@ -274,7 +277,8 @@ def _items(path: str, schema: Told) -> Iterator[Cause]:
     elif not isinstance(items, Mapping):
         yield forbidden(f"{path}.items", "items must be a schema object and not an array")
     else:
-        yield from _spine(f"{path}.items", items, _OF_ITEM)
+        apart = apart or ("" if schema.get(_LIST_TYPE) == "map" else path)
+        yield from _spine(f"{path}.items", items, _OF_ITEM, apart)
 
 
 def _alternatives(path: str, schema: Told, spine: Told) -> Iterator[Cause]:

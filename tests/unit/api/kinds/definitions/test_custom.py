@@ -222,6 +222,16 @@ def test_rules_refuse_what_they_do_not_hold_for():
     )
 
 
+def test_a_rule_tells_of_the_field_that_it_names():
+    rule = {"rule": "false", "message": "no", "fieldPath": "['x-large'].sizes['a.b']"}
+    inner = {
+        "type": "object",
+        "properties": {"sizes": {"type": "object", "additionalProperties": INTEGER}},
+    }
+    kind = ruled(rule, **{"x-large": inner})
+    assert told(kind, {})[0] == [("spec.x-large.sizes[a.b]", 'Invalid value: "object": no')]
+
+
 def test_a_rule_about_changes_is_not_asked_of_what_is_new():
     kind = of({}, name=TEXT | {"x-kubernetes-validations": [{"rule": "self == oldSelf"}]})
     assert told(kind, {"name": "a"}) == ([], [])

@@ -26,7 +26,7 @@ def fault(rule, **told):
     schema = {
         "type": "object",
         "properties": {"spec": SPEC, "metadata": {"type": "object"}},
-        "x-kubernetes-validations": [{"rule": rule, **told}],
+        "x-kubernetes-validations": [{"rule": rule, "message": "no", **told}],
     }
     return "; ".join(cause.message for cause in check("schema", schema))
 
@@ -93,7 +93,10 @@ def test_and_a_rule_that_may_have_no_old_value():
 
 @pytest.mark.parametrize(
     "rule",
-    ["self.spec.name != '' // is named", "oldSelf.?spec.?name.orValue('') == self.spec.name"],
+    [
+        "oldSelf.hasValue() // was there",
+        "oldSelf.?spec.?name.orValue('') == self.spec.name // is as it was",
+    ],
 )
 def test_which_stands_by_itself(rule):
     assert fault(rule, optionalOldSelf=True) == ""
@@ -138,7 +141,7 @@ SIZED = {
 
 
 def misfit(rule, schema=SIZED, **told):
-    schema = {**schema, "x-kubernetes-validations": [{"rule": rule, **told}]}
+    schema = {**schema, "x-kubernetes-validations": [{"rule": rule, "message": "no", **told}]}
     whole = {"type": "object", "properties": {"spec": schema}}
     return "; ".join(cause.message for cause in check("schema", whole))
 

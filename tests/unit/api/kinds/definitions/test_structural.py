@@ -147,6 +147,84 @@ def test_rules_that_cannot_be_read_are_refused():
     assert message.startswith('Invalid value: "self =": compilation failed: ERROR')
 
 
+RULES = "x-kubernetes-validations"
+
+
+@pytest.mark.parametrize(
+    ("rule", "field", "message"),
+    [
+        ({"message": " "}, "message", 'Invalid value: " ": message must be non-empty if specified'),
+        (
+            {"rule": "true ||\n false"},
+            "message",
+            "Required value: message must be specified if rule contains line breaks",
+        ),
+        (
+            {"messageExpression": " "},
+            "messageExpression",
+            "Required value: messageExpression must be non-empty if specified",
+        ),
+        (
+            {"optionalOldSelf": False},
+            "optionalOldSelf",
+            "Invalid value: false: may not be set if oldSelf is not used in rule",
+        ),
+        (
+            {"reason": "Wrong"},
+            "reason",
+            (
+                'Unsupported value: "Wrong": supported values: "FieldValueDuplicate", '
+                '"FieldValueForbidden", "FieldValueInvalid", "FieldValueRequired"'
+            ),
+        ),
+    ],
+)
+def test_what_a_rule_says_beside_itself_has_to_make_sense(rule, field, message):
+    rule = {"rule": "true", **rule}
+    assert of_field(**TEXT, **{RULES: [rule]}) == {f"{RULES}[0].{field}": message}
+
+
+FIELDS = {
+    "a": TEXT,
+    "list": {"type": "array", "items": TEXT},
+    "map": {
+        "type": "object",
+        "additionalProperties": {"type": "object", "properties": {"b": TEXT}},
+    },
+}
+
+
+@pytest.mark.parametrize("path", [".a", "['a']", ".list", ".map.x.b", ".map['x.y'].b", ".map['x']"])
+def test_a_rule_may_tell_of_a_field_below(path):
+    assert faults(properties=FIELDS, **{RULES: [{"rule": "true", "fieldPath": path}]}) == {}
+
+
+@pytest.mark.parametrize("path", ["a", ".b", ".list[0]", ".a.b", ".map[x]", ".map.x.c", ".", ".a "])
+def test_of_no_other(path):
+    told = faults(properties=FIELDS, **{RULES: [{"rule": "true", "fieldPath": path}]})
+    assert told == {
+        f"schema.{RULES}[0].fieldPath": f'Invalid value: "{path}": fieldPath must be a valid path'
+    }
+
+
+@pytest.mark.parametrize("kind", [None, "set", "atomic"])
+def test_a_rule_does_not_compare_items_of_which_nobody_knows_which_was_which(kind):
+    ruled = TEXT | {RULES: [{"rule": "self == oldSelf"}]}
+    told = {} if kind is None else {"x-kubernetes-list-type": kind}
+    assert of_field(type="array", items=ruled, **told) == {
+        f"items.{RULES}[0].rule": 'Invalid value: "self == oldSelf": oldSelf cannot be used on the '
+        "uncorrelatable portion of the schema within schema.properties[x]"
+    }
+
+
+def test_it_does_those_of_maps():
+    item = {"type": "object", "required": ["name"], "properties": {"name": TEXT}}
+    item["properties"]["size"] = TEXT | {RULES: [{"rule": "self == oldSelf"}]}
+    by_name = {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]}
+    assert of_field(type="array", items=item, **by_name) == {}
+    assert of_field(type="object", additionalProperties=item) == {}
+
+
 def test_the_root_is_an_object_whose_metadata_is_kubernetes_own():
     assert next(iter(check("s", {"type": "string"}))).message == (
         'Invalid value: "string": must be object at the root'
