@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 from corral.api.cel import inserting
 from corral.api.cel.function import Function
 from corral.api.cel.functions import FUNCTIONS
+from corral.api.cel.lists import MOST_NUMBERS
 from corral.api.cel.patterns import finders
 from corral.api.cel.rights import LONGEST_REASON
 
@@ -129,7 +130,7 @@ _FUNCTIONS: Final[Mapping[str, Reckon]] = {
     **dict.fromkeys(("@in", "_in_"), _is_in),
     **dict.fromkeys(("join", "format"), _multiply),
     "replace": _replace,
-    **dict.fromkeys(("bytes", "strings.quote", "reverse"), _write),
+    **dict.fromkeys(("bytes", "strings.quote"), _write),
     **dict.fromkeys(("base64.encode", "base64.decode"), _write),
     "_?_:_": _choose,
     "_+_": _add,
@@ -154,6 +155,16 @@ def _take(_sizes: Sequence[Size], largest: Size) -> tuple[int, Size]:
 
 def _part(sizes: Sequence[Size], _largest: Size) -> tuple[int, Size]:
     return 0, sizes[0]
+
+
+def _flatten(sizes: Sequence[Size], largest: Size) -> tuple[int, Size]:
+    """No more items than values that are given."""
+    items = largest.whole // OF_GIVEN
+    return largest.whole, Size(largest.letters, items, largest.inner, sizes[0].whole)
+
+
+def _range(_sizes: Sequence[Size], _largest: Size) -> tuple[int, Size]:
+    return 0, Size(1, MOST_NUMBERS, whole=(MOST_NUMBERS + 1) * OF_GIVEN)
 
 
 def _sort(sizes: Sequence[Size], largest: Size) -> tuple[int, Size]:
@@ -240,12 +251,14 @@ def _read_and(reckon: Reckon) -> Reckon:
 
 _OF_LISTS: Final[Mapping[str, Reckon]] = {
     **dict.fromkeys(("sum", "min", "max"), _take),
-    "slice": _part,
+    **dict.fromkeys(("slice", "reverse"), _part),
     "sort": _sort,
     "distinct": _pair,
 }
 _IN_PYTHON: Final[Mapping[str, Reckon]] = {
     **_OF_LISTS,
+    "flatten": _flatten,
+    "lists.range": _range,
     **dict.fromkeys(("indexOf", "lastIndexOf", "isSorted"), _seek),
     **dict.fromkeys(("sets.contains", "sets.equivalent", "sets.intersects"), _pair_sets),
     **dict.fromkeys(("quantity", "add", "sub", "ip", "cidr", "masked", "url", "semver"), _form),

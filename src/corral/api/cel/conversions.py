@@ -15,7 +15,7 @@ from itertools import chain
 from typing import Any, Final
 
 from corral.api.cel.function import Function
-from corral.api.cel.lists import distinct, least, most, part
+from corral.api.cel.lists import backwards, distinct, least, most, part
 from corral.api.cel.tree import UNUSED
 from corral.api.protobuf.wire import block, fields, number
 from corral.api.time import parse_duration, parse_rfc3339
@@ -94,6 +94,7 @@ _LISTS: Final[Mapping[str, tuple[tuple[str, ...], Callable[..., Any]]]] = {
     "slice": (("int", "int"), part),
     "sort": ((), sorted),
     "distinct": ((), distinct),
+    "reverse": ((), backwards),
 }
 
 

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from corral.api.cel.function import Function
 
+MOST_NUMBERS: Final = 10_000
 _INT64: Final = range(-(2**63), 2**63)
 
 
@@ -76,6 +77,33 @@ def distinct(items: Sequence[Any]) -> list[Any]:
     return kept
 
 
+def backwards(items: Sequence[Any]) -> list[Any]:
+    """The last item first."""
+    return [*reversed(items)]
+
+
+def _flat(items: Sequence[Any], levels: int = 1) -> list[Any]:
+    """The items, and those of lists among them: so many levels deep.  Raises ValueError."""
+    if levels < 0:
+        raise ValueError("level must be non-negative")
+    made = []
+    left = [(each, levels) for each in reversed(items)]
+    while left:
+        item, deep = left.pop()
+        if deep and isinstance(item, list):
+            left += [(inner, deep - 1) for inner in reversed(item)]
+        else:
+            made.append(item)
+    return made
+
+
+def _numbers(count: int) -> list[int]:
+    """Whole numbers from 0 on.  Raises ValueError for more than a loop has rounds."""
+    if count > MOST_NUMBERS:
+        raise ValueError(f"lists.range({count}) has more than {MOST_NUMBERS} numbers")
+    return [*range(count)]
+
+
 def _contains_all(items: Sequence[Any], wanted: Sequence[Any]) -> bool:
     known = list(map(_comparable, items))
     return all(_comparable(item) in known for item in wanted)
@@ -96,6 +124,10 @@ LISTS: Final = (
     Function("slice", ("list", "int", "int"), "list", part),
     Function("sort", ("list",), "list", sorted),
     Function("distinct", ("list",), "list", distinct),
+    Function("reverse", ("list",), "list", backwards),
+    Function("flatten", ("list",), "list", _flat),
+    Function("flatten", ("list", "int"), "list", _flat),
+    Function("lists.range", ("int",), "list", _numbers, is_method=False),
     Function("sets.contains", ("list", "list"), "bool", _contains_all, is_method=False),
     Function(
         "sets.equivalent",

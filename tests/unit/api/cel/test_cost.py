@@ -30,6 +30,9 @@ def test_whatever_is_called_in_python_costs_a_call_and_what_it_takes_and_gives(n
         "self.items.all(x, self.items.sum() >= x || self.items.min() < x)",
         "self.items.all(x, self.items.indexOf(x) >= 0)",
         "self.items.all(x, self.items.sort()[0] <= x)",
+        "self.items.all(x, self.items.reverse()[0] >= x)",
+        "self.items.all(x, [self.items].flatten().size() > x)",
+        "self.items.all(x, lists.range(x).size() == x)",
         "self.items.transformMap(i, x, x).size() > 0",
     ],
 )

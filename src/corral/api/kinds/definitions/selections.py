@@ -34,7 +34,7 @@ _FORMS: Final = frozenset(OF_FORMATS.values())
 _NAMES: Final = {"array": "list", "boolean": "bool", "integer": "int", "number": "double"}
 _SAME: Final = frozenset({"value", "orValue", "or", "optional.of", "optional.ofNonZeroValue"})
 """Functions whose value is of the type of what they are first given."""
-_LISTS: Final = frozenset({"slice", "sort", "distinct"})
+_LISTS: Final = frozenset({"slice", "sort", "distinct", "reverse"})
 """Functions that give some of a list's items."""
 _OF_LIST: Final = _LISTS | {"min", "max", "sum"}
 """Those, and functions that give one of them, or what is like one."""

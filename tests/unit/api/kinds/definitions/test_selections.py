@@ -72,6 +72,7 @@ def test_rules_select_what_there_is(rule):
         ("cel.bind(s, self.spec, s.nope == 1)", "undefined field 'nope'"),
         ("self.spec.disks.slice(0, 1)[0].nope == ''", "undefined field 'nope'"),
         ("self.spec.disks.distinct().all(d, d.nope)", "undefined field 'nope'"),
+        ("self.spec.disks.reverse().all(d, d.nope)", "undefined field 'nope'"),
         ("{'k': self.spec}.k.nope == 1", "undefined field 'nope'"),
         ("oldSelf.spec.nope == self.spec.name", "undefined field 'nope'"),
     ],

@@ -58,6 +58,7 @@ MOMENT = {
         "self.times == [self.created] && [self.created] == self.times",
         "dyn(self.times) == [self.created]",
         "self.times.slice(0, 1)[0] == self.created && self.times.slice(0, 1) == self.times",
+        "self.times.reverse()[0] == self.created && self.times.reverse() == self.times",
         "self.times.indexOf(self.created) == 0 && self.times.size() == 1 && self.times.isSorted()",
         "self.times.max() < self.expired && [self.created, self.expired].min() == self.created",
         "[self.created, self.expired].max() > timestamp('2026-01-01T00:00:00Z')",
