@@ -18,7 +18,7 @@ from corral.api.time import rfc3339
 from corral.api.wire import Response
 from corral.server import body, identity, query
 from corral.server.call import Call, forbidden, json_response, storage
-from corral.server.lists import Selector
+from corral.server.lists import Selector, page_of, told
 from corral.server.rest import Rest, is_released
 from corral.store import Record, Store
 
@@ -241,7 +241,7 @@ def _success(kind: Kind, gone: Document) -> Document:
 
 
 async def delete_collection(rest: Rest, call: Call) -> Response:
-    """Delete everything that the selectors name; answers what was there.
+    """Delete everything that a list with the same query names; answers what was there.
 
     An object that may not be deleted keeps none of the others.  The first such refusal is raised.
     """
@@ -249,13 +249,10 @@ async def delete_collection(rest: Rest, call: Call) -> Response:
     how = options(call)
     selector = Selector(call.kind, call.query)
     stored = storage(call.kind)
-    records = [
-        record for record in rest.store.objects(stored, call.namespace) if selector.matches(record)
-    ]
-    revision = rest.store.revision
+    page = await page_of(rest.store, call, selector)
     staged: list[Awaitable[Record]] = []
     refusals: list[ApiError] = []
-    for record in records:
+    for record in page.records:
         latest = rest.store.latest(stored, record.key)
         if latest is None or not selector.matches(latest):
             continue
@@ -269,4 +266,4 @@ async def delete_collection(rest: Rest, call: Call) -> Response:
     await asyncio.gather(*staged)
     if refusals:
         raise refusals[0]
-    return json_response(await presenter.many(records, {"resourceVersion": str(revision)}))
+    return await told(presenter, selector, page)

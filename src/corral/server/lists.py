@@ -17,6 +17,7 @@ from corral.api.selectors import FieldSelector, FieldTerm, LabelSelector, parse_
 from corral.api.wire import Response
 from corral.server import query
 from corral.server.call import Call, json_response, storage
+from corral.server.present import Presenter
 from corral.server.rest import Rest, reach
 from corral.store import Record, Store, Stretch
 
@@ -109,7 +110,11 @@ async def list_objects(rest: Rest, call: Call) -> Response:
     """Raises BadRequest, Gone and Timeout."""
     presenter = rest.presenter(call)
     selector = Selector(call.kind, call.query)
-    page = await _page(rest.store, call, selector)
+    return await told(presenter, selector, await page_of(rest.store, call, selector))
+
+
+async def told(presenter: Presenter, selector: Selector, page: Page) -> Response:
+    """The answer that a page is, with what is needed to ask for the next one."""
     metadata: dict[str, object] = {"resourceVersion": str(page.revision)}
     if page.remaining:
         metadata["continue"] = Continue.after(page.records[-1].key, page.revision).encode()
@@ -118,7 +123,8 @@ async def list_objects(rest: Rest, call: Call) -> Response:
     return json_response(await presenter.many(page.records, metadata))
 
 
-async def _page(store: Store, call: Call, selector: Selector) -> Page:
+async def page_of(store: Store, call: Call, selector: Selector) -> Page:
+    """The objects that are asked for.  Raises BadRequest, Invalid, Gone and Timeout."""
     limit = query.number(call.query, "limit") or 0
     query.number(call.query, "timeoutSeconds")  # refused where it is none; no list takes that long
     _check_options(call)

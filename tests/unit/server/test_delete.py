@@ -180,6 +180,18 @@ async def test_a_collection_goes_by_its_selector(ask):
     assert (await ask("GET", MAPS)).names == ["c"]
 
 
+async def test_no_more_of_a_collection_goes_than_is_asked_for(ask):
+    for name in "abcd":
+        await ask.create(MAPS, name)
+    first = await ask("DELETE", f"{MAPS}?limit=1")
+    assert (first.names, first.metadata["remainingItemCount"]) == (["a"], 3)
+    token = first.metadata["continue"]
+    assert (await ask("DELETE", f"{MAPS}?limit=2&continue={token}")).names == ["b", "c"]
+    assert (await ask("GET", MAPS)).names == ["d"]
+    assert (await ask("DELETE", f"{MAPS}?limit=few")).status == 400
+    assert (await ask("GET", MAPS)).names == ["d"]
+
+
 async def test_a_collection_that_is_going_already_is_not_written_again(ask):
     await ask("POST", MAPS, {"metadata": {"name": "a", "finalizers": ["example.com/a"]}})
     assert (await ask("DELETE", MAPS)).status == 200
