@@ -19,7 +19,7 @@ from corral.api.kinds.usage import NODE_METRICS, POD_METRICS
 from corral.api.wire import User
 from corral.client.client import Client
 from corral.client.transport import InProcess
-from corral.cluster import STAND_INS, accounts, certificates
+from corral.cluster import STAND_INS, accounts, certificates, secret_tokens
 from corral.config import Settings
 from corral.controllers import CONTROLLERS, SOURCES
 from corral.daemon.beginning import begin, tell_where_to_upload
@@ -249,7 +249,8 @@ def _start(
     controllers = [make(ours) for make in CONTROLLERS] if hypervisors else []
     given = accounts.controller(settings.layout.authority.read_text)
     signer = certificates.signer(partial(pki.sign_request, settings.layout.pki))
-    own = (given, signer, *network.stand_ins())
+    tokens = secret_tokens.controller(settings.layout.authority.read_text)
+    own = (given, signer, tokens, *network.stand_ins())
     stand_ins = [*STAND_INS, *own] if hypervisors else []
     controllers += [make(world) for make in stand_ins]
     images = ImageStore(settings.layout.images)

@@ -7,12 +7,14 @@ descriptions are those of the lightkube models; what is here is what those do no
 import base64
 import re
 from collections.abc import Iterable
+from itertools import chain
 
 from lightkube.models.coordination_v1 import Lease
 from lightkube.models.core_v1 import ConfigMap, Namespace, Node, Secret, ServiceAccount
 
 from corral.api.errors import MOST_CAUSES, Cause, limited, shortened
 from corral.api.kind import Column, Kind, Verdict, Version, at
+from corral.api.kinds import secret_types
 from corral.api.kinds.causes import invalid
 from corral.api.kinds.columns import NONE, age, condition_status, field, text
 from corral.api.object import Document
@@ -181,7 +183,7 @@ def _decoded_size(encoded: str) -> int:
 
 
 def _secret_validate(document: Document, old: Document | None, _user: str) -> Verdict:
-    causes = limited(_data_keys(document, "data"))
+    causes = limited(chain(_data_keys(document, "data"), secret_types.faults(document)))
     size = sum(_decoded_size(one) for one in (document.get("data") or {}).values())
     causes += _too_large("data", size)
     causes += _frozen(document, old, "data")

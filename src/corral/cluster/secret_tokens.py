@@ -1,0 +1,121 @@
+"""Tokens that last, in Secrets of the type ``kubernetes.io/service-account-token``.
+
+Who needs a token for years asks for it by such a Secret, whose annotation names the ServiceAccount:
+charts do for what runs outside of the cluster.  The token is bound to the Secret, and good for as
+long as that and the account are there.  It is kube-controller-manager's tokens controller.
+"""
+
+import base64
+from collections.abc import Callable, Mapping
+from typing import Final
+
+import msgspec
+from lightkube.models.core_v1 import Secret, ServiceAccount
+
+from corral.api.errors import Conflict, NotFound
+from corral.api.kinds import kind_of
+from corral.api.kinds.secret_types import ACCOUNT_NAME, ACCOUNT_TOKEN
+from corral.api.object import Document, Key
+from corral.client.client import path_of
+from corral.reconcile.controller import Controller
+from corral.reconcile.objects import is_going, key_of, uid_of
+from corral.reconcile.queue import WorkQueue
+from corral.reconcile.world import World
+
+ACCOUNT_UID: Final = "kubernetes.io/service-account.uid"
+SECONDS: Final = 1 << 32
+"""How long such a token is good: the longest that can be asked for, 136 years."""
+
+
+def controller(authority: Callable[[], str]) -> Callable[[World], Controller[Key]]:
+    """Makes the controller that fills such Secrets; ``authority`` is the server's, PEM."""
+
+    def make(world: World) -> Controller[Key]:
+        loop = SecretTokens(world, authority)
+        return Controller("secret-tokens", loop.reconcile, queue=loop.queue, sources=loop.sources)
+
+    return make
+
+
+class SecretTokens:
+    """The Secrets that are for tokens, and the accounts that they name."""
+
+    def __init__(self, world: World, authority: Callable[[], str]) -> None:
+        self.queue = WorkQueue[Key]()
+        self.secrets = world.informers.of(Secret, fields=f"type={ACCOUNT_TOKEN}")
+        self.accounts = world.informers.of(ServiceAccount)
+        self.sources = (self.secrets, self.accounts)
+        self._client = world.client
+        self._authority = authority
+        self.secrets.handle(self._secret_changed)
+        self.accounts.handle(self._account_changed)
+
+    async def reconcile(self, key: Key) -> None:
+        """Fill a Secret, or take it away where its account is not there any more."""
+        secret = self.secrets.get(key)
+        if secret is None or is_going(secret):
+            return
+        uid = await self._account(key.namespace, secret)
+        if uid is None:
+            await self._remove(key, secret)
+            return
+        known: Mapping[str, str] = secret.data or {}
+        data = {"ca.crt": _encoded(self._authority()), "namespace": _encoded(key.namespace)}
+        if not known.get("token"):
+            data["token"] = _encoded(await self._token(key, secret))
+        missing = {name: value for name, value in data.items() if known.get(name) != value}
+        if missing or _annotations(secret).get(ACCOUNT_UID) != uid:
+            metadata = {"uid": uid_of(secret), "annotations": {ACCOUNT_UID: uid}}
+            await self._client.patch(Secret, key, {"metadata": metadata, "data": missing})
+
+    async def _account(self, namespace: str, secret: Secret) -> str | None:
+        """The uid of the account that a Secret is for; None where that is gone."""
+        annotations = _annotations(secret)
+        name = annotations.get(ACCOUNT_NAME, "")
+        account = self.accounts.get(Key(namespace, name))
+        if account is None:  # the cache may have yet to show it
+            try:
+                account = await self._client.get(ServiceAccount, name, namespace)
+            except NotFound:
+                return None
+        uid = uid_of(account)
+        return uid if annotations.get(ACCOUNT_UID, uid) == uid else None
+
+    async def _token(self, key: Key, secret: Secret) -> str:
+        bound = {"kind": "Secret", "apiVersion": "v1", "name": key.name, "uid": uid_of(secret)}
+        wish: Document = {
+            "apiVersion": "authentication.k8s.io/v1",
+            "kind": "TokenRequest",
+            "spec": {"expirationSeconds": SECONDS, "boundObjectRef": bound},
+        }
+        account = Key(key.namespace, _annotations(secret)[ACCOUNT_NAME])
+        path = path_of(kind_of(ServiceAccount), account, "token")
+        answer = msgspec.json.decode(await self._client.ask("POST", path, document=wish))
+        return str(answer["status"]["token"])
+
+    async def _remove(self, key: Key, secret: Secret) -> None:
+        try:
+            await self._client.delete(Secret, key, uid=uid_of(secret))
+        except (NotFound, Conflict):
+            return  # gone, or another one of its name by now
+
+    def _secret_changed(self, _old: Secret | None, new: Secret | None) -> None:
+        if new is not None:
+            self.queue.add(key_of(new))
+
+    def _account_changed(self, old: ServiceAccount | None, new: ServiceAccount | None) -> None:
+        if (changed := new or old) is None:
+            return
+        whose = key_of(changed)
+        for secret in self.secrets.items():
+            key = key_of(secret)
+            if (key.namespace, _annotations(secret).get(ACCOUNT_NAME)) == whose:
+                self.queue.add(key)
+
+
+def _annotations(secret: Secret) -> Mapping[str, str]:
+    return (secret.metadata.annotations if secret.metadata else None) or {}
+
+
+def _encoded(content: str) -> str:
+    return base64.b64encode(content.encode()).decode()
