@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping
 from lightkube.models.core_v1 import Event
 from lightkube.models.events_v1 import Event as EventsEvent
 
-from corral.api.errors import Cause
-from corral.api.kind import Column, Kind, Verdict, Version, at
+from corral.api.kind import Column, Kind, Version, at
+from corral.api.kinds import event_rules
 from corral.api.kinds.columns import field, text, value
 from corral.api.object import Document
 
@@ -116,16 +116,6 @@ def _selectable(about: str, component: str) -> Mapping[str, Callable[[Document],
     }
 
 
-def validate(document: Document, _old: Document | None, _user: str) -> Verdict:
-    """An event lives beside its object; events of cluster-wide objects live in ``default``."""
-    about = at(document, "involvedObject", "namespace") or ""
-    home = at(document, "metadata", "namespace") or ""
-    if home == (about or "default") or (not about and home == "kube-system"):
-        return Verdict()
-    message = f'Invalid value: "{about}": does not match event.namespace'
-    return Verdict([Cause("involvedObject.namespace", message)])
-
-
 EVENT = Kind(
     group="",
     name="Event",
@@ -139,7 +129,7 @@ EVENT = Kind(
     name_first=False,
     columns=COLUMNS,
     selectable=_selectable("involvedObject", "reportingComponent"),
-    validate=validate,
+    validate=event_rules.validate,
 )
 EVENTS_EVENT = Kind(
     group="events.k8s.io",
@@ -154,7 +144,7 @@ EVENTS_EVENT = Kind(
     name_first=False,
     columns=COLUMNS,
     selectable=_selectable("regarding", "reportingController"),
-    validate=validate,
+    validate=event_rules.validate_newer,
     stored_as=("", "events"),
 )
 
