@@ -5,7 +5,7 @@ undoing changes what the state was at any revision since.
 """
 
 from bisect import bisect_left, bisect_right, insort
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from heapq import merge
@@ -127,18 +127,13 @@ class Memory:
         self.revision = compacted
         self.compacted = compacted
         self.superseded_bytes = 0
-        self._tables: dict[str, Table] = {}
+        self.tables: defaultdict[str, Table] = defaultdict(Table)
+        """By kind."""
         self._window: deque[Event] = deque()
-
-    def table(self, kind: str) -> Table:
-        table = self._tables.get(kind)
-        if table is None:
-            table = self._tables[kind] = Table()
-        return table
 
     def apply(self, record: Record, *, deleted: bool) -> Event:
         """Take a committed change in."""
-        table = self.table(record.kind)
+        table = self.tables[record.kind]
         previous = table.remove(record.key) if deleted else table.put(record)
         event = Event(record, previous, deleted)
         table.revision = record.revision
@@ -162,7 +157,7 @@ class Memory:
         """Move the window's beginning past its oldest ``count`` changes."""
         for _ in range(count):
             event = self._window.popleft()
-            self._tables[event.record.kind].events.popleft()
+            self.tables[event.record.kind].events.popleft()
             self.superseded_bytes -= superseded_bytes(event)
             self.compacted = event.revision
 

@@ -94,7 +94,7 @@ def labels_of(data: bytes) -> Mapping[str, str]:
     return _decode_labels(data).metadata.labels or NO_LABELS
 
 
-@dataclass(slots=True, eq=False, frozen=True)
+@dataclass(slots=True, eq=False)
 class Event:
     """A change: ``record`` is the new version, or the last words of an object that was deleted."""
 

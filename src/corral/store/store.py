@@ -5,7 +5,6 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Self
@@ -27,25 +26,7 @@ from corral.store.record import (
 )
 from corral.store.sqlite import Log, LogError, Row, hasten
 from corral.store.watch import Watch
-
-
-@dataclass(slots=True, eq=False)
-class _Write:
-    record: Record
-    deleted: bool
-    done: asyncio.Future[Record] = field(repr=False)
-
-    def row(self) -> Row:
-        record = self.record
-        return Row(
-            record.revision,
-            record.kind,
-            record.key.namespace,
-            record.key.name,
-            self.deleted,
-            record.written,
-            record.data,
-        )
+from corral.store.write import Write
 
 
 class Store:
@@ -75,8 +56,8 @@ class Store:
         for row in log.rows():
             self._load(row)
         self._last_revision = self._memory.revision
-        self._latest: dict[tuple[str, Key], _Write] = {}
-        self._staged: list[_Write] = []
+        self._latest: dict[tuple[str, Key], Write] = {}
+        self._staged: list[Write] = []
         self._busy = False
         self._closed = False
         self._idle: asyncio.Future[None] | None = None
@@ -121,7 +102,7 @@ class Store:
         return self._memory.compacted
 
     def get(self, kind: str, key: Key) -> Record | None:
-        return self._memory.table(kind).records.get(key)
+        return self._memory.tables[kind].records.get(key)
 
     @property
     def fault(self) -> str:
@@ -134,11 +115,11 @@ class Store:
         return sum(map(len, self._watches.values()))
 
     def count(self, kind: str) -> int:
-        return len(self._memory.table(kind).records)
+        return len(self._memory.tables[kind].records)
 
     def changed(self, kind: str) -> int:
         """The revision at which an object of a kind changed last; 0 where none ever did."""
-        return self._memory.table(kind).revision
+        return self._memory.tables[kind].revision
 
     def changes(self, kind: str, since: int) -> list[Event]:
         """The changes of a kind after a revision, oldest first.
@@ -146,11 +127,11 @@ class Store:
         Raises Gone when that revision is not kept any more.
         """
         self._require(since)
-        return self._memory.table(kind).since(since)
+        return self._memory.tables[kind].since(since)
 
     def objects(self, kind: str, namespace: str = "") -> list[Record]:
         """The objects of a kind in key order, as they are now."""
-        return self._memory.table(kind).within(namespace)
+        return self._memory.tables[kind].within(namespace)
 
     def stretch(
         self, kind: str, namespace: str = "", *, after: Key | None = None, revision: int = 0
@@ -159,7 +140,7 @@ class Store:
 
         Raises Gone when that revision is not kept any more.
         """
-        table = self._memory.table(kind)
+        table = self._memory.tables[kind]
         if not revision or revision >= self._memory.revision:
             return table.stretch(namespace, after)
         self._require(revision)
@@ -173,7 +154,7 @@ class Store:
         self._require(since)
         watches = self._watches[kind]
         watch = Watch(since, namespace=namespace, name=name, on_close=watches.discard)
-        watch.tell(self._memory.table(kind).since(since))
+        watch.tell(self._memory.tables[kind].since(since))
         watches.add(watch)
         if self._closed:
             watch.close()
@@ -200,12 +181,12 @@ class Store:
         """The newest version, whether on disk or on its way: what the next write is based on."""
         write = self._latest.get((kind, key))
         if write is None:
-            return self._memory.table(kind).records.get(key)
+            return self._memory.tables[kind].records.get(key)
         return None if write.deleted else write.record
 
     def newest(self, kind: str, namespace: str = "") -> dict[Key, Record]:
         """What ``latest`` answers of every object of a kind, or of a namespace's; a new one."""
-        table = self._memory.table(kind)
+        table = self._memory.tables[kind]
         if namespace:
             found = {record.key: record for record in table.within(namespace)}
         else:
@@ -223,23 +204,23 @@ class Store:
         """Wait until a version that ``latest`` answered is on disk."""
         write = self._latest.get((record.kind, record.key))
         if write is not None:
-            await asyncio.shield(write.done)
+            await write.done()
         return record
 
-    def write(self, kind: str, key: Key, document: Document) -> "asyncio.Future[Record]":
+    def write(self, kind: str, key: Key, document: Document) -> asyncio.Future[Record]:
         """Stage a new version; the future is done when it is on disk.
 
         The document's ``metadata.resourceVersion`` is set here.  Raises TooLarge.
         """
         return self._stage(kind, key, document, deleted=False)
 
-    def delete(self, kind: str, key: Key, document: Document) -> "asyncio.Future[Record]":
+    def delete(self, kind: str, key: Key, document: Document) -> asyncio.Future[Record]:
         """Stage the end of an object, with the last words that its watchers get."""
         return self._stage(kind, key, document, deleted=True)
 
     def _stage(
         self, kind: str, key: Key, document: Document, *, deleted: bool
-    ) -> "asyncio.Future[Record]":
+    ) -> asyncio.Future[Record]:
         if self._closed:
             raise Unavailable("the server is shutting down; try again in a moment")
         revision = self._last_revision + 1
@@ -254,14 +235,13 @@ class Store:
         if before is not None:  # versions of one object share what seldom changes
             key, labels = before.key, before.labels if labels == before.labels else labels
         record = Record(kind, key, revision, now, data, labels)
-        loop = asyncio.get_running_loop()
-        write = _Write(record, deleted, loop.create_future())
+        write = Write(record, deleted)
         self._latest[kind, key] = write
         self._staged.append(write)
         if not self._busy:  # not at once: whoever is ready in this turn of the loop comes along
             self._busy = True
-            loop.call_soon(self._commit)
-        return asyncio.shield(write.done)  # others may wait for it, too: see durable()
+            asyncio.get_running_loop().call_soon(self._commit)
+        return write.done()
 
     def _commit(self) -> None:
         batch, self._staged = self._staged, []
@@ -274,8 +254,8 @@ class Store:
         if self._executor is None:
             settle(job())
         else:
-            done = asyncio.get_running_loop().run_in_executor(self._executor, job)
-            done.add_done_callback(lambda done: settle(done.result()))
+            tell = asyncio.get_running_loop().call_soon_threadsafe
+            self._executor.submit(lambda: tell(settle, job()))
 
     def _append(self, rows: list[Row], forget: list[int], compacted: int) -> Exception | None:
         """Commit, on the store's thread; why it failed, or None."""
@@ -285,9 +265,7 @@ class Store:
             return error
         return None
 
-    def _settle(
-        self, batch: list[_Write], past: int, begun: float, error: Exception | None
-    ) -> None:
+    def _settle(self, batch: list[Write], past: int, begun: float, error: Exception | None) -> None:
         """A commit has ended: show it to readers, or take back all that was built on it."""
         self.commits.observe(time.monotonic() - begun)
         try:
@@ -311,7 +289,7 @@ class Store:
             for watch in tuple(watches):
                 watch.forget(self._memory.compacted)
 
-    def _show(self, batch: list[_Write]) -> None:
+    def _show(self, batch: list[Write]) -> None:
         self._fault = ""
         events: defaultdict[str, list[Event]] = defaultdict(list)
         for write in batch:
@@ -320,7 +298,7 @@ class Store:
             if self._latest.get(address) is write:
                 del self._latest[address]
             events[record.kind].append(self._memory.apply(record, deleted=write.deleted))
-            write.done.set_result(record)
+            write.succeed()
         if self._reached is not None:
             self._reached.set_result(None)
             self._reached = None
@@ -328,13 +306,13 @@ class Store:
             for watch in tuple(self._watches[kind]):
                 watch.tell(changes)
 
-    def _fail(self, batch: list[_Write], error: Exception) -> None:
+    def _fail(self, batch: list[Write], error: Exception) -> None:
         self._fault = str(error) or repr(error)
         failed, self._staged = batch + self._staged, []
         self._latest.clear()
         kind = type(error) if isinstance(error, ApiError) else InternalError
         for write in failed:
-            write.done.set_exception(kind(self._fault))
+            write.fail(kind, self._fault)
 
     # ------------------------------------------------------------ maintenance
 

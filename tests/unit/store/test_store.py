@@ -411,6 +411,25 @@ def test_many_rows_are_kept_and_forgotten_at_once_or_not_at_all(tmp_path):
     log.close()
 
 
+def test_what_one_statement_can_say_is_a_transaction_by_itself(tmp_path):
+    log, again = Log(tmp_path / "store.db"), Log(tmp_path / "store.db")
+    said = []
+    log._connection.set_trace_callback(said.append)
+    rows = [Row(number, KIND, "", f"n{number}", False, 0, b"{}") for number in range(1, 9)]
+    log.append(rows, [], 0)
+    assert [each.split()[0] for each in said] == ["INSERT"]
+    assert list(again.rows()) == rows
+    with pytest.raises(InternalError):
+        log.append([rows[0]._replace(revision=9), rows[0]], [], 0)
+    assert list(log.rows()) == rows
+    log.append([rows[0]._replace(revision=9)], [1], 1)
+    assert [each.split()[0] for each in said[-5:]] == [
+        *("BEGIN", "INSERT", "DELETE", "UPDATE", "COMMIT")
+    ]
+    log.close()
+    again.close()
+
+
 def test_a_file_that_cannot_be_kept_safe_is_refused(tmp_path, monkeypatch):
     connect = sqlite3.connect
     # as where a file system has no shared memory: SQLite stays with another journal and says so
