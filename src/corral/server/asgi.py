@@ -14,7 +14,7 @@ from corral.api.wire import Request, Response
 from corral.server import compression, layout, uploads
 from corral.server.app import LARGEST_BODY_BYTES, ApiServer
 from corral.server.authn import ANONYMOUS
-from corral.server.connection import SEND_AT_ONCE
+from corral.server.connection import SEND_AT_ONCE, SendAtOnce
 from corral.server.refusal import refusal
 from corral.server.sessions import SessionEnded
 from corral.server.streams import Forward
@@ -45,6 +45,8 @@ class App:
         if scope["path"] in uploads.PATHS:
             await self._upload(scope, receive, send)
             return
+        # taken out, as it holds the scope: each request would be garbage that has to be found
+        send_at_once = scope.get("extensions", {}).pop(SEND_AT_ONCE, None)
         request = _request(scope, scope["method"])
         response = await self._server.handle(request, partial(_body, request, receive))
         request.body = b""  # it is not counted any more
@@ -58,7 +60,7 @@ class App:
             await self._forward(request, scope, response, receive, send)
         elif isinstance(response.body, bytes):
             with self._server.turns.answers.hold(request.sender, len(response.body)):
-                if not _sent_at_once(scope, response, response.body):
+                if not _sent_at_once(send_at_once, response, response.body):
                     await _whole(request, response, response.body, send)
         else:
             last = _Last(send)
@@ -142,9 +144,11 @@ def _request(scope: Scope, method: str) -> Request:
     headers: dict[str, str] = {}
     for raw_name, raw_value in scope["headers"]:
         name, value = raw_name.decode("latin-1"), raw_value.decode("latin-1")
-        # names of groups may hold commas, but no header holds a line's end
-        between = "\n" if name.startswith("impersonate-") else ","
-        headers[name] = f"{headers[name]}{between}{value}" if name in headers else value
+        if name in headers:
+            # names of groups may hold commas, but no header holds a line's end
+            between = "\n" if name.startswith("impersonate-") else ","
+            value = f"{headers[name]}{between}{value}"
+        headers[name] = value
     return Request(
         method=method,
         path=scope["path"],
@@ -188,9 +192,8 @@ def _headers(response: Response) -> list[tuple[bytes, bytes]]:
     return [(name.encode(), value.encode("latin-1", "replace")) for name, value in response.headers]
 
 
-def _sent_at_once(scope: Scope, response: Response, body: bytes) -> bool:
+def _sent_at_once(send_at_once: SendAtOnce | None, response: Response, body: bytes) -> bool:
     """Send a small answer in one go, where the server beneath can; else nothing is sent."""
-    send_at_once = scope.get("extensions", {}).get(SEND_AT_ONCE)
     if send_at_once is None or len(body) >= compression.SMALLEST_BYTES:
         return False
     lines = [f"{name}: {value}\r\n" for name, value in response.headers]
@@ -199,8 +202,7 @@ def _sent_at_once(scope: Scope, response: Response, body: bytes) -> bool:
     # what would end a line is refused on the ordinary way, which also knows how to close
     if head.count("\r") + head.count("\n") != 2 * len(lines) or "connection: " in head:
         return False
-    sent: bool = send_at_once(response.status, head.encode("latin-1", "replace"), body)
-    return sent
+    return send_at_once(response.status, head.encode("latin-1", "replace"), body)
 
 
 async def _whole(request: Request, response: Response, body: bytes, send: Send) -> None:

@@ -7,6 +7,7 @@ import asyncio
 import hashlib
 import heapq
 import ssl
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, cast
@@ -38,6 +39,7 @@ MOST_CONNECTIONS = 16384
 for a request are closed, strangers' before users': clients open another when they need one."""
 SEND_AT_ONCE: Final = "corral.send_at_once"
 """An extension of ASGI: ``send(status, head, body)`` sends a whole answer, or says False."""
+SendAtOnce = Callable[[int, bytes, bytes], bool]
 UNHURRIED: Final = "corral.unhurried"
 """An extension of ASGI: once called, a body may take as long as it comes on."""
 READ_BYTES = 32 << 10
@@ -235,7 +237,8 @@ def _send_at_once(cycle: RequestResponseCycle, status: int, head: bytes, body: b
     ):
         return False
     cycle.response_started = cycle.response_complete = True
-    cycle.transport.write(b"".join((STATUS_LINE[status], head, b"\r\n", body)))
+    transport = cast("Gathering", cycle.transport)
+    transport.write_whole(b"".join((STATUS_LINE[status], head, b"\r\n", body)))
     cycle.message_event.set()
     cycle.on_response()
     return True

@@ -16,9 +16,16 @@ class Gathering:
 
     def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
         self._transport = transport
+        self.is_closing = transport.is_closing  # asked of each answer
         self._loop = loop
         self._written: list[bytes] = []
         self._size = 0
+
+    def write_whole(self, data: bytes) -> None:
+        """Write what nothing is to come after in this turn: it is sent at once."""
+        self._written.append(data)
+        self._size += len(data)
+        self._send()
 
     def write(self, data: bytes) -> None:
         if not self._written:
@@ -35,7 +42,7 @@ class Gathering:
     def _send(self) -> None:
         written, size = self._written, self._size
         self._written, self._size = [], 0
-        if not written or self._transport.is_closing():
+        if not written or self.is_closing():
             return
         if size < GATHERED_BYTES:
             self._transport.write(b"".join(written))

@@ -11,6 +11,7 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 import pytest
 import websockets
 from structlog.testing import capture_logs
+from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
@@ -664,6 +665,18 @@ async def test_what_is_written_in_one_turn_is_sent_together():
     assert len(wire.sent) == 2
 
 
+async def test_what_is_whole_is_sent_at_once_behind_what_was_written():
+    wire = Wire()
+    gathering = Gathering(wire, asyncio.get_running_loop())
+    gathering.write(b"go on, ")
+    gathering.write_whole(b"answer")
+    assert wire.sent == [b"go on, answer"]
+    await asyncio.sleep(0)
+    gathering.close()
+    gathering.write_whole(b"too late")
+    assert len(wire.sent) == 1
+
+
 async def test_what_is_large_is_sent_at_once():
     wire = Wire()
     gathering = Gathering(wire, asyncio.get_running_loop())
@@ -674,6 +687,20 @@ async def test_what_is_large_is_sent_at_once():
     assert wire.sent == [b"head" + large]
     await asyncio.sleep(0)
     assert wire.sent[1:] == [b"tail"]
+
+
+async def test_requests_leave_nothing_that_has_to_be_searched_for(served):
+    """Garbage that refers to itself is found late, and to search for it takes long."""
+    async with served.connection() as one:
+        gc.collect()
+        gc.disable()
+        try:
+            for _ in range(20):
+                await one.ask("GET", MAPS)
+            left = [each for each in gc.get_objects() if isinstance(each, RequestResponseCycle)]
+        finally:
+            gc.enable()
+    assert len(left) < 5
 
 
 async def test_connections_receive_in_one_buffer(served):
