@@ -192,8 +192,12 @@ class Kind:
 
     def view_of(self, version: str) -> type[msgspec.Struct]:
         """The source of the schema of a version that is served."""
-        own = next(served.view for served in self.versions if served.name == version)
-        return own or self.view
+        return self.by_name[version].view or self.view
+
+    @cached_property
+    def by_name(self) -> Mapping[str, Version]:
+        """Its versions by their names."""
+        return {version.name: version for version in self.versions}
 
     @cached_property
     def verbs(self) -> tuple[str, ...]:

@@ -87,11 +87,11 @@ def _check_names(
     faults: Callable[[str], list[str]], metadata: Mapping[str, Any]
 ) -> Iterable[Cause]:
     name, base = metadata.get("name") or "", metadata.get("generateName") or ""
-    if name:
-        yield from _invalid("metadata.name", name, faults(name))
-    if base:
-        # What follows the base begins with a letter or digit, so a trailing dash is well.
-        yield from _invalid("metadata.generateName", base, faults(base.rstrip("-") or base))
+    if name and (found := faults(name)):
+        yield from _invalid("metadata.name", name, found)
+    # What follows the base begins with a letter or digit, so a trailing dash is well.
+    if base and (found := faults(base.rstrip("-") or base)):
+        yield from _invalid("metadata.generateName", base, found)
 
 
 def _check_rest(

@@ -297,10 +297,7 @@ class ApiServer:
             verb=verb,
             kind=kind,
             group=named.group,
-            version=next(
-                (version for version in kind.versions if version.name == named.version),
-                kind.versions[0],
-            ),
+            version=kind.by_name.get(named.version, kind.versions[0]),
             namespace=named.namespace,
             name=named.name,
             subresource=named.subresource,

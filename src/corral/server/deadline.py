@@ -30,6 +30,8 @@ async def within(deadline: float | None, answer: Callable[[], Awaitable[T]]) -> 
 
     A write that was on its way to the disk may yet get there.  Streams only begin in this time.
     """
+    if deadline is None:
+        return await answer()
     timeout = asyncio.timeout_at(deadline)
     try:
         async with timeout:

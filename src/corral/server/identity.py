@@ -58,7 +58,8 @@ def disown(document: Document) -> None:
     if metadata.pop("resourceVersion", ""):
         raise BadRequest("resourceVersion should not be set on objects to be created")
     for field in _OF_THE_SERVER:
-        metadata.pop(field, None)
+        if field in metadata:
+            del metadata[field]
 
 
 def identify(store: Store, call: Call, document: Document, now: str) -> None:

@@ -59,9 +59,9 @@ class YamlAnswers:
         """
         header = request.headers.get("accept", "")
         body = response.body
-        if not isinstance(body, bytes) or not is_told(request, response):
+        if "yaml" not in header.lower() or not isinstance(body, bytes):
             return None
-        if not _is_wanted(header, response):
+        if not is_told(request, response) or not _is_wanted(header, response):
             return None
         try:
             return await within(deadline, partial(self._text, request, body))

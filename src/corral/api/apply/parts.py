@@ -105,7 +105,7 @@ class Map:
             return LEAF
         found = {ITSELF: LEAF}
         for name, inner in value.items():
-            step, kind = self.part(name)
+            step, kind = self.fields.get(name) or self.part(name)
             if step:
                 found[step] = LEAF if type(kind) is Leaf else kind.added(inner)
         return found if len(found) > 1 else LEAF
@@ -119,7 +119,7 @@ class Map:
             before = old.get(name, MISSING)
             if before == inner:  # most parts stay as they were
                 continue
-            step, kind = self.part(name)
+            step, kind = self.fields.get(name) or self.part(name)
             if not step:
                 continue
             if before is MISSING:

@@ -53,6 +53,8 @@ class Terms:
 
     def told(self, document: Document, form: str) -> Document:
         """A stored document in another form; it may be the same one."""
+        if not form:
+            return document
         write = next((each.write for each in self.kind.versions if each.name == form), None)
         if write is None:
             return document
