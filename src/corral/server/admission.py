@@ -66,9 +66,7 @@ def incoming(call: Call, document: Document) -> Document:
         call.version.read(document)
     document["apiVersion"] = stored_api_version(kind)
     document["kind"] = kind.name
-    metadata = document["metadata"] = document.get("metadata") or {}
-    for name in [name for name in metadata if metadata[name] in (None, _EMPTY.get(name))]:
-        del metadata[name]
+    metadata = _metadata(document)
     namespace = metadata.get("namespace") or call.namespace
     if namespace != call.namespace:
         raise BadRequest(
@@ -79,6 +77,18 @@ def incoming(call: Call, document: Document) -> Document:
     else:
         metadata.pop("namespace", None)
     return document
+
+
+def _metadata(document: Document) -> Document:
+    """The metadata of a document without what says nothing; a label that is null is empty."""
+    metadata = document["metadata"] = document.get("metadata") or {}
+    for name in [name for name in metadata if metadata[name] in (None, _EMPTY.get(name))]:
+        del metadata[name]
+    for name in ("labels", "annotations"):
+        texts = metadata.get(name)
+        if isinstance(texts, dict) and None in texts.values():
+            texts.update({key: "" for key, text in texts.items() if text is None})
+    return metadata
 
 
 def stored_api_version(kind: Kind) -> str:

@@ -121,6 +121,28 @@ def test_nulls_go_without_a_word():
     assert document == {"metadata": {}, "spec": {"selector": {}}}
 
 
+def test_null_is_the_empty_text_in_maps_of_kubernetes_own_kinds():
+    document = {
+        "metadata": {"name": "a", "labels": {"app": None}, "annotations": {"a": None, "b": "c"}},
+        "spec": {
+            "nodeSelector": {"node-role.kubernetes.io/worker": None},
+            "containers": [{"name": "c", "resources": {"limits": {"cpu": None, "memory": 1}}}],
+            "overhead": None,
+        },
+    }
+    schema = Schema(schema_of(Pod), native=True)
+    assert not schema.fits(document)
+    assert schema.prune(document) == []
+    assert not schema.check(document)
+    assert document == {
+        "metadata": {"name": "a", "labels": {"app": ""}, "annotations": {"a": "", "b": "c"}},
+        "spec": {
+            "nodeSelector": {"node-role.kubernetes.io/worker": ""},
+            "containers": [{"name": "c", "resources": {"limits": {"cpu": "0", "memory": "1"}}}],
+        },
+    }
+
+
 @pytest.mark.parametrize(
     ("spec", "cause"),
     [

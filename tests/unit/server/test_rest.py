@@ -95,6 +95,23 @@ async def test_a_namespace_must_exist_and_stay(ask):
     assert refused["details"]["causes"][0]["reason"] == "NamespaceTerminating"
 
 
+async def test_a_key_without_a_value_has_the_empty_one(ask, replica_set):
+    texts = {"app": None, "tier": "web"}
+    made = await ask(
+        "POST",
+        MAPS,
+        {"metadata": {"name": "a", "labels": texts, "annotations": texts}, "data": texts},
+    )
+    empty = {"app": "", "tier": "web"}
+    assert [made["data"], made.metadata["labels"], made.metadata["annotations"]] == [empty] * 3
+    replica_set["metadata"]["labels"] = texts
+    assert (await ask("POST", SETS, replica_set)).metadata["labels"] == empty
+    secret = {"metadata": {"name": "a"}, "type": "", "stringData": texts}
+    made = await ask("POST", "/api/v1/namespaces/default/secrets", secret)
+    assert made["type"] == "Opaque"
+    assert made["data"] == {"app": "", "tier": "d2Vi"}
+
+
 async def test_a_namespace_in_the_body_must_be_that_of_the_path(ask):
     refused = await ask("POST", MAPS, {"metadata": {"name": "a", "namespace": "other"}})
     assert refused.status == 400

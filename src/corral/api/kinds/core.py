@@ -169,7 +169,7 @@ def _frozen(document: Document, old: Document | None, *fields: str) -> Iterable[
 
 
 def _secret_default(document: Document) -> None:
-    document.setdefault("type", "Opaque")
+    document["type"] = document.get("type") or "Opaque"
     plain = document.pop("stringData", None)
     if isinstance(plain, dict):
         data = document.setdefault("data", {})

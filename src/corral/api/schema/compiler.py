@@ -26,7 +26,8 @@ _OF_ANY_TYPE: Final = OF_OBJECTS | {"enum"}
 class Compiler:
     """Makes nodes of schemas; the same piece of a schema becomes the same node.
 
-    ``native`` schemas have quantities that may be numbers; ``foreign`` ones are what users bring.
+    ``native`` schemas have quantities that may be numbers, and maps in which null is empty;
+    ``foreign`` ones are what users bring.
     """
 
     def __init__(self, *, native: bool, foreign: bool = False) -> None:
@@ -62,7 +63,8 @@ class Compiler:
         values = schema.get("additionalProperties")
         if values:
             values = _ANYTHING if values is True else values
-            return Map(self.compile(values), numbers=self.native and is_quantity(values))
+            numbers = self.native and is_quantity(values)
+            return Map(self.compile(values), numbers=numbers, empty=self.empty(values))
         match schema["type"]:
             case "object":
                 return self.make_object(schema)
@@ -73,6 +75,12 @@ class Compiler:
             case scalar:
                 return Scalar(scalar, bounds_of(schema, foreign=self.foreign))
 
+    def empty(self, values: Mapping[str, Any]) -> str | None:
+        """What reading null into a Go map gives, of which texts or quantities are the values."""
+        if not self.native:
+            return None
+        return "0" if is_quantity(values) else "" if values.get("type") == "string" else None
+
     def make_open(self, schema: Mapping[str, Any]) -> Node:
         """A place that keeps what has no name; what has one is pruned and checked all the same."""
         if not self.foreign and schema.get("format") == "json-schema":
@@ -82,7 +90,7 @@ class Compiler:
         if schema.get("properties") and schema.get("type") == "object":
             return self.make_object(schema)
         if isinstance(schema.get("additionalProperties"), Mapping):
-            return Map(self.compile(schema["additionalProperties"]), numbers=False)
+            return Map(self.compile(schema["additionalProperties"]))
         if schema.get("type") == "array" and "items" in schema:
             return List(self.compile(schema["items"]), bounds_of(schema, foreign=self.foreign))
         return Anything(must_be=schema.get("type", ""))

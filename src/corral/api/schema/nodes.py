@@ -178,14 +178,18 @@ def _tell(unknown: list[str], path: str, name: str) -> None:
 
 
 class Map(Node):
-    """An object with any keys, and values of one sort."""
+    """An object with any keys, and values of one sort.
 
-    __slots__ = ("numbers", "values")
+    A value that is null stands for the ``empty`` one, where there is such; else it goes.
+    """
 
-    def __init__(self, values: Node, *, numbers: bool) -> None:
+    __slots__ = ("empty", "numbers", "values")
+
+    def __init__(self, values: Node, *, numbers: bool = False, empty: str | None = None) -> None:
         super().__init__()
         self.values = values
         self.numbers = numbers
+        self.empty = empty
 
     def fits(self, value: Any) -> bool:
         if type(value) is not dict or not _fit(self.values, value.values()):
@@ -197,7 +201,9 @@ class Map(Node):
             return
         if type(self.values) is not Nullable:
             for name in [name for name, inner in value.items() if inner is None]:
-                del value[name]
+                value[name] = self.empty
+                if self.empty is None:
+                    del value[name]
         if self.numbers:
             value.update((name, quantity_text(inner)) for name, inner in value.items())
         elif type(self.values) is not Scalar:
