@@ -36,7 +36,7 @@ from corral.metrics import Registry, process
 from corral.networking import Networking, api_names
 from corral.node.agent import Agent
 from corral.node.growth import grow
-from corral.node.hollow import Echoes
+from corral.node.hollow_lines import Echoes
 from corral.node.hypervisor import Hypervisor
 from corral.node.images.store import ImageStore
 from corral.node.limits.limits import Limits

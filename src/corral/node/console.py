@@ -2,14 +2,13 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Any
 
 from starlette.websockets import WebSocket
 
-from corral.aio import Background
+from corral.aio import until
 from corral.node import websockets
 from corral.node.hypervisor import Line
-from corral.node.lines import LINGER_SECONDS, StreamLine
+from corral.node.lines import StreamLine
 
 OPEN_SECONDS = 10.0
 DISPLACED = "another client came in its place"
@@ -60,7 +59,9 @@ class Consoles:
                 await websocket.accept(subprotocol=websockets.PLAIN)
                 await websockets.carry(websocket, line, seat.displaced)
                 if isinstance(line, StreamLine):
-                    await _take_all(line, seat.displaced)
+                    # A serial port is slow, and QEMU throws away what the guest has not taken when
+                    # its client hangs up.
+                    await until(seat.displaced, line.finish())
             finally:
                 line.close()
         finally:
@@ -71,22 +72,3 @@ class Consoles:
             await websockets.hang_up(websocket, websockets.NORMAL, DISPLACED)
         else:
             await websockets.hang_up(websocket, websockets.GOING_AWAY)
-
-
-async def _take_all(line: StreamLine, displaced: asyncio.Event) -> None:
-    """Let the guest take what its client typed last, which it does as slowly as a serial port is.
-
-    QEMU hangs up once it has; what it has not taken when its client hangs up, it throws away.
-    """
-    line.end()
-    async with Background() as tasks:
-        ends: set[asyncio.Task[Any]] = {
-            tasks.start(_read_out(line), name="rest"),
-            tasks.start(displaced.wait(), name="displaced"),
-        }
-        await asyncio.wait(ends, timeout=LINGER_SECONDS, return_when=asyncio.FIRST_COMPLETED)
-
-
-async def _read_out(line: StreamLine) -> None:
-    while await line.read():
-        pass

@@ -121,9 +121,11 @@ class Doors:
             await websocket.accept(subprotocol=websockets.PLAIN)
             end = line.end if isinstance(line, StreamLine) else None
             await websockets.carry(websocket, line, end=end)
+            await websockets.hang_up(websocket)
+            if isinstance(line, StreamLine):
+                await line.finish()
         finally:
             line.close()
-        await websockets.hang_up(websocket)
 
     # -- questions
 

@@ -8,7 +8,6 @@ in its machine's directory, so it outlives the manager as a real one does.
 import asyncio
 import os
 import random
-import socket
 import time
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,8 +22,9 @@ from corral.api.kinds.vmi import VirtualMachineInstance
 from corral.node.counters import Counters
 from corral.node.heartbeat import Capacity
 from corral.node.hollow_agent import HollowAgent
+from corral.node.hollow_lines import echo
 from corral.node.hollow_plugs import HollowPlugs
-from corral.node.hollow_screen import PICTURE, HollowLine
+from corral.node.hollow_screen import PICTURE
 from corral.node.hypervisor import (
     LAST,
     Change,
@@ -35,6 +35,7 @@ from corral.node.hypervisor import (
     StartError,
     Usage,
 )
+from corral.node.lines import StreamLine
 from corral.node.network.plan import families
 
 CAPACITY = Capacity(cpu=100_000, memory_bytes=1 << 50, storage_bytes=1 << 50, pods=1_000_000)
@@ -333,11 +334,11 @@ class HollowGuest:
     async def introduce(self) -> Introduction | None:
         return Introduction(os={"name": "hollow"}, hostname=self._directory.name)
 
-    async def console(self) -> HollowLine:
-        return HollowLine(b"\r\nhollow login: ")
+    async def console(self) -> StreamLine:
+        return await echo(b"\r\nhollow login: ")
 
-    async def screen(self) -> HollowLine:
-        return HollowLine(b"RFB 003.008\n")
+    async def screen(self) -> StreamLine:
+        return await echo(b"RFB 003.008\n")
 
     async def screenshot(self, *, move_cursor: bool = False) -> bytes:  # noqa: ARG002
         return PICTURE
@@ -350,37 +351,3 @@ class HollowGuest:
         (self._directory / _RECORD).unlink(missing_ok=True)
         self._up.set()
         self.happen(Change.GONE)
-
-
-class Echoes:
-    """The way to hollow machines: each port echoes what it is sent, or grants it if it is HTTP."""
-
-    async def connect(
-        self,
-        address: str,  # noqa: ARG002
-        port: int,  # noqa: ARG002
-    ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        ours, theirs = socket.socketpair()
-        await asyncio.get_running_loop().create_connection(_Echo, sock=theirs)
-        return await asyncio.open_connection(sock=ours)
-
-    async def socket(self, family: int, kind: int) -> socket.socket:
-        raise OSError(f"hollow machines take no datagrams: {family}, {kind}")
-
-
-class _Echo(asyncio.Protocol):
-    """The guest's side of a connection."""
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
-
-    def data_received(self, data: bytes) -> None:
-        answer = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"
-        self._transport.write(answer if data.startswith(b"GET ") else data)
-
-    def pause_writing(self) -> None:
-        self._transport.pause_reading()
-
-    def resume_writing(self) -> None:
-        self._transport.resume_reading()

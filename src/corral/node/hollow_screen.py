@@ -1,25 +1,7 @@
-"""What a hollow machine shows: a console that echoes, and a black screen."""
+"""What a hollow machine shows: a black screen."""
 
-import asyncio
 import struct
 import zlib
-
-
-class HollowLine:
-    """Says something, then echoes what it is sent."""
-
-    def __init__(self, greeting: bytes) -> None:
-        self._printed: asyncio.Queue[bytes] = asyncio.Queue()
-        self._printed.put_nowait(greeting)
-
-    async def read(self) -> bytes:
-        return await self._printed.get()
-
-    async def write(self, data: bytes) -> None:
-        self._printed.put_nowait(data)
-
-    def close(self) -> None:
-        self._printed.put_nowait(b"")
 
 
 def _picture() -> bytes:

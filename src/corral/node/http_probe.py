@@ -11,8 +11,7 @@ from urllib.parse import SplitResult, quote, urljoin, urlsplit
 
 from lightkube.models.core_v1 import HTTPGetAction
 
-from corral.node.hypervisor import GuestError
-from corral.node.lines import StreamLine
+from corral.node.hypervisor import GuestError, Line
 from corral.node.ports import Ports
 
 MOST_REDIRECTS = 10
@@ -71,8 +70,12 @@ async def _ask(ports: Ports, url: str, action: HTTPGetAction) -> tuple[int, str]
     try:
         parts = urlsplit(url)
         port = parts.port or (443 if parts.scheme == "https" else 80)
-        tls = _ANY_CERTIFICATE if parts.scheme == "https" else None
-        line = await ports.tcp(parts.hostname or "", port, tls=tls)
+        host = parts.hostname or ""
+        line: Line = (
+            await ports.tls(host, port, _ANY_CERTIFICATE)
+            if parts.scheme == "https"
+            else await ports.tcp(host, port)
+        )
         try:
             await line.write(_request(action, parts))
             return await _answer(line)
@@ -82,7 +85,7 @@ async def _ask(ports: Ports, url: str, action: HTTPGetAction) -> tuple[int, str]
         raise HttpError(f"{_get(url)}: {error}") from error
 
 
-async def _answer(line: StreamLine) -> tuple[int, str]:
+async def _answer(line: Line) -> tuple[int, str]:
     """The status of an answer, and where it leads."""
     received = bytearray()
     for _ in range(MOST_AHEAD + 1):
@@ -92,7 +95,7 @@ async def _answer(line: StreamLine) -> tuple[int, str]:
     raise HttpError("net/http: too many 1xx informational responses")
 
 
-async def _head(line: StreamLine, received: bytearray) -> bytes:
+async def _head(line: Line, received: bytearray) -> bytes:
     """The next head, which is taken out of what was received."""
     looked = 0
     while (blank := _HEADS_END.search(received, looked)) is None:

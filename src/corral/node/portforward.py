@@ -7,14 +7,14 @@ For each connection it opens two streams that name a port and a number of their 
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from corral.aio import Background, until
+from corral.aio import Background
 from corral.api.addresses import port_of
 from corral.node import spdy, websockets
 from corral.node.hypervisor import GuestError
@@ -42,9 +42,13 @@ class _Connection:
     number: str
     port: int
     streams: dict[str, int] = field(default_factory=dict)
-    pieces: asyncio.Queue[bytes] = field(default_factory=lambda: asyncio.Queue(_PIECES))
+    pieces: asyncio.Queue[bytes] = field(default_factory=asyncio.Queue)
+    room: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_PIECES))
     said_all: bool = False
-    given_up: asyncio.Event = field(default_factory=asyncio.Event)
+    unwanted: asyncio.Event = field(default_factory=asyncio.Event)
+    """What the guest says is not."""
+    told: asyncio.Event = field(default_factory=asyncio.Event)
+    """The client knows that it is over."""
     fault: str = ""
 
     @property
@@ -61,21 +65,17 @@ class _Connection:
 
     async def take(self, piece: bytes) -> None:
         """The client sent something, or nothing more: empty."""
-        if self.said_all or self.given_up.is_set():
-            return
-        self.said_all = not piece
-        try:
-            async with asyncio.timeout(websockets.STALLED_SECONDS):
-                await self.pieces.put(piece)
-        except TimeoutError:
-            self.fault = f"port {self.port} takes nothing any more"
-            self.end()
+        if not self.said_all:
+            self.said_all = not piece
+            self.pieces.put_nowait(piece)
+            await self.room.acquire()
 
-    def end(self) -> None:
-        """Nobody takes pieces any more; whoever waits for room for one may go on."""
-        self.given_up.set()
-        while not self.pieces.empty():
-            self.pieces.get_nowait()
+    def leave(self) -> None:
+        """The client has gone, or as good as.  What it has sent before is still the guest's."""
+        self.unwanted.set()
+        if not self.said_all:
+            self.said_all = True
+            self.pieces.put_nowait(b"")
 
 
 class PortForward:
@@ -92,18 +92,20 @@ class PortForward:
     async def serve(self) -> None:
         """Until the client leaves, or says what makes no sense."""
         await self._websocket.accept(subprotocol=PROTOCOL)
-        async with Background() as tasks:
+        async with asyncio.TaskGroup() as tasks:
             with suppress(SpdyError):
                 await self._read(tasks)
-        await websockets.hang_up(self._websocket)
+            await websockets.hang_up(self._websocket)
+            for connection in list(self._connections.values()):
+                connection.leave()
 
-    async def _read(self, tasks: Background) -> None:
+    async def _read(self, tasks: asyncio.TaskGroup) -> None:
         reader = spdy.Reader()
         while (message := await websockets.received(self._websocket)) is not None:
             for frame in reader.feed(message):
                 await self._take(frame, tasks)
 
-    async def _take(self, frame: Frame, tasks: Background) -> None:
+    async def _take(self, frame: Frame, tasks: asyncio.TaskGroup) -> None:
         if isinstance(frame, Ping):
             await self._send(spdy.ping(frame.number))
         elif isinstance(frame, Opened):
@@ -124,7 +126,7 @@ class PortForward:
         if frame.last:
             await connection.take(b"")
 
-    async def _open(self, frame: Opened, tasks: Background) -> None:
+    async def _open(self, frame: Opened, tasks: asyncio.TaskGroup) -> None:
         kind, port = frame.headers.get("streamtype", ""), port_of(frame.headers.get("port", ""))
         number = frame.headers.get("requestid", "")
         connection = self._connections.get(number) or _Connection(number, port)
@@ -138,11 +140,11 @@ class PortForward:
         self._connections[number] = self._streams[frame.stream] = connection
         await self._send(self._writer.reply(frame.stream))
         if connection.complete:
-            tasks.start(self._serve(connection), name=f"port {port}")
+            tasks.create_task(self._serve(connection), name=f"port {port}")
 
     def _forget(self, connection: _Connection) -> None:
         """End a connection, whoever wishes so."""
-        connection.end()
+        connection.leave()
         if self._connections.get(connection.number) is connection:
             del self._connections[connection.number]
         for stream in connection.streams.values():
@@ -150,17 +152,16 @@ class PortForward:
 
     async def _serve(self, connection: _Connection) -> None:
         """One connection, from its beginning to its end, which the client is told in any case."""
-        try:
-            send = partial(self._send_data, connection.data)
-            carrying = _carry(connection, self._connect, self._whom, send)
-            await until(connection.given_up, carrying)
+
+        async def send(content: bytes) -> None:
+            await self._send(spdy.data(connection.data, content))
+
+        async def tell() -> None:
             await self._send(spdy.data(connection.error, connection.fault.encode(), last=True))
             await self._send(spdy.data(connection.data, b"", last=True))
-        finally:
             self._forget(connection)
 
-    async def _send_data(self, stream: int, content: bytes) -> None:
-        await self._send(spdy.data(stream, content))
+        await _carry(connection, self._connect, self._whom, send, tell)
 
     async def _send(self, frame: bytes) -> None:
         await _send(self._websocket, frame)
@@ -184,11 +185,18 @@ class PortChannels:
     async def serve(self) -> None:
         """Until the client leaves, or the guest has closed every connection."""
         await self._websocket.accept(subprotocol=CHANNELS)
-        async with Background() as tasks:
-            read = tasks.start(self._read(), name="client")
-            guest = tasks.start(self._serve_all(), name="guest")
-            await asyncio.wait({read, guest}, return_when=asyncio.FIRST_COMPLETED)
-        await websockets.hang_up(self._websocket)
+        async with asyncio.TaskGroup() as carried:
+            for number, connection in enumerate(self._connections):
+                carried.create_task(self._serve(2 * number, connection))
+            async with Background() as tasks:
+                ends = {
+                    tasks.start(self._read(), name="client"),
+                    tasks.start(self._all_told(), name="guest"),
+                }
+                await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+            await websockets.hang_up(self._websocket)
+            for connection in self._connections:
+                connection.leave()
 
     async def _read(self) -> None:
         while (message := await websockets.received(self._websocket)) is not None:
@@ -196,20 +204,18 @@ class PortChannels:
             if not odd and number < len(self._connections) and len(message) > 1:
                 await self._connections[number].take(message[1:])
 
-    async def _serve_all(self) -> None:
-        async with asyncio.TaskGroup() as group:
-            for number, connection in enumerate(self._connections):
-                group.create_task(self._serve(2 * number, connection))
+    async def _all_told(self) -> None:
+        for connection in self._connections:
+            await connection.told.wait()
 
     async def _serve(self, channel: int, connection: _Connection) -> None:
+        async def tell() -> None:
+            if connection.fault:
+                await self._send(channel + 1, connection.fault.encode())
+
         for each in (channel, channel + 1):
             await self._send(each, connection.port.to_bytes(2, "little"))
-        send = partial(self._send, channel)
-        carrying = _carry(connection, self._connect, self._whom, send)
-        await until(connection.given_up, carrying)
-        connection.end()
-        if connection.fault:
-            await self._send(channel + 1, connection.fault.encode())
+        await _carry(connection, self._connect, self._whom, partial(self._send, channel), tell)
 
     async def _send(self, channel: int, content: bytes) -> None:
         await _send(self._websocket, bytes([channel]) + content)
@@ -219,21 +225,38 @@ async def _carry(
     connection: _Connection,
     connect: Open,
     whom: str,
-    send: Callable[[bytes], Coroutine[None, None, None]],
+    send: Callable[[bytes], Awaitable[None]],
+    tell: Callable[[], Awaitable[None]],
 ) -> None:
-    """Until the guest closes; ``connection.fault`` becomes what went wrong."""
+    """Until the guest closes, or the client leaves; ``tell`` is called when no more comes to it.
+
+    What the client has sent by then is the guest's still, who may need a while for it.
+    ``connection.fault`` becomes what went wrong.
+    """
     try:
         line = await connect(connection.port)
     except GuestError as error:
         connection.fault = f"error forwarding port {connection.port} to {whom}: {error}"
+        await _over(connection, tell)
+        connection.room.release()  # who waits for it need not any more
         return
     try:
         async with Background() as tasks:
-            tasks.start(_to_guest(connection, line), name="to guest")
-            while content := await line.read():
-                await send(content)
+            reading = tasks.start(_to_client(connection, line, send), name="to client")
+            writing = tasks.start(_to_guest(connection, line), name="to guest")
+            unwanted = tasks.start(connection.unwanted.wait(), name="unwanted")
+            await asyncio.wait({reading, unwanted}, return_when=asyncio.FIRST_COMPLETED)
+            await _over(connection, tell)
+            await writing
+        await line.finish()
     finally:
         line.close()
+
+
+async def _over(connection: _Connection, tell: Callable[[], Awaitable[None]]) -> None:
+    await tell()
+    connection.told.set()
+    connection.leave()
 
 
 async def _send(websocket: WebSocket, message: bytes) -> None:
@@ -241,11 +264,29 @@ async def _send(websocket: WebSocket, message: bytes) -> None:
         await websocket.send_bytes(message)
 
 
+async def _to_client(
+    connection: _Connection, line: StreamLine, send: Callable[[bytes], Awaitable[None]]
+) -> None:
+    """A guest that nobody listens to is read all the same: it may not take the rest otherwise."""
+    while content := await line.read():
+        if not connection.unwanted.is_set():
+            await send(content)
+
+
 async def _to_guest(connection: _Connection, line: StreamLine) -> None:
     """What a guest that has closed does not take is lost, as on any connection."""
+    is_taking = True
     while piece := await connection.pieces.get():
-        with suppress(OSError):
-            await line.write(piece)
+        try:
+            if is_taking:
+                await line.write(piece)
+        except TimeoutError:
+            is_taking = False
+            connection.fault = f"port {connection.port} takes nothing any more"
+            connection.unwanted.set()
+        except OSError:
+            is_taking = False
+        connection.room.release()
     line.end()
 
 

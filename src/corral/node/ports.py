@@ -8,10 +8,12 @@ import asyncio
 import os
 import socket
 import ssl
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Protocol
 
 from corral.node.hypervisor import GuestError, Line
-from corral.node.lines import DatagramLine, StreamLine
+from corral.node.lines import DatagramLine, SecureLine, StreamLine
 
 CONNECT_SECONDS = 10.0
 
@@ -19,10 +21,8 @@ CONNECT_SECONDS = 10.0
 class Network(Protocol):
     """What is needed of the network of the pods."""
 
-    async def connect(
-        self, address: str, port: int
-    ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        """A connection.  Raises OSError."""
+    async def connect(self, address: str, port: int) -> socket.socket:
+        """A TCP connection, by a socket that does not block.  Raises OSError."""
 
     async def socket(self, family: int, kind: int) -> socket.socket:
         """A socket that does not block, in the namespace of the network.  Raises OSError."""
@@ -34,33 +34,29 @@ class Ports:
     def __init__(self, network: Network | None) -> None:
         self._network = network
 
-    async def tcp(
-        self, address: str, port: int, *, tls: ssl.SSLContext | None = None
-    ) -> StreamLine:
+    async def tcp(self, address: str, port: int) -> StreamLine:
         """A connection.  Raises GuestError, in Go's words for a failed dial, as KubeVirt's are."""
-        network = self._reach(address)
-        try:
+        with _told("tcp", address, port):
             async with asyncio.timeout(CONNECT_SECONDS):
-                reader, writer = await network.connect(address, port)
-                if tls is not None:
-                    await _secure(writer, tls)
-                return StreamLine(reader, writer)
-        except (OSError, OverflowError, ValueError) as error:
-            raise GuestError(_failed("tcp", address, port, error)) from error
+                return StreamLine(await self._reach(address).connect(address, port))
+
+    async def tls(self, address: str, port: int, tls: ssl.SSLContext) -> SecureLine:
+        """A connection, and TLS in it.  Raises GuestError."""
+        with _told("tcp", address, port):
+            async with asyncio.timeout(CONNECT_SECONDS):
+                connected = await self._reach(address).connect(address, port)
+                return await SecureLine.over(connected, tls)
 
     async def udp(self, address: str, port: int) -> DatagramLine:
         """Datagrams to and from a port.  Raises GuestError."""
-        network = self._reach(address)
         family = socket.AF_INET6 if ":" in address else socket.AF_INET
-        try:
-            connected = await network.socket(family, socket.SOCK_DGRAM)
+        with _told("udp", address, port):
+            connected = await self._reach(address).socket(family, socket.SOCK_DGRAM)
             try:
                 connected.connect((address, port))
             except BaseException:
                 connected.close()
                 raise
-        except (OSError, OverflowError, ValueError) as error:
-            raise GuestError(_failed("udp", address, port, error)) from error
         return DatagramLine(connected)
 
     async def open(self, address: str, port: int, protocol: str) -> Line:
@@ -78,12 +74,13 @@ class Ports:
         return self._network
 
 
-async def _secure(writer: asyncio.StreamWriter, tls: ssl.SSLContext) -> None:
+@contextmanager
+def _told(protocol: str, address: str, port: int) -> Iterator[None]:
+    """What goes wrong is a GuestError."""
     try:
-        await writer.start_tls(tls)
-    except BaseException:
-        writer.close()
-        raise
+        yield
+    except (OSError, OverflowError, ValueError) as error:
+        raise GuestError(_failed(protocol, address, port, error)) from error
 
 
 def _failed(protocol: str, address: str, port: int, error: Exception) -> str:

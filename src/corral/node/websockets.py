@@ -19,9 +19,6 @@ PLAIN = "plain.kubevirt.io"
 
 NORMAL = 1000
 GOING_AWAY = 1001
-STALLED_SECONDS = 60.0
-"""How long a guest may take nothing before its connection is given up: while its client's next
-message waits for room, nobody sees whether that client is still there."""
 
 
 async def carry(
@@ -31,10 +28,11 @@ async def carry(
     *,
     end: Callable[[], None] | None = None,
 ) -> None:
-    """Carry bytes both ways until either side ends, the event is set, or the guest has stalled.
+    """Carry bytes both ways until either side has said all, the event is set, or the guest stalls.
 
-    ``end`` is called when the client has said all and still listens: it sends an empty message
-    then, which KubeVirt's clients never do, and its servers do not mind.
+    What a side has said before it left reaches the other; that one side takes nothing more is not
+    the end of what it has said.  ``end`` is called when the client has said all and still listens:
+    it sends an empty message then, which KubeVirt's clients never do, and its servers do not mind.
     """
     async with Background() as tasks:
         ends: set[asyncio.Task[Any]] = {
@@ -47,23 +45,38 @@ async def carry(
 
 
 async def _to_client(websocket: WebSocket, line: Line) -> None:
-    try:
-        while data := await line.read():
-            await websocket.send_bytes(data)
-    except (WebSocketDisconnect, RuntimeError):
-        return  # the client has gone: the other direction has seen it
+    """To the guest's end.  A client that has gone is the other direction's to notice.
+
+    What the client has sent may still be on its way, and a guest that cannot speak may not listen.
+    """
+    is_there = True
+    while data := await line.read():
+        if is_there:
+            try:
+                await websocket.send_bytes(data)
+            except (WebSocketDisconnect, RuntimeError):
+                is_there = False
 
 
 async def _to_guest(websocket: WebSocket, line: Line, end: Callable[[], None] | None) -> None:
-    try:
-        while (data := await _message(websocket)) is not None:
-            if data:
-                async with asyncio.timeout(STALLED_SECONDS):
-                    await line.write(data)
-            elif end is not None:
-                end()
-    except OSError:  # of which TimeoutError is one
-        return
+    """To the client's end, or until the guest is given up.
+
+    A guest that has closed is not: what it has said before is still read, and ends then.
+    """
+    has_ended = is_closed = False
+    while (data := await _message(websocket)) is not None:
+        if not data and end is not None:
+            end()
+            has_ended = True
+        elif has_ended:
+            return  # it goes on all the same
+        elif data and not is_closed:
+            try:
+                await line.write(data)
+            except ConnectionError:
+                is_closed = True
+            except OSError:  # of which TimeoutError is one
+                return
 
 
 async def received(websocket: WebSocket) -> bytes | None:

@@ -136,11 +136,9 @@ async def reaches_out(network: MachineNetwork) -> bool:
             address = probe.getsockname()[0]
         with suppress(OSError, TimeoutError):
             async with asyncio.timeout(10):
-                _, writer = await network.connect(address, server.getsockname()[1])
-                connection, _ = await loop.sock_accept(server)
-                connection.close()
-                writer.close()
-                await writer.wait_closed()
+                with await network.connect(address, server.getsockname()[1]):
+                    connection, _ = await loop.sock_accept(server)
+                    connection.close()
                 return True
     return False
 

@@ -1,10 +1,8 @@
 """HTTP probes: what is followed, what is not, and what is said of answers that are none."""
 
-import asyncio
-
 import pytest
 from lightkube.models.core_v1 import HTTPGetAction, HTTPHeader
-from tests.unit.node.test_prober import Writer
+from tests.unit.node.test_prober import Server, connected
 
 from corral.node.http_probe import (
     LONGEST_HEAD,
@@ -29,22 +27,13 @@ class Web:
         self.requests = []
 
     async def connect(self, address, port):
-        reader = asyncio.StreamReader()
-        return reader, Server(self, reader, (address, port))
+        def answer(request):
+            target = request.split(b" ")[1].decode()
+            self.asked.append((address, port, target))
+            name = target.strip("/").partition("?")[0] or "root"
+            return self.answers[name]
 
-
-class Server(Writer):
-    def __init__(self, web, reader, place):
-        super().__init__(web.requests)
-        self._web, self._reader, self._place = web, reader, place
-
-    def write(self, data):
-        super().write(data)
-        target = data.split(b" ")[1].decode()
-        self._web.asked.append((*self._place, target))
-        name = target.strip("/").partition("?")[0] or "root"
-        self._reader.feed_data(self._web.answers[name])
-        self._reader.feed_eof()
+        return await connected(Server(self.requests, answer))
 
 
 def leads_to(location, code=302):

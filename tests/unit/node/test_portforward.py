@@ -10,7 +10,7 @@ from starlette.websockets import WebSocketDisconnect
 from tests.unit.node.test_doors import Loopback
 
 from corral.api.object import Key
-from corral.node import spdy, websockets
+from corral.node import lines, spdy
 from corral.node.doors import Doors
 from corral.node.facts import Facts, State
 from corral.node.hypervisor import Finished, GuestError
@@ -168,7 +168,7 @@ MUCH = b"x" * (1 << 20)
 
 
 def test_a_guest_that_takes_nothing_any_more_is_given_up(kubectl, guest, monkeypatch):
-    monkeypatch.setattr(websockets, "STALLED_SECONDS", 0.3)
+    monkeypatch.setattr(lines, "STALLED_SECONDS", 0.3)
     port = guest.getsockname()[1]
     kubectl.open(port, 0, 1, 3)
     inside, _ = guest.accept()
@@ -293,7 +293,7 @@ def test_a_connection_that_has_ended_holds_up_no_other(client, guest):
 
 
 def test_a_port_that_takes_nothing_any_more_is_given_up(client, guest, monkeypatch):
-    monkeypatch.setattr(websockets, "STALLED_SECONDS", 0.3)
+    monkeypatch.setattr(lines, "STALLED_SECONDS", 0.3)
     port = guest.getsockname()[1]
     with channels(client, f"ports={port}") as websocket:
         inside, _ = guest.accept()

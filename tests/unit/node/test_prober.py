@@ -1,6 +1,7 @@
 """Probes in virtual time, and what they say to a pod."""
 
 import asyncio
+import socket
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -78,6 +79,29 @@ class Voice:
         self.said.append((kind, reason, message))
 
 
+class Server(asyncio.Protocol):
+    """Answers what it is asked at once."""
+
+    def __init__(self, requests, answer):
+        self.requests = requests
+        self.answer = answer
+
+    def connection_made(self, transport):
+        self.transport = transport
+
+    def data_received(self, data):
+        self.requests.append(data)
+        self.transport.write(self.answer(data))
+        self.transport.close()
+
+
+async def connected(server):
+    """The other end of a connection to a server."""
+    ours, theirs = socket.socketpair()
+    await asyncio.get_running_loop().create_connection(lambda: server, sock=theirs)
+    return ours
+
+
 class Site:
     """A network with a server that answers each request with the same."""
 
@@ -90,25 +114,7 @@ class Site:
         self.connected.append((address, port))
         if self.answer is None:
             raise ConnectionRefusedError(111, "Connection refused")
-        reader = asyncio.StreamReader()
-        reader.feed_data(self.answer)
-        reader.feed_eof()
-        return reader, Writer(self.requests)
-
-
-class Writer:
-    def __init__(self, requests):
-        self.requests = requests
-        self.transport = SimpleNamespace(get_write_buffer_size=lambda: 0)
-
-    def write(self, data):
-        self.requests.append(data)
-
-    async def drain(self):
-        pass
-
-    def close(self):
-        pass
+        return await connected(Server(self.requests, lambda _: self.answer))
 
 
 def instance(phase="Scheduled", **probes):

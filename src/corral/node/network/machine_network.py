@@ -258,9 +258,7 @@ class MachineNetwork:
             raise
         return made
 
-    async def connect(
-        self, address: str, port: int
-    ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    async def connect(self, address: str, port: int) -> Connection:
         """A TCP connection to a pod, or whatever the namespace reaches.
 
         Raises OSError; TimeoutError after a while without an answer.
@@ -270,10 +268,10 @@ class MachineNetwork:
         try:
             async with asyncio.timeout(CONNECT_SECONDS):
                 await asyncio.get_running_loop().sock_connect(opened, (address, port))
-            return await asyncio.open_connection(sock=opened)
         except BaseException:
             opened.close()
             raise
+        return opened
 
     async def _find(self) -> Namespace | None:
         """The namespace that an earlier manager has left."""

@@ -239,7 +239,7 @@ class QemuGuest:
 
     async def console(self) -> StreamLine:
         try:
-            return await StreamLine.over(connect(self._directory / SERIAL))
+            return StreamLine(connect(self._directory / SERIAL))
         except OSError as error:
             raise GuestError(f"the serial console cannot be opened: {error}") from error
 
@@ -251,8 +251,7 @@ class QemuGuest:
                 await self._monitor.lend(theirs.fileno(), "getfd", {"fdname": _SCREEN})
                 wish = {"protocol": "vnc", "fdname": _SCREEN, "skipauth": True}
                 await self._monitor.execute("add_client", wish)
-            ours.setblocking(False)  # noqa: FBT003
-            return await StreamLine.over(ours)
+            return StreamLine(ours)
         except BaseException:
             ours.close()
             raise

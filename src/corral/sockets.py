@@ -1,0 +1,60 @@
+"""What sockets tell of the other side, and what they do about one that has gone without a word."""
+
+import fcntl
+import socket
+import struct
+import termios
+from contextlib import suppress
+from typing import Final, Protocol
+
+GONE_SECONDS: Final = 60
+"""How long the other side's kernel may leave unanswered what it was sent."""
+_INTERNET: Final = (socket.AF_INET, socket.AF_INET6)
+_KEEP_ALIVE: Final = (
+    (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 60),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 20),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3),
+)
+_COUNT: Final = struct.Struct("i")
+_BYTES_ACKED: Final = struct.Struct("=120xQ")  # tcpi_bytes_acked of struct tcp_info, linux/tcp.h
+
+
+class Socket(Protocol):
+    """As much of a socket as asyncio's transports show, too."""
+
+    @property
+    def family(self) -> int: ...
+
+    def fileno(self) -> int: ...
+
+    def setsockopt(self, level: int, option: int, value: int, /) -> None: ...
+
+    def getsockopt(self, level: int, option: int, size: int, /) -> bytes: ...
+
+
+def keep_alive(connected: Socket) -> None:
+    """Let the kernel see whether the other side is still there while nothing is said.
+
+    Else nothing tells of one that was switched off, or of a way that was cut.
+    """
+    if connected.family in _INTERNET:
+        for option in _KEEP_ALIVE:
+            connected.setsockopt(*option)
+
+
+def untaken(connected: Socket) -> int:
+    """Bytes that were written and not taken by the other side yet (SIOCOUTQ; tcp(7))."""
+    found: int
+    (found,) = _COUNT.unpack(fcntl.ioctl(connected.fileno(), termios.TIOCOUTQ, bytes(_COUNT.size)))
+    return found
+
+
+def acknowledged(connected: Socket) -> int:
+    """Bytes that the other side's kernel has taken since the beginning; 0 where nobody counts."""
+    with suppress(OSError, struct.error):
+        told = connected.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _BYTES_ACKED.size)
+        taken: int
+        (taken,) = _BYTES_ACKED.unpack(told)
+        return taken
+    return 0
