@@ -7,15 +7,8 @@ import termios
 from contextlib import suppress
 from typing import Final, Protocol
 
-GONE_SECONDS: Final = 60
-"""How long the other side's kernel may leave unanswered what it was sent."""
 _INTERNET: Final = (socket.AF_INET, socket.AF_INET6)
-_KEEP_ALIVE: Final = (
-    (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
-    (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 60),
-    (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 20),
-    (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3),
-)
+_ASK_SECONDS: Final = 30
 _COUNT: Final = struct.Struct("i")
 _BYTES_ACKED: Final = struct.Struct("=120xQ")  # tcpi_bytes_acked of struct tcp_info, linux/tcp.h
 
@@ -33,14 +26,29 @@ class Socket(Protocol):
     def getsockopt(self, level: int, option: int, size: int, /) -> bytes: ...
 
 
-def keep_alive(connected: Socket) -> None:
-    """Let the kernel see whether the other side is still there while nothing is said.
+def keep_alive(connected: Socket, seconds: int) -> None:
+    """Let the kernel ask a side that is silent whether it is there; for so long it may say nothing.
 
     Else nothing tells of one that was switched off, or of a way that was cut.
     """
+    if connected.family not in _INTERNET:
+        return
+    for level, option, value in (
+        (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
+        (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, _ASK_SECONDS),
+        (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, _ASK_SECONDS),
+        (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, max(1, seconds // _ASK_SECONDS)),
+    ):
+        connected.setsockopt(level, option, value)
+
+
+def give_up(connected: Socket, seconds: int) -> None:
+    """Let the kernel end a connection whose other side takes nothing of what it is sent so long.
+
+    It would go on for a quarter of an hour where nobody answers (tcp(7), TCP_USER_TIMEOUT).
+    """
     if connected.family in _INTERNET:
-        for option in _KEEP_ALIVE:
-            connected.setsockopt(*option)
+        connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, seconds * 1000)
 
 
 def untaken(connected: Socket) -> int:

@@ -12,6 +12,8 @@ STALLED_SECONDS = 60.0
 """How long the other side may take nothing of what it is sent before it is given up."""
 LINGER_SECONDS = 10.0
 """The same once all is said, and how long it may then take to hang up."""
+_PAUSED_SECONDS = 3600
+"""How long a guest may be silent altogether: those that are paused keep their connections."""
 _UNIX_PIECE = 4096
 """A unix socket tells of what was sent at once that it is taken when all of it is; a serial port
 takes it byte by byte."""
@@ -27,7 +29,7 @@ class StreamLine:
 
     def __init__(self, connected: socket.socket) -> None:
         connected.setblocking(False)  # noqa: FBT003
-        sockets.keep_alive(connected)
+        sockets.keep_alive(connected, _PAUSED_SECONDS)
         self._most = CHUNK
         if connected.family == socket.AF_UNIX:
             self._most = _UNIX_PIECE

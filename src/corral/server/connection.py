@@ -24,7 +24,8 @@ from websockets.server import ServerProtocol
 from corral.api.wire import Certificate
 from corral.server.gathering import Gathering
 from corral.server.patience import Patience
-from corral.server.tunnel import UNREAD_SECONDS, UPGRADE, Tunnel
+from corral.server.tunnel import LEAVING_SECONDS, UNREAD_SECONDS, UPGRADE, Tunnel, watch_over
+from corral.server.uptake import Uptake
 
 REQUEST_SECONDS = 30.0
 """How long a client may take to send a request, so that slow ones do not hold connections."""
@@ -79,7 +80,7 @@ class Connection(HttpToolsProtocol):
         self._head_bytes = 0
         self._patience = Patience(self.loop, self._lose_patience)
         self._patience.begin(REQUEST_SECONDS)
-        self._unread: asyncio.TimerHandle | None = None
+        self._unread: Uptake | None = None
         if len(self.connections) > MOST_CONNECTIONS:
             self._make_room()
 
@@ -117,7 +118,7 @@ class Connection(HttpToolsProtocol):
     def pause_writing(self) -> None:
         super().pause_writing()
         # not close(): that would wait until all is read
-        self._unread = self.loop.call_later(UNREAD_SECONDS, self.transport.abort)
+        self._unread = Uptake(self.transport, UNREAD_SECONDS, self.transport.abort)
 
     def resume_writing(self) -> None:
         self._was_read()
@@ -266,11 +267,48 @@ class _Handshake(ServerProtocol):
 
 
 class WebSocket(WebSocketsSansIOProtocol):
-    """uvicorn's websockets with that handshake."""
+    """uvicorn's websockets with that handshake, for clients that may be slow.
+
+    Its pings keep the way open, and the kernel sees whether they arrive.  No answer is waited for:
+    it stands behind what is not read yet, by the client or by us.
+    """
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
         self.conn = _Handshake(max_size=self.config.ws_max_size, logger=self.logger)
+        self.ping_timeout = None
+        self._unread: Uptake | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        watch_over(self.transport)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._was_read()
+        super().connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._unread = Uptake(self.transport, UNREAD_SECONDS, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        self._was_read()
+        super().resume_writing()
+
+    def _was_read(self) -> None:
+        if self._unread is not None:
+            self._unread.cancel()
+            self._unread = None
+
+    async def send(self, message: Any) -> None:
+        await super().send(message)
+        if message["type"] == "websocket.http.response.body":
+            # uvicorn takes a refusal for no answer until the connection is lost, and logs that.
+            self.handshake_complete = not message.get("more_body", False)
+        elif message["type"] == "websocket.close" and self.close_timer is not None:
+            self.close_timer.cancel()
+            leaving: Any = Uptake(self.transport, LEAVING_SECONDS, self.transport.close)
+            self.close_timer = leaving
 
 
 def _shown(tls: ssl.SSLObject | None) -> Certificate | None:

@@ -6,7 +6,6 @@ such as ``SPDY/3.1+portforward.k8s.io``; so who serves the one serves the other.
 """
 
 import asyncio
-import socket
 from http import HTTPStatus
 from typing import Any, Final
 from urllib.parse import unquote
@@ -14,19 +13,16 @@ from urllib.parse import unquote
 import structlog
 from starlette.types import ASGIApp, Message
 
+from corral import sockets
+from corral.server.uptake import Uptake
+
 UPGRADE: Final = b"spdy/3.1"
 PREFIX: Final = "SPDY/3.1+"
 UNREAD_SECONDS: Final = 60.0
 """How long a client may leave what it was sent unread, before its connection is torn down."""
-LEAVING_SECONDS: Final = 10.0
-"""How long a client may take to leave once all is said, before its connection is closed."""
-_KEEP_ALIVE: Final = (
-    (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
-    (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 60),
-    (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 20),
-    (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3),
-)
-"""Nothing else tells that a client which waits has gone without a word."""
+LEAVING_SECONDS: Final = 60.0
+"""How long a client may take nothing and not leave once all is said, before its connection is
+closed."""
 
 log = structlog.get_logger()
 
@@ -53,17 +49,15 @@ class Tunnel(asyncio.Protocol):
         self._messages: asyncio.Queue[Message] = asyncio.Queue()
         self._writable = asyncio.Event()
         self._writable.set()
-        self._unread: asyncio.TimerHandle | None = None
-        self._leaving: asyncio.TimerHandle | None = None
+        self._unread: Uptake | None = None
+        self._leaving: Uptake | None = None
         self._open = False
         self._status = 0
         self._headers: list[tuple[bytes, bytes]] = []
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         self.transport = transport
-        if (connected := transport.get_extra_info("socket")) is not None:
-            for option in _KEEP_ALIVE:
-                connected.setsockopt(*option)
+        watch_over(transport)
         self._connections.add(self)
         self._messages.put_nowait({"type": "websocket.connect"})
         task = asyncio.get_running_loop().create_task(self._run())
@@ -88,8 +82,7 @@ class Tunnel(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         self._writable.clear()
-        loop = asyncio.get_running_loop()
-        self._unread = loop.call_later(UNREAD_SECONDS, self.transport.abort)
+        self._unread = Uptake(self.transport, UNREAD_SECONDS, self.transport.abort)
 
     def resume_writing(self) -> None:
         self._writable.set()
@@ -151,8 +144,7 @@ class Tunnel(asyncio.Protocol):
         its kernel where there is something that we have not read.
         """
         if self._leaving is None and not self.transport.is_closing():
-            loop = asyncio.get_running_loop()
-            self._leaving = loop.call_later(LEAVING_SECONDS, self.transport.close)
+            self._leaving = Uptake(self.transport, LEAVING_SECONDS, self.transport.close)
             self.transport.resume_reading()
 
     def _accept(self, protocol: str) -> None:
@@ -170,6 +162,13 @@ class Tunnel(asyncio.Protocol):
         lines = b"".join(b"%s: %s\r\n" % pair for pair in kept)
         first = f"HTTP/1.1 {status} {HTTPStatus(status).phrase}\r\n".encode()
         self.transport.write(first + lines + b"\r\n" + body)
+
+
+def watch_over(transport: asyncio.Transport) -> None:
+    """Notice a client of a stream that has gone without a word."""
+    if (connected := transport.get_extra_info("socket")) is not None:
+        sockets.keep_alive(connected, int(UNREAD_SECONDS))
+        sockets.give_up(connected, int(UNREAD_SECONDS))
 
 
 def _as_websocket(scope: dict[str, Any], url: bytes) -> dict[str, Any]:
