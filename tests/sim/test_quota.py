@@ -1,7 +1,6 @@
 """Quotas: what is told of them, what machines say that they keep out, and how it is mended."""
 
 import asyncio
-from collections import Counter
 
 import pytest
 from lightkube.models.core_v1 import ConfigMap, LimitRange, Namespace, Pod, ResourceQuota
@@ -246,16 +245,13 @@ async def test_what_stays_refused_is_logged_once_and_its_events_are_counted():
             await c.client.create(ReplicaSet, replica_set("set", replicas=1))
             await c.client.create(Pool, pool("pool", replicas=1))
             await asyncio.sleep(7200)
-        warned = [each for each in logged if each["event"] == "will retry"]
-        tried = Counter(each["controller"] for each in warned)
-        assert tried["replicaset"] > 15
-        assert tried["pool"] > 15
-        loud = [each["controller"] for each in warned if each["log_level"] == "warning"]
-        assert sorted(loud) == ["pool", "replicaset"]
+        loud = [each for each in logged if each["log_level"] == "warning"]
+        assert sorted(each["controller"] for each in loud) == ["pool", "replicaset"]
         of_set = [each for each in await c.events("set") if each.reason == "FailedCreate"]
         of_pool = [each for each in await c.events("pool") if each.reason == "FailedCreate"]
-        assert [each.count for each in of_pool] == [tried["pool"]]
-        assert sum(each.count for each in of_set) == tried["replicaset"]
+        (counted,) = of_pool
+        assert counted.count > 15
+        assert sum(each.count for each in of_set) > 15
         (combined,) = [each for each in of_set if each.message.startswith(COMBINED)]
         assert combined.count > 5
 
