@@ -39,15 +39,58 @@ _NAMED: Mapping[tuple[str, str], Callable[[str], list[str]]] = {
 subdomains."""
 
 
+_STANDARD: Final = frozenset({"kubernetes", "orphan", "foregroundDeletion"})
+"""Finalizers whose names belong to no domain."""
+_UNQUALIFIED: Final = frozenset(
+    {
+        *("admissionregistration.k8s.io", "apiextensions.k8s.io", "apiregistration.k8s.io"),
+        "coordination.k8s.io",
+    }
+)
+"""Groups of Kubernetes' own kinds whose finalizers may have any name."""
+
+
 def check_metadata(kind: Kind, document: Document, old: Document | None = None) -> list[Cause]:
     """What is wrong with the metadata of a document that is about to be stored.
 
     ``old`` is what it takes the place of: what is the same there has passed already.
     """
     metadata = document.get("metadata") or {}
+    finalizers = _check_qualified(kind, document, old)
     if old is not None:
-        return limited(_check_rest(metadata, old["metadata"]))
-    return limited(chain(_check_name(kind, metadata), _check_rest(metadata)))
+        return limited(chain(_check_rest(metadata, old["metadata"]), finalizers))
+    return limited(chain(_check_name(kind, metadata), _check_rest(metadata), finalizers))
+
+
+def metadata_warnings(kind: Kind, document: Document, old: Document | None = None) -> list[str]:
+    """What to tell of metadata that is as well as it is: of finalizers of custom resources."""
+    if kind.native:
+        return []
+    return [
+        f'metadata.finalizers: "{finalizer}": prefer a domain-qualified finalizer name including a '
+        "path (/) to avoid accidental conflicts with other finalizer writers"
+        for finalizer in sorted({name for _, name in _unqualified(document, old)})
+    ]
+
+
+def _check_qualified(kind: Kind, document: Document, old: Document | None) -> Iterable[Cause]:
+    if not kind.native or kind.group in _UNQUALIFIED:
+        return
+    for index, name in _unqualified(document, old):
+        fault = "name is neither a standard finalizer name nor is it fully qualified"
+        yield from _invalid(f"metadata.finalizers[{index}]", name, [fault])
+
+
+def _unqualified(document: Document, old: Document | None) -> Iterable[tuple[int, str]]:
+    """The new finalizers of a document that do not say whose they are, and their places."""
+    known = _finalizers(old) if old is not None else ()
+    for index, name in enumerate(_finalizers(document)):
+        if "/" not in name and name not in _STANDARD and name not in known:
+            yield index, name
+
+
+def _finalizers(document: Document) -> Sequence[str]:
+    return (document.get("metadata") or _NOTHING).get("finalizers") or ()
 
 
 def check_embedded_metadata(metadata: Mapping[str, Any], path: str) -> list[Cause]:

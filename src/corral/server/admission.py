@@ -20,7 +20,7 @@ from corral.api.errors import (
     shortened,
 )
 from corral.api.kind import Kind, at
-from corral.api.metadata import check_metadata
+from corral.api.metadata import check_metadata, metadata_warnings
 from corral.api.object import Document, Key
 from corral.api.schema import NONE_SETTLED, Schema, schema_for
 from corral.api.schema.ratcheting import brought
@@ -216,7 +216,7 @@ def check(
     verdict = kind.validate(document, old, call.user.name)
     if verdict.causes:
         raise kind.denied(name, verdict.causes, creating=old is None)
-    call.warnings += verdict.warnings
+    call.warnings += [*metadata_warnings(kind, document, old), *verdict.warnings]
 
 
 def _check_scale(kind: Kind, document: Document) -> list[Cause]:

@@ -8,7 +8,7 @@ from hypothesis import given, strategies as st
 
 from corral.api.errors import MOST_CAUSES, UNCHECKED, Cause
 from corral.api.kinds import KINDS
-from corral.api.metadata import check_labels, check_metadata
+from corral.api.metadata import check_labels, check_metadata, metadata_warnings
 
 SUBDOMAIN = "a lowercase RFC 1123 subdomain must consist of"
 LABEL = "a lowercase RFC 1123 label must consist of"
@@ -106,11 +106,11 @@ def test_owners_are_named_in_full_and_one_controls():
 
 
 def test_finalizers_are_names_that_may_be_qualified():
-    held = ["kubevirt.io/foregroundDeleteVirtualMachine", "foregroundDeletion", "mine"]
+    held = ["kubevirt.io/foregroundDeleteVirtualMachine", "foregroundDeletion"]
     assert faults({"finalizers": held}) == []
-    [(field, message)] = faults({"finalizers": ["not a name"]})
+    [(field, message)] = faults({"finalizers": ["example.com/not a name"]})
     assert field == "metadata.finalizers"
-    assert message.startswith('Invalid value: "not a name": name part must consist of')
+    assert message.startswith('Invalid value: "example.com/not a name": name part must consist of')
 
 
 def test_dependents_are_not_deleted_first_and_left_behind_at_once():
@@ -165,3 +165,35 @@ def test_no_text_is_a_name_unless_dns_would_take_it(name):
     if not faults({"name": name}):
         assert set(name) <= alphabet
         assert all(part and part[0] != "-" and part[-1] != "-" for part in name.split("."))
+
+
+@pytest.mark.parametrize("finalizer", ["example.com/mine", "kubernetes", "orphan"])
+def test_a_finalizer_says_whose_it_is_or_is_kubernetes_own(finalizer):
+    assert faults({"finalizers": [finalizer]}) == []
+
+
+def test_of_kubernetes_kinds_no_others_are_taken():
+    fault = "name is neither a standard finalizer name nor is it fully qualified"
+    assert faults({"finalizers": ["example.com/mine", "example.com"]}) == [
+        ("metadata.finalizers[1]", f'Invalid value: "example.com": {fault}')
+    ]
+    row = KINDS.by_kind("", "ConfigMap")
+    assert row is not None
+    old = {"metadata": {"name": "x", "finalizers": ["mine"]}}
+    new = {"metadata": {"name": "x", "finalizers": ["mine", "example.com/mine"]}}
+    assert check_metadata(row, new, old) == []
+    assert metadata_warnings(row, old) == []
+
+
+def test_of_custom_kinds_they_are_with_a_warning():
+    row = KINDS.by_kind("kubevirt.io", "VirtualMachine")
+    assert row is not None
+    new = {"metadata": {"name": "x", "finalizers": ["mine", "yours", "example.com/mine"]}}
+    old = {"metadata": {"name": "x", "finalizers": ["yours"]}}
+    assert check_metadata(row, new) == []
+    (warning,) = metadata_warnings(row, new, old)
+    assert warning == (
+        'metadata.finalizers: "mine": prefer a domain-qualified finalizer name including a path '
+        "(/) to avoid accidental conflicts with other finalizer writers"
+    )
+    assert metadata_warnings(row, new, new) == []
