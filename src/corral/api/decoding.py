@@ -143,7 +143,7 @@ def _time(value: Any) -> Iterator[str]:
 
 def _first_odd(text: str) -> int:
     """Where base64 ends to be it."""
-    good = re.match(r"(?:[A-Za-z0-9+/]{4})*[A-Za-z0-9+/]*", text, re.ASCII)
+    good = re.match(r"[A-Za-z0-9+/\r\n]*", text, re.ASCII)
     return good.end() if good else 0
 
 

@@ -144,6 +144,26 @@ def test_null_is_the_empty_text_in_maps_of_kubernetes_own_kinds():
 
 
 @pytest.mark.parametrize(
+    ("written", "kept"),
+    [
+        ("", ""),
+        ("YQ==", "YQ=="),
+        ("YQ==\n", "YQ=="),
+        ("YWJj\r\nZGVm\n", "YWJjZGVm"),
+        ("YR==", "YQ=="),  # bits that stand for nothing
+        ("YQ", "YQ"),
+        (" YQ==", " YQ=="),
+        ("a\n-", "a\n-"),
+    ],
+)
+def test_bytes_are_kept_in_one_line(written, kept):
+    document = {"metadata": {"name": "a"}, "data": {"a": written}}
+    schema = Schema(schema_of(Secret), native=True)
+    schema.prune(document)
+    assert document["data"] == {"a": kept}
+
+
+@pytest.mark.parametrize(
     ("spec", "cause"),
     [
         (

@@ -112,6 +112,17 @@ async def test_a_key_without_a_value_has_the_empty_one(ask, replica_set):
     assert made["data"] == {"app": "", "tier": "d2Vi"}
 
 
+async def test_base64_may_come_in_lines(ask):
+    secrets = "/api/v1/namespaces/default/secrets"
+    made = await ask("POST", secrets, {"metadata": {"name": "a"}, "data": {"a": "YWJj\nZGVm\n"}})
+    assert (made.status, made["data"]) == (201, {"a": "YWJjZGVm"})
+    wrong = await ask("POST", secrets, {"metadata": {"name": "b"}, "data": {"a": "YWJj\n-"}})
+    assert (wrong.status, wrong["message"].rpartition(": ")[2]) == (
+        400,
+        "illegal base64 data at input byte 5",
+    )
+
+
 async def test_a_namespace_in_the_body_must_be_that_of_the_path(ask):
     refused = await ask("POST", MAPS, {"metadata": {"name": "a", "namespace": "other"}})
     assert refused.status == 400

@@ -28,9 +28,9 @@ NONE_SETTLED: Final[frozenset[str]] = frozenset()
 class Schema:
     """A schema made ready to prune and check documents; built once for a kind, then shared.
 
-    ``native`` is for Kubernetes' own kinds: quantities written as numbers become strings, as
-    reading them into their Go types does.  ``foreign`` is for kinds that users bring: they use
-    words that ours do without.
+    ``native`` is for Kubernetes' own kinds: quantities written as numbers become strings, and bytes
+    one line of base64, as reading them into their Go types does.  ``foreign`` is for kinds that
+    users bring: they use words that ours do without.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class Schema:
         if not settled or not isinstance(root, Object):
             return root
         others = Object(tuple(set(root.required) - settled), is_open=root.open)
-        others.fields, others.numbers = root.fields, root.numbers
+        others.fields, others.forms = root.fields, root.forms
         return others
 
 

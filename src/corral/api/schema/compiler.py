@@ -5,6 +5,7 @@ from typing import Any, Final
 
 from corral.api.schema.bounds import OF_OBJECTS, bounds_of
 from corral.api.schema.definition import JSON_SCHEMA
+from corral.api.schema.forms import FORMS, Form
 from corral.api.schema.further import Junctors, Values
 from corral.api.schema.nodes import (
     Anything,
@@ -26,7 +27,7 @@ _OF_ANY_TYPE: Final = OF_OBJECTS | {"enum"}
 class Compiler:
     """Makes nodes of schemas; the same piece of a schema becomes the same node.
 
-    ``native`` schemas have quantities that may be numbers, and maps in which null is empty;
+    ``native`` schemas have values that are kept in one form, and maps in which null is empty;
     ``foreign`` ones are what users bring.
     """
 
@@ -63,8 +64,8 @@ class Compiler:
         values = schema.get("additionalProperties")
         if values:
             values = _ANYTHING if values is True else values
-            numbers = self.native and is_quantity(values)
-            return Map(self.compile(values), numbers=numbers, empty=self.empty(values))
+            form, empty = self.form(values), self.empty(values)
+            return Map(self.compile(values), form=form, empty=empty)
         match schema["type"]:
             case "object":
                 return self.make_object(schema)
@@ -75,11 +76,14 @@ class Compiler:
             case scalar:
                 return Scalar(scalar, bounds_of(schema, foreign=self.foreign))
 
+    def form(self, schema: Mapping[str, Any]) -> Form | None:
+        return FORMS.get(schema.get("format", "")) if self.native else None
+
     def empty(self, values: Mapping[str, Any]) -> str | None:
         """What reading null into a Go map gives, of which texts or quantities are the values."""
-        if not self.native:
+        if not self.native or values.get("type", "string") != "string":
             return None
-        return "0" if is_quantity(values) else "" if values.get("type") == "string" else None
+        return "0" if values.get("format") == "quantity" else ""
 
     def make_open(self, schema: Mapping[str, Any]) -> Node:
         """A place that keeps what has no name; what has one is pruned and checked all the same."""
@@ -101,10 +105,6 @@ class Compiler:
         self.made[id(schema)] = node
         properties: Mapping[str, Mapping[str, Any]] = schema.get("properties", {})
         node.fields.update((name, self.compile(inner)) for name, inner in properties.items())
-        if self.native:
-            node.numbers = tuple(name for name in properties if is_quantity(properties[name]))
+        forms = ((name, self.form(inner)) for name, inner in properties.items())
+        node.forms = tuple((name, form) for name, form in forms if form is not None)
         return node
-
-
-def is_quantity(schema: Mapping[str, Any]) -> bool:
-    return schema.get("format") == "quantity"

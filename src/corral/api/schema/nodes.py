@@ -9,9 +9,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final, Protocol
 
 from corral.api.errors import LONGEST_MESSAGE, MOST_CAUSES, Cause, shortened
-from corral.api.quantity import canonical
 from corral.api.schema.bounds import Bound, run
 from corral.api.schema.causes import wrong_type
+from corral.api.schema.forms import Form
 
 TYPES: Mapping[str, frozenset[type]] = {
     "string": frozenset({str}),
@@ -109,14 +109,14 @@ class Scalar(Node):
 class Object(Node):
     """An object with named fields."""
 
-    __slots__ = ("fields", "numbers", "open", "required")
+    __slots__ = ("fields", "forms", "open", "required")
 
     def __init__(self, required: tuple[str, ...], *, is_open: bool = False) -> None:
         super().__init__()
         self.fields: dict[str, Node] = {}
         self.required = required
         self.open = is_open  # fields that have no name here are kept as they are
-        self.numbers: tuple[str, ...] = ()  # quantities, which are kept in one form only
+        self.forms: tuple[tuple[str, Form], ...] = ()  # of fields that are kept in one form only
 
     def fits(self, value: Any) -> bool:
         if type(value) is not dict:
@@ -132,8 +132,8 @@ class Object(Node):
         for name in self.required:
             if name not in value:
                 return False
-        return not self.numbers or all(
-            value[name] == quantity_text(value[name]) for name in self.numbers if name in value
+        return not self.forms or all(
+            value[name] == form(value[name]) for name, form in self.forms if name in value
         )
 
     def prune(self, value: Any, path: str, unknown: list[str]) -> None:
@@ -152,9 +152,9 @@ class Object(Node):
                 node.prune(inner, f"{path}.{name}" if path else name, unknown)
         for name in gone:
             del value[name]
-        for name in self.numbers:
+        for name, form in self.forms:
             if name in value:
-                value[name] = quantity_text(value[name])
+                value[name] = form(value[name])
 
     def check(self, value: Any, path: str, causes: list[Cause]) -> None:
         if type(value) is not dict:
@@ -183,18 +183,19 @@ class Map(Node):
     A value that is null stands for the ``empty`` one, where there is such; else it goes.
     """
 
-    __slots__ = ("empty", "numbers", "values")
+    __slots__ = ("empty", "form", "values")
 
-    def __init__(self, values: Node, *, numbers: bool = False, empty: str | None = None) -> None:
+    def __init__(self, values: Node, *, form: Form | None = None, empty: str | None = None) -> None:
         super().__init__()
         self.values = values
-        self.numbers = numbers
+        self.form = form
         self.empty = empty
 
     def fits(self, value: Any) -> bool:
         if type(value) is not dict or not _fit(self.values, value.values()):
             return False
-        return not self.numbers or all(inner == quantity_text(inner) for inner in value.values())
+        form = self.form
+        return form is None or all(inner == form(inner) for inner in value.values())
 
     def prune(self, value: Any, path: str, unknown: list[str]) -> None:
         if type(value) is not dict:
@@ -204,8 +205,8 @@ class Map(Node):
                 value[name] = self.empty
                 if self.empty is None:
                     del value[name]
-        if self.numbers:
-            value.update((name, quantity_text(inner)) for name, inner in value.items())
+        if self.form is not None:
+            value.update({name: self.form(inner) for name, inner in value.items()})
         elif type(self.values) is not Scalar:
             for name, inner in value.items():
                 self.values.prune(inner, f"{path}.{name}", unknown)
@@ -302,13 +303,3 @@ class Further(Protocol):
     """Checks values of any type."""
 
     def check(self, value: Any, path: str, causes: list[Cause]) -> None: ...
-
-
-def quantity_text(value: Any) -> Any:
-    """A quantity as Kubernetes keeps it, however it was written; anything else as it is."""
-    if type(value) not in (str, int, float):
-        return value
-    try:
-        return canonical(value)
-    except ValueError:
-        return value
