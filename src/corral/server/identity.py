@@ -11,6 +11,8 @@ from corral.api.uid import random_uuid
 from corral.server.call import Call, not_found, storage
 from corral.store import Record, Store
 
+ANY_VERSION = ("", "0")
+"""Resource versions by which a client says that it knows none."""
 _LONGEST_BASE = 63 - SUFFIX_LENGTH
 
 _OF_THE_SERVER = (
@@ -101,7 +103,7 @@ def require_match(call: Call, document: Document, old: Document) -> None:
     """Refuse a document that speaks of another object or of an older version of it."""
     require_name(call, document)
     metadata, known = document["metadata"], old["metadata"]
-    if metadata.get("resourceVersion", "") not in ("", known["resourceVersion"]):
+    if metadata.get("resourceVersion", "") not in (*ANY_VERSION, known["resourceVersion"]):
         raise conflict(call.kind, call.name, _MODIFIED)
     uid = metadata.get("uid")
     if uid and uid != known["uid"]:

@@ -148,7 +148,8 @@ class Rest:
             self.admit(creation)
             return await self.make(creation, sent)
         record = identity.existing(self.store, call.kind, stored, call.key)
-        if not call.kind.native and not sent["metadata"].get("resourceVersion"):
+        version = sent["metadata"].get("resourceVersion", "")
+        if not call.kind.native and version in identity.ANY_VERSION:
             raise identity.needs_revision(call)
         return await self.change(call, record, sent)
 

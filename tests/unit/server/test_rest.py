@@ -112,6 +112,18 @@ async def test_a_key_without_a_value_has_the_empty_one(ask, replica_set):
     assert made["data"] == {"app": "", "tier": "d2Vi"}
 
 
+async def test_version_0_is_none(ask, replica_set):
+    await ask.create(MAPS, "a")
+    document = {"metadata": {"name": "a", "resourceVersion": "0"}, "data": {"a": "1"}}
+    assert (await ask("PUT", f"{MAPS}/a", document))["data"] == {"a": "1"}
+    await ask("POST", SETS, replica_set)
+    for version in ("0", ""):
+        replica_set["metadata"]["resourceVersion"] = version
+        refused = await ask("PUT", f"{SETS}/web", replica_set)
+        assert refused.status == 422
+        assert refused["message"].endswith("Invalid value: 0: must be specified for an update")
+
+
 async def test_base64_may_come_in_lines(ask):
     secrets = "/api/v1/namespaces/default/secrets"
     made = await ask("POST", secrets, {"metadata": {"name": "a"}, "data": {"a": "YWJj\nZGVm\n"}})

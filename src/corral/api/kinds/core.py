@@ -227,7 +227,7 @@ def _config_map_validate(document: Document, old: Document | None, _user: str) -
         causes.append(Cause(f"data[{key}]", message))
     size = sum(len(str(one).encode()) for one in texts.values())
     size += sum(map(_decoded_size, binaries.values()))
-    causes += _too_large("", size)
+    causes += _too_large("[]", size)
     causes += _frozen(document, old, "data", "binaryData")
     return Verdict(causes)
 
