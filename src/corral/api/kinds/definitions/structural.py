@@ -183,6 +183,9 @@ def _list_type(path: str, schema: Told) -> Iterator[Cause]:
             yield invalid(f"{path}.type", schema.get("type", ""), fault)
         if kind not in ("atomic", "set", "map"):
             yield unsupported(f"{path}.{_LIST_TYPE}", kind, ("atomic", "set", "map"))
+    items = schema.get("items")
+    if isinstance(items, Mapping):
+        yield from _known_items(f"{path}.items", items, kind)
     if kind != "map":
         if keys:
             fault = f"must be map if {_LIST_KEYS} is non-empty"
@@ -191,13 +194,25 @@ def _list_type(path: str, schema: Told) -> Iterator[Cause]:
         return
     if not keys:
         yield required(f"{path}.{_LIST_KEYS}", f"must not be empty if {_LIST_TYPE} is map")
-    items = schema.get("items")
     if not isinstance(items, Mapping):
         return
     if items.get("type") != "object":
         fault = f"must be object if parent array's {_LIST_TYPE} is map"
         yield invalid(f"{path}.items.type", items.get("type", ""), fault)
     yield from _list_keys(path, items, keys)
+
+
+def _known_items(path: str, items: Told, kind: str | None) -> Iterator[Cause]:
+    """Items are known by something; those of a set are compared, and changed, as a whole."""
+    if kind in ("set", "map") and items.get("nullable"):
+        yield forbidden(f"{path}.nullable", f"cannot be nullable when {_LIST_TYPE} is {kind}")
+    if kind != "set":
+        return
+    fault = f"must be atomic as item of a list with {_LIST_TYPE}=set"
+    if items.get("type") == "array" and items.get(_LIST_TYPE, "atomic") != "atomic":
+        yield invalid(f"{path}.{_LIST_TYPE}", items[_LIST_TYPE], fault)
+    if items.get("type") == "object" and items.get(_MAP_TYPE) != "atomic":
+        yield invalid(f"{path}.{_MAP_TYPE}", items.get(_MAP_TYPE), fault)
 
 
 def _list_keys(path: str, items: Told, keys: Sequence[str]) -> Iterator[Cause]:
@@ -328,7 +343,7 @@ def _out_of_alternatives(path: str) -> str:
 
 
 def _defaults(path: str, schema: Told) -> Iterator[Cause]:
-    """Defaults fit the schemas that they are in, and hold nothing that would be pruned."""
+    """Defaults fit the schemas and rules that they are in, and hold nothing to be pruned."""
     properties: Mapping[str, Told] = schema.get("properties") or {}
     parts = [(f"{path}.properties[{name}]", inner) for name, inner in properties.items()]
     words = ("items", "additionalProperties")
@@ -341,13 +356,15 @@ def _defaults(path: str, schema: Told) -> Iterator[Cause]:
 
 def _default(path: str, schema: Told) -> Iterator[Cause]:
     holder = {"default": copied(schema["default"])}
-    fits = Schema({"type": "object", "properties": {"default": schema}}, foreign=True)
+    whole = {"type": "object", "properties": {"default": schema}}
+    fits = Schema(whole, foreign=True)
     if unknown := fits.prune(holder):
         fields = [each.removeprefix("default.") for each in unknown]
         told = "must not have unknown fields " + ", ".join(fields)
         yield invalid(path, schema["default"], told)
         return
-    for cause in fits.check(holder):
+    found = fits.check(holder) or expressions.Rules(whole).check(holder, None)[0]
+    for cause in found:
         if cause.field != "<nil>":
             where = path.removesuffix("default") + cause.field
             yield Cause(where, cause.message, cause.reason)

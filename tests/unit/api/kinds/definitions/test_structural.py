@@ -148,6 +148,36 @@ def test_rules_that_cannot_be_read_are_refused():
 
 
 RULES = "x-kubernetes-validations"
+SET = {"type": "array", "x-kubernetes-list-type": "set"}
+WHOLE = "must be atomic as item of a list with x-kubernetes-list-type=set"
+
+
+@pytest.mark.parametrize(
+    ("items", "wrong"),
+    [
+        ({"type": "object", "x-kubernetes-map-type": "atomic"}, {}),
+        ({"type": "array", "items": TEXT}, {}),
+        ({"type": "object"}, {"items.x-kubernetes-map-type": f"Invalid value: null: {WHOLE}"}),
+        (
+            SET | {"items": TEXT},
+            {"items.x-kubernetes-list-type": f'Invalid value: "set": {WHOLE}'},
+        ),
+        (
+            TEXT | {"nullable": True},
+            {"items.nullable": "Forbidden: cannot be nullable when x-kubernetes-list-type is set"},
+        ),
+    ],
+)
+def test_items_of_sets_are_whole(items, wrong):
+    assert of_field(**SET, items=items) == wrong
+
+
+def test_defaults_keep_the_rules():
+    rule = {"rule": "self < 3", "message": "too many"}
+    assert of_field(type="integer", default=2, **{RULES: [rule]}) == {}
+    assert of_field(type="integer", default=3, **{RULES: [rule]}) == {
+        "default": 'Invalid value: "integer": too many'
+    }
 
 
 @pytest.mark.parametrize(
