@@ -100,7 +100,7 @@ class _Asking:
 
     request: Request
     read_body: ReadBody | None
-    counted: Asked
+    counted: Asked | None = None
     sender: User | None = None
     audited: Audited | None = None
     warnings: list[str] = field(default_factory=list)
@@ -209,7 +209,7 @@ class ApiServer:
         once it is known who sends it and that they may.
         """
         begun = time.monotonic()
-        asking = _Asking(request, read_body, Asked.by_method(request.method))
+        asking = _Asking(request, read_body)
         try:
             response = await self._told(asking)
         except ApiError as error:
@@ -220,7 +220,8 @@ class ApiServer:
         response.headers += warned.headers(asking.warnings)
         if self._audit is not None:
             response = self._audit.answered(asking.audited, request, response, asking.sender)
-        self._metrics.answered(asking.counted, response.status, time.monotonic() - begun)
+        counted = asking.counted or Asked.by_method(request.method)
+        self._metrics.answered(counted, response.status, time.monotonic() - begun)
         return in_yaml(response, asking.yaml)
 
     async def _told(self, asking: _Asking) -> Response:
@@ -246,7 +247,9 @@ class ApiServer:
         if named is None:
             return await self.documents.answer(request, user)
         if self._adapter is not None and self._adapter.serves(named):
-            asking.counted = asking.counted._replace(group=named.group, version=named.version)
+            asking.counted = Asked.by_method(request.method)._replace(
+                group=named.group, version=named.version
+            )
             verb = route.verb(request.method, named, watch=named.watch)
             self.authorizer.admit(request, user, verb, named)
             return await self._adapter.answer(self.store, self.kinds, request, named)

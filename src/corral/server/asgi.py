@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import aclosing, suppress
-from functools import partial
+from functools import lru_cache, partial
 from urllib.parse import unquote
 
 import structlog
@@ -196,13 +196,23 @@ def _sent_at_once(send_at_once: SendAtOnce | None, response: Response, body: byt
     """Send a small answer in one go, where the server beneath can; else nothing is sent."""
     if send_at_once is None or len(body) >= compression.SMALLEST_BYTES:
         return False
-    lines = [f"{name}: {value}\r\n" for name, value in response.headers]
-    lines.append(f"content-length: {len(body)}\r\n")
-    head = "".join(lines)
-    # what would end a line is refused on the ordinary way, which also knows how to close
-    if head.count("\r") + head.count("\n") != 2 * len(lines) or "connection: " in head:
+    head = _head(tuple(response.headers))
+    if head is None:
         return False
-    return send_at_once(response.status, head.encode("latin-1", "replace"), body)
+    return send_at_once(response.status, b"%bcontent-length: %d\r\n" % (head, len(body)), body)
+
+
+@lru_cache(maxsize=64)
+def _head(headers: tuple[tuple[str, str], ...]) -> bytes | None:
+    """Headers as they are on the wire, of which most answers have the same.
+
+    None for what would end a line, which is refused on the ordinary way, and for what closes the
+    connection, which only that way knows how to do.
+    """
+    head = "".join([f"{name}: {value}\r\n" for name, value in headers])
+    if head.count("\r") + head.count("\n") != 2 * len(headers) or "connection: " in head:
+        return None
+    return head.encode("latin-1", "replace")
 
 
 async def _whole(request: Request, response: Response, body: bytes, send: Send) -> None:
