@@ -9,8 +9,11 @@ pods = CORE.get_pods(namespace: NAMESPACE)
 same machines.flat_map { |each| each.status.activePods.to_h.keys.map(&:to_s) }.sort,
      pods.map { |each| each.metadata.uid }.sort
 foreground = { propagationPolicy: "Foreground" }
-KUBEVIRT.delete_virtual_machine_instance_replica_set("web", NAMESPACE, delete_options: foreground)
-KUBEVIRT.watch_virtual_machine_instance_replica_sets(namespace: NAMESPACE) do |told|
+going = KUBEVIRT.delete_virtual_machine_instance_replica_set(
+  "web", NAMESPACE, delete_options: foreground
+)
+since = { namespace: NAMESPACE, resource_version: going.metadata.resourceVersion }
+KUBEVIRT.watch_virtual_machine_instance_replica_sets(since) do |told|
   break if told.type == "DELETED"
 end
 same [], names(KUBEVIRT.get_virtual_machine_instances(namespace: NAMESPACE))
