@@ -254,8 +254,11 @@ class Informers:
         return item
 
     def learn(self, item: msgspec.Struct) -> None:
-        """Tell the informers of an object's view what a server answered."""
-        for (view, _, _), informer in self._known.items():
+        """Tell the informers of an object's view what a server answered.
+
+        Who hears of it from them may ask for further ones.
+        """
+        for (view, _, _), informer in tuple(self._known.items()):
             if view is type(item) and view is not Partial:
                 informer.learn(item)
 

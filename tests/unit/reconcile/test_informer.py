@@ -1,5 +1,6 @@
 import asyncio
 
+import msgspec
 import pytest
 from lightkube.models.core_v1 import ConfigMap, Secret
 
@@ -218,3 +219,18 @@ def test_versions_that_are_no_numbers_are_never_older():
     assert not is_older("10", "9")
     assert not is_older("abc", "10")
     assert not is_older("", "10")
+
+
+async def test_who_hears_of_an_answer_may_ask_for_further_caches(client):
+    """Loops do when a kind is established."""
+    informers = Informers(client)
+    informer = informers.of(ConfigMap)
+    async with Background() as tasks:
+        tasks.start(informers.run(), name="informers")
+        made = await client.create(ConfigMap, config("a"))
+        await settle()
+        informer.handle(lambda _old, _new: informers.of(Secret, fields="metadata.name=x"))
+        newer = str(int(made.metadata.resourceVersion) + 1)
+        metadata = msgspec.structs.replace(made.metadata, resourceVersion=newer)
+        informers.learn(msgspec.structs.replace(made, metadata=metadata, data={"x": "y"}))
+        assert informer.get(key_of(made)).data == {"x": "y"}
