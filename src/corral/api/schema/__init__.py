@@ -39,6 +39,7 @@ class Schema:
         self.native = native
         self._root = Compiler(native=native, foreign=foreign).compile(schema)
         self._defaults = Defaults(schema) if foreign else None
+        self._has_rules = _has_rules(schema) if foreign else not native
 
     def fits(self, document: Document, settled: frozenset[str] = NONE_SETTLED) -> bool:
         """Whether nothing is to be pruned, completed or told of a document.
@@ -75,12 +76,12 @@ class Schema:
         At what is ``settled`` it does not look.
 
         It is not looked for more than can be told.  UNCHECKED comes last where more may be wrong:
-        of custom resources, whose further rules need the right types, that is known never.
+        of custom resources, whose rules need the right types, that is known only without such.
         """
         causes = Causes()
         with suppress(EnoughError):
             self._of_others(settled).check(_without(document, settled), "", causes)
-        if causes and (causes.full or not self.native):
+        if causes and (causes.full or self._has_rules):
             causes += (UNCHECKED,)
         return causes
 
@@ -92,6 +93,15 @@ class Schema:
         others = Object(tuple(set(root.required) - settled), is_open=root.open)
         others.fields, others.forms = root.fields, root.forms
         return others
+
+
+def _has_rules(schema: Mapping[str, Any]) -> bool:
+    """Whether a schema asks by rules in CEL for more than its other words do."""
+    if schema.get("x-kubernetes-validations"):
+        return True
+    below = [*(schema.get("properties") or {}).values()]
+    below += (schema.get(word) for word in ("items", "additionalProperties"))
+    return any(isinstance(each, Mapping) and _has_rules(each) for each in below)
 
 
 def _without(document: Document, settled: frozenset[str]) -> Document:
