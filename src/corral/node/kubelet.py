@@ -21,7 +21,7 @@ from corral.api.object import Key
 from corral.api.time import parse_rfc3339
 from corral.node import commands, websockets
 from corral.node.doors import Doors
-from corral.node.logs import Logs, grown
+from corral.node.logs import Logs
 from corral.node.machine import Machine
 from corral.node.portforward import CHANNELS, PROTOCOL, PortChannels, PortForward, ports_of
 from corral.node.sampling.doors import SamplingDoors
@@ -123,11 +123,10 @@ class Kubelet:
             place = kept.place
             yield stamps.on(kept.content, place) if stamps else kept.content
             if wish.follow:
-                place += len(kept.content)
+                end = place + len(kept.content)
                 ended = partial(_has_ended, machine)
-                async for chunk in grown(directory, kept.end, changed, ended):
+                async for place, chunk in self._logs.grown(directory, end, changed, ended):
                     yield stamps.on(chunk, place) if stamps else chunk
-                    place += len(chunk)
 
 
 def _has_ended(machine: Machine) -> bool:

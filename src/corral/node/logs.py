@@ -30,10 +30,9 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """A part of a log: where in its file it ends, and its place among all there ever was."""
+    """A part of a log, and its place among all there ever was."""
 
     content: bytes
-    end: int
     place: int
 
 
@@ -112,6 +111,27 @@ class Logs:
             self._look(directory)
             self.wake(directory)
 
+    async def grown(
+        self, directory: Path, place: int, changed: asyncio.Event, ended: Callable[[], bool]
+    ) -> AsyncIterator[tuple[int, bytes]]:
+        """What is appended to a log after a place in it, and where, until its machine has ended.
+
+        The log need not be there yet, and may be emptied before all of it was read.
+        """
+        known = self._logs.setdefault(directory, _Log())  # it may be forgotten before it is read
+        while True:
+            over = ended()  # asked first: what was printed before the end is still read
+            while True:
+                place, chunk = _from(directory, known.emptied, place)
+                if not chunk:
+                    break
+                yield place, chunk
+                place += len(chunk)
+            if over:
+                return
+            await changed.wait()
+            changed.clear()
+
     def kept(
         self, directory: Path, *, lines: int | None = None, since: float | None = None
     ) -> "Kept":
@@ -123,7 +143,7 @@ class Logs:
             cut = max(0, known.times.since(since) - begin)
             whole = whole[whole.rfind(b"\n", 0, cut) + 1 :] if cut < len(whole) else b""
         shown = _last_lines(whole, lines)
-        return Kept(shown, end=len(newer), place=known.emptied + len(newer) - len(shown))
+        return Kept(shown, place=known.emptied + len(newer) - len(shown))
 
     def written(self, directory: Path, place: int) -> float:
         """When what stands at a place of a log was written, in seconds since 1970."""
@@ -178,24 +198,18 @@ def _last_lines(kept: bytes, lines: int | None) -> bytes:
     return kept[at + 1 :]
 
 
-async def grown(
-    directory: Path, at: int, changed: asyncio.Event, ended: Callable[[], bool]
-) -> AsyncIterator[bytes]:
-    """What is appended to a log after a place in it, until its machine has ended.
-
-    The log need not be there yet.
-    """
-    path = directory / NAME
-    while True:
-        over = ended()  # asked first: what was printed before the end is still read
-        with suppress(FileNotFoundError), path.open("rb") as file:
-            size = os.fstat(file.fileno()).st_size
-            at = at if size >= at else 0  # it was emptied meanwhile
-            file.seek(at)
-            while chunk := file.read(_CHUNK):
-                at += len(chunk)
-                yield chunk
-        if over:
-            return
-        await changed.wait()
-        changed.clear()
+def _from(directory: Path, emptied: int, place: int) -> tuple[int, bytes]:
+    """A piece of a log from a place on, and where it begins: what is not kept is passed over."""
+    if place < emptied:
+        with suppress(FileNotFoundError), (directory / OLDER).open("rb") as file:
+            place = max(place, emptied - os.fstat(file.fileno()).st_size)
+            file.seek(place - emptied, os.SEEK_END)
+            if chunk := file.read(_CHUNK):
+                return place, chunk
+        place = emptied
+    with suppress(FileNotFoundError), (directory / NAME).open("rb") as file:
+        if place - emptied > os.fstat(file.fileno()).st_size:
+            place = emptied  # somebody else has emptied it
+        file.seek(place - emptied)
+        return place, file.read(_CHUNK)
+    return place, b""

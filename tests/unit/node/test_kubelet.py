@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import random
 import time
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -125,7 +126,7 @@ def test_a_pod_that_is_not_here_is_not_found(client):
 def test_the_older_part_of_a_log_comes_first(tmp_path):
     (tmp_path / OLDER).write_bytes(b"a\nb\n")
     (tmp_path / NAME).write_bytes(b"c\n")
-    assert Logs().kept(tmp_path) == Kept(b"a\nb\nc\n", end=2, place=-4)
+    assert Logs().kept(tmp_path) == Kept(b"a\nb\nc\n", place=-4)
     assert Logs().kept(tmp_path, lines=2).content == b"b\nc\n"
 
 
@@ -174,6 +175,44 @@ async def test_a_log_is_followed_from_before_it_is_there(machine):
     assert reading.result() == b"first words"
 
 
+async def test_who_follows_a_log_misses_nothing_when_it_is_emptied(machine):
+    """Nor when it is forgotten at the same time."""
+    logs = Observed()
+    begun = asyncio.Event()
+    printed = random.Random(1).randbytes(LARGEST_BYTES + 100_000)
+    path = machine.directory / NAME
+    found = path.read_bytes()
+    async with Background() as tasks, asyncio.timeout(60):
+        tasks.start(logs.run(), name="logs")
+        await asyncio.sleep(0)
+        logs.follow(machine.directory)
+
+        async def read():
+            nonlocal found
+            with logs.changes(machine.directory) as changed:
+                grown = logs.grown(
+                    machine.directory, len(found), changed, lambda: machine.facts.ended
+                )
+                async for place, chunk in grown:
+                    assert place == len(found)
+                    found += chunk
+                    begun.set()
+
+        async with asyncio.TaskGroup() as group:
+            group.create_task(read())
+            await logs.begun.wait()
+            with path.open("ab", buffering=0) as guest:
+                guest.write(printed[:100_000])
+                await begun.wait()
+                guest.write(printed[100_000:])
+                while path.stat().st_size:  # before the reader has its turn
+                    await asyncio.sleep(0)
+                guest.write(b"last words")
+            machine.facts = Facts(state=State.ENDED)
+            logs.forget(machine.directory)
+    assert found == b"one\r\ntwo\r\nthree" + printed + b"last words"
+
+
 async def test_a_log_stays_within_its_bounds(tmp_path):
     logs = Logs()
     path = tmp_path / NAME
@@ -201,7 +240,7 @@ async def test_a_log_that_grew_while_nobody_looked_is_cut_when_it_is_followed(tm
         logs.follow(tmp_path)
         assert (tmp_path / NAME).stat().st_size == 0
     assert logs.kept(tmp_path).content == b"x" * (LARGEST_BYTES - 4) + b"kept"
-    assert logs.kept(tmp_path).end == 0
+    assert logs.kept(tmp_path).place == 4
     assert (tmp_path / OLDER).stat().st_mode & 0o777 == 0o600
 
 
