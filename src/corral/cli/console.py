@@ -141,3 +141,4 @@ async def _type(stream: Stream) -> None:
             await stream.send(typed)
         if escape:
             return
+    await stream.delivered()

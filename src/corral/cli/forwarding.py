@@ -82,6 +82,7 @@ async def relay(
         async for data in source:
             await stream.send(data)
         await stream.send(b"")
+        await stream.delivered()
         await _silence(heard)
 
     async def receive() -> None:

@@ -204,6 +204,7 @@ async def _to_machine(stream: Stream, client: asyncio.Future[_Client]) -> None:
     with suppress(ConnectionError):  # the viewer ends as it likes
         while data := await reader.read(_CHUNK):
             await stream.send(data)
+    await stream.delivered()
 
 
 async def _to_viewer(stream: Stream, client: asyncio.Future[_Client]) -> None:

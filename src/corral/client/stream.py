@@ -19,12 +19,15 @@ from websockets.exceptions import (
 )
 from websockets.typing import Subprotocol
 
+from corral import sockets
 from corral.api.errors import ApiError, Unavailable, error_from_status
 
 PROTOCOL = Subprotocol("plain.kubevirt.io")
 LONGEST_MESSAGE = 1 << 20
 GOODBYE_SECONDS = 2
 """How long a close may take: whoever leaves a console does not want to wait for a dead server."""
+GONE_SECONDS = 300
+"""How long a server may take nothing, or say nothing when it is asked whether it is there."""
 
 
 class Stream:
@@ -48,6 +51,7 @@ class Stream:
                 compression=None,
                 open_timeout=seconds,
                 close_timeout=GOODBYE_SECONDS,
+                ping_timeout=None,  # the answer stands behind what is not read yet, here or there
                 max_size=LONGEST_MESSAGE,
                 proxy=None,
             )
@@ -57,6 +61,9 @@ class Stream:
             server = url.partition("://")[2].partition("/")[0]
             what = str(error) or "it took too long"
             raise Unavailable(f"the API server at {server} does not answer: {what}") from error
+        connected = connection.transport.get_extra_info("socket")
+        sockets.keep_alive(connected, GONE_SECONDS)
+        sockets.give_up(connected, GONE_SECONDS)
         try:
             yield cls(connection)
         finally:
@@ -69,6 +76,18 @@ class Stream:
         """
         try:
             await self._connection.send(data)
+        except ConnectionClosedOK:
+            return
+        except ConnectionClosed as closed:
+            raise _lost(closed) from closed
+
+    async def delivered(self) -> None:
+        """Wait until the server has read all that was sent, as slowly as its guest takes it.
+
+        Who leaves before that takes back what is still on its way.  Raises StreamLost.
+        """
+        try:
+            await (await self._connection.ping())
         except ConnectionClosedOK:
             return
         except ConnectionClosed as closed:

@@ -42,6 +42,9 @@ class Listening:
     async def send(self, data: bytes) -> None:
         self.sent += data
 
+    async def delivered(self) -> None:
+        self.is_delivered = True
+
     async def __aiter__(self):
         await asyncio.Event().wait()
         yield b""
@@ -81,6 +84,7 @@ def test_the_end_of_a_file_ends_it_once_all_is_sent(monkeypatch, tmp_path):
         monkeypatch.setattr("sys.stdin", opened)
         asyncio.run(asyncio.wait_for(_talk(machine, "web"), 60))
     assert machine.sent == file.read_bytes()
+    assert machine.is_delivered
 
 
 CHATTY = """

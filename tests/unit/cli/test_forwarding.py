@@ -62,6 +62,9 @@ class Machine:
     async def send(self, data: bytes) -> None:
         self.sent.put_nowait(data)
 
+    async def delivered(self) -> None:
+        self.is_delivered = True
+
     async def __aiter__(self):
         while (answer := await self.answers.get()) is not None:
             if isinstance(answer, Exception):
@@ -220,3 +223,4 @@ async def test_a_machine_that_stays_silent_is_left(monkeypatch):
         await relay(machine, nothing_more(), take)
     assert taken == [b"late"]
     assert [machine.sent.get_nowait() for _ in range(2)] == [b"bye", b""]
+    assert machine.is_delivered

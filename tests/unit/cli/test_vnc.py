@@ -4,9 +4,10 @@ import asyncio
 import json
 import stat
 import sys
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 import pytest
+from bench.cluster import free_port
 
 from corral.cli.main import run
 from corral.cli.problem import Problem, cause_of
@@ -31,6 +32,10 @@ class Screen:
 
     def __init__(self) -> None:
         self.sent = asyncio.Queue()
+        self.is_delivered = False
+
+    async def delivered(self) -> None:
+        self.is_delivered = True
 
     async def send(self, data: bytes) -> None:
         self.sent.put_nowait(data)
@@ -40,14 +45,23 @@ class Screen:
         self.answer = await self.sent.get()
 
 
+class Staying(Screen):
+    """One that goes on when it was answered."""
+
+    async def __aiter__(self):
+        yield GREETING
+        await asyncio.Event().wait()
+
+
 class Session:
-    def __init__(self) -> None:
+    def __init__(self, screen=Screen) -> None:
         self.paths = []
+        self._screen = screen
 
     @asynccontextmanager
     async def stream(self, path):
         self.paths.append(path)
-        self.screen = Screen()
+        self.screen = self._screen()
         yield self.screen
 
 
@@ -85,6 +99,23 @@ async def test_a_proxy_alone_tells_its_port(capsys):
         writer.close()
         await showing
     assert session.screen.answer == b"seen"
+
+
+async def test_what_a_viewer_says_last_is_delivered():
+    port, session = free_port(), Session(Staying)
+    async with asyncio.timeout(60):
+        showing = asyncio.ensure_future(_show(session, "/vnc", wish(proxy_only=True, port=port)))
+        while not showing.done():
+            with suppress(ConnectionRefusedError):
+                reader, writer = await asyncio.open_connection("127.0.0.1", port)
+                break
+            await asyncio.sleep(0.01)
+        assert await reader.read(100) == GREETING
+        writer.write(b"bye")
+        writer.close()
+        await showing
+    assert session.screen.sent.get_nowait() == b"bye"
+    assert session.screen.is_delivered
 
 
 async def test_a_viewer_that_fails_is_told():

@@ -1,0 +1,115 @@
+"""A stream's ends: what was sent before them arrives, however slow the other side is."""
+
+import asyncio
+import random
+import socket
+import ssl
+from functools import partial
+
+import pytest
+from starlette.websockets import WebSocket
+
+from corral import pki
+from corral.client import stream as streams
+from corral.client.stream import Stream, StreamLost
+from corral.server.serve import listening_on, tls_context
+
+MUCH = random.Random(1).randbytes(4 << 20)
+PIECE = 10_000
+
+
+class Server:
+    """Takes what it is sent once it may, or says much and leaves."""
+
+    def __init__(self):
+        self.may_read = asyncio.Event()
+        self.may_read.set()
+        self.found = b""
+        self.left = asyncio.Event()
+
+    async def __call__(self, scope, receive, send):
+        door = WebSocket(scope, receive, send)
+        await door.accept(subprotocol="plain.kubevirt.io")
+        if scope["path"] == "/says":
+            for at in range(0, len(MUCH), PIECE):
+                await door.send_bytes(MUCH[at : at + PIECE])
+            await door.close()
+        elif scope["path"] == "/lost":
+            raise ValueError("the server has a fault")
+        else:
+            await self.may_read.wait()
+            async for message in door.iter_bytes():
+                self.found += message
+            self.left.set()
+
+
+@pytest.fixture
+def server():
+    return Server()
+
+
+@pytest.fixture
+async def opened(server, tmp_path):
+    identity = pki.ensure(tmp_path / "pki")
+    trust = ssl.create_default_context(cafile=identity.authority)
+    tls = tls_context(identity.certificate, identity.key)
+    bound = socket.socket()
+    bound.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 * PIECE)  # little waits in the kernel
+    bound.bind(("127.0.0.1", 0))
+    where = f"wss://127.0.0.1:{bound.getsockname()[1]}"
+    async with listening_on(server, bound, tls):
+        yield lambda path: Stream.open(f"{where}/{path}", headers={}, tls=trust, seconds=60)
+
+
+async def test_what_was_delivered_is_there_after_the_end(opened, server, monkeypatch):
+    monkeypatch.setattr(streams, "GOODBYE_SECONDS", 0.1)
+    server.may_read.clear()
+    sent = b""
+    async with asyncio.timeout(60):
+        async with opened("takes") as stream:
+            transport = stream._connection.transport
+            while not transport.get_write_buffer_size():  # what the kernel holds goes out anyhow
+                sent += MUCH[:PIECE]
+                await stream.send(MUCH[:PIECE])
+            asyncio.get_running_loop().call_later(0.5, server.may_read.set)
+            await stream.delivered()
+        await server.left.wait()
+    assert server.found == sent
+
+
+async def test_all_is_read_that_was_said_before_the_end(opened):
+    found = b""
+    async with asyncio.timeout(60), opened("says") as stream:
+        async for piece in stream:
+            found += piece
+            await asyncio.sleep(0.001)
+        await stream.delivered()  # goes nowhere, as what is sent then
+    assert found == MUCH
+
+
+async def test_what_a_lost_server_has_not_read_is_not_delivered(opened):
+    async with asyncio.timeout(60), opened("lost") as stream:
+        with pytest.raises(StreamLost):
+            await stream.delivered()
+
+
+async def test_a_server_that_is_busy_need_not_answer_pings(opened, server, monkeypatch):
+    """It does so when it has read what stands before them."""
+    impatient = partial(streams.connect, ping_interval=0.05, ping_timeout=0.05)
+    monkeypatch.setattr(streams, "connect", impatient)
+    server.may_read.clear()
+    async with asyncio.timeout(60):
+        async with opened("takes") as stream:
+            await stream.send(MUCH[:PIECE])
+            await asyncio.sleep(1)
+            server.may_read.set()
+            await stream.delivered()
+        await server.left.wait()
+    assert server.found == MUCH[:PIECE]
+
+
+async def test_a_server_that_was_switched_off_is_noticed(opened):
+    async with opened("takes") as stream:
+        connected = stream._connection.transport.get_extra_info("socket")
+        assert connected.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+        assert connected.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 300_000
