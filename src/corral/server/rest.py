@@ -302,5 +302,7 @@ def read_patch(call: Call) -> Change:
         raise BadRequest("error decoding patch: it must be a JSON object")
     if media == MERGE_PATCH:
         return lambda document: merge_patch(document, patch)
+    # Kubernetes reads the outcome by the path's type: Ansible calls a Scale by what is scaled.
+    said = {name: value for name, value in patch.items() if name not in ("apiVersion", "kind")}
     schema = structural(call.kind, call.version.name)
-    return lambda document: strategic_merge(document, patch, schema)
+    return lambda document: strategic_merge(document, said, schema)

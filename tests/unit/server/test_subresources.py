@@ -1,7 +1,7 @@
 """Tests of scale, binding, finalize and the errors before a stream begins."""
 
 import pytest
-from tests.unit.server.conftest import MACHINES, PODS, SETS
+from tests.unit.server.conftest import MACHINES, PODS, SETS, STRATEGIC
 
 CONSOLE = "/apis/subresources.kubevirt.io/v1/namespaces/default/virtualmachineinstances/{}/console"
 SPACE = "/api/v1/namespaces/default"
@@ -23,6 +23,20 @@ async def test_scale_shows_and_changes_how_many_are_wanted(ask, replica_set):
     assert whole["spec"]["replicas"] == 5
     assert whole.metadata["generation"] == 2
     assert whole.metadata["resourceVersion"] == changed.metadata["resourceVersion"]
+
+
+async def test_a_strategic_merge_patch_may_call_a_scale_by_what_is_scaled(ask):
+    deployments = "/apis/apps/v1/namespaces/default/deployments"
+    labels, containers = {"app": "web"}, [{"name": "web", "image": "web"}]
+    template = {"metadata": {"labels": labels}, "spec": {"containers": containers}}
+    await ask.create(deployments, "web", spec={
+        "selector": {"matchLabels": labels}, "template": template,
+    })  # fmt: skip
+    patch = {"kind": "Deployment", "metadata": {"name": "web"}, "spec": {"replicas": 3}}
+    scaled = await ask.patch(f"{deployments}/web/scale", patch, STRATEGIC)
+    assert (scaled["kind"], scaled["spec"]) == ("Scale", {"replicas": 3})
+    assert (await ask("GET", f"{deployments}/web"))["spec"]["replicas"] == 3
+    assert (await ask.patch(f"{deployments}/web/scale", patch)).status == 400
 
 
 async def test_scale_is_a_table_for_who_prints_it(ask, replica_set):
