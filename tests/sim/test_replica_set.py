@@ -191,6 +191,23 @@ async def test_guests_that_end_at_once_are_started_less_and_less_often(looptime)
         assert any(event.reason == "BackOff" for event in await c.events("test"))
 
 
+async def test_machines_that_are_deleted_young_are_replaced_at_once(looptime):
+    async with cluster() as c:
+        await c.client.create(ReplicaSet, replica_set("test", 1))
+        for _ in range(12):
+            await c.settled("test", 1)
+            (machine,) = await c.machines()
+            await c.client.delete(Machine, machine.key, uid=machine.metadata.uid)
+
+            async def is_gone(uid=machine.metadata.uid):
+                return all(each.metadata.uid != uid for each in await c.machines())
+
+            await c.until(is_gone)
+        await c.settled("test", 1)
+        assert looptime < 60
+        assert not any(event.reason == "BackOff" for event in await c.events("test"))
+
+
 async def test_a_refused_creation_is_told_and_not_repeated_for_every_replica():
     broken = replica_set("test", 100)
     broken["spec"]["template"]["spec"]["domain"]["resources"] = {}

@@ -20,6 +20,15 @@ def test_a_machine_that_ran_long_did_not_end_young():
     assert not ended_young(machine(phase="Running"))
 
 
+def test_who_was_deleted_did_not_end_by_itself():
+    transitions = [("Running", "2026-01-01T00:00:55Z"), ("Succeeded", "2026-01-01T00:01:00Z")]
+    assert ended_young(machine(phase="Succeeded", transitions=transitions))
+    assert not ended_young(machine(phase="Succeeded", transitions=transitions, going=True))
+    assert not ended_young(machine(phase="Failed", going=True))
+    transitions[1] = ("Succeeded", "2026-01-01T00:00:59Z")
+    assert ended_young(machine(phase="Succeeded", transitions=transitions, going=True))
+
+
 def test_the_first_few_are_free_and_then_each_doubles_the_wait():
     backoff = Backoff()
     waits = []

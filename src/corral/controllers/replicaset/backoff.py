@@ -84,13 +84,16 @@ class Backoff:
 
 
 def ended_young(machine: VirtualMachineInstance) -> bool:
-    """Whether a finished machine never ran, or not for long."""
+    """Whether a finished machine never ran, or not for long, though nobody had deleted it."""
     entered = {
         transition.phase: transition.phase_transition_timestamp
         for transition in machine.status.phase_transition_timestamps
     }
     began = entered.get("Running")
     ended = next((entered[phase] for phase in FINAL_PHASES if entered.get(phase)), None)
+    deleted = machine.metadata.deletion_timestamp
+    if deleted and (ended is None or parse_rfc3339(deleted) <= parse_rfc3339(ended)):
+        return False
     if began is None or ended is None:
         return machine.is_final
     return (parse_rfc3339(ended) - parse_rfc3339(began)).total_seconds() < YOUNG_SECONDS
