@@ -25,7 +25,13 @@ from corral.store import Record, Store
 ORPHAN = "orphan"
 FOREGROUND = "foregroundDeletion"
 _POLICIES = {"Background": None, "Foreground": FOREGROUND, "Orphan": ORPHAN}
-_ANSWERED_AS_OBJECTS = ("pods", "services", "namespaces")
+_ANSWERED_AS_OBJECTS = frozenset(
+    {
+        *("namespaces", "persistentvolumeclaims", "persistentvolumes", "pods", "podtemplates"),
+        *("resourcequotas", "serviceaccounts", "services", "storageclasses.storage.k8s.io"),
+    }
+)
+"""Kinds of Kubernetes whose deletion is answered with the object: typed clients read it so."""
 _LASTING = ("default", "kube-system", "kube-public")
 """Namespaces that nobody can delete (Kubernetes' NamespaceLifecycle)."""
 
@@ -122,7 +128,7 @@ async def delete(rest: Rest, call: Call) -> Response:
         gone = record.document()
         if not how.dry:
             record = await remove(rest.store, record, held)
-        if call.kind.native and call.kind.plural in _ANSWERED_AS_OBJECTS:
+        if call.kind.resource in _ANSWERED_AS_OBJECTS:
             return json_response(presenter.one(record))
         return json_response(encode(_success(call.kind, gone)))
     if how.dry:

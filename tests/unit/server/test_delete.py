@@ -25,6 +25,25 @@ async def test_an_object_that_nothing_holds_is_gone_at_once(ask):
     assert (await ask("DELETE", f"{MAPS}/a")).status == 404
 
 
+@pytest.mark.parametrize(
+    ("path", "about", "kind"),
+    [
+        ("/api/v1/namespaces/default/serviceaccounts", {}, "ServiceAccount"),
+        ("/api/v1/namespaces/default/resourcequotas", {"spec": {}}, "ResourceQuota"),
+        ("/apis/storage.k8s.io/v1/storageclasses", {"provisioner": "p"}, "StorageClass"),
+        ("/api/v1/namespaces/default/secrets", {}, "Status"),
+        (MAPS, {}, "Status"),
+    ],
+)
+async def test_a_deletion_tells_what_was_deleted_or_that_it_was(ask, path, about, kind):
+    await ask("POST", path, {"metadata": {"name": "a"}} | about)
+    gone = await ask("DELETE", f"{path}/a")
+    assert (gone.status, gone["kind"]) == (200, kind)
+    named = gone["details"] if kind == "Status" else gone.metadata
+    assert named["name"] == "a"
+    assert (await ask("GET", f"{path}/a")).status == 404
+
+
 async def test_preconditions_name_what_differs(ask, replica_set):
     made = await ask("POST", SETS, replica_set)
     wrong = {"preconditions": {"resourceVersion": "1"}}
