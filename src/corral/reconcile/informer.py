@@ -236,9 +236,9 @@ class Informers:
         address = (view, kind.resource, fields)
         informer = self._known.get(address)
         if informer is None:
-            informer = Informer(self._client, view, kind, fields=fields, share=self._shared)
-            # a dictionary of its own: a handler may ask while somebody goes through the old one
-            self._known = self._known | {address: informer}
+            informer = self._known[address] = Informer(
+                self._client, view, kind, fields=fields, share=self._shared
+            )
             if self._running is not None:
                 self._start(self._running, informer)
         return informer

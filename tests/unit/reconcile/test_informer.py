@@ -2,7 +2,7 @@ import asyncio
 
 import msgspec
 import pytest
-from lightkube.models.core_v1 import ConfigMap, Secret
+from lightkube.models.core_v1 import ConfigMap
 
 from corral.aio import Background
 from corral.api.errors import Gone, Unavailable
@@ -178,23 +178,6 @@ async def test_a_loop_reads_its_own_writes(client):
         assert informer.get(key) == answer
         await settle()
         assert informer.get(key) == answer
-
-
-async def test_who_is_told_of_an_answer_may_ask_for_an_informer(client):
-    world = World(client)
-    asked = []
-
-    def ask(old, new):
-        if old is not None:
-            asked.append(world.informers.of(Secret))
-
-    world.informers.of(ConfigMap).handle(ask)
-    async with Background() as tasks:
-        tasks.start(world.run(), name="world")
-        await client.create(ConfigMap, config("a"))
-        await settle()
-        await client.patch(ConfigMap, Key("default", "a"), {"data": {"x": "y"}})
-    assert asked
 
 
 async def test_an_answer_that_comes_late_revives_nothing(client):
