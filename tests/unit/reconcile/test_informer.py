@@ -2,7 +2,7 @@ import asyncio
 
 import msgspec
 import pytest
-from lightkube.models.core_v1 import ConfigMap
+from lightkube.models.core_v1 import ConfigMap, Secret
 
 from corral.aio import Background
 from corral.api.errors import Gone, Unavailable
