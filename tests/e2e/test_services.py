@@ -45,6 +45,15 @@ MARK = "add chain inet corral_services earlier"
 """Something of ours in the proxy's table, which is gone when it has written it anew."""
 PATIENCE = 120.0
 CHANGES = 500
+DEAF = """table inet deaf {
+  set heard { type ipv4_addr; flags dynamic; }
+  chain input {
+    type filter hook input priority 0; policy accept;
+    tcp dport 8080 add @heard { ip saddr } drop
+  }
+}
+"""
+"""Lets a pod answer nobody, and remember who asked."""
 OVERLOOKED = f"""table inet overlooked {{
   chain prerouting {{
     type filter hook prerouting priority -95; policy accept;
@@ -320,6 +329,19 @@ async def test_no_new_connection_fails_while_pods_come_and_go():
             await c.remove(gone)
             counts = await spread(c.client_namespace, ADDRESS)
             assert set(counts) == {"zero", name}
+
+
+async def test_who_waits_for_a_pod_that_goes_is_led_to_another():
+    async with cluster("one") as c:
+        await c.expose()
+        await c.answering("one")
+        await c.pods["one"].namespace.call(nft.apply, DEAF)
+        waiting = asyncio.create_task(answered(c.client_namespace, ADDRESS, 80))
+        while "10.244.0.250" not in await c.pods["one"].namespace.call(nft.ask, "list ruleset"):
+            await asyncio.sleep(0.02)
+        await c.add("two", 3)
+        await c.client.delete(ApiPod, Key("default", "one"), grace_seconds=0)
+        assert await waiting == "two", "the kernel would send on to the first for two minutes"
 
 
 async def test_whoever_comes_while_endpoints_change_is_led_to_one():

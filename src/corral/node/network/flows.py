@@ -23,13 +23,17 @@ from corral.node.network.messages import (
 )
 from corral.node.network.netlink import Address, NetworkError
 
-UDP: Final = 17
+PROTOCOLS: Final = {"tcp": 6, "udp": 17}
 
 _TABLE: Final = 1 << 8  # NFNL_SUBSYS_CTNETLINK
 _GET, _DELETE = 1, 2
 
 # Attributes, by linux/netfilter/nfnetlink_conntrack.h.
-_ORIGINAL, _REPLY, _ID, _FILTER = 1, 2, 12, 25
+_ORIGINAL, _REPLY, _STATUS, _DETAILS, _ID, _FILTER, _STATUS_MASK = 1, 2, 3, 4, 12, 25, 26
+_ASSURED: Final = 1 << 2
+"""Bit of a status; of TCP: a handshake was seen to its end."""
+_TCP = _STATE = 1
+_SYN_SENT, _CLOSE = 1, 8
 _IP, _PROTOCOL = 1, 2
 _SOURCE, _DESTINATION = {4: 1, 6: 3}, {4: 2, 6: 4}
 _NUMBER, _SOURCE_PORT, _DESTINATION_PORT = 1, 2, 3
@@ -44,12 +48,16 @@ Attributes = Mapping[int, bytes]
 
 @dataclass(frozen=True, slots=True)
 class Flow:
-    """A connection as its client sees it, and who answers it.  ``handle`` is the kernel's."""
+    """A connection as its client sees it, and who answers it.  ``handle`` is the kernel's.
+
+    ``is_vain``: of TCP, nobody has answered, or somebody has broken it off.
+    """
 
     destination: Address
     destination_port: int
     answerer: Address
     answerer_port: int
+    is_vain: bool
     handle: bytes
 
 
@@ -57,17 +65,23 @@ def forget_flows(
     is_stale: Callable[[Flow], bool],
     *,
     version: int,
-    protocol: int,
+    protocol: str,
     port: int | None = None,
 ) -> int:
     """Forget the flows of a protocol, to one port or to any, that a predicate picks.
 
+    Of TCP only those that are no connections (``Flow.is_vain``).
     Answers how many.  The next packet of such a flow is led as a new one's.  Raises NetworkError.
     """
     try:
         with Conversation(NETFILTER) as kernel:
             wanted = _pick(protocol, port)
-            found = [flow for flow in _flows(kernel, version, wanted) if is_stale(flow)]
+            found = [
+                flow
+                for flow in _flows(kernel, version, wanted)
+                if protocol != "tcp" or flow.is_vain
+                if is_stale(flow)
+            ]
             for flow in found:
                 _forget(kernel, version, flow)
             return len(found)
@@ -75,19 +89,23 @@ def forget_flows(
         raise NetworkError(f"flows cannot be forgotten: {error.strerror or error}") from error
 
 
-def _pick(protocol: int, port: int | None) -> bytes:
+def _pick(protocol: str, port: int | None) -> bytes:
     """The attributes by which the kernel picks flows (Linux 5.8).
 
     An address is not among them: of IPv6 the kernel picks those that have any other one.
     """
     flags = _BY_PROTOCOL
-    transport = attribute(_NUMBER, bytes([protocol]))
+    transport = attribute(_NUMBER, bytes([PROTOCOLS[protocol]]))
     if port is not None:
         flags |= _BY_PORT
         transport += attribute(_DESTINATION_PORT, struct.pack("!H", port))
     original = nested(_IP, b"") + nested(_PROTOCOL, transport)
     picked = attribute(_FILTER_ORIGINAL, number(flags))
-    return nested(_ORIGINAL, original) + nested(_FILTER, picked)
+    wanted = nested(_ORIGINAL, original) + nested(_FILTER, picked)
+    if protocol == "tcp":  # Linux before 5.18 tells of all
+        none, mask = struct.pack("!I", 0), struct.pack("!I", _ASSURED)
+        wanted += attribute(_STATUS, none) + attribute(_STATUS_MASK, mask)
+    return wanted
 
 
 def _flows(kernel: Conversation, version: int, wanted: bytes) -> Iterator[Flow]:
@@ -99,8 +117,15 @@ def _flows(kernel: Conversation, version: int, wanted: bytes) -> Iterator[Flow]:
             _port(original[_PROTOCOL], _DESTINATION_PORT),
             _address(reply[_IP], _SOURCE[version]),
             _port(reply[_PROTOCOL], _SOURCE_PORT),
+            _state(told.get(_DETAILS, b"")) in (_SYN_SENT, _CLOSE),
             nested(_ORIGINAL, told[_ORIGINAL]) + attribute(_ID, told[_ID]),
         )
+
+
+def _state(details: bytes) -> int:
+    """Of TCP, a number of linux/netfilter/nf_conntrack_tcp.h; 0 of others."""
+    of_tcp = dict(attributes(details)).get(_TCP, b"")
+    return int.from_bytes(dict(attributes(of_tcp)).get(_STATE, b""), "big")
 
 
 def _forget(kernel: Conversation, version: int, flow: Flow) -> None:

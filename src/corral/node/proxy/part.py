@@ -20,6 +20,8 @@ from corral.reconcile.objects import key_of
 AFFINITY_SECONDS = 10800
 """How long a client stays with its endpoint where the Service does not say."""
 LONGEST_AFFINITY = 86400
+FORGETTABLE = ("udp", "tcp")
+"""Protocols whose flows to who has left are forgotten."""
 REFUSE = "goto refuse"
 DROP = "drop"
 EXACT, CLAIMED = range(2)
@@ -43,6 +45,7 @@ class Claim(NamedTuple):
 class Door(NamedTuple):
     """Where clients call: an address, or None for every one of the machine's own, and a port."""
 
+    protocol: str
     address: IPv4Address | IPv6Address | None
     port: int
 
@@ -54,8 +57,9 @@ class Part:
     chains: dict[str, tuple[str, ...]] = field(default_factory=dict)
     sets: dict[str, str] = field(default_factory=dict)
     elements: dict[Slot, Claim] = field(default_factory=dict)
-    datagrams: dict[Door, frozenset[Backend]] = field(default_factory=dict)
-    """By door for UDP: who may answer.  Flows to others are stale."""
+    answering: dict[Door, frozenset[Backend]] = field(default_factory=dict)
+    """By door for UDP and TCP: who may answer.  Flows to others are stale, unless they are open
+    connections."""
 
 
 NO_PART = Part()
@@ -118,24 +122,24 @@ class _Maker:
         chosen, verdict = self._verdict(backends, self._spec.internalTrafficPolicy, seed, protocol)
         for each in self.addresses:
             if each.version == version:
-                door = Door(each, port.port)
-                self._open(door, protocol, version, Claim(EXACT, verdict), chosen)
+                door = Door(protocol, each, port.port)
+                self._open(door, version, Claim(EXACT, verdict), chosen)
         doors = [
-            (Door(each, port.port), CLAIMED)
+            (Door(protocol, each, port.port), CLAIMED)
             for each in self._outer
             if each.version == version and not each.is_loopback
         ]
         number = host_port(self._spec, port)
         if port.nodePort and number:
-            doors.append((Door(None, number), EXACT))
+            doors.append((Door(protocol, None, number), EXACT))
         elif number and version == INBOUND.version:
             # There only: this machine's own addresses have other ports of that number.
-            doors.append((Door(INBOUND.ip, number), EXACT))
+            doors.append((Door(protocol, INBOUND.ip, number), EXACT))
         if doors:
             policy = self._spec.externalTrafficPolicy
             chosen, verdict = self._verdict(backends, policy, seed, protocol)
             for door, rank in doors:
-                self._open(door, protocol, version, Claim(rank, verdict), chosen)
+                self._open(door, version, Claim(rank, verdict), chosen)
 
     def _verdict(
         self, backends: Choice, policy: str | None, seed: str, protocol: str
@@ -178,16 +182,14 @@ class _Maker:
         draw = f"numgen random mod {len(chosen)} vmap {{\n{lines}\n\t}}"
         return (*known, draw, fresh[-1])
 
-    def _open(
-        self, door: Door, protocol: str, version: int, claim: Claim, chosen: Iterable[Backend]
-    ) -> None:
+    def _open(self, door: Door, version: int, claim: Claim, chosen: Iterable[Backend]) -> None:
         if door.address is None:
-            slot = Slot(f"nodeports{version}", f"{protocol} . {door.port}")
+            slot = Slot(f"nodeports{version}", f"{door.protocol} . {door.port}")
         else:
-            slot = Slot(f"services{version}", f"{door.address} . {protocol} . {door.port}")
+            slot = Slot(f"services{version}", f"{door.address} . {door.protocol} . {door.port}")
         self.part.elements[slot] = claim
-        if protocol == "udp":
-            self.part.datagrams[door] = frozenset(chosen)
+        if door.protocol in FORGETTABLE:
+            self.part.answering[door] = frozenset(chosen)
 
 
 def _spread(protocol: str, chosen: Sequence[Backend]) -> tuple[str, ...]:

@@ -12,12 +12,12 @@ from corral.aio import Background, wait_at_most
 from corral.api.object import Key
 from corral.node.health import Health
 from corral.node.network import nft
-from corral.node.network.flows import UDP, Flow, forget_flows
+from corral.node.network.flows import Flow, forget_flows
 from corral.node.network.namespaces import Namespace
 from corral.node.network.netlink import NetworkError
 from corral.node.proxy.backends import Backend
 from corral.node.proxy.clients import remembered
-from corral.node.proxy.part import NO_PART, Door, Part, part
+from corral.node.proxy.part import FORGETTABLE, NO_PART, Door, Part, part
 from corral.node.proxy.rules import PROBE, TABLE, Rules, Surroundings
 from corral.reconcile.objects import key_of, labels_of
 from corral.reconcile.world import World
@@ -131,7 +131,7 @@ class Proxy:
             await self._network.namespace.call(nft.apply, text or PROBE)
         else:
             await self._network.namespace.call(write_whole, self.rules)
-            left = self.rules.datagrams()
+            left = self.rules.answering()
         self._is_written = True
         self._left |= left
         if left:
@@ -193,28 +193,37 @@ def write_whole(rules: Rules) -> None:
 
 
 def lost_doors(before: Mapping[Key, Part], now: Rules) -> Mapping[Door, frozenset[Backend]]:
-    """The doors for UDP at which somebody answers no more, and who may still."""
+    """The doors at which somebody answers no more, and who may still."""
     return {
-        door: now.part(key).datagrams.get(door, frozenset())
+        door: now.part(key).answering.get(door, frozenset())
         for key, old in before.items()
-        for door, answering in old.datagrams.items()
-        if answering - now.part(key).datagrams.get(door, frozenset())
+        for door, answering in old.answering.items()
+        if answering - now.part(key).answering.get(door, frozenset())
     }
 
 
 def forget(doors: Mapping[Door, frozenset[Backend]]) -> int:
-    """Forget the UDP flows through doors to who may not answer there; answers how many.
+    """Forget the flows through doors to who may not answer there; answers how many.
 
-    The kernel would send on to a pod that is gone for as long as the client goes on asking.  Acts
-    on the calling thread's namespace; raises NetworkError.
+    Of UDP it is all of them: the kernel would send on to a pod that is gone for as long as the
+    client goes on asking.  Of TCP it is those that are no connection: one that nobody has answered
+    yet finds somebody who does, and a port from which one was refused can be used again at once,
+    by a connection that would be led there too otherwise.  Acts on the calling thread's namespace;
+    raises NetworkError.
     """
+    return sum(
+        _forget(protocol, {door: doors[door] for door in doors if door.protocol == protocol})
+        for protocol in FORGETTABLE
+    )
 
+
+def _forget(protocol: str, doors: Mapping[Door, frozenset[Backend]]) -> int:
     def is_stale(flow: Flow) -> bool:
         if flow.answerer == flow.destination:
             return False
-        answering = doors.get(Door(flow.destination, flow.destination_port))
+        answering = doors.get(Door(protocol, flow.destination, flow.destination_port))
         if answering is None:
-            answering = doors.get(Door(None, flow.destination_port))
+            answering = doors.get(Door(protocol, None, flow.destination_port))
         answerer = Backend(str(flow.answerer), flow.answerer_port)
         return answering is not None and answerer not in answering
 
@@ -222,7 +231,7 @@ def forget(doors: Mapping[Door, frozenset[Backend]]) -> int:
     if len(ports) > MOST_LOOKS:
         ports = {None}
     return sum(
-        forget_flows(is_stale, version=version, protocol=UDP, port=port)
+        forget_flows(is_stale, version=version, protocol=protocol, port=port)
         for version in (4, 6)
         for port in ports
     )

@@ -68,12 +68,12 @@ class Rules:
         """What a Service has now."""
         return self._parts.get(key, NO_PART)
 
-    def datagrams(self) -> dict[Door, frozenset[Backend]]:
-        """Every door for UDP, and who may answer there."""
+    def answering(self) -> dict[Door, frozenset[Backend]]:
+        """Every door, and who may answer there."""
         return {
             door: answering
             for each in self._parts.values()
-            for door, answering in each.datagrams.items()
+            for door, answering in each.answering.items()
         }
 
     def change(self, parts: Mapping[Key, Part]) -> str:

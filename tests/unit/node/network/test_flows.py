@@ -7,7 +7,7 @@ from ipaddress import ip_address
 import pytest
 
 from corral.node.network import messages
-from corral.node.network.flows import UDP, forget_flows
+from corral.node.network.flows import forget_flows
 from corral.node.network.netlink import NetworkError
 
 ORIGINAL = bytes.fromhex(
@@ -22,6 +22,13 @@ REPLY = bytes.fromhex(
 )  # fmt: skip
 NUMBER = bytes.fromhex("08000c0012b5b4fc")
 OTHER = bytes.fromhex("0800070000000001")  # something that nobody asked for
+
+
+def of_tcp(state: int) -> bytes:
+    """The same between the same two by TCP, in a state of nf_conntrack_tcp.h."""
+    tuples = (ORIGINAL + REPLY).replace(bytes.fromhex("0500010011"), bytes.fromhex("0500010006"))
+    details = bytes.fromhex("100004800c00018005000100") + bytes([state, 0, 0, 0])
+    return message(1 << 8, bytes([2, 0, 0, 0]) + tuples + details + NUMBER)
 
 
 def message(kind: int, body: bytes) -> bytes:
@@ -73,7 +80,7 @@ def test_what_is_stale_is_deleted_by_its_tuple_and_number(kernel):
         seen.append(found)
         return True
 
-    assert forget_flows(is_stale, version=4, protocol=UDP, port=53) == 2
+    assert forget_flows(is_stale, version=4, protocol="udp", port=53) == 2
     assert (seen[0].destination, seen[0].destination_port) == (ip_address("10.96.0.11"), 53)
     assert (seen[0].answerer, seen[0].answerer_port) == (ip_address("10.244.0.2"), 5353)
     assert kernel.asked[1].endswith(ORIGINAL + NUMBER)
@@ -82,7 +89,7 @@ def test_what_is_stale_is_deleted_by_its_tuple_and_number(kernel):
 
 def test_the_kernel_is_asked_for_the_port_only(kernel):
     kernel.answers = [[DONE]]
-    assert forget_flows(lambda _: True, version=4, protocol=UDP, port=53) == 0
+    assert forget_flows(lambda _: True, version=4, protocol="udp", port=53) == 0
     (question,) = kernel.asked
     assert struct.unpack_from("=H", question, 6)[0] == 0x301
     assert bytes.fromhex("0500010011000000") + bytes.fromhex("0600030000350000") in question
@@ -90,16 +97,25 @@ def test_the_kernel_is_asked_for_the_port_only(kernel):
 
 def test_what_is_not_stale_stays(kernel):
     kernel.answers = [[flow(), DONE]]
-    assert forget_flows(lambda _: False, version=4, protocol=UDP) == 0
+    assert forget_flows(lambda _: False, version=4, protocol="udp") == 0
     assert len(kernel.asked) == 1
 
 
 def test_what_has_gone_by_itself_is_as_good(kernel):
     kernel.answers = [[flow(), DONE], [verdict(errno.ENOENT)]]
-    assert forget_flows(lambda _: True, version=4, protocol=UDP) == 1
+    assert forget_flows(lambda _: True, version=4, protocol="udp") == 1
 
 
 def test_what_the_kernel_refuses_is_told(kernel):
     kernel.answers = [[verdict(errno.EPERM)]]
     with pytest.raises(NetworkError, match="Operation not permitted"):
-        forget_flows(lambda _: True, version=4, protocol=UDP)
+        forget_flows(lambda _: True, version=4, protocol="udp")
+
+
+def test_of_tcp_only_what_is_no_connection_is_forgotten(kernel):
+    unanswered, opening, open_, waiting, broken = 1, 2, 3, 7, 8
+    every = [unanswered, opening, open_, waiting, broken]
+    kernel.answers = [[*map(of_tcp, every), DONE], [verdict(0)], [verdict(0)]]
+    assert forget_flows(lambda _: True, version=4, protocol="tcp", port=53) == 2
+    not_assured = bytes.fromhex("080003000000000008001a0000000004")
+    assert not_assured in kernel.asked[0]

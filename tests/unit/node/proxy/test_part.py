@@ -176,11 +176,12 @@ def test_a_load_balancer_without_node_ports_comes_in_at_its_own_port_and_takes_n
     assert set(made(other).elements) == {WEB}
 
 
-def test_datagrams_are_told_by_door():
-    one = service(ports=[ServicePort(port=53, protocol="UDP", targetPort=5353)])
-    found = made(one, slice_of(endpoint("10.244.0.2"), protocol="UDP", port=5353))
-    door = Door(address("10.96.0.9"), 53)
-    assert found.datagrams == {door: frozenset({Backend("10.244.0.2", 5353)})}
+@pytest.mark.parametrize("protocol", ["UDP", "TCP"])
+def test_who_answers_is_told_by_door(protocol):
+    one = service(ports=[ServicePort(port=53, protocol=protocol, targetPort=5353)])
+    found = made(one, slice_of(endpoint("10.244.0.2"), protocol=protocol, port=5353))
+    door = Door(protocol.lower(), address("10.96.0.9"), 53)
+    assert found.answering == {door: frozenset({Backend("10.244.0.2", 5353)})}
 
 
 def test_ports_are_matched_by_name_and_protocol():
