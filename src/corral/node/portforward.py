@@ -27,9 +27,13 @@ MOST_PORTS = 64
 """Ports that one client may name who uses channels."""
 MOST_STREAMS = 1024
 """Streams that one websocket may have open; the others are refused."""
-_PIECES = 16
-"""What a connection holds of its client's data while the guest does not read: pieces of a message.
-The client's other connections wait then, since SPDY's flow control is not in use."""
+AFTERWARDS_SECONDS = 10.0
+"""How long the guest may take for what is still its own when the client has left."""
+MOST_WAITING_BYTES = 512 << 10
+"""What a connection holds of its client's data while the guest does not read: less than that, and
+one message.  The client's other connections wait then, since SPDY's flow control is not in use."""
+_PIECE_BYTES = 64
+"""What a piece takes besides its content."""
 
 Open = Callable[[int], Awaitable[StreamLine]]
 """Connects to a port; raises GuestError."""
@@ -43,8 +47,12 @@ class _Connection:
     port: int
     streams: dict[str, int] = field(default_factory=dict)
     pieces: asyncio.Queue[bytes] = field(default_factory=asyncio.Queue)
-    room: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_PIECES))
+    waiting: int = 0
+    """Bytes that the guest has not taken."""
+    room: asyncio.Event = field(default_factory=asyncio.Event)
     said_all: bool = False
+    is_given_up: bool = False
+    """The client does not care for what the guest has not taken."""
     unwanted: asyncio.Event = field(default_factory=asyncio.Event)
     """What the guest says is not."""
     told: asyncio.Event = field(default_factory=asyncio.Event)
@@ -65,14 +73,24 @@ class _Connection:
 
     async def take(self, piece: bytes) -> None:
         """The client sent something, or nothing more: empty."""
-        if not self.said_all:
-            self.said_all = not piece
-            self.pieces.put_nowait(piece)
-            await self.room.acquire()
+        if self.said_all:
+            return
+        self.said_all = not piece
+        self.pieces.put_nowait(piece)
+        self.waiting += len(piece) + _PIECE_BYTES
+        while self.waiting >= MOST_WAITING_BYTES and not self.unwanted.is_set():
+            self.room.clear()
+            await self.room.wait()
+
+    def taken(self, piece: bytes) -> None:
+        """The guest has taken something, or never will."""
+        self.waiting -= len(piece) + _PIECE_BYTES
+        self.room.set()
 
     def leave(self) -> None:
         """The client has gone, or as good as.  What it has sent before is still the guest's."""
         self.unwanted.set()
+        self.room.set()  # who waits for it need not any more
         if not self.said_all:
             self.said_all = True
             self.pieces.put_nowait(b"")
@@ -88,6 +106,8 @@ class PortForward:
         self._writer = spdy.Writer()
         self._connections: dict[str, _Connection] = {}
         self._streams: dict[int, _Connection] = {}
+        self._open_streams = 0
+        """With those that are forgotten while what was sent on them is still carried."""
 
     async def serve(self) -> None:
         """Until the client leaves, or says what makes no sense."""
@@ -112,6 +132,7 @@ class PortForward:
             await self._open(frame, tasks)
         elif (connection := self._streams.get(frame.stream)) is not None:
             if isinstance(frame, Reset):
+                connection.is_given_up = True
                 self._forget(connection)
             elif frame.stream == connection.data:
                 await self._pass_on(connection, frame)
@@ -133,9 +154,10 @@ class PortForward:
         if not port or kind not in ("data", "error") or kind in connection.streams:
             await self._send(spdy.reset(frame.stream, spdy.PROTOCOL_ERROR))
             return
-        if len(self._streams) >= MOST_STREAMS:
+        if self._open_streams >= MOST_STREAMS:
             await self._send(spdy.reset(frame.stream, spdy.REFUSED_STREAM))
             return
+        self._open_streams += 1
         connection.streams[kind] = frame.stream
         self._connections[number] = self._streams[frame.stream] = connection
         await self._send(self._writer.reply(frame.stream))
@@ -149,6 +171,8 @@ class PortForward:
             del self._connections[connection.number]
         for stream in connection.streams.values():
             self._streams.pop(stream, None)
+        if not connection.complete:  # others are counted until they are carried no more
+            self._open_streams -= len(connection.streams)
 
     async def _serve(self, connection: _Connection) -> None:
         """One connection, from its beginning to its end, which the client is told in any case."""
@@ -162,6 +186,7 @@ class PortForward:
             self._forget(connection)
 
         await _carry(connection, self._connect, self._whom, send, tell)
+        self._open_streams -= len(connection.streams)
 
     async def _send(self, frame: bytes) -> None:
         await _send(self._websocket, frame)
@@ -230,15 +255,14 @@ async def _carry(
 ) -> None:
     """Until the guest closes, or the client leaves; ``tell`` is called when no more comes to it.
 
-    What the client has sent by then is the guest's still, who may need a while for it.
-    ``connection.fault`` becomes what went wrong.
+    What the client has sent by then is the guest's still, for AFTERWARDS_SECONDS, unless the client
+    has given it up.  ``connection.fault`` becomes what went wrong.
     """
     try:
         line = await connect(connection.port)
     except GuestError as error:
         connection.fault = f"error forwarding port {connection.port} to {whom}: {error}"
         await _over(connection, tell)
-        connection.room.release()  # who waits for it need not any more
         return
     try:
         async with Background() as tasks:
@@ -247,8 +271,12 @@ async def _carry(
             unwanted = tasks.start(connection.unwanted.wait(), name="unwanted")
             await asyncio.wait({reading, unwanted}, return_when=asyncio.FIRST_COMPLETED)
             await _over(connection, tell)
-            await writing
-        await line.finish()
+            due = asyncio.get_running_loop().time() + AFTERWARDS_SECONDS
+            if not connection.is_given_up:
+                await asyncio.wait({writing}, timeout=AFTERWARDS_SECONDS)
+        with suppress(TimeoutError):
+            async with asyncio.timeout_at(due):
+                await line.finish()
     finally:
         line.close()
 
@@ -286,7 +314,7 @@ async def _to_guest(connection: _Connection, line: StreamLine) -> None:
             connection.unwanted.set()
         except OSError:
             is_taking = False
-        connection.room.release()
+        connection.taken(piece)
     line.end()
 
 

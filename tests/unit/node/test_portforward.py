@@ -1,22 +1,24 @@
 """Ports of a pod and commands in it, as kubectl asks for them."""
 
+import asyncio
 import socket
+from functools import partial
 from types import SimpleNamespace
 
 import msgspec
 import pytest
 from starlette.testclient import TestClient, WebSocketDenialResponse
-from starlette.websockets import WebSocketDisconnect
+from starlette.websockets import WebSocket, WebSocketDisconnect
 from tests.unit.node.test_doors import Loopback
 
 from corral.api.object import Key
-from corral.node import lines, spdy
+from corral.node import lines, portforward, spdy
 from corral.node.doors import Doors
 from corral.node.facts import Facts, State
 from corral.node.hypervisor import Finished, GuestError
 from corral.node.kubelet import Kubelet
 from corral.node.logs import Logs
-from corral.node.portforward import MOST_STREAMS, PROTOCOL
+from corral.node.portforward import MOST_STREAMS, PROTOCOL, PortForward
 from corral.node.ports import Ports
 from corral.node.sampling.doors import SamplingDoors
 from corral.node.sampling.sampler import Sampler
@@ -178,6 +180,123 @@ def test_a_guest_that_takes_nothing_any_more_is_given_up(kubectl, guest, monkeyp
         told = f"port {port} takes nothing any more".encode()
         assert kubectl.frame() == Data(1, told, last=True)
         assert kubectl.frame() == Data(3, b"", last=True)
+
+
+class Stuck:
+    """A line to a guest that takes nothing and says nothing, and its client's side."""
+
+    def __init__(self):
+        self.messages = asyncio.Queue()
+        self.messages.put_nowait({"type": "websocket.connect"})
+        self.writer = spdy.Writer()
+        self.written = asyncio.Event()
+        self.closed = asyncio.Event()
+        self.takes = asyncio.Event()
+
+    async def connect(self, _port):
+        return self
+
+    async def read(self):
+        await asyncio.Event().wait()
+
+    async def write(self, _data):
+        self.written.set()
+        await self.takes.wait()
+
+    async def finish(self):
+        await self.takes.wait()
+
+    def end(self):
+        pass
+
+    def close(self):
+        self.closed.set()
+
+    def say(self, packet):
+        self.messages.put_nowait({"type": "websocket.receive", "bytes": packet})
+
+    def open(self, number):
+        for stream, kind in ((4 * number + 1, "error"), (4 * number + 3, "data")):
+            headers = {"port": "80", "requestid": str(number), "streamtype": kind}
+            self.say(self.writer.open(stream, headers))
+
+    def leave(self):
+        self.messages.put_nowait({"type": "websocket.disconnect", "code": 1000})
+
+    async def serve(self):
+        async def send(_):
+            pass
+
+        scope = {"type": "websocket", "path": "/", "headers": [], "subprotocols": []}
+        websocket = WebSocket(scope, self.messages.get, send)
+        await PortForward(websocket, self.connect, "pod").serve()
+
+
+async def test_a_guest_has_not_for_ever_when_its_client_has_left(monkeypatch):
+    monkeypatch.setattr(portforward, "AFTERWARDS_SECONDS", 0.05)
+    guest = Stuck()
+    guest.open(0)
+    guest.say(spdy.data(3, b"for nobody"))
+    guest.leave()
+    async with asyncio.timeout(60):
+        await guest.serve()
+    assert guest.closed.is_set()
+
+
+async def test_what_a_client_gives_up_is_not_delivered(monkeypatch):
+    monkeypatch.setattr(portforward, "AFTERWARDS_SECONDS", 3600)
+    guest = Stuck()
+    guest.finish = partial(asyncio.sleep, 0)
+    async with asyncio.timeout(60), asyncio.TaskGroup() as tasks:
+        tasks.create_task(guest.serve())
+        guest.open(0)
+        guest.say(spdy.data(3, b"for nobody"))
+        await guest.written.wait()
+        guest.say(spdy.reset(3, spdy.CANCEL))
+        await guest.closed.wait()
+        guest.leave()
+
+
+async def test_no_more_is_held_than_a_little(monkeypatch):
+    monkeypatch.setattr(portforward, "MOST_WAITING_BYTES", 3000)
+    guest = Stuck()
+    async with asyncio.timeout(60), asyncio.TaskGroup() as tasks:
+        tasks.create_task(guest.serve())
+        guest.open(0)
+        for _ in range(10):
+            guest.say(spdy.data(3, bytes(1000)))
+        await guest.written.wait()
+        for _ in range(1000):
+            await asyncio.sleep(0)
+        assert guest.messages.qsize() == 7
+        guest.takes.set()
+        guest.leave()
+
+
+def test_a_connection_counts_until_its_guest_has_let_go(kubectl, guest, monkeypatch):
+    monkeypatch.setattr(portforward, "MOST_STREAMS", 2)
+    monkeypatch.setattr(portforward, "AFTERWARDS_SECONDS", 3600)
+    monkeypatch.setattr(lines, "LINGER_SECONDS", 3600)
+    port = guest.getsockname()[1]
+
+    def refused(number):
+        """What is reset when another connection is opened."""
+        kubectl.open(port, number, 4 * number + 1, 4 * number + 3)
+        kubectl.send(spdy.ping(number))
+        told = []
+        while (frame := kubectl.frame()) != spdy.Ping(number):
+            told += [frame] * isinstance(frame, Reset)
+        return told
+
+    assert not refused(0)
+    inside, _ = guest.accept()
+    with inside:
+        kubectl.send(spdy.reset(3, spdy.CANCEL))
+        assert refused(1) == [Reset(5), Reset(7)]
+    number = 2
+    while refused(number):
+        number += 1
+    guest.accept()[0].close()
 
 
 def test_data_before_both_streams_are_open_resets_its_own(kubectl):
