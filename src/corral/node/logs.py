@@ -158,24 +158,27 @@ class Logs:
             found = (directory / NAME).stat()
             moment = found.st_mtime if before else time.time()
             known.times.note(known.emptied + found.st_size, moment)
-            if found.st_size > LARGEST_BYTES:
-                _bound(directory, found.st_size)
+            if found.st_size > LARGEST_BYTES and _is_emptied(directory, found.st_size):
                 known.emptied += found.st_size
 
 
-def _bound(directory: Path, size: int) -> None:
-    """Only the end is copied: a log may have grown for days while no manager was there."""
+def _is_emptied(directory: Path, size: int) -> bool:
+    """Keep the end of a log elsewhere and empty it; false where that failed, which is logged.
+
+    Only the end is copied: a log may have grown for days while no manager was there.
+    """
     path = directory / NAME
     try:
-        if size > LARGEST_BYTES:
-            with path.open("rb") as file:
-                file.seek(size - LARGEST_BYTES)
-                files.replace(directory / OLDER, file.read(LARGEST_BYTES))
-            os.truncate(path, 0)
+        with path.open("rb") as file:
+            file.seek(size - LARGEST_BYTES)
+            files.replace(directory / OLDER, file.read(LARGEST_BYTES))
+        os.truncate(path, 0)
     except FileNotFoundError:
-        return
+        return False
     except OSError as error:
         log.warning("console log cannot be kept within bounds", path=str(path), error=str(error))
+        return False
+    return True
 
 
 def _content(path: Path) -> bytes:

@@ -1,6 +1,7 @@
 """Logs as a client sees them."""
 
 import asyncio
+import errno
 import os
 import random
 import time
@@ -229,6 +230,27 @@ async def test_a_log_stays_within_its_bounds(tmp_path):
             guest.write(b"after")
     assert path.read_bytes() == b"after"
     assert (tmp_path / OLDER).stat().st_size == LARGEST_BYTES
+
+
+async def test_a_log_that_cannot_be_cut_is_told_once(tmp_path, monkeypatch):
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("corral.node.logs.files.replace", full)
+    logs, printed = Logs(), b"x" * (LARGEST_BYTES + 1)
+    (tmp_path / NAME).write_bytes(printed)
+    async with asyncio.timeout(60), Background() as tasks:
+        tasks.start(logs.run(), name="logs")
+        await asyncio.sleep(0)
+        logs.follow(tmp_path)
+        assert logs.kept(tmp_path).place == 0
+        with logs.changes(tmp_path) as changed, (tmp_path / NAME).open("ab", buffering=0) as guest:
+            for _ in range(3):
+                guest.write(b"more")
+                await changed.wait()
+                changed.clear()
+            told = logs.grown(tmp_path, 0, changed, lambda: True)
+            assert b"".join([chunk async for _, chunk in told]) == printed + b"more" * 3
 
 
 async def test_a_log_that_grew_while_nobody_looked_is_cut_when_it_is_followed(tmp_path):
