@@ -55,6 +55,32 @@ def test_what_is_no_object_stays_as_it_is():
     assert laid_out(Response(headers=[*JSON_HEADERS], body=streamed), **asked) is streamed
 
 
+@pytest.mark.parametrize(
+    "document",
+    [
+        {"a": {"b": [1, [], {}]}, "": [[{}], {"c": None}]},
+        {"a": ["{[,:", 'a "{"', "\\", 'b\\"[[']},
+        [[[[{str(number): [number]} for number in range(5000)]]]],
+    ],
+)
+def test_how_large_something_becomes_is_known_before(document, monkeypatch):
+    body = json.dumps(document, separators=(",", ":")).encode()
+    lines = layout.indented(body)
+    monkeypatch.setattr(layout, "LARGEST_INDENTED", len(lines))
+    assert laid_out(json_response(body), query="pretty=1") == lines
+    monkeypatch.setattr(layout, "LARGEST_INDENTED", len(lines) - 1)
+    monkeypatch.delattr(layout, "indented")
+    assert laid_out(json_response(body), query="pretty=1") == body + b"\n"
+
+
+def test_an_etag_is_of_the_same_bytes_for_everybody():
+    tag = ("etag", '"x"')
+    for asked, kept in (("", [tag]), ("pretty=1", [])):
+        told = Response(headers=[*JSON_HEADERS, tag], body=LINE)
+        assert laid_out(told, query=asked) == (LINE + b"\n" if kept else LINES)
+        assert [each for each in told.headers if each[0] == "etag"] == kept
+
+
 def test_what_is_large_is_not_indented():
     wide = json.dumps(["x" * layout.LARGEST_BYTES]).encode()
     deep = b"[" * 200 + b"1" + b",1" * 20_000 + b"]" * 200
