@@ -19,12 +19,20 @@ from uvicorn.protocols.http.httptools_impl import (
 )
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from websockets.datastructures import Headers
+from websockets.frames import Frame, Opcode
 from websockets.server import ServerProtocol
 
 from corral.api.wire import Certificate
 from corral.server.gathering import Gathering
 from corral.server.patience import Patience
-from corral.server.tunnel import LEAVING_SECONDS, UNREAD_SECONDS, UPGRADE, Tunnel, watch_over
+from corral.server.tunnel import (
+    LEAVING_SECONDS,
+    LONGEST_LEAVING_SECONDS,
+    UNREAD_SECONDS,
+    UPGRADE,
+    Tunnel,
+    watch_over,
+)
 from corral.server.uptake import Uptake
 
 REQUEST_SECONDS = 30.0
@@ -265,6 +273,11 @@ class _Handshake(ServerProtocol):
     def process_subprotocol(self, headers: Headers) -> None:  # noqa: ARG002
         return None
 
+    def recv_frame(self, frame: Frame) -> None:
+        """Once all is said a ping is not answered: that would be taken for what is still read."""
+        if frame.opcode is not Opcode.PING or self.close_sent is None:
+            super().recv_frame(frame)
+
 
 class WebSocket(WebSocketsSansIOProtocol):
     """uvicorn's websockets with that handshake, for clients that may be slow.
@@ -278,6 +291,7 @@ class WebSocket(WebSocketsSansIOProtocol):
         self.conn = _Handshake(max_size=self.config.ws_max_size, logger=self.logger)
         self.ping_timeout = None
         self._unread: Uptake | None = None
+        self._end: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
@@ -285,6 +299,8 @@ class WebSocket(WebSocketsSansIOProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._was_read()
+        if self._end is not None:
+            self._end.cancel()
         super().connection_lost(exc)
 
     def pause_writing(self) -> None:
@@ -309,6 +325,7 @@ class WebSocket(WebSocketsSansIOProtocol):
             self.close_timer.cancel()
             leaving: Any = Uptake(self.transport, LEAVING_SECONDS, self.transport.close)
             self.close_timer = leaving
+            self._end = self.loop.call_later(LONGEST_LEAVING_SECONDS, self.transport.abort)
 
 
 def _shown(tls: ssl.SSLObject | None) -> Certificate | None:

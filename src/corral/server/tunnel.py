@@ -23,6 +23,8 @@ UNREAD_SECONDS: Final = 60.0
 LEAVING_SECONDS: Final = 60.0
 """How long a client may take nothing and not leave once all is said, before its connection is
 closed."""
+LONGEST_LEAVING_SECONDS: Final = 300.0
+"""How long it may take for all of that, though it takes something now and then."""
 
 log = structlog.get_logger()
 

@@ -4,7 +4,7 @@ import asyncio
 import logging
 import socket
 import ssl
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 
 import pytest
@@ -104,6 +104,28 @@ async def test_who_does_not_answer_the_close_is_let_go(opened, monkeypatch):
     monkeypatch.setattr(serving, "LEAVING_SECONDS", 0.05)
     async with asyncio.timeout(60), opened("much") as (reader, _, _):
         assert len(await reader.read()) > MUCH
+
+
+async def test_pings_keep_nobody_who_does_not_answer_the_close(opened, monkeypatch):
+    monkeypatch.setattr(serving, "LEAVING_SECONDS", 0.2)
+    async with asyncio.timeout(60), opened("much") as (reader, writer, _):
+        while (await frame(reader))[0] != CLOSE:
+            pass
+        rest = asyncio.ensure_future(reader.read())
+        while not rest.done():
+            with suppress(ConnectionError):
+                writer.write(masked(PING, b"here"))
+                await writer.drain()
+            await asyncio.sleep(0.01)
+        await asyncio.gather(rest, return_exceptions=True)
+
+
+async def test_leaving_takes_no_longer_whatever_is_taken(opened, monkeypatch):
+    monkeypatch.setattr(serving, "LEAVING_SECONDS", 3600)
+    monkeypatch.setattr(serving, "LONGEST_LEAVING_SECONDS", 0.05)
+    async with asyncio.timeout(60), opened("much") as (reader, _, _):
+        with suppress(ConnectionError):
+            await reader.read()
 
 
 async def talk(writer):
