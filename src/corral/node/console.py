@@ -57,7 +57,9 @@ class Consoles:
                 line = await connect()
             try:
                 await websocket.accept(subprotocol=websockets.PLAIN)
-                await websockets.carry(websocket, line, seat.displaced)
+                await websockets.carry(
+                    websocket, line, seat.displaced, goodbye=websockets.GOING_AWAY
+                )
                 if isinstance(line, StreamLine):
                     # A serial port is slow, and QEMU throws away what the guest has not taken when
                     # its client hangs up.

@@ -17,6 +17,8 @@ from corral.node.hypervisor import Line
 
 PLAIN = "plain.kubevirt.io"
 
+AFTERWARDS_SECONDS = 10.0
+"""How long a guest that has said all may take for what its client has said before that."""
 NORMAL = 1000
 GOING_AWAY = 1001
 
@@ -27,21 +29,28 @@ async def carry(
     until: asyncio.Event | None = None,
     *,
     end: Callable[[], None] | None = None,
+    goodbye: int = NORMAL,
 ) -> None:
     """Carry bytes both ways until either side has said all, the event is set, or the guest stalls.
 
     What a side has said before it left reaches the other; that one side takes nothing more is not
     the end of what it has said.  ``end`` is called when the client has said all and still listens:
     it sends an empty message then, which KubeVirt's clients never do, and its servers do not mind.
+    A client whose guest has said all is told, by ``goodbye``, and what it has sent is delivered.
     """
     async with Background() as tasks:
+        reading = tasks.start(_to_client(websocket, line), name="to client")
         ends: set[asyncio.Task[Any]] = {
-            tasks.start(_to_client(websocket, line), name="to client"),
-            tasks.start(_to_guest(websocket, line, end), name="to guest"),
+            tasks.start(_to_guest(websocket, line, end), name="to guest")
         }
         if until is not None:
             ends.add(tasks.start(until.wait(), name="until"))
-        await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+        done, _ = await asyncio.wait({reading, *ends}, return_when=asyncio.FIRST_COMPLETED)
+        if done == {reading}:
+            await hang_up(websocket, goodbye)
+            await asyncio.wait(
+                ends, timeout=AFTERWARDS_SECONDS, return_when=asyncio.FIRST_COMPLETED
+            )
 
 
 async def _to_client(websocket: WebSocket, line: Line) -> None:

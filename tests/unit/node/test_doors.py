@@ -9,11 +9,11 @@ from types import SimpleNamespace
 import msgspec
 import pytest
 from starlette.testclient import TestClient, WebSocketDenialResponse
-from starlette.websockets import WebSocketDisconnect
+from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from corral.api.kinds.vmi import VirtualMachineInstance
 from corral.api.object import Key
-from corral.node import lines
+from corral.node import lines, websockets
 from corral.node.doors import Doors
 from corral.node.facts import Facts, State
 from corral.node.hollow import Hollow
@@ -24,6 +24,7 @@ from corral.node.ports import Ports
 from corral.node.sampling.doors import SamplingDoors
 from corral.node.sampling.sampler import Sampler
 
+MUCH = b"x" * 60_000
 CONSOLE = "/console/default/vm/uid"
 SCREEN = "/vnc/default/vm/uid"
 
@@ -326,3 +327,57 @@ def test_a_machine_is_paused_and_let_run(client, machine, act, change):
     assert client.put(f"/{act}/default/vm/uid").status_code == 200
     assert machine._guest._changes.pop(0) is change
     assert client.get(f"/{act}/default/vm/uid").status_code == 405
+
+
+# -- a guest that has said all before its client has
+
+
+@pytest.fixture
+async def ended():
+    """A line whose guest has said all, its socket, and a websocket that is told things."""
+    ours, inside = socket.socketpair()
+    messages = asyncio.Queue()
+    messages.put_nowait({"type": "websocket.connect"})
+
+    async def send(_):
+        pass
+
+    scope = {"type": "websocket", "path": "/", "headers": [], "subprotocols": []}
+    websocket = WebSocket(scope, messages.get, send)
+    await websocket.accept()
+    with inside:
+        inside.setblocking(False)
+        inside.shutdown(socket.SHUT_WR)
+        line = lines.StreamLine(ours)
+        yield line, inside, websocket, messages
+        line.close()
+
+
+async def test_what_came_before_a_guest_has_said_all_is_delivered(ended):
+    line, inside, websocket, messages = ended
+    for _ in range(50):
+        messages.put_nowait({"type": "websocket.receive", "bytes": MUCH})
+    messages.put_nowait({"type": "websocket.disconnect", "code": 1000})
+
+    async def read():
+        found = 0
+        while content := await asyncio.get_running_loop().sock_recv(inside, 1 << 16):
+            found += len(content)
+        return found
+
+    async with asyncio.timeout(60):
+        carried = asyncio.ensure_future(websockets.carry(websocket, line))
+        await asyncio.wait({carried}, timeout=0.05)
+        reading = asyncio.ensure_future(read())
+        await carried
+        line.end()
+        assert await reading == 50 * len(MUCH)
+
+
+async def test_a_guest_that_has_said_all_has_not_for_ever(ended, monkeypatch):
+    monkeypatch.setattr(websockets, "AFTERWARDS_SECONDS", 0.05)
+    line, _, websocket, messages = ended
+    for _ in range(50):
+        messages.put_nowait({"type": "websocket.receive", "bytes": MUCH})
+    async with asyncio.timeout(60):
+        await websockets.carry(websocket, line)
