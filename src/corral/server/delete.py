@@ -19,7 +19,7 @@ from corral.api.wire import Response
 from corral.server import body, identity, query
 from corral.server.call import Call, forbidden, json_response, storage
 from corral.server.lists import Selector, page_of, told
-from corral.server.rest import Rest, is_released
+from corral.server.rest import Rest, is_namespace, is_namespace_in_use, is_released
 from corral.store import Record, Store
 
 ORPHAN = "orphan"
@@ -159,18 +159,18 @@ def end(rest: Rest, call: Call, record: Record, how: Options) -> Document | None
     document = record.document()
     metadata = document["metadata"]
     _require(call.kind, record, metadata, how)
-    if document["kind"] == "Namespace" and call.name in _LASTING:
+    if is_namespace(document) and record.key.name in _LASTING:
         raise forbidden(call.kind, call.name, "this namespace may not be deleted")
     if call.kind.begin_deletion is not None:
         call.kind.begin_deletion(document, rfc3339(rest.now()))
-    if metadata.get("deletionTimestamp") and _is_namespace_in_use(document):
+    if metadata.get("deletionTimestamp") and is_namespace_in_use(document):
         return document  # what is in it goes already
     _apply_policy(metadata, how.policy)
     seconds = _grace(call.kind, document, how)
     if metadata.get("deletionTimestamp"):
         if seconds < (metadata.get("deletionGracePeriodSeconds") or 0):
             _mark(document, rest.now(), seconds)
-    elif seconds or metadata.get("finalizers") or _is_namespace_in_use(document):
+    elif seconds or metadata.get("finalizers") or is_namespace_in_use(document):
         _mark(document, rest.now(), seconds)
         if "generation" in metadata:
             metadata["generation"] += 1
@@ -221,15 +221,11 @@ def _grace(kind: Kind, document: Document, how: Options) -> int:
     return max(how.grace_seconds, 0)
 
 
-def _is_namespace_in_use(document: Document) -> bool:
-    return document["kind"] == "Namespace" and bool(at(document, "spec", "finalizers"))
-
-
 def _mark(document: Document, now: float, seconds: int) -> None:
     metadata = document["metadata"]
     metadata["deletionTimestamp"] = rfc3339(now + seconds)
     metadata["deletionGracePeriodSeconds"] = seconds
-    if document["kind"] == "Namespace":
+    if is_namespace(document):
         document["status"] = {**(document.get("status") or {}), "phase": "Terminating"}
 
 
@@ -250,12 +246,14 @@ async def delete_collection(rest: Rest, call: Call) -> Response:
     """Delete everything that a list with the same query names; answers what was there.
 
     An object that may not be deleted keeps none of the others.  The first such refusal is raised.
+    Nothing is staged before all of them were decided: what is staged is waited for in any case.
     """
     presenter = rest.presenter(call)
     how = options(call)
     selector = Selector(call.kind, call.query)
     stored = storage(call.kind)
     page = await page_of(rest.store, call, selector)
+    decided: list[tuple[Record, Document | None]] = []
     staged: list[Awaitable[Record]] = []
     refusals: list[ApiError] = []
     for record in page.records:
@@ -263,12 +261,16 @@ async def delete_collection(rest: Rest, call: Call) -> Response:
         if latest is None or not selector.matches(latest):
             continue
         try:
-            held = await _dismissed(rest, call, latest, how)
+            decided.append((latest, await _dismissed(rest, call, latest, how)))
+        except ApiError as refusal:
+            refusals.append(refusal)
+    for record, held in decided if not how.dry else ():
+        try:
+            rest.require_newest(call.kind, record.key, record)
         except ApiError as refusal:
             refusals.append(refusal)
         else:
-            if not how.dry:
-                staged.append(remove(rest.store, latest, held))
+            staged.append(remove(rest.store, record, held))
     await asyncio.gather(*staged)
     if refusals:
         raise refusals[0]

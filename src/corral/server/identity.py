@@ -57,7 +57,7 @@ class Stale(Conflict):
 def disown(document: Document) -> None:
     """Take from a document that is to be created what only the server gives."""
     metadata = document["metadata"]
-    if metadata.pop("resourceVersion", ""):
+    if metadata.pop("resourceVersion", "") not in ANY_VERSION:
         raise BadRequest("resourceVersion should not be set on objects to be created")
     for field in _OF_THE_SERVER:
         if field in metadata:

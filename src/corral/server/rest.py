@@ -274,8 +274,17 @@ def is_released(document: Document) -> bool:
         metadata.get("deletionTimestamp")
         and not metadata.get("finalizers")
         and not metadata.get("deletionGracePeriodSeconds")
-        and not (document["kind"] == "Namespace" and at(document, "spec", "finalizers"))
+        and not is_namespace_in_use(document)
     )
+
+
+def is_namespace(document: Document) -> bool:
+    """Whether it is one of Kubernetes' own: a definition may call its kind so, too."""
+    return (document["apiVersion"], document["kind"]) == ("v1", "Namespace")
+
+
+def is_namespace_in_use(document: Document) -> bool:
+    return is_namespace(document) and bool(at(document, "spec", "finalizers"))
 
 
 def read_patch(call: Call) -> Change:

@@ -7,6 +7,7 @@ from corral.api.kinds.pod import POD
 from corral.api.object import Key
 from corral.api.time import parse_rfc3339
 from corral.server.call import storage
+from corral.server.rest import is_released
 
 SPACES = "/api/v1/namespaces"
 
@@ -181,6 +182,13 @@ async def test_some_namespaces_last(ask, name):
     assert (await ask("GET", f"{SPACES}/{name}"))["status"]["phase"] == "Active"
 
 
+async def test_only_kubernetes_namespaces_are_namespaces():
+    metadata = {"name": "default", "deletionTimestamp": "2026-01-01T00:00:00Z"}
+    own = {"kind": "Namespace", "metadata": metadata, "spec": {"finalizers": ["a"]}}
+    assert is_released({"apiVersion": "example.com/v1"} | own)
+    assert not is_released({"apiVersion": "v1"} | own)
+
+
 async def test_a_dry_run_deletes_nothing(ask, replica_set):
     await ask.create(MAPS, "a")
     assert (await ask("DELETE", f"{MAPS}/a", {"dryRun": ["All"]}))["status"] == "Success"
@@ -217,6 +225,22 @@ async def test_a_collection_that_is_going_already_is_not_written_again(ask):
     before = ask.server.store.revision
     assert (await ask("DELETE", MAPS)).names == ["a"]
     assert ask.server.store.revision == before
+
+
+async def test_nothing_of_a_collection_goes_before_all_was_decided(ask, monkeypatch):
+    for name in "abc":
+        await ask.create(MAPS, name)
+    store, seen = ask.server.store, []
+
+    async def dismiss(call, _):
+        keys = [Key("default", name) for name in "abc"]
+        seen.append([store.latest(storage(call.kind), key) is not None for key in keys])
+        return True
+
+    monkeypatch.setattr(ask.server.reviewers, "dismiss", dismiss)
+    assert (await ask("DELETE", MAPS)).status == 200
+    assert seen == [[True] * 3] * 3
+    assert (await ask("GET", MAPS)).names == []
 
 
 async def test_one_refusal_keeps_nothing_else_of_a_collection(ask):

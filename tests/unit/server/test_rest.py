@@ -79,6 +79,9 @@ async def test_a_resource_version_on_create_is_refused(ask):
     refused = await ask("POST", MAPS, {"metadata": {"name": "a", "resourceVersion": "1"}})
     assert (refused.status, refused["reason"]) == (400, "BadRequest")
     assert refused["message"] == "resourceVersion should not be set on objects to be created"
+    made = await ask("POST", MAPS, {"metadata": {"name": "a", "resourceVersion": "0"}})
+    assert made.status == 201
+    assert made.metadata["resourceVersion"] != "0"
 
 
 async def test_a_namespace_must_exist_and_stay(ask):
