@@ -1,7 +1,7 @@
 """The API server as an ASGI app: requests, watches that stream, and websockets to machines."""
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing, suppress
 from functools import lru_cache, partial
 from urllib.parse import unquote
@@ -25,6 +25,8 @@ _POLICY = 1008
 """Why a websocket is closed: for a rule (RFC 6455)."""
 _NOBODY = ("", ANONYMOUS.name)
 _END_SECONDS = 1.0
+_OF_ONE = ("audit-id", "etag")
+"""Headers that differ from answer to answer."""
 _PIECE_BYTES = 256 << 10
 """Large answers are sent in pieces of this size, so that other requests get their turn between."""
 
@@ -196,15 +198,23 @@ def _sent_at_once(send_at_once: SendAtOnce | None, response: Response, body: byt
     """Send a small answer in one go, where the server beneath can; else nothing is sent."""
     if send_at_once is None or len(body) >= compression.SMALLEST_BYTES:
         return False
-    head = _head(tuple(response.headers))
-    if head is None:
+    own = [each for each in response.headers if each[0] in _OF_ONE]
+    alike = [each for each in response.headers if each not in own] if own else response.headers
+    head, rest = _head(tuple(alike)), _written(own)
+    if head is None or rest is None:
         return False
-    return send_at_once(response.status, b"%bcontent-length: %d\r\n" % (head, len(body)), body)
+    told = b"%b%bcontent-length: %d\r\n" % (head, rest, len(body))
+    return send_at_once(response.status, told, body)
 
 
 @lru_cache(maxsize=64)
 def _head(headers: tuple[tuple[str, str], ...]) -> bytes | None:
-    """Headers as they are on the wire, of which most answers have the same.
+    """What most answers have in common."""
+    return _written(headers)
+
+
+def _written(headers: Sequence[tuple[str, str]]) -> bytes | None:
+    """Headers as they are on the wire.
 
     None for what would end a line, which is refused on the ordinary way, and for what closes the
     connection, which only that way knows how to do.

@@ -17,8 +17,8 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from corral import pki
 from corral.api.object import Key
-from corral.api.wire import User
-from corral.server import ApiServer, connection as serving, fairness
+from corral.api.wire import Response, User
+from corral.server import ApiServer, asgi, connection as serving, fairness
 from corral.server.asgi import App
 from corral.server.authn import ADMINISTRATOR, Authenticator
 from corral.server.gathering import GATHERED_BYTES, Gathering
@@ -958,3 +958,23 @@ async def test_groups_to_act_for_come_each_in_a_header_of_its_own(served):
         assert status == 201
         found = json.loads(body)["status"]["userInfo"]["groups"]
         assert found == ["one, with a comma", "system:masters", "system:authenticated"]
+
+
+def test_heads_are_kept_without_what_each_answer_has_of_its_own():
+    sent = []
+
+    def send(status, head, body):
+        sent.append((status, head, body))
+        return True
+
+    asgi._head.cache_clear()
+    for number in range(3):
+        own = [("audit-id", str(number)), ("etag", f'"{number}"')]
+        response = Response(headers=[("content-type", "text/plain"), *own])
+        assert asgi._sent_at_once(send, response, b"ok")
+        lines = set(sent[-1][1].decode().splitlines())
+        told = {f"audit-id: {number}", f'etag: "{number}"', "content-type: text/plain"}
+        assert lines == told | {"content-length: 2"}
+    assert asgi._head.cache_info().misses == 1
+    broken = Response(headers=[("etag", '"\r\nx: y"')])
+    assert not asgi._sent_at_once(send, broken, b"ok")
