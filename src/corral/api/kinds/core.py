@@ -183,7 +183,7 @@ def _decoded_size(encoded: str) -> int:
 
 
 def _secret_validate(document: Document, old: Document | None, _user: str) -> Verdict:
-    causes = limited(chain(_data_keys(document, "data"), secret_types.faults(document)))
+    causes = limited(chain(_data_keys(document, "data"), secret_types.faults(document, old)))
     size = sum(_decoded_size(one) for one in (document.get("data") or {}).values())
     causes += _too_large("data", size)
     causes += _frozen(document, old, "data")
