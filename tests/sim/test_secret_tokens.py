@@ -1,5 +1,6 @@
 """Secrets of ServiceAccounts are filled with a token that lasts, and go with their account."""
 
+import asyncio
 import base64
 
 import pytest
@@ -7,8 +8,10 @@ from lightkube.models.core_v1 import Secret, ServiceAccount
 from tests.sim.cluster import Faults, cluster
 
 from corral.api.errors import Invalid, NotFound
+from corral.api.kinds import secret_types
 from corral.api.kinds.secret_types import ACCOUNT_NAME, ACCOUNT_TOKEN
 from corral.api.object import Key
+from corral.api.time import MINUTE
 from corral.cluster import secret_tokens
 
 pytestmark = pytest.mark.looptime
@@ -107,3 +110,23 @@ async def test_it_comes_whatever_goes_wrong():
         await hired(c)
         await c.client.create(Secret, secret())
         await filled(c)
+
+
+@pytest.mark.parametrize("name", [None, "", "?limit=1"])
+async def test_no_account_has_a_name_that_none_can_have(monkeypatch, name):
+    async with cluster(stand_ins=[LOOP]) as c:
+        await hired(c)
+        with monkeypatch.context() as earlier:  # nothing was asked of Secrets then
+            earlier.setattr(secret_types, "faults", lambda *_: iter(()))
+            await c.client.create(Secret, secret(name))
+        await gone(c)
+
+
+async def test_what_nobody_may_change_is_let_be():
+    async with cluster(stand_ins=[LOOP]) as c:
+        await hired(c)
+        await c.client.create(Secret, secret() | {"immutable": True})
+        await asyncio.sleep(MINUTE)
+        assert (await c.client.get(Secret, *reversed(KEY))).data is None
+        told = await c.told()
+        assert told.value("workqueue_retries_total", name="secret-tokens") == 0

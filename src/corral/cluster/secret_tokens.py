@@ -15,6 +15,7 @@ from lightkube.models.core_v1 import Secret, ServiceAccount
 from corral.api.errors import Conflict, NotFound
 from corral.api.kinds import kind_of
 from corral.api.kinds.secret_types import ACCOUNT_NAME, ACCOUNT_TOKEN
+from corral.api.names import subdomain_faults
 from corral.api.object import Document, Key
 from corral.client.client import path_of
 from corral.reconcile.controller import Controller
@@ -59,6 +60,8 @@ class SecretTokens:
         if uid is None:
             await self._remove(key, secret)
             return
+        if secret.immutable:
+            return  # no token can be put there
         known: Mapping[str, str] = secret.data or {}
         data = {"ca.crt": _encoded(self._authority()), "namespace": _encoded(key.namespace)}
         if not known.get("token"):
@@ -72,6 +75,8 @@ class SecretTokens:
         """The uid of the account that a Secret is for; None where that is gone."""
         annotations = _annotations(secret)
         name = annotations.get(ACCOUNT_NAME, "")
+        if subdomain_faults(name):
+            return None  # no account can have it, and it leads elsewhere in a path
         account = self.accounts.get(Key(namespace, name))
         if account is None:  # the cache may have yet to show it
             try:
