@@ -14,6 +14,7 @@ from corral.api.kind import Verdict, at
 from corral.api.kinds.causes import invalid, required
 from corral.api.names import label_key_faults
 from corral.api.object import Document
+from corral.api.time import parse_rfc3339
 
 _LONGEST: Final = 128
 _LONGEST_NOTE: Final = 1024
@@ -24,6 +25,7 @@ _FIXED: Final = (
     *("involvedObject", "reason", "message", "source", "firstTimestamp", "lastTimestamp", "count"),
     *("type", "eventTime", "action", "related", "reportingComponent", "reportingInstance"),
 )
+_TIMES: Final = ("firstTimestamp", "lastTimestamp", "eventTime")
 _FEWEST: Final = 2
 
 
@@ -96,5 +98,13 @@ def _of_series(series: Any) -> Iterator[Cause]:
 def _changed(event: Document, old: Document) -> Iterator[Cause]:
     for field in _FIXED:
         value, known = event.get(field) or None, old.get(field) or None
-        if not same(value, known):
+        if not (same(value, known) or (field in _TIMES and _is_one_moment(value, known))):
             yield invalid(field, value, "field is immutable")
+
+
+def _is_one_moment(value: Any, known: Any) -> bool:
+    """Whether two times are the same to the microsecond, however they are written."""
+    try:
+        return bool(value and known) and parse_rfc3339(value) == parse_rfc3339(known)
+    except ValueError:
+        return False  # one from before times were checked

@@ -100,3 +100,21 @@ def test_there_nothing_of_an_event_changes_but_its_series():
     assert told(EVENTS_EVENT, NEWER | {"note": "again"}, NEWER) == [
         'message: Invalid value: "again": field is immutable'
     ]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "same"),
+    [
+        ("2026-01-31T12:00:00Z", "2026-01-31T12:00:00.000000Z", True),
+        ("2026-01-31T12:00:00Z", "2026-01-31T13:00:00.000000+01:00", True),
+        ("2026-01-31T12:00:00Z", "2026-01-31T12:00:00.000001Z", False),
+        ("2026-01-31T12:00:00Z", None, False),
+        ("noon", "2026-01-31T12:00:00Z", False),
+    ],
+)
+@pytest.mark.parametrize("field", ["eventTime", "firstTimestamp", "lastTimestamp"])
+def test_a_moment_is_the_same_however_it_is_written(field, before, after, same):
+    if field != "eventTime":
+        field = f"deprecated{field[0].upper()}{field[1:]}"
+    found = told(EVENTS_EVENT, NEWER | {field: after}, NEWER | {field: before})
+    assert [each.endswith("field is immutable") for each in found] == ([] if same else [True])
