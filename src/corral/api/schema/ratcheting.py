@@ -1,8 +1,7 @@
 """Which faults an update brings: those of what it leaves as it was are let be.
 
 So an object that was stored before its schema asked for more can be changed elsewhere.  Items of a
-list that is a map are known by their keys, those of a list of which nothing is said by their
-places; a set, or a list that is atomic, is the same only as a whole.
+list that is a map are known by their keys; any other list is the same only as a whole.
 """
 
 import re
@@ -43,14 +42,11 @@ def is_changed(cause: Cause, document: Document, old: Document, schema: Mapping[
 
 def correlated(schema: Mapping[str, Any], items: Sequence[Any], old: Any) -> list[Any]:
     """What each item of a list was before; None where nobody knows."""
-    kind = schema.get("x-kubernetes-list-type")
-    if not isinstance(old, list) or kind in ("atomic", "set"):
+    if not isinstance(old, list) or schema.get("x-kubernetes-list-type") != "map":
         return [None] * len(items)
-    if kind == "map":
-        keys: Sequence[str] = schema.get("x-kubernetes-list-map-keys") or ()
-        known = {_key(item, keys): item for item in old}
-        return [known.get(_key(item, keys)) for item in items]
-    return [*old[: len(items)], *[None] * (len(items) - len(old))]
+    keys: Sequence[str] = schema.get("x-kubernetes-list-map-keys") or ()
+    known = {_key(item, keys): item for item in old}
+    return [known.get(_key(item, keys)) for item in items]
 
 
 def _key(item: Any, keys: Sequence[str]) -> Any:

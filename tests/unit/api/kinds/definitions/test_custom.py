@@ -267,7 +267,8 @@ BY_NAME = {LIST_TYPE: "map", "x-kubernetes-list-map-keys": ["name"]}
         ({"type": "integer"}, 0, 0, True),
         ({"type": "object", "additionalProperties": INTEGER}, {"a": 0}, {"a": 0, "b": 1}, True),
         ({"type": "object", "additionalProperties": INTEGER}, {"a": 0}, {"b": 0}, False),
-        ({"type": "array", "items": INTEGER}, [0], [0, 2], True),
+        ({"type": "array", "items": INTEGER}, [0], [0, 2], False),
+        ({"type": "array", "items": INTEGER}, [0], [0], True),
         ({"type": "array", "items": INTEGER}, [0, 2], [2, 0], False),
         ({"type": "array", "items": INTEGER, LIST_TYPE: "atomic"}, [0], [0, 2], False),
         ({"type": "array", "items": INTEGER, LIST_TYPE: "atomic"}, [0], [0], True),
@@ -276,7 +277,7 @@ BY_NAME = {LIST_TYPE: "map", "x-kubernetes-list-map-keys": ["name"]}
             {"type": "array", "items": {"type": "object", "properties": {"size": INTEGER}}},
             [{"size": 0, "name": "a"}],
             [{"size": 0, "name": "b"}],
-            True,
+            False,
         ),
         (
             {
