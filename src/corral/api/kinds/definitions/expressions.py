@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final, NamedTuple
@@ -147,7 +148,7 @@ class Rules(Place):
         self, document: Mapping[str, Any], old: Mapping[str, Any] | None
     ) -> tuple[list[Cause], list[str]]:
         """What rules a document breaks; and what to warn of, that was so before."""
-        run = _Run()
+        run = _Run(Budget())
         try:
             self.walk(run, "", document, old, _Before(old, document))
         except _SpentError:
@@ -157,6 +158,27 @@ class Rules(Place):
             )
             run.causes.append(Cause("<nil>", f'Invalid value: "object": {text}'))
         return run.causes, run.warnings
+
+    def check_default(self, value: Any, budget: "Budget") -> list[Cause]:
+        """What rules a default breaks, as one that was there before, or else as a new one.
+
+        Rules that the budget is too small for are not asked.
+        """
+        for old in (value, None):
+            run = _Run(budget)
+            with suppress(_SpentError):
+                self.walk(run, "default", value, old, _Before(None, value))
+            if run.causes:
+                return run.causes
+        return []
+
+    def of_field(self, name: str) -> "Rules | None":
+        """The rules of a field, and below it."""
+        return self._below.get(name)
+
+    def of_word(self, word: str) -> "Rules | None":
+        """The rules of ``items`` or ``additionalProperties``, and below."""
+        return self._items if word == "items" else self._rest
 
     def walk(self, run: "_Run", path: str, value: Any, old: Any, before: "_Before") -> None:
         if value is None:
@@ -191,8 +213,7 @@ class Rules(Place):
                 here = _Before(stood.get(name), inner, before)
                 rules.walk(run, where, inner, known.get(name), here)
         elif isinstance(value, list) and self._items is not None:
-            is_map = self._schema.get("x-kubernetes-list-type") == "map"
-            olds = correlated(self._schema, value, old if is_map else None)
+            olds = correlated(self._schema, value, old)
             earlier = correlated(self._schema, value, before.value)
             for index, inner in enumerate(value):
                 here = _Before(earlier[index], inner, before)
@@ -253,21 +274,31 @@ class _Given(NamedTuple):
     size: cost.Size
 
 
+class Budget:
+    """What rules may be to do together."""
+
+    def __init__(self) -> None:
+        self._left = MOST_WORK
+
+    def take(self, work: int) -> None:
+        """Raises _SpentError, and ever after."""
+        self._left -= work
+        if self._left < 0:
+            raise _SpentError
+
+
 class _Run:
     """One check of one document."""
 
-    def __init__(self) -> None:
+    def __init__(self, budget: Budget) -> None:
         self.causes: list[Cause] = []
         self.warnings: list[str] = []
-        self._left = MOST_WORK
+        self._budget = budget
 
     def value(self, rule: Rule, program: Program, given: "_Given") -> Any:
         """What an expression makes of values.  Raises CelError, and _SpentError."""
-        self._left -= (
-            MOST_WORK // MOST_EVALUATIONS + 2 * given.size.whole + program.work(given.size)
-        )
-        if self._left < 0:
-            raise _SpentError
+        least = MOST_WORK // MOST_EVALUATIONS
+        self._budget.take(least + 2 * given.size.whole + program.work(given.size))
         return program.run(rule.bindings(given.value, given.old))
 
 

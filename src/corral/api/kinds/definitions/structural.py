@@ -63,7 +63,7 @@ def check(path: str, schema: Told) -> Iterator[Cause]:
     faults = [*_spine(path, schema, _OF_ROOT)]
     yield from faults
     if not faults:
-        yield from _defaults(path, schema)
+        yield from _defaults(path, schema, expressions.Rules(schema) or None, expressions.Budget())
 
 
 def field_at(schema: Told, names: Sequence[str]) -> Told | None:
@@ -342,28 +342,42 @@ def _out_of_alternatives(path: str) -> str:
     return ".".join(kept)
 
 
-def _defaults(path: str, schema: Told) -> Iterator[Cause]:
-    """Defaults fit the schemas and rules that they are in, and hold nothing to be pruned."""
-    properties: Mapping[str, Told] = schema.get("properties") or {}
-    parts = [(f"{path}.properties[{name}]", inner) for name, inner in properties.items()]
-    words = ("items", "additionalProperties")
-    parts += [(f"{path}.{word}", schema[word]) for word in words if is_schema(schema.get(word))]
-    for here, inner in parts:
+def _defaults(
+    path: str, schema: Told, rules: expressions.Rules | None, budget: expressions.Budget
+) -> Iterator[Cause]:
+    """Defaults fit the schemas and rules that they are in, and hold nothing to be pruned.
+
+    Each rule is read once for all of them, and they share what asking may cost: they may lie in
+    each other, and are no more than one document's worth of work to the server.
+    """
+    parts: list[tuple[str, Told, expressions.Rules | None]] = [
+        (f"{path}.properties[{name}]", inner, rules and rules.of_field(name))
+        for name, inner in (schema.get("properties") or {}).items()
+    ]
+    parts += [
+        (f"{path}.{word}", schema[word], rules and rules.of_word(word))
+        for word in ("items", "additionalProperties")
+        if is_schema(schema.get(word))
+    ]
+    for here, inner, asked in parts:
         if inner.get("default") is not None:
-            yield from _default(f"{here}.default", inner)
-        yield from _defaults(here, inner)
+            yield from _default(f"{here}.default", inner, asked, budget)
+        yield from _defaults(here, inner, asked, budget)
 
 
-def _default(path: str, schema: Told) -> Iterator[Cause]:
+def _default(
+    path: str, schema: Told, rules: expressions.Rules | None, budget: expressions.Budget
+) -> Iterator[Cause]:
     holder = {"default": copied(schema["default"])}
-    whole = {"type": "object", "properties": {"default": schema}}
-    fits = Schema(whole, foreign=True)
+    fits = Schema({"type": "object", "properties": {"default": schema}}, foreign=True)
     if unknown := fits.prune(holder):
         fields = [each.removeprefix("default.") for each in unknown]
         told = "must not have unknown fields " + ", ".join(fields)
         yield invalid(path, schema["default"], told)
         return
-    found = fits.check(holder) or expressions.Rules(whole).check(holder, None)[0]
+    found = fits.check(holder)
+    if not found and rules is not None:
+        found = rules.check_default(holder["default"], budget)
     for cause in found:
         if cause.field != "<nil>":
             where = path.removesuffix("default") + cause.field

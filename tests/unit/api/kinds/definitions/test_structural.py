@@ -1,7 +1,11 @@
 """Schemas of definitions, judged as apiextensions-apiserver judges them."""
 
+from collections import Counter
+
 import pytest
 
+from corral.api.cel import Program
+from corral.api.kinds.definitions import expressions
 from corral.api.kinds.definitions.structural import DEEPEST, check
 
 TEXT = {"type": "string"}
@@ -178,6 +182,41 @@ def test_defaults_keep_the_rules():
     assert of_field(type="integer", default=3, **{RULES: [rule]}) == {
         "default": 'Invalid value: "integer": too many'
     }
+
+
+def test_a_default_is_asked_as_one_that_was_there_and_as_a_new_one():
+    assert of_field(type="integer", default=3, **{RULES: [{"rule": "self > oldSelf"}]}) == {
+        "default": 'Invalid value: "integer": failed rule: self > oldSelf'
+    }
+    new = {"rule": "oldSelf.hasValue()", "optionalOldSelf": True}
+    assert of_field(type="integer", default=3, **{RULES: [new]}) == {
+        "default": 'Invalid value: "integer": failed rule: oldSelf.hasValue()'
+    }
+
+
+def test_defaults_in_each_other_are_asked_together(monkeypatch):
+    compiled, asked = Counter(), Counter()
+    compile_expression, run = expressions.compile_expression, Program.run
+
+    def compiling(text, variables):
+        compiled[text] += 1
+        return compile_expression(text, variables)
+
+    def running(program, bindings):
+        asked[program.text] += 1
+        return run(program, bindings)
+
+    monkeypatch.setattr(expressions, "compile_expression", compiling)
+    monkeypatch.setattr(Program, "run", running)
+    rules = [{"rule": f"self.n != {number}"} for number in range(200)]
+    whole = {"type": "integer"}
+    schema, value = {"type": "object", "properties": {"n": whole}, RULES: rules}, {"n": -1}
+    for _ in range(DEEPEST // 4):
+        schema = {"type": "object", "properties": {"x": schema | {"default": value}}}
+        value = {"x": value}
+    assert faults(properties={"x": schema}) == {}
+    assert max(compiled.values()) == 2  # where rules are judged, and where defaults are
+    assert 0 < asked.total() <= expressions.MOST_EVALUATIONS
 
 
 @pytest.mark.parametrize(
