@@ -5,7 +5,6 @@ What it does is written in Ruby: the files of ``ruby/deeds``, a test each, named
 """
 
 import json
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -14,9 +13,8 @@ from tests.conformance.manifests import machine, replica_set
 
 HERE = Path(__file__).parent / "ruby"
 DEEDS = sorted(path.stem for path in HERE.glob("deeds/*.rb"))
-VERSION = subprocess.check_output(
-    ["ruby", "-e", "require 'kubeclient/version'; print Kubeclient::VERSION"], text=True
-)
+VERSION = "4.9"
+"""What Debian has: the tests say so themselves, where it is another one."""
 
 pytestmark = [
     pytest.mark.conformance,
@@ -28,6 +26,11 @@ pytestmark = [
     "deed", [pytest.param(deed, marks=pytest.mark.does(deed)) for deed in DEEDS]
 )
 def test_what_it_does(user, namespace, deed):
-    known = {"namespace": namespace, "machine": machine(), "set": replica_set("web", replicas=2)}
+    known = {
+        "release": VERSION,
+        "namespace": namespace,
+        "machine": machine(),
+        "set": replica_set("web", replicas=2),
+    }
     command = ["ruby", "-r", str(HERE / "client.rb"), str(HERE / "deeds" / f"{deed}.rb")]
     run(command, user.one.environment(), check=True, input=json.dumps(known))

@@ -27,6 +27,8 @@ def same(expected, found)
   raise "expected #{expected.inspect}, found #{found.inspect}" unless expected == found
 end
 
+same(KNOWN[:release], Kubeclient::VERSION[/\A\d+\.\d+/])
+
 # The error with which a request is refused.
 def refused
   yield
