@@ -64,7 +64,7 @@ class Rule:
     def text(self) -> str:
         return str(self.told.get("rule", "")).strip()
 
-    @property
+    @cached_property
     def is_transition(self) -> bool:
         """Whether it compares with what was: then it is about changes only."""
         texts = (self.text, self.told.get("messageExpression", ""))
