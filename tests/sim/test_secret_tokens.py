@@ -112,14 +112,29 @@ async def test_it_comes_whatever_goes_wrong():
         await filled(c)
 
 
-@pytest.mark.parametrize("name", [None, "", "?limit=1"])
-async def test_no_account_has_a_name_that_none_can_have(monkeypatch, name):
+async def created_earlier(c, monkeypatch, name) -> None:
+    """Nothing was asked of Secrets then."""
+    with monkeypatch.context() as earlier:
+        earlier.setattr(secret_types, "faults", lambda *_: iter(()))
+        await c.client.create(Secret, secret(name))
+
+
+async def test_no_account_has_a_name_that_none_can_have(monkeypatch):
     async with cluster(stand_ins=[LOOP]) as c:
         await hired(c)
-        with monkeypatch.context() as earlier:  # nothing was asked of Secrets then
-            earlier.setattr(secret_types, "faults", lambda *_: iter(()))
-            await c.client.create(Secret, secret(name))
+        await created_earlier(c, monkeypatch, "?limit=1")
         await gone(c)
+
+
+@pytest.mark.parametrize("name", [None, ""])
+async def test_a_secret_that_names_nobody_is_let_be(monkeypatch, name):
+    async with cluster(stand_ins=[LOOP]) as c:
+        await hired(c)
+        await created_earlier(c, monkeypatch, name)
+        await asyncio.sleep(MINUTE)
+        assert await c.client.get(Secret, *reversed(KEY))
+        told = await c.told()
+        assert told.value("workqueue_retries_total", name="secret-tokens") == 0
 
 
 async def test_what_nobody_may_change_is_let_be():

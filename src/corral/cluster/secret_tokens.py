@@ -54,8 +54,8 @@ class SecretTokens:
     async def reconcile(self, key: Key) -> None:
         """Fill a Secret, or take it away where its account is not there any more."""
         secret = self.secrets.get(key)
-        if secret is None or is_going(secret):
-            return
+        if secret is None or is_going(secret) or not _annotations(secret).get(ACCOUNT_NAME):
+            return  # one that names nobody is older than this loop, and holds what somebody put in
         uid = await self._account(key.namespace, secret)
         if uid is None:
             await self._remove(key, secret)
