@@ -4,7 +4,8 @@ That ``/dev/kvm`` exists proves nothing: in nested and sandboxed hosts it can be
 every guest hangs.  Nor does it help that a guest executes an instruction: there are hosts where it
 does, and never gets an interrupt.  So the firmware boots a floppy, which takes interrupts, and its
 boot sector waits for the timer, then writes a number to a port that makes QEMU exit with a status
-made of that number.  Only a guest that works can do that.
+made of that number.  Only a guest that works can do that, time and again: there are hosts where
+guests hang or break at some instructions, and one in ten is lucky.
 """
 
 import asyncio
@@ -23,6 +24,8 @@ from corral.node.qemu.domain import Accelerator
 
 KVM = Path("/dev/kvm")
 SECONDS = 2.0
+BOOTS = 5
+"""So many guests have to boot, one after the other."""
 CACHE = "accelerator.json"
 
 _PORT = 0x501  # of QEMU's isa-debug-exit device
@@ -94,6 +97,9 @@ async def _kvm_works(path: str) -> tuple[bool, str]:
     only_root = _only_root()
     try:
         works, reason = await run_probe(path, "kvm", as_root=only_root)
+        for _ in range(BOOTS - 1):
+            if works:
+                works, reason = await run_probe(path, "kvm", as_root=only_root)
     except OSError as error:
         return False, f"KVM cannot be tried: {error}"
     if works and only_root:
