@@ -91,13 +91,10 @@ def test_the_command_that_is_told_brings_the_manager_back(layout):
         command = [*itself.COMMAND, *words]
         return subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
 
-    def end():
-        return corral("stop", "--data-dir", str(layout.root))
-
     try:
         begun = corral("up", "--detach", "--data-dir", str(layout.root), *options)
         assert begun.returncode == 0, begun.stderr
-        end()
+        corral("stop", "--data-dir", str(layout.root))
         refused = corral("up", "--detach", "--data-dir", str(layout.root), "--bind", "192.0.2.1:1")
         assert refused.returncode == 1
         told = corral("status", "--data-dir", str(layout.root)).stderr
@@ -107,7 +104,7 @@ def test_the_command_that_is_told_brings_the_manager_back(layout):
         assert again_begun.returncode == 0, again_begun.stderr
         assert options[-1] in again_begun.stdout
     finally:
-        end()
+        corral("down", "--data-dir", str(layout.root))
 
 
 def again_with(layout, options):
