@@ -1,16 +1,17 @@
 """Which accelerator runs guests here: proved by running one, under a deadline.
 
 That ``/dev/kvm`` exists proves nothing: in nested and sandboxed hosts it can be opened, and yet
-every guest hangs.  Nor does it help that a guest executes an instruction: there are hosts where it
-does, and never gets an interrupt.  So the firmware boots a floppy, which takes interrupts, and its
-boot sector waits for the timer, then writes a number to a port that makes QEMU exit with a status
-made of that number.  Only a guest that works can do that, time and again: there are hosts where
-guests hang or break at some instructions, and one in ten is lucky.
+every guest hangs.  Nor does it help that a guest executes an instruction, or boots: there are hosts
+where it never gets an interrupt, or breaks at the first one outside of real mode, since KVM only
+emulates there, and that poorly ("KVM internal error", after seconds).  So the firmware boots a
+floppy, whose boot sector goes to protected mode and waits for the timer there, three times, then
+writes a number to a port that makes QEMU exit with a status made of that number.
 """
 
 import asyncio
 import os
 import shutil
+import struct
 import tempfile
 from contextlib import suppress
 from pathlib import Path
@@ -24,26 +25,54 @@ from corral.node.qemu.domain import Accelerator
 
 KVM = Path("/dev/kvm")
 SECONDS = 2.0
-BOOTS = 5
-"""So many guests have to boot, one after the other."""
 CACHE = "accelerator.json"
 
 _PORT = 0x501  # of QEMU's isa-debug-exit device
 _SIGN = 0x2A
 _EXIT_STATUS = _SIGN << 1 | 1  # how that device makes a status of what was written
 _FLOPPY_BYTES = 1440 * 1024
-_BOOT_SECTOR = (
-    bytes(
-        [
-            *(0xFB, 0xF4),  # sti; hlt: until the next interrupt, 55 ms at most
-            *(0xBA, _PORT & 0xFF, _PORT >> 8),  # mov dx, port
-            *(0xB0, _SIGN),  # mov al, sign
-            0xEE,  # out dx, al
-            0xF4,  # hlt
-        ]
-    ).ljust(510, b"\0")
-    + b"\x55\xaa"
+_ORIGIN = 0x7C00  # where the firmware puts a boot sector
+_CODE = bytes(
+    [
+        0xFA,  # cli
+        *(0xB0, 0xFE, 0xE6, 0x21),  # mov al, 0xfe; out 0x21, al: of all interrupts the timer's
+        *(0xB0, 0xFF, 0xE6, 0xA1),  # mov al, 0xff; out 0xa1, al
+        *(0x31, 0xC0, 0x8E, 0xD8),  # xor ax, ax; mov ds, ax
+        *(0x66, 0x0F, 0x01, 0x16, 0x70, 0x7C),  # lgdt [0x7c70]: _POINTERS
+        *(0x66, 0x0F, 0x01, 0x1E, 0x76, 0x7C),  # lidt [0x7c76]
+        *(0x0F, 0x20, 0xC0, 0x0C, 0x01, 0x0F, 0x22, 0xC0),  # mov eax, cr0; or al, 1; mov cr0, eax
+        *(0x66, 0xEA, 0x29, 0x7C, 0, 0, 0x08, 0),  # jmp 8:next, which is 32 bits wide
+        *(0x66, 0xB8, 0x10, 0),  # mov ax, 16
+        *(0x8E, 0xD8, 0x8E, 0xC0, 0x8E, 0xD0),  # mov ds, ax; mov es, ax; mov ss, ax
+        *(0xBC, 0, 0x7C, 0, 0),  # mov esp, _ORIGIN
+        *(0xB9, 3, 0, 0, 0),  # mov ecx, 3
+        0xFB,  # sti
+        *(0xF4, 0xE2, 0xFD),  # again: hlt, until the next interrupt, 55 ms at most; loop again
+        *(0x66, 0xBA, _PORT & 0xFF, _PORT >> 8),  # mov dx, _PORT
+        *(0xB0, _SIGN, 0xEE, 0xF4),  # mov al, _SIGN; out dx, al; hlt
+        *(
+            0x50,
+            0xB0,
+            0x20,
+            0xE6,
+            0x20,
+            0x58,
+        ),  # tick: push eax; mov al, 0x20; out 0x20, al; pop eax
+        0xCF,  # iret
+    ]
 )
+_TICK = _ORIGIN + len(_CODE) - 7
+_TABLES, _TIMER = 0x50, 8
+_GDT = struct.pack("<QQQ", 0, 0x00CF9B000000FFFF, 0x00CF93000000FFFF)  # all memory: code, data
+_IDT = struct.pack("<HHHH", _TICK, 8, 0x8E00, 0)  # the timer's gate, and no other
+_POINTERS = struct.pack(
+    "<HIHI",
+    *(len(_GDT) - 1, _ORIGIN + _TABLES),
+    *(8 * _TIMER + 7, _ORIGIN + _TABLES + len(_GDT) - 8 * _TIMER),
+)
+_BOOT_SECTOR = (_CODE.ljust(_TABLES, b"\0") + _GDT + _IDT + _POINTERS).ljust(
+    510, b"\0"
+) + b"\x55\xaa"
 
 
 class Finding(msgspec.Struct, frozen=True):
@@ -97,9 +126,6 @@ async def _kvm_works(path: str) -> tuple[bool, str]:
     only_root = _only_root()
     try:
         works, reason = await run_probe(path, "kvm", as_root=only_root)
-        for _ in range(BOOTS - 1):
-            if works:
-                works, reason = await run_probe(path, "kvm", as_root=only_root)
     except OSError as error:
         return False, f"KVM cannot be tried: {error}"
     if works and only_root:
