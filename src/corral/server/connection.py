@@ -28,12 +28,11 @@ from corral.server.patience import Patience
 from corral.server.tunnel import (
     LEAVING_SECONDS,
     LONGEST_LEAVING_SECONDS,
-    UNREAD_SECONDS,
     UPGRADE,
     Tunnel,
     watch_over,
 )
-from corral.server.uptake import Uptake
+from corral.server.uptake import Unread, Uptake
 
 REQUEST_SECONDS = 30.0
 """How long a client may take to send a request, so that slow ones do not hold connections."""
@@ -71,7 +70,7 @@ class Standing:
     known: bool = False
 
 
-class Connection(HttpToolsProtocol):
+class Connection(Unread, HttpToolsProtocol):
     """uvicorn's HTTP/1.1 with bounds on a request's time and size, and on who does not read."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -88,7 +87,6 @@ class Connection(HttpToolsProtocol):
         self._head_bytes = 0
         self._patience = Patience(self.loop, self._lose_patience)
         self._patience.begin(REQUEST_SECONDS)
-        self._unread: Uptake | None = None
         if len(self.connections) > MOST_CONNECTIONS:
             self._make_room()
 
@@ -120,17 +118,7 @@ class Connection(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._patience.close()
-        self._was_read()
         super().connection_lost(exc)
-
-    def pause_writing(self) -> None:
-        super().pause_writing()
-        # not close(): that would wait until all is read
-        self._unread = Uptake(self.transport, UNREAD_SECONDS, self.transport.abort)
-
-    def resume_writing(self) -> None:
-        self._was_read()
-        super().resume_writing()
 
     def data_received(self, data: bytes) -> None:
         if self._is_refused:
@@ -225,11 +213,6 @@ class Connection(HttpToolsProtocol):
         tunnel.connection_made(self.transport)
         self.transport.set_protocol(tunnel)
 
-    def _was_read(self) -> None:
-        if self._unread is not None:
-            self._unread.cancel()
-            self._unread = None
-
 
 def _send_at_once(cycle: RequestResponseCycle, status: int, head: bytes, body: bytes) -> bool:
     """Send a whole answer, its headers as they are on the wire; False where that cannot be done.
@@ -279,7 +262,7 @@ class _Handshake(ServerProtocol):
             super().recv_frame(frame)
 
 
-class WebSocket(WebSocketsSansIOProtocol):
+class WebSocket(Unread, WebSocketsSansIOProtocol):
     """uvicorn's websockets with that handshake, for clients that may be slow.
 
     Its pings keep the way open, and the kernel sees whether they arrive.  No answer is waited for:
@@ -290,7 +273,6 @@ class WebSocket(WebSocketsSansIOProtocol):
         super().__init__(*arguments, **named)
         self.conn = _Handshake(max_size=self.config.ws_max_size, logger=self.logger)
         self.ping_timeout = None
-        self._unread: Uptake | None = None
         self._end: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -298,23 +280,9 @@ class WebSocket(WebSocketsSansIOProtocol):
         watch_over(self.transport)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._was_read()
         if self._end is not None:
             self._end.cancel()
         super().connection_lost(exc)
-
-    def pause_writing(self) -> None:
-        super().pause_writing()
-        self._unread = Uptake(self.transport, UNREAD_SECONDS, self.transport.abort)
-
-    def resume_writing(self) -> None:
-        self._was_read()
-        super().resume_writing()
-
-    def _was_read(self) -> None:
-        if self._unread is not None:
-            self._unread.cancel()
-            self._unread = None
 
     async def send(self, message: Any) -> None:
         await super().send(message)

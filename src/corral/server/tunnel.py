@@ -14,12 +14,10 @@ import structlog
 from starlette.types import ASGIApp, Message
 
 from corral import sockets
-from corral.server.uptake import Uptake
+from corral.server.uptake import UNREAD_SECONDS, Unread, Uptake
 
 UPGRADE: Final = b"spdy/3.1"
 PREFIX: Final = "SPDY/3.1+"
-UNREAD_SECONDS: Final = 60.0
-"""How long a client may leave what it was sent unread, before its connection is torn down."""
 LEAVING_SECONDS: Final = 60.0
 """How long a client may take nothing and not leave once all is said, before its connection is
 closed."""
@@ -29,7 +27,7 @@ LONGEST_LEAVING_SECONDS: Final = 300.0
 log = structlog.get_logger()
 
 
-class Tunnel(asyncio.Protocol):
+class Tunnel(Unread):
     """One connection after its request; ``scope`` is that request, ``url`` what it asked for.
 
     Whoever ends the server finds it among ``connections``, and what serves it among ``tasks``.
@@ -51,7 +49,6 @@ class Tunnel(asyncio.Protocol):
         self._messages: asyncio.Queue[Message] = asyncio.Queue()
         self._writable = asyncio.Event()
         self._writable.set()
-        self._unread: Uptake | None = None
         self._leaving: Uptake | None = None
         self._open = False
         self._status = 0
@@ -75,22 +72,21 @@ class Tunnel(asyncio.Protocol):
     def eof_received(self) -> None:
         return None
 
-    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
         self._connections.discard(self)
-        self.resume_writing()
+        self._writable.set()
         if self._leaving is not None:
             self._leaving.cancel()
         self._gone(1006)
 
     def pause_writing(self) -> None:
+        super().pause_writing()
         self._writable.clear()
-        self._unread = Uptake(self.transport, UNREAD_SECONDS, self.transport.abort)
 
     def resume_writing(self) -> None:
+        super().resume_writing()
         self._writable.set()
-        if self._unread is not None:
-            self._unread.cancel()
-            self._unread = None
 
     def shutdown(self) -> None:
         """The server ends."""

@@ -2,9 +2,12 @@
 
 import asyncio
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 from corral import sockets
+
+UNREAD_SECONDS: Final = 60.0
+"""How long a client may leave what it was sent unread, before its connection is torn down."""
 
 
 class Uptake:
@@ -37,3 +40,28 @@ class Uptake:
 
     def _count(self) -> int:
         return sockets.acknowledged(self._socket) if self._socket is not None else 0
+
+
+class Unread(asyncio.Protocol):
+    """Of a protocol: tears its connection down where the client leaves unread what it was sent."""
+
+    transport: Any
+    _unread: Uptake | None = None
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._was_read()
+        super().connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        # not close(): that would wait until all is read
+        self._unread = Uptake(self.transport, UNREAD_SECONDS, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        self._was_read()
+        super().resume_writing()
+
+    def _was_read(self) -> None:
+        if self._unread is not None:
+            self._unread.cancel()
+            self._unread = None

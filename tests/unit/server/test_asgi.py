@@ -507,7 +507,7 @@ async def test_a_client_that_sends_nothing_but_ends_of_lines_is_let_go(tmp_path,
 
 
 async def test_a_client_that_does_not_read_is_let_go(tmp_path, monkeypatch):
-    monkeypatch.setattr(serving, "UNREAD_SECONDS", 0.05)
+    monkeypatch.setattr("corral.server.uptake.UNREAD_SECONDS", 0.05)
     async with running(tmp_path) as served, served.connection() as watcher:
         watcher.send("GET", f"{MAPS}?watch=1&resourceVersion=1")
         await watcher.head()
@@ -904,7 +904,7 @@ async def test_a_client_that_does_not_leave_is_let_go(served, monkeypatch):
 
 
 async def test_a_tunnel_whose_client_does_not_read_is_torn_down(served, monkeypatch):
-    monkeypatch.setattr("corral.server.tunnel.UNREAD_SECONDS", 0.05)
+    monkeypatch.setattr("corral.server.uptake.UNREAD_SECONDS", 0.05)
     async with served.connection() as connection:
         await tunneled(served, connection)
         connection.writer.transport.pause_reading()

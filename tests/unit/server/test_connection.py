@@ -135,7 +135,7 @@ async def talk(writer):
 
 
 async def test_who_does_not_read_is_torn_down(opened, monkeypatch):
-    monkeypatch.setattr(serving, "UNREAD_SECONDS", 0.05)
+    monkeypatch.setattr("corral.server.uptake.UNREAD_SECONDS", 0.05)
     async with asyncio.timeout(60), opened("echo") as (reader, writer, _):
         writer.transport.pause_reading()
         with pytest.raises(ConnectionError):
