@@ -5,6 +5,7 @@ import gzip
 import lzma
 import shutil
 import subprocess
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,25 @@ from corral.node.images.store import ImageStore
 @pytest.fixture
 def store(tmp_path, limits):
     return ImageStore(tmp_path / "images", limits=limits)
+
+
+@pytest.fixture
+def source(tmp_path, shapes):
+    """A disk to be imported."""
+    path = tmp_path / "disk"
+    path.write_bytes(shapes.disk())
+    return path
+
+
+@asynccontextmanager
+async def watched(store):
+    """What the store tells of images while it watches for those of other processes."""
+    told = asyncio.Queue()
+    store.handle(told.put_nowait)
+    async with Background() as tasks:
+        tasks.start(store.watch(), name="images")
+        await asyncio.sleep(0)
+        yield told
 
 
 def leftovers(store):
@@ -206,15 +226,11 @@ async def test_a_pull_secret_opens_the_registry(store, registry, shapes):
         assert await store.ensure(name, policy="Always", credentials=[wrong, right])
 
 
-async def test_what_any_process_imports_is_told_and_nothing_else(store, registry, tmp_path, shapes):
-    source = tmp_path / "disk"
-    source.write_bytes(shapes.disk())
+async def test_what_any_process_imports_is_told_and_nothing_else(
+    store, registry, tmp_path, shapes, source
+):
     pulled = registry.add("demo/disk", shapes.tar({"disk/a.img": shapes.disk()}))
-    told = asyncio.Queue()
-    store.handle(told.put_nowait)
-    async with Background() as tasks:
-        tasks.start(store.watch(), name="images")
-        await asyncio.sleep(0)
+    async with watched(store) as told:
         other = ImageStore(tmp_path / "images")
         await other.import_disk(source, ["lab/one:1", "lab/two:1"])
         async with asyncio.timeout(5):
@@ -230,15 +246,9 @@ async def test_what_any_process_imports_is_told_and_nothing_else(store, registry
 
 
 async def test_names_that_are_removed_whole_and_made_anew_are_watched_again(
-    store, tmp_path, shapes
+    store, tmp_path, source
 ):
-    source = tmp_path / "disk"
-    source.write_bytes(shapes.disk())
-    told = asyncio.Queue()
-    store.handle(told.put_nowait)
-    async with Background() as tasks:
-        tasks.start(store.watch(), name="images")
-        await asyncio.sleep(0)
+    async with watched(store) as told:
         for name in ("lab/one:1", "lab/two:1"):
             shutil.rmtree(tmp_path / "images" / "references")
             await ImageStore(tmp_path / "images").import_disk(source, [name])
@@ -248,14 +258,8 @@ async def test_names_that_are_removed_whole_and_made_anew_are_watched_again(
 
 
 @pytest.mark.parametrize("lost", ["images/references", "images"])
-async def test_directories_that_are_moved_away_are_made_anew(store, tmp_path, shapes, lost):
-    source = tmp_path / "disk"
-    source.write_bytes(shapes.disk())
-    told = asyncio.Queue()
-    store.handle(told.put_nowait)
-    async with Background() as tasks:
-        tasks.start(store.watch(), name="images")
-        await asyncio.sleep(0)
+async def test_directories_that_are_moved_away_are_made_anew(store, tmp_path, lost, source):
+    async with watched(store) as told:
         (tmp_path / lost).rename(tmp_path / "away")
         async with asyncio.timeout(5):
             while not (tmp_path / "images" / "references").exists():
@@ -265,9 +269,7 @@ async def test_directories_that_are_moved_away_are_made_anew(store, tmp_path, sh
             assert (await told.get()).reference == "docker.io/lab/one:1"
 
 
-async def test_nobody_needs_to_watch_to_import_where_directories_are_gone(store, tmp_path, shapes):
-    source = tmp_path / "disk"
-    source.write_bytes(shapes.disk())
+async def test_nobody_needs_to_watch_to_import_where_directories_are_gone(store, tmp_path, source):
     shutil.rmtree(tmp_path / "images")
     assert (await store.import_disk(source, ["demo"])).path.exists()
 
@@ -279,9 +281,7 @@ async def test_disks_that_lost_their_names_are_kept_and_told_of(store, tmp_path,
     image = await store.import_disk(source, ["demo"])
     references = tmp_path / "images" / "references"
     with capture_logs() as logged:
-        async with Background() as tasks:
-            tasks.start(store.watch(), name="images")
-            await asyncio.sleep(0)
+        async with watched(store):
             references.rename(tmp_path / "away")
             async with asyncio.timeout(5):
                 while not logged:
@@ -303,9 +303,7 @@ async def test_disks_that_lost_their_names_are_kept_and_told_of(store, tmp_path,
     assert [*image.path.parent.iterdir()] == [image.path], "deleted, as nothing is lost any more"
 
 
-async def test_disks_without_names_can_be_given_up(store, tmp_path, shapes):
-    source = tmp_path / "disk"
-    source.write_bytes(shapes.disk())
+async def test_disks_without_names_can_be_given_up(store, tmp_path, source):
     image = await store.import_disk(source, ["demo"])
     shutil.rmtree(tmp_path / "images" / "references")
     anew = ImageStore(tmp_path / "images")
@@ -419,9 +417,7 @@ async def test_importing_what_is_not_there(store, tmp_path):
         await store.import_disk(tmp_path, ["demo"])
 
 
-async def test_removal_spares_disks_with_another_name_and_machines(store, tmp_path, shapes):
-    source = tmp_path / "disk"
-    source.write_bytes(shapes.disk())
+async def test_removal_spares_disks_with_another_name_and_machines(store, tmp_path, shapes, source):
     image = await store.import_disk(source, ["one", "two"])
     machine = tmp_path / "link"
     machine.hardlink_to(image.path)
@@ -436,9 +432,7 @@ async def test_removal_spares_disks_with_another_name_and_machines(store, tmp_pa
 
 
 @pytest.mark.parametrize("content", [b"{", b'{"reference": "\xff"}'])
-async def test_a_spoilt_record_is_as_good_as_none(store, tmp_path, shapes, content):
-    source = tmp_path / "disk"
-    source.write_bytes(shapes.disk())
+async def test_a_spoilt_record_is_as_good_as_none(store, tmp_path, shapes, content, source):
     await store.import_disk(source, ["demo"])
     next(store._references.glob("*.json")).write_bytes(content)
     assert store.find("demo") is None
@@ -449,9 +443,7 @@ async def test_a_spoilt_record_is_as_good_as_none(store, tmp_path, shapes, conte
     assert len(list(store._disks.iterdir())) == 2, "nobody knows what the record meant"
 
 
-async def test_another_process_sees_what_was_imported(store, tmp_path, shapes, limits):
-    source = tmp_path / "disk"
-    source.write_bytes(shapes.disk())
+async def test_another_process_sees_what_was_imported(store, tmp_path, limits, source):
     other = ImageStore(tmp_path / "images", limits=limits)
     image = await store.import_disk(source, ["demo"])
     assert other.find("demo") == image
