@@ -7,7 +7,7 @@ round may do.  The library is loaded only once somebody has an expression: it ta
 
 import re
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from itertools import product
 from typing import TYPE_CHECKING, Any, Final
 
@@ -93,6 +93,11 @@ class Environment:
         except (RuntimeError, UnicodeError) as error:
             return "dyn", str(error)
 
+    @cached_property
+    def typing(self) -> "Environment":
+        """The same, in which variables stand in for parts of expressions."""
+        return environment((*self.variables, *standing_in.variables().items()))
+
     def read(self, text: str, serialized: bytes) -> "Program":
         """The program of a checked expression."""
         return Program(text, self._env.deserialize(serialized), serialized, self)
@@ -118,9 +123,6 @@ class Program:
         if (misplaced := optional.misplaced(self.tree, self.optionals)) is not None:
             raise self.fault(misplaced, _NO_OPTIONAL)
         self._require_known_fields(rights.VARIABLE, (rights.FIELD,))
-        self._most = cost.work(self.tree, _ANYTHING)
-        self._is_light = self._most <= cost.MOST_WORK
-        """Whether it ends soon whatever it is given: most do, as they have no loops."""
         self._reckoned: dict[cost.Size, int] = {}
         """Its work by sizes, which are powers of two: so there are few."""
 
@@ -157,8 +159,7 @@ class Program:
         text = standing_in.replaced(self.text, self.tree, known, tree.offsets(self._serialized))
         if text == self.text:
             return self.returns
-        env = environment((*self._env.variables, *standing_in.variables().items()))
-        returns, complaint = env.typed(text)
+        returns, complaint = self._env.typing.typed(text)
         if faults := standing_in.faults(complaint):
             raise CelError("\n".join(self._told_at(*fault) for fault in faults))
         return returns
@@ -172,7 +173,7 @@ class Program:
                 raise self.fault(node, f"undefined field '{node.text}'")
 
     def _run(self, bindings: Mapping[str, Any]) -> Any:
-        if not self._is_light:
+        if self._most > cost.MOST_WORK:  # of most it is not: they have no loops
             self._require_end(bindings)
         try:
             value = self._expression.eval(data=bindings)
@@ -182,6 +183,11 @@ class Program:
         except (RuntimeError, TypeError, ValueError, OverflowError) as error:
             raise CelError(_told(str(error))) from None
         raise CelError(_told(told))
+
+    @cached_property
+    def _most(self) -> int:
+        """Its work with whatever it may be given, in about nanoseconds."""
+        return cost.work(self.tree, _ANYTHING)
 
     def work(self, size: cost.Size) -> int:
         """The most that it may be to do with values of such a size, in about nanoseconds."""
