@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import date
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
-from typing import Final
+from typing import Any, Final
 from urllib.parse import urlsplit
 
 from corral.api.time import parse_duration, parse_rfc3339
@@ -37,12 +37,12 @@ def _whole(pattern: re.Pattern[str]) -> Fits:
     return lambda text: pattern.fullmatch(text) is not None
 
 
-def reads(read: Callable[[str], object]) -> Fits:
+def reads(read: Callable[..., object]) -> Callable[..., bool]:
     """Whether a text can be read at all: without a ValueError."""
 
-    def fits(text: str) -> bool:
+    def fits(*arguments: Any) -> bool:
         try:
-            read(text)
+            read(*arguments)
         except ValueError:
             return False
         return True

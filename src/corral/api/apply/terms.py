@@ -53,22 +53,20 @@ class Terms:
 
     def told(self, document: Document, form: str) -> Document:
         """A stored document in another form; it may be the same one."""
-        if not form:
-            return document
-        write = next((each.write for each in self.kind.versions if each.name == form), None)
-        if write is None:
+        version = self.kind.by_name.get(form)
+        if version is None or version.write is None:
             return document
         document = copied(document)
-        write(document)
+        version.write(document)
         return document
 
     def stored(self, document: Document, form: str) -> Document:
         """What ``told`` was made of, as far as it can be known."""
-        read = next((each.read for each in self.kind.versions if each.name == form), None)
-        if read is None:
+        version = self.kind.by_name.get(form)
+        if version is None or version.read is None:
             return document
         document = copied(document)
-        read(document)
+        version.read(document)
         return document
 
     def comparing(self, old: Document | None, new: Document) -> Compare:

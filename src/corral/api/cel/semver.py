@@ -7,6 +7,7 @@ import re
 from typing import Any, Final
 
 from corral.api.cel.function import Function, content
+from corral.api.formats import reads
 
 TYPE: Final = "kubernetes.Semver"
 
@@ -41,14 +42,6 @@ def _normal(text: str) -> str:
     return ".".join([*parts, "0", "0"][:3])
 
 
-def _is_version(text: str, normalize: bool = False) -> bool:  # noqa: FBT001, FBT002
-    try:
-        _version(text, normalize)
-    except ValueError:
-        return False
-    return True
-
-
 def _number(at: int) -> Any:
     def number(value: dict[str, str]) -> int:
         return int(key(value)[at])
@@ -71,8 +64,8 @@ def key(value: dict[str, str]) -> tuple[Any, ...]:
 VERSIONS: Final = (
     Function("semver", ("string",), "map", _version, is_method=False),
     Function("semver", ("string", "bool"), "map", _version, is_method=False),
-    Function("isSemver", ("string",), "bool", _is_version, is_method=False),
-    Function("isSemver", ("string", "bool"), "bool", _is_version, is_method=False),
+    Function("isSemver", ("string",), "bool", reads(_version), is_method=False),
+    Function("isSemver", ("string", "bool"), "bool", reads(_version), is_method=False),
     Function("major", ("map",), "int", _number(0)),
     Function("minor", ("map",), "int", _number(1)),
     Function("patch", ("map",), "int", _number(2)),
