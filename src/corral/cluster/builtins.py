@@ -13,9 +13,10 @@ import msgspec
 from lightkube.models.core_v1 import Endpoints, Service
 from lightkube.models.discovery_v1 import EndpointSlice
 
-from corral.api.errors import AlreadyExists, Conflict, NotFound
+from corral.api.errors import AlreadyExists
 from corral.api.object import Document, Key
 from corral.reconcile.controller import Controller
+from corral.reconcile.emptying import remove
 from corral.reconcile.informer import Informer
 from corral.reconcile.objects import key_of, uid_of
 from corral.reconcile.queue import WorkQueue
@@ -113,15 +114,9 @@ class Builtins:
             return
         if view is Service and document["spec"].get("clusterIP") != wanted["spec"]["clusterIP"]:
             # An address cannot be changed.
-            await self._remove(view, key, uid_of(present))
+            await remove(self._client, view, key, uid_of(present))
             return
         await self._client.patch(view, key, wanted)
-
-    async def _remove(self, view: type[msgspec.Struct], key: Key, uid: str) -> None:
-        try:
-            await self._client.delete(view, key, uid=uid)
-        except (NotFound, Conflict):
-            return  # gone, or another one of its name by now
 
     def _changed(self, old: msgspec.Struct | None, new: msgspec.Struct | None) -> None:
         changed = new or old

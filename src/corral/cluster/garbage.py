@@ -16,11 +16,12 @@ from typing import NamedTuple
 
 import msgspec
 
-from corral.api.errors import Conflict, NotFound
+from corral.api.errors import NotFound
 from corral.api.kind import Kind
 from corral.api.object import Document, Key
 from corral.reconcile.batch import each
 from corral.reconcile.controller import Controller, Source
+from corral.reconcile.emptying import remove
 from corral.reconcile.objects import (
     Owner,
     Partial,
@@ -147,12 +148,8 @@ class Garbage:
             policy = "Foreground"
         else:
             policy = "Background"
-        try:
-            await self._client.delete(
-                Partial, item.key, uid=uid_of(item.view), propagation=policy, kind=item.kind
-            )
-        except (NotFound, Conflict):
-            return  # gone, or another one of its name by now
+        uid = uid_of(item.view)
+        await remove(self._client, Partial, item.key, uid, propagation=policy, kind=item.kind)
 
     async def _orphan(self, item: Item) -> None:
         dependents = self._dependents_of(item)

@@ -13,12 +13,13 @@ from lightkube.models.coordination_v1 import Lease
 from lightkube.models.core_v1 import Node, Pod
 
 from corral.api.conditions import set_condition
-from corral.api.errors import Conflict, NotFound
+from corral.api.errors import NotFound
 from corral.api.kinds.vmi import VirtualMachineInstance
 from corral.api.object import Key
 from corral.api.time import rfc3339
 from corral.reconcile.batch import each
 from corral.reconcile.controller import Controller, Result
+from corral.reconcile.emptying import remove
 from corral.reconcile.objects import is_going, is_ready, key_of, uid_of, version_of
 from corral.reconcile.queue import WorkQueue
 from corral.reconcile.world import World
@@ -145,10 +146,7 @@ class Nodes:
             raise refused[0]
 
     async def _delete_pod(self, pod: Pod) -> None:
-        try:
-            await self._client.delete(Pod, key_of(pod), uid=uid_of(pod))
-        except (NotFound, Conflict):
-            return  # gone, or another one of its name by now
+        await remove(self._client, Pod, key_of(pod), uid_of(pod))
 
     async def _fail(self, node: str, machine: Machine) -> None:
         transitions = [

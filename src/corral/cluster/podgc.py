@@ -6,9 +6,10 @@ does not exist (any more), nobody would say so, and the pod's machine would neve
 
 from lightkube.models.core_v1 import Node, Pod
 
-from corral.api.errors import Conflict, NotFound
+from corral.api.errors import NotFound
 from corral.api.object import Key
 from corral.reconcile.controller import Controller, Result
+from corral.reconcile.emptying import remove
 from corral.reconcile.objects import is_going, key_of, uid_of
 from corral.reconcile.queue import WorkQueue
 from corral.reconcile.world import World
@@ -68,10 +69,7 @@ class LostPods:
         return True
 
     async def _remove(self, pod: Pod) -> None:
-        try:
-            await self._client.delete(Pod, key_of(pod), uid=uid_of(pod), grace_seconds=0)
-        except (NotFound, Conflict):
-            return  # gone, or another one of its name by now
+        await remove(self._client, Pod, key_of(pod), uid_of(pod), grace_seconds=0)
 
     def _pod_changed(self, old: Pod | None, new: Pod | None) -> None:
         if new is None:

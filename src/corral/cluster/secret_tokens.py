@@ -12,13 +12,14 @@ from typing import Final
 import msgspec
 from lightkube.models.core_v1 import Secret, ServiceAccount
 
-from corral.api.errors import Conflict, NotFound
+from corral.api.errors import NotFound
 from corral.api.kinds import kind_of
 from corral.api.kinds.secret_types import ACCOUNT_NAME, ACCOUNT_TOKEN
 from corral.api.names import subdomain_faults
 from corral.api.object import Document, Key
 from corral.client.client import path_of
 from corral.reconcile.controller import Controller
+from corral.reconcile.emptying import remove
 from corral.reconcile.objects import is_going, key_of, uid_of
 from corral.reconcile.queue import WorkQueue
 from corral.reconcile.world import World
@@ -58,7 +59,7 @@ class SecretTokens:
             return  # one that names nobody is older than this loop, and holds what somebody put in
         uid = await self._account(key.namespace, secret)
         if uid is None:
-            await self._remove(key, secret)
+            await remove(self._client, Secret, key, uid_of(secret))
             return
         if secret.immutable:
             return  # no token can be put there
@@ -97,12 +98,6 @@ class SecretTokens:
         path = path_of(kind_of(ServiceAccount), account, "token")
         answer = msgspec.json.decode(await self._client.ask("POST", path, document=wish))
         return str(answer["status"]["token"])
-
-    async def _remove(self, key: Key, secret: Secret) -> None:
-        try:
-            await self._client.delete(Secret, key, uid=uid_of(secret))
-        except (NotFound, Conflict):
-            return  # gone, or another one of its name by now
 
     def _secret_changed(self, _old: Secret | None, new: Secret | None) -> None:
         if new is not None:

@@ -1,12 +1,33 @@
-"""Removes all objects of a kind, before what holds them goes."""
+"""Removes objects: one that was seen, or all of a kind before what holds them goes."""
 
+from contextlib import suppress
 from functools import partial
+
+import msgspec
 
 from corral.api.errors import Conflict, NotFound
 from corral.api.kind import Kind
+from corral.api.object import Key
 from corral.client.client import Client
 from corral.reconcile.batch import each
 from corral.reconcile.objects import Partial, is_going, key_of, uid_of
+
+
+async def remove(
+    client: Client,
+    view: type[msgspec.Struct],
+    key: Key,
+    uid: str,
+    *,
+    grace_seconds: int | None = None,
+    propagation: str | None = None,
+    kind: Kind | None = None,
+) -> None:
+    """Ask for an object's deletion; that it is gone, or another one of its name, is as good."""
+    with suppress(NotFound, Conflict):
+        await client.delete(
+            view, key, uid=uid, grace_seconds=grace_seconds, propagation=propagation, kind=kind
+        )
 
 
 async def remove_all(
@@ -26,9 +47,4 @@ async def remove_all(
 
 
 async def _delete(client: Client, kind: Kind, propagation: str | None, item: Partial) -> None:
-    try:
-        await client.delete(
-            Partial, key_of(item), uid=uid_of(item), propagation=propagation, kind=kind
-        )
-    except (NotFound, Conflict):
-        return  # gone, or another one of its name by now
+    await remove(client, Partial, key_of(item), uid_of(item), propagation=propagation, kind=kind)

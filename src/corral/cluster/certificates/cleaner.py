@@ -10,10 +10,10 @@ from datetime import datetime, timedelta
 from lightkube.models.certificates_v1 import CertificateSigningRequest
 
 from corral import pki
-from corral.api.errors import Conflict, NotFound
 from corral.api.kinds.signing_request import APPROVED, DENIED, FAILED
 from corral.api.object import Key
 from corral.reconcile.controller import Controller, Result
+from corral.reconcile.emptying import remove
 from corral.reconcile.objects import is_going, key_of, uid_of
 from corral.reconcile.queue import WorkQueue
 from corral.reconcile.world import World
@@ -53,10 +53,7 @@ class Cleaner:
         left = (due - self._clock()).total_seconds()
         if left > 0:
             return Result(requeue_after=left)
-        try:
-            await self._client.delete(CertificateSigningRequest, key, uid=uid_of(request))
-        except (NotFound, Conflict):
-            return None  # gone, or another one of its name by now
+        await remove(self._client, CertificateSigningRequest, key, uid_of(request))
         return None
 
     def _changed(

@@ -1,7 +1,6 @@
 """Keeps what is told of each Service's endpoints up to date."""
 
 from collections.abc import Sequence
-from contextlib import suppress
 from functools import partial
 
 from lightkube.models.core_v1 import Endpoints, Pod, Service
@@ -22,6 +21,7 @@ from corral.cluster.endpoints.slices import Changes
 from corral.cluster.endpoints.trigger import Triggers
 from corral.reconcile.batch import each
 from corral.reconcile.controller import Controller, Result
+from corral.reconcile.emptying import remove
 from corral.reconcile.expectations import Expectations
 from corral.reconcile.objects import is_going, key_of, labels_of, uid_of
 from corral.reconcile.queue import WorkQueue
@@ -121,8 +121,7 @@ class ServiceEndpoints:
         self._rested.pop(key, None)
         endpoints = self.endpoints.get(key)
         if endpoints is not None and (key in self._bereft or legacy.is_ours(endpoints)):
-            with suppress(NotFound, Conflict):  # gone, or another one of its name by now
-                await self._client.delete(Endpoints, key, uid=uid_of(endpoints))
+            await remove(self._client, Endpoints, key, uid_of(endpoints))
         self._bereft.discard(key)
         refused = await self._write(key, Changes(delete=self._slices_of(key, mirror.MANAGER)))
         if refused:
