@@ -9,15 +9,13 @@ import base64
 from collections.abc import Callable, Mapping
 from typing import Final
 
-import msgspec
 from lightkube.models.core_v1 import Secret, ServiceAccount
 
 from corral.api.errors import NotFound
-from corral.api.kinds import kind_of
 from corral.api.kinds.secret_types import ACCOUNT_NAME, ACCOUNT_TOKEN
 from corral.api.names import subdomain_faults
-from corral.api.object import Document, Key
-from corral.client.client import path_of
+from corral.api.object import Key
+from corral.client.tokens import token_of
 from corral.reconcile.controller import Controller
 from corral.reconcile.emptying import remove
 from corral.reconcile.objects import is_going, key_of, uid_of
@@ -88,16 +86,14 @@ class SecretTokens:
         return uid if annotations.get(ACCOUNT_UID, uid) == uid else None
 
     async def _token(self, key: Key, secret: Secret) -> str:
-        bound = {"kind": "Secret", "apiVersion": "v1", "name": key.name, "uid": uid_of(secret)}
-        wish: Document = {
-            "apiVersion": "authentication.k8s.io/v1",
-            "kind": "TokenRequest",
-            "spec": {"expirationSeconds": SECONDS, "boundObjectRef": bound},
-        }
-        account = Key(key.namespace, _annotations(secret)[ACCOUNT_NAME])
-        path = path_of(kind_of(ServiceAccount), account, "token")
-        answer = msgspec.json.decode(await self._client.ask("POST", path, document=wish))
-        return str(answer["status"]["token"])
+        return await token_of(
+            self._client,
+            Key(key.namespace, _annotations(secret)[ACCOUNT_NAME]),
+            kind="Secret",
+            name=key.name,
+            uid=uid_of(secret),
+            seconds=SECONDS,
+        )
 
     def _secret_changed(self, _old: Secret | None, new: Secret | None) -> None:
         if new is not None:

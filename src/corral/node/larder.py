@@ -6,14 +6,13 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
-import msgspec
-from lightkube.models.core_v1 import ConfigMap, Pod, Secret, ServiceAccount
+from lightkube.models.core_v1 import ConfigMap, Pod, Secret
 
-from corral.api.kinds import kind_of
 from corral.api.kinds.hotplug import plugs_of, showing
 from corral.api.kinds.vmi import VirtualMachineInstance
-from corral.api.object import Document, Key
-from corral.client.client import Client, path_of
+from corral.api.object import Key
+from corral.client.client import Client
+from corral.client.tokens import token_of
 from corral.node import drives
 from corral.node.claims import Claims
 from corral.node.drives import DriveError
@@ -102,15 +101,15 @@ class Larder:
         return plain | binary
 
     async def _token(self, record: Record, account: str) -> bytes:
-        bound = {"kind": "Pod", "apiVersion": "v1", "name": record.pod, "uid": record.pod_uid}
-        wish: Document = {
-            "apiVersion": "authentication.k8s.io/v1",
-            "kind": "TokenRequest",
-            "spec": {"expirationSeconds": TOKEN_SECONDS, "boundObjectRef": bound},
-        }
-        path = path_of(kind_of(ServiceAccount), Key(record.namespace, account), "token")
-        answer = msgspec.json.decode(await self._client.ask("POST", path, document=wish))
-        return str(answer["status"]["token"]).encode()
+        token = await token_of(
+            self._client,
+            Key(record.namespace, account),
+            kind="Pod",
+            name=record.pod,
+            uid=record.pod_uid,
+            seconds=TOKEN_SECONDS,
+        )
+        return token.encode()
 
     async def _credentials(self, namespace: str, name: str) -> Sequence[Credential]:
         return from_secret(name, await self.secret(namespace, name))
