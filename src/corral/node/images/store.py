@@ -104,9 +104,10 @@ class ImageStore:
 
     def nameless(self) -> str:
         """That disks have lost their names, and what to do about it; empty where none has."""
+        if not self._incomplete.exists():
+            return ""
         named = {image.path for image in self.images()}
-        lost = [disk for disk in self._disks.iterdir() if disk not in named]
-        if not lost or not self._incomplete.exists():
+        if not (lost := [disk for disk in self._disks.iterdir() if disk not in named]):
             return ""
         return (
             f"{len(lost)} of the disks in {self._disks} have no name any more: copy what was in "
