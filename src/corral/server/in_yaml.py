@@ -15,6 +15,7 @@ from weakref import WeakValueDictionary
 
 import msgspec
 
+from corral.aio import finished
 from corral.api import yaml
 from corral.api.encoding import values_at_most
 from corral.api.errors import NotAcceptable, Timeout, TooManyRequests
@@ -81,8 +82,9 @@ class YamlAnswers:
         _require_moderate(body)
         own = self._users.setdefault(sender, asyncio.Lock())
         with self._waiting.hold(sender, size):
-            async with own, self._free:
-                text = await _beside(body)
+            loop = asyncio.get_running_loop()
+            async with own, self._free:  # who gives up has his turn until the thread is free again
+                text = await finished(loop.run_in_executor(_thread, written, body))
         self._answers.require_room(sender, len(text))
         return text
 
@@ -122,15 +124,6 @@ def _too_large(limit: str) -> NotAcceptable:
         f"the answer has more than {limit}, and is only given as application/json: accept that, "
         "or ask for pages (limit)"
     )
-
-
-async def _beside(body: bytes) -> bytes:
-    """Write an answer in the thread; who gives up has his turn until the thread is free again."""
-    writing = asyncio.get_running_loop().run_in_executor(_thread, written, body)
-    try:
-        return await asyncio.shield(writing)
-    finally:
-        await asyncio.wait([writing])
 
 
 class _Text:
