@@ -7,7 +7,6 @@ from starlette.websockets import WebSocket
 
 from corral.aio import until
 from corral.node import websockets
-from corral.node.hypervisor import Line
 from corral.node.lines import StreamLine
 
 OPEN_SECONDS = 10.0
@@ -36,7 +35,7 @@ class Consoles:
         self,
         which: str,
         websocket: WebSocket,
-        connect: Callable[[], Awaitable[Line]],
+        connect: Callable[[], Awaitable[StreamLine]],
         *,
         displace: bool = True,
     ) -> None:
@@ -60,10 +59,9 @@ class Consoles:
                 await websockets.carry(
                     websocket, line, seat.displaced, goodbye=websockets.GOING_AWAY
                 )
-                if isinstance(line, StreamLine):
-                    # A serial port is slow, and QEMU throws away what the guest has not taken when
-                    # its client hangs up.
-                    await until(seat.displaced, line.finish())
+                # A serial port is slow, and QEMU throws away what the guest has not taken when its
+                # client hangs up.
+                await until(seat.displaced, line.finish())
             finally:
                 line.close()
         finally:

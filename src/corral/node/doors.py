@@ -17,7 +17,7 @@ from corral.api.object import Document, Key
 from corral.node import websockets
 from corral.node.console import Consoles, Occupied
 from corral.node.freezer import Freezer
-from corral.node.hypervisor import GuestAgent, GuestError, Line
+from corral.node.hypervisor import GuestAgent, GuestError
 from corral.node.lines import StreamLine
 from corral.node.machine import Machine
 from corral.node.ports import Ports
@@ -88,7 +88,7 @@ class Doors:
         await self._seat(websocket, "screen", lambda machine: machine.guest.screen())
 
     async def _seat(
-        self, websocket: WebSocket, place: str, connect: Callable[[Machine], Awaitable[Line]]
+        self, websocket: WebSocket, place: str, connect: Callable[[Machine], Awaitable[StreamLine]]
     ) -> None:
         preserve = websocket.query_params.get("preserveSession") == "true"
         try:

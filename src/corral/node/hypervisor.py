@@ -15,6 +15,7 @@ from corral.api.kinds.hotplug import Plug
 from corral.api.kinds.vmi import VirtualMachineInstance
 from corral.api.object import Document
 from corral.node.counters import Counters
+from corral.node.lines import StreamLine
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -329,10 +330,10 @@ class Guest(Protocol):
     async def introduce(self) -> Introduction | None:
         """Ask the guest's agent who it is; None where it does not answer properly."""
 
-    async def console(self) -> Line:
+    async def console(self) -> StreamLine:
         """Open the serial console.  One line at a time: the next waits until this one is closed."""
 
-    async def screen(self) -> Line:
+    async def screen(self) -> StreamLine:
         """Open its screen: the remote framebuffer protocol (RFC 6143), as VNC speaks it."""
 
     async def screenshot(self, *, move_cursor: bool = False) -> bytes:
