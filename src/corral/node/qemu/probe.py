@@ -50,19 +50,12 @@ _CODE = bytes(
         *(0xF4, 0xE2, 0xFD),  # again: hlt, until the next interrupt, 55 ms at most; loop again
         *(0x66, 0xBA, _PORT & 0xFF, _PORT >> 8),  # mov dx, _PORT
         *(0xB0, _SIGN, 0xEE, 0xF4),  # mov al, _SIGN; out dx, al; hlt
-        *(
-            0x50,
-            0xB0,
-            0x20,
-            0xE6,
-            0x20,
-            0x58,
-        ),  # tick: push eax; mov al, 0x20; out 0x20, al; pop eax
-        0xCF,  # iret
+        *(0x50, 0xB0, 0x20, 0xE6, 0x20),  # tick: push eax; mov al, 0x20; out 0x20, al
+        *(0x58, 0xCF),  # pop eax; iret
     ]
 )
 _TICK = _ORIGIN + len(_CODE) - 7
-_TABLES, _TIMER = 0x50, 8
+_TABLES, _TIMER = len(_CODE), 8
 _GDT = struct.pack("<QQQ", 0, 0x00CF9B000000FFFF, 0x00CF93000000FFFF)  # all memory: code, data
 _IDT = struct.pack("<HHHH", _TICK, 8, 0x8E00, 0)  # the timer's gate, and no other
 _POINTERS = struct.pack(
@@ -70,9 +63,7 @@ _POINTERS = struct.pack(
     *(len(_GDT) - 1, _ORIGIN + _TABLES),
     *(8 * _TIMER + 7, _ORIGIN + _TABLES + len(_GDT) - 8 * _TIMER),
 )
-_BOOT_SECTOR = (_CODE.ljust(_TABLES, b"\0") + _GDT + _IDT + _POINTERS).ljust(
-    510, b"\0"
-) + b"\x55\xaa"
+_BOOT_SECTOR = (_CODE + _GDT + _IDT + _POINTERS).ljust(510, b"\0") + b"\x55\xaa"
 
 
 class Finding(msgspec.Struct, frozen=True):
