@@ -24,6 +24,7 @@ from corral.node.network.messages import (
 from corral.node.network.netlink import Address, NetworkError
 
 PROTOCOLS: Final = {"tcp": 6, "udp": 17}
+"""Those whose flows are forgotten, and their numbers."""
 
 _TABLE: Final = 1 << 8  # NFNL_SUBSYS_CTNETLINK
 _GET, _DELETE = 1, 2
@@ -53,6 +54,7 @@ class Flow:
     ``is_vain``: of TCP, nobody has answered, or somebody has broken it off.
     """
 
+    protocol: str
     destination: Address
     destination_port: int
     answerer: Address
@@ -78,7 +80,7 @@ def forget_flows(
             wanted = _pick(protocol, port)
             found = [
                 flow
-                for flow in _flows(kernel, version, wanted)
+                for flow in _flows(kernel, version, protocol, wanted)
                 if protocol != "tcp" or flow.is_vain
                 if is_stale(flow)
             ]
@@ -108,11 +110,12 @@ def _pick(protocol: str, port: int | None) -> bytes:
     return wanted
 
 
-def _flows(kernel: Conversation, version: int, wanted: bytes) -> Iterator[Flow]:
+def _flows(kernel: Conversation, version: int, protocol: str, wanted: bytes) -> Iterator[Flow]:
     for body in kernel.ask(_TABLE | _GET, _body(version, wanted)):
         told = dict(attributes(body[_FAMILY.size :]))
         original, reply = _tuple(told[_ORIGINAL]), _tuple(told[_REPLY])
         yield Flow(
+            protocol,
             _address(original[_IP], _DESTINATION[version]),
             _port(original[_PROTOCOL], _DESTINATION_PORT),
             _address(reply[_IP], _SOURCE[version]),

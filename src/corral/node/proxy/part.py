@@ -13,6 +13,7 @@ from typing import NamedTuple
 from lightkube.models.core_v1 import Service, ServicePort, ServiceSpec
 from lightkube.models.discovery_v1 import EndpointSlice
 
+from corral.node.network.flows import PROTOCOLS as FORGOTTEN
 from corral.node.network.inbound import ADDRESS as INBOUND
 from corral.node.proxy.backends import PROTOCOLS, Backend, Choice, address, choice
 from corral.reconcile.objects import key_of
@@ -20,8 +21,6 @@ from corral.reconcile.objects import key_of
 AFFINITY_SECONDS = 10800
 """How long a client stays with its endpoint where the Service does not say."""
 LONGEST_AFFINITY = 86400
-FORGETTABLE = ("udp", "tcp")
-"""Protocols whose flows to who has left are forgotten."""
 REFUSE = "goto refuse"
 DROP = "drop"
 EXACT, CLAIMED = range(2)
@@ -188,7 +187,7 @@ class _Maker:
         else:
             slot = Slot(f"services{version}", f"{door.address} . {door.protocol} . {door.port}")
         self.part.elements[slot] = claim
-        if door.protocol in FORGETTABLE:
+        if door.protocol in FORGOTTEN:
             self.part.answering[door] = frozenset(chosen)
 
 

@@ -1,7 +1,7 @@
 """Follows Services and their endpoints, and keeps the packet filter's table of them."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 from typing import Protocol
 
@@ -12,12 +12,12 @@ from corral.aio import Background, wait_at_most
 from corral.api.object import Key
 from corral.node.health import Health
 from corral.node.network import nft
-from corral.node.network.flows import Flow, forget_flows
+from corral.node.network.flows import PROTOCOLS, Flow, forget_flows
 from corral.node.network.namespaces import Namespace
 from corral.node.network.netlink import NetworkError
 from corral.node.proxy.backends import Backend
 from corral.node.proxy.clients import remembered
-from corral.node.proxy.part import FORGETTABLE, NO_PART, Door, Part, part
+from corral.node.proxy.part import NO_PART, Door, Part, part
 from corral.node.proxy.rules import PROBE, TABLE, Rules, Surroundings
 from corral.reconcile.objects import key_of, labels_of
 from corral.reconcile.world import World
@@ -211,30 +211,28 @@ def forget(doors: Mapping[Door, frozenset[Backend]]) -> int:
     by a connection that would be led there too otherwise.  Acts on the calling thread's namespace;
     raises NetworkError.
     """
-    return sum(
-        _forget(protocol, {door: doors[door] for door in doors if door.protocol == protocol})
-        for protocol in FORGETTABLE
-    )
 
-
-def _forget(protocol: str, doors: Mapping[Door, frozenset[Backend]]) -> int:
     def is_stale(flow: Flow) -> bool:
         if flow.answerer == flow.destination:
             return False
-        answering = doors.get(Door(protocol, flow.destination, flow.destination_port))
+        answering = doors.get(Door(flow.protocol, flow.destination, flow.destination_port))
         if answering is None:
-            answering = doors.get(Door(protocol, None, flow.destination_port))
+            answering = doors.get(Door(flow.protocol, None, flow.destination_port))
         answerer = Backend(str(flow.answerer), flow.answerer_port)
         return answering is not None and answerer not in answering
 
-    ports: set[int | None] = {door.port for door in doors}
-    if len(ports) > MOST_LOOKS:
-        ports = {None}
     return sum(
         forget_flows(is_stale, version=version, protocol=protocol, port=port)
+        for protocol in PROTOCOLS
+        for port in _ports(doors, protocol)
         for version in (4, 6)
-        for port in ports
     )
+
+
+def _ports(doors: Iterable[Door], protocol: str) -> Collection[int | None]:
+    """At which ports to look for flows; None is all of them at once."""
+    ports = {door.port for door in doors if door.protocol == protocol}
+    return ports if len(ports) <= MOST_LOOKS else (None,)
 
 
 def _service_words(told: EndpointSlice) -> Sequence[str]:
