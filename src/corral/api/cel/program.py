@@ -23,7 +23,12 @@ LONGEST_EXPRESSION: Final = 16 << 10
 _ANYTHING: Final = cost.Size(3 << 20, cost.MOST_ROUNDS, cost.MOST_ROUNDS, 64 << 20)
 """As much as a request may bring."""
 _LITTLE: Final = 1 << 16
+_MANY_LOOKS: Final = 1000
+"""From here on to reckon takes milliseconds, and is done for sizes that are rounded up."""
 _BUDGET = "operation cancelled: actual cost limit exceeded"
+_TOO_NESTED = (
+    "too many loops in loops to tell what they cost: nest fewer, or say less in the innermost"
+)
 _EXTENSIONS: Final = """
 extensions:
 - {name: bindings}
@@ -82,9 +87,12 @@ class Environment:
             if inserting.is_needed(serialized):
                 serialized = inserting.renamed(serialized)
                 expression = self._env.deserialize(serialized)
-            return Program(text, expression, serialized, self)
+            program = Program(text, expression, serialized, self)
         except (RuntimeError, UnicodeError) as error:
             raise CelError(_told(str(error))) from None
+        if program.looks > cost.MOST_LOOKS:
+            raise CelError(_TOO_NESTED)
+        return program
 
     def typed(self, text: str) -> tuple[str, str]:
         """The type of an expression's value, and what the library has against it, if anything."""
@@ -185,6 +193,11 @@ class Program:
         raise CelError(_told(told))
 
     @cached_property
+    def looks(self) -> int:
+        """How many of its parts are looked at to reckon its work."""
+        return cost.looks(self.tree)
+
+    @cached_property
     def _most(self) -> int:
         """Its work with whatever it may be given, in about nanoseconds."""
         return cost.work(self.tree, _ANYTHING)
@@ -197,12 +210,13 @@ class Program:
         known = self._reckoned.get(rounded)
         if known is None:
             known = self._reckoned[rounded] = cost.work(self.tree, rounded)
-        return known if known <= _LITTLE else cost.work(self.tree, size)
+        if known <= _LITTLE or self.looks > _MANY_LOOKS:
+            return known
+        return cost.work(self.tree, size)
 
     def _require_end(self, bindings: Mapping[str, Any]) -> None:
         """Refuse what could keep the server busy for long."""
-        size = cost.size_of(dict(bindings))
-        if cost.work(self.tree, size) > cost.MOST_WORK:
+        if self.work(cost.size_of(dict(bindings))) > cost.MOST_WORK:
             raise CelError(_BUDGET)
 
     def __repr__(self) -> str:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from corral.api.cel import CelError, compile_expression
+from corral.api.cel import CelError, compile_expression, cost
 from corral.api.cel.calls import called
 from corral.api.cel.cost import MOST_WORK, Size, size_of
 from corral.api.cel.functions import FUNCTIONS
@@ -79,3 +79,53 @@ def test_rights_are_asked_for_a_hundred_times_and_no_more():
 def test_what_looks_at_each_item_once_is_not_much(rule):
     much = {"items": list(range(2000)), "names": ["a.b"] * 2000, "least": 0}
     assert compile_expression(rule, {"self": "dyn"}).run({"self": much}) is True
+
+
+def nested(loops, innermost="true"):
+    """Loops in loops over the items of what is given."""
+    for number in reversed(range(loops)):
+        innermost = f"self.items.all(v{number}, {innermost})"
+    return innermost
+
+
+def test_loops_are_not_nested_deeper_than_can_be_reckoned_with():
+    """Each doubles and more what it takes to reckon: thirty would keep the server busy for ever."""
+    for loops in (9, 30):
+        with pytest.raises(CelError, match="too many loops in loops"):
+            compile_expression(nested(loops), {"self": "dyn"})
+    long = " && ".join(["v0 > 0"] * 500)
+    with pytest.raises(CelError, match="too many loops in loops"):
+        compile_expression(nested(3, long), {"self": "dyn"})
+    for short in (nested(7), nested(2, long)):
+        assert compile_expression(short, {"self": "dyn"}).run({"self": {"items": [1]}})
+
+
+def test_names_that_are_bound_are_no_loops_to_reckon_with():
+    rule = "true"
+    for number in reversed(range(25)):
+        rule = f"cel.bind(v{number}, self.items, {rule})"
+    assert compile_expression(rule, {"self": "dyn"}).run({"self": {"items": [1]}})
+
+
+def test_what_takes_long_to_reckon_is_reckoned_once_for_all_values_of_about_a_size(monkeypatch):
+    reckoned = []
+    exactly = cost.work
+    monkeypatch.setattr(cost, "work", lambda *of: reckoned.append(of[1]) or exactly(*of))
+    compiled = compile_expression(nested(7), {"self": "dyn"})
+    for count in range(40, 60):
+        compiled.work(size_of({"self": {"items": list(range(count))}}))
+    assert len(reckoned) < 5
+
+
+@pytest.mark.parametrize(
+    "rule", [nested(3), nested(2, "cel.bind(a, self.least, a < v1)"), "[1, 2]"]
+)
+def test_as_many_parts_are_looked_at_as_are_told(rule, monkeypatch):
+    looked = []
+    size = cost._Reckoning.size
+    monkeypatch.setattr(
+        cost._Reckoning, "size", lambda *arguments: looked.append(1) or size(*arguments)
+    )
+    compiled = compile_expression(rule, {"self": "dyn"})
+    cost.work(compiled.tree, Size(10, 10, 10, 1000))
+    assert len(looked) == cost.looks(compiled.tree)
