@@ -8,11 +8,12 @@ from collections.abc import Collection
 import msgspec
 from lightkube.models.apps_v1 import ControllerRevision
 
-from corral.api.errors import Conflict, NotFound
+from corral.api.errors import NotFound
 from corral.api.kinds.pool import PoolSpec, Template, VirtualMachinePool
 from corral.api.kinds.revision import CONTROLLER_REVISION
 from corral.api.object import Key
 from corral.controllers.pool.revisions import History, name_of
+from corral.reconcile.emptying import remove
 from corral.reconcile.objects import controller_uid, key_of, uid_of
 from corral.reconcile.world import World
 
@@ -47,11 +48,8 @@ class Archive:
         """Delete a revision of a pool.  Raises ApiError."""
         key = Key(pool.metadata.namespace, name)
         found = self.revisions.get(key)
-        try:
-            if found is not None:
-                await self._client.delete(ControllerRevision, key, uid=uid_of(found))
-        except (NotFound, Conflict):
-            return
+        if found is not None:
+            await remove(self._client, ControllerRevision, key, uid_of(found))
 
     async def _read(self, key: Key, uid: str) -> Template | None:
         """The template in a revision; None for one that is gone, or cannot be read."""
