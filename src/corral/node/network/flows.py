@@ -23,8 +23,9 @@ from corral.node.network.messages import (
 )
 from corral.node.network.netlink import Address, NetworkError
 
-PROTOCOLS: Final = {"tcp": 6, "udp": 17}
-"""Those whose flows are forgotten, and their numbers."""
+PROTOCOLS: Final = {"udp": 17, "tcp": 6}
+"""Those whose flows are forgotten, and their numbers: UDP's first, which last while a client
+asks."""
 
 _TABLE: Final = 1 << 8  # NFNL_SUBSYS_CTNETLINK
 _GET, _DELETE = 1, 2
