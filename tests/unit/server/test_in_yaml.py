@@ -295,6 +295,23 @@ async def test_who_waits_for_yaml_has_a_deadline(ask, thread):
     assert thread.names == ["a1"]
 
 
+async def test_who_gives_up_counts_until_the_thread_is_done_with_it(ask, thread):
+    """Else its memory would be given to others, who find the thread taken."""
+    waiting = ask.server._yaml._waiting
+    soon = asyncio.get_running_loop().time() + 0.05
+    body = json.dumps({"metadata": {"name": "a"}, "data": {"a": "x" * 2000}}).encode()
+    header = {"accept": "application/yaml, */*"}
+    request = Request(method="GET", path=f"{MAPS}/a", headers=header)
+    async with asyncio.TaskGroup() as group:
+        asked = group.create_task(ask.server._yaml.text(request, json_response(body), soon))
+        await asyncio.sleep(0.2)
+        assert waiting.held == len(body)
+        assert not asked.done()
+        thread.may.set()
+    assert asked.result() is None
+    assert (thread.names, waiting.held) == (["a"], 0)
+
+
 async def test_only_what_was_read_is_refused_for_how_long_it_waits_to_be_yaml(ask):
     """What was done is told as JSON, as is what the client takes in JSON, too."""
     over = asyncio.get_running_loop().time()

@@ -52,6 +52,7 @@ def value(text, **given):
         ("semver('1.0.0-rc.2').compareTo(semver('1.0.0-rc.10'))", -1),
         ("semver('1.0.0+a') == semver('1.0.0+b')", True),
         ("isSemver(object.release) || isSemver('01.0.0') || isSemver('1.0')", False),
+        ("isSemver('v1.0', true) && !isSemver('v1.0', false) && !isSemver('x', true)", True),
         ("semver(object.release, true).minor()", 2),
         ("semver('01.00.1', true) == semver('1.0.1')", True),
         ("format.dns1123Label().validate('a-b').hasValue()", False),
