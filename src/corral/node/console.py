@@ -9,7 +9,7 @@ from corral.aio import until
 from corral.node import websockets
 from corral.node.lines import StreamLine
 
-OPEN_SECONDS = 10.0
+OPEN_SECONDS = 30.0
 DISPLACED = "another client came in its place"
 
 
