@@ -193,7 +193,8 @@ async def session() -> dict[str, object]:
         for name, damage in damages().items():
             saw["damaged"][name] = await inside.call(lambda: damage() or state()) != whole  # noqa: B023
             saw["mended"][name] = await until(is_whole)
-        saw["in again"] = await reaches_in(network, ports[0], 7000)
+        # A card that was removed is back before the ports that lead to it listen again.
+        saw["in again"] = await until(lambda: reaches_in(network, ports[0], 7000))
     pids = [pid_of(name) for name in ("holder", "outward", "inbound")]
     again = made()
     async with running(again):
