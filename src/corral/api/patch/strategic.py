@@ -82,8 +82,9 @@ def _retained(target: Document, patch: Document) -> Document:
     """The target without the fields that ``$retainKeys`` does not list."""
     if _RETAIN not in patch:
         return dict(target)
-    keys = patch[_RETAIN]
-    if not isinstance(keys, list) or not set(_ordinary_keys(patch)) <= set(map(str, keys)):
+    told = patch[_RETAIN]
+    keys = set(map(str, told)) if isinstance(told, list) else None
+    if keys is None or not keys.issuperset(_ordinary_keys(patch)):
         raise BadRequest("invalid patch format of retainKeys")
     return {key: value for key, value in target.items() if key in keys}
 
