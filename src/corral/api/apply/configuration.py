@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 
-from corral.api.apply.fields import LEAF, Fields, difference, intersection, paths, union
+from corral.api.apply.fields import LEAF, Fields, difference, intersection, paths, union, union_of
 from corral.api.apply.managers import Entry, Writer, ordered
 from corral.api.apply.terms import Terms
 from corral.api.errors import MOST_CAUSES, Cause, Conflict, Details, limited
@@ -90,11 +90,12 @@ class _Pruning:
     def __init__(self, terms: Terms, form: str, account: Iterable[Entry]) -> None:
         self._terms = terms
         self._form = form
-        self._managed: dict[str, Fields] = {}
+        managed: dict[str, list[Fields]] = {}
         for entry in account:
             of = terms.form(entry["apiVersion"])
             if of is not None:
-                self._managed[of] = union(self._managed.get(of, LEAF), entry["fieldsV1"])
+                managed.setdefault(of, []).append(entry["fieldsV1"])
+        self._managed = {of: union_of(fields) for of, fields in managed.items()}
 
     def prune(self, merged: Document, last: Entry) -> Document:
         """The document without the fields of the writer's last entry that nobody has now."""

@@ -6,7 +6,7 @@ paths that go on from there; ``.`` says that the step itself belongs to the set,
 empty dictionary.  No function changes its arguments, so results may share parts with them.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -33,6 +33,17 @@ def union(one: Fields, other: Fields) -> Fields:
         mine = united.get(step)
         united[step] = below if mine is None else _united(mine, below)
     return united
+
+
+def union_of(sets: Sequence[Fields]) -> Fields:
+    """The paths that are in any of some sets.
+
+    A union copies what it grows by: halves are united first, lest many sets take for ever.
+    """
+    if len(sets) < 2:
+        return sets[0] if sets else LEAF
+    half = len(sets) // 2
+    return union(union_of(sets[:half]), union_of(sets[half:]))
 
 
 def _united(one: Fields, other: Fields) -> Fields:

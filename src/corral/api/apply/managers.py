@@ -8,7 +8,7 @@ else, and what they applied before and do not any more is taken away, where nobo
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, NamedTuple
 
-from corral.api.apply.fields import LEAF, Fields, difference, union
+from corral.api.apply.fields import LEAF, Fields, difference, union, union_of
 from corral.api.apply.types import Difference
 
 Entry = dict[str, Any]
@@ -92,22 +92,23 @@ def _capped(account: list[Entry]) -> list[Entry]:
     excess = len(updates) - MOST_UPDATERS
     if excess <= 0:
         return account
-    first: dict[str, Entry] = {}
-    buckets: dict[str, Entry] = {}
+    oldest: dict[str, list[Entry]] = {}
     for entry in updates:
-        version = entry["apiVersion"]
         if excess <= 0:
             break
-        if version not in first:
-            first[version] = entry
-            continue
-        bucket = buckets.setdefault(version, first[version])
-        fields = union(bucket["fieldsV1"], entry["fieldsV1"])
-        buckets[version] = Writer(ANCIENT, "Update", version).entry(fields, entry.get("time"))
-        account = [each for each in account if each is not entry and each is not bucket]
-        account.append(buckets[version])
-        excess -= 1
-    return account
+        same = oldest.setdefault(entry["apiVersion"], [])
+        excess -= bool(same)
+        same.append(entry)
+    several = [same for same in oldest.values() if len(same) > 1]
+    gone = {id(entry) for same in several for entry in same}
+    return [each for each in account if id(each) not in gone] + [*map(_ancient, several)]
+
+
+def _ancient(entries: Sequence[Entry]) -> Entry:
+    """One entry for several of a version, which are sorted by age."""
+    fields = union_of([entry["fieldsV1"] for entry in entries])
+    last = entries[-1]
+    return Writer(ANCIENT, "Update", last["apiVersion"]).entry(fields, last.get("time"))
 
 
 def _age(entry: Entry) -> tuple[str, ...]:

@@ -3,7 +3,16 @@
 import pytest
 from hypothesis import given, strategies as st
 
-from corral.api.apply.fields import are_valid, difference, has, inside, intersection, paths, union
+from corral.api.apply.fields import (
+    are_valid,
+    difference,
+    has,
+    inside,
+    intersection,
+    paths,
+    union,
+    union_of,
+)
 
 STEPS = st.sampled_from(["f:a", "f:b", 'k:{"name":"x"}', "v:1"])
 TREES = st.recursive(
@@ -85,3 +94,8 @@ def test_paths_are_written_as_messages_write_them(fields, shown):
 )
 def test_what_a_client_sends_must_be_such_a_tree(fields, valid):
     assert are_valid(fields) == valid
+
+
+@given(st.lists(SETS, max_size=5))
+def test_what_is_in_any_of_some_sets(sets):
+    assert members(union_of(sets)) == set().union(*map(members, sets))

@@ -1,0 +1,30 @@
+"""The account of who manages what."""
+
+from corral.api.apply import managers
+from corral.api.apply.fields import LEAF
+from corral.api.apply.managers import ANCIENT, MOST_UPDATERS, Writer, booked
+
+
+def unchanged(_version):
+    return LEAF, LEAF
+
+
+def test_an_account_of_many_writers_is_worked_off_in_one_go(monkeypatch):
+    """A client may send some ten thousand; to make it anew for each took half a minute."""
+    writers = [Writer(f"m{number:03}", "Update", f"v{number % 2}") for number in range(500)]
+    entries = [
+        writer.entry({"f:data": {f"f:{writer.manager}": {}}}, f"t{writer.manager}")
+        for writer in writers
+    ]
+    steps = []
+    union = managers.union_of
+    monkeypatch.setattr(managers, "union_of", lambda sets: steps.append(len(sets)) or union(sets))
+    account = booked(entries, Writer("me", "Update", "v1"), unchanged, "now")
+    assert len(account) == MOST_UPDATERS
+    ancient = {each["apiVersion"]: each for each in account if each["manager"] == ANCIENT}
+    assert {version: len(each["fieldsV1"]["f:data"]) for version, each in ancient.items()} == {
+        "v0": 246,
+        "v1": 246,
+    }
+    assert ancient["v1"]["time"] == "tm491"
+    assert len(steps) == 2
