@@ -149,11 +149,9 @@ class _Reader:
             if key in pairs:
                 self.again_set(key, event.start_mark)
             pairs[key] = value
-        for other in merged:
-            if not isinstance(other, dict):
-                raise _fault(start.start_mark, "map merge requires map or sequence of maps")
-            pairs = other | pairs
-        return pairs
+        if not all(isinstance(other, dict) for other in merged):
+            raise _fault(start.start_mark, "map merge requires map or sequence of maps")
+        return _laid_over(merged, pairs) if merged else pairs
 
     def again_set(self, key: str, mark: Any) -> None:
         """Tell of a key that comes again in an object."""
@@ -181,6 +179,17 @@ class _Reader:
         self.seen += 1
         if self.seen > 2 * MOST_VALUES:  # keys are values here, too
             raise too_many()
+
+
+def _laid_over(merged: list[Document], pairs: Document) -> Document:
+    """An object with what others have beside it; the first of them counts.
+
+    There may be as many as it has keys, so that it is laid over all of them at once.
+    """
+    united: Document = {}
+    for other in reversed(merged):
+        united |= other
+    return united | pairs
 
 
 def _scalar(event: Any) -> Any:

@@ -68,6 +68,24 @@ three: *base
     assert read["three"] is not read["base"]
 
 
+class Large(dict):
+    """An object that tells how often it was copied."""
+
+    copies = 0
+
+    def __ror__(self, other):
+        self.copies += 1
+        return other | dict(self)
+
+
+def test_an_object_is_copied_once_however_many_are_merged_into_it():
+    """There is room for fifty thousand, and for as many keys: that would take half a minute."""
+    large = Large(a=1, b=2)
+    merged = [{"a": 3, "c": 3}, {"c": 4, "d": 4}, *({} for _ in range(100))]
+    assert yaml._laid_over(merged, large) == {"a": 1, "b": 2, "c": 3, "d": 4}
+    assert large.copies == 1
+
+
 def test_several_documents():
     assert list(yaml.load_all("a: 1\n---\n# nothing\n---\nb: 2\n...\n")) == [{"a": 1}, {"b": 2}]
     assert list(yaml.load_all("")) == []
