@@ -15,8 +15,8 @@ from corral.api.object import Document
 _ABOUT = re.compile(r'"(?P<path>[^"]*)" must ')
 """How refusals by alternatives begin, after the value that they do not tell."""
 _VALUELESS = 'Invalid value: "": '
-
-
+_ENDS = ("", ".", "[")
+"""What stands behind a field's name in a path."""
 _INDEX = re.compile(r"\[(?P<index>\d+)\]")
 
 
@@ -24,20 +24,9 @@ def brought(
     causes: Iterable[Cause], document: Document, old: Document, schema: Mapping[str, Any]
 ) -> list[Cause]:
     """The faults of what is not as it was."""
-    kept = [
-        cause for cause in causes if cause == UNCHECKED or is_changed(cause, document, old, schema)
-    ]
+    changes = _Changes(document, old, schema)
+    kept = [cause for cause in causes if cause == UNCHECKED or changes.include(cause)]
     return [] if all(cause == UNCHECKED for cause in kept) else kept
-
-
-def is_changed(cause: Cause, document: Document, old: Document, schema: Mapping[str, Any]) -> bool:
-    """Whether what a cause is about is not as it was."""
-    path = cause.field
-    if path == "<nil>" and (match := _ABOUT.match(cause.message.removeprefix(_VALUELESS))):
-        path = match["path"]
-    if cause.reason == "FieldValueRequired":  # it is its holder who lacks it
-        path = path.rpartition(".")[0]
-    return _differs(document, old, path, schema)
 
 
 def correlated(schema: Mapping[str, Any], items: Sequence[Any], old: Any) -> list[Any]:
@@ -53,24 +42,53 @@ def _key(item: Any, keys: Sequence[str]) -> Any:
     return tuple(str(item.get(key)) for key in keys) if isinstance(item, dict) else None
 
 
-def _differs(new: Any, old: Any, path: str, schema: Mapping[str, Any]) -> bool:
-    while path:
-        if isinstance(new, dict) and isinstance(old, dict):
-            name = _first(new, path)
-            if name is None or name not in old:
+class _Changes:
+    """What of a document is not as it was.
+
+    Many faults may be about one long list: what is found of it is remembered.
+    """
+
+    def __init__(self, document: Document, old: Document, schema: Mapping[str, Any]) -> None:
+        self._whole: tuple[Any, Any, Mapping[str, Any]] = document, old, schema
+        self._before: dict[int, list[Any]] = {}
+        self._same: dict[tuple[int, int], bool] = {}
+
+    def include(self, cause: Cause) -> bool:
+        """Whether what a cause is about is not as it was."""
+        path = cause.field
+        if path == "<nil>" and (match := _ABOUT.match(cause.message.removeprefix(_VALUELESS))):
+            path = match["path"]
+        if cause.reason == "FieldValueRequired":  # it is its holder who lacks it
+            path = path.rpartition(".")[0]
+        return self._differs(path)
+
+    def _differs(self, path: str) -> bool:
+        new, old, schema = self._whole
+        while path:
+            if isinstance(new, dict) and isinstance(old, dict):
+                name = _first(new, path)
+                if name is None or name not in old:
+                    break
+                new, old, rest = new[name], old[name], path[len(name) :]
+                schema = _of_field(schema, name)
+            elif isinstance(new, list) and (match := _INDEX.match(path)):
+                index, rest = int(match["index"]), path[match.end() :]
+                before = self._items(schema, new, old)[index]
+                if before is None:
+                    break
+                new, old, schema = new[index], before, _part(schema, "items")
+            else:
                 break
-            new, old, rest = new[name], old[name], path[len(name) :]
-            schema = _of_field(schema, name)
-        elif isinstance(new, list) and (match := _INDEX.match(path)):
-            index, rest = int(match["index"]), path[match.end() :]
-            before = correlated(schema, new, old)[index]
-            if before is None:
-                break
-            new, old, schema = new[index], before, _part(schema, "items")
-        else:
-            break
-        path = rest.lstrip(".")
-    return not same(new, old)
+            path = rest.lstrip(".")
+        both = id(new), id(old)
+        if both not in self._same:
+            self._same[both] = same(new, old)
+        return not self._same[both]
+
+    def _items(self, schema: Mapping[str, Any], items: list[Any], old: Any) -> list[Any]:
+        if id(items) not in self._before:
+            self._before[id(items)] = correlated(schema, items, old)
+        return self._before[id(items)]
 
 
 def _of_field(schema: Mapping[str, Any], name: str) -> Mapping[str, Any]:
@@ -85,5 +103,5 @@ def _part(schema: Mapping[str, Any], word: str) -> Mapping[str, Any]:
 
 def _first(value: Document, path: str) -> str | None:
     """The field that a path begins with; its name may hold dots."""
-    names = [name for name in value if path == name or path.startswith((f"{name}.", f"{name}["))]
+    names = [name for name in value if path.startswith(name) and path[len(name) :][:1] in _ENDS]
     return max(names, key=len, default=None)

@@ -246,7 +246,7 @@ class Rules(Place):
         return Cause(path or "<nil>", message, reason)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class _Before:
     """What stood at a place before, and what stands there now.
 
@@ -258,7 +258,7 @@ class _Before:
     now: Any
     above: "_Before | None" = None
 
-    @property
+    @cached_property  # many items may ask it of their list
     def is_kept(self) -> bool:
         """Whether nothing changed here, or else at the nearest place above of which it is known."""
         if self.value is not None:

@@ -2,9 +2,10 @@
 
 import pytest
 
+from corral.api.kinds.definitions import expressions
 from corral.api.kinds.definitions.custom import kind_of
 from corral.api.kinds.table import KindTable, preference
-from corral.api.schema import schema_for
+from corral.api.schema import ratcheting, schema_for
 from corral.api.schema.ratcheting import brought
 
 RULES = "x-kubernetes-validations"
@@ -371,6 +372,41 @@ def test_an_update_answers_for_what_it_changes_only():
     after["spec"]["new"] = "y"
     causes = brought(schema.check(after), after, before, kind.schemas["v1"])
     assert [cause.field for cause in causes] == ["spec.new"]
+
+
+@pytest.mark.parametrize("asked", [{"minimum": 1}, {RULES: [{"rule": "self > 0"}]}])
+def test_a_list_is_compared_once_however_many_of_its_items_are_at_fault(asked, monkeypatch):
+    """To do so for each would keep the server busy for minutes where it is long."""
+    kind = of({}, value={"type": "array", "items": INTEGER | asked})
+    before, after = {"value": [0] * 50}, {"value": [0] * 51}
+    compared = []
+    for module in (ratcheting, expressions):
+        real = module.same
+        monkeypatch.setattr(module, "same", lambda *both, of=real: compared.append(1) or of(*both))
+    causes = schema_for(kind, "v1").check({"spec": after})
+    causes = brought(causes, {"spec": after}, {"spec": before}, kind.schemas["v1"])
+    assert len([*causes, *told(kind, after, before)[0]]) == 51
+    assert len(compared) == 1
+
+
+def test_items_of_a_map_are_found_once_however_many_are_at_fault(monkeypatch):
+    item = {"type": "object", "properties": {"name": TEXT, "size": INTEGER | {"minimum": 1}}}
+    kind = of(
+        {},
+        value={
+            "type": "array",
+            "x-kubernetes-list-type": "map",
+            "x-kubernetes-list-map-keys": ["name"],
+            "items": item,
+        },
+    )
+    before, after = ({"value": [{"name": f"n{i}", "size": n} for i in range(50)]} for n in (0, -1))
+    found = []
+    real = ratcheting.correlated
+    monkeypatch.setattr(ratcheting, "correlated", lambda *of: found.append(1) or real(*of))
+    causes = schema_for(kind, "v1").check({"spec": after})
+    assert len(brought(causes, {"spec": after}, {"spec": before}, kind.schemas["v1"])) == 50
+    assert len(found) == 1
 
 
 def test_rules_that_were_not_looked_at_are_told_where_there_are_some():
