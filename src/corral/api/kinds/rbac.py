@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
+import msgspec
 from lightkube.models.rbac_v1 import ClusterRole, ClusterRoleBinding, Role, RoleBinding
 
 from corral.api.errors import Cause, limited
@@ -77,18 +78,23 @@ def _rule(path: str, rule: Document, *, namespaced: bool) -> Iterator[Cause]:
 
 
 def aggregated(role: Document, roles: Iterable[Document]) -> list[Document]:
-    """The rules of a ClusterRole that is made of others: of those that its selectors choose."""
+    """The rules of a ClusterRole that is made of others: of those that its selectors choose.
+
+    Each is told once, and found by its text: held against each other, as many as a few roles may
+    have would take minutes.
+    """
     chosen = [
         label_selector(each) for each in at(role, "aggregationRule", "clusterRoleSelectors") or ()
     ]
-    rules: list[Document] = []
+    rules: dict[bytes, Document] = {}
     for part in sorted(roles, key=lambda each: str(each["metadata"]["name"])):
         labels = part["metadata"].get("labels") or {}
         if part["metadata"]["name"] == role["metadata"]["name"]:
             continue
         if any(selector.matches(labels) for selector in chosen):
-            rules += [rule for rule in part.get("rules") or () if rule not in rules]
-    return rules
+            for rule in part.get("rules") or ():
+                rules.setdefault(msgspec.json.encode(rule, order="sorted"), rule)
+    return list(rules.values())
 
 
 ROLE = Kind(

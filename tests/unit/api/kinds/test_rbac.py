@@ -175,3 +175,28 @@ def test_rules_are_gathered_by_name_and_once():
     parts = [part("z", READ, a="b"), part("y", other, READ, c="d"), part("x", URLS, c="e"), whole]
     assert aggregated(whole, parts) == [other, READ]
     assert aggregated(part("plain"), parts) == []
+
+
+def test_rules_are_gathered_without_holding_each_against_all_others():
+    compared = []
+
+    class Rule(dict):
+        __hash__ = None
+
+        def __eq__(self, other):
+            compared.append(other)
+            return super().__eq__(other)
+
+    rules = [Rule(URLS, nonResourceURLs=[f"/{number}"]) for number in range(100)]
+    again = [Rule(reversed(rule.items())) for rule in rules]
+    whole = {
+        "metadata": {"name": "whole"},
+        "aggregationRule": {"clusterRoleSelectors": [{"matchLabels": {"part": "yes"}}]},
+    }
+    parts = [
+        {"metadata": {"name": name, "labels": {"part": "yes"}}, "rules": given}
+        for name, given in (("a", rules), ("b", again))
+    ]
+    gathered = aggregated(whole, parts)
+    assert not compared
+    assert gathered == rules
