@@ -103,20 +103,19 @@ def _subsets(service: Service, pods: Iterable[Pod]) -> list[EndpointSubset]:
         for port in lists:
             ready, others = offered.setdefault(port, ([], []))
             (ready if always or is_ready(pod) else others).append(told)
-    together: list[tuple[list[EndpointAddress], list[EndpointAddress], list[Port]]] = []
-    for port, (ready, others) in offered.items():
-        alike = next((each for each in together if each[:2] == (ready, others)), None)
-        if alike is None:
-            together.append(alike := (ready, others, []))
-        if port is not None:
-            alike[2].append(port)
+    # By who offers them: of thousands of ports, each may be offered by others.
+    together: dict[tuple[tuple[int, ...], ...], list[Port | None]] = {}
+    for port, by_state in offered.items():
+        who = tuple(tuple(map(id, each)) for each in by_state)
+        together.setdefault(who, []).append(port)
     return [
         EndpointSubset(
             addresses=ready or None,
             notReadyAddresses=others or None,
-            ports=[_told(port) for port in shared] or None,
+            ports=[_told(port) for port in alike if port is not None] or None,
         )
-        for ready, others, shared in together
+        for alike in together.values()
+        for ready, others in (offered[alike[0]],)
     ]
 
 

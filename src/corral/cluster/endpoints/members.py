@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import NamedTuple
 
-from lightkube.models.core_v1 import ObjectReference, Pod, Service, ServicePort, ServiceSpec
+from lightkube.models.core_v1 import ObjectReference, Pod, Service, ServiceSpec
 from lightkube.models.discovery_v1 import Endpoint, EndpointConditions, EndpointPort
 
 from corral.api.object import Key
@@ -126,26 +126,25 @@ def ports(service: Service, pod: Pod) -> tuple[Port, ...]:
 
     Only a headless Service may have none at all.
     """
+    named = _named(pod)
     found = []
     for port in spec_of(service).ports or ():
-        number = _number(port, pod)
+        protocol, wanted = port.protocol or "TCP", port.targetPort or port.port
+        number = wanted if isinstance(wanted, int) else named.get((wanted, protocol))
         if number is not None:
-            found.append(
-                Port(port.name or "", port.protocol or "TCP", number, port.appProtocol or None)
-            )
+            found.append(Port(port.name or "", protocol, number, port.appProtocol or None))
     return tuple(found)
 
 
-def _number(port: ServicePort, pod: Pod) -> int | None:
-    wanted = port.targetPort or port.port
-    if isinstance(wanted, int):
-        return wanted
+def _named(pod: Pod) -> dict[tuple[str, str], int]:
+    """The ports of a pod by name and protocol: both it and a Service may have thousands."""
+    named: dict[tuple[str, str], int] = {}
     for container in (pod.spec and pod.spec.containers) or ():
         for offered in container.ports or ():
-            named = offered.name == wanted
-            if named and (offered.protocol or "TCP") == (port.protocol or "TCP"):
-                return offered.containerPort
-    return None
+            if offered.name:
+                key = offered.name, offered.protocol or "TCP"
+                named.setdefault(key, offered.containerPort)
+    return named
 
 
 def endpoint(service: Service, pod: Pod, family: str) -> Endpoint | None:

@@ -6,6 +6,7 @@ import pytest
 from lightkube.models.core_v1 import (
     Container,
     ContainerPort,
+    EndpointAddress,
     Endpoints,
     HostIP,
     Pod,
@@ -127,6 +128,27 @@ def test_ports_by_number_by_name_and_by_default():
     )
 
 
+def test_a_pods_ports_are_looked_through_once_however_many_a_service_names():
+    class Looked(list):
+        times = 0
+
+        def __iter__(self):
+            self.times += 1
+            return super().__iter__()
+
+    offered = Looked(
+        ContainerPort(name=name, containerPort=number)
+        for name, number in (("http", 8080), ("more", 8081), ("http", 9090))
+    )
+    one = pod()
+    one.spec.containers[0].ports = offered
+    names = ["http", "more", *(f"none-{number}" for number in range(50))]
+    asked = [ServicePort(name=name, port=80, protocol="TCP", targetPort=name) for name in names]
+    found = ports(service(ports=asked), one)
+    assert found == (Port("http", "TCP", 8080), Port("more", "TCP", 8081))
+    assert offered.times == 1
+
+
 def test_each_family_has_slices_of_its_own():
     found = groups(service(ipFamilies=["IPv4", "IPv6"]), [pod()])
     assert [(each.address_type, len(each.endpoints)) for each in found] == [
@@ -189,6 +211,30 @@ def test_the_older_object_puts_ports_together_that_the_same_pods_offer():
         for subset in found
     ]
     assert shown == [(["10.244.0.2", "10.244.0.3"], ["a", "b"]), (["10.244.0.2"], ["c"])]
+
+
+def test_ports_of_the_older_object_are_put_together_without_holding_them_against_each_other(
+    monkeypatch,
+):
+    compared = []
+    monkeypatch.setattr(
+        EndpointAddress, "__eq__", lambda one, other: compared.append(1) or one is other
+    )
+    numbers = range(1, 8)
+    pods = [pod(f"p{number}", number=number) for number in numbers]
+    for number, each in zip(numbers, pods, strict=True):
+        each.spec.containers[0].ports = [
+            ContainerPort(name=f"n{port}", containerPort=port)
+            for port in range(1, 128)
+            if port >> (number - 1) & 1
+        ]
+    asked = [
+        ServicePort(name=f"n{port}", port=port, protocol="TCP", targetPort=f"n{port}")
+        for port in range(1, 128)
+    ]
+    written = legacy.plan(service(ports=asked), pods, None, "")
+    assert len(written["subsets"]) == 127
+    assert not compared
 
 
 def test_the_older_object_is_cut_at_a_thousand_ready_ones_first():
