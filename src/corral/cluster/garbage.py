@@ -9,7 +9,7 @@ them off.
 """
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from enum import Enum
 from functools import partial
 from typing import NamedTuple
@@ -111,7 +111,7 @@ class Garbage:
 
     async def _judge(self, item: Item) -> None:
         states = {owner.uid: await self._state(item, owner) for owner in item.owners}
-        gone = [uid for uid, state in states.items() if state is not State.SOLID]
+        gone = {uid for uid, state in states.items() if state is not State.SOLID}
         if not gone:
             return
         if len(gone) < len(states):
@@ -153,7 +153,7 @@ class Garbage:
 
     async def _orphan(self, item: Item) -> None:
         dependents = self._dependents_of(item)
-        refused = await each(dependents, partial(self._strip, gone=[uid_of(item.view)]))
+        refused = await each(dependents, partial(self._strip, gone={uid_of(item.view)}))
         if refused:
             raise refused[0]
         await self._release(item, ORPHAN)
@@ -166,7 +166,7 @@ class Garbage:
             if not is_going(dependent.view):
                 self.queue.add(uid_of(dependent.view))
 
-    async def _strip(self, item: Item, gone: Sequence[str]) -> None:
+    async def _strip(self, item: Item, gone: Collection[str]) -> None:
         """Remove an object's references to owners that are gone or going."""
         kept = [owner.document() for owner in item.owners if owner.uid not in gone]
         await self._patch(item, {"ownerReferences": kept or None})
