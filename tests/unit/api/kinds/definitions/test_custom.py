@@ -9,6 +9,8 @@ from corral.api.schema import ratcheting, schema_for
 from corral.api.schema.ratcheting import brought
 
 RULES = "x-kubernetes-validations"
+LIST_TYPE = "x-kubernetes-list-type"
+BY_NAME = {LIST_TYPE: "map", "x-kubernetes-list-map-keys": ["name"]}
 TEXT = {"type": "string"}
 INTEGER = {"type": "integer"}
 
@@ -183,12 +185,7 @@ def test_sets_and_maps_hold_nothing_twice():
     kind = of(
         {},
         set={"type": "array", "x-kubernetes-list-type": "set", "items": TEXT},
-        map={
-            "type": "array",
-            "x-kubernetes-list-type": "map",
-            "x-kubernetes-list-map-keys": ["name"],
-            "items": item,
-        },
+        map={"type": "array", **BY_NAME, "items": item},
     )
     spec = {"set": ["a", "b", "a", "a"], "map": [{"name": "x", "port": 1}, {"name": "x"}]}
     assert told(kind, spec)[0] == [
@@ -256,10 +253,6 @@ def test_what_broke_a_rule_before_is_let_be_with_a_warning():
         ['spec: Invalid value: "object": failed rule: self.size > 1'],
     )
     assert told(kind, {"size": 1}, {"size": 0})[0] != []
-
-
-LIST_TYPE = "x-kubernetes-list-type"
-BY_NAME = {LIST_TYPE: "map", "x-kubernetes-list-map-keys": ["name"]}
 
 
 @pytest.mark.parametrize(
@@ -351,12 +344,7 @@ def test_elements_of_maps_are_compared_with_those_of_the_same_key():
     item["x-kubernetes-validations"] = [{"rule": "self.size >= oldSelf.size"}]
     kind = of(
         {},
-        parts={
-            "type": "array",
-            "x-kubernetes-list-type": "map",
-            "x-kubernetes-list-map-keys": ["name"],
-            "items": item,
-        },
+        parts={"type": "array", **BY_NAME, "items": item},
     )
     old = {"parts": [{"name": "a", "size": 1}, {"name": "b", "size": 5}]}
     assert told(kind, {"parts": [{"name": "b", "size": 5}, {"name": "a", "size": 2}]}, old)[0] == []
@@ -393,12 +381,7 @@ def test_items_of_a_map_are_found_once_however_many_are_at_fault(monkeypatch):
     item = {"type": "object", "properties": {"name": TEXT, "size": INTEGER | {"minimum": 1}}}
     kind = of(
         {},
-        value={
-            "type": "array",
-            "x-kubernetes-list-type": "map",
-            "x-kubernetes-list-map-keys": ["name"],
-            "items": item,
-        },
+        value={"type": "array", **BY_NAME, "items": item},
     )
     before, after = ({"value": [{"name": f"n{i}", "size": n} for i in range(50)]} for n in (0, -1))
     found = []
