@@ -50,7 +50,7 @@ class _Changes:
 
     def __init__(self, document: Document, old: Document, schema: Mapping[str, Any]) -> None:
         self._whole: tuple[Any, Any, Mapping[str, Any]] = document, old, schema
-        self._before: dict[int, list[Any]] = {}
+        self._before: dict[tuple[int, int], list[Any]] = {}
         self._same: dict[tuple[int, int], bool] = {}
 
     def include(self, cause: Cause) -> bool:
@@ -86,9 +86,10 @@ class _Changes:
         return not self._same[both]
 
     def _items(self, schema: Mapping[str, Any], items: list[Any], old: Any) -> list[Any]:
-        if id(items) not in self._before:
-            self._before[id(items)] = correlated(schema, items, old)
-        return self._before[id(items)]
+        both = id(items), id(old)
+        if both not in self._before:
+            self._before[both] = correlated(schema, items, old)
+        return self._before[both]
 
 
 def _of_field(schema: Mapping[str, Any], name: str) -> Mapping[str, Any]:

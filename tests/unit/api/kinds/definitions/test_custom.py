@@ -392,6 +392,17 @@ def test_items_of_a_map_are_found_once_however_many_are_at_fault(monkeypatch):
     assert len(found) == 1
 
 
+def test_one_object_at_two_places_is_held_against_what_was_at_each():
+    item = {"type": "object", "properties": {"name": TEXT, "size": INTEGER | {"minimum": 1}}}
+    by_name = {"type": "array", **BY_NAME, "items": item}
+    kind = of({}, one=by_name, other=by_name)
+    shared, valid = [{"name": "a", "size": 0}], [{"name": "a", "size": 1}]
+    before, after = {"one": shared, "other": valid}, {"one": shared, "other": shared}
+    causes = schema_for(kind, "v1").check({"spec": after})
+    kept = brought(causes, {"spec": after}, {"spec": before}, kind.schemas["v1"])
+    assert [cause.field for cause in kept] == ["spec.other[0].size"]
+
+
 def test_rules_that_were_not_looked_at_are_told_where_there_are_some():
     ruled = {"type": "array", "items": TEXT | {RULES: [{"rule": "self != ''"}]}}
     for names, fields in ((ruled, ["spec.size", "<nil>"]), (INTEGER, ["spec.size"])):
