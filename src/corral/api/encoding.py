@@ -25,6 +25,8 @@ keeps are a third of it.  All that is done with a document takes longer the more
 _NESTED: Final = (dict, list)
 _FIRST_KEYS = ("apiVersion", "kind", "metadata")
 _encode = msgspec.json.Encoder().encode
+encode_sorted: Final = msgspec.json.Encoder(order="sorted").encode
+"""The bytes of a JSON value, in which keys come by their names: of equal objects the same."""
 _WHOLE_BELOW = 1e21  # Go writes smaller whole numbers without fraction or exponent
 
 

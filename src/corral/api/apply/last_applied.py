@@ -11,7 +11,7 @@ import msgspec
 
 from corral.api.apply.fields import LEAF, Fields, difference
 from corral.api.apply.types import Typed
-from corral.api.encoding import decode_as
+from corral.api.encoding import decode_as, encode_sorted
 from corral.api.kind import at
 from corral.api.metadata import LARGEST_ANNOTATIONS
 from corral.api.object import Document
@@ -20,8 +20,6 @@ from corral.api.schema import Schema
 MANAGER: Final = "kubectl"
 """The name under which kubectl applies, if its user gives no other."""
 ANNOTATION: Final = "kubectl.kubernetes.io/last-applied-configuration"
-
-_encode = msgspec.json.Encoder(order="sorted").encode
 
 
 def fields(typed: Typed, schema: Schema, live: Document, api_version: str) -> Fields:
@@ -53,7 +51,7 @@ def renew(document: Document, live: Document, configuration: Document) -> None:
     annotations = dict(at(configuration, "metadata", "annotations") or {})
     annotations.pop(ANNOTATION, None)
     metadata = configuration["metadata"] | {"annotations": annotations}
-    note = _encode(configuration | {"metadata": metadata}).decode() + "\n"
+    note = encode_sorted(configuration | {"metadata": metadata}).decode() + "\n"
     kept = dict(document["metadata"].get("annotations") or {}) | {ANNOTATION: note}
     if sum(len(key.encode()) + len(value.encode()) for key, value in kept.items()) > (
         LARGEST_ANNOTATIONS

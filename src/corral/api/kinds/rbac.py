@@ -3,9 +3,9 @@
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
-import msgspec
 from lightkube.models.rbac_v1 import ClusterRole, ClusterRoleBinding, Role, RoleBinding
 
+from corral.api.encoding import encode_sorted
 from corral.api.errors import Cause, limited
 from corral.api.kind import Column, Kind, Verdict, Version, at
 from corral.api.kinds.causes import each_invalid, invalid, required, too_many, unsupported
@@ -93,7 +93,7 @@ def aggregated(role: Document, roles: Iterable[Document]) -> list[Document]:
             continue
         if any(selector.matches(labels) for selector in chosen):
             for rule in part.get("rules") or ():
-                rules.setdefault(msgspec.json.encode(rule, order="sorted"), rule)
+                rules.setdefault(encode_sorted(rule), rule)
     return list(rules.values())
 
 

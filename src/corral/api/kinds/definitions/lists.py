@@ -3,13 +3,10 @@
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from typing import Any
 
-import msgspec
-
+from corral.api.encoding import encode_sorted
 from corral.api.errors import Cause
 from corral.api.kinds.causes import duplicate, invalid
 from corral.api.schema.places import Place
-
-_encode = msgspec.json.Encoder(order="sorted").encode
 
 
 class Uniqueness(Place):
@@ -50,7 +47,7 @@ def _repeated(path: str, values: Sequence[Any]) -> Iterator[Cause]:
     """Each value that was there before is told once."""
     seen: dict[Hashable, int] = {}
     for index, value in enumerate(values):
-        form = _encode(value)
+        form = encode_sorted(value)
         seen[form] = seen.get(form, 0) + 1
         if seen[form] == 2:
             yield duplicate(f"{path}[{index}]", value)
