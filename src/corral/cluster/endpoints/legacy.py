@@ -42,6 +42,8 @@ LARGEST = 1000
 """Addresses of one Endpoints object; of more it tells that it tells not all."""
 
 Addresses = tuple[EndpointAddress, ...]
+ByState = tuple[list[EndpointAddress], list[EndpointAddress]]
+"""Those that are ready, and the others."""
 
 
 def is_ours(endpoints: Endpoints) -> bool:
@@ -86,7 +88,7 @@ def plan(
 def _subsets(service: Service, pods: Iterable[Pod]) -> list[EndpointSubset]:
     """Each port with the addresses that offer it; ports that the same addresses offer together."""
     always = bool(spec_of(service).publishNotReadyAddresses)
-    offered: dict[Port | None, tuple[list[EndpointAddress], list[EndpointAddress]]] = {}
+    offered: dict[Port | None, ByState] = {}
     for pod in sorted(pods, key=lambda pod: _order(address(pod, families(service)[0]))):
         ip = address(pod, families(service)[0])
         if not ip or (is_going(pod) and not always):
@@ -103,19 +105,20 @@ def _subsets(service: Service, pods: Iterable[Pod]) -> list[EndpointSubset]:
         for port in lists:
             ready, others = offered.setdefault(port, ([], []))
             (ready if always or is_ready(pod) else others).append(told)
-    # By who offers them: of thousands of ports, each may be offered by others.
-    together: dict[tuple[tuple[int, ...], ...], list[Port | None]] = {}
+    # Found by who offers them: of thousands of ports, each may be offered by others.
+    together: dict[tuple[tuple[int, ...], ...], tuple[ByState, list[Port]]] = {}
     for port, by_state in offered.items():
-        who = tuple(tuple(map(id, each)) for each in by_state)
-        together.setdefault(who, []).append(port)
+        who = tuple(tuple(map(id, addresses)) for addresses in by_state)
+        _, shared = together.setdefault(who, (by_state, []))
+        if port is not None:
+            shared.append(port)
     return [
         EndpointSubset(
             addresses=ready or None,
             notReadyAddresses=others or None,
-            ports=[_told(port) for port in alike if port is not None] or None,
+            ports=[_told(port) for port in shared] or None,
         )
-        for alike in together.values()
-        for ready, others in (offered[alike[0]],)
+        for (ready, others), shared in together.values()
     ]
 
 
