@@ -2,6 +2,8 @@
 
 from types import SimpleNamespace
 
+from tests.counting import Compared
+
 from corral.api.errors import NotFound
 from corral.api.kinds.core import CONFIG_MAP
 from corral.cluster.garbage import Garbage
@@ -22,19 +24,6 @@ class Client:
         self.patches.append(document)
 
 
-class Uid(str):
-    """Counts how often it was held against another one."""
-
-    __slots__ = ()
-    compared = 0
-
-    def __eq__(self, other):
-        Uid.compared += 1
-        return super().__eq__(other)
-
-    __hash__ = str.__hash__
-
-
 async def test_owners_that_are_gone_are_not_held_against_each_of_those_that_are_there():
     kinds = {"ConfigMap": CONFIG_MAP}
     world = SimpleNamespace(
@@ -46,15 +35,15 @@ async def test_owners_that_are_gone_are_not_held_against_each_of_those_that_are_
         informers=None,
     )
     owners = tuple(
-        PartialOwner(api_version="v1", kind=kind, name="x", uid=Uid(f"{kind}-{number}"))
+        PartialOwner(api_version="v1", kind=kind, name="x", uid=Compared(f"{kind}-{number}"))
         for number in range(100)
         for kind in ("ConfigMap", "Unknown")
     )
     metadata = PartialMeta(name="child", namespace="default", uid="u1", owner_references=owners)
     loop = Garbage(world)
     loop._changed(CONFIG_MAP, None, Partial(metadata=metadata))
-    Uid.compared = 0
+    Compared.times = 0
     await loop.reconcile("u1")
     kept = [each["uid"] for each in client.patches[0]["metadata"]["ownerReferences"]]
     assert kept == [f"Unknown-{number}" for number in range(100)]
-    assert Uid.compared < 1000
+    assert Compared.times < 1000

@@ -1,5 +1,6 @@
 import pytest
 from hypothesis import given, strategies as st
+from tests.counting import Compared
 
 from corral.api.encoding import copied
 from corral.api.errors import BadRequest
@@ -252,18 +253,6 @@ PLAIN = st.recursive(
 )
 def test_without_lists_and_directives_it_is_a_merge_patch(document, patch):
     assert strategic_merge(document, patch) == merge_patch(document, patch)
-
-
-class Compared(str):
-    """A text that tells how often it was compared."""
-
-    __slots__ = ()
-    times = 0
-    __hash__ = str.__hash__
-
-    def __eq__(self, other):
-        Compared.times += 1
-        return super().__eq__(other)
 
 
 def test_keys_to_retain_are_looked_up_not_searched():
