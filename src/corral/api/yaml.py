@@ -182,9 +182,9 @@ class _Reader:
 
 
 def _laid_over(merged: list[Document], pairs: Document) -> Document:
-    """An object with what others have beside it; the first of them counts.
+    """An object over those that are merged into it, of which the first one counts.
 
-    There may be as many as it has keys, so that it is laid over all of them at once.
+    There may be as many of them as it has keys: it is copied once, not for each.
     """
     united: Document = {}
     for other in reversed(merged):

@@ -10,7 +10,7 @@ def unchanged(_version):
 
 
 def test_an_account_of_many_writers_is_worked_off_in_one_go(monkeypatch):
-    """A client may send some ten thousand; to make it anew for each took half a minute."""
+    """A client may send some ten thousand; to make it anew for each took ten seconds and more."""
     writers = [Writer(f"m{number:03}", "Update", f"v{number % 2}") for number in range(500)]
     entries = [
         writer.entry({"f:data": {f"f:{writer.manager}": {}}}, f"t{writer.manager}")
