@@ -27,7 +27,8 @@ from corral.cli.problem import Problem
 from corral.cli.session import Session
 from corral.cli.upload_wish import Wish, document_for, read
 from corral.client import upload
-from corral.client.client import Client, WatchEvent
+from corral.client.client import Client
+from corral.client.reading import Bookmark, WatchEvent
 from corral.reconcile.objects import annotations_of
 
 _PROCESSING_SECONDS: Final = 24 * 3600.0
@@ -219,11 +220,9 @@ async def _until(client: Client, key: Key, is_so: Callable[[Claim], Awaitable[bo
     )
     async with aclosing(watch) as events:
         async for event in events:
-            if not isinstance(event, WatchEvent):
-                continue
-            if event.type == "DELETED":
+            if not isinstance(event, Bookmark) and event.type == "DELETED":
                 raise Problem(f"PVC {key.name} was deleted meanwhile")
-            if await is_so(event.object):
+            if isinstance(event, WatchEvent) and await is_so(event.object):
                 return event.object
     return await _until(client, key, is_so)
 

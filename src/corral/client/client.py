@@ -9,23 +9,29 @@ server refuses is raised as ``corral.api.errors.ApiError``.
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
-from functools import cache
 from typing import Any, Generic, TypeVar
 from urllib.parse import urlencode
 
 import msgspec
-import structlog
 
-from corral.api.errors import ApiError, Gone, InternalError, error_from_status
+from corral.api.errors import ApiError, InternalError, error_from_status
 from corral.api.kind import Kind
 from corral.api.kinds import kind_of
-from corral.api.object import Document, Key, ObjectMeta
+from corral.api.object import Document, Key
 from corral.api.wire import Request, Response
+from corral.client.reading import (
+    UNREADABLE,
+    Bookmark,
+    Reader,
+    Unreadable,
+    WatchEvent,
+    lines_of,
+    page_of,
+    read,
+)
 from corral.client.transport import Transport
 
 T = TypeVar("T", bound=msgspec.Struct)
-
-log = structlog.get_logger()
 
 _PAGE = 1000
 _JSON = {"content-type": "application/json", "accept": "application/json"}
@@ -41,21 +47,6 @@ class ListOf(Generic[T]):
     resource_version: str
 
 
-@dataclass(frozen=True, slots=True)
-class WatchEvent(Generic[T]):
-    """A change: ``type`` is ADDED, MODIFIED or DELETED; a deleted object is its last state."""
-
-    type: str
-    object: T
-
-
-@dataclass(frozen=True, slots=True)
-class Bookmark:
-    """Everything up to this version has been sent."""
-
-    resource_version: str
-
-
 class Client:
     """An API server, through a transport."""
 
@@ -63,6 +54,7 @@ class Client:
         self._transport = transport
         self.learn: Callable[[msgspec.Struct], None] | None = None
         """Is told each object that the server answers to a read or a change, once it is decoded."""
+        self._reader = Reader()
 
     async def get(
         self,
@@ -85,14 +77,17 @@ class Client:
         fields: str = "",
         kind: Kind | None = None,
     ) -> ListOf[T]:
-        """Every object of a kind, in one namespace or in all, page by page."""
+        """Every object of a kind, in one namespace or in all, page by page.
+
+        What the view cannot hold is left out: it must not hide all the others.
+        """
         kind = kind or kind_of(view)
         path = path_of(kind, Key(namespace, ""))
         query = _query(labelSelector=labels, fieldSelector=fields, limit=str(_PAGE))
         items: list[T] = []
         while True:
-            page = _PAGE_DECODER.decode(await self._ask("GET", path, query))
-            items += [item for raw in page.items if (item := _lenient(view, raw, kind)) is not None]
+            page = page_of(await self._ask("GET", path, query))
+            items += self._reader.items(view, kind, page)
             if not page.metadata.continue_:
                 return ListOf(items, page.metadata.resource_version)
             query = _query(
@@ -112,10 +107,11 @@ class Client:
         fields: str = "",
         timeout_seconds: int = 0,
         kind: Kind | None = None,
-    ) -> AsyncGenerator[WatchEvent[T] | Bookmark, None]:
+    ) -> AsyncGenerator[WatchEvent[T] | Unreadable | Bookmark, None]:
         """The changes after a version, with bookmarks, until the server ends the stream.
 
-        Raises Gone when the version is too old: list again.
+        A change to what the view cannot hold comes without the object.  Raises Gone when the
+        version is too old, or when it cannot be told what has changed: list again.
         """
         kind = kind or kind_of(view)
         query = _query(
@@ -132,10 +128,9 @@ class Client:
         )
         if response.status >= 400 or isinstance(response.body, bytes):
             raise await _refusal(response)
-        async with aclosing(response.body) as chunks, aclosing(_lines(chunks)) as lines:
+        async with aclosing(response.body) as chunks, aclosing(lines_of(chunks)) as lines:
             async for line in lines:
-                if (event := _event(view, kind, line)) is not None:
-                    yield event
+                yield self._reader.event(view, kind, line)
 
     async def create(
         self,
@@ -230,18 +225,12 @@ class Client:
 
     def _decoded(self, view: type[T], body: bytes) -> T:
         try:
-            decoded = _read(view, body)
-        except msgspec.DecodeError as error:
+            decoded = read(view, body)
+        except UNREADABLE as error:
             raise InternalError(f"the server's answer is no {view.__name__}: {error}") from error
         if self.learn is not None:
             self.learn(decoded)
         return decoded
-
-
-@cache
-def decoder(view: type[Any]) -> "msgspec.json.Decoder[Any]":
-    """The one decoder of a view: it is compiled when first asked for."""
-    return msgspec.json.Decoder(view)
 
 
 def path_of(kind: Kind, key: Key, subresource: str = "") -> str:
@@ -257,41 +246,6 @@ def path_of(kind: Kind, key: Key, subresource: str = "") -> str:
     return "/".join(parts)
 
 
-class _ListMeta(msgspec.Struct, rename={"continue_": "continue"}):
-    resource_version: str = msgspec.field(name="resourceVersion", default="")
-    continue_: str = ""
-
-
-class _Page(msgspec.Struct):
-    metadata: _ListMeta
-    items: list[msgspec.Raw] = []
-
-
-class _Line(msgspec.Struct):
-    type: str
-    object: msgspec.Raw
-
-
-class _Version(msgspec.Struct):
-    resource_version: str = msgspec.field(name="resourceVersion", default="")
-
-
-class _Marked(msgspec.Struct):
-    metadata: _Version
-
-
-_PAGE_DECODER = msgspec.json.Decoder(_Page)
-_LINE_DECODER = msgspec.json.Decoder(_Line)
-_MARK_DECODER = msgspec.json.Decoder(_Marked)
-
-
-_PREFIXES = {
-    change: (prefix := b'{"type":"%s","object":' % change.encode(), len(prefix))
-    for change in ("MODIFIED", "ADDED", "DELETED")
-}
-"""How servers written by us or in Go begin a line: the object need not be looked for."""
-
-
 def _query(**values: str) -> str:
     return urlencode({name: value for name, value in values.items() if value})
 
@@ -302,49 +256,6 @@ def _document(kind: Kind, source: Document | msgspec.Struct) -> Document:
     return {"apiVersion": kind.asked_version, "kind": kind.name, **built, "metadata": metadata}
 
 
-def _event(view: type[T], kind: Kind, line: bytes) -> WatchEvent[T] | Bookmark | None:
-    for change, (prefix, length) in _PREFIXES.items():
-        if line.startswith(prefix):
-            item = _lenient(view, memoryview(line)[length:-1], kind)
-            return None if item is None else WatchEvent(change, item)
-    read = _LINE_DECODER.decode(line)
-    if read.type == "BOOKMARK":
-        return Bookmark(_MARK_DECODER.decode(read.object).metadata.resource_version)
-    if read.type == "ERROR":
-        raise error_from_status(msgspec.json.decode(read.object), Gone.code)
-    item = _lenient(view, read.object, kind)
-    return None if item is None else WatchEvent(read.type, item)
-
-
-def _lenient(view: type[T], raw: msgspec.Raw | memoryview, kind: Kind) -> T | None:
-    """One object, or None for one that the view cannot hold: it must not hide all the others."""
-    try:
-        return _read(view, raw)
-    except msgspec.DecodeError as error:
-        log.warning("object left out", kind=kind.resource, error=str(error))
-        return None
-
-
-def _read(view: type[T], raw: bytes | msgspec.Raw | memoryview) -> T:
-    """Raises msgspec.DecodeError."""
-    item: T = decoder(view).decode(raw)
-    metadata: Any = getattr(item, "metadata", None)
-    if isinstance(metadata, ObjectMeta):
-        metadata.managed_fields = []
-    elif hasattr(metadata, "managedFields"):
-        metadata.managedFields = None
-    return item
-
-
-async def _lines(chunks: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
-    rest = b""
-    async for chunk in chunks:
-        *lines, rest = (rest + chunk).split(b"\n") if rest else chunk.split(b"\n")
-        for line in lines:
-            if line:
-                yield line
-
-
 async def _refusal(response: Response) -> ApiError:
     body = response.body
     if not isinstance(body, bytes):
@@ -352,6 +263,6 @@ async def _refusal(response: Response) -> ApiError:
             body = b"".join([chunk async for chunk in chunks])
     try:
         status = msgspec.json.decode(body, type=dict[str, Any])
-    except msgspec.DecodeError:
+    except UNREADABLE:
         status = {"message": body[:500].decode(errors="replace").strip()}
     return error_from_status(status, response.status)

@@ -18,7 +18,8 @@ from corral.api.errors import ApiError, Gone
 from corral.api.kind import Kind
 from corral.api.kinds import kind_of
 from corral.api.object import Key
-from corral.client.client import Bookmark, Client, WatchEvent
+from corral.client.client import Client
+from corral.client.reading import Bookmark, Unreadable, WatchEvent
 from corral.reconcile.objects import Partial, key_of, uid_of, version_of
 from corral.reconcile.sharing import share
 
@@ -169,8 +170,10 @@ class Informer(Generic[T]):
         for key in tuple(self._objects):
             self._remove(key)
 
-    def _apply(self, event: WatchEvent[T] | Bookmark) -> None:
-        if isinstance(event, Bookmark):
+    def _apply(self, event: WatchEvent[T] | Unreadable | Bookmark) -> None:
+        if not isinstance(event, WatchEvent):
+            if isinstance(event, Unreadable):
+                self._remove(event.key, event.uid if event.type == "DELETED" else "")
             self._version = event.resource_version
             return
         if event.type == "DELETED":

@@ -1,5 +1,6 @@
 import msgspec
 import pytest
+import structlog
 from lightkube.models.core_v1 import ConfigMap, Namespace, Pod
 
 from corral.api.errors import AlreadyExists, ApiError, Conflict, Gone, InternalError, NotFound
@@ -7,7 +8,8 @@ from corral.api.kinds import KINDS, kind_of
 from corral.api.kinds.vmi import VirtualMachineInstance
 from corral.api.object import Key
 from corral.api.wire import Response, User
-from corral.client.client import Bookmark, Client, path_of
+from corral.client.client import Client, path_of
+from corral.client.reading import Bookmark, Unreadable
 from corral.client.transport import InProcess
 from corral.reconcile.objects import Partial, key_of
 from corral.server.app import ApiServer
@@ -15,6 +17,11 @@ from corral.store import Store
 
 ADMIN = User(name="kubernetes-admin", groups=("system:masters",))
 A = Key("default", "a")
+_NAMES = b'"metadata":{"namespace":"default","name":"a","uid":"1","resourceVersion":"7"}'
+UNREADABLE = (
+    b'{%s,"data":5}' % _NAMES,
+    b'{%s,"data":{"a":"\xff"}}' % _NAMES,
+)
 
 
 @pytest.fixture
@@ -132,9 +139,35 @@ async def test_an_error_in_a_watch_is_raised():
 
 
 async def test_an_object_that_cannot_be_read_does_not_hide_the_others():
-    bad = b'{"type":"ADDED","object":{"metadata":{"name":5}}}\n'
-    good = b'{"type":"ADDED","object":{"metadata":{"name":"b"}}}\n'
-    assert [event.object.metadata.name for event in await events(bad, good)] == ["b"]
+    page = b'{"metadata":{},"items":[%s,{"metadata":{"name":"b"}}]}'
+    for bad in UNREADABLE:
+        line = b'{"type":"MODIFIED","object":%s}\n' % bad
+        good = b'{"type":"ADDED","object":{"metadata":{"name":"b"}}}\n'
+        first, second = await events(line, good)
+        assert first == Unreadable("MODIFIED", A, "1", "7")
+        assert second.object.metadata.name == "b"
+        listed = await Client(Canned(page % bad)).list(ConfigMap)
+        assert [key_of(item).name for item in listed.items] == ["b"]
+
+
+async def test_of_a_change_to_nobody_knows_what_all_is_listed_again():
+    deep = b'{%s,"data":%s1%s}' % (_NAMES, b'{"a":' * 5000, b"}" * 5000)
+    for bad in (b'{"metadata":{"name":5}}', b'{"metadata":', deep):
+        line = b'{"type":"ADDED","object":%s}\n' % bad
+        with pytest.raises(Gone):
+            await events(line)
+
+
+async def test_a_list_that_is_none_is_said():
+    with pytest.raises(InternalError, match="no list"):
+        await Client(Canned(b"[1]")).list(ConfigMap)
+
+
+async def test_an_object_that_cannot_be_read_is_spoken_of_once():
+    line = b'{"type":"MODIFIED","object":%s}\n' % UNREADABLE[0]
+    with structlog.testing.capture_logs() as said:
+        assert len(await events(line, line, line)) == 3
+    assert [entry["name"] for entry in said] == ["default/a"]
 
 
 @pytest.mark.parametrize("body", [b"", b"<html>Bad gateway</html>", b"[1]"])

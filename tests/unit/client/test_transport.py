@@ -7,8 +7,9 @@ from lightkube.models.core_v1 import ConfigMap, Namespace
 
 from corral.api.errors import NotFound, Unauthorized, Unavailable
 from corral.api.object import Key
-from corral.client.client import Bookmark, Client
+from corral.client.client import Client
 from corral.client.kubeconfig import Kubeconfig
+from corral.client.reading import Bookmark
 from corral.client.transport import Https
 from corral.server.app import ApiServer
 from corral.server.asgi import App

@@ -13,13 +13,18 @@ ADMIN = User(name="kubernetes-admin", groups=("system:masters",))
 
 
 @pytest.fixture
-async def server():
-    store = Store.in_memory()
+async def store():
+    made = Store.in_memory()
+    yield made
+    await made.close()
+
+
+@pytest.fixture
+async def server(store):
     made = ApiServer(store)
     client = Client(InProcess(made.handle, ADMIN))
     await client.create(Namespace, {"metadata": {"name": "default"}})
-    yield made
-    await store.close()
+    return made
 
 
 @pytest.fixture

@@ -1,18 +1,23 @@
 import asyncio
+from datetime import UTC, datetime
 
 import msgspec
 import pytest
+from lightkube.models.coordination_v1 import Lease
 from lightkube.models.core_v1 import ConfigMap, Secret
 
 from corral.aio import Background
 from corral.api.errors import Gone, Unavailable
+from corral.api.kinds import kind_of
 from corral.api.object import Key
 from corral.client.client import Client
 from corral.reconcile.informer import Informers, is_older
-from corral.reconcile.objects import key_of
+from corral.reconcile.objects import Partial, key_of
 from corral.reconcile.world import World
 
 pytestmark = pytest.mark.looptime
+
+A = Key("default", "a")
 
 
 def config(name, **labels):
@@ -217,3 +222,61 @@ async def test_who_hears_of_an_answer_may_ask_for_further_caches(client):
         metadata = msgspec.structs.replace(made.metadata, resourceVersion=newer)
         informers.learn(msgspec.structs.replace(made, metadata=metadata, data={"x": "y"}))
         assert informer.get(key_of(made)).data == {"x": "y"}
+
+
+async def test_an_object_that_cannot_be_read_any_more_is_given_up(client, store):
+    """A ghost would keep its name taken, and be counted, for ever."""
+    informers = Informers(client)
+    informer = informers.of(Lease)
+    seen = []
+    informer.handle(
+        lambda old, new: seen.append((old and key_of(old).name, new and key_of(new).name))
+    )
+    async with Background() as tasks:
+        tasks.start(informers.run(), name="informers")
+        await informer.synced()
+        await client.create(Lease, lease("a", "2024-01-31T00:00:00.000000Z"))
+        await settle()
+        record = store.latest("leases.coordination.k8s.io", A)
+        broken = record.document() | {"spec": {"renewTime": "never"}}
+        await store.write("leases.coordination.k8s.io", A, broken)
+        await settle()
+        assert (informer.get(A), seen) == (None, [(None, "a"), ("a", None)])
+        await store.delete("leases.coordination.k8s.io", A, broken)
+        await client.create(Lease, lease("a", "2024-01-31T00:00:00.000000Z"))
+        await settle()
+        assert informer.get(A).metadata.uid != uid_of_document(broken)
+
+
+async def test_an_object_that_is_gone_need_not_be_readable(client, store):
+    informers = Informers(client)
+    informer = informers.of(Lease)
+    async with Background() as tasks:
+        tasks.start(informers.run(), name="informers")
+        await informer.synced()
+        await client.create(Lease, lease("a", "2024-01-31T00:00:00.000000Z"))
+        await settle()
+        record = store.latest("leases.coordination.k8s.io", A)
+        broken = record.document() | {"spec": {"renewTime": "never"}}
+        await store.delete("leases.coordination.k8s.io", A, broken)
+        await settle()
+        assert informer.get(A) is None
+
+
+@pytest.mark.parametrize("time", ["2024-01-31T00:00:00+00:60", "2024-01-30T23:00:00,0Z"])
+async def test_a_time_is_kept_as_views_can_read_it(client, time):
+    """Go reads more than RFC 3339 has, and so does the server; it writes what everybody reads."""
+    made = await client.create(Lease, lease("a", time))
+    assert made.spec.renewTime == datetime(2024, 1, 30, 23, tzinfo=UTC)
+    listed = await client.list(Partial, kind=kind_of(Lease))
+    assert [item.metadata.name for item in listed.items] == ["a"]
+    answer = await client.ask("GET", "/apis/coordination.k8s.io/v1/namespaces/default/leases/a")
+    assert b'"renewTime":"2024-01-30T23:00:00.000000Z"' in answer
+
+
+def lease(name, renewed):
+    return {"metadata": {"name": name, "namespace": "default"}, "spec": {"renewTime": renewed}}
+
+
+def uid_of_document(document):
+    return document["metadata"]["uid"]

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from corral.api.schema.bounds import OF_OBJECTS, bounds_of
 from corral.api.schema.definition import JSON_SCHEMA
-from corral.api.schema.forms import FORMS, Form
+from corral.api.schema.forms import Form, form_of
 from corral.api.schema.further import Junctors, Values
 from corral.api.schema.nodes import (
     Anything,
@@ -76,8 +76,8 @@ class Compiler:
             case scalar:
                 return Scalar(scalar, bounds_of(schema, foreign=self.foreign))
 
-    def form(self, schema: Mapping[str, Any]) -> Form | None:
-        return FORMS.get(schema.get("format", "")) if self.native else None
+    def form(self, schema: Mapping[str, Any], field: str = "") -> Form | None:
+        return form_of(schema, field) if self.native else None
 
     def empty(self, values: Mapping[str, Any]) -> str | None:
         """What reading null into a Go map gives, of which texts or quantities are the values."""
@@ -105,6 +105,6 @@ class Compiler:
         self.made[id(schema)] = node
         properties: Mapping[str, Mapping[str, Any]] = schema.get("properties", {})
         node.fields.update((name, self.compile(inner)) for name, inner in properties.items())
-        forms = ((name, self.form(inner)) for name, inner in properties.items())
+        forms = ((name, self.form(inner, name)) for name, inner in properties.items())
         node.forms = tuple((name, form) for name, form in forms if form is not None)
         return node

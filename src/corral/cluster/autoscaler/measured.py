@@ -23,7 +23,8 @@ from corral.api.kinds.usage import PodMetrics
 from corral.api.object import Quantity, Struct
 from corral.api.selectors import label_selector
 from corral.api.time import parse_duration, parse_rfc3339
-from corral.client.client import Client, decoder
+from corral.client.client import Client
+from corral.client.reading import decoder
 from corral.cluster.autoscaler.replicas import MetricError, Sample, Unmeasured
 from corral.cluster.autoscaler.targets import NoTarget, kind_of_reference
 

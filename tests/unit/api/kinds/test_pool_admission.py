@@ -10,7 +10,7 @@ from corral.api.kinds import KINDS
 from corral.api.kinds.kubevirt import POOL
 from corral.api.kinds.vm_rules import DEPRECATED_RUNNING
 from corral.api.schema import schema_for
-from corral.client.client import decoder
+from corral.client.reading import decoder
 
 PERSON = "kubernetes-admin"
 CONTROLLER = "system:serviceaccount:kubevirt:kubevirt-controller"
