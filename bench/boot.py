@@ -28,7 +28,7 @@ PODS = "/api/v1/namespaces/default/pods"
 
 def measure() -> list[Figure]:
     figures = []
-    with cluster() as one:
+    with cluster("--cpu-allocation-ratio", "250") as one:  # twenty machines on two processors
         disk = demo_disk(one)
         raw_one = [raw(disk, 1)[0] for _ in range(5)]
         ours_one = [created(one, 1)[0] for _ in range(5)]

@@ -24,7 +24,7 @@ from corral.api.wire import Request, Response, User
 from corral.client.client import Client
 from corral.client.transport import InProcess
 from corral.cluster import STAND_INS, aggregation, catalog, installation
-from corral.controllers import CONTROLLERS, SOURCES
+from corral.controllers import SOURCES, controllers as own_controllers
 from corral.daemon.users import CONTROLLER, STAND_IN
 from corral.metrics import Registry, Source
 from corral.node.agent import Agent
@@ -170,7 +170,7 @@ class Cluster:
         """Start the controllers, with caches of their own, as a new process would."""
         world = World(self._client(STAND_IN), clock=self.clock)
         ours = world.acting(self._client(CONTROLLER))
-        controllers = [make(ours) for make in CONTROLLERS]
+        controllers = own_controllers(ours)
         controllers += [make(world) for make in self._stand_ins]
         self._sources |= {name: make(ours) for name, make in SOURCES.items()}
         self._sources["loops"] = loops.of(lambda: controllers)

@@ -205,6 +205,18 @@ async def test_a_load_makes_two_of_one_and_its_end_one_of_two(target):
         )
 
 
+async def test_idle_machines_that_request_no_cpu_stay_as_few_as_they_are():
+    """A guest that ticks 250 times a second takes 56m here and there: half of what it asks for."""
+    async with cluster() as whole:
+        scene = Scene(whole)
+        await scene.begin(3, least=3, most=10)
+        await whole.settled("test", 3)
+        await scene.load(0.056)
+        await scene.stays(3, SETTLED)
+        current = (await scene.get()).status.currentMetrics[0].resource.current
+        assert current.averageUtilization == pytest.approx(53, abs=1)
+
+
 async def test_while_it_waits_it_says_so():
     async with cluster() as whole:
         scene = Scene(whole)

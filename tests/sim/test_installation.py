@@ -4,11 +4,14 @@ import asyncio
 
 import pytest
 from lightkube.models.core_v1 import Namespace
-from tests.sim.cluster import cluster
+from tests.sim.cluster import cluster, replica_set
 
 from corral.api.errors import Invalid
 from corral.api.kinds.installation import KEY, TOLD_VERSION, KubeVirt
+from corral.api.kinds.replicaset import VirtualMachineInstanceReplicaSet as ReplicaSet
+from corral.api.kinds.vmi import VirtualMachineInstance as Machine
 from corral.api.object import Key
+from corral.node.heartbeat import Capacity
 
 pytestmark = pytest.mark.looptime
 
@@ -59,6 +62,45 @@ async def test_it_comes_again_and_its_status_is_mended():
         second = await read(here)
         assert second.metadata.uid != first.metadata.uid
         assert second.status.phase == "Deployed"
+
+
+def ratio(value):
+    return {"spec": {"configuration": {"developerConfiguration": {"cpuAllocationRatio": value}}}}
+
+
+async def test_its_ratio_says_what_later_machines_ask_for():
+    async with cluster(about_itself=True) as here:
+        await installed(here)
+        await here.client.create(ReplicaSet, replica_set(replicas=1))
+        await here.settled("test", 1)
+        await here.client.patch(KubeVirt, KEY, ratio(100))
+        await here.scale("test", 2)
+        await here.settled("test", 2)
+        asked = [pod.spec.containers[0].resources.requests["cpu"] for pod in await here.pods()]
+        assert sorted(asked) == ["100m", "10m"]
+        with pytest.raises(Invalid, match="cpuAllocationRatio: 'ten' is not a whole number"):
+            await here.client.patch(KubeVirt, KEY, ratio("ten"))
+
+
+async def test_a_full_node_names_the_way_out_and_a_machine_made_after_it_fits():
+    small = Capacity(cpu=1, memory_bytes=1 << 34, storage_bytes=1 << 40)
+    async with cluster(about_itself=True, capacity=small) as here:
+        await installed(here)
+        await here.client.create(ReplicaSet, replica_set(replicas=10))
+
+        async def waiting():
+            machines = await here.machines()
+            told = [each.message for one in machines for each in one.status.conditions]
+            return [one for one in told if "corral up --cpu-allocation-ratio" in one]
+
+        async def is_full():
+            return len(await waiting()) == 1 and len(await here.machines()) == 10
+
+        await here.until(is_full)
+        await here.client.patch(KubeVirt, KEY, ratio(250))
+        (last,) = [each for each in await here.machines() if not each.status.node_name]
+        await here.client.delete(Machine, last.key)
+        await here.settled("test", 10)
 
 
 async def test_there_is_no_other():

@@ -54,10 +54,10 @@ async def test_a_quota_tells_what_is_used_of_it():
         await c.until(lambda: is_told(**nothing), 10)
         await c.client.create(ReplicaSet, replica_set(replicas=2))
         await c.client.create(ConfigMap, {"metadata": {"name": "a", "namespace": "default"}})
-        both = {"pods": "2", "requests.cpu": "20m", "count/configmaps": "1"}
+        both = {"pods": "2", "requests.cpu": "212m", "count/configmaps": "1"}
         await c.until(lambda: is_told(**both), 30)
         await c.scale("test", 1)
-        one = {"pods": "1", "requests.cpu": "10m", "count/configmaps": "1"}
+        one = {"pods": "1", "requests.cpu": "106m", "count/configmaps": "1"}
         await c.until(lambda: is_told(**one), 120)
         change = {"spec": {"hard": {"requests.cpu": None, "services": "1"}}}
         await c.client.patch(ResourceQuota, QUOTA, change)

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Container, Iterable
+from collections.abc import Container, Iterable, Iterator, Sequence
 
 import click
 from lightkube.models.core_v1 import Node
@@ -53,22 +53,34 @@ def status(layout: Layout) -> None:
         raise Problem(
             f"the manager does not answer: {error}", f"Its log may say why: {layout.log}"
         ) from error
-    for node in nodes:
-        click.echo(_told(node))
-    wrong = _wrong(nodes, audit)
-    for title, name, why in (("runs by", ACCELERATOR, REASON), ("limits", LIMITS, LIMITS_REASON)):
-        for each in dict.fromkeys(filter(None, (_proved(node, name, why) for node in nodes))):
-            click.echo(field(title, each))
-    for network in dict.fromkeys(filter(None, (_annotation(each, NETWORK) for each in nodes))):
-        click.echo(field("network", network))
-    click.echo(field("machines", _counted(machines, {_name(node) for node in nodes})))
+    for line in (*_of_nodes(nodes), *_of_machines(nodes, machines)):
+        click.echo(line)
     click.echo(field("storage", _stored(layout)))
+    wrong = _wrong(nodes, audit)
     for each in wrong:
         click.echo(field("wrong", each))
     for reason in dict.fromkeys(filter(None, (_annotation(one, NETWORK_REASON) for one in nodes))):
         click.echo(field("wrong", f"network: {reason}"))
     if wrong:
         raise click.exceptions.Exit(1)
+
+
+def _of_nodes(nodes: Sequence[Node]) -> Iterator[str]:
+    """What there is to run machines; what several nodes say alike is said once."""
+    yield from map(_told, nodes)
+    for title, name, why in (("runs by", ACCELERATOR, REASON), ("limits", LIMITS, LIMITS_REASON)):
+        for each in dict.fromkeys(filter(None, (_proved(node, name, why) for node in nodes))):
+            yield field(title, each)
+    for network in dict.fromkeys(filter(None, (_annotation(each, NETWORK) for each in nodes))):
+        yield field("network", network)
+
+
+def _of_machines(
+    nodes: Sequence[Node], machines: Sequence[VirtualMachineInstance]
+) -> Iterator[str]:
+    yield field("machines", _counted(machines, {_name(node) for node in nodes}))
+    for each in _waiting(machines):
+        yield field("waiting", each)
 
 
 def _unmanaged(layout: Layout) -> Problem:
@@ -139,6 +151,20 @@ def _counted(machines: Iterable[VirtualMachineInstance], nodes: Container[str]) 
         for each in machines
     )
     return ", ".join(f"{count} {phase}" for phase, count in phases.most_common()) or "none"
+
+
+def _waiting(machines: Iterable[VirtualMachineInstance]) -> list[str]:
+    """Why machines have no node: each reason once, with how many it keeps waiting."""
+    reasons = Counter(
+        condition.message
+        for each in machines
+        for condition in each.status.conditions
+        if condition.type == "PodScheduled" and condition.status == "False"
+    )
+    return [
+        f"{count} {'has' if count == 1 else 'have'} no node: {why}"
+        for why, count in reasons.most_common()
+    ]
 
 
 def _proved(node: Node, name: str, reason: str) -> str:

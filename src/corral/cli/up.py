@@ -72,6 +72,15 @@ class _Bind(click.ParamType[tuple[str, int]]):
     help="How many guests may boot at once on a node.  [default: by its accelerator]",
 )
 @click.option(
+    "--cpu-allocation-ratio",
+    type=click.IntRange(1),
+    metavar="NUMBER",
+    default=10,
+    show_default=True,
+    help="How many virtual processors share a real one, where a machine requests no cpu; 250 packs "
+    "densely. The KubeVirt object's cpuAllocationRatio goes before it.",
+)
+@click.option(
     "--network/--no-network",
     default=True,
     help="Give machines addresses, Services and names, or else QEMU's user network alone.",
@@ -237,6 +246,7 @@ def _settings(layout: Layout, chosen: dict[str, Any]) -> Settings:
         nodes=chosen["nodes"],
         hollow=hollow if chosen["machine"] == "hollow" else None,
         boots=chosen["boots"],
+        cpu_ratio=chosen["cpu_allocation_ratio"],
         controllers=chosen["controllers"],
         network=chosen["network"],
         pod_cidrs=found.pods,

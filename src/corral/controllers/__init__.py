@@ -3,19 +3,25 @@
 from collections.abc import Callable
 from typing import Any
 
+from corral.api.kinds.installation import CPU_RATIO
 from corral.controllers import datavolume, pool, replicaset, vm, vmi
 from corral.controllers.metrics import SOURCES
 from corral.reconcile.controller import Controller
 from corral.reconcile.world import World
 
-__all__ = ["CONTROLLERS", "SOURCES"]
+__all__ = ["SOURCES", "controllers"]
 
 CONTROLLERS: tuple[Callable[[World], Controller[Any]], ...] = (
     replicaset.controller,
     pool.controller,
     pool.letting_go,
     vm.controller,
-    vmi.controller,
     datavolume.controller,
 )
-"""Each makes one loop; they run beside each other and meet only in the API's objects."""
+"""Each makes one loop; they run beside each other and meet only in the API's objects.  The loop of
+machine instances is made beside these: it is told a ratio."""
+
+
+def controllers(world: World, *, cpu_ratio: int = CPU_RATIO) -> list[Controller[Any]]:
+    """All of them; ``cpu_ratio`` is ``corral up --cpu-allocation-ratio``."""
+    return [*(make(world) for make in CONTROLLERS), vmi.controller(world, cpu_ratio=cpu_ratio)]

@@ -21,7 +21,7 @@ from corral.client.client import Client
 from corral.client.transport import InProcess
 from corral.cluster import STAND_INS, accounts, certificates, secret_tokens
 from corral.config import Settings
-from corral.controllers import CONTROLLERS, SOURCES
+from corral.controllers import SOURCES, controllers as own_controllers
 from corral.daemon.beginning import begin, tell_where_to_upload
 from corral.daemon.nodes import (
     capacity,
@@ -246,7 +246,7 @@ def _start(
     """Start the loops and the nodes; answers the nodes' agents by name."""
     world = World(Client(InProcess(server.handle, STAND_IN)))
     ours = world.acting(Client(InProcess(server.handle, CONTROLLER)))
-    controllers = [make(ours) for make in CONTROLLERS] if hypervisors else []
+    controllers = own_controllers(ours, cpu_ratio=settings.cpu_ratio) if hypervisors else []
     given = accounts.controller(settings.layout.authority.read_text)
     signer = certificates.signer(partial(pki.sign_request, settings.layout.pki))
     tokens = secret_tokens.controller(settings.layout.authority.read_text)

@@ -39,6 +39,12 @@ def spoil(directory: Path, what: str, how: str) -> None:
 UP = ["up", "--machine", "hollow"]
 
 
+def test_a_ratio_that_shares_nothing_is_refused(told, tmp_path):
+    code, said = told(*UP, "--cpu-allocation-ratio", "0", "--data-dir", tmp_path)
+    assert code == 2
+    assert "--cpu-allocation-ratio" in said
+
+
 @pytest.mark.parametrize(
     ("what", "how", "command"),
     [

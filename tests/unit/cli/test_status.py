@@ -2,8 +2,9 @@
 
 from corral.api.kinds.status import Status
 from corral.api.kinds.vmi import VirtualMachineInstance
+from corral.api.object import Condition
 from corral.api.wire import Response
-from corral.cli.status import _counted, _fault, _wrong
+from corral.cli.status import _counted, _fault, _waiting, _wrong
 
 
 def machine(phase, node):
@@ -15,6 +16,16 @@ def test_machines_of_nodes_that_are_not_there_do_not_count_as_running():
     assert _counted(machines, {"a"}) == "2 Running, 1 of nodes that are gone"
     assert _counted([machine("", "")], {"a"}) == "1 Pending"
     assert _counted([], {"a"}) == "none"
+
+
+def test_machines_without_a_node_wait_and_it_says_why():
+    full, running = machine("Scheduling", ""), machine("Running", "a")
+    said = "0/1 nodes are available: 1 Insufficient cpu."
+    full.status.conditions.append(Condition(type="PodScheduled", status="False", message=said))
+    running.status.conditions.append(Condition(type="PodScheduled", status="True"))
+    assert _waiting([full, running, full]) == [f"2 have no node: {said}"]
+    assert _waiting([full]) == [f"1 has no node: {said}"]
+    assert not _waiting([running])
 
 
 def test_an_audit_log_that_cannot_be_written_is_wrong():

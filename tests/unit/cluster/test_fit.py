@@ -85,6 +85,17 @@ def test_reasons_are_counted():
     assert choose(pod(), []).message == "no nodes available to schedule pods"
 
 
+def test_a_machine_that_finds_no_processor_is_told_the_way_out():
+    machine = pod(cpu="3")
+    machine.metadata.labels = {"kubevirt.io": "virt-launcher"}
+    said = choose(machine, [room()]).message
+    assert said.startswith("0/1 nodes are available: 1 Insufficient cpu. A machine without a cpu ")
+    assert "spec.configuration.developerConfiguration" in said
+    assert "cpuAllocationRatio" in said
+    assert "corral up --cpu-allocation-ratio" in said
+    assert choose(machine, [room(pods="0", cpu="4")]).message.endswith("Too many pods.")
+
+
 def test_what_is_avoided_and_what_is_preferred_weighs_more_than_room():
     avoided = room("empty", taints=[{**TAINT, "effect": "PreferNoSchedule"}])
     used = room("used")

@@ -6,7 +6,7 @@ from tests.unit.controllers.make import machine
 from corral.api.kinds import pod_resources
 from corral.api.kinds.machine import pod_name
 from corral.api.kinds.pod import quality_of_service
-from corral.api.quantity import bytes_of, parse
+from corral.api.quantity import bytes_of
 from corral.controllers.vmi.launcher import compute_resources, pod_for
 
 
@@ -117,18 +117,19 @@ def test_memory_is_the_guests_and_qemus():
     assert "limits" not in resources
 
 
-def test_a_node_of_two_cores_holds_what_its_memory_holds():
+def asked(vmi, **chosen):
+    return pod_resources.requests(msgspec.convert(pod_for(vmi, **chosen)["spec"], PodSpec))
+
+
+def test_idle_machines_are_dense_where_that_is_asked_for():
     vmi = of(
         {"resources": {"requests": {"memory": "64M"}}},
         volumes=[{"name": "root", "containerDisk": {"image": "cirros"}}],
     )
-    spec = pod_for(vmi)["spec"]
-    containers = [*spec["initContainers"], *spec["containers"]]
-    cpu = sum(parse(each["resources"]["requests"]["cpu"]).rounded_up(-3) for each in containers)
-    memory = sum(bytes_of(each["resources"]["requests"]["memory"]) for each in containers)
-    assert cpu == 10
-    assert 2000 // cpu >= 150
-    assert 23 * 2**30 // memory >= 150
+    assert asked(vmi)["cpu"].rounded_up(-3) == 106
+    packed = asked(vmi, cpu_ratio=250)
+    assert packed["cpu"].rounded_up(-3) == 10
+    assert 23 * 2**30 // packed["memory"].rounded_up() >= 150
 
 
 @pytest.mark.parametrize(
@@ -147,9 +148,11 @@ def test_memory_is_requested_as_kubevirt_requests_it(resources, memory, expected
 
 
 def test_cpu_is_verbatim_or_a_share():
-    assert compute_resources(of({"cpu": {"cores": 3}}), cpu_ratio=10)["requests"]["cpu"] == "300m"
-    asked = {"requests": {"cpu": "0.5"}, "limits": {"cpu": "1"}, "overcommitGuestOverhead": True}
-    assert compute_resources(of({"resources": asked, "memory": {"guest": "64Mi"}})) == {
+    three = of({"cpu": {"cores": 3}})
+    assert compute_resources(three)["requests"]["cpu"] == "300m"
+    assert compute_resources(three, cpu_ratio=7)["requests"]["cpu"] == "429m"
+    named = {"requests": {"cpu": "0.5"}, "limits": {"cpu": "1"}, "overcommitGuestOverhead": True}
+    assert compute_resources(of({"resources": named, "memory": {"guest": "64Mi"}})) == {
         "requests": {"cpu": "0.5", "memory": "64Mi"},
         "limits": {"cpu": "1"},
     }
@@ -163,8 +166,7 @@ def test_the_load_of_the_lab_is_measured_against_what_kubevirts_pod_asks():
         {"resources": {"requests": {"cpu": "100m", "memory": "265Mi"}, "limits": {"cpu": "300m"}}},
         volumes=[{"name": "root", "containerDisk": {"image": "cirros"}}],
     )
-    spec = msgspec.convert(pod_for(vmi)["spec"], PodSpec)
-    assert 300 * 100 // pod_resources.requests(spec)["cpu"].rounded_up(-3) == 283
+    assert 300 * 100 // asked(vmi)["cpu"].rounded_up(-3) == 283
 
 
 def test_the_log_of_the_console_is_a_container_that_lasts():

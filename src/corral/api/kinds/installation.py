@@ -1,12 +1,13 @@
 """KubeVirt: the object by which one installs and sets up KubeVirt (kubevirt.io/v1).
 
 Here there is nothing to install: the one object is made by the manager and tells what runs, since
-virtctl, user interfaces and operators look for it.  What it asks for has no effect, and is warned
-of field by field.
+virtctl, user interfaces and operators look for it.  Of what it asks for, ``cpuAllocationRatio`` has
+an effect; every other field has none, and is warned of by name.
 """
 
 from collections.abc import Iterator
-from typing import ClassVar
+from contextlib import suppress
+from typing import Any, ClassVar, Final
 
 import msgspec
 
@@ -23,6 +24,10 @@ KUBEVIRT = "1.8.0"
 TOLD_VERSION = f"v{KUBEVIRT}+corral-{__version__}"
 KEY = Key("kubevirt", "kubevirt")
 """The one KubeVirt that there is."""
+CPU_RATIO: Final = 10
+"""Virtual processors that share a real one where a machine names no cpu request: each asks for 100m
+(KubeVirt's DefaultCPUAllocationRatio)."""
+RATIO_FIELD: Final = "spec.configuration.developerConfiguration.cpuAllocationRatio"
 
 _CONDITIONS = (
     ("Available", "True", "AllComponentsReady", "All components are ready."),
@@ -33,7 +38,7 @@ _CONDITIONS = (
 
 
 class KubeVirtSpec(Struct, kw_only=True):
-    """What was asked for; nothing of it has an effect in this version.
+    """What was asked for; only ``cpuAllocationRatio`` has an effect in this version.
 
     image_tag: the version of the images of KubeVirt's components.
     image_registry: where those images come from.
@@ -110,6 +115,26 @@ class KubeVirt(Object, kw_only=True):
     status: KubeVirtStatus = msgspec.field(default_factory=KubeVirtStatus)
 
 
+def cpu_allocation_ratio(found: KubeVirt | None, default: int) -> int:
+    """Virtual processors that share a real one: what the object names, else ``default``.
+
+    KubeVirt takes 0 for unset.  What is no number was stored before this field had an effect.
+    """
+    with suppress(ValueError):
+        return (found and _ratio(found.spec.configuration)) or default
+    return default
+
+
+def _ratio(configuration: Any) -> int | None:
+    """The ratio that a configuration names.  Raises ValueError for what is none."""
+    named = at(configuration, "developerConfiguration", "cpuAllocationRatio")
+    if named is None:
+        return None
+    if not isinstance(named, int) or isinstance(named, bool) or named < 0:
+        raise ValueError(f"{named!r} is not a whole number of 0 (the default) or more")
+    return named
+
+
 def deployed(found: KubeVirt, architecture: str, now: str) -> Document:
     """The status of the KubeVirt that runs; the same as long as nothing changes."""
     conditions: list[Document] = msgspec.to_builtins(found.status.conditions)
@@ -134,6 +159,10 @@ def _validate(document: Document, old: Document | None, _user: str) -> Verdict:
     if Key(metadata.get("namespace", ""), metadata.get("name", "")) != KEY:
         message = f"KubeVirt is already created: there is one, {KEY}, kept by corral itself"
         return Verdict(causes=[Cause("metadata.name", message)])
+    try:
+        _ratio(at(document, "spec", "configuration"))
+    except ValueError as error:
+        return Verdict(causes=[Cause(RATIO_FIELD, f"{RATIO_FIELD}: {error}")])
     asked = list(_asked(document.get("spec") or {}, "spec"))
     known = list(_asked(at(old, "spec") or {}, "spec"))
     return Verdict(
@@ -145,7 +174,7 @@ def _asked(document: Document, path: str) -> Iterator[str]:
     """The fields that ask for something: of ``configuration`` those below it."""
     for name, value in document.items():
         here = f"{path}.{name}"
-        if value in (None, "", {}, []):
+        if value in (None, "", {}, []) or here == RATIO_FIELD:
             continue
         if name in ("configuration", "developerConfiguration") and isinstance(value, dict):
             yield from _asked(value, here)

@@ -19,10 +19,19 @@ from lightkube.models.core_v1 import (
 )
 
 from corral.api.kinds import pod_resources
+from corral.api.kinds.installation import RATIO_FIELD
 from corral.api.quantity import NANO, parse
 from corral.reconcile.objects import key_of, labels_of
 
 PODS = "pods"
+NO_CPU = "Insufficient cpu"
+_WHERE, _, _WHAT = RATIO_FIELD.rpartition(".")
+DENSER = (
+    f"A machine without a cpu request asks for 1/{_WHAT} of a processor for each virtual one: "
+    f"machines made after it is raised, in the KubeVirt object ({_WHERE}) or by "
+    "corral up --cpu-allocation-ratio, ask for less."
+)
+"""The way out for machines that find no processor: their request was written by nobody."""
 _PERCENT = 100.0
 
 
@@ -69,7 +78,8 @@ def choose(
         best = max(fitting, key=lambda room: (score(pod, room, asked), room.name))
         return Verdict(node=best.name)
     told = ", ".join(sorted(f"{count} {reason}" for reason, count in reasons.items()))
-    return Verdict(message=f"0/{len(rooms)} nodes are available: {told}.")
+    way_out = f" {DENSER}" if reasons[NO_CPU] and _is_machine(pod) else ""
+    return Verdict(message=f"0/{len(rooms)} nodes are available: {told}.{way_out}")
 
 
 def nowhere(fault: str, rooms: Sequence[Room]) -> Verdict:
@@ -151,6 +161,10 @@ def suits(pod: Pod, node: Node) -> bool:
 def meets_any(node: Node, terms: Iterable[NodeSelectorTerm]) -> bool:
     """Whether a node has what one of the terms asks."""
     return any(_meets(node, term) for term in terms)
+
+
+def _is_machine(pod: Pod) -> bool:
+    return labels_of(pod).get("kubevirt.io") == "virt-launcher"
 
 
 def _preference(pod: Pod, node: Node) -> float:

@@ -14,6 +14,7 @@ from corral import __version__
 from corral.api import grace
 from corral.api.images import pull_policy
 from corral.api.kinds.domain import Resources
+from corral.api.kinds.installation import CPU_RATIO
 from corral.api.kinds.machine import (
     COMPUTE,
     CONSOLE_LOG,
@@ -42,15 +43,6 @@ IMAGE = f"corral/launcher:{__version__}"
 
 _LAUNCHER_GRACE_SECONDS = 30
 """How much longer than its guest a pod may take to end."""
-
-CPU_RATIO = 250
-"""Virtual processors that share a real one, where a machine names no cpu request.
-
-KubeVirt's cpuAllocationRatio is 10 (100m a processor), with which a machine of two cores is full
-at twenty guests.  An idle guest takes 1m or 2m, memory is what runs out first, and whoever needs a
-share of the processors, or scales by their use, names a request.  With 250 (4m, and with the
-containers beside it 10m for a machine of one disk) two cores take what 16 GiB of memory can hold.
-"""
 
 _MEBIBYTE = 2**20
 _QEMU_BYTES = 64 * _MEBIBYTE

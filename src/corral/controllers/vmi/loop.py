@@ -7,13 +7,14 @@ from lightkube.models.storage_v1 import StorageClass
 
 from corral.api.errors import AlreadyExists, ApiError, NotFound
 from corral.api.kinds.datavolume import DataVolume
+from corral.api.kinds.installation import CPU_RATIO, KEY, KubeVirt, cpu_allocation_ratio
 from corral.api.kinds.vmi import FINALIZER, GROUP, VirtualMachineInstance
 from corral.api.kinds.volumes import claims_of
 from corral.api.object import Key
 from corral.controllers.vmi import claims, lifecycle
 from corral.controllers.vmi.auto_limits import AutoLimits, auto_limits
 from corral.controllers.vmi.claims import Claims, Sources
-from corral.controllers.vmi.launcher import CPU_RATIO, pod_for
+from corral.controllers.vmi.launcher import pod_for
 from corral.reconcile.batch import each
 from corral.reconcile.controller import Controller, Result
 from corral.reconcile.expectations import Expectations
@@ -30,7 +31,7 @@ WORKERS = 64
 
 
 def controller(world: World, *, cpu_ratio: int = CPU_RATIO) -> Controller[Key]:
-    """The controller of machines; ``cpu_ratio`` as in ``launcher.CPU_RATIO``."""
+    """The controller of machines; ``cpu_ratio`` counts unless the KubeVirt object names another."""
     loop = Machines(world, cpu_ratio)
     return Controller(
         "vmi",
@@ -38,7 +39,7 @@ def controller(world: World, *, cpu_ratio: int = CPU_RATIO) -> Controller[Key]:
         queue=loop.queue,
         sources=(
             *(loop.machines, loop.pods, loop.claims, loop.data_volumes, loop.classes),
-            *(loop.namespaces, loop.quotas),
+            *(loop.namespaces, loop.quotas, loop.installations),
         ),
         workers=WORKERS,
     )
@@ -56,6 +57,7 @@ class Machines:
         self.classes = world.informers.of(StorageClass)
         self.namespaces = world.informers.of(Namespace)
         self.quotas = retry_with_room(world, self.queue)
+        self.installations = world.informers.of(KubeVirt)
         self._world = world
         self._client = world.client
         self._recorder = world.recorder(COMPONENT)
@@ -101,7 +103,8 @@ class Machines:
 
     async def _create_pod(self, vmi: Machine, needed: Claims) -> Pod:
         self._expectations.expect(vmi.key, creations=1)
-        document = pod_for(vmi, needed, cpu_ratio=self._cpu_ratio, auto=self._limits(vmi))
+        ratio = cpu_allocation_ratio(self.installations.get(KEY), self._cpu_ratio)
+        document = pod_for(vmi, needed, cpu_ratio=ratio, auto=self._limits(vmi))
         try:
             pod = await self._client.create(Pod, document)
         except AlreadyExists:
