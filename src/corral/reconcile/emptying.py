@@ -1,5 +1,6 @@
 """Removes objects: one that was seen, or all of a kind before what holds them goes."""
 
+from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
 
@@ -32,8 +33,8 @@ async def remove(
 
 async def remove_all(
     client: Client, kind: Kind, namespace: str = "", *, propagation: str | None = None
-) -> bool:
-    """Ask for the deletion of all of a kind, in a namespace or anywhere; whether any is left.
+) -> Sequence[Partial]:
+    """Ask for the deletion of all of a kind, in a namespace or anywhere; answers what is left.
 
     Raises ApiError for what may not be deleted.
     """
@@ -43,7 +44,7 @@ async def remove_all(
     refused = await each(staying, partial(_delete, client, kind, propagation))
     if refused:
         raise refused[0]
-    return bool(found and (await client.list(Partial, namespace, kind=kind)).items)
+    return (await client.list(Partial, namespace, kind=kind)).items if found else []
 
 
 async def _delete(client: Client, kind: Kind, propagation: str | None, item: Partial) -> None:

@@ -1,17 +1,25 @@
-"""Empties a namespace that is being deleted, then lets it go."""
+"""Empties a namespace that is being deleted, then lets it go.
+
+Its pods go first, so that guests end while their disks and Secrets are there (KEP 5080, ordered
+namespace deletion), and nothing else is touched before they are gone.
+"""
 
 import msgspec
 from lightkube.models.core_v1 import Namespace
 
+from corral.api.errors import ApiError
 from corral.api.kind import Kind
 from corral.api.kinds.table import KindTable
 from corral.api.object import Key
+from corral.api.time import rfc3339
+from corral.cluster.namespace.emptied import Emptied, conditions
 from corral.reconcile.controller import Controller, Result, Source
 from corral.reconcile.emptying import remove_all
 from corral.reconcile.objects import is_going, key_of, uid_of
 from corral.reconcile.queue import WorkQueue
 from corral.reconcile.world import World
 
+PODS = "pods"
 BATCH_SECONDS = 0.1
 """How long news of what went from a namespace waits for more of the kind."""
 PATIENCE_SECONDS = 15.0
@@ -32,6 +40,7 @@ class Namespaces:
     def __init__(self, world: World) -> None:
         self.queue = WorkQueue[Key]()
         self._client = world.client
+        self._clock = world.clock
         self.namespaces = world.informers.of(Namespace)
         self.namespaces.handle(self._namespace_changed)
         self._kinds = world.kinds
@@ -45,13 +54,13 @@ class Namespaces:
         namespace = self.namespaces.get(key)
         if namespace is None or not is_going(namespace):
             return None
-        if not await self._kinds.are_known(self._client):
+        if not await self._are_kinds_known(namespace):
             return Result(requeue_after=BATCH_SECONDS)  # there may be kinds that are not looked at
-        left = [
-            await remove_all(self._client, kind, key.name, propagation="Background")
-            for kind in namespaced_kinds(self._kinds.table)
-        ]
-        if any(left):
+        emptied = await self._empty(key.name)
+        await self._tell(namespace, emptied)
+        if emptied.refusals:
+            raise emptied.refusals[0]
+        if not emptied.is_done:
             return Result(requeue_after=PATIENCE_SECONDS)
         await self._client.replace(
             Namespace,
@@ -63,8 +72,36 @@ class Namespaces:
         )
         return None
 
-    def _namespace_changed(self, _old: Namespace | None, new: Namespace | None) -> None:
-        if new is not None and is_going(new):
+    async def _are_kinds_known(self, namespace: Namespace) -> bool:
+        try:
+            return await self._kinds.are_known(self._client)
+        except ApiError as error:
+            await self._tell(namespace, Emptied(unknown=str(error)))
+            raise
+
+    async def _empty(self, name: str) -> Emptied:
+        """Ask for the deletion of all pods; of everything else once these are gone."""
+        emptied = Emptied()
+        for kind in namespaced_kinds(self._kinds.table):
+            try:
+                left = await remove_all(self._client, kind, name, propagation="Background")
+                emptied.left[f"{kind.plural}.{kind.group}"] = left
+            except ApiError as refusal:
+                emptied.refusals.append(refusal)
+            if kind.resource == PODS and not emptied.is_done:
+                break
+        return emptied
+
+    async def _tell(self, namespace: Namespace, emptied: Emptied) -> None:
+        old = msgspec.to_builtins(list((namespace.status and namespace.status.conditions) or ()))
+        told = conditions(old, emptied, rfc3339(self._clock()))
+        if told == old:
+            return
+        change = {"metadata": {"uid": uid_of(namespace)}, "status": {"conditions": told}}
+        await self._client.patch(Namespace, key_of(namespace), change, subresource="status")
+
+    def _namespace_changed(self, old: Namespace | None, new: Namespace | None) -> None:
+        if new is not None and is_going(new) and (old is None or not is_going(old)):
             self.queue.add(key_of(new))
 
     def _kind_came(self, kind: Kind) -> None:
@@ -83,5 +120,6 @@ class Namespaces:
 
 
 def namespaced_kinds(kinds: KindTable) -> list[Kind]:
-    """The kinds whose objects live in namespaces, each storage once; as of now."""
-    return [kind for kind in kinds if kind.namespaced and kind.is_kept]
+    """The kinds whose objects live in namespaces, each storage once; as of now.  Pods first."""
+    found = [kind for kind in kinds if kind.namespaced and kind.is_kept]
+    return sorted(found, key=lambda kind: kind.resource != PODS)
