@@ -8,8 +8,19 @@ import msgspec
 import structlog
 
 from corral.node import record as records
-from corral.node.facts import Facts, State, Trouble, fold, stillborn
-from corral.node.hypervisor import Change, Guest, GuestError
+from corral.node.facts import (
+    SILENT,
+    STUCK,
+    Facts,
+    State,
+    Trouble,
+    answering,
+    fold,
+    stillborn,
+    stuck,
+    unanswering,
+)
+from corral.node.hypervisor import Change, Guest, GuestError, StuckError
 from corral.node.record import Record, Stage
 from corral.node.voice import Voice
 
@@ -59,10 +70,32 @@ class Chronicle:
             await guest.resume()
         except GuestError as error:
             self.decide(stillborn(self.facts, str(error)))
-            await guest.destroy()
+            await self.destroy(guest)
             return False
         self.step("resumed")
         return True
+
+    async def destroy(self, guest: Guest) -> None:
+        """End a guest; of one that does not end it is told, and its end is heard of as of any."""
+        try:
+            await guest.destroy()
+        except StuckError as error:
+            self.tell_stuck(str(error))
+
+    def tell_stuck(self, why: str) -> None:
+        """What was killed does not end."""
+        if self.facts.trouble is None or self.facts.trouble.reason != STUCK:
+            self.voice.of_pod("Warning", STUCK, f"error killing pod: {why}")
+        self.learn(stuck(self.facts, why))
+
+    def note_silence(self, why: str, *, hangs: bool) -> None:
+        """QEMU cannot be managed, and perhaps hangs; or it can, where there is no why."""
+        before = self.facts
+        self.learn(unanswering(before, why, hangs=hangs) if why else answering(before))
+        if self.facts.silent and not before.silent:
+            self.voice.of_instance("Warning", SILENT, f"QEMU hangs: {why}")
+        elif before.silent and not self.facts.silent:
+            self.voice.of_instance("Normal", "MonitorAnswers", "QEMU answers again.")
 
     def write(self, record: Record) -> None:
         """Put something on record.  Raises OSError."""

@@ -49,6 +49,8 @@ class Facts:
     """The reason of KubeVirt's Paused condition; empty while the guest runs."""
     ready: bool | None = None
     """The verdict of its readiness probe; None while there is none."""
+    silent: bool = False
+    """Whether nobody knows how its guest is: what it runs in answers nothing, and does nothing."""
     agent_connected: bool = False
     agent_sessions: int = 0
     """How often the agent has connected: a guest that starts again has another one."""
@@ -80,6 +82,10 @@ class Facts:
         return self.state is State.ENDED
 
 
+SILENT = "MonitorSilent"
+"""The reason of Synchronized while a machine runs that cannot be managed."""
+STUCK = "FailedKillPod"
+"""A kubelet's word for a pod that it cannot end; the reason of Synchronized meanwhile."""
 OOM_KILLED = "OOMKilled"
 """A kubelet's word for what ended since it wanted more memory than it may have."""
 PAUSED_BY_USER = "PausedByUser"
@@ -109,18 +115,42 @@ def fold(facts: Facts, change: Change) -> Facts:  # noqa: PLR0911 - one row a ch
             return replace(facts, agent_connected=False, frozen=False)
         case Change.PAUSED if facts.outcome is None:
             reason = facts.paused or PAUSED_BY_USER
-            return replace(facts, state=State.RUNNING, paused=reason, trouble=None)
+            return _running(facts, paused=reason)
         case Change.PAUSED_BY_IO_ERROR:
-            return replace(facts, state=State.RUNNING, paused=PAUSED_BY_IO_ERROR, trouble=None)
+            return _running(facts, paused=PAUSED_BY_IO_ERROR)
         case Change.RESUMED:
-            return replace(facts, state=State.RUNNING, paused="", trouble=None)
+            return _running(facts, paused="")
         case Change.POWERED_OFF | Change.PANICKED | Change.CUT_OFF:
             return _decided(facts, *_VERDICTS[change])
         case Change.GONE:
-            decided = _decided(facts, Outcome.FAILED, CRASHED)
+            decided = answering(_decided(facts, Outcome.FAILED, CRASHED))
             return replace(decided, state=State.ENDED, agent_connected=False, paused="")
         case _:
             return facts
+
+
+def _running(facts: Facts, *, paused: str) -> Facts:
+    return replace(facts, state=State.RUNNING, paused=paused, trouble=None, silent=False)
+
+
+def unanswering(facts: Facts, why: str, *, hangs: bool) -> Facts:
+    """What is known of a machine that runs and cannot be managed.
+
+    It may be slow.  Only of one that ``hangs`` nobody knows how it is (phase Unknown).
+    """
+    trouble = Trouble(reason=SILENT, message=f"QEMU runs, but is silent: {why}")
+    return replace(facts, state=State.RUNNING, trouble=trouble, silent=hangs)
+
+
+def answering(facts: Facts) -> Facts:
+    """What is known of a machine that can be managed, perhaps again."""
+    silent = facts.trouble is not None and facts.trouble.reason == SILENT
+    return replace(facts, silent=False, trouble=None if silent else facts.trouble)
+
+
+def stuck(facts: Facts, why: str) -> Facts:
+    """What is known of a machine that was killed, and does not end."""
+    return replace(facts, trouble=Trouble(reason=STUCK, message=why))
 
 
 def _decided(facts: Facts, outcome: Outcome, message: str) -> Facts:

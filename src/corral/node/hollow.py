@@ -32,11 +32,14 @@ from corral.node.hypervisor import (
     Introduction,
     Memory,
     MemoryMisfitError,
+    NoAnswerError,
     StartError,
+    StuckError,
     Usage,
 )
 from corral.node.lines import StreamLine
 from corral.node.network.plan import families
+from corral.node.process import Pulse
 
 CAPACITY = Capacity(cpu=100_000, memory_bytes=1 << 50, storage_bytes=1 << 50, pods=1_000_000)
 """What a node of hollow machines says that it has."""
@@ -177,6 +180,10 @@ class HollowGuest:
         self._paused = False
         self.shutdown_seconds = hypervisor.behaviour.shutdown_seconds
         """How long it takes to obey the power button; tests set it."""
+        self.hung = False
+        """Whether it does nothing, and answers nothing; tests set it."""
+        self.stuck = False
+        """Whether it does not end when it is ended; tests set it."""
         self._cpu_nanos = 0
         self._counted_at = asyncio.get_running_loop().time()
         self.agent = HollowAgent(directory.name, self._bear)
@@ -254,6 +261,17 @@ class HollowGuest:
         self._account()
         return Usage(self._cpu_nanos, _RESIDENT_BYTES)
 
+    def ran_nanos(self) -> int:
+        return 0 if self.hung else int(asyncio.get_running_loop().time() * 1e9)
+
+    def pulse(self) -> Pulse:
+        return Pulse(self.ran_nanos(), runnable=False)
+
+    async def ping(self, seconds: float) -> None:
+        if self.hung:
+            await asyncio.sleep(seconds)
+            raise NoAnswerError(f"it was told to hang, and did so for {seconds:g} s")
+
     async def counters(self, vmi: VirtualMachineInstance) -> Counters:  # noqa: ARG002
         return Counters()
 
@@ -272,7 +290,7 @@ class HollowGuest:
             yield (change := self._changes.pop(0))
 
     async def watch(self) -> None:
-        """It is never out of reach."""
+        """It never hangs up."""
 
     async def resume(self) -> None:
         self._account()
@@ -325,10 +343,14 @@ class HollowGuest:
         """It has no disks."""
 
     async def power_down(self) -> None:
+        if self.hung:
+            return
         moment = time.time() + self.shutdown_seconds
         self._later(moment, lambda: self.happen(Change.POWERED_OFF))
 
     async def destroy(self) -> None:
+        if self.stuck:
+            raise StuckError("it was told not to end")
         self._vanish()
 
     async def introduce(self) -> Introduction | None:

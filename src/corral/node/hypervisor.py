@@ -16,6 +16,7 @@ from corral.api.kinds.vmi import VirtualMachineInstance
 from corral.api.object import Document
 from corral.node.counters import Counters
 from corral.node.lines import StreamLine
+from corral.node.process import Pulse
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -156,6 +157,18 @@ class GuestError(Exception):
     """A guest cannot be told what to do, or what it runs on does not answer."""
 
 
+class NoAnswerError(GuestError):
+    """What a guest runs in does not answer in time: it hangs, or is slow."""
+
+
+class HungError(GuestError):
+    """What a guest runs in can be reached no more: it does nothing, or nobody listens there."""
+
+
+class StuckError(GuestError):
+    """What a guest runs in was killed and does not end: it waits for the kernel."""
+
+
 class RefusedError(GuestError):
     """A guest's agent answers that it has not done what it was told."""
 
@@ -269,6 +282,15 @@ class Guest(Protocol):
     def usage(self) -> Usage | None:
         """What it takes of its node, told without waking it; None once it has ended."""
 
+    def ran_nanos(self) -> int:
+        """How long what answers for it has run, told without waking it."""
+
+    def pulse(self) -> Pulse | None:
+        """The same, and whether it waits for a processor; None once it has ended."""
+
+    async def ping(self, seconds: float) -> None:
+        """Have what it runs in answer, its guest may be paused.  Raises NoAnswerError."""
+
     async def counters(self, vmi: VirtualMachineInstance) -> Counters:
         """What its disks and processors have done so far, told without waking it."""
 
@@ -325,7 +347,7 @@ class Guest(Protocol):
         """Press the power button.  The guest may take its time, or ignore it."""
 
     async def destroy(self) -> None:
-        """End it now; GONE follows."""
+        """End it now; GONE follows.  Raises StuckError where that takes longer than it should."""
 
     async def introduce(self) -> Introduction | None:
         """Ask the guest's agent who it is; None where it does not answer properly."""
@@ -362,11 +384,15 @@ class Hypervisor(Protocol):
     async def find(self, directory: Path) -> Guest | None:
         """The guest that runs for this directory, whoever started it; None where none does.
 
-        Raises GuestError where one runs that cannot be managed, at least not now.
+        Raises GuestError where one runs that cannot be managed, at least not now, and HungError
+        where it looks as if that will stay so.
         """
 
     async def end(self, directory: Path) -> None:
-        """End what runs for this directory, whether it can be managed or not."""
+        """End what runs for this directory, whether it can be managed or not.
+
+        Raises StuckError where it is killed, and does not end.
+        """
 
     def facts(self) -> Mapping[str, Any]:
         """What ``corral status`` tells of it: version, accelerator, why."""

@@ -133,7 +133,7 @@ def _container(facts: Facts, container: Container, part: str, old: Document, now
         "name": container.name,
         "image": container.image or "",
         "imageID": "",
-        "ready": phase == "Running" and _passes(facts, container, known),
+        "ready": phase == "Running" and not facts.silent and _passes(facts, container, known),
         "started": phase == "Running",
         "restartCount": 0,
         "state": state,

@@ -18,6 +18,7 @@ import signal
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
@@ -35,6 +36,8 @@ _ENVIRONMENT = {
     # A heap for each thread (glibc's malloc) makes an idle machine's QEMU larger by 1 to 3 MB.
     "MALLOC_ARENA_MAX": "1",
 }
+_DEAD = frozenset("ZX")
+"""Letters of processes that have ended, and wait for their parents to hear of it."""
 OOM_SCORE_ADJ = "500"  # when memory runs out, what the manager can start again goes first
 
 
@@ -53,12 +56,18 @@ def boot_id() -> str:
 
 def identify(pid: int) -> Identity | None:
     """The identity of a living process."""
+    state = _state(pid)
+    return Identity(pid, state[1], boot_id()) if state is not None else None
+
+
+def _state(pid: int) -> tuple[str, int] | None:
+    """The letter of a living process's state, and its start in ticks (proc(5), stat)."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
     except (FileNotFoundError, ProcessLookupError):
         return None
     state, *rest = stat.rpartition(")")[2].split()
-    return None if state == "Z" else Identity(pid, int(rest[18]), boot_id())
+    return None if state in _DEAD else (state, int(rest[18]))
 
 
 def hold(directory: Path) -> int | None:
@@ -125,6 +134,23 @@ def find(directory: Path) -> Identity | None:
     if identity is not None and identify(identity.pid) == identity:
         return identity
     return _holder(directory / LOCK) if runs(directory) else None
+
+
+class Pulse(NamedTuple):
+    """Of a process's main thread: how long it has run, and whether it runs or waits for its turn.
+
+    One that has not run between two looks, and did not wait for a processor, has done nothing.
+    """
+
+    ran_nanos: int
+    runnable: bool
+
+
+def stood_still(before: Pulse | None, after: Pulse | None) -> bool:
+    """Whether a process that lives has done nothing between two looks, though it could have."""
+    if before is None or after is None:
+        return False
+    return before == after and not after.runnable
 
 
 class Process:
@@ -236,6 +262,18 @@ class Process:
         except OSError:
             raise ProcessLookupError(self.identity.pid) from None
         return int(pages) * _PAGE_BYTES
+
+    def ran_nanos(self) -> int:
+        """How long its main thread has run; 0 where nobody tells, or when it has ended."""
+        with contextlib.suppress(OSError):
+            told = Path(f"/proc/{self.identity.pid}/schedstat").read_bytes()
+            return int(told.split()[0])
+        return 0
+
+    def pulse(self) -> Pulse | None:
+        """None when it has ended."""
+        state = _state(self.identity.pid)
+        return Pulse(self.ran_nanos(), runnable=state[0] == "R") if state is not None else None
 
     def release(self) -> None:
         """Stop watching it; it runs on."""

@@ -153,7 +153,7 @@ class Starting:
             born = True
         except (OSError, MemoryMisfitError, StartError) as error:
             if guest is not None:
-                await guest.destroy()
+                await chronicle.destroy(guest)
                 await self._fence.take_down()
             if not isinstance(error, OSError):
                 raise

@@ -12,7 +12,7 @@ import msgspec
 from corral.api.conditions import get_condition, remove_condition, set_condition
 from corral.api.kinds.machine import guest_memory, processors
 from corral.api.kinds.networks import Interface
-from corral.api.kinds.vmi import FINAL_PHASES, VirtualMachineInstance
+from corral.api.kinds.vmi import FINAL_PHASES, UNKNOWN, VirtualMachineInstance
 from corral.api.object import Document
 from corral.node.addresses import POD_INTERFACE, USER_NETWORK, guest_address, mac_of
 from corral.node.facts import OOM_KILLED, PAUSED_BY_USER, Facts, State
@@ -25,7 +25,7 @@ IMAGE_REASONS = frozenset(
 """Troubles that the VMI controller reads from the pod and tells as Synchronized."""
 _MOST_OF_THE_GUESTS_OWN = 16
 """Interfaces that are no card of the instance: a guest may make up as many as it likes."""
-_OURS = frozenset({"Scheduled", "Running"})
+_OURS = frozenset({"Scheduled", "Running", UNKNOWN})
 _CONTROLLERS = IMAGE_REASONS | {"FailedCreate", "FailedPvcNotFound"}
 
 
@@ -64,13 +64,16 @@ def _reason(facts: Facts) -> Document:
 
 
 def _phase(facts: Facts, phase: str) -> str:
-    """Running after Scheduled only: until then the instance belongs to the controller."""
+    """Running after Scheduled only: until then the instance belongs to the controller.
+
+    Unknown while its QEMU hangs: nobody can tell how its guest is (KubeVirt's types.go, Unknown).
+    """
     if phase in FINAL_PHASES:
         return phase
     if facts.ended and facts.outcome is not None:
         return facts.outcome.value
-    if facts.state is State.RUNNING and phase == "Scheduled":
-        return "Running"
+    if facts.state is State.RUNNING and phase in _OURS:
+        return UNKNOWN if facts.silent else "Running"
     return phase
 
 

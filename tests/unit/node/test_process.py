@@ -3,13 +3,15 @@
 import asyncio
 import errno
 import os
+import shutil
+import signal
 import threading
 from pathlib import Path
 
 import pytest
 
 from corral.node import process
-from corral.node.process import Process, hold, identify, runs
+from corral.node.process import Process, hold, identify, runs, stood_still
 
 
 @pytest.fixture
@@ -204,6 +206,46 @@ async def test_processor_time_is_read_from_outside(tmp_path, sleeper):
     assert sleeper.resident_bytes() >= 4096  # it may have been born a moment ago
     with pytest.raises(ProcessLookupError):
         process.cpu_nanos(2**22 + 1)
+
+
+def test_a_process_that_has_ended_has_no_identity_before_its_parent_has_heard_of_it():
+    pid = os.posix_spawn("/bin/true", ["true"], {})
+    os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+    try:
+        assert Path(f"/proc/{pid}/stat").exists()
+        assert identify(pid) is None
+    finally:
+        os.waitpid(pid, 0)
+
+
+@pytest.mark.parametrize("name", ["a) Z (b", "Z", ") R 1 2 3"])
+def test_a_process_is_recognised_whatever_it_calls_itself(tmp_path, name):
+    program = tmp_path / name
+    program.symlink_to(shutil.which("sleep"))
+    pid = os.posix_spawn(program, ["sleep", "60"], {})
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().removeprefix(f"{pid} ({name}) ").split()
+        assert identify(pid) == process.Identity(pid, int(fields[19]), process.boot_id())
+    finally:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+
+
+async def test_one_that_stands_still_is_told_from_one_that_works(tmp_path, sleeper):
+    async with asyncio.timeout(60):
+        while (before := sleeper.pulse()).runnable:
+            await asyncio.sleep(0)
+    assert before.ran_nanos == sleeper.ran_nanos() > 0
+    assert stood_still(before, sleeper.pulse())
+    assert not stood_still(before, before._replace(ran_nanos=before.ran_nanos + 1))
+    assert not stood_still(*[before._replace(runnable=True)] * 2)
+    (tmp_path / "worker").mkdir()
+    worker = spawn(tmp_path / "worker", ["sh", "-c", "while :; do :; done"])
+    assert worker.pulse().runnable
+    assert await worker.end()
+    assert worker.pulse() is None
+    assert not stood_still(None, before)
+    assert not stood_still(before, None)
 
 
 def test_a_process_that_does_not_exist_has_no_identity():

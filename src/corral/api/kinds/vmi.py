@@ -18,6 +18,8 @@ from corral.api.object import Object, Struct
 GROUP = "kubevirt.io"
 FINALIZER = "kubevirt.io/foregroundDeleteVirtualMachine"
 """Holds a machine's object until the machine is gone."""
+UNKNOWN = "Unknown"
+"""The phase of a machine of which nobody can tell how it is, for instance as its QEMU hangs."""
 FINAL_PHASES = frozenset({"Succeeded", "Failed"})
 OBSERVED_VERSIONS = {
     "kubevirt.io/latest-observed-api-version": "v1",

@@ -14,7 +14,7 @@ from lightkube.models.core_v1 import Pod, PodCondition
 
 from corral.api.conditions import remove_condition, set_condition
 from corral.api.kinds.machine import COMPUTE, pod_name
-from corral.api.kinds.vmi import FINAL_PHASES, FINALIZER, VirtualMachineInstance
+from corral.api.kinds.vmi import FINAL_PHASES, FINALIZER, UNKNOWN, VirtualMachineInstance
 from corral.api.object import Condition, Document, Key
 from corral.api.time import rfc3339
 from corral.controllers.vmi.claims import NONE, Claims, conditions as of_claims, volume_status
@@ -30,7 +30,7 @@ CLAIM_MISSING = "FailedPvcNotFound"
 EVICTED = "EvictionRequested"
 _OUR_SYNCHRONIZED = IMAGE_REASONS | {FAILED_CREATE, CLAIM_MISSING}
 _UNPLACED = frozenset({"", "Pending"})
-_PLACED = frozenset({"Scheduled", "Running"})
+_PLACED = frozenset({"Scheduled", "Running", UNKNOWN})
 _POD_ENDED = frozenset({"Succeeded", "Failed"})
 
 

@@ -131,7 +131,7 @@ class Fence:
     async def destroy(self, guest: Guest) -> None:
         """End a guest, whose QEMU has only moments to write down what it holds of the disks."""
         await self.lift()
-        await guest.destroy()
+        await self._chronicle.destroy(guest)
 
     async def lift(self) -> None:
         """Bound the processors of what is ended no more."""

@@ -165,7 +165,7 @@ class Restoring:
             await self._wake(guest)
         except MemoryMisfitError as error:
             self._chronicle.learn(stillborn(self._chronicle.facts, str(error)))
-            await guest.destroy()
+            await self._chronicle.destroy(guest)
 
     async def _wake(self, guest: Guest) -> None:
         chronicle = self._chronicle

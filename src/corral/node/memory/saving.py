@@ -102,7 +102,7 @@ class Saving:
         """Go on where an earlier manager was killed."""
         self.recall()
         if self._chronicle.facts.outcome is not None:
-            await guest.destroy()
+            await self._chronicle.destroy(guest)
             return
         with suppress(GuestError, OSError):
             await self._go_on(guest)
@@ -161,7 +161,7 @@ class Saving:
             f"Saved the guest to claim {self._claim}: {sealed.memory_bytes >> 20} MiB of memory.",
         )
         chronicle.learn(saved_facts(chronicle.facts))
-        await guest.destroy()
+        await chronicle.destroy(guest)
 
     async def _place(self, vmi: VirtualMachineInstance) -> Place | None:
         """Where it is saved to, as soon as there is room for it; None if that is not wished now."""
@@ -207,9 +207,8 @@ class Saving:
         try:
             await self._go_on(guest)
         except (GuestError, OSError):
-            await (
-                guest.destroy()
-            )  # it hangs in between, or there is no room to say that it does not
+            # it hangs in between, or there is no room to say that it does not
+            await chronicle.destroy(guest)
         self._give_up()
 
     async def _go_on(self, guest: Guest) -> None:

@@ -9,9 +9,9 @@ from pathlib import Path
 
 from corral.api.kinds.vmi import VirtualMachineInstance
 from corral.node.counters import Counters
-from corral.node.hypervisor import Change, GuestError, Introduction, Memory, Usage
+from corral.node.hypervisor import Change, GuestError, Introduction, Memory, StuckError, Usage
 from corral.node.lines import StreamLine
-from corral.node.process import Process
+from corral.node.process import Process, Pulse
 from corral.node.qemu import memory as memories
 from corral.node.qemu.agentlink import AgentLink
 from corral.node.qemu.counting import count
@@ -87,6 +87,16 @@ class QemuGuest:
         except ProcessLookupError:
             return None
 
+    def ran_nanos(self) -> int:
+        """Of the thread that answers the monitor, whatever the guest's processors do."""
+        return self._process.ran_nanos()
+
+    def pulse(self) -> Pulse | None:
+        return self._process.pulse()
+
+    async def ping(self, seconds: float) -> None:
+        await self._monitor.execute("query-status", seconds=seconds)
+
     async def counters(self, vmi: VirtualMachineInstance) -> Counters:
         return await count(self._monitor, self.pid, vmi)
 
@@ -120,11 +130,11 @@ class QemuGuest:
 
     async def resume(self) -> None:
         """Let the guest run.  Raises MonitorError."""
-        await self._monitor.execute("cont")
+        await self._monitor.order("cont")
         self._state = "resumed"  # the event tells of it
 
     async def pause(self) -> None:
-        await self._monitor.execute("stop")
+        await self._monitor.order("stop")
 
     async def save(self, descriptor: int) -> None:
         """Its pause is nobody's business until it is resumed."""
@@ -169,7 +179,7 @@ class QemuGuest:
         return await memories.shape(self._monitor, self.pid)
 
     async def reset(self) -> None:
-        await self._monitor.execute("system_reset")
+        await self._monitor.order("system_reset")
 
     async def reboot(self) -> None:
         """A guest that obeys the power button instead is started again (``_rebooted``)."""
@@ -178,7 +188,11 @@ class QemuGuest:
                 await self.agent.reboot()
                 return
         self._reboot.wish()
-        await self._monitor.execute("system_powerdown")
+        try:
+            await self._monitor.order("system_powerdown")
+        except MonitorError:
+            self._reboot.forget()
+            raise
 
     async def _rebooted(self, change: Change | None) -> Change | None:
         """What becomes of a change while a reboot is awaited: the end is the beginning then."""
@@ -231,7 +245,7 @@ class QemuGuest:
             await self._monitor.execute("system_powerdown")
 
     async def destroy(self) -> None:
-        """End it at once, and wait until it is gone."""
+        """End it at once, and wait until it is gone.  Raises StuckError."""
         await put_out(self._process)
 
     async def introduce(self) -> Introduction | None:
@@ -278,7 +292,7 @@ class QemuGuest:
 
 
 async def put_out(process: Process) -> None:
-    """End a QEMU at once, and wait until it is gone.
+    """End a QEMU at once, and wait until it is gone.  Raises StuckError.
 
     It is given a moment: tables of a disk that its guest has written may be in its memory.
     """
@@ -286,8 +300,11 @@ async def put_out(process: Process) -> None:
     with suppress(TimeoutError):
         async with asyncio.timeout(FLUSH_SECONDS):
             await process.wait()
-    process.kill()
-    await process.wait()
+    if not await process.end():
+        raise StuckError(
+            f"QEMU (process {process.identity.pid}) was killed and does not end: it waits for the"
+            " kernel, perhaps for a disk that does not answer"
+        )
 
 
 def _closing(stack: ExitStack, descriptor: int) -> int:

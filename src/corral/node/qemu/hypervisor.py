@@ -14,10 +14,10 @@ from typing import Any
 
 import structlog
 
-from corral.aio import apart, finished
-from corral.node.hypervisor import Definition, Drive, MemoryMisfitError, StartError
+from corral.aio import apart, finished, wait_at_most
+from corral.node.hypervisor import Definition, Drive, HungError, MemoryMisfitError, StartError
 from corral.node.opening import opened as disk_opened
-from corral.node.process import Process, hold, keep_to_ourselves, launch, runs
+from corral.node.process import Process, hold, keep_to_ourselves, launch, runs, stood_still
 from corral.node.qemu.account import account, privileges
 from corral.node.qemu.argv import QEMU, argv
 from corral.node.qemu.devices.disks import node_of
@@ -63,10 +63,14 @@ class Qemu:
         self._probed.set()
 
     async def finding(self) -> Finding:
-        """Which accelerator works here, and why; waits for the probe."""
-        async with asyncio.timeout(START_SECONDS):
-            await self._probed.wait()
-        assert self._finding is not None
+        """Which accelerator works here, and why; waits for the probe.  Raises StartError."""
+        await wait_at_most(self._probed, START_SECONDS)
+        if self._finding is None:
+            raise StartError(
+                "StartFailed",
+                f"it is not known after {START_SECONDS:g} s which accelerator works here",
+                "corral goes on looking; where QEMU hangs, corral status says why",
+            )
         return self._finding
 
     async def boots_at_once(self) -> int:
@@ -88,9 +92,13 @@ class Qemu:
         }
 
     async def find(self, directory: Path) -> QemuGuest | None:
-        """Take over the QEMU that runs for a directory.  Raises MonitorError where it is silent."""
+        """Take over the QEMU that runs for a directory.  Raises MonitorError where it is silent.
+
+        HungError, where it has done nothing meanwhile, or can be reached no more.
+        """
         if not runs(directory) or (process := await Process.adopt(directory)) is None:
             return None
+        before = process.pulse()
         try:
             return await self._greet(directory, process)
         except MonitorError as error:
@@ -98,10 +106,12 @@ class Qemu:
                 return None
             log.warning("qemu does not answer", directory=str(directory), error=str(error))
             process.release()
+            if stood_still(before, process.pulse()):
+                raise HungError(str(error)) from error
             raise
 
     async def end(self, directory: Path) -> None:
-        """End the QEMU that runs for a directory."""
+        """End the QEMU that runs for a directory.  Raises StuckError."""
         if runs(directory) and (process := await Process.adopt(directory)) is not None:
             await put_out(process)
 
@@ -127,12 +137,10 @@ class Qemu:
             if definition.memory is not None:
                 await guest.load(definition.memory)
         except MemoryMisfitError as error:
-            process.kill()
-            await process.wait()
+            await process.end()
             raise MemoryMisfitError(complaint(directory) or str(error)) from error
         except MonitorError as error:
-            process.kill()
-            await process.wait()
+            await process.end()
             if volume := busy_volume(definition):
                 why = f'the disk of volume "{volume}" {BUSY}'
                 raise StartError("StartFailed", why, busy=volume) from error

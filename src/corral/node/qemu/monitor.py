@@ -9,7 +9,8 @@ from typing import Any
 
 from qemu.qmp import QMPClient, QMPError, Runstate
 
-from corral.node.hypervisor import GuestError
+from corral.failures import describe
+from corral.node.hypervisor import GuestError, HungError, NoAnswerError
 from corral.node.qemu.sockets import connect
 
 SECONDS = 10.0  # QEMU answers within milliseconds, unless it hangs
@@ -40,6 +41,14 @@ class MonitorError(GuestError):
     """The monitor refused a command, or does not answer."""
 
 
+class NobodyListensError(MonitorError, HungError):
+    """The monitor takes no connection, nor ever will."""
+
+
+class MonitorTimeoutError(MonitorError, NoAnswerError):
+    """The monitor does not answer in time."""
+
+
 class Monitor:
     """A connection to one QEMU, which talks to one client at a time.
 
@@ -66,9 +75,11 @@ class Monitor:
             async with asyncio.timeout(seconds):
                 await monitor._client.connect(connect(path))
         except TimeoutError as error:
-            raise MonitorError(f"no answer on {path.name} within {seconds:g} s") from error
+            raise MonitorTimeoutError(f"no answer on {path.name} within {seconds:g} s") from error
+        except (FileNotFoundError, ConnectionRefusedError) as error:
+            raise NobodyListensError(f"nobody listens on {path.name}") from error
         except (OSError, QMPError, EOFError) as error:
-            raise MonitorError(f"no answer on {path.name}: {error}") from error
+            raise MonitorError(f"no answer on {path.name}: {describe(error)}") from error
         return monitor
 
     async def execute(
@@ -83,9 +94,21 @@ class Monitor:
             async with asyncio.timeout(seconds):
                 return await self._client.execute(command, dict(arguments or {}) or None)
         except TimeoutError as error:
-            raise MonitorError(f"{command}: no answer within {seconds:g} s") from error
+            raise MonitorTimeoutError(f"{command}: no answer within {seconds:g} s") from error
         except (OSError, QMPError, EOFError) as error:
-            raise MonitorError(f"{command}: {str(error) or type(error).__name__}") from error
+            raise MonitorError(f"{command}: {describe(error)}") from error
+
+    async def order(self, command: str, arguments: Mapping[str, Any] | None = None) -> None:
+        """Run a command that does something to the guest.  Raises MonitorError.
+
+        QEMU has to answer a question first.  It would read a command that is sent while it hangs
+        when it goes on, and obey it long after its sender was told that it failed.
+        """
+        await self.execute("query-status")
+        try:
+            await self.execute(command, arguments)
+        except MonitorTimeoutError as error:
+            raise MonitorTimeoutError(f"{error}; QEMU may still obey when it goes on") from error
 
     async def lend(self, descriptor: int, command: str, arguments: Mapping[str, Any]) -> Any:
         """Run a command that takes a descriptor: ``getfd`` or ``add-fd``.  Raises MonitorError.
@@ -96,7 +119,7 @@ class Monitor:
             try:
                 self._client.send_fd_scm(descriptor)
             except (OSError, QMPError) as error:
-                raise MonitorError(f"{command}: {error}") from error
+                raise MonitorError(f"{command}: {describe(error)}") from error
             return await self.execute(command, arguments)
 
     async def hung_up(self) -> None:

@@ -19,7 +19,7 @@ from pathlib import Path
 import msgspec
 
 from corral import files
-from corral.node.process import boot_id
+from corral.node.process import END_SECONDS, boot_id
 from corral.node.qemu.account import account, privileges
 from corral.node.qemu.domain import Accelerator
 
@@ -178,8 +178,7 @@ async def run_probe(
         async with asyncio.timeout(seconds):
             _, said = await process.communicate()
     except TimeoutError:
-        process.kill()
-        await process.communicate()
+        await _kill(process)
         return False, f"a test guest under {accelerator} did not boot within {seconds:g} s"
     except asyncio.CancelledError:
         process.kill()
@@ -190,6 +189,14 @@ async def run_probe(
     return False, words[:300] or f"QEMU with {accelerator} ended with status {process.returncode}"
 
 
+async def _kill(process: asyncio.subprocess.Process) -> None:
+    """End a process, and wait for that while it can be expected: one may hang in the kernel."""
+    process.kill()
+    with suppress(TimeoutError):
+        async with asyncio.timeout(END_SECONDS):
+            await process.communicate()
+
+
 async def _version(path: str) -> str:
     process = await asyncio.create_subprocess_exec(
         path, "--version", stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL
@@ -198,7 +205,6 @@ async def _version(path: str) -> str:
         async with asyncio.timeout(SECONDS):
             said, _ = await process.communicate()
     except TimeoutError:
-        process.kill()
-        await process.wait()
+        await _kill(process)
         return ""
     return said.decode(errors="replace").partition("\n")[0].removeprefix("QEMU emulator version ")

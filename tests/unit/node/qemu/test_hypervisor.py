@@ -3,8 +3,10 @@
 import asyncio
 import json
 import os
+import socket
 import threading
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -13,8 +15,15 @@ from tests.unit.node.test_process import spawn
 from corral.aio import Background
 from corral.api.kinds.vmi import VirtualMachineInstance
 from corral.node import process
-from corral.node.hypervisor import Change, Definition, GuestError
-from corral.node.qemu import hypervisor
+from corral.node.hypervisor import (
+    Change,
+    Definition,
+    GuestError,
+    HungError,
+    StartError,
+    StuckError,
+)
+from corral.node.qemu import guest as guests, hypervisor
 from corral.node.qemu.domain import Accelerator
 from corral.node.qemu.guest import MONITOR
 from corral.node.qemu.hypervisor import Qemu
@@ -22,11 +31,23 @@ from corral.node.qemu.monitor import Monitor
 from corral.node.qemu.probe import Finding
 
 
+async def requests(reader):
+    """What a client asks, one document after the other without anything in between."""
+    text = ""
+    while data := await reader.read(4096):
+        text += data.decode()
+        while text := text.lstrip():
+            request, end = json.JSONDecoder().raw_decode(text)
+            text = text[end:]
+            yield request
+
+
 class FakeMonitor:
     """Speaks QMP with one client at a time; says nothing at all to what is in ``silent_on``."""
 
     def __init__(self):
         self.silent_on = set()
+        self.obeyed = set()
         self.asked = asyncio.Event()
         self.left = asyncio.Event()
         self.writer = None
@@ -36,11 +57,11 @@ class FakeMonitor:
         send = lambda one: writer.write(json.dumps(one).encode() + b"\r\n")  # noqa: E731
         version = {"qemu": {"major": 7, "minor": 2, "micro": 0}, "package": ""}
         send({"QMP": {"version": version, "capabilities": []}})
-        while data := await reader.read(4096):  # one request: its client waits for each answer
-            request = json.loads(data)
+        async for request in requests(reader):
             if request["execute"] in self.silent_on:
                 self.asked.set()
                 continue
+            self.obeyed.add(request["execute"])
             answer = {"status": "running"} if request["execute"] == "query-status" else {}
             send({"return": answer, "id": request.get("id")})
         self.left.set()
@@ -48,10 +69,10 @@ class FakeMonitor:
 
 
 @asynccontextmanager
-async def running(directory):
+async def running(directory, command=("sleep", "60")):
     """A process with a monitor; it is gone afterwards."""
     monitor = FakeMonitor()
-    started = spawn(directory, ["sleep", "60"])
+    started = spawn(directory, command)
     server = await asyncio.start_unix_server(monitor.serve, directory / MONITOR)
     try:
         yield monitor
@@ -93,6 +114,76 @@ async def test_a_silent_monitor_is_told_and_its_process_runs_on(tmp_path):
         await guest.release()
         await Qemu(tmp_path).end(tmp_path)
         assert not process.runs(tmp_path)
+
+
+async def test_one_that_stands_still_hangs_and_one_that_works_does_not(tmp_path):
+    async with running(tmp_path) as monitor, asyncio.timeout(60):
+        monitor.silent_on = {"query-status"}
+        schedule = Path(f"/proc/{process.read_record(tmp_path).pid}/schedstat")
+        ran = b""
+        while ran != (ran := schedule.read_bytes()):  # it is still being started
+            await asyncio.sleep(0.1)
+        with pytest.raises(HungError, match="query-status: no answer"):
+            await Qemu(tmp_path).find(tmp_path)
+    async with running(tmp_path, ["sh", "-c", "while :; do :; done"]) as monitor:
+        monitor.silent_on = {"query-status"}
+        with pytest.raises(GuestError) as told:
+            await Qemu(tmp_path).find(tmp_path)
+        assert not isinstance(told.value, HungError)
+
+
+@pytest.mark.parametrize("lost", ["the socket's name", "who listens"])
+async def test_a_monitor_that_nobody_can_reach_any_more_is_told(tmp_path, lost):
+    async with running(tmp_path, ["sh", "-c", "while :; do :; done"]), asyncio.timeout(60):
+        (tmp_path / MONITOR).unlink()
+        if lost == "who listens":
+            with socket.socket(socket.AF_UNIX) as gone:
+                gone.bind(str(tmp_path / MONITOR))
+        with pytest.raises(HungError, match=r"nobody listens on monitor\.sock"):
+            await Qemu(tmp_path).find(tmp_path)
+
+
+@pytest.mark.parametrize("act", ["pause", "resume", "reset", "reboot"])
+async def test_what_is_refused_as_qemu_hangs_is_not_done_later(tmp_path, monkeypatch, act):
+    async with running(tmp_path) as monitor, asyncio.timeout(60):
+        guest = await Qemu(tmp_path).find(tmp_path)
+        monkeypatch.setattr(Monitor.execute, "__kwdefaults__", {"seconds": 0.2})
+        monitor.silent_on = {"query-status"}
+        with pytest.raises(GuestError, match="query-status: no answer"):
+            await getattr(guest, act)()
+        monitor.silent_on.clear()
+        await guest.ping(30)  # has read everything that was sent until now
+        assert monitor.obeyed.isdisjoint({"stop", "cont", "system_reset", "system_powerdown"})
+        await guest.release()
+
+
+async def test_a_command_that_may_still_be_obeyed_is_told_of(tmp_path, monkeypatch):
+    async with running(tmp_path) as fake, asyncio.timeout(60):
+        monitor = await Monitor.connect(tmp_path / MONITOR)
+        monkeypatch.setattr(Monitor.execute, "__kwdefaults__", {"seconds": 0.2})
+        fake.silent_on = {"stop"}
+        with pytest.raises(GuestError, match=r"stop: no answer .*; QEMU may still obey"):
+            await monitor.order("stop")
+        await monitor.close()
+
+
+async def test_one_that_was_killed_and_does_not_end_is_named(tmp_path, monkeypatch):
+    monkeypatch.setattr(process, "END_SECONDS", 0.05)
+    monkeypatch.setattr(guests, "FLUSH_SECONDS", 0.05)
+    async with running(tmp_path), asyncio.timeout(60):
+        pid = process.read_record(tmp_path).pid
+        with monkeypatch.context() as kernel:  # it holds the process in a call
+            kernel.setattr(process.signal, "pidfd_send_signal", lambda *_: None)
+            with pytest.raises(
+                StuckError, match=rf"QEMU \(process {pid}\) was killed and does not"
+            ):
+                await Qemu(tmp_path).end(tmp_path)
+
+
+async def test_an_accelerator_that_nobody_knows_in_time_is_told_in_words(tmp_path, monkeypatch):
+    monkeypatch.setattr(hypervisor, "START_SECONDS", 0.01)
+    with pytest.raises(StartError, match=r"it is not known after 0\.01 s which accelerator works"):
+        await Qemu(tmp_path).boots_at_once()
 
 
 async def test_a_monitor_that_hangs_up_is_told(tmp_path):

@@ -1,0 +1,113 @@
+"""What becomes of machines whose QEMU hangs, or cannot even be killed."""
+
+import asyncio
+
+import pytest
+from tests.sim.cluster import cluster, replica_set
+
+from corral.api.kinds.replicaset import VirtualMachineInstanceReplicaSet as ReplicaSet
+from corral.api.kinds.vmi import VirtualMachineInstance as Machine
+from corral.api.object import Key
+from corral.node import hangs
+from corral.node.process import Pulse
+
+pytestmark = pytest.mark.looptime
+
+LONGEST_SECONDS = 2 * hangs.LOOK_SECONDS + hangs.QUESTIONS * hangs.ANSWER_SECONDS + 1
+
+
+async def one_machine(c):
+    """The only machine of a set that replaces nothing, and its guest."""
+    await c.client.create(ReplicaSet, replica_set("test", 1))
+    await c.settled("test", 1)
+    await c.client.patch(ReplicaSet, Key("default", "test"), {"spec": {"paused": True}})
+    (machine,) = await c.machines()
+    return machine, c.guest(machine)
+
+
+def condition(thing, wanted):
+    return next((one for one in thing.status.conditions if one.type == wanted), None)
+
+
+async def now(c, machine):
+    return await c.client.get(Machine, machine.metadata.name, "default")
+
+
+async def turns(c, machine, phase, seconds=LONGEST_SECONDS):
+    async def has_turned():
+        return (await now(c, machine)).status.phase == phase
+
+    await c.until(has_turned, seconds)
+    return await now(c, machine)
+
+
+async def told(c, name):
+    return [(e.type, e.reason, e.message) for e in await c.events(name)]
+
+
+async def test_nobody_knows_how_a_guest_is_whose_qemu_hangs_until_it_goes_on():
+    async with cluster() as c:
+        machine, guest = await one_machine(c)
+        guest.hung = True
+        lost = await turns(c, machine, "Unknown")
+        assert condition(lost, "Ready").reason == "GuestNotRunning"
+        assert condition(lost, "Synchronized").reason == "MonitorSilent"
+        (pod,) = await c.pods()
+        assert pod.status.phase == "Running"
+        assert {one.type: one.status for one in pod.status.conditions}["Ready"] == "False"
+        why = "QEMU hangs: it was told to hang, and did so for 10 s"
+        assert ("Warning", "MonitorSilent", why) in await told(c, machine.metadata.name)
+
+        guest.hung = False
+        back = await turns(c, machine, "Running", hangs._RETURN_SECONDS + 20)
+        assert condition(back, "Synchronized") is None
+        assert condition(back, "Ready").status == "True"
+        phases = [one.phase for one in back.status.phase_transition_timestamps]
+        assert phases[-3:] == ["Running", "Unknown", "Running"]
+
+
+async def test_a_machine_that_hangs_can_be_deleted():
+    async with cluster() as c:
+        machine, guest = await one_machine(c)
+        guest.hung = True
+        await turns(c, machine, "Unknown")
+        await c.client.delete(Machine, machine.key)
+
+        async def is_gone():
+            return not await c.machines() and not await c.pods()
+
+        await c.until(is_gone, 45)
+
+
+async def test_one_that_answers_or_waits_for_a_processor_does_not_hang():
+    async with cluster() as c:
+        machine, guest = await one_machine(c)
+        guest.ran_nanos = lambda: 0  # idle, or paused
+        await asyncio.sleep(3 * LONGEST_SECONDS)
+        assert (await now(c, machine)).status.phase == "Running"
+        guest.hung = True
+        guest.pulse = lambda: Pulse(0, runnable=True)
+        await asyncio.sleep(3 * LONGEST_SECONDS)
+        assert (await now(c, machine)).status.phase == "Running"
+
+
+async def test_what_was_killed_and_does_not_end_is_told_of_and_waited_for():
+    async with cluster() as c:
+        machine, guest = await one_machine(c)
+        guest.stuck = True
+        await c.client.delete(Machine, machine.key)
+
+        async def is_told():
+            said = condition(await now(c, machine), "Synchronized")
+            return said is not None and said.reason == "FailedKillPod"
+
+        await c.until(is_told)
+        (pod,) = await c.pods()
+        (event,) = [one for one in await told(c, pod.metadata.name) if one[1] == "FailedKillPod"]
+        assert event == ("Warning", "FailedKillPod", "error killing pod: it was told not to end")
+        guest.crash()
+
+        async def is_gone():
+            return not await c.machines()
+
+        await c.until(is_gone)
