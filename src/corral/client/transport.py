@@ -15,6 +15,7 @@ import httpx2
 from corral.api.errors import Unavailable
 from corral.api.wire import Request, Response, User
 from corral.client.kubeconfig import Kubeconfig
+from corral.failures import describe
 
 CONNECT_SECONDS = 10.0
 ANSWER_SECONDS = 60.0
@@ -96,7 +97,7 @@ class Https:
         )
 
     def _unreachable(self, error: Exception) -> Unavailable:
-        what = str(error) or type(error).__name__
+        what = describe(error)
         return Unavailable(f"the API server at {self._server} does not answer: {what}")
 
 
@@ -171,4 +172,4 @@ def _why(error: BaseException) -> str:
             return "does not answer: connection refused"
         below = cause.exceptions[0] if isinstance(cause, BaseExceptionGroup) else None
         cause = below or cause.__cause__ or cause.__context__
-    return f"does not answer: {str(error) or type(error).__name__}"
+    return f"does not answer: {describe(error)}"

@@ -14,6 +14,7 @@ from starlette.websockets import WebSocket
 
 from corral.api.errors import BadRequest, Conflict, InternalError
 from corral.api.object import Document, Key
+from corral.failures import describe
 from corral.node import websockets
 from corral.node.console import Consoles, Occupied
 from corral.node.freezer import Freezer
@@ -102,7 +103,7 @@ class Doors:
         except BadRequest as error:
             await websockets.deny(websocket, error)
         except (GuestError, TimeoutError) as error:
-            await websockets.deny(websocket, BadRequest(f"VMI is not running: {error}"))
+            await websockets.deny(websocket, BadRequest(f"VMI is not running: {describe(error)}"))
         except Occupied:
             await websockets.deny(websocket, Conflict("Active VNC connection. Request denied."))
 

@@ -25,6 +25,7 @@ from corral.api.errors import AlreadyExists, ApiError, NotFound
 from corral.api.object import Document, Key
 from corral.api.time import rfc3339, rfc3339_micro
 from corral.client.client import Client
+from corral.failures import describe
 from corral.reconcile.events import Clock
 
 ACCELERATOR = "corral.dev/accelerator"
@@ -224,7 +225,7 @@ class Heartbeat:
                     await self._renew()
             except (ApiError, TimeoutError) as error:
                 registered = False
-                log.warning("heartbeat failed", node=self._host.name, error=str(error))
+                log.warning("heartbeat failed", node=self._host.name, error=describe(error))
             beat += 1
             with suppress(TimeoutError):
                 async with asyncio.timeout(RENEW_SECONDS if registered else 1.0):

@@ -11,6 +11,7 @@ from urllib.parse import SplitResult, quote, urljoin, urlsplit
 
 from lightkube.models.core_v1 import HTTPGetAction
 
+from corral.failures import describe
 from corral.node.hypervisor import GuestError, Line
 from corral.node.ports import Ports
 
@@ -82,7 +83,7 @@ async def _ask(ports: Ports, url: str, action: HTTPGetAction) -> tuple[int, str]
         finally:
             line.close()
     except (GuestError, HttpError, OSError, ValueError) as error:
-        raise HttpError(f"{_get(url)}: {error}") from error
+        raise HttpError(f"{_get(url)}: {describe(error)}") from error
 
 
 async def _answer(line: Line) -> tuple[int, str]:

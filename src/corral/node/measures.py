@@ -13,6 +13,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from corral.api.kinds.vmi import VirtualMachineInstance
+from corral.failures import describe
 from corral.metrics import START_BOUNDS, START_STAGES, Family, Registry, Stages, process
 from corral.node.cards import cards
 from corral.node.counters import Counters
@@ -101,5 +102,5 @@ async def _counters(guest: Guest, vmi: VirtualMachineInstance) -> Counters | Non
         async with asyncio.timeout(ANSWER_SECONDS):
             return await guest.counters(vmi)
     except (GuestError, TimeoutError) as error:
-        log.debug("counters unknown", instance=str(vmi.key), error=str(error))
+        log.debug("counters unknown", instance=str(vmi.key), error=describe(error))
         return None

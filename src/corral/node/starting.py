@@ -12,6 +12,7 @@ import msgspec
 
 from corral.aio import Signal, wait_at_most
 from corral.api.kinds.vmi import VirtualMachineInstance
+from corral.failures import describe
 from corral.node import record as records
 from corral.node.boots import Boots, Slot
 from corral.node.chronicle import Chronicle
@@ -101,8 +102,8 @@ class Starting:
     def _explained(self, error: StartError | OSError, vmi: VirtualMachineInstance) -> str:
         """What is wrong, and who has the disk that is missing, where it is that."""
         if isinstance(error, StartError) and error.busy:
-            return ": ".join(filter(None, (str(error), self._users(vmi, error.busy))))
-        return str(error)
+            return ": ".join(filter(None, (describe(error), self._users(vmi, error.busy))))
+        return describe(error)
 
     async def _attempt(self, vmi: VirtualMachineInstance, prepare: Prepare) -> None:
         chronicle = self._chronicle
@@ -121,7 +122,7 @@ class Starting:
             definition = replace(definition, memory=kept.memory)
             await self._start(definition, partial(self._restoring.go_on, kept))
         except MemoryMisfitError as error:
-            await self._restoring.give_up(kept, str(error))
+            await self._restoring.give_up(kept, describe(error))
             await self._attempt(vmi, prepare)
 
     async def _join(self, vmi: VirtualMachineInstance) -> Network | None:
@@ -157,7 +158,7 @@ class Starting:
                 await self._fence.take_down()
             if not isinstance(error, OSError):
                 raise
-            raise StartError("StartFailed", str(error)) from error
+            raise StartError("StartFailed", describe(error)) from error
         finally:
             if not born:
                 slot.give_back()

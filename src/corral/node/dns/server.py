@@ -20,6 +20,7 @@ from lightkube.models.core_v1 import Namespace, Service
 from lightkube.models.discovery_v1 import EndpointSlice
 
 from corral.aio import Background
+from corral.failures import describe
 from corral.node.dns.codec import LARGEST_STREAM, LONGEST_QUERY, Malformed, Query, read
 from corral.node.dns.lookup import FAILED, Lookup
 from corral.node.dns.rules import MARK, rules, table_of
@@ -180,7 +181,7 @@ class Dns:
                     finally:
                         transport.close()
             except (OSError, NetworkError) as error:
-                self._health.say(f"DNS cannot serve on {gateway}: {error}")
+                self._health.say(f"DNS cannot serve on {gateway}: {describe(error)}")
                 await asyncio.sleep(RETRY_SECONDS)
 
     async def _accept(self, listening: socket.socket, tasks: Background) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
+from corral.failures import describe
 from corral.node.images.error import ImageError, invalid_disk
 from corral.node.images.limits import Limits
 from corral.node.images.progress import Meter
@@ -138,7 +139,7 @@ class Stream:
         try:
             return member.decompress(packed, max_length=wanted)
         except (zlib.error, lzma.LZMAError, zstd.ZstdError, OSError) as error:
-            raise invalid_disk(f"{self._name} is damaged: {error}") from error
+            raise invalid_disk(f"{self._name} is damaged: {describe(error)}") from error
 
     def _next_member(self, ended: _Decompressor) -> bool:
         """Compressed files may be several after one another, and be padded with zeros."""

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from corral.aio import Background, Signal
+from corral.failures import describe
 from corral.node.chronicle import Chronicle
 from corral.node.facts import Facts, out_of_memory
 from corral.node.hypervisor import Guest, StartError
@@ -92,7 +93,9 @@ class Fence:
                 lasting=True,
             ) from error
         except OSError as error:
-            raise StartError("LimitsNotSet", f"its limits cannot be set: {error}") from error
+            raise StartError(
+                "LimitsNotSet", f"its limits cannot be set: {describe(error)}"
+            ) from error
         self._chronicle.step("bounded")
 
     def _note(self, places: Sequence[str]) -> None:

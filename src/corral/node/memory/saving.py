@@ -26,6 +26,7 @@ from corral.api.kinds.machine import guest_memory
 from corral.api.kinds.saved_memory import identity
 from corral.api.kinds.vmi import VirtualMachineInstance
 from corral.api.object import Key
+from corral.failures import describe
 from corral.node.chronicle import Chronicle
 from corral.node.drives import DriveError
 from corral.node.facts import fold, saved as saved_facts
@@ -114,7 +115,7 @@ class Saving:
         try:
             await self._save(place, guest, vmi, prepare)
         except (GuestError, OSError, DriveError, StorageError, ApiError) as error:
-            await self._fail(guest, str(error))
+            await self._fail(guest, describe(error))
         finally:
             self.idle.set()
 
@@ -172,7 +173,7 @@ class Saving:
             try:
                 return await self._found(key, vmi)
             except (GuestError, OSError, StorageError, ApiError) as error:
-                why = str(error)
+                why = describe(error)
             if why != told and loop.time() - begun >= SILENT_SECONDS:
                 message = f"The guest runs on until it can be saved to claim {key.name}: {why}"
                 self._chronicle.voice.of_instance("Warning", "SavePending", message)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from corral.aio import apart, finished
+from corral.failures import describe
 from corral.node.health import Health
 from corral.node.network.netlink import NetworkError
 from corral.node.process import Process, hold, launch, runs
@@ -65,7 +66,7 @@ class Helper:
             if process is None:
                 process = await finished(self._started())
         except OSError as error:
-            raise NetworkError(f"{self.name} cannot be started: {error}") from error
+            raise NetworkError(f"{self.name} cannot be started: {describe(error)}") from error
         self._process = process
         return process
 

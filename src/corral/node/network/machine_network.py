@@ -15,6 +15,7 @@ from socket import SOCK_STREAM
 from typing import Final
 
 from corral.aio import Background, wait_at_most
+from corral.failures import describe
 from corral.node.health import Health
 from corral.node.network import antispoof, holder, host, netlink, nft
 from corral.node.network.helper import Helper, endless
@@ -279,7 +280,9 @@ class MachineNetwork:
             process = await self._holder.find()
             return None if process is None else Namespace.of_process(process.identity.pid)
         except OSError as error:
-            raise NetworkError(f"the machine namespace cannot be entered: {error}") from error
+            raise NetworkError(
+                f"the machine namespace cannot be entered: {describe(error)}"
+            ) from error
 
     async def _make(self) -> Namespace:
         await remove(self._directory)  # what may still serve a namespace that nobody holds

@@ -19,6 +19,7 @@ import structlog
 
 from corral.aio import Background, apart
 from corral.api.kinds.vmi import VirtualMachineInstance
+from corral.failures import describe
 from corral.node.network import dhcp, netlink, nft
 from corral.node.network.namespaces import Namespace
 from corral.node.network.netlink import SYSCTL, Address, NetworkError
@@ -155,7 +156,7 @@ class PodNetworks:
             try:
                 await apart(_mend_copy, self._machine, network.copy(), network.layout)
             except (NetworkError, OSError) as error:
-                log.warning("a pod is without its link", uid=uid, error=str(error))
+                log.warning("a pod is without its link", uid=uid, error=describe(error))
 
     def _responders(self) -> Sequence[dhcp.Responder]:
         return [one.responder for one in self._pods.values() if one.responder is not None]

@@ -8,6 +8,7 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 
 from corral.api.kinds.vmi import VirtualMachineInstance
+from corral.failures import describe
 from corral.node.counters import Counters
 from corral.node.hypervisor import Change, GuestError, Introduction, Memory, StuckError, Usage
 from corral.node.lines import StreamLine
@@ -255,7 +256,7 @@ class QemuGuest:
         try:
             return StreamLine(connect(self._directory / SERIAL))
         except OSError as error:
-            raise GuestError(f"the serial console cannot be opened: {error}") from error
+            raise GuestError(f"the serial console cannot be opened: {describe(error)}") from error
 
     async def screen(self) -> StreamLine:
         """QEMU is given one end of a pair of sockets, so nothing listens anywhere."""

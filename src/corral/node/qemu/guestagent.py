@@ -20,6 +20,7 @@ import msgspec
 
 from corral.api.encoding import decode_as
 from corral.api.object import Document
+from corral.failures import describe
 from corral.node.hypervisor import (
     Finished,
     GuestError,
@@ -231,7 +232,7 @@ class QemuAgent:
         except TimeoutError as error:
             raise AgentError("the guest agent does not answer") from error
         except OSError as error:
-            raise AgentError(f"the guest agent cannot be reached: {error}") from error
+            raise AgentError(f"the guest agent cannot be reached: {describe(error)}") from error
 
 
 class _Talk:

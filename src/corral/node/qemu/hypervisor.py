@@ -15,6 +15,7 @@ from typing import Any
 import structlog
 
 from corral.aio import apart, finished, wait_at_most
+from corral.failures import describe
 from corral.node.hypervisor import Definition, Drive, HungError, MemoryMisfitError, StartError
 from corral.node.opening import opened as disk_opened
 from corral.node.process import Process, hold, keep_to_ourselves, launch, runs, stood_still
@@ -131,7 +132,7 @@ class Qemu:
                 unwanted=lambda spawned: spawned[0].release(),
             )
         except OSError as error:
-            raise StartError("StartFailed", f"QEMU cannot be started: {error}") from error
+            raise StartError("StartFailed", f"QEMU cannot be started: {describe(error)}") from error
         try:
             guest = await self._greet(directory, process, cards)
             if definition.memory is not None:

@@ -19,6 +19,7 @@ from pathlib import Path
 import msgspec
 
 from corral import files
+from corral.failures import describe
 from corral.node.process import END_SECONDS, boot_id
 from corral.node.qemu.account import account, privileges
 from corral.node.qemu.domain import Accelerator
@@ -118,7 +119,7 @@ async def _kvm_works(path: str) -> tuple[bool, str]:
     try:
         works, reason = await run_probe(path, "kvm", as_root=only_root)
     except OSError as error:
-        return False, f"KVM cannot be tried: {error}"
+        return False, f"KVM cannot be tried: {describe(error)}"
     if works and only_root:
         return False, "only root may open /dev/kvm: chgrp kvm /dev/kvm; chmod 660 /dev/kvm"
     return works, reason

@@ -16,6 +16,7 @@ from corral.api.errors import AlreadyExists, NotFound
 from corral.api.kinds.population import is_populated
 from corral.api.kinds.storage import BOUND, CORRAL_PROVISIONER, STORAGE, class_name
 from corral.api.object import Key
+from corral.failures import describe
 from corral.node.hypervisor import GuestError
 from corral.node.storage import provisioning
 from corral.node.storage.error import InUse, StorageError
@@ -176,7 +177,7 @@ class Provisioner:
             grown = await self._grown(claim, handle, size, provisioning.overcommit(storage_class))
         except (StorageError, Refusal, GuestError, OSError) as error:
             by = f'resize volume "{name}" by resizer "{CORRAL_PROVISIONER}" failed'
-            raise _Waiting("VolumeResizeFailed", f"{by}: {error}") from error
+            raise _Waiting("VolumeResizeFailed", f"{by}: {describe(error)}") from error
         capacity = {STORAGE: provisioning.shown_size(claim, grown)}
         await self._client.patch(Volume, key_of(volume), {"spec": {"capacity": capacity}})
         status = {"status": {"capacity": capacity}}
@@ -211,7 +212,7 @@ class Provisioner:
             try:
                 await asyncio.to_thread(self._storage.remove, handle)
             except (StorageError, OSError) as error:
-                self._recorder.event(volume, "Warning", "VolumeFailedDelete", str(error))
+                self._recorder.event(volume, "Warning", "VolumeFailedDelete", describe(error))
                 return Result(requeue_after=PATIENCE_SECONDS)
             self._wake()
             with suppress(NotFound):

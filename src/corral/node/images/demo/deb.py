@@ -7,6 +7,7 @@ import posixpath
 import tarfile
 from typing import TYPE_CHECKING
 
+from corral.failures import describe
 from corral.node.images.demo.errors import DemoError
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ def files(package: Path, wanted: Callable[[str], bool]) -> dict[str, bytes]:
                     found[path] = content.read()
     except (tarfile.TarError, EOFError, ValueError, OSError) as error:
         raise DemoError(
-            f"{package.name} is damaged: {error}", f"delete {package} and build again"
+            f"{package.name} is damaged: {describe(error)}", f"delete {package} and build again"
         ) from error
     return found | {link: found[target] for link, target in links.items() if target in found}
 

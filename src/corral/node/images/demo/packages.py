@@ -16,6 +16,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from corral.failures import describe
 from corral.node.images.demo.errors import DemoError
 
 if TYPE_CHECKING:
@@ -101,7 +102,7 @@ async def _locked(cache: Path, progress: Callable[[str], None]) -> AsyncIterator
         lock = os.open(cache / "lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o644)
     except OSError as error:
         raise DemoError(
-            f"the cache {cache} cannot be written: {error}", "choose another one: --cache"
+            f"the cache {cache} cannot be written: {describe(error)}", "choose another one: --cache"
         ) from error
     try:
         await _taken_in_time(lock, cache, progress)

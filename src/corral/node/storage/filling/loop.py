@@ -13,6 +13,7 @@ from corral.api.errors import ApiError, Conflict, NotFound
 from corral.api.kinds import population
 from corral.api.kinds.storage import BOUND
 from corral.api.object import Document, Key
+from corral.failures import describe
 from corral.node.images.progress import Progress
 from corral.node.images.reference import means
 from corral.node.images.store import Image, ImageStore
@@ -239,7 +240,7 @@ class Fillings:
             except (NotFound, Conflict):
                 raise
             except (ApiError, TimeoutError) as error:
-                log.warning("cannot tell", claim=str(job.key), error=str(error))
+                log.warning("cannot tell", claim=str(job.key), error=describe(error))
                 await asyncio.sleep(pause)
                 pause = min(2 * pause, 30.0)
             else:
