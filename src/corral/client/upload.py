@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from typing import BinaryIO
 from urllib.parse import urlsplit
 
+from corral.failures import describe
+
 PATH = "/v1beta1/upload"
 ASYNC_PATH = "/v1beta1/upload-async"
 _PIECE = 1 << 20
@@ -61,7 +63,7 @@ def send(
     try:
         status, said = _ask(target, "POST", path, pieces(), size)
     except (OSError, http.client.HTTPException) as error:
-        raise UploadError(str(error) or type(error).__name__, may_pass=True) from error
+        raise UploadError(describe(error), may_pass=True) from error
     if status != http.client.OK:
         message = f"unexpected return value {status}, {said}"
         raise UploadError(message, may_pass=status >= http.client.INTERNAL_SERVER_ERROR)

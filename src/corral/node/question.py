@@ -7,6 +7,7 @@ from lightkube.models.core_v1 import ExecAction, HTTPGetAction, TCPSocketAction
 
 from corral.api.kinds.probes import Probe
 from corral.api.kinds.vmi import VirtualMachineInstance
+from corral.failures import describe
 from corral.node import http_probe
 from corral.node.facts import Facts
 from corral.node.http_probe import HttpError
@@ -50,7 +51,7 @@ class Question:
         except TimeoutError:
             return Answer(why=self._too_late(machine.facts, seconds))
         except (GuestError, HttpError, ProbeError, ValueError) as error:
-            return Answer(why=str(error))
+            return Answer(why=describe(error))
 
     def close(self) -> None:
         """Wait for no command any more."""

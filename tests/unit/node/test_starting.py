@@ -56,6 +56,20 @@ async def test_without_news_the_pauses_grow(starting, tries):
     task.cancel()
 
 
+async def test_what_comes_without_words_is_told_in_words(starting, tries, monkeypatch):
+    async def attempt(_vmi, _prepare):
+        async with asyncio.timeout(1):
+            await asyncio.Event().wait()
+
+    told = []
+    monkeypatch.setattr(starting, "_attempt", attempt)
+    monkeypatch.setattr(starting._chronicle, "trouble", told.append)
+    task = asyncio.create_task(starting.run(None, None))
+    await asyncio.sleep(2)
+    assert [(one.reason, one.message) for one in told] == [("StartFailed", "it took too long")]
+    task.cancel()
+
+
 async def test_news_end_the_pause_at_once(starting, tries):
     task = asyncio.create_task(starting.run(None, None))
     await asyncio.sleep(35)

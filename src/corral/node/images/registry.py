@@ -18,6 +18,7 @@ import httpx2
 import msgspec
 
 from corral.api.encoding import decode_as
+from corral.failures import describe
 from corral.node.images import authorization, manifest as manifests
 from corral.node.images.credentials import Credential
 from corral.node.images.error import ImageError, pull_failed
@@ -218,7 +219,7 @@ class Registry:
                     return
             raise self._failed("the registry redirects without end")
         except httpx2.TransportError as error:
-            raise _Interrupted(f"{url.host}: {str(error) or type(error).__name__}") from error
+            raise _Interrupted(f"{url.host}: {describe(error)}") from error
         except (httpx2.HTTPError, httpx2.InvalidURL) as error:
             raise self._failed(f"{url.host}: {error}") from error
 

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from typing import Self
 from urllib.parse import SplitResult, urljoin, urlsplit
 
+from corral.failures import describe
 from corral.node.storage.filling.error import NotFilled
 from corral.node.storage.filling.part import Part
 
@@ -332,4 +333,4 @@ def _of_network(error: OSError) -> bool:
 def _words(error: Exception) -> str:
     if isinstance(error, http.client.IncompleteRead):
         return "the connection ended too early"
-    return str(error) or type(error).__name__
+    return describe(error)
