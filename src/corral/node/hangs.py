@@ -50,19 +50,22 @@ class HangDetector:
                 if guest is None or guest in self._asked:
                     continue
                 self._ran[guest] = ran = guest.ran_nanos()
-                if machine.facts.silent or before.get(guest) == ran:
+                if before.get(guest) == ran:
                     self._asked.add(guest)
                     tasks.start(self._ask(machine, guest), name="does it hang")
 
     async def _ask(self, machine: Machine, guest: Guest) -> None:
+        hangs = True
         try:
-            why = await (_return(guest) if machine.facts.silent else _hangs(guest))
+            while hangs:
+                why = await (_return(guest) if machine.facts.silent else _hangs(guest))
+                hangs = bool(why) and _guest(machine) is guest
+                if _guest(machine) is guest:
+                    machine.note_silence(why)
         except GuestError:
-            return  # its monitor has hung up, which is found out elsewhere
+            pass  # its monitor has hung up, which is found out elsewhere
         finally:
             self._asked.discard(guest)
-        if _guest(machine) is guest:
-            machine.note_silence(why)
 
 
 def _guest(machine: Machine) -> Guest | None:
