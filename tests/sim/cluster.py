@@ -25,6 +25,7 @@ from corral.client.client import Client
 from corral.client.transport import InProcess
 from corral.cluster import STAND_INS, aggregation, catalog, installation
 from corral.controllers import SOURCES, controllers as own_controllers
+from corral.daemon.nodes import deserted, play
 from corral.daemon.users import CONTROLLER, STAND_IN
 from corral.metrics import Registry, Source
 from corral.node.agent import Agent
@@ -198,8 +199,11 @@ class Cluster:
         self._nodes.pop(name).cancel()
         del self.samplers[name]
 
-    def start_node(self, name: str, capacity: Capacity = AMPLE) -> None:
-        """Switch a node on; after ``silence`` it takes over what still runs there."""
+    def start_node(self, name: str, capacity: Capacity = AMPLE, *, retired: bool = False) -> None:
+        """Switch a node on; after ``silence`` it takes over what still runs there.
+
+        One that is ``retired`` goes with its last machine.
+        """
         user = User(name=f"system:node:{name}", groups=("system:nodes", "system:authenticated"))
         world = World(Client(InProcess(self.server.handle, user)), clock=self.clock)
         hypervisor = self._hypervisors.setdefault(name, Hollow())
@@ -216,13 +220,17 @@ class Cluster:
             address="192.0.2.1",
             networks=self._networks,
             sampler=sampler,
+            retired=retired,
         )
+        gone: dict[str, str] = {}
+        removal = deserted(self.server, gone)
         self._sources[name] = agent.measures.tell
 
         async def run() -> None:
             async with Background() as tasks:
                 tasks.start(world.run(), name="world")
-                tasks.start(agent.run(), name=name)
+                tasks.start(removal.run(), name=removal.name)
+                tasks.start(play(agent, self.server, gone, removal), name=name)
                 tasks.start(sampler.run(), name="sampler")
                 await asyncio.Event().wait()
 

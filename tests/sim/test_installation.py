@@ -3,7 +3,6 @@
 import asyncio
 
 import pytest
-from lightkube.models.core_v1 import Namespace
 from tests.sim.cluster import cluster, replica_set
 
 from corral.api.errors import Invalid
@@ -21,7 +20,6 @@ async def read(cluster):
 
 
 async def installed(cluster):
-    await cluster.client.create(Namespace, {"metadata": {"name": "kubevirt"}})
     await asyncio.sleep(1)
     return await read(cluster)
 

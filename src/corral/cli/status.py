@@ -28,6 +28,7 @@ from corral.node.heartbeat import (
     NETWORK,
     NETWORK_REASON,
     REASON,
+    RETIRED,
 )
 from corral.node.process import runs
 from corral.node.storage import Storage
@@ -124,7 +125,13 @@ def _fault(said: Response) -> str:
 
 
 def _told(node: Node) -> str:
-    """A node's line: its name, whether it is ready, and its size."""
+    """A node's line: its name, whether it is ready, and its size.
+
+    One that is retired has no size: the host is that of the others.
+    """
+    if _annotation(node, RETIRED):
+        state = "ready" if _is_ready(node) else "NOT READY"
+        return field("node", f"{_name(node)}: {state}, takes no machines, goes with its last one")
     capacity = (node.status and node.status.capacity) or {}
     memory = size(bytes_of(str(capacity.get("memory", "0"))))
     closed = node.spec is not None and node.spec.unschedulable
@@ -134,9 +141,11 @@ def _told(node: Node) -> str:
     return field("node", f"{_name(node)}: {state}; {capacity.get('cpu', '?')} cpus, {memory}")
 
 
-def _wrong(nodes: Iterable[Node], audit: str) -> list[str]:
+def _wrong(nodes: Sequence[Node], audit: str) -> list[str]:
     silent = (_name(node) for node in nodes if not _is_ready(node))
     wrong = [f"node {name} is not ready: kubectl describe node {name}" for name in silent]
+    if not nodes:
+        wrong.append("no node: machines have nowhere to run; the manager's log may say why")
     if audit:
         wrong.append(f"audit log: {audit}. What it is to tell waits in memory")
     return wrong

@@ -22,6 +22,7 @@ from corral.cluster import (
     podgc,
     quota,
     scheduler,
+    system_namespaces,
 )
 from corral.reconcile.controller import Controller
 from corral.reconcile.world import World
@@ -39,6 +40,7 @@ STAND_INS: tuple[Callable[[World], Controller[Any]], ...] = (
     aggregation.controller,
     certificates.cleaner,
     quota.controller,
+    system_namespaces.controller,
     installation.controller,
     definitions.controller,
     catalog.controller,

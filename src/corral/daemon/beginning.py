@@ -13,12 +13,11 @@ from corral.api.kinds.priorityclass import SYSTEM
 from corral.api.object import Key
 from corral.client.client import Client
 from corral.client.transport import InProcess
+from corral.cluster.system_namespaces import NAMESPACES
 from corral.daemon.policy import settle_policy
 from corral.server.app import ApiServer
 from corral.server.authn import ADMINISTRATOR
 
-NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease", "kubevirt")
-"""Namespaces that are always there: Kubernetes', and the one that KubeVirt's components use."""
 log = structlog.get_logger()
 
 

@@ -8,13 +8,14 @@ import structlog
 from lightkube.models.core_v1 import Node, Pod
 
 from corral.api.errors import Conflict, NotFound
-from corral.api.object import Document, Key
+from corral.api.object import Key
 from corral.client.client import Client
 from corral.client.transport import InProcess
 from corral.cluster import node_ranges
 from corral.config import Settings
 from corral.node import record as records
-from corral.node.heartbeat import Capacity, measure
+from corral.node.agent import Agent
+from corral.node.heartbeat import RETIRED, Capacity, measure, retirement
 from corral.node.hollow import CAPACITY, Behaviour, Hollow
 from corral.node.hypervisor import Hypervisor
 from corral.node.qemu.hypervisor import Qemu
@@ -25,8 +26,6 @@ from corral.reconcile.queue import WorkQueue
 from corral.server.app import ApiServer
 from corral.server.authn import ADMINISTRATOR
 
-RETIRED = "corral.dev/retired"
-"""Annotation of a node that this host plays only for the machines that it still has."""
 LONGEST_SECONDS = 60.0
 """At most so much later what is refused of a node that nobody plays is tried again."""
 log = structlog.get_logger()
@@ -65,9 +64,9 @@ async def settle_nodes(settings: Settings, server: ApiServer) -> tuple[list[str]
         name = (node.metadata and node.metadata.name) or ""
         retired = RETIRED in ((node.metadata and node.metadata.annotations) or {})
         if name in earlier and not retired:
-            await client.patch(Node, Key("", name), _retirement(retired=True))
+            await client.patch(Node, Key("", name), retirement(retired=True))
         elif name in wanted and retired:
-            await client.patch(Node, Key("", name), _retirement(retired=False))
+            await client.patch(Node, Key("", name), retirement(retired=False))
         elif name not in wanted and name not in earlier:
             gone[name] = uid_of(node)
             await _delete(client, Node, Key("", name), gone[name])
@@ -80,6 +79,8 @@ async def settle_nodes(settings: Settings, server: ApiServer) -> tuple[list[str]
 
 def deserted(server: ApiServer, nodes: Mapping[str, str]) -> Controller[str]:
     """The loop that removes nodes that nobody plays, told by name and uid, and then their pods.
+
+    Who adds to ``nodes`` later adds the name to the loop's queue.
 
     Nothing runs of these, also where a backup from elsewhere tells so: their machines count as lost
     at once.  What is refused is tried again.
@@ -102,6 +103,16 @@ def deserted(server: ApiServer, nodes: Mapping[str, str]) -> Controller[str]:
     return Controller("deserted-nodes", reconcile, queue=queue, sources=(), workers=1)
 
 
+async def play(
+    agent: Agent, server: ApiServer, gone: dict[str, str], removal: Controller[str]
+) -> None:
+    """Serve a node; once a retired one has no machine left, have ``removal`` delete it."""
+    await agent.run()
+    node = await Client(InProcess(server.handle, ADMINISTRATOR)).get(Node, agent.name)
+    gone[agent.name] = uid_of(node)
+    removal.queue.add(agent.name)
+
+
 async def _delete(client: Client, view: type[Node | Pod], key: Key, uid: str) -> bool:
     """Delete an object at once; False where there is another one of its name by now."""
     try:
@@ -120,14 +131,6 @@ async def settle_ranges(settings: Settings, server: ApiServer) -> None:
     """Where pods have other addresses than last time, nodes are to get others before they ask."""
     client = Client(InProcess(server.handle, ADMINISTRATOR))
     await node_ranges.take_back(client, settings.pod_cidrs)
-
-
-def _retirement(*, retired: bool) -> Document:
-    """The patch that closes a node to new machines, or opens it again."""
-    return {
-        "metadata": {"annotations": {RETIRED: "true" if retired else None}},
-        "spec": {"unschedulable": True if retired else None},
-    }
 
 
 def capacity(settings: Settings) -> Capacity:

@@ -27,6 +27,8 @@ from corral.daemon.nodes import (
     capacity,
     deserted,
     hypervisor_of,
+    node_names,
+    play,
     settle_nodes,
     settle_ranges,
 )
@@ -127,7 +129,6 @@ async def run(
             await tell_where_to_upload(server, f"https://{url}", layout.authority.read_text())
             async with Background() as tasks:
                 tasks.start(store.run(), name="store")
-                tasks.start(deserted(server, gone).run(), name="deserted nodes")
                 tasks.start(_renew(settings, identity, url, tls), name="certificates")
                 hypervisors = {name: hypervisor_of(settings, name) for name in names}
                 agents |= _start(
@@ -136,6 +137,7 @@ async def run(
                     hypervisors,
                     network,
                     tasks,
+                    gone=gone,
                     uploads=uploads,
                     metrics=metrics,
                     sampler=sampler,
@@ -239,6 +241,7 @@ def _start(
     network: Networking,
     tasks: Background,
     *,
+    gone: dict[str, str],
     uploads: Uploads,
     metrics: Registry,
     sampler: Sampler,
@@ -264,6 +267,8 @@ def _start(
         controllers.append(provisioner(storage, partial(grow, agents.values()))(theirs))
         filling = Fillings(theirs, storage, images, uploads, needed=not settings.hollow)
         tasks.start(filling.run(), name=filling.name)
+    removal = deserted(server, gone)
+    tasks.start(removal.run(), name=removal.name)
     for name, hypervisor in hypervisors.items():
         user = node(name)
         mine = world.acting(Client(InProcess(server.handle, user)))
@@ -282,8 +287,9 @@ def _start(
             networks=network.pods,
             network_facts=network.facts,
             sampler=sampler,
+            retired=name not in node_names(settings),
         )
-        tasks.start(agents[name].run(), name=name)
+        tasks.start(play(agents[name], server, gone, removal), name=name)
         metrics.add(f"node {name}", agents[name].measures.tell)
     tasks.start(sampler.run(), name="sampler")
     network.start(world, agents, tasks)

@@ -9,7 +9,7 @@ import os
 import platform
 import shutil
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -23,6 +23,7 @@ from lightkube.models.core_v1 import Namespace, Node
 from corral import __version__
 from corral.api.errors import AlreadyExists, ApiError, NotFound
 from corral.api.object import Document, Key
+from corral.api.patch.merge import merge_patch
 from corral.api.time import rfc3339, rfc3339_micro
 from corral.client.client import Client
 from corral.failures import describe
@@ -37,6 +38,8 @@ LIMITS_REASON = "corral.dev/limits-reason"
 NETWORK = "corral.dev/network"
 NETWORK_REASON = "corral.dev/network-reason"
 """Annotations of the Node: what network its machines have, and what is wrong with it."""
+RETIRED = "corral.dev/retired"
+"""Annotation of a Node that this host plays only for the machines that it still has."""
 LEASE_NAMESPACE = "kube-node-lease"
 LEASE_SECONDS = 40
 RENEW_SECONDS = 10.0
@@ -104,6 +107,8 @@ class Host:
     version: str = __version__
     labels: dict[str, str] = field(default_factory=dict)
     facts: Callable[[], Mapping[str, Any]] = dict
+    retired: bool = False
+    """Whether it takes no new machines, and goes with those that it has."""
     limits: Callable[[], Mapping[str, str]] = dict
     network: Callable[[], Mapping[str, str]] = dict
 
@@ -207,6 +212,11 @@ class Heartbeat:
         self._host = host
         self._clock = clock
         self._due = asyncio.Event()
+        self._ranges: Sequence[str] = ()
+
+    def keep_ranges(self, ranges: Sequence[str]) -> None:
+        """Have these addresses also where the node is made anew: its machines have them."""
+        self._ranges = ranges
 
     def register_again(self) -> None:
         """Write the node anew at once: what it says of itself has changed."""
@@ -240,7 +250,7 @@ class Heartbeat:
         try:
             node = await self._client.patch(Node, key, document)
         except NotFound:
-            node = await self._client.create(Node, document)
+            node = await self._client.create(Node, self._anew(document))
         conditions = (node.status and node.status.conditions) or []
         old: list[Any] = [
             {
@@ -252,6 +262,15 @@ class Heartbeat:
         ]
         status = {"status": self._host.status(now, old)}
         await self._client.patch(Node, key, status, subresource="status")
+
+    def _anew(self, document: Document) -> Document:
+        """The node as it is made where there is none, or none any more."""
+        if self._host.retired:
+            document = merge_patch(document, retirement(retired=True))
+        if self._ranges:
+            ranges = {"podCIDR": self._ranges[0], "podCIDRs": list(self._ranges)}
+            document = merge_patch(document, {"spec": ranges})
+        return document
 
     async def _renew(self) -> None:
         key = Key(LEASE_NAMESPACE, self._host.name)
@@ -276,6 +295,14 @@ class Heartbeat:
             with suppress(AlreadyExists):
                 await self._client.create(Namespace, {"metadata": {"name": LEASE_NAMESPACE}})
             await self._client.create(Lease, lease)
+
+
+def retirement(*, retired: bool) -> Document:
+    """The patch that closes a node to new machines, or opens it again."""
+    return {
+        "metadata": {"annotations": {RETIRED: "true" if retired else None}},
+        "spec": {"unschedulable": True if retired else None},
+    }
 
 
 def _time(moment: datetime | None) -> str | None:

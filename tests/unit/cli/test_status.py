@@ -1,14 +1,38 @@
 """Tests of how ``corral status`` says what it has learned."""
 
+import msgspec
+from lightkube.models.core_v1 import Node
+
 from corral.api.kinds.status import Status
 from corral.api.kinds.vmi import VirtualMachineInstance
 from corral.api.object import Condition
 from corral.api.wire import Response
-from corral.cli.status import _counted, _fault, _waiting, _wrong
+from corral.cli.status import _counted, _fault, _told, _waiting, _wrong
+from corral.node.heartbeat import RETIRED
+
+READY = [{"type": "Ready", "status": "True"}]
+NODE = msgspec.convert({"metadata": {"name": "a"}, "status": {"conditions": READY}}, Node)
 
 
 def machine(phase, node):
     return VirtualMachineInstance(spec=None, status=Status(phase=phase, node_name=node))
+
+
+def test_a_host_without_a_node_is_wrong():
+    (wrong,) = _wrong([], "")
+    assert wrong.startswith("no node: ")
+
+
+def test_a_retired_node_has_no_size():
+    retired = msgspec.convert(
+        {
+            "metadata": {"name": "old", "annotations": {RETIRED: "true"}},
+            "status": {"capacity": {"cpu": "2"}, "conditions": READY},
+        },
+        Node,
+    )
+    assert "old: ready, takes no machines, goes with its last one" in _told(retired)
+    assert "cpus" not in _told(retired)
 
 
 def test_machines_of_nodes_that_are_not_there_do_not_count_as_running():
@@ -30,6 +54,8 @@ def test_machines_without_a_node_wait_and_it_says_why():
 
 def test_an_audit_log_that_cannot_be_written_is_wrong():
     full = Response(status=500, body=b"internal server error: x is full\n")
-    assert _wrong([], _fault(full)) == ["audit log: x is full. What it is to tell waits in memory"]
+    assert _wrong([NODE], _fault(full)) == [
+        "audit log: x is full. What it is to tell waits in memory"
+    ]
     for fine in (Response(status=404, body=b"404 page not found\n"), Response(body=b"ok")):
-        assert not _wrong([], _fault(fine))
+        assert not _wrong([NODE], _fault(fine))

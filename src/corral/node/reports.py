@@ -1,0 +1,71 @@
+"""Tells the API what has become of machines: in their pods and their instances, in that order."""
+
+from weakref import WeakKeyDictionary
+
+from lightkube.models.core_v1 import Pod
+
+from corral.api.kinds.vmi import VirtualMachineInstance
+from corral.api.object import Key
+from corral.api.time import rfc3339
+from corral.node.facts import Facts, State
+from corral.node.machine import Machine
+from corral.node.memory.shelf import Shelf
+from corral.node.pod_status import differs, pod_status
+from corral.node.record import Stage
+from corral.node.status import instance_status
+from corral.reconcile.objects import is_going, key_of, version_of
+from corral.reconcile.world import World
+
+_QUIET = frozenset({State.PREPARING, State.STARTING})
+"""States that last for moments: they are not worth a write unless there is trouble in them."""
+_SETTLED = frozenset({Stage.STARTED, Stage.ENDED})
+"""Stages in which a machine's memory is not on its way."""
+
+
+class Reports:
+    """Writes what is new.  ``address``: the node's; ``shelf``: where memories are saved to."""
+
+    def __init__(self, world: World, address: str, shelf: Shelf | None) -> None:
+        self._client = world.client
+        self._clock = world.clock
+        self._address = address
+        self._shelf = shelf
+        self._marked: WeakKeyDictionary[Machine, Stage] = WeakKeyDictionary()
+
+    async def of_machine(
+        self, machine: Machine, pod: Pod, vmi: VirtualMachineInstance | None
+    ) -> None:
+        """Write what a machine's objects do not say yet."""
+        facts = machine.facts
+        if facts.state in _QUIET and facts.trouble is None:
+            return
+        await self._mark(machine)
+        now = rfc3339(self._clock())
+        if not facts.ended:
+            await self.of_pod(pod, facts)
+        if vmi is not None and (changes := instance_status(facts, vmi, now)):
+            version = {"resourceVersion": vmi.metadata.resource_version}
+            document = {"metadata": version, "status": changes}
+            await self._client.patch(VirtualMachineInstance, vmi.key, document)
+        if facts.ended and vmi is not None and not is_going(vmi):
+            # The instance first: who sees the pod end concludes how the instance ended.  The pod
+            # of one that goes is taken away right after this, so nothing is told of it.
+            await self.of_pod(pod, facts)
+
+    async def of_pod(self, pod: Pod, facts: Facts) -> bool:
+        """Let the pod show the facts; whether it did not yet."""
+        status = pod_status(facts, pod, self._address, rfc3339(self._clock()))
+        if not differs(status, pod):
+            return False
+        version = {"resourceVersion": version_of(pod)}
+        document = {"metadata": version, "status": status}
+        await self._client.patch(Pod, key_of(pod), document, subresource="status")
+        return True
+
+    async def _mark(self, machine: Machine) -> None:
+        """Let the claim of its memory tell what became of that; before anybody hears of the end."""
+        record = machine.record
+        settled = record.stage in _SETTLED and self._marked.get(machine) is not record.stage
+        if record.claim and settled and self._shelf is not None:
+            await self._shelf.mirror(Key(record.namespace, record.claim))
+            self._marked[machine] = record.stage

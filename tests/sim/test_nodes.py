@@ -1,0 +1,107 @@
+"""Nodes that somebody deletes, and nodes that are played only for what they still have."""
+
+import asyncio
+
+import pytest
+from lightkube.models.coordination_v1 import Lease
+from lightkube.models.core_v1 import Namespace, Node
+from tests.sim.cluster import cluster, replica_set
+
+from corral.api.errors import NotFound
+from corral.api.kinds.installation import KEY, KubeVirt
+from corral.api.kinds.replicaset import VirtualMachineInstanceReplicaSet as ReplicaSet
+from corral.api.object import Key
+from corral.node.heartbeat import LEASE_NAMESPACE, RETIRED, retirement
+
+pytestmark = pytest.mark.looptime
+NODE = Key("", "node0")
+
+
+async def names(c):
+    return {each.metadata.name for each in (await c.client.list(Node)).items}
+
+
+async def test_a_node_that_is_deleted_is_there_again_with_its_machines_and_addresses():
+    async with cluster() as c:
+        ranges = {"podCIDR": "10.244.0.0/24", "podCIDRs": ["10.244.0.0/24"]}
+        await c.until(lambda: is_there(c))
+        await c.client.patch(Node, NODE, {"spec": ranges})
+        await c.client.create(ReplicaSet, replica_set())
+        await c.settled("test", 3)
+        before = {machine.metadata.uid for machine in await c.machines()}
+        first = await c.client.get(Node, NODE.name)
+        await c.client.delete(Node, NODE)
+        await asyncio.sleep(1)
+        again = await c.client.get(Node, NODE.name)
+        assert again.metadata.uid != first.metadata.uid
+        assert again.spec.podCIDRs == ["10.244.0.0/24"]
+        await asyncio.sleep(120)
+        assert {machine.metadata.uid for machine in await c.machines()} == before
+        await c.scale("test", 4)
+        await c.settled("test", 4)
+
+
+async def is_there(c):
+    return NODE.name in await names(c)
+
+
+async def test_a_lease_that_is_deleted_is_there_again():
+    async with cluster() as c:
+        await c.until(lambda: is_there(c))
+        await asyncio.sleep(1)
+        await c.client.delete(Lease, Key(LEASE_NAMESPACE, NODE.name))
+        await asyncio.sleep(15)
+        assert await c.client.get(Lease, NODE.name, LEASE_NAMESPACE)
+
+
+async def test_a_retired_node_goes_with_its_last_machine():
+    async with cluster() as c:
+        await c.client.create(ReplicaSet, replica_set(replicas=2))
+        await c.settled("test", 2)
+        c.silence("node0")
+        await c.client.patch(Node, NODE, retirement(retired=True))
+        c.start_node("node0", retired=True)
+        c.start_node("node1")
+        await asyncio.sleep(60)
+        assert await names(c) == {"node0", "node1"}
+        await c.client.delete(Node, NODE)  # it is there again, and takes no machines
+        await asyncio.sleep(1)
+        again = await c.client.get(Node, NODE.name)
+        assert again.spec.unschedulable is True
+        assert again.metadata.annotations[RETIRED] == "true"
+        await c.scale("test", 0)
+
+        async def is_gone():
+            return await names(c) == {"node1"}
+
+        await c.until(is_gone, 60)
+        await asyncio.sleep(60)
+        assert await names(c) == {"node1"}
+        await c.scale("test", 1)
+        await c.settled("test", 1)
+
+
+async def test_a_retired_node_without_machines_goes_at_once():
+    async with cluster() as c:
+        c.start_node("old", retired=True)
+        await asyncio.sleep(5)
+        assert await names(c) == {"node0"}
+
+
+@pytest.mark.parametrize("name", ["kubevirt", "kube-node-lease"])
+async def test_a_namespace_of_the_system_is_there_again(name):
+    async with cluster(about_itself=True) as c:
+        await asyncio.sleep(5)
+        first = await c.client.get(Namespace, name)
+        await c.client.delete(Namespace, Key("", name))
+
+        async def is_new():
+            try:
+                return (await c.client.get(Namespace, name)).metadata.uid != first.metadata.uid
+            except NotFound:
+                return False
+
+        await c.until(is_new, 30)
+        await asyncio.sleep(15)
+        assert (await c.client.get(KubeVirt, KEY.name, KEY.namespace)).status.phase == "Deployed"
+        assert await c.client.get(Lease, NODE.name, LEASE_NAMESPACE)
