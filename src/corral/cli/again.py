@@ -1,13 +1,15 @@
 """How to start a manager as it was started last: what hints tell whoever is without one.
 
-The options lie in a small file of the data directory.  They are for people to read, and nothing
-else depends on them: a manager that is started without them runs without them.
+The options lie in a small file of the data directory.  They are for people to read, but for
+``--bind``: kubeconfigs that were handed out name that address, so a start without the option goes
+on there.  A manager that is started without any other option runs without it, and says so.
 """
 
 import os
 import shlex
 from collections.abc import Iterator
 from contextlib import suppress
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,9 +21,12 @@ from corral import files
 from corral.cli.ranges import written
 from corral.config import Layout, default_directory
 
-_OF_THE_START: Final = frozenset(("layout", "detach", "ready_fd"))
+BIND: Final = "--bind"
+_OF_THE_START: Final = frozenset(("layout", "detach", "systemd", "ready_fd"))
 """Options that say where and how to start, not what."""
-_GIVEN: Final = frozenset((ParameterSource.COMMANDLINE, ParameterSource.ENVIRONMENT))
+_GIVEN: Final = frozenset(
+    (ParameterSource.COMMANDLINE, ParameterSource.ENVIRONMENT, ParameterSource.DEFAULT_MAP)
+)
 
 
 def options(context: click.Context) -> list[str]:
@@ -43,8 +48,29 @@ def remember(layout: Layout, given: list[str]) -> None:
 
 def up(layout: Layout) -> str:
     """The command that starts the manager of a data directory as it was started last."""
-    given = files.read_json(layout.options, list[str]) or []
-    return shlex.join(["corral", "up", "--detach", *_where(layout), *given])
+    return shlex.join(["corral", "up", "--detach", *_where(layout), *_last(layout)])
+
+
+def bind(layout: Layout) -> str:
+    """Where the API listened last; empty where no option has ever said so."""
+    last = _last(layout)
+    return "".join(value for name, value in pairwise(last) if name == BIND)
+
+
+def left_out(layout: Layout, given: list[str]) -> str:
+    """The options of the last start whose names are not among those of this one."""
+    absent = (each for each in _grouped(_last(layout)) if each[0] not in given)
+    return " ".join(map(shlex.join, absent))
+
+
+def _last(layout: Layout) -> list[str]:
+    return files.read_json(layout.options, list[str]) or []
+
+
+def _grouped(words: list[str]) -> Iterator[list[str]]:
+    """Each option with its value, if it has one."""
+    begins = [at for at, word in enumerate(words) if word.startswith("--")]
+    return (words[at:end] for at, end in pairwise([*begins, len(words)]))
 
 
 def other(command: str, layout: Layout) -> str:

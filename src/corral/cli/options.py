@@ -56,6 +56,7 @@ def data_directory(command: C) -> C:
         "--data-dir",
         "layout",
         envvar="CORRAL_DATA_DIR",
+        is_eager=True,  # what other options are by themselves may lie there
         type=click.Path(path_type=Path, file_okay=False, readable=False),
         callback=_layout,
         help="Where objects, images and machines are kept.  [default: CORRAL_DATA_DIR, else "

@@ -12,15 +12,14 @@ from corral.api.errors import ApiError
 from corral.api.kinds.vmi import VirtualMachineInstance
 from corral.api.quantity import bytes_of
 from corral.api.wire import Request, Response
-from corral.cli import again
+from corral.cli import again, left, unit
 from corral.cli.options import data_directory
 from corral.cli.output import field, size
-from corral.cli.problem import Problem
+from corral.cli.problem import Problem, reason as said_by
 from corral.client import kubeconfig
 from corral.client.client import Client
 from corral.client.transport import Https
 from corral.config import Layout
-from corral.node import record as records
 from corral.node.heartbeat import (
     ACCELERATOR,
     LIMITS,
@@ -30,8 +29,9 @@ from corral.node.heartbeat import (
     REASON,
     RETIRED,
 )
-from corral.node.process import runs
 from corral.node.storage import Storage
+
+ASK_SECONDS = 30.0
 
 
 @click.command(epilog="\b\nExample:\n  corral status")
@@ -52,7 +52,9 @@ def status(layout: Layout) -> None:
         nodes, machines, audit = asyncio.run(_ask(layout))
     except (ApiError, kubeconfig.KubeconfigError, OSError) as error:
         raise Problem(
-            f"the manager does not answer: {error}", f"Its log may say why: {layout.log}"
+            f"the manager does not answer: {_why(error)}",
+            f"Its log may say why: {unit.log_of(layout)}. If it hangs, kill -9 {running.pid} ends "
+            f"it; its machines run on, and {again.up(layout)} takes them over.",
         ) from error
     for line in (*_of_nodes(nodes), *_of_machines(nodes, machines)):
         click.echo(line)
@@ -84,18 +86,18 @@ def _of_machines(
         yield field("waiting", each)
 
 
+def _why(error: Exception) -> str:
+    """What went wrong between the manager and us; who is out of time has nothing to say."""
+    if isinstance(error, TimeoutError):
+        return f"not within {ASK_SECONDS:.0f} s"
+    return said_by(error) if isinstance(error, OSError) else str(error)
+
+
 def _unmanaged(layout: Layout) -> Problem:
     """What there is to say where no manager runs: machines may run on without one."""
-    left = sum(
-        runs(machine)
-        for node in layout.node_directories()
-        for machine, _ in records.unfinished(node)
-    )
-    if not left:
-        return Problem("no manager runs here", f"Start one: {again.up(layout)}")
-    many = "1 machine runs" if left == 1 else f"{left} machines run"
-    hint = f"{again.up(layout)} takes over what runs; {again.other('down', layout)} ends it."
-    return Problem(f"no manager runs here, but {many} on", hint)
+    if many := left.running_on(layout):
+        return Problem(f"no manager runs here, but {many}", left.what_next(layout))
+    return Problem("no manager runs here", f"Start one: {again.up(layout)}")
 
 
 def _stored(layout: Layout) -> str:
@@ -109,7 +111,7 @@ def _stored(layout: Layout) -> str:
 
 async def _ask(layout: Layout) -> tuple[list[Node], list[VirtualMachineInstance], str]:
     """The nodes, the machines, and why the audit log cannot be written, if it cannot be."""
-    async with asyncio.timeout(30), Https(kubeconfig.load(layout.kubeconfig)) as transport:
+    async with asyncio.timeout(ASK_SECONDS), Https(kubeconfig.load(layout.kubeconfig)) as transport:
         client = Client(transport)
         nodes = await client.list(Node)
         machines = await client.list(VirtualMachineInstance)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from corral import manager
-from corral.cli import options, power
+from corral.cli import options, power, unit
 from corral.cli.options import data_directory
 from corral.cli.problem import Problem
 from corral.config import Layout
@@ -25,21 +25,25 @@ STOP_SECONDS = 30.0
     cls=options.Command,
     epilog="\b\nExample:\n"
     "  corral stop\n"
+    "  corral stop --systemd\n"
     "  corral stop testvm\n"
     "  corral stop vm testvm --force --grace-period 0",
 )
 @click.argument("machine", metavar="[[vm] NAME]", nargs=-1)
+@click.option("--systemd", is_flag=True, help="Do not start the manager at boot any more, either.")
 @power.force
 @power.dry_run
 @options.session_or_directory
 def stop(
     *, find_session: "Callable[[], Session]", layout: Layout, machine: Sequence[str],
-    force: bool, grace_period: int | None, dry_run: bool,
+    systemd: bool, force: bool, grace_period: int | None, dry_run: bool,
 ) -> None:  # fmt: skip
     """End the manager; or, with a NAME, stop a VirtualMachine.
 
     Machines run on without the manager, and the next corral up takes them over.
     """
+    if machine and systemd:
+        raise Problem("--systemd is about the manager, and a VirtualMachine is named")
     if machine:
         power.stop(find_session(), machine, force=force, grace_period=grace_period, dry=dry_run)
         return
@@ -48,10 +52,20 @@ def stop(
             "--force, --grace-period and --dry-run are about a VirtualMachine: none is named",
             "Write corral stop NAME; corral stop alone ends the manager.",
         )
+    if systemd:
+        click.echo(_forgotten(layout))
     if _stop(layout):
         click.echo("The manager has ended; its machines run on.")
-    else:
+    elif not systemd:
         click.echo(f"No manager runs on {layout.root}.")
+
+
+def _forgotten(layout: Layout) -> str:
+    """Take the unit of systemd away; answers what became of it."""
+    path = unit.unit_of(layout).path
+    if unit.remove(layout):
+        return f"{path} is removed: systemd starts corral no more. Its machines run on."
+    return f"There is no {path}: systemd does not start corral."
 
 
 @click.command(epilog="\b\nExample:\n  corral down\n  corral down --grace-period 5")

@@ -1,27 +1,28 @@
 """``corral up``: run the manager, here or in the background."""
 
 import asyncio
-import json
 import os
-import subprocess
-import sys
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from corral import manager, ranges
-from corral.cli import again, itself
+from corral.cli import again, left, unit
 from corral.cli.backup import require_whole
+from corral.cli.detach import Told, announced, detached, tell
+from corral.cli.notify import Notifier, notifying
 from corral.cli.options import data_directory
-from corral.cli.output import field
 from corral.cli.problem import Problem, of_system
 from corral.cli.ranges import Address, Network, Ranges, overlapping, written
 from corral.cli.web import Web
 from corral.config import POD_CIDRS, SERVICE_CIDRS, Hollow, Layout, Settings
+
+BIND = "127.0.0.1:6443"
+"""Where the API listens until somebody chooses another place."""
 
 
 class _Bind(click.ParamType[tuple[str, int]]):
@@ -42,16 +43,29 @@ class _Bind(click.ParamType[tuple[str, int]]):
         return address.strip("[]") or "127.0.0.1", int(port)
 
 
+def _as_last_time(
+    context: click.Context, parameter: click.Parameter, value: tuple[str, int] | None
+) -> tuple[str, int]:
+    """Where the API listens, which is where it did unless somebody says otherwise."""
+    if value is not None:
+        return value
+    if last := again.bind(context.params["layout"]):
+        context.set_parameter_source("bind", ParameterSource.DEFAULT_MAP)
+    return _Bind().convert(last or BIND, parameter, context)
+
+
 @click.command(
-    epilog="\b\nExample:\n  corral up\n  corral up --detach --data-dir ~/lab --bind 127.0.0.1:7443"
+    epilog="\b\nExample:\n  corral up\n"
+    "  corral up --detach --data-dir ~/lab --bind 127.0.0.1:7443\n"
+    "  corral up --systemd --audit-log /var/log/corral-audit.log"
 )
 @data_directory
 @click.option(
-    "--bind",
+    again.BIND,
     type=_Bind(),
-    default="127.0.0.1:6443",
-    show_default=True,
-    help="Where the API listens.",
+    default=None,
+    callback=_as_last_time,
+    help=f"Where the API listens.  [default: as last time, at first {BIND}]",
 )
 @click.option(
     "--nodes",
@@ -63,6 +77,12 @@ class _Bind(click.ParamType[tuple[str, int]]):
 )
 @click.option(
     "--detach/--no-detach", default=False, help="Run in the background; return when it is ready."
+)
+@click.option(
+    "--systemd",
+    is_flag=True,
+    help="Let systemd run it with these options, now and at every boot; corral stop --systemd "
+    "takes that back.",
 )
 @click.option(
     "--boots",
@@ -163,44 +183,56 @@ class _Bind(click.ParamType[tuple[str, int]]):
 @click.option("--hollow-seed", type=int, default=0, hidden=True)
 @click.option("--controllers/--no-controllers", default=True, hidden=True)
 @click.option("--ready-fd", type=int, default=None, hidden=True)
-def up(*, layout: Layout, detach: bool, ready_fd: int | None, verbose: bool, **chosen: Any) -> None:
+def up(
+    *,
+    layout: Layout,
+    detach: bool,
+    systemd: bool,
+    ready_fd: int | None,
+    verbose: bool,
+    **chosen: Any,
+) -> None:
     """Run corral: the API server, the controllers, and the machines of this host.
 
     Machines that still run from an earlier time are taken over. Their addresses stay: other ranges
     than last time can be had after corral down.
     """
     layout.root.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if systemd:
+        for line in unit.install(layout, again.options(click.get_current_context())):
+            click.echo(line)
+        return
     if detach:
-        _announced(_detach(layout))
+        announced(detached(layout))
         return
     if ready_fd is None:
-        _hold(layout, chosen, _announced, verbose=verbose)
+        _hold(layout, chosen, announced, verbose=verbose)
         return
     with os.fdopen(ready_fd, "w") as parent:
         try:
-            _hold(layout, chosen, _Told(parent), log=layout.log, verbose=verbose)
+            _hold(layout, chosen, Told(parent), log=layout.log, verbose=verbose)
         except (Problem, OSError, ExceptionGroup) as error:
             problem = error if isinstance(error, Problem) else of_system(error)
-            _tell(parent, {"error": problem.message, "hint": problem.hint})
+            tell(parent, {"error": problem.message, "hint": problem.hint})
             # The parent says it: the log belongs to the manager that may be running.
             raise click.exceptions.Exit(problem.exit_code) from error
 
 
-def _tell(parent: TextIO, said: dict[str, str]) -> None:
-    """Speak to the process that waits for this one, if it still does."""
-    with suppress(OSError, ValueError):
-        parent.write(json.dumps(said) + "\n")
-        parent.close()
-
-
 @dataclass(frozen=True, slots=True)
-class _Told:
-    """Announces to the parent process."""
+class _Ready:
+    """Tells everybody who waits for it that the manager is up, and remembers how it was started."""
 
-    parent: TextIO
+    layout: Layout
+    given: list[str]
+    notifier: Notifier
+    announce: Callable[[dict[str, str]], None]
 
     def __call__(self, summary: dict[str, str]) -> None:
-        _tell(self.parent, summary)
+        if absent := again.left_out(self.layout, self.given):
+            summary |= {"left out": f"{absent}, which the last start had"}
+        again.remember(self.layout, self.given)
+        self.notifier.ready(f"The API is {summary['API']}")
+        self.announce(summary)
 
 
 def _hold(
@@ -213,22 +245,32 @@ def _hold(
 ) -> None:
     """Run the manager, alone on its data directory."""
     address, port = chosen["bind"]
-    given = again.options(click.get_current_context())
-
-    def ready(summary: dict[str, str]) -> None:
-        again.remember(layout, given)
-        announce(summary)
-
     try:
-        with manager.hold(layout.lock, url=f"https://{_host(address)}:{port}"):
+        with (
+            notifying() as notifier,
+            manager.hold(layout.lock, url=f"https://{_host(address)}:{port}"),
+        ):
             require_whole(layout)
+            ready = _Ready(layout, again.options(click.get_current_context()), notifier, announce)
             _run(_settings(layout, chosen), ready, log=log, verbose=verbose)
+        if log is None:
+            click.echo(_ended(layout))
     except manager.AlreadyRunning as other:
         who = f" (process {other.manager.pid}, {other.manager.url})" if other.manager else ""
         raise Problem(
             f"corral runs already on {layout.root}{who}",
             f"{again.other('stop', layout)} ends it; --data-dir chooses another place.",
         ) from other
+
+
+def _ended(layout: Layout) -> str:
+    """What whoever has ended a manager in the foreground may take for ended, too."""
+    many = left.running_on(layout)
+    return (
+        f"The manager has ended; {many}.\n{left.what_next(layout)}"
+        if many
+        else ("The manager has ended.")
+    )
 
 
 def _settings(layout: Layout, chosen: dict[str, Any]) -> Settings:
@@ -323,29 +365,3 @@ def _run(
         asyncio.run(daemon.run(settings, network, announce))
     except daemon.CannotStart as error:
         raise Problem(error.message, error.hint) from error
-
-
-def _announced(summary: dict[str, str]) -> None:
-    click.echo(summary.pop("headline"))
-    for name, value in summary.items():
-        click.echo("  " + field(name, value, indent=14).replace("\n", "\n  "))
-
-
-def _detach(layout: Layout) -> dict[str, str]:
-    """Start the same command in a session of its own; answer what it says when it is ready."""
-    reading, writing = os.pipe()
-    with layout.log.open("ab") as log:
-        child = subprocess.Popen(
-            [*itself.COMMAND, *sys.argv[1:], "--no-detach",
-             "--ready-fd", str(writing)],
-            stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-            start_new_session=True, pass_fds=(writing,),
-        )  # fmt: skip
-    os.close(writing)
-    with os.fdopen(reading) as pipe:
-        said: dict[str, str] = json.loads(pipe.readline() or "{}")
-    if "headline" in said:
-        return said
-    code = child.wait()
-    message = said.get("error") or f"corral up ended with exit code {code}"
-    raise Problem(message, said.get("hint") or f"Its log is {layout.log}.")

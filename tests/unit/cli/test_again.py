@@ -4,6 +4,7 @@ import shlex
 import subprocess
 from pathlib import Path
 
+import click
 import pytest
 from bench.cluster import free_port
 
@@ -72,6 +73,28 @@ def test_hints_name_the_directory_and_the_options(layout, capsys):
     for words in (["kubeconfig"], ["pause", "vmi", "a"]):
         assert run([*words, "--data-dir", str(layout.root)]) == 1
         assert command in capsys.readouterr().err
+
+
+def test_the_api_stays_where_it_was_unless_somebody_says_otherwise(layout):
+    where = str(layout.root)
+    assert given(where=where)[1]["bind"] == ("127.0.0.1", 6443)
+    again.remember(layout, ["--bind", "[::1]:7443", "--nodes", "2"])
+    words, params = given(where=where)
+    assert words == ["--bind", "[::1]:7443"]
+    assert params["bind"] == ("::1", 7443)
+    assert params["nodes"] == 1
+    assert given("--bind", ":8443", where=where)[1]["bind"] == ("127.0.0.1", 8443)
+    layout.options.write_text('["--bind", "nonsense:"]')
+    with pytest.raises(click.BadParameter):
+        given(where=where)
+
+
+def test_options_that_are_left_out_are_told(layout):
+    assert again.left_out(layout, []) == ""
+    again.remember(layout, ["--bind", ":1", "--nodes", "2", "--no-network", "--host-disks", "/a b"])
+    assert again.left_out(layout, ["--bind", ":2", "--nodes", "2"]) == (
+        "--no-network --host-disks '/a b'"
+    )
 
 
 def test_of_somebody_elses_kubeconfig_no_directory_is_known(tmp_path):

@@ -48,8 +48,7 @@ def make_room(group: Group | None) -> Group:
 
 def _delegating() -> str:
     """The command that starts a manager in a group of its own."""
-    user = " --user" if os.geteuid() else ""
-    return f"systemd-run{user} -p Delegate=yes -p KillMode=process corral up"
+    return "corral up --systemd"
 
 
 def _is_ours(group: Group) -> bool:

@@ -81,11 +81,19 @@ def _run(text: str, flags: int = 0) -> str:
             library.nft_ctx_output_set_flags(context, flags)
             if library.nft_run_cmd_from_buffer(context, text.encode()):
                 complaint = library.nft_ctx_get_error_buffer(context).decode(errors="replace")
-                raise NetworkError(f"the packet filter refuses: {_shortened(complaint)}")
+                said_no = f"the packet filter refuses: {_shortened(complaint)}"
+                raise NetworkError(said_no, _hint(complaint))
             said: bytes = library.nft_ctx_get_output_buffer(context)
             return said.decode(errors="replace")
         finally:
             library.nft_ctx_free(context)
+
+
+def _hint(complaint: str) -> str:
+    """What helps where the library does not know what it could look up."""
+    if "resolve protocol name" in complaint:
+        return "It knows protocols from /etc/protocols: apt-get install netbase"
+    return ""
 
 
 def _shortened(complaint: str) -> str:

@@ -4,6 +4,8 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from corral.node.qemu import kvm_rights
+
 
 @dataclass(frozen=True, slots=True)
 class Account:
@@ -23,15 +25,16 @@ def account(seed: str, *, device: Path | None = None) -> Account | None:
     """An account of its own for each VM, made from its uid; None unless we may change users.
 
     VMs cannot touch each other then, and none can touch what a system account owns.  In a user
-    namespace without so many users it is ``nobody``.  ``device`` is one that the VM must open: its
-    group becomes the process's group.
+    namespace without so many users it is ``nobody``.  ``device`` is one that the VM must open: the
+    group that may becomes the process's group.
     """
     if os.geteuid() != 0:
         return None
     uid = _FIRST_UID + int(seed.replace("-", "")[-6:] or "0", 16) % _UIDS
     if not _mapped(uid):
         uid = _NOBODY
-    return Account(uid, device.stat().st_gid if device is not None else uid)
+    group = kvm_rights.group_of_machines(device.stat()) if device is not None else None
+    return Account(uid, group if group is not None else uid)
 
 
 def _mapped(uid: int) -> bool:

@@ -21,6 +21,7 @@ import msgspec
 from corral import files
 from corral.failures import describe
 from corral.node.process import END_SECONDS, boot_id
+from corral.node.qemu import kvm_rights
 from corral.node.qemu.account import account, privileges
 from corral.node.qemu.domain import Accelerator
 
@@ -120,9 +121,11 @@ async def _kvm_works(path: str) -> tuple[bool, str]:
         works, reason = await run_probe(path, "kvm", as_root=only_root)
     except OSError as error:
         return False, f"KVM cannot be tried: {describe(error)}"
-    if works and only_root:
-        return False, "only root may open /dev/kvm: chgrp kvm /dev/kvm; chmod 660 /dev/kvm"
-    return works, reason
+    return (False, _for_root_alone()) if works and only_root else (works, reason)
+
+
+def _for_root_alone() -> str:
+    return kvm_rights.refused_to_machines(KVM, KVM.stat())
 
 
 def _obstacle() -> str:
@@ -130,17 +133,16 @@ def _obstacle() -> str:
     if not KVM.exists():
         return "this host has no /dev/kvm"
     if os.geteuid() != 0 and not os.access(KVM, os.R_OK | os.W_OK):
-        return "/dev/kvm may not be opened: add the user to the group kvm"
+        return kvm_rights.refused_to_us(KVM, KVM.stat())
     return ""
 
 
 def _only_root() -> bool:
-    """Whether we may open the device but our VMs may not, which run in its group.
+    """Whether we may open the device but our VMs may not.
 
     It is tried all the same, as ourselves: who is told to change its mode shall gain from it.
     """
-    stat = KVM.stat()
-    return os.geteuid() == 0 and not (stat.st_gid and stat.st_mode & 0o060 == 0o060)
+    return os.geteuid() == 0 and not kvm_rights.opens_for_machines(KVM.stat())
 
 
 _MORTAL = ("setpriv", "--pdeathsig=KILL", "--")

@@ -107,12 +107,12 @@ async def test_root_is_told_to_open_the_device_to_others_only_where_that_helps(
     assert told in finding.reason
 
 
-def test_others_are_told_to_join_the_group(monkeypatch, tmp_path):
+def test_others_are_told_what_lets_them_open_it(monkeypatch, tmp_path):
     (tmp_path / "kvm").touch(0o600)
     monkeypatch.setattr(probe, "KVM", tmp_path / "kvm")
     monkeypatch.setattr(probe.os, "geteuid", lambda: 1000)
     monkeypatch.setattr(probe.os, "access", lambda *_: False)
-    assert "group kvm" in probe._obstacle()
+    assert f"chgrp kvm {tmp_path}/kvm; chmod 660" in probe._obstacle()
 
 
 def test_a_probe_ends_with_the_manager_that_is_killed(tmp_path):

@@ -1,0 +1,77 @@
+"""Who may open ``/dev/kvm``, and what lets us or our machines do so."""
+
+import grp
+import os
+import pwd
+import stat
+from contextlib import suppress
+from pathlib import Path
+
+_GROUP_OPENS = 0o060
+_ALL_OPEN = 0o006
+
+
+def group_of_machines(device: os.stat_result) -> int | None:
+    """The group that a machine needs to open a device; None where it is none, or root's.
+
+    Root's group is no answer: its members may read what is root's elsewhere.
+    """
+    has = device.st_mode & _GROUP_OPENS == _GROUP_OPENS
+    return device.st_gid if has and device.st_gid else None
+
+
+def opens_for_machines(device: os.stat_result) -> bool:
+    """Whether machines may open a device, which run as users of their own."""
+    return group_of_machines(device) is not None or device.st_mode & _ALL_OPEN == _ALL_OPEN
+
+
+def refused_to_us(path: Path, found: os.stat_result) -> str:
+    """Why we may not open the device, and what its owner has to do about that."""
+    group = group_of_machines(found)
+    if group is None:
+        told = f"it belongs to {_owners(found)}. As root: {_handed_over(path)}; {_join('kvm')}"
+    elif _user() in _members(group):
+        told = f"you were put into its group {_group(group)} after you logged in"
+    else:
+        told = f"it is for the group {_group(group)}. As root: {_join(_group(group))}"
+    return f"{path} may not be opened: {told}. Log in again then"
+
+
+def refused_to_machines(path: Path, found: os.stat_result) -> str:
+    """What root has to do so that machines may open the device."""
+    return f"only root may open {path}, which belongs to {_owners(found)}: {_handed_over(path)}"
+
+
+def _owners(found: os.stat_result) -> str:
+    mode = stat.S_IMODE(found.st_mode)
+    return f"{_name(found.st_uid)}:{_group(found.st_gid)} with mode {mode:o}"
+
+
+def _handed_over(path: Path) -> str:
+    return f"chgrp kvm {path}; chmod 660 {path}"
+
+
+def _join(group: str) -> str:
+    return f"usermod -aG {group} {_user()}"
+
+
+def _user() -> str:
+    return _name(os.geteuid())
+
+
+def _name(uid: int) -> str:
+    with suppress(KeyError):
+        return pwd.getpwuid(uid).pw_name
+    return str(uid)
+
+
+def _group(gid: int) -> str:
+    with suppress(KeyError):
+        return grp.getgrgid(gid).gr_name
+    return str(gid)
+
+
+def _members(gid: int) -> list[str]:
+    with suppress(KeyError):
+        return grp.getgrgid(gid).gr_mem
+    return []
