@@ -26,7 +26,7 @@ _COMMON: Final = """\
 Type=notify
 ExecStart={start}
 # Where the host itself goes down, guests are shut down before.
-ExecStop=/bin/sh -c '[ "$$(systemctl{user} is-system-running)" != stopping ] || exec "$$@"' \\
+ExecStopPost=/bin/sh -c '[ "$$(systemctl{user} is-system-running)" != stopping ] || exec "$$@"' \\
     sh {down}
 Restart=on-failure
 RestartSec=2

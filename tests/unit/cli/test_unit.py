@@ -47,7 +47,7 @@ def test_options_stay_as_they_are_whatever_they_hold():
         AWKWARD,
         *given,
     ]
-    assert options(text, "ExecStop")[-2:] == ["--data-dir", AWKWARD]
+    assert options(text, "ExecStopPost")[-2:] == ["--data-dir", AWKWARD]
     assert options(text, "ReadWritePaths") == [AWKWARD]
 
 

@@ -77,7 +77,7 @@ def test_what_may_not_be_written_is_told_with_what_helps():
     found = ways(delegated("cpu", "memory", writable=False))
     assert isinstance(found.cpu, DutyCycle)
     assert "Permission denied" in found.reason
-    assert "Delegate=yes" in found.reason
+    assert "corral up --systemd" in found.reason
 
 
 @pytest.mark.parametrize("user", [0, 1000])
