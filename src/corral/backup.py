@@ -28,7 +28,9 @@ from corral.api.object import Document
 from corral.api.time import rfc3339
 from corral.config import Layout
 from corral.server import revocations
-from corral.store import LogError, sqlite
+from corral.store import Log, LogError, offline
+from corral.store.offline import Mended as Mended  # noqa: PLC0414 (said to callers)
+from corral.store.row import Row
 
 FORM: Final = 1
 STORE: Final = "store.sqlite"
@@ -94,9 +96,9 @@ def make(layout: Layout, target: Path) -> Head:
     with TemporaryDirectory(prefix=f".{target.name}.", dir=target.parent) as room:
         store = Path(room) / STORE
         try:
-            sqlite.copy(layout.store, store)
-            sqlite.check(store)
-            revision = sqlite.newest(store)
+            offline.copy(layout.store, store)
+            offline.check(store)
+            revision = offline.newest(store)
         except LogError as error:
             raise BackupError(str(error)) from error
         parts = {STORE: store, **_beside(layout)}
@@ -140,13 +142,29 @@ def restore(layout: Layout, source: Path) -> Restored:
             if layout.store.exists():
                 known = _settled(layout.store)
                 revoked = _carry_revocations(layout.store, room / STORE)
-            count = sqlite.begin_at(room / STORE, max(known, head.revision) + JUMP)
+            count = offline.begin_at(room / STORE, max(known, head.revision) + JUMP)
         except (LogError, ApiError, msgspec.DecodeError) as error:
             raise BackupError(str(error)) from error
         kept = _put_beside(layout, room)
         before = _put_store(layout, room / STORE)
     sweep(layout)
     return Restored(head, count, kept, before, revoked)
+
+
+def mend(layout: Layout, source: Path) -> Mended:
+    """Put objects of a backup in the place of those that are damaged; nobody may use the store.
+
+    All others stay as they are.  Raises BackupError, and OSError where there is no room.
+    """
+    if not layout.store.exists():
+        raise BackupError(f"there is no store in {layout.root}: restore all of the backup")
+    with _opened(source) as (file, head), TemporaryDirectory(dir=layout.root) as room:
+        _unpack(source, file, head, Path(room))
+        _check_store(Path(room) / STORE)
+        try:
+            return offline.mend(layout.store, Path(room) / STORE)
+        except (LogError, ApiError) as error:
+            raise BackupError(str(error)) from error
 
 
 def sweep(layout: Layout) -> bool:
@@ -245,8 +263,8 @@ def _settled(store: Path) -> int:
     What would be left beside it would be played into the store that takes its place.
     """
     try:
-        sqlite.settle(store)
-        return sqlite.newest(store)
+        offline.settle(store)
+        return offline.newest(store)
     except LogError as error:
         raise BackupError(f"{error}. Move it away, with its -wal and -shm.") from error
 
@@ -262,9 +280,9 @@ def _carry_revocations(before: Path, restored: Path) -> tuple[str, ...]:
     document = _map(restored) or earlier | {"data": {}}
     revoked = revocations.united(document, earlier)
     if revoked:
-        revision = sqlite.newest(restored) + 1
+        revision = offline.newest(restored) + 1
         document["metadata"]["resourceVersion"] = str(revision)
-        row = sqlite.Row(
+        row = Row(
             revision,
             _MAPS,
             *revocation.MAP,
@@ -272,7 +290,7 @@ def _carry_revocations(before: Path, restored: Path) -> tuple[str, ...]:
             written=int(time()),
             data=encode(document),
         )
-        log = sqlite.Log(restored)
+        log = Log(restored)
         try:
             log.append([row], (), 0)
         finally:
@@ -282,7 +300,7 @@ def _carry_revocations(before: Path, restored: Path) -> tuple[str, ...]:
 
 def _map(store: Path) -> Document | None:
     """Which certificates are revoked, as a store knows it."""
-    data = sqlite.latest(store, _MAPS, *revocation.MAP)
+    data = offline.latest(store, _MAPS, *revocation.MAP)
     return None if data is None else msgspec.json.decode(data)
 
 
@@ -367,7 +385,7 @@ def _unpack(source: Path, file: BinaryIO, head: Head, room: Path) -> None:
 
 def _check_store(path: Path) -> None:
     try:
-        sqlite.check(path)
+        offline.check(path)
     except LogError as error:
         raise BackupError(f"the store in the backup cannot be used: {error}") from error
 

@@ -17,7 +17,7 @@ from corral.api.object import Key
 from corral.api.revocation import MAP, USERS
 from corral.backup import BackupError
 from corral.config import Layout
-from corral.store import Store
+from corral.store import Log, Store
 
 KIND = "configmaps"
 
@@ -100,7 +100,7 @@ async def test_who_watched_before_has_to_list_anew(layout, file):
     assert record.revision == store.revision > seen + 1000
     store.watch(KIND, store.revision).close()
     await store.close()
-    kept = Store(backup.sqlite.Log(restored.before))
+    kept = Store(Log(restored.before))
     assert kept.get(KIND, key("late")) is not None
     await kept.close()
 
@@ -488,3 +488,48 @@ async def test_what_only_the_log_of_writes_holds_is_in_a_backup_and_not_played_i
     store = Store.open(layout.store)
     assert store.get(KIND, key("wal")) is not None
     await store.close()
+
+
+def damage(layout, text):
+    content = layout.store.read_bytes()
+    place = content.rindex(text)
+    layout.store.write_bytes(
+        content[:place] + bytes([content[place] ^ 0x80]) + content[place + 1 :]
+    )
+
+
+async def damaged(layout):
+    store = Store.open(layout.store)
+    found = [each.key for each in store.damaged]
+    await store.close()
+    return found
+
+
+async def test_a_damaged_store_takes_no_backups_place(layout, file):
+    before = file.read_bytes()
+    damage(layout, b'"name":"late"')
+    with pytest.raises(BackupError, match='configmaps "late" in namespace default cannot be read'):
+        backup.make(layout, file)
+    assert file.read_bytes() == before
+
+
+async def test_damaged_objects_come_back_and_all_others_stay(layout, file):
+    damage(layout, b"second")
+    damage(layout, b'"name":"late"')
+    assert await damaged(layout) == [key("a"), key("late")]
+    mended = backup.mend(layout, file)
+    assert [each.key for each in mended.restored] == [key("a")]
+    assert [each.key for each in mended.missing] == [key("late")]
+    store = Store.open(layout.store)
+    assert [each.key for each in store.damaged] == [key("late")]
+    record = store.get(KIND, key("a"))
+    assert record.document()["metadata"]["resourceVersion"] == str(record.revision)
+    assert record.revision == store.revision
+    assert store.get(KIND, key("c")) is not None
+    await store.close()
+    assert not [each for each in layout.root.iterdir() if each.name.startswith("tmp")]
+
+
+def test_there_is_nothing_to_mend_without_a_store(file, tmp_path):
+    with pytest.raises(BackupError, match="there is no store"):
+        backup.mend(Layout(tmp_path / "nowhere"), file)

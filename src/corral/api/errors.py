@@ -15,6 +15,7 @@
     - Invalid             422  carries one cause per wrong field
     - TooManyRequests     429
     - InternalError       500
+    - StoreReadError      500  the object is damaged on disk: it is neither there nor gone
     - Unavailable         503
     - Timeout             504
     - StorageFull         507
@@ -201,6 +202,13 @@ class TooManyRequests(ApiError):
 class InternalError(ApiError):
     code = 500
     reason = "InternalError"
+
+
+class StoreReadError(ApiError):
+    """Kubernetes' StatusReasonStoreReadError."""
+
+    code = 500
+    reason = "StorageReadError"
 
 
 class Unavailable(ApiError):

@@ -46,12 +46,14 @@ def backup(layout: Layout, file: Path) -> None:
 )
 @data_directory
 @click.option("--check", is_flag=True, help="Only read the backup, and tell what it is.")
+@click.option("--damaged", is_flag=True, help="Only bring back objects that the disk has damaged.")
 @click.argument("file", type=click.Path(path_type=Path, dir_okay=False, exists=True))
-def restore(layout: Layout, file: Path, *, check: bool) -> None:
+def restore(layout: Layout, file: Path, *, check: bool, damaged: bool) -> None:
     """Put the objects of a backup in the place of those in the data directory.
 
     No manager may run there. The store that was there is kept beside, for one time. Certificates
     and keys are taken from the backup only where there are none: who was let in still is.
+    With --damaged all objects stay but those that cannot be read.
     """
     from corral import backup as backups  # noqa: PLC0415
 
@@ -60,6 +62,9 @@ def restore(layout: Layout, file: Path, *, check: bool) -> None:
             _tell(backups.check(file))
             return
         with _held(layout):
+            if damaged:
+                _tell_mended(backups.mend(layout, file.absolute()), layout)
+                return
             restored = backups.restore(layout, file.absolute())
     except backups.BackupError as error:
         raise Problem(str(error), "Nothing was changed.") from error
@@ -79,6 +84,16 @@ def restore(layout: Layout, file: Path, *, check: bool) -> None:
         users = ", ".join(restored.revoked)
         click.echo(field("revoked", f"certificates of {users}, as in the store that was there"))
     click.echo(f"{'next':<12}{again.up(layout)}")  # in one line, to be copied
+
+
+def _tell_mended(mended: "backups.Mended", layout: Layout) -> None:
+    for each in mended.restored:
+        click.echo(field("restored", str(each)))
+    for each in mended.missing:
+        click.echo(field("missing", f"{each} is not in the backup, and stays damaged"))
+    if not mended.restored and not mended.missing:
+        click.echo("No object is damaged: nothing was changed.")
+    click.echo(f"{'next':<12}{again.up(layout)}")
 
 
 @contextmanager

@@ -2,7 +2,8 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from typing import Final
 
 import click
 from lightkube.models.core_v1 import Node
@@ -32,6 +33,14 @@ from corral.node.heartbeat import (
 from corral.node.storage import Storage
 
 ASK_SECONDS = 30.0
+_GOES_ON: Final = {
+    "/readyz/audit": ("audit log", "What it is to tell waits in memory"),
+    "/readyz/objects": (
+        "damaged on disk",
+        "corral restore --damaged brings back what a backup holds, kubectl delete gives it up",
+    ),
+}
+"""What does not stop the server: where it is asked for, what it is about, and what comes of it."""
 
 
 @click.command(epilog="\b\nExample:\n  corral status")
@@ -39,8 +48,8 @@ ASK_SECONDS = 30.0
 def status(layout: Layout) -> None:
     """Tell whether corral runs, what runs its machines and why, and what is wrong.
 
-    The exit code is 0 when the manager runs, all its nodes are ready and its audit log, if it has
-    one, can be written; else 1.
+    The exit code is 0 when the manager runs, all its nodes are ready, no object is damaged and its
+    audit log, if it has one, can be written; else 1.
     """
     click.echo(field("corral", __version__))
     click.echo(field("data", str(layout.root)))
@@ -49,7 +58,7 @@ def status(layout: Layout) -> None:
         raise _unmanaged(layout)
     click.echo(field("manager", f"process {running.pid}, {running.url}"))
     try:
-        nodes, machines, audit = asyncio.run(_ask(layout))
+        nodes, machines, faults = asyncio.run(_ask(layout))
     except (ApiError, kubeconfig.KubeconfigError, OSError) as error:
         raise Problem(
             f"the manager does not answer: {_why(error)}",
@@ -59,7 +68,7 @@ def status(layout: Layout) -> None:
     for line in (*_of_nodes(nodes), *_of_machines(nodes, machines)):
         click.echo(line)
     click.echo(field("storage", _stored(layout)))
-    wrong = _wrong(nodes, audit)
+    wrong = _wrong(nodes, faults)
     for each in wrong:
         click.echo(field("wrong", each))
     for reason in dict.fromkeys(filter(None, (_annotation(one, NETWORK_REASON) for one in nodes))):
@@ -109,14 +118,26 @@ def _stored(layout: Layout) -> str:
     return f"{many}, {promised} promised, {used} used of {size(room.capacity_bytes)}"
 
 
-async def _ask(layout: Layout) -> tuple[list[Node], list[VirtualMachineInstance], str]:
-    """The nodes, the machines, and why the audit log cannot be written, if it cannot be."""
+async def _ask(layout: Layout) -> tuple[list[Node], list[VirtualMachineInstance], list[str]]:
+    """The nodes, the machines, and what the server says is wrong though it goes on."""
     async with asyncio.timeout(ASK_SECONDS), Https(kubeconfig.load(layout.kubeconfig)) as transport:
         client = Client(transport)
         nodes = await client.list(Node)
         machines = await client.list(VirtualMachineInstance)
-        said = await transport.send(Request(method="GET", path="/readyz/audit"))
-        return list(nodes.items), list(machines.items), _fault(said)
+        said = {
+            check: await transport.send(Request(method="GET", path=check)) for check in _GOES_ON
+        }
+        return list(nodes.items), list(machines.items), _faults(said)
+
+
+def _faults(said: Mapping[str, Response]) -> list[str]:
+    """What is wrong by the answers to the checks."""
+    told = {check: _fault(answer) for check, answer in said.items()}
+    return [
+        f"{_GOES_ON[check][0]}: {fault}. {_GOES_ON[check][1]}"
+        for check, fault in told.items()
+        if fault
+    ]
 
 
 def _fault(said: Response) -> str:
@@ -143,14 +164,12 @@ def _told(node: Node) -> str:
     return field("node", f"{_name(node)}: {state}; {capacity.get('cpu', '?')} cpus, {memory}")
 
 
-def _wrong(nodes: Sequence[Node], audit: str) -> list[str]:
+def _wrong(nodes: Sequence[Node], faults: Iterable[str]) -> list[str]:
     silent = (_name(node) for node in nodes if not _is_ready(node))
     wrong = [f"node {name} is not ready: kubectl describe node {name}" for name in silent]
     if not nodes:
         wrong.append("no node: machines have nowhere to run; the manager's log may say why")
-    if audit:
-        wrong.append(f"audit log: {audit}. What it is to tell waits in memory")
-    return wrong
+    return [*wrong, *faults]
 
 
 def _counted(machines: Iterable[VirtualMachineInstance], nodes: Container[str]) -> str:

@@ -1,4 +1,7 @@
-"""What every cluster has from the beginning."""
+"""What every cluster has from the beginning.
+
+What is damaged on disk is neither there nor gone: the manager starts without it.
+"""
 
 from contextlib import suppress
 
@@ -6,7 +9,7 @@ import structlog
 from lightkube.models.core_v1 import Namespace
 from lightkube.models.scheduling_v1 import PriorityClass
 
-from corral.api.errors import AlreadyExists, ApiError
+from corral.api.errors import AlreadyExists, ApiError, StoreReadError
 from corral.api.kinds import cdiconfig
 from corral.api.kinds.cdiconfig import CDIConfig
 from corral.api.kinds.priorityclass import SYSTEM
@@ -33,10 +36,8 @@ async def make_namespaces(server: ApiServer) -> None:
     present = {each.metadata.name for each in (await client.list(Namespace)).items if each.metadata}
     for name in NAMESPACES:
         if name not in present:
-            try:
+            with suppress(AlreadyExists, StoreReadError):
                 await client.create(Namespace, {"metadata": {"name": name}})
-            except AlreadyExists:
-                continue
 
 
 async def make_priority_classes(server: ApiServer) -> None:
@@ -44,7 +45,7 @@ async def make_priority_classes(server: ApiServer) -> None:
     client = Client(InProcess(server.handle, ADMINISTRATOR))
     for name, (value, description) in SYSTEM.items():
         wanted = {"metadata": {"name": name}, "value": value, "description": description}
-        with suppress(AlreadyExists):
+        with suppress(AlreadyExists, StoreReadError):
             await client.create(PriorityClass, wanted)
 
 

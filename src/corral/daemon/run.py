@@ -23,6 +23,7 @@ from corral.cluster import STAND_INS, accounts, certificates, secret_tokens
 from corral.config import Settings
 from corral.controllers import SOURCES, controllers as own_controllers
 from corral.daemon.beginning import begin, tell_where_to_upload
+from corral.daemon.damage import tell_damaged
 from corral.daemon.nodes import (
     capacity,
     deserted,
@@ -293,6 +294,7 @@ def _start(
         metrics.add(f"node {name}", agents[name].measures.tell)
     tasks.start(sampler.run(), name="sampler")
     network.start(world, agents, tasks)
+    tell_damaged(server, world)
     tasks.start(world.run(), name="world")
     for controller in controllers:
         tasks.start(controller.run(), name=controller.name)

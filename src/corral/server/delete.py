@@ -11,7 +11,7 @@ from lightkube.models.meta_v1 import DeleteOptions
 from corral.api import grace
 from corral.api.decoding import first_fault
 from corral.api.encoding import encode
-from corral.api.errors import ApiError, BadRequest, Invalid
+from corral.api.errors import ApiError, BadRequest, Invalid, StoreReadError
 from corral.api.kind import Kind, at
 from corral.api.object import Document
 from corral.api.time import rfc3339
@@ -122,7 +122,10 @@ async def delete(rest: Rest, call: Call) -> Response:
     """Raises NotFound, Conflict and what ``options`` raises."""
     presenter = rest.presenter(call)
     how = options(call)
-    record = identity.existing(rest.store, call.kind, storage(call.kind), call.key)
+    try:
+        record = identity.existing(rest.store, call.kind, storage(call.kind), call.key)
+    except StoreReadError:
+        return await _discard(rest, call, how)
     held = await _dismissed(rest, call, record, how)
     if held is None:
         gone = record.document()
@@ -134,6 +137,19 @@ async def delete(rest: Rest, call: Call) -> Response:
     if how.dry:
         return json_response(presenter.shown(held))
     return json_response(presenter.one(await remove(rest.store, record, held)))
+
+
+async def _discard(rest: Rest, call: Call, how: Options) -> Response:
+    """Let a damaged object go, whatever it held: nobody knows its finalizers.
+
+    Who names a version of it means another one.  Raises StoreReadError then.  Kubernetes'
+    AllowUnsafeMalformedObjectDeletion asks for an option besides.
+    """
+    if how.uid or how.revision:
+        rest.store.latest(storage(call.kind), call.key)
+    if not how.dry:
+        await rest.store.discard(storage(call.kind), call.key)
+    return json_response(encode(_success(call.kind, {"metadata": {"name": call.name, "uid": ""}})))
 
 
 async def _dismissed(rest: Rest, call: Call, record: Record, how: Options) -> Document | None:
@@ -232,13 +248,13 @@ def _mark(document: Document, now: float, seconds: int) -> None:
 def _success(kind: Kind, gone: Document) -> Document:
     metadata = gone["metadata"]
     details = {"name": metadata["name"], "group": kind.group, "kind": kind.plural}
+    details["uid"] = metadata["uid"]
     return {
         "kind": "Status",
         "apiVersion": "v1",
         "metadata": {},
         "status": "Success",
-        "details": {name: value for name, value in details.items() if value}
-        | {"uid": metadata["uid"]},
+        "details": {name: value for name, value in details.items() if value},
     }
 
 

@@ -1,8 +1,8 @@
 """Whether the server is alive, and ready: ``/healthz``, ``/livez``, ``/readyz`` and their checks.
 
 Each check has a path of its own (``/readyz/store``).  ``?verbose`` tells all of them one by one,
-``?exclude=store`` leaves one out.  The audit log has a path alone (``/readyz/audit``): where it
-cannot be written, the server goes on.
+``?exclude=store`` leaves one out.  The audit log has a path alone (``/readyz/audit``), and so have
+damaged objects (``/readyz/objects``): the server goes on all the same.
 """
 
 from typing import Final
@@ -12,14 +12,16 @@ from corral.server import query
 from corral.server.authn import ADMINISTRATORS
 from corral.server.plain import not_found, text_response
 from corral.store import Store
+from corral.store.damage import told
 
 ROOTS: Final = ("healthz", "livez", "readyz")
 _CHECKS: Final = ("ping", "store")
 AUDIT: Final = "audit"
+OBJECTS: Final = "objects"
 PATHS: Final = tuple(
     f"/{root}{single}"
     for root in ROOTS
-    for single in ("", *(f"/{each}" for each in (*_CHECKS, AUDIT)))
+    for single in ("", *(f"/{each}" for each in (*_CHECKS, AUDIT, OBJECTS)))
 )
 """What can be asked for."""
 
@@ -36,6 +38,8 @@ def answer(
     faults = {"store": store.fault if root == "readyz" else ""}
     if single == AUDIT:
         return _one(audit_fault, user)
+    if single == OBJECTS:
+        return _one(damage(store), user)
     if single:
         return _one(faults.get(single, ""), user) if single in _CHECKS else not_found()
     asked = query.pairs(request.query)
@@ -57,6 +61,11 @@ def answer(
         return text_response("ok")
     lines.append(f"{root} check {'failed' if failed else 'passed'}\n")
     return text_response("\n".join(lines), status=500 if failed else 200)
+
+
+def damage(store: Store) -> str:
+    """Which objects are damaged, in words; empty where none is."""
+    return told([*store.damaged])
 
 
 def _one(fault: str, user: User) -> Response:

@@ -110,7 +110,18 @@ async def list_objects(rest: Rest, call: Call) -> Response:
     """Raises BadRequest, Gone and Timeout."""
     presenter = rest.presenter(call)
     selector = Selector(call.kind, call.query)
+    call.warnings += _missing(rest.store, call)
     return await told(presenter, selector, await page_of(rest.store, call, selector))
+
+
+def _missing(store: Store, call: Call) -> list[str]:
+    """What a list warns of: damaged objects that are not in it."""
+    kind = storage(call.kind)
+    return [
+        f"{each} is damaged on disk and not listed"
+        for each in store.damaged
+        if each.kind == kind and call.namespace in ("", each.key.namespace)
+    ]
 
 
 async def told(presenter: Presenter, selector: Selector, page: Page) -> Response:

@@ -6,9 +6,10 @@ undoing changes what the state was at any revision since.
 
 from bisect import bisect_left, bisect_right, insort
 from collections import defaultdict, deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from heapq import merge
+from itertools import islice
 from operator import attrgetter
 
 from corral.api.object import Key
@@ -145,13 +146,18 @@ class Memory:
             self.superseded_bytes += superseded_bytes(event)
         return event
 
-    def oldest(self, limit: int) -> Iterable[Event]:
-        """The oldest changes of the window, which are the next to be forgotten."""
-        for _, event in zip(range(limit), self._window, strict=False):
-            yield event
-
-    def __len__(self) -> int:
-        return len(self._window)
+    def overdue(self, keep: Retention, now: float) -> list[Event]:
+        """The changes that the next commit may forget."""
+        excess = self.superseded_bytes - keep.bytes
+        limit = now - keep.seconds
+        past: list[Event] = []
+        for event in islice(self._window, keep.step):
+            recent = event.record.written > limit
+            if recent and excess <= 0 and len(self._window) - len(past) <= keep.changes:
+                break
+            past.append(event)
+            excess -= superseded_bytes(event)
+        return past
 
     def forget(self, count: int) -> None:
         """Move the window's beginning past its oldest ``count`` changes."""

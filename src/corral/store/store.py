@@ -3,30 +3,25 @@
 import asyncio
 import time
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from pathlib import Path
-from typing import Self
-
-import msgspec
+from typing import Final, Self
 
 from corral.api.encoding import encode
-from corral.api.errors import ApiError, Gone, InternalError, Unavailable
+from corral.api.errors import ApiError, Gone, InternalError, StorageFull, Unavailable
 from corral.api.object import Document, Key
 from corral.metrics import Histogram
-from corral.store.memory import Memory, Retention, Stretch, obsolete, superseded_bytes
-from corral.store.record import (
-    NO_LABELS,
-    Event,
-    Record,
-    labels_of,
-    require_size,
-    trimmed,
-)
-from corral.store.sqlite import Log, LogError, Row, hasten
+from corral.store.commit import Commit
+from corral.store.damage import Damaged, DamagedObjects, sort_out
+from corral.store.memory import Memory, Retention, Stretch, obsolete
+from corral.store.record import NO_LABELS, Event, Record, labels_of, require_size, trimmed
+from corral.store.row import Row
+from corral.store.sqlite import Log, hasten
 from corral.store.watch import Watch
-from corral.store.write import Write
+from corral.store.write import Write, parted
+
+_CLOSED: Final = "the server is shutting down; try again in a moment"
 
 
 class Store:
@@ -35,7 +30,8 @@ class Store:
     Everything is called from one event loop.  A write is checked against ``latest`` and staged
     without an ``await`` between: that is the transaction.  Those that are staged while a commit is
     on its way to the disk share the next one.  ``lifetimes`` names kinds whose objects vanish that
-    many seconds after they were last written.
+    many seconds after they were last written.  ``make_room`` gives up disk space that is kept for
+    the end of objects; False where none is left.
     """
 
     def __init__(
@@ -45,6 +41,7 @@ class Store:
         threaded: bool = True,
         retention: Retention | None = None,
         lifetimes: Mapping[str, int] | None = None,
+        make_room: Callable[[], bool] = lambda: False,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._log = log
@@ -52,9 +49,12 @@ class Store:
         self._retention = retention or Retention()
         self._lifetimes = lifetimes or {}
         self._clock = clock
-        self._memory = Memory(log.compacted)
-        for row in log.rows():
-            self._load(row)
+        self._make_room = make_room
+        found = sort_out(log.rows(), self._lifetimes)
+        self._damaged = DamagedObjects(found.damaged)
+        self._memory = Memory(max(log.compacted, found.floor))
+        gone = [revision for row in found.whole for revision in self._load(row)]
+        self._litter: Sequence[int] = (*found.litter, *gone)
         self._last_revision = self._memory.revision
         self._latest: dict[tuple[str, Key], Write] = {}
         self._staged: list[Write] = []
@@ -68,26 +68,28 @@ class Store:
         self._watches: defaultdict[str, set[Watch]] = defaultdict(set)
 
     @classmethod
-    def open(cls, path: Path, *, lifetimes: Mapping[str, int] | None = None) -> Self:
+    def open(
+        cls,
+        path: Path,
+        *,
+        lifetimes: Mapping[str, int] | None = None,
+        make_room: Callable[[], bool] = lambda: False,
+    ) -> Self:
         """The store in a file, made when missing.  Raises LogError when it cannot be used."""
-        return cls(Log(path), lifetimes=lifetimes)
+        return cls(Log(path), lifetimes=lifetimes, make_room=make_room)
 
     @classmethod
     def in_memory(cls, *, clock: Callable[[], float] = time.time) -> Self:
         """A store that forgets when it is closed and commits without a thread."""
         return cls(Log(None), threaded=False, clock=clock)
 
-    def _load(self, row: Row) -> None:
+    def _load(self, row: Row) -> Sequence[int]:
+        """Take a row in; which revisions nobody can ask for any more, where its past is unknown."""
+        labels = labels_of(row.data)
         key = Key(row.namespace, row.name)
-        try:
-            labels = labels_of(row.data)
-        except msgspec.MsgspecError as error:
-            raise LogError(
-                f"the store is damaged: revision {row.revision} of {row.kind} {key} cannot be "
-                f"read: {error}. Put a backup of the file in its place."
-            ) from error
         record = Record(row.kind, key, row.revision, row.written, row.data, labels)
-        self._memory.apply(record, deleted=bool(row.deleted))
+        event = self._memory.apply(record, deleted=bool(row.deleted))
+        return tuple(obsolete(event)) if row.revision <= self._memory.compacted else ()
 
     # ------------------------------------------------------------------ reads
 
@@ -102,7 +104,16 @@ class Store:
         return self._memory.compacted
 
     def get(self, kind: str, key: Key) -> Record | None:
-        return self._memory.tables[kind].records.get(key)
+        """The object as it is on disk.  Raises StoreReadError where it is damaged."""
+        record = self._memory.tables[kind].records.get(key)
+        if record is None:
+            self._damaged.require(kind, key)
+        return record
+
+    @property
+    def damaged(self) -> Iterator[Damaged]:
+        """The objects that the disk has damaged: in no list, until they are let go or restored."""
+        return iter(self._damaged)
 
     @property
     def fault(self) -> str:
@@ -178,10 +189,13 @@ class Store:
     # ----------------------------------------------------------------- writes
 
     def latest(self, kind: str, key: Key) -> Record | None:
-        """The newest version, whether on disk or on its way: what the next write is based on."""
+        """The newest version, whether on disk or on its way: what the next write is based on.
+
+        Raises StoreReadError where it is damaged.
+        """
         write = self._latest.get((kind, key))
         if write is None:
-            return self._memory.tables[kind].records.get(key)
+            return self.get(kind, key)
         return None if write.deleted else write.record
 
     def newest(self, kind: str, namespace: str = "") -> dict[Key, Record]:
@@ -218,11 +232,19 @@ class Store:
         """Stage the end of an object, with the last words that its watchers get."""
         return self._stage(kind, key, document, deleted=True)
 
+    def discard(self, kind: str, key: Key) -> asyncio.Future[None]:
+        """Stage the end of a damaged object, of which nobody was told.  Raises KeyError."""
+        if self._closed:
+            raise Unavailable(_CLOSED)
+        done = self._damaged.stage(kind, key)
+        self._begin()
+        return done
+
     def _stage(
         self, kind: str, key: Key, document: Document, *, deleted: bool
     ) -> asyncio.Future[Record]:
         if self._closed:
-            raise Unavailable("the server is shutting down; try again in a moment")
+            raise Unavailable(_CLOSED)
         revision = self._last_revision + 1
         metadata = document["metadata"]
         metadata["resourceVersion"] = str(revision)
@@ -235,48 +257,55 @@ class Store:
         if before is not None:  # versions of one object share what seldom changes
             key, labels = before.key, before.labels if labels == before.labels else labels
         record = Record(kind, key, revision, now, data, labels)
-        write = Write(record, deleted)
+        write = Write(record, deleted, ends=deleted or "deletionTimestamp" in metadata)
         self._latest[kind, key] = write
         self._staged.append(write)
+        self._begin()
+        return write.done()
+
+    def _begin(self) -> None:
         if not self._busy:  # not at once: whoever is ready in this turn of the loop comes along
             self._busy = True
             asyncio.get_running_loop().call_soon(self._commit)
-        return write.done()
 
     def _commit(self) -> None:
         batch, self._staged = self._staged, []
         past = self._overdue()
-        rows = [write.row() for write in batch]
-        forget = [revision for event in past for revision in obsolete(event)]
-        compacted = past[-1].revision if past else self._memory.compacted
-        job = partial(self._append, rows, forget, compacted)
-        settle = partial(self._settle, batch, len(past), time.monotonic())
+        commit = Commit(
+            writes=batch,
+            past=len(past),
+            forget=[*self._litter, *(each for event in past for each in obsolete(event))],
+            compacted=past[-1].revision if past else self._memory.compacted,
+            discards=self._damaged.take(),
+            began=time.monotonic(),
+        )
         if self._executor is None:
-            settle(job())
+            commit.run(self._log, self._make_room)
+            self._settle(commit)
         else:
             tell = asyncio.get_running_loop().call_soon_threadsafe
-            self._executor.submit(lambda: tell(settle, job()))
+            self._executor.submit(self._run, commit, tell)
 
-    def _append(self, rows: list[Row], forget: list[int], compacted: int) -> Exception | None:
-        """Commit, on the store's thread; why it failed, or None."""
-        try:
-            self._log.append(rows, forget, compacted)
-        except Exception as error:  # noqa: BLE001 - whatever it is, those who wait are told
-            return error
-        return None
+    def _run(self, commit: Commit, tell: Callable[..., object]) -> None:
+        """Commit, on the store's thread."""
+        commit.run(self._log, self._make_room)
+        tell(self._settle, commit)
 
-    def _settle(self, batch: list[Write], past: int, begun: float, error: Exception | None) -> None:
-        """A commit has ended: show it to readers, or take back all that was built on it."""
-        self.commits.observe(time.monotonic() - begun)
+    def _settle(self, commit: Commit) -> None:
+        """A commit has ended: show it to readers, and take back all that was built on failures."""
+        self.commits.observe(time.monotonic() - commit.began)
         try:
-            if error is not None:
-                self._fail(batch, error)
-            else:
-                self._forget(past)
-                self._show(batch)
+            self._fault = commit.fault
+            if commit.error is not None:
+                self._fail(commit, commit.error)
+            if commit.is_stored:
+                self._litter = ()
+                self._forget(commit.past)
+                self._damaged.drop(commit.discards)
+                self._show(commit.writes)
         finally:  # whatever goes wrong in telling, the next commit must not wait for it
-            self._busy = bool(self._staged)
-            if self._staged:
+            self._busy = bool(self._staged) or self._damaged.is_staged
+            if self._busy:
                 self._commit()
             elif self._idle is not None:
                 self._idle.set_result(None)
@@ -289,14 +318,12 @@ class Store:
             for watch in tuple(watches):
                 watch.forget(self._memory.compacted)
 
-    def _show(self, batch: list[Write]) -> None:
-        self._fault = ""
+    def _show(self, batch: Sequence[Write]) -> None:
         events: defaultdict[str, list[Event]] = defaultdict(list)
         for write in batch:
             record = write.record
-            address = (record.kind, record.key)
-            if self._latest.get(address) is write:
-                del self._latest[address]
+            if self._latest.get(write.address) is write:
+                del self._latest[write.address]
             events[record.kind].append(self._memory.apply(record, deleted=write.deleted))
             write.succeed()
         if self._reached is not None:
@@ -306,29 +333,23 @@ class Store:
             for watch in tuple(self._watches[kind]):
                 watch.tell(changes)
 
-    def _fail(self, batch: list[Write], error: Exception) -> None:
-        self._fault = str(error) or repr(error)
-        failed, self._staged = batch + self._staged, []
-        self._latest.clear()
+    def _fail(self, commit: Commit, error: Exception) -> None:
+        """Tell who has to hear it; where the disk is full, objects can end all the same."""
+        full = isinstance(error, StorageFull)
+        kept, others = parted(self._staged, commit.failed) if full else ([], self._staged)
+        self._staged = kept
+        stored = commit.writes if commit.is_stored else ()
+        self._latest = {each.address: each for each in (*stored, *kept)}
         kind = type(error) if isinstance(error, ApiError) else InternalError
-        for write in failed:
+        for write in (*commit.failed, *others):
             write.fail(kind, self._fault)
+        for discard in () if commit.is_stored else commit.discards:
+            discard.fail(kind, self._fault)
 
     # ------------------------------------------------------------ maintenance
 
     def _overdue(self) -> list[Event]:
-        """The changes that this commit may forget."""
-        keep, memory = self._retention, self._memory
-        excess = memory.superseded_bytes - keep.bytes
-        limit = self._clock() - keep.seconds
-        past: list[Event] = []
-        for event in memory.oldest(keep.step):
-            recent = event.record.written > limit
-            if recent and excess <= 0 and len(memory) - len(past) <= keep.changes:
-                break
-            past.append(event)
-            excess -= superseded_bytes(event)
-        return past
+        return self._memory.overdue(self._retention, self._clock())
 
     def _expire(self) -> None:
         """Stage the end of objects that have outlived their kind's lifetime."""

@@ -1,20 +1,30 @@
 """A change on its way to the disk, and those who wait for it."""
 
 import asyncio
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from corral.store.damage import Address
 from corral.store.record import Record
-from corral.store.sqlite import Row
+from corral.store.row import Row
 
 
 @dataclass(slots=True, eq=False)
 class Write:
-    """A version that is staged: ``record``, or the end of the object that it was."""
+    """A version that is staged: ``record``, or the end of the object that it was.
+
+    ``ends``: it belongs to the end of an object, which has to go on where the disk is full.
+    """
 
     record: Record
     deleted: bool
+    ends: bool = False
     waiting: list[asyncio.Future[Record]] = field(default_factory=list, repr=False)
     """Each who waits has a future of their own: who gives up takes nobody along."""
+
+    @property
+    def address(self) -> Address:
+        return self.record.kind, self.record.key
 
     def done(self) -> asyncio.Future[Record]:
         """A future that is done when the commit has ended, as it ended."""
@@ -45,3 +55,18 @@ class Write:
             record.written,
             record.data,
         )
+
+
+def parted(
+    writes: Iterable[Write], failed: Iterable[Write] = ()
+) -> tuple[list[Write], list[Write]]:
+    """Those that belong to the end of an object and are built on none that fails; the others."""
+    lost = {each.address for each in failed}
+    ends, others = list[Write](), list[Write]()
+    for write in writes:
+        if write.ends and write.address not in lost:
+            ends.append(write)
+        else:
+            lost.add(write.address)
+            others.append(write)
+    return ends, others

@@ -7,7 +7,7 @@ from corral.api.kinds.status import Status
 from corral.api.kinds.vmi import VirtualMachineInstance
 from corral.api.object import Condition
 from corral.api.wire import Response
-from corral.cli.status import _counted, _fault, _told, _waiting, _wrong
+from corral.cli.status import _counted, _faults, _told, _waiting, _wrong
 from corral.node.heartbeat import RETIRED
 
 READY = [{"type": "Ready", "status": "True"}]
@@ -54,8 +54,14 @@ def test_machines_without_a_node_wait_and_it_says_why():
 
 def test_an_audit_log_that_cannot_be_written_is_wrong():
     full = Response(status=500, body=b"internal server error: x is full\n")
-    assert _wrong([NODE], _fault(full)) == [
+    assert _wrong([NODE], _faults({"/readyz/audit": full})) == [
         "audit log: x is full. What it is to tell waits in memory"
     ]
     for fine in (Response(status=404, body=b"404 page not found\n"), Response(body=b"ok")):
-        assert not _wrong([NODE], _fault(fine))
+        assert not _wrong([NODE], _faults({"/readyz/audit": fine}))
+
+
+def test_damaged_objects_are_wrong():
+    said = {"/readyz/objects": Response(status=500, body=b'internal server error: x "y" is lost\n')}
+    (wrong,) = _wrong([NODE], _faults(said))
+    assert wrong.startswith('damaged on disk: x "y" is lost. corral restore --damaged')

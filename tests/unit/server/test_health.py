@@ -15,6 +15,7 @@ class Disk:
 
     def __init__(self, fault=""):
         self.fault = fault
+        self.damaged = ()
 
 
 def asked(path, fault="", user=ADMINISTRATOR):

@@ -11,7 +11,7 @@ from corral.api.object import Key
 from corral.store import Log, LogError, Store, record
 from corral.store.memory import Retention
 from corral.store.record import LARGEST_BYTES
-from corral.store.sqlite import Row
+from corral.store.row import Row
 
 KIND = "things.example.com"
 
@@ -368,18 +368,6 @@ async def test_a_closed_store_takes_no_writes_and_ends_watches():
         store.write(KIND, key("b"), thing("b"))
 
 
-async def test_a_row_that_is_damaged_is_named(tmp_path):
-    path = tmp_path / "store.db"
-    store = Store.open(path)
-    await write(store, "a")
-    await store.close()
-    with sqlite3.connect(path) as connection:
-        connection.execute("UPDATE log SET data = x'7b00ff'")
-    connection.close()
-    with pytest.raises(LogError, match=rf"revision 1 of {KIND} default/a cannot be read"):
-        Store.open(path)
-
-
 def test_what_is_committed_is_on_disk(tmp_path):
     log = Log(tmp_path / "store.db")
     assert log._connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
@@ -401,13 +389,13 @@ def test_many_rows_are_kept_and_forgotten_at_once_or_not_at_all(tmp_path):
         Row(number, KIND, "", f"n{number}", False, 0, b"%d" % number) for number in range(1, 201)
     ]
     log.append(rows, [], 0)
-    assert list(log.rows()) == rows
+    assert [row for row, _ in log.rows()] == rows
     again = [rows[0]._replace(revision=number) for number in range(300, 199, -1)]
     with pytest.raises(InternalError):
         log.append(again, [1], 1)
-    assert list(log.rows()) == rows
+    assert [row for row, _ in log.rows()] == rows
     log.append([], list(range(1, 191)), 190)
-    assert [row.revision for row in log.rows()] == list(range(191, 201))
+    assert [row.revision for row, _ in log.rows()] == list(range(191, 201))
     log.close()
 
 
@@ -418,10 +406,10 @@ def test_what_one_statement_can_say_is_a_transaction_by_itself(tmp_path):
     rows = [Row(number, KIND, "", f"n{number}", False, 0, b"{}") for number in range(1, 9)]
     log.append(rows, [], 0)
     assert [each.split()[0] for each in said] == ["INSERT"]
-    assert list(again.rows()) == rows
+    assert [row for row, _ in again.rows()] == rows
     with pytest.raises(InternalError):
         log.append([rows[0]._replace(revision=9), rows[0]], [], 0)
-    assert list(log.rows()) == rows
+    assert [row for row, _ in log.rows()] == rows
     log.append([rows[0]._replace(revision=9)], [1], 1)
     assert [each.split()[0] for each in said[-5:]] == [
         *("BEGIN", "INSERT", "DELETE", "UPDATE", "COMMIT")

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from corral.api.errors import AlreadyExists, Conflict, NotFound
+from corral.api.errors import AlreadyExists, Conflict, NotFound, StoreReadError
 from corral.api.kind import Kind
 from corral.api.kinds.rbac import CLUSTER_ROLE, CLUSTER_ROLE_BINDING, aggregated
 from corral.api.object import Document, Key
@@ -125,3 +125,5 @@ async def _put(client: Client, kind: Kind, wanted: Document, present: Document |
         await client.create(_Seen, wanted, kind=kind)
     except (AlreadyExists, Conflict, NotFound):
         return  # somebody was quicker; the next start looks again
+    except StoreReadError:
+        return  # it is told of; whoever lets it go has it at the next start
