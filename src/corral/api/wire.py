@@ -4,7 +4,7 @@ The server handles these; the ASGI adapter makes them of sockets, and a client i
 makes them directly, so both meet the same authorization, admission and watch semantics.
 """
 
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from dataclasses import dataclass, field
 
 
@@ -55,6 +55,8 @@ class Request:
     """Who opened the connection, where that was shown."""
     address: str = ""
     """Where the connection comes from; empty for a client in this process."""
+    cut: Callable[[], None] | None = None
+    """Tears the connection down, and what waits to be sent with it; None where there is none."""
     explained: bool = False
     """Whether the audit log is to tell why it was let pass, or not."""
     annotations: dict[str, str] = field(default_factory=dict)

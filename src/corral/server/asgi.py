@@ -14,7 +14,7 @@ from corral.api.wire import Request, Response
 from corral.server import compression, layout, uploads
 from corral.server.app import LARGEST_BODY_BYTES, ApiServer
 from corral.server.authn import ANONYMOUS
-from corral.server.connection import SEND_AT_ONCE, SendAtOnce
+from corral.server.connection import CUT, SEND_AT_ONCE, SendAtOnce
 from corral.server.refusal import refusal
 from corral.server.sessions import SessionEnded
 from corral.server.streams import Forward
@@ -29,6 +29,10 @@ _OF_ONE = ("audit-id", "etag")
 """Headers that differ from answer to answer."""
 _PIECE_BYTES = 256 << 10
 """Large answers are sent in pieces of this size, so that other requests get their turn between."""
+
+_SLICE_BYTES = 64 << 10
+"""Pieces of streams are written in slices of this size: each is copied, and encrypted."""
+_SMALL_BYTES = 4 << 10
 
 
 class App:
@@ -49,7 +53,9 @@ class App:
             return
         # taken out, as it holds the scope: each request would be garbage that has to be found
         send_at_once = scope.get("extensions", {}).pop(SEND_AT_ONCE, None)
+        cut = scope.get("extensions", {}).pop(CUT, None)
         request = _request(scope, scope["method"])
+        request.cut = cut
         response = await self._server.handle(request, partial(_body, request, receive))
         request.body = b""  # it is not counted any more
         layout.lay_out(request, response)
@@ -266,8 +272,21 @@ async def _pump(response: Response, body: AsyncGenerator[bytes, None], send: Sen
     # an empty piece sends the head at once: a client learns that its watch has begun
     await send({"type": "http.response.body", "body": b"", "more_body": True})
     async for piece in body:
-        await send({"type": "http.response.body", "body": piece, "more_body": True})
+        await _send_piece(piece, send)
     await send({"type": "http.response.body", "body": b""})
+
+
+async def _send_piece(piece: bytes, send: Send) -> None:
+    """Send a piece of a stream; what is not small is out of our hands afterwards.
+
+    So whoever makes the pieces knows what waits: that nothing else does.
+    """
+    for begin in range(0, len(piece), _SLICE_BYTES):
+        part = piece[begin : begin + _SLICE_BYTES]  # itself, where it is the whole
+        await send({"type": "http.response.body", "body": part, "more_body": True})
+    if len(piece) >= _SMALL_BYTES:
+        await asyncio.sleep(0)  # it is written in the loop's next turn
+        await send({"type": "http.response.body", "body": b"", "more_body": True})
 
 
 async def _forward(scope: Scope, forward: Forward, receive: Receive, send: Send) -> None:

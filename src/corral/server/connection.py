@@ -48,6 +48,8 @@ for a request are closed, strangers' before users': clients open another when th
 SEND_AT_ONCE: Final = "corral.send_at_once"
 """An extension of ASGI: ``send(status, head, body)`` sends a whole answer, or says False."""
 SendAtOnce = Callable[[int, bytes, bytes], bool]
+CUT: Final = "corral.cut"
+"""An extension of ASGI: tears the connection down, with all that waits to be sent."""
 UNHURRIED: Final = "corral.unhurried"
 """An extension of ASGI: once called, a body may take as long as it comes on."""
 READ_BYTES = 32 << 10
@@ -79,6 +81,7 @@ class Connection(Unread, HttpToolsProtocol):
         certificate = _shown(transport.get_extra_info("ssl_object"))
         self.app_state |= {"certificate": certificate, "standing": self._standing}
         _share_inbox(transport)
+        _hold_little(transport)
         self.transport = cast("asyncio.Transport", Gathering(transport, self.loop))
         self._is_receiving = False
         self._is_unhurried = False
@@ -119,6 +122,8 @@ class Connection(Unread, HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._patience.close()
         super().connection_lost(exc)
+        if self.scope is not None:  # it leads back here, and garbage is looked for seldom
+            self.scope.pop("extensions", None)
 
     def data_received(self, data: bytes) -> None:
         if self._is_refused:
@@ -160,6 +165,7 @@ class Connection(Unread, HttpToolsProtocol):
             self.scope["headers"] = list(self.headers)  # what comes behind a body is none of them
             self.scope["extensions"] = {
                 SEND_AT_ONCE: partial(_send_at_once, cycle),
+                CUT: self.transport.abort,
                 UNHURRIED: self._take_time,
             }
 
@@ -234,6 +240,14 @@ def _send_at_once(cycle: RequestResponseCycle, status: int, head: bytes, body: b
     cycle.message_event.set()
     cycle.on_response()
     return True
+
+
+def _hold_little(transport: asyncio.Transport) -> None:
+    """Let whoever writes wait as soon as the kernel's buffer is full: ours would come on top."""
+    transport.set_write_buffer_limits(high=1)
+    beneath = getattr(getattr(transport, "_ssl_protocol", None), "_transport", None)
+    if beneath is not None:
+        beneath.set_write_buffer_limits(high=1)
 
 
 def _share_inbox(transport: asyncio.Transport) -> None:

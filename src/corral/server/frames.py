@@ -12,11 +12,13 @@ from corral.server.lists import Selector
 from corral.server.present import Presenter
 from corral.store import Event, Record
 
-PIECE_BYTES: Final = 256 << 10
+PIECE_BYTES: Final = 64 << 10
 """Frames are sent together up to about this size; a larger one is sent alone."""
 PIECE_FRAMES: Final = 64
+_LARGE: Final = 32 << 10
+"""A frame of more bytes is sent alone, so that all who wait for it hold the same."""
 _MOST_SHARED: Final = 512
-_LARGEST_SHARED: Final = 32 << 10
+_MOST_SHARED_BYTES: Final = 8 << 20
 
 Address = tuple[int, str, str, Form, str, int]
 """What a frame depends on: revision, type of change, version, form, what stands in rows, moment."""
@@ -30,16 +32,16 @@ class Shared:
 
     def __init__(self) -> None:
         self._frames: dict[Address, bytes] = {}
+        self._size = 0
 
     def get(self, address: Address) -> bytes | None:
         return self._frames.get(address)
 
     def put(self, address: Address, frame: bytes) -> None:
-        if len(frame) > _LARGEST_SHARED:
-            return
+        self._size += len(frame) - len(self._frames.pop(address, b""))
         self._frames[address] = frame
-        if len(self._frames) > _MOST_SHARED:
-            del self._frames[next(iter(self._frames))]
+        while len(self._frames) > _MOST_SHARED or self._size > _MOST_SHARED_BYTES:
+            self._size -= len(self._frames.pop(next(iter(self._frames))))
 
 
 class Frames:
@@ -56,9 +58,13 @@ class Frames:
     def initial(self, records: Iterable[Record]) -> Iterator[bytes]:
         """The objects that there are, in pieces; those that are not selected count as work, too."""
         matches = self.selector.matches
-        return _pieces(
-            self._made("ADDED", record) if matches(record) else b"" for record in records
-        )
+        return _pieces(self._present(record) if matches(record) else b"" for record in records)
+
+    def _present(self, record: Record) -> bytes:
+        """What tells of an object that there is: shared only where it is large."""
+        if len(record.data) < _LARGE:
+            return self._made("ADDED", record)
+        return self._shared_frame("ADDED", record, record.revision)
 
     def changes(self, events: Iterable[Event]) -> Iterator[bytes]:
         """All frames that a watcher gets of some changes, in pieces."""
@@ -77,12 +83,16 @@ class Frames:
 
     def _frame(self, kind: str, event: Event) -> bytes:
         """What all who watch in this form are told of a change."""
-        address = (event.revision, kind, self._call.api_version, *self._presenter.variant)
+        return self._shared_frame(kind, event.record, event.revision, event)
+
+    def _shared_frame(
+        self, kind: str, record: Record, revision: int, event: Event | None = None
+    ) -> bytes:
+        address = (revision, kind, self._call.api_version, *self._presenter.variant)
         frame = self._shared.get(address)
         if frame is None or self._presenter.is_first:
-            record = event.record
-            if kind == "DELETED" and not event.deleted and event.previous is not None:
-                record = _restamped(event.previous, event.revision)
+            if kind == "DELETED" and event is not None:
+                record = _last_seen(event)
             first = self._presenter.is_first
             frame = self._made(kind, record)
             if not first:
@@ -119,7 +129,11 @@ def _pieces(frames: Iterable[bytes]) -> Iterator[bytes]:
     size = work = 0
     for frame in frames:
         work += 1
-        if frame:
+        if len(frame) >= _LARGE:
+            yield b"".join(piece)
+            yield frame
+            piece, size, work = [], 0, 0
+        elif frame:
             piece.append(frame)
             size += len(frame)
         if size >= PIECE_BYTES or work >= PIECE_FRAMES:
@@ -137,6 +151,13 @@ def _type(event: Event) -> str:
 
 def _line(kind: str, document: Document) -> bytes:
     return b'{"type":"%b","object":%b}\n' % (kind.encode(), encode(document))
+
+
+def _last_seen(event: Event) -> Record:
+    """The object of a change that takes it out of sight."""
+    if event.deleted or event.previous is None:
+        return event.record
+    return _restamped(event.previous, event.revision)
 
 
 def _restamped(record: Record, revision: int) -> Record:

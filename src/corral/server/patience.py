@@ -7,6 +7,10 @@ LOOK_SECONDS = 30.0
 """So often a timer looks, at most, whether its time is over."""
 
 
+def _nothing() -> None:
+    """Do nothing."""
+
+
 class Patience:
     """Calls ``lost`` when what is waited for has not come in time.
 
@@ -35,8 +39,9 @@ class Patience:
         self.due = None
 
     def close(self) -> None:
-        """Nothing is waited for any more, ever."""
+        """Nothing is waited for any more, ever; it lets go of whom it would have called."""
         self.due = None
+        self._lost = _nothing
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

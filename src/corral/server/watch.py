@@ -4,18 +4,22 @@ import asyncio
 import random
 from collections import Counter
 from collections.abc import AsyncGenerator, Iterator
-from contextlib import aclosing
+from contextlib import AbstractContextManager, aclosing, nullcontext
 from dataclasses import dataclass
+from itertools import islice
 
 from corral.api.errors import ApiError, Details, Gone, Invalid, TooManyRequests
+from corral.api.object import Key
 from corral.api.wire import Response
 from corral.server import accept, lists, query
+from corral.server.backlog import Backlog
 from corral.server.call import JSON_HEADERS, Call, storage
 from corral.server.fairness import Fairness
-from corral.server.frames import Frames, Shared
+from corral.server.frames import PIECE_BYTES, PIECE_FRAMES, Frames, Shared
 from corral.server.lists import Selector
 from corral.server.rest import Rest, reach
-from corral.store import Record, Store, Watch
+from corral.server.trimming import Trimming
+from corral.store import Record, Store, Stretch, Watch
 
 TICK_SECONDS = 0.001
 BOOKMARK_SECONDS = 60.0
@@ -84,6 +88,8 @@ class Watches:
         self._turns = turns
         self._shared = Shared()
         self._open: Counter[str] = Counter()
+        self._backlog = Backlog()
+        self._trimming = Trimming()
 
     async def answer(self, call: Call) -> Response:
         """A stream of frames, one JSON object a line.
@@ -116,13 +122,20 @@ class Watches:
         try:
             async with aclosing(self._stream(call, frames, asked)) as pieces:
                 async for piece in pieces:
-                    yield piece
+                    with self._held(call, piece):
+                        yield piece
         except ApiError as error:
             yield frames.error(error)
         finally:
+            self._trimming.ended()
             self._open[name] -= 1
             if not self._open[name]:
                 del self._open[name]
+
+    def _held(self, call: Call, piece: bytes) -> AbstractContextManager[None]:
+        """Count a piece until whoever sends it asks for the next."""
+        cut = call.request.cut
+        return nullcontext() if cut is None else self._backlog.hold(call.request.sender, piece, cut)
 
     async def _stream(
         self, call: Call, frames: Frames, asked: Wanted
@@ -130,20 +143,38 @@ class Watches:
         """Raises Gone where a watcher asks for what is forgotten, or lags so far behind."""
         store, since = self._rest.store, asked.since
         end = asyncio.get_running_loop().time() + asked.seconds
-        present: list[Record] = []
+        initial: Iterator[bytes] = iter(())
         if since is None:
-            present, since = lists.newest(store, call, frames.selector), store.revision
+            initial, since = self._present(call, frames), store.revision
         changes = store.watch(storage(call.kind), since, call.namespace, frames.selector.name or "")
         try:
-            async for piece in self._initial(call, frames.initial(present)):
+            async for piece in self._initial(call, initial):
                 yield piece
-            del present
             if asked.end_of_initial:
                 yield frames.bookmark(since, end_of_initial=True)
             async for piece in _changes(store, changes, frames, asked, end):
                 yield piece
         finally:
             changes.close()
+
+    def _present(self, call: Call, frames: Frames) -> Iterator[bytes]:
+        """The objects that there are, as pieces; what is not told yet is not held, but looked up.
+
+        Raises Gone once it is so long ago that what was there is forgotten.
+        """
+        store, kind, since = self._rest.store, storage(call.kind), self._rest.store.revision
+        if frames.selector.name or not since:
+            return frames.initial(lists.newest(store, call, frames.selector))
+
+        def told(after: Key | None = None) -> Iterator[bytes]:
+            while records := _some(
+                store.stretch(kind, call.namespace, after=after, revision=since)
+            ):
+                after, pieces = records[-1].key, list(frames.initial(records))
+                del records
+                yield from pieces
+
+        return told()
 
     async def _initial(self, call: Call, pieces: Iterator[bytes]) -> AsyncGenerator[bytes, None]:
         async def make(_call: Call) -> bytes | None:
@@ -166,11 +197,24 @@ async def _changes(
             yield frames.bookmark(_told(store, changes, asked))
             bookmark = now + BOOKMARK_SECONDS
         # Never less than a clock can tell: a timer of that length is over before it is.
-        events = await changes.take(max(TICK_SECONDS, min(end, bookmark) - now))
-        for piece in filter(None, frames.changes(events)):
+        # The changes themselves are not held while they are told: the window may forget them.
+        seconds = max(TICK_SECONDS, min(end, bookmark) - now)
+        for piece in [*filter(None, frames.changes(await changes.take(seconds)))]:
             yield piece
     if changes.lost is not None:
         raise Gone(f"too old resource version: {changes.lost} ({store.compacted})")
+
+
+def _some(stretch: Stretch) -> list[Record]:
+    """The first objects of a stretch, about as many as make a piece."""
+    some: list[Record] = []
+    size = 0
+    for record in islice(stretch.records, PIECE_FRAMES):
+        some.append(record)
+        size += len(record.data)
+        if size >= PIECE_BYTES:
+            break
+    return some
 
 
 def _told(store: Store, changes: Watch, asked: Wanted) -> int:

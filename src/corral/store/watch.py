@@ -2,12 +2,14 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from corral.store.record import Event
 
 MOST = 256
 """Changes that are taken at once: to tell more would keep others waiting."""
+MOST_BYTES = 64 << 10
+"""Their bytes, but for one that is larger: the window forgets what waits, not what was taken."""
 
 
 class Watch:
@@ -89,4 +91,12 @@ class Watch:
             finally:
                 timer.cancel()
                 self._wake = None
-        return [self._waiting.popleft() for _ in range(min(MOST, len(self._waiting)))]
+        return list(self._taken())
+
+    def _taken(self) -> Iterator[Event]:
+        size = 0
+        for _ in range(min(MOST, len(self._waiting))):
+            size += len(self._waiting[0].record.data)
+            yield self._waiting.popleft()
+            if size >= MOST_BYTES:
+                return

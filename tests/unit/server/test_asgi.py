@@ -5,6 +5,7 @@ import gc
 import gzip
 import json
 import ssl
+import weakref
 from asyncio.sslproto import SSLProtocol
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 
@@ -21,6 +22,7 @@ from corral.api.wire import Response, User
 from corral.server import ApiServer, asgi, connection as serving, fairness
 from corral.server.asgi import App
 from corral.server.authn import ADMINISTRATOR, Authenticator
+from corral.server.backlog import BUFFERED_BYTES, Backlog
 from corral.server.gathering import GATHERED_BYTES, Gathering
 from corral.server.serve import ServeError, listening, tls_context
 from corral.server.tunnel import Tunnel
@@ -87,12 +89,20 @@ class Connection:
         await self.reader.readline()
         return data
 
+    async def line(self):
+        """A line of a stream, however many chunks it comes in."""
+        data = b""
+        while not data.endswith(b"\n"):
+            data += await self.chunk()
+        return data
+
 
 class Served:
     """A server that listens, and ways to it."""
 
-    def __init__(self, store, identity, port):
-        self.store, self.identity, self.port = store, identity, port
+    def __init__(self, server, identity, port):
+        self.server, self.store = server, server.rest.store
+        self.identity, self.port = identity, port
         self.trust = ssl.create_default_context(cafile=identity.authority)
 
     @asynccontextmanager
@@ -125,7 +135,7 @@ async def running(directory):
     )
     tls = tls_context(identity.certificate, identity.key)
     async with listening(App(server), "127.0.0.1", 0, tls) as (_, port):
-        served = Served(store, identity, port)
+        served = Served(server, identity, port)
         async with served.connection() as connection:
             await connection.ask("POST", SPACES, b'{"metadata":{"name":"default"}}')
         yield served
@@ -243,7 +253,7 @@ async def test_what_is_small_or_streamed_is_not_compressed(served):
         connection.send("GET", f"{MAPS}?watch=1", accept_encoding="gzip")
         _, headers = await connection.head()
         assert "content-encoding" not in headers
-        assert json.loads(await connection.chunk())["type"] == "ADDED"
+        assert json.loads(await connection.line())["type"] == "ADDED"
 
 
 async def test_a_compressed_body_is_refused(served):
@@ -701,6 +711,54 @@ async def test_requests_leave_nothing_that_has_to_be_searched_for(served):
         finally:
             gc.enable()
     assert len(left) < 5
+
+
+@pytest.mark.parametrize("path", [SPACES, f"{MAPS}/none", f"{MAPS}?watch=1"])
+async def test_a_closed_connection_is_gone_at_once(served, path):
+    """Many that are closed together would stay for long, and what they hold with them."""
+    gc.collect()
+    gc.disable()
+    try:
+        async with served.connection() as one:
+            one.send("GET", path)
+            await one.head()
+            gone = [ending(each) for each in gc.get_objects() if type(each) is serving.Connection]
+            assert gone
+        async with asyncio.timeout(20):
+            for each in gone:
+                await each.wait()
+    finally:
+        gc.enable()
+
+
+def ending(thing):
+    """Is set when a thing is no more."""
+    event = asyncio.Event()
+    weakref.finalize(thing, event.set)
+    return event
+
+
+async def test_who_does_not_read_a_watch_is_cut_off(tmp_path):
+    """Many that read nothing would fill the memory with what is to be told to them."""
+    async with running(tmp_path / "pki") as served, AsyncExitStack() as stack:
+        backlog = served.server.watches._backlog = Backlog(most := 6 * BUFFERED_BYTES + (2 << 20))
+        body = json.dumps({"metadata": {"name": "a"}, "data": {"pad": "x" * 1_000_000}}).encode()
+        reader = await stack.enter_async_context(served.connection())
+        reader.send("GET", f"{MAPS}?watch=1&resourceVersion=1")
+        await reader.head()
+        slow = [await stack.enter_async_context(served.connection()) for _ in range(12)]
+        for each in slow:
+            each.writer.transport.pause_reading()
+            each.send("GET", f"{MAPS}?watch=1&resourceVersion=1")
+        async with asyncio.timeout(60), served.connection() as writer:
+            for number in range(40):
+                method, path = ("PUT", f"{MAPS}/a") if number else ("POST", MAPS)
+                assert (await writer.ask(method, path, body.replace(b"xx", b"%02d" % number)))[
+                    0
+                ] < 300
+                assert json.loads(await reader.line())["object"]["metadata"]["name"] == "a"
+                assert backlog.size <= most
+        assert served.store.watches <= 1 + 6
 
 
 async def test_connections_receive_in_one_buffer(served):

@@ -90,6 +90,48 @@ async def test_a_watch_without_a_revision_begins_with_what_there_is(ask):
         await stream.body.aclose()
 
 
+async def test_a_watch_begins_with_what_there_was_then_in_any_pieces(ask):
+    """What is not told yet is looked up when it is its turn: no watcher holds old versions."""
+    for number in range(200):
+        await ask.create(MAPS, f"m{number:03}")
+    stream = await watch(ask)
+    seen = [await stream.next()]
+    await ask.patch(f"{MAPS}/m150", {"data": {"x": "1"}})
+    await ask("DELETE", f"{MAPS}/m160")
+    await ask.create(MAPS, "m170a")
+    seen += [await stream.next() for _ in range(202)]
+    told = [(kind, each["metadata"]["name"]) for kind, each in seen]
+    assert told[:200] == [("ADDED", f"m{number:03}") for number in range(200)]
+    assert "data" not in seen[150][1]
+    assert told[200:] == [("MODIFIED", "m150"), ("DELETED", "m160"), ("ADDED", "m170a")]
+    await stream.body.aclose()
+
+
+async def test_who_takes_so_long_that_the_beginning_is_forgotten_lists_again(ask):
+    store = ask.server.store
+    for number in range(200):
+        await ask.create(MAPS, f"m{number:03}")
+    stream = await watch(ask)
+    assert (await stream.next())[0] == "ADDED"
+    for number in range(1000):
+        store.write("secrets", Key("default", f"n{number}"), {"metadata": {}})
+    store._retention = Retention(changes=10)
+    await store.tidy()
+    while (told := await stream.next())[0] == "ADDED":
+        pass
+    assert (told[0], told[1]["code"], told[1]["reason"]) == ("ERROR", 410, "Expired")
+
+
+async def test_all_who_wait_for_a_large_object_hold_the_same_bytes(ask):
+    await ask.create(MAPS, "a", data={"pad": "x" * 100_000})
+    first, second = [await watch(ask) for _ in range(2)]
+    assert await anext(first.body) is await anext(second.body)
+    await ask.patch(f"{MAPS}/a", {"data": {"x": "1"}})
+    assert await anext(first.body) is await anext(second.body)
+    for each in (first, second):
+        await each.body.aclose()
+
+
 async def test_a_streaming_list_ends_with_the_bookmark_that_clients_wait_for(ask):
     await ask.create(MAPS, "a")
     query = "&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true"

@@ -157,6 +157,15 @@ async def test_a_watch_from_the_past_tells_everything_since_in_order(store):
     watch.close()
 
 
+async def test_few_large_changes_are_taken_at_once(store):
+    """The window forgets what waits; what was taken it cannot."""
+    watch = store.watch(KIND, 0)
+    for number in range(4):
+        await write(store, "a", spec=str(number) * 40_000)
+    assert [len(await watch.take(1)) for _ in range(2)] == [2, 2]
+    watch.close()
+
+
 async def test_a_watch_waits_no_longer_than_asked_and_tells_what_comes(store):
     watch = store.watch(KIND, 0, "default")
     assert await watch.take(0.01) == []
