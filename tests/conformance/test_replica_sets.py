@@ -150,14 +150,14 @@ def test_many_and_none(web):
     web.settled(0)
 
 
-def test_a_machine_that_is_too_many_is_told_by_its_uid(web):
+def test_a_machine_that_is_too_many_is_told_by_its_name(web):
     (made,) = web.create(1)
     web.scale(0)
     (told,) = web.told("SuccessfulDelete")
     assert told["type"] == "Normal"
     assert told["message"] == (
         "Stopped the virtual machine by deleting the virtual machine instance "
-        + made["metadata"]["uid"]
+        + made["metadata"]["name"]
     )
 
 
@@ -187,7 +187,7 @@ def test_what_has_finished_is_deleted_and_replaced(api, web, namespace):
     until("another one is there", lambda: uids(web.machines()) - uids([before]))
     web.settled(1)
     (told, *_) = web.told("SuccessfulDelete")
-    assert told["message"] == f"Deleted finished virtual machine: {before['metadata']['uid']}"
+    assert told["message"] == f"Deleted finished virtual machine: {before['metadata']['name']}"
 
 
 def test_a_pod_that_is_evicted_takes_its_machine_along(api, web, namespace):

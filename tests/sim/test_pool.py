@@ -1,9 +1,6 @@
 """Pools, as their users see them."""
 
-import asyncio
-
 import pytest
-from lightkube.models.apps_v1 import ControllerRevision
 from tests.sim.cluster import cluster
 from tests.sim.pools import LABELS, Pools, pool
 
@@ -11,7 +8,6 @@ from corral.api.errors import NotFound
 from corral.api.kinds import pool_rules
 from corral.api.kinds.pool import FINALIZER, REVISION_LABEL, VirtualMachinePool as Pool
 from corral.api.kinds.virtualmachine import VirtualMachine
-from corral.api.object import Key
 
 pytestmark = pytest.mark.looptime
 
@@ -292,29 +288,6 @@ async def test_a_creation_that_is_refused_is_told_once():
         assert condition.message.startswith("error during scale out: ")
         assert await web.events("FailedScaleOut") == [condition.message]
         assert (await web.events("FailedCreate"))[0].startswith("Error creating VM: ")
-
-
-async def test_a_revision_of_somebody_else_is_told_and_healed_when_it_goes():
-    async with cluster() as c:
-        web = Pools(c)
-        document = {
-            "metadata": {"name": "web-1", "namespace": "default"},
-            "data": {},
-            "revision": 1,
-        }
-        await c.client.create(ControllerRevision, document)
-        await web.create(1)
-
-        async def says_failure():
-            return bool((await web.get()).status.conditions)
-
-        await c.until(says_failure)
-        [condition] = (await web.get()).status.conditions
-        assert "ControllerRevision web-1 belongs to somebody else" in condition.message
-        await c.client.delete(ControllerRevision, Key("default", "web-1"))
-        await web.settled(1, 600)
-        await asyncio.sleep(1)
-        assert (await web.get()).status.conditions == []
 
 
 async def test_a_pool_that_would_not_know_its_own_can_be_deleted(monkeypatch):

@@ -84,7 +84,7 @@ async def test_a_machine_that_ends_by_itself_is_replaced(change):
         await c.settled("test", 2)
         assert ended.metadata.uid not in {m.metadata.uid for m in await c.machines()}
         told = [e.message for e in await c.events("test") if e.reason == "SuccessfulDelete"]
-        assert told == [f"Deleted finished virtual machine: {ended.metadata.uid}"]
+        assert told == [f"Deleted finished virtual machine: {ended.metadata.name}"]
 
 
 async def test_a_paused_set_only_counts():

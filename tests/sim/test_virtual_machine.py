@@ -293,7 +293,7 @@ async def test_a_restart_makes_another_machine_of_the_same_name():
         second = await runs(c, other_than=first)
         stopped = "Stopped the virtual machine by deleting the virtual machine instance "
         told_of = await happened(c)
-        assert ("SuccessfulDelete", stopped + first) in told_of
+        assert ("SuccessfulDelete", stopped + KEY.name) in told_of
         assert [reason for reason, _ in told_of].count("SuccessfulDelete") == 1
         assert (await get(c)).status.state_change_requests == []
         await asyncio.sleep(600)

@@ -1,13 +1,13 @@
 """Removes objects: one that was seen, or all of a kind before what holds them goes."""
 
 from collections.abc import Sequence
-from contextlib import suppress
 from functools import partial
 
 import msgspec
 
 from corral.api.errors import Conflict, NotFound
 from corral.api.kind import Kind
+from corral.api.kinds import kind_of
 from corral.api.object import Key
 from corral.client.client import Client
 from corral.reconcile.batch import each
@@ -23,12 +23,30 @@ async def remove(
     grace_seconds: int | None = None,
     propagation: str | None = None,
     kind: Kind | None = None,
-) -> None:
-    """Ask for an object's deletion; that it is gone, or another one of its name, is as good."""
-    with suppress(NotFound, Conflict):
+) -> bool:
+    """Ask for an object's deletion; False where it is gone, or another one of its name is there.
+
+    Raises ApiError: also Conflict, which a webhook may answer for an object that is still there.
+    """
+    try:
         await client.delete(
             view, key, uid=uid, grace_seconds=grace_seconds, propagation=propagation, kind=kind
         )
+    except NotFound:
+        return False
+    except Conflict:
+        if await is_there(client, key, uid, kind or kind_of(view)):
+            raise
+        return False
+    return True
+
+
+async def is_there(client: Client, key: Key, uid: str, kind: Kind) -> bool:
+    """Whether the server has an object of this name and this uid.  Raises ApiError."""
+    try:
+        return uid_of(await client.get(Partial, key.name, key.namespace, kind=kind)) == uid
+    except NotFound:
+        return False
 
 
 async def remove_all(

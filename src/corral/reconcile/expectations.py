@@ -3,6 +3,9 @@
 A loop that looks at a cache which lags would do the same thing twice: create again what was
 created, delete one more.  So it notes what it expects to see, counts what its informer brings, and
 acts again only when nothing is outstanding (client-go's UIDTrackingControllerExpectations).
+
+Loops key them by the uid of the object that they act for: a name may be given again, and the new
+object of that name must not wait for what was expected of the old one.
 """
 
 from collections.abc import Callable, Hashable, Iterable
@@ -25,6 +28,10 @@ class _Outstanding:
 class Expectations(Generic[K]):
     """Outstanding creations (counted) and deletions (by uid) of each key."""
 
+    def __len__(self) -> int:
+        """How many keys wait for something, or did when they were looked at last."""
+        return len(self._outstanding)
+
     def __init__(self, monotonic: Callable[[], float]) -> None:
         """``monotonic`` answers seconds that never run backwards, as the event loop's time."""
         self._monotonic = monotonic
@@ -32,6 +39,8 @@ class Expectations(Generic[K]):
 
     def expect(self, key: K, *, creations: int = 0, deletions: Iterable[str] = ()) -> None:
         """Wait for so many creations, and for the deletion of these uids."""
+        self._forget_expired()
+        self._outstanding.pop(key, None)
         outstanding = _Outstanding(self._monotonic(), creations, set(deletions))
         self._outstanding[key] = outstanding
         self._forget_if_met(key, outstanding)
@@ -52,6 +61,15 @@ class Expectations(Generic[K]):
         if outstanding.creations <= 0 and not outstanding.deletions:
             del self._outstanding[key]
 
+    def _forget_expired(self) -> None:
+        """So that nothing is kept of objects that are gone: the oldest come first."""
+        before = self._monotonic() - EXPIRY_SECONDS
+        while self._outstanding:
+            key, oldest = next(iter(self._outstanding.items()))
+            if oldest.since > before:
+                return
+            del self._outstanding[key]
+
     def unmet_seconds(self, key: K) -> float:
         """0 when the cache shows all; else the seconds after which waiting is given up."""
         outstanding = self._outstanding.get(key)
@@ -60,5 +78,5 @@ class Expectations(Generic[K]):
         return max(0.0, outstanding.since + EXPIRY_SECONDS - self._monotonic())
 
     def forget(self, key: K) -> None:
-        """The object is gone, and with it what was expected."""
+        """What was expected does not come: nothing is waited for."""
         self._outstanding.pop(key, None)

@@ -14,13 +14,16 @@ def own_selector(
 ) -> LabelSelector:
     """A set's ``spec.selector``; ``labels`` are those of what it makes, from the field `template`.
 
-    Raises Terminal for one that cannot be read or does not match these labels: such a set, which
-    admission refuses, would make objects for ever without owning any.
+    Raises Terminal for one that cannot be read, is empty or does not match these labels.  Admission
+    refuses such sets; one that is stored all the same would take every object that nobody manages,
+    or make objects for ever without owning any.
     """
     try:
         found = label_selector(msgspec.to_builtins(selector))
     except BadRequest as error:
         raise Terminal(f"spec.selector cannot be read: {error}") from error
+    if not (found.requirements or found.nothing):
+        raise Terminal("spec.selector is empty: it would take every object that nobody manages")
     if not labels or not found.matches(labels):
         raise Terminal(f"spec.selector does not match {template}.metadata.labels")
     return found

@@ -25,9 +25,11 @@ def test_a_selector_is_told_in_its_canonical_text():
         {"matchExpressions": [{"key": "app", "operator": "DoesNotExist"}]},
         {"matchExpressions": [{"key": "app", "operator": "Near", "values": ["web"]}]},
         {"matchLabels": {"not a key": "x"}},
+        {},
+        {"matchLabels": {}, "matchExpressions": []},
     ],
 )
-def test_a_set_that_would_not_own_what_it_makes_is_given_up(selector):
+def test_a_set_that_would_own_nothing_that_it_makes_or_everything_is_given_up(selector):
     with pytest.raises(Terminal, match=r"^spec\.selector "):
         selector_of(with_selector(**selector))
 

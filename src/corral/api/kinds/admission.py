@@ -105,7 +105,9 @@ def validate_replica_set(document: Document, old: Document | None, user: str) ->
     if replicas is not None and replicas < 0:
         message = f"Invalid value: {replicas}: should be a non-negative integer"
         verdict.causes.append(Cause("spec.replicas", f"spec.replicas: {message}"))
-    verdict.causes += check_selector(spec.get("selector"), at(template, "metadata", "labels"))
+    verdict.causes += check_selector(
+        spec.get("selector"), at(template, "metadata", "labels"), "virtualmachineinstancereplicaset"
+    )
     return verdict
 
 
@@ -178,11 +180,19 @@ def _check_memory_is_requested(spec: dict[str, Any]) -> Iterator[Cause]:
 
 
 def check_selector(
-    selector: dict[str, Any] | None, labels: dict[str, str] | None
+    selector: dict[str, Any] | None, labels: dict[str, str] | None, kind: str
 ) -> Iterator[Cause]:
-    """A set must know its own by their labels: it would else make them for ever, and own none."""
+    """A set must know its own by their labels: it would else make them for ever, and own none.
+
+    An empty selector selects everything there is: Kubernetes' workloads refuse it (apps
+    ValidateReplicaSetSpec), while KubeVirt takes it, and deletes what is above ``replicas``.
+    ``kind`` is what the message calls the set.
+    """
     if too_many := count_causes("spec.selector", selector or {}):
         yield from too_many
+        return
+    if selector is not None and not any(selector.values()):
+        yield Cause("spec.selector", f"empty selector is invalid for {kind}")
         return
     try:
         if not labels or not label_selector(selector).matches(labels):

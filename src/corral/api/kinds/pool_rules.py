@@ -73,7 +73,9 @@ def validate_pool(document: Document, old: Document | None, user: str) -> Verdic
     verdict = judge_vm(
         template["spec"], f"{TEMPLATE}.spec", namespace, at(old_template, "spec"), user
     )
-    verdict.causes += check_selector(spec.get("selector"), at(template, "metadata", "labels"))
+    verdict.causes += check_selector(
+        spec.get("selector"), at(template, "metadata", "labels"), "virtualmachinepool"
+    )
     verdict.causes += _check_max_unavailable(spec.get("maxUnavailable"))
     for name in ("updateStrategy", "scaleInStrategy"):
         verdict.causes += _check_strategy(spec.get(name) or {}, f"spec.{name}")

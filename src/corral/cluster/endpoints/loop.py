@@ -6,7 +6,7 @@ from functools import partial
 from lightkube.models.core_v1 import Endpoints, Pod, Service
 from lightkube.models.discovery_v1 import EndpointSlice
 
-from corral.api.errors import AlreadyExists, ApiError, Conflict, NotFound
+from corral.api.errors import AlreadyExists, ApiError
 from corral.api.object import Document, Key
 from corral.cluster.endpoints import legacy, mirror, slices
 from corral.cluster.endpoints.members import (
@@ -116,7 +116,6 @@ class ServiceEndpoints:
 
     async def _leave(self, key: Key) -> None:
         """A Service is gone; its slices go with their owner, its Endpoints by their name."""
-        self._expected.forget(key)
         self._triggers.forget(key)
         self._rested.pop(key, None)
         endpoints = self.endpoints.get(key)
@@ -150,11 +149,12 @@ class ServiceEndpoints:
 
     async def _delete(self, key: Key, gone: EndpointSlice) -> None:
         try:
-            await self._client.delete(EndpointSlice, key_of(gone), uid=uid_of(gone))
-        except ApiError as error:
+            asked = await remove(self._client, EndpointSlice, key_of(gone), uid_of(gone))
+        except ApiError:
             self._expected.deleted(key, uid_of(gone))
-            if not isinstance(error, NotFound | Conflict):
-                raise
+            raise
+        if not asked:
+            self._expected.deleted(key, uid_of(gone))
 
     async def _write_endpoints(
         self, key: Key, present: Endpoints | None, document: Document | None
@@ -190,6 +190,7 @@ class ServiceEndpoints:
         key = key_of(changed)
         if new is None:
             self._bereft.add(key)
+            self._expected.forget(key)  # the next one of the name must not wait for it
         self.queue.add(key)
 
     def _pod_changed(self, old: Pod | None, new: Pod | None) -> None:

@@ -24,6 +24,7 @@ from corral.reconcile.objects import (
     owners_of,
     version_of,
 )
+from corral.reconcile.ownership import require_lasting
 from corral.reconcile.queue import WorkQueue
 from corral.reconcile.quota_room import retry_with_room
 from corral.reconcile.world import World
@@ -73,6 +74,7 @@ class DataVolumes:
         if decided.create is not None:
             decided = await self._create(volume, decided.create, decided)
         elif decided.take_over is not None:
+            await require_lasting(self._client, volume)
             claim = await self._client.patch(Claim, key, decided.take_over)
             decided = self._decide(volume, claim)
         await self._tell(volume, decided)

@@ -21,15 +21,8 @@ from corral.api.object import Document, Key
 from corral.api.quantity import amount
 from corral.controllers.datavolume import claim as claims, status as statuses
 from corral.controllers.datavolume.status import Problem, Telling
-from corral.reconcile.objects import (
-    annotations_of,
-    controller_uid,
-    is_going,
-    key_of,
-    owner_reference,
-    owners_of,
-    version_of,
-)
+from corral.reconcile.objects import annotations_of, controller_uid, is_going, key_of
+from corral.reconcile.ownership import guard, owners_with
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,8 +132,7 @@ def _with_claim(
 
 def _owned(claim: PersistentVolumeClaim, volume: DataVolume) -> Document:
     """The claim's change to the DataVolume's own: what it holds stays as it is."""
-    owners = [*(owner.document() for owner in owners_of(claim)), owner_reference(volume)]
-    metadata: Document = {"resourceVersion": version_of(claim), "ownerReferences": owners}
+    metadata: Document = {**guard(claim), "ownerReferences": owners_with(claim, volume)}
     if population.is_populated(claim):
         metadata["annotations"] = {population.POPULATED_FOR: volume.metadata.name}
     return {"metadata": metadata}

@@ -12,7 +12,9 @@ from corral.controllers.pool.report import Failure
 from corral.controllers.pool.revisions import History, name_of, revision
 from corral.controllers.pool.tools import Tools
 from corral.reconcile.batch import slow_start
-from corral.reconcile.objects import controller_uid
+from corral.reconcile.emptying import remove
+from corral.reconcile.objects import controller_of, key_of, uid_of
+from corral.reconcile.ownership import adopt
 
 
 async def create(
@@ -29,11 +31,11 @@ async def create(
     one of its name; none where there is no such memory.
     """
     missing = 0 if history.holds_present else 1
-    tools.expectations.expect(pool.key, creations=len(names) + missing)
+    tools.expectations.expect(pool.metadata.uid, creations=len(names) + missing)
     try:
         await keep_revision(tools, pool, history)
     except ApiError as error:
-        tools.expectations.forget(pool.key)
+        tools.expectations.forget(pool.metadata.uid)
         _warn(tools, pool, error)
         raise Failure("FailedScaleOut", "during scale out", error) from error
 
@@ -42,12 +44,12 @@ async def create(
             document = new_vm(pool, name, name_of(pool), resuming=await resuming(name))
             await tools.client.create(VirtualMachine, document)
         except ApiError:
-            tools.expectations.created(pool.key)
+            tools.expectations.created(pool.metadata.uid)
             raise
         tools.tell(pool, "SuccessfulCreate", f"Created VM {pool.metadata.namespace}/{name}")
 
     tried, refused = await slow_start(names, make)
-    tools.expectations.created(pool.key, len(names) - tried)
+    tools.expectations.created(pool.metadata.uid, len(names) - tried)
     # A name that is taken is one that the cache does not show yet: the next look finds another.
     told = [error for error in refused if not isinstance(error, AlreadyExists)]
     if told:
@@ -61,14 +63,30 @@ async def keep_revision(tools: Tools, pool: VirtualMachinePool, history: History
     """See that the revision of the pool's present spec is there.  Raises ApiError."""
     if history.holds_present:
         return
-    name = name_of(pool)
     try:
         await tools.client.create(ControllerRevision, revision(pool))
     except AlreadyExists:
-        found = await tools.client.get(ControllerRevision, name, pool.metadata.namespace)
-        if controller_uid(found) != pool.metadata.uid:
-            message = f"ControllerRevision {name} belongs to somebody else: delete it"
-            raise Conflict(message) from None
+        await _take_revision(tools, pool)
+
+
+async def _take_revision(tools: Tools, pool: VirtualMachinePool) -> None:
+    """Make the revision of the present spec's name the pool's own.
+
+    An earlier pool of the name that was deleted without what it owns leaves its revisions behind,
+    which belong to nobody and may hold another spec.
+    """
+    name = name_of(pool)
+    found = await tools.client.get(ControllerRevision, name, pool.metadata.namespace)
+    owner = controller_of(found)
+    if owner is not None and owner.uid != pool.metadata.uid:
+        whose = f"{owner.kind} {owner.name}"
+        message = f"ControllerRevision {name} belongs to {whose}: delete it, or rename the pool"
+        raise Conflict(message)
+    if owner is None and found.data == revision(pool)["data"]:
+        await adopt(tools.client, pool, [found])
+    elif owner is None:
+        await remove(tools.client, ControllerRevision, key_of(found), uid_of(found))
+        await tools.client.create(ControllerRevision, revision(pool))
 
 
 def _warn(tools: Tools, pool: VirtualMachinePool, error: ApiError) -> None:

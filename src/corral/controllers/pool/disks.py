@@ -12,7 +12,8 @@ from corral.api.kinds.datavolume import GROUP as CDI
 from corral.api.kinds.virtualmachine import VirtualMachine
 from corral.api.object import Key
 from corral.client.client import Client
-from corral.reconcile.objects import Partial, controller_uid, owners_of, uid_of, version_of
+from corral.reconcile.objects import Partial, controller_uid
+from corral.reconcile.ownership import guard, owners_without
 
 
 def disks_of(vm: VirtualMachine) -> Iterator[tuple[str, str, str]]:
@@ -47,11 +48,7 @@ async def _orphan(client: Client, kind: Kind, key: Key, owner: str) -> None:
         disk = await client.get(Partial, key.name, key.namespace, kind=kind)
         if controller_uid(disk) != owner:
             return
-        metadata = {
-            "uid": uid_of(disk),
-            "resourceVersion": version_of(disk),
-            "ownerReferences": [each.document() for each in owners_of(disk) if each.uid != owner],
-        }
+        metadata = {**guard(disk), "ownerReferences": owners_without(disk, owner)}
         await client.patch(Partial, key, {"metadata": metadata}, kind=kind)
     except NotFound:
         return

@@ -34,7 +34,7 @@ class LettingGo:
         self.pools = world.informers.of(VirtualMachinePool)
         self.vms = world.informers.of(VirtualMachine)
         self._tools = Tools(
-            world.client, world.recorder(COMPONENT), Expectations[Key](world.monotonic)
+            world.client, world.recorder(COMPONENT), Expectations[str](world.monotonic)
         )
         self.vms.index("held-by-pool", lambda vm: (vm.metadata.namespace,) if _is_held(vm) else ())
         self.vms.handle(self._vm_changed)

@@ -61,7 +61,7 @@ class Pools:
         self._client = world.client
         self._clock = world.clock
         self._dice = Random()  # noqa: S311 - shuffles VirtualMachines, guards no secret
-        self._expectations = Expectations[Key](world.monotonic)
+        self._expectations = Expectations[str](world.monotonic)
         self._tools = Tools(world.client, world.recorder(COMPONENT), self._expectations)
         self._memories = Memories(world, self._tools)
         self.sources = (
@@ -82,7 +82,6 @@ class Pools:
         """Bring one pool nearer to what it asks for (KubeVirt's pool.go, execute)."""
         pool = self.pools.get(key)
         if pool is None:
-            self._expectations.forget(key)
             return None
         if is_going(pool):
             await self._dissolve(pool)
@@ -95,7 +94,7 @@ class Pools:
         failure, wait = None, 0.0
         try:
             await finish(self._tools, pool, [vm for vm in owned if is_going(vm)])
-            wait = self._expectations.unmet_seconds(key)
+            wait = self._expectations.unmet_seconds(pool.metadata.uid)
             if not wait and not pool.spec.paused:
                 wait = await self._act(pool, owned)
         except Failure as refused:
@@ -260,12 +259,13 @@ class Pools:
         assert changed is not None
         if old is not None and new is not None and vm_news(old) == vm_news(new):
             return
-        for key in {key for vm in (old, new) if vm is not None and (key := _pool_key(vm))}:
+        owners = {(one.uid, one.name) for vm in (old, new) if vm and (one := pool_of(vm))}
+        for uid, name in owners:
             if old is None:
-                self._expectations.created(key)
+                self._expectations.created(uid)
             if new is None or is_going(new):
-                self._expectations.deleted(key, changed.metadata.uid)
-            self._soon(key)
+                self._expectations.deleted(uid, changed.metadata.uid)
+            self._soon(Key(changed.metadata.namespace, name))
 
     def _machine_changed(self, old: Machine | None, new: Machine | None) -> None:
         changed = new or old
@@ -275,20 +275,21 @@ class Pools:
         if new is None:
             self._memories.forget(changed)
         vm = self.vms.get(changed.key)
-        if vm is None or (key := _pool_key(vm)) is None:
+        if vm is None or (owner := pool_of(vm)) is None:
             return
         if new is None or is_going(new):
-            self._expectations.deleted(key, changed.metadata.uid)
-        self._soon(key)
+            self._expectations.deleted(owner.uid, changed.metadata.uid)
+        self._soon(Key(changed.metadata.namespace, owner.name))
 
     def _revision_changed(self, old: msgspec.Struct | None, new: msgspec.Struct | None) -> None:
-        if old is not None or new is None:
-            return
-        for owner in owners_of(new):
-            if owner.controller and owner.kind == Pool.kind:
-                key = Key(key_of(new).namespace, owner.name)
-                self._expectations.created(key)
-                self._soon(key)
+        changed = new or old
+        assert changed is not None
+        key, owner = key_of(changed), controller_uid(changed)
+        if new is not None and owner and (old is None or controller_uid(old) != owner):
+            self._expectations.created(owner)
+        pool = Key(key.namespace, key.name.rpartition("-")[0])
+        if self.pools.get(pool) is not None:  # it may wait for the name
+            self._soon(pool)
 
     def _claim_changed(
         self, old: PersistentVolumeClaim | None, new: PersistentVolumeClaim | None
@@ -312,8 +313,3 @@ def selector_of(pool: Pool) -> LabelSelector:
 def _revision(one: Object) -> str:
     """The name of the revision that something was made from."""
     return one.metadata.labels.get(REVISION_LABEL, "")
-
-
-def _pool_key(vm: VirtualMachine) -> Key | None:
-    owner = pool_of(vm)
-    return Key(vm.metadata.namespace, owner.name) if owner is not None else None

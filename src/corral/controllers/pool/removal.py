@@ -14,8 +14,10 @@ from corral.controllers.pool.disks import orphan_disks
 from corral.controllers.pool.report import raise_first
 from corral.controllers.pool.scaling import LEAVING, RAN_AS, kept, kept_when_removed, settled
 from corral.controllers.pool.tools import Tools
+from corral.reconcile import emptying
 from corral.reconcile.batch import each
 from corral.reconcile.objects import is_going
+from corral.reconcile.ownership import guard, owners_without
 
 
 async def remove(tools: Tools, pool: VirtualMachinePool, vms: Sequence[VirtualMachine]) -> None:
@@ -31,9 +33,9 @@ async def remove(tools: Tools, pool: VirtualMachinePool, vms: Sequence[VirtualMa
 async def delete(tools: Tools, pool: VirtualMachinePool, vms: Sequence[VirtualMachine]) -> None:
     """Delete VirtualMachines of which nothing is left to save.  Raises Failure."""
     uids = [vm.metadata.uid for vm in vms]
-    tools.expectations.expect(pool.key, deletions=uids)
+    tools.expectations.expect(pool.metadata.uid, deletions=uids)
     refused = await each(vms, partial(_delete, tools, pool))
-    raise_first(refused, "FailedScaleIn", "during scale in")
+    raise_first(refused, "FailedScaleIn", "during scale in", lagging=False)
 
 
 async def finish(tools: Tools, pool: VirtualMachinePool, vms: Sequence[VirtualMachine]) -> None:
@@ -57,14 +59,12 @@ async def let_go(
             # Until its own loop knows that it goes, that loop may take the disks back.
             return
     metadata: dict[str, Any] = {
-        "uid": vm.metadata.uid,
-        "resourceVersion": vm.metadata.resource_version,
+        **guard(vm),
         "finalizers": [name for name in vm.metadata.finalizers if name != FINALIZER],
     }
     change: dict[str, Any] = {"metadata": metadata}
     if owner:
-        others = [each for each in vm.metadata.owner_references if each.uid != owner]
-        metadata["ownerReferences"] = others
+        metadata["ownerReferences"] = owners_without(vm, owner)
     if not is_going(vm):
         metadata["annotations"] = {LEAVING: None, RAN_AS: None}
         if ran_as := vm.metadata.annotations.get(RAN_AS):
@@ -84,21 +84,21 @@ async def _mark(tools: Tools, vm: VirtualMachine, *, keep: str) -> None:
         change["spec"] = {"runStrategy": "Manual", "running": None}
     try:
         await tools.client.patch(VirtualMachine, vm.key, change)
-    except (NotFound, Conflict):
-        return  # gone, or another one by now
+    except NotFound:
+        return
 
 
 async def _delete(tools: Tools, pool: VirtualMachinePool, vm: VirtualMachine) -> None:
     uid, name = vm.metadata.uid, str(vm.key)
     try:
-        await tools.client.delete(VirtualMachine, vm.key, uid=uid)
-    except (NotFound, Conflict):
-        tools.expectations.deleted(pool.key, uid)  # it went by itself
-        return
+        asked = await emptying.remove(tools.client, VirtualMachine, vm.key, uid)
     except ApiError as error:
-        tools.expectations.deleted(pool.key, uid)
+        tools.expectations.deleted(pool.metadata.uid, uid)
         tools.warn(pool, "FailedDelete", f"Error deleting virtual machine {name}: {error}")
         raise
+    if not asked:
+        tools.expectations.deleted(pool.metadata.uid, uid)  # it went by itself
+        return
     tools.tell(pool, "SuccessfulDelete", f"Deleted VM {name} with uid {uid} from pool")
 
 

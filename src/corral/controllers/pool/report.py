@@ -26,9 +26,14 @@ class Failure(Exception):
         self.error = error
 
 
-def raise_first(refused: Sequence[ApiError], reason: str, doing: str) -> None:
-    """Raise what was refused: as a Failure, or as it is where only the cache lagged behind."""
-    told = [error for error in refused if not isinstance(error, Conflict)]
+def raise_first(
+    refused: Sequence[ApiError], reason: str, doing: str, *, lagging: bool = True
+) -> None:
+    """Raise what was refused: as a Failure, or as it is where only the cache lagged behind.
+
+    ``lagging`` tells that a Conflict says no more than that.
+    """
+    told = [error for error in refused if not (lagging and isinstance(error, Conflict))]
     if told:
         raise Failure(reason, doing, told[0]) from told[0]
     if refused:

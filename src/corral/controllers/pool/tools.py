@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 
 from corral.api.kinds.pool import VirtualMachinePool
-from corral.api.object import Key
 from corral.client.client import Client
 from corral.reconcile.events import Recorder
 from corral.reconcile.expectations import Expectations
@@ -15,7 +14,8 @@ class Tools:
 
     client: Client
     recorder: Recorder
-    expectations: Expectations[Key]
+    expectations: Expectations[str]
+    """By the uids of pools."""
 
     def tell(self, pool: VirtualMachinePool, reason: str, message: str) -> None:
         """A Normal event about the pool."""

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from functools import partial
 
-from corral.api.errors import ApiError, Conflict, NotFound
+from corral.api.errors import ApiError, NotFound
 from corral.api.kinds.pool import REVISION_LABEL, VirtualMachinePool
 from corral.api.kinds.virtualmachine import VirtualMachine
 from corral.api.kinds.vmi import VirtualMachineInstance
@@ -15,17 +15,18 @@ from corral.controllers.pool.rollout import Machines
 from corral.controllers.pool.scaling import kept
 from corral.controllers.pool.tools import Tools
 from corral.reconcile.batch import each
+from corral.reconcile.emptying import remove
 
 
 async def update_vms(
     tools: Tools, pool: VirtualMachinePool, vms: Sequence[VirtualMachine], history: History
 ) -> None:
     """Make VirtualMachines what the template says today.  Raises Failure."""
-    tools.expectations.expect(pool.key, creations=0 if history.holds_present else 1)
+    tools.expectations.expect(pool.metadata.uid, creations=0 if history.holds_present else 1)
     try:
         await keep_revision(tools, pool, history)
     except ApiError as error:
-        tools.expectations.forget(pool.key)
+        tools.expectations.forget(pool.metadata.uid)
         raise Failure("FailedUpdate", "during VM update", error) from error
     refused = await each(vms, partial(_update, tools, pool))
     raise_first(refused, "FailedUpdate", "during VM update")
@@ -43,24 +44,24 @@ async def take_steps(
         for vm, step in steps
         if step is not Step.LABEL
     }
-    tools.expectations.expect(pool.key, deletions=going.values())
+    tools.expectations.expect(pool.metadata.uid, deletions=going.values())
 
     async def take(due: tuple[VirtualMachine, Step]) -> None:
         vm, step = due
+        uid = going.get(vm.metadata.name, "")
         try:
-            await _take(tools, pool, vm, step, machines[vm.metadata.name])
-        except (NotFound, Conflict):
-            # It went by itself, or is another one by now; the cache will show it.
-            tools.expectations.deleted(pool.key, going.get(vm.metadata.name, ""))
-            return
+            taken = await _take(tools, pool, vm, step, machines[vm.metadata.name])
         except ApiError as error:
-            tools.expectations.deleted(pool.key, going.get(vm.metadata.name, ""))
+            tools.expectations.deleted(pool.metadata.uid, uid)
             tools.warn(pool, "FailedUpdate", f"Error updating resource {vm.key}: {error}")
             raise
+        if not taken:
+            tools.expectations.deleted(pool.metadata.uid, uid)
+            return
         tools.tell(pool, "SuccessfulDelete", f"Successfully updated resource {vm.key}")
 
     refused = await each(steps, take)
-    raise_first(refused, "FailedUpdate", "during VMI update")
+    raise_first(refused, "FailedUpdate", "during VMI update", lagging=False)
 
 
 async def _update(tools: Tools, pool: VirtualMachinePool, vm: VirtualMachine) -> None:
@@ -86,14 +87,20 @@ async def _take(
     vm: VirtualMachine,
     step: Step,
     machine: VirtualMachineInstance,
-) -> None:
+) -> bool:
+    """Take a step; False where what it is about went by itself: the cache will show it."""
     if step is Step.RECREATE:
         # In the foreground its disks go first; what is to be kept must not be waited for.
         policy = "Foreground" if kept(pool, vm) == "Disabled" else "Background"
-        await tools.client.delete(VirtualMachine, vm.key, uid=vm.metadata.uid, propagation=policy)
-    elif step is Step.RESTART:
-        await tools.client.delete(VirtualMachineInstance, machine.key, uid=machine.metadata.uid)
-    else:
-        labels = {REVISION_LABEL: vm.metadata.labels[REVISION_LABEL]}
-        change = {"metadata": {"uid": machine.metadata.uid, "labels": labels}}
+        return await remove(
+            tools.client, VirtualMachine, vm.key, vm.metadata.uid, propagation=policy
+        )
+    if step is Step.RESTART:
+        return await remove(tools.client, VirtualMachineInstance, machine.key, machine.metadata.uid)
+    labels = {REVISION_LABEL: vm.metadata.labels[REVISION_LABEL]}
+    change = {"metadata": {"uid": machine.metadata.uid, "labels": labels}}
+    try:
         await tools.client.patch(VirtualMachineInstance, machine.key, change)
+    except NotFound:
+        return False
+    return True

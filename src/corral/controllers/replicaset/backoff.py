@@ -7,7 +7,6 @@ a few may end young and are replaced at once; beyond that each one doubles the w
 from dataclasses import dataclass, field
 
 from corral.api.kinds.vmi import FINAL_PHASES, VirtualMachineInstance
-from corral.api.object import Key
 from corral.api.time import parse_rfc3339
 
 YOUNG_SECONDS = 30.0
@@ -40,27 +39,30 @@ class Streak:
 
 
 class Backoff:
-    """The streaks of all sets.  Remembered only while the process lives, as in KubeVirt's loops."""
+    """The streaks of all sets, by the sets' uids.
+
+    They are remembered only while the process lives, as in KubeVirt's loops.
+    """
 
     def __init__(self) -> None:
-        self._streaks: dict[Key, Streak] = {}
+        self._streaks: dict[str, Streak] = {}
 
-    def note(self, key: Key, generation: int, machine: VirtualMachineInstance, now: float) -> None:
+    def note(self, uid: str, generation: int, machine: VirtualMachineInstance, now: float) -> None:
         """Take notice of a finished machine of the set."""
         if not ended_young(machine):
             return
-        streak = self._current(key, generation, now) or Streak(generation, now)
-        self._streaks[key] = streak
+        streak = self._current(uid, generation, now) or Streak(generation, now)
+        self._streaks[uid] = streak
         if machine.metadata.uid not in streak.uids:
             streak.uids.add(machine.metadata.uid)
             streak.name, streak.last = machine.metadata.name, now
             streak.why = machine.status.reason
 
     def hold(
-        self, key: Key, generation: int, replicas: int, now: float
+        self, uid: str, generation: int, replicas: int, now: float
     ) -> tuple[float, Streak | None]:
         """Seconds for which the set makes no machines, and the streak that is the reason."""
-        streak = self._current(key, generation, now)
+        streak = self._current(uid, generation, now)
         beyond = streak.count - max(FREE, replicas) if streak is not None else 0
         if streak is None or beyond <= 0:
             return 0.0, None
@@ -69,16 +71,16 @@ class Backoff:
         # Less than a clock can tell is no wait: a timer would be over before it is.
         return (remaining, streak) if remaining > TICK_SECONDS else (0.0, None)
 
-    def forget(self, key: Key) -> None:
-        self._streaks.pop(key, None)
+    def forget(self, uid: str) -> None:
+        self._streaks.pop(uid, None)
 
-    def _current(self, key: Key, generation: int, now: float) -> Streak | None:
-        streak = self._streaks.get(key)
+    def _current(self, uid: str, generation: int, now: float) -> Streak | None:
+        streak = self._streaks.get(uid)
         if streak is None:
             return None
         forgiven = now - streak.last > FORGIVEN_SECONDS
         if forgiven or streak.generation != generation:
-            del self._streaks[key]
+            del self._streaks[uid]
             return None
         return streak
 

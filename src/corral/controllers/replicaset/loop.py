@@ -5,7 +5,7 @@ from collections.abc import Iterable
 import msgspec
 import structlog
 
-from corral.api.errors import ApiError, Conflict, Invalid, NotFound
+from corral.api.errors import ApiError
 from corral.api.kinds.replicaset import VirtualMachineInstanceReplicaSet
 from corral.api.kinds.vmi import GROUP, OBSERVED_VERSIONS, VirtualMachineInstance
 from corral.api.object import Document, Key
@@ -15,8 +15,10 @@ from corral.controllers.replicaset.backoff import Backoff, Streak
 from corral.controllers.replicaset.plan import Plan, is_active, is_ready, new_machine, plan, wanted
 from corral.reconcile.batch import each, slow_start
 from corral.reconcile.controller import Controller, Result, Terminal
+from corral.reconcile.emptying import remove
 from corral.reconcile.expectations import Expectations
-from corral.reconcile.objects import controller_uid, is_going, owner_reference
+from corral.reconcile.objects import Owner, controller_of, controller_uid, is_going
+from corral.reconcile.ownership import adopt, release
 from corral.reconcile.queue import WorkQueue
 from corral.reconcile.quota_room import retry_with_room
 from corral.reconcile.selectors import own_selector
@@ -40,6 +42,10 @@ def controller(world: World) -> Controller[Key]:
     )
 
 
+_OF_SETS = (GROUP, ReplicaSet.kind)
+"""API group and kind of the owners of a set's machines."""
+
+
 class ReplicaSets:
     """The loop's caches and what it remembers between two looks at a set."""
 
@@ -50,9 +56,10 @@ class ReplicaSets:
         self._world = world
         self._client = world.client
         self._recorder = world.recorder(COMPONENT)
-        self._expectations = Expectations[Key](world.monotonic)
+        self._expectations = Expectations[str](world.monotonic)
         self._backoff = Backoff()
-        self._told: dict[Key, str] = {}
+        self._told: dict[str, str] = {}
+        """By the uid of a set that is held back: the machine of which that was told last."""
         self.machines.index("claimed-by", _claimants)
         self.sets.index("namespace", lambda one: (one.metadata.namespace,))
         self.sets.handle(self._set_changed)
@@ -63,9 +70,6 @@ class ReplicaSets:
         """Bring one set nearer to what it asks for (KubeVirt's replicaset.go, execute)."""
         replica_set = self.sets.get(key)
         if replica_set is None:
-            self._expectations.forget(key)
-            self._backoff.forget(key)
-            self._told.pop(key, None)
             return None
         if OBSERVED_VERSIONS.items() - replica_set.metadata.annotations.items():
             await self._client.patch(
@@ -75,7 +79,7 @@ class ReplicaSets:
         selector = selector_of(replica_set)
         owned = await self._claim(replica_set, selector)
         held, streak = self._hold(replica_set, owned)
-        unmet = self._expectations.unmet_seconds(key)
+        unmet = self._expectations.unmet_seconds(replica_set.metadata.uid)
         decided = plan(replica_set, owned, held=held > 0)
         refused: list[ApiError] = []
         if not unmet:
@@ -101,50 +105,25 @@ class ReplicaSets:
         ]
         if strays:
             owned = [one for one in owned if selector.matches(one.metadata.labels)]
-            await self._release(strays)
-        if orphans:
-            owned += await self._adopt(replica_set, orphans)
-        return owned
-
-    async def _release(self, strays: list[Machine]) -> None:
-        for stray in strays:
-            change = {"metadata": {"uid": stray.metadata.uid, "ownerReferences": []}}
-            try:
-                await self._client.patch(Machine, stray.key, change)
-            except (NotFound, Invalid):
-                continue  # gone, or another one by now: nothing to release
-
-    async def _adopt(self, replica_set: ReplicaSet, orphans: list[Machine]) -> list[Machine]:
-        # The cache may not know yet that the set goes, or that it is another one of its name.
-        key = replica_set.key
-        fresh = await self._client.get(ReplicaSet, key.name, key.namespace)
-        if fresh.metadata.uid != replica_set.metadata.uid or is_going(fresh):
-            raise Conflict(f"{key} has been deleted or replaced: it adopts no machines")
-        adopted = []
-        for orphan in orphans:
-            owners = [owner_reference(replica_set)]
-            change = {"metadata": {"uid": orphan.metadata.uid, "ownerReferences": owners}}
-            try:
-                adopted.append(await self._client.patch(Machine, orphan.key, change))
-            except NotFound:
-                continue
-        return adopted
+            await release(self._client, replica_set.metadata.uid, strays)
+        return owned + await adopt(self._client, replica_set, orphans)
 
     # -- acting -----------------------------------------------------------------------------
 
     def _hold(self, replica_set: ReplicaSet, owned: list[Machine]) -> tuple[float, Streak | None]:
         now, generation = self._world.monotonic(), replica_set.metadata.generation
+        uid = replica_set.metadata.uid
         for machine in owned:
             if machine.is_final:
-                self._backoff.note(replica_set.key, generation, machine, now)
-        return self._backoff.hold(replica_set.key, generation, wanted(replica_set), now)
+                self._backoff.note(uid, generation, machine, now)
+        return self._backoff.hold(uid, generation, wanted(replica_set), now)
 
     async def _carry_out(self, replica_set: ReplicaSet, decided: Plan) -> list[ApiError]:
         going = [*decided.delete, *decided.clean]
         if not decided.create and not going:
             return []
         self._expectations.expect(
-            replica_set.key,
+            replica_set.metadata.uid,
             creations=decided.create,
             deletions=[machine.metadata.uid for machine in going],
         )
@@ -165,12 +144,13 @@ class ReplicaSets:
 
     async def _create(self, replica_set: ReplicaSet, count: int) -> list[ApiError]:
         document = new_machine(replica_set) if count else {}
+        uid = replica_set.metadata.uid
 
         async def create(_: int) -> None:
             try:
                 made = await self._client.create(Machine, document)
             except ApiError as error:
-                self._expectations.created(replica_set.key)
+                self._expectations.created(uid)
                 message = f"Error creating virtual machine instance: {error}"
                 self._recorder.event(replica_set, "Warning", "FailedCreate", message)
                 raise
@@ -178,25 +158,25 @@ class ReplicaSets:
             self._recorder.event(replica_set, "Normal", "SuccessfulCreate", message)
 
         tried, refused = await slow_start(range(count), create)
-        self._expectations.created(replica_set.key, count - tried)
+        self._expectations.created(uid, count - tried)
         return refused
 
     async def _delete(
         self, replica_set: ReplicaSet, machines: Iterable[Machine], *, done: str, failed: str
     ) -> list[ApiError]:
         async def delete(machine: Machine) -> None:
-            uid = machine.metadata.uid
+            name, uid = machine.metadata.name, machine.metadata.uid
             try:
-                await self._client.delete(Machine, machine.key, uid=uid)
-            except (NotFound, Conflict):
-                self._expectations.deleted(replica_set.key, uid)  # it went by itself
-                return
+                asked = await remove(self._client, Machine, machine.key, uid)
             except ApiError as error:
-                self._expectations.deleted(replica_set.key, uid)
-                message = failed.format(machine.metadata.name, error)
+                self._expectations.deleted(replica_set.metadata.uid, uid)
+                message = failed.format(name, error)
                 self._recorder.event(replica_set, "Warning", "FailedDelete", message)
                 raise
-            self._recorder.event(replica_set, "Normal", "SuccessfulDelete", done.format(uid))
+            if asked:
+                self._recorder.event(replica_set, "Normal", "SuccessfulDelete", done.format(name))
+            else:
+                self._expectations.deleted(replica_set.metadata.uid, uid)  # it went by itself
 
         return await each(tuple(machines), delete)
 
@@ -262,8 +242,8 @@ class ReplicaSets:
             f"{streak.count} virtual machine instances ended right after their start, the last was "
             f"{last}: waiting longer and longer before the next is made"
         )
-        if self._told.get(replica_set.key) != streak.name:
-            self._told[replica_set.key] = streak.name
+        if self._told.get(replica_set.metadata.uid) != streak.name:
+            self._told[replica_set.metadata.uid] = streak.name
             self._recorder.event(replica_set, "Warning", "BackOff", message)
         return "BackOff", message
 
@@ -282,6 +262,9 @@ class ReplicaSets:
     def _set_changed(self, old: ReplicaSet | None, new: ReplicaSet | None) -> None:
         changed = new or old
         assert changed is not None
+        if new is None:
+            self._backoff.forget(changed.metadata.uid)
+            self._told.pop(changed.metadata.uid, None)
         if old is not None and new is not None and _asks_the_same(old, new):
             self.queue.add_after(changed.key, BATCH_SECONDS)  # most often our own status
         else:
@@ -292,23 +275,22 @@ class ReplicaSets:
         assert changed is not None
         if old is not None and new is not None and not _matters(old, new):
             return
-        owners = {_set_key(machine) for machine in (old, new) if machine is not None} - {None}
-        for key in owners:
-            assert key is not None
+        namespace = changed.metadata.namespace
+        for owner in _sets_of(old) | _sets_of(new):
             if old is None:
-                self._expectations.created(key)
+                self._expectations.created(owner.uid)
             if new is None or is_going(new):
-                self._expectations.deleted(key, changed.metadata.uid)
+                self._expectations.deleted(owner.uid, changed.metadata.uid)
             if new is None or not is_active(new):
-                self._soon(key)
+                self._soon(Key(namespace, owner.name), owner.uid)
             else:
-                self.queue.add_after(key, BATCH_SECONDS)
+                self.queue.add_after(Key(namespace, owner.name), BATCH_SECONDS)
         if new is not None and not controller_uid(new):
             self._offer(new)
 
-    def _soon(self, key: Key) -> None:
+    def _soon(self, key: Key, uid: str) -> None:
         """At once, unless the set waits for more of the same anyway."""
-        if self._expectations.unmet_seconds(key):
+        if self._expectations.unmet_seconds(uid):
             self.queue.add_after(key, BATCH_SECONDS)
         else:
             self.queue.add(key)
@@ -339,12 +321,12 @@ def _orphans(namespace: str) -> str:
     return f"orphans of {namespace}"
 
 
-def _set_key(machine: Machine) -> Key | None:
-    for owner in machine.metadata.owner_references:
-        group = owner.api_version.partition("/")[0]
-        if owner.controller and (group, owner.kind) == (GROUP, ReplicaSet.kind):
-            return Key(machine.metadata.namespace, owner.name)
-    return None
+def _sets_of(machine: Machine | None) -> set[Owner]:
+    """The set that manages a machine; none where nothing or something else does."""
+    owner = None if machine is None else controller_of(machine)
+    if owner is None or (owner.api_version.partition("/")[0], owner.kind) != _OF_SETS:
+        return set()
+    return {owner}
 
 
 def _asks_the_same(old: ReplicaSet, new: ReplicaSet) -> bool:

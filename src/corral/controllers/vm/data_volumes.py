@@ -10,9 +10,9 @@ from corral.api.kinds.datavolume import DataVolume, DataVolumeTemplate
 from corral.api.kinds.virtualmachine import IMMEDIATE_DATA_VOLUMES, VirtualMachine
 from corral.api.object import Key
 from corral.controllers.vm import disks
-from corral.controllers.vm.adoption import adopt
 from corral.controllers.vm.refused import Refused
 from corral.reconcile.objects import owners_of
+from corral.reconcile.ownership import adopt
 from corral.reconcile.world import World
 
 if TYPE_CHECKING:
@@ -48,8 +48,7 @@ class DataVolumes:
         if starting or vm.metadata.annotations.get(IMMEDIATE_DATA_VOLUMES) != "false":
             for other in disks.foreign(vm, found):
                 raise self._refused(vm, other.metadata.name, _belongs(other))
-            for orphan in disks.orphans(vm, found):
-                await adopt(self._client, vm, orphan)
+            await adopt(self._client, vm, list(disks.orphans(vm, found)))
             for template in disks.missing(vm, found):
                 await self._make(vm, template)
         return disks.are_settled(vm, found)

@@ -6,7 +6,7 @@ import msgspec
 from lightkube.models.apps_v1 import ControllerRevision
 from lightkube.models.core_v1 import PersistentVolumeClaim
 
-from corral.api.errors import AlreadyExists, ApiError, Conflict, NotFound
+from corral.api.errors import AlreadyExists, ApiError, NotFound
 from corral.api.kinds.datavolume import DataVolume
 from corral.api.kinds.revision import CONTROLLER_REVISION
 from corral.api.kinds.virtualmachine import (
@@ -20,7 +20,6 @@ from corral.api.kinds.virtualmachine import (
 from corral.api.kinds.vmi import OBSERVED_VERSIONS, VirtualMachineInstance
 from corral.api.object import Document, Key, Object
 from corral.controllers.vm import machine as manufacture
-from corral.controllers.vm.adoption import adopt
 from corral.controllers.vm.data_volumes import DataVolumes
 from corral.controllers.vm.disks import names as disk_names
 from corral.controllers.vm.instancetypes import Instancetypes
@@ -31,8 +30,10 @@ from corral.controllers.vm.status import Facts, change, generation, status_of
 from corral.controllers.vm.strategy import Plan, plan
 from corral.controllers.vm.volumes import Volumes
 from corral.reconcile.controller import Controller, Result
+from corral.reconcile.emptying import remove
 from corral.reconcile.expectations import Expectations
-from corral.reconcile.objects import controller_uid, is_going, key_of
+from corral.reconcile.objects import controller_uid, is_going, key_of, uid_of
+from corral.reconcile.ownership import adopt
 from corral.reconcile.queue import WorkQueue
 from corral.reconcile.quota_room import retry_with_room
 from corral.reconcile.world import World
@@ -78,7 +79,7 @@ class VirtualMachines:
         self._world = world
         self._client = world.client
         self._recorder = world.recorder(COMPONENT)
-        self._expectations = Expectations[Key](world.monotonic)
+        self._expectations = Expectations[str](world.monotonic)
         self._instancetypes = Instancetypes(world.client)
         self._volumes = Volumes(world.client, self._recorder)
         self._dice = dice
@@ -94,10 +95,9 @@ class VirtualMachines:
         """Bring one VirtualMachine a step further (KubeVirt's vm.go, execute)."""
         vm = self.vms.get(key)
         if vm is None:
-            self._expectations.forget(key)
             await self._release_orphan(key)
             return None
-        if unmet := self._expectations.unmet_seconds(key):
+        if unmet := self._expectations.unmet_seconds(vm.metadata.uid):
             return Result(requeue_after=unmet)
         vmi = await self._claim(vm)
         if not is_going(vm):
@@ -126,7 +126,7 @@ class VirtualMachines:
             return vmi
         if controller_uid(vmi) or is_going(vm) or is_going(vmi):
             return None
-        return await adopt(self._client, vm, vmi)
+        return next(iter(await adopt(self._client, vm, [vmi])), None)
 
     async def _sign(self, vm: VirtualMachine) -> VirtualMachine:
         """Hold the VirtualMachine until its machine is gone, and say that it was noticed."""
@@ -213,20 +213,21 @@ class VirtualMachines:
     async def _create_machine(self, vm: VirtualMachine) -> Machine:
         document = manufacture.machine(vm)
         await self._instancetypes.complete(vm, document)
-        self._expectations.expect(vm.key, creations=1)
+        owner = vm.metadata.uid
+        self._expectations.expect(owner, creations=1)
         try:
             return await self._client.create(Machine, document)
         except AlreadyExists:
             # Made before, but the answer was lost; or it is somebody else's.
             vmi = await self._client.get(Machine, vm.metadata.name, vm.metadata.namespace)
-            if controller_uid(vmi) == vm.metadata.uid and not is_going(vmi):
+            if controller_uid(vmi) == owner and not is_going(vmi):
                 if self.machines.get(vm.key) is not None:
-                    self._expectations.created(vm.key)
+                    self._expectations.created(owner)
                 return vmi
-            self._expectations.created(vm.key)
+            self._expectations.created(owner)
             raise
         except ApiError:
-            self._expectations.created(vm.key)
+            self._expectations.created(owner)
             raise
 
     async def _keep_revision(self, vm: VirtualMachine) -> None:
@@ -235,30 +236,27 @@ class VirtualMachines:
         for known in self.revisions.indexed("controller", vm.metadata.uid):
             key = key_of(known)
             if key.name.startswith(stem) and key.name != name:
-                try:
-                    await self._client.delete(ControllerRevision, key)
-                except NotFound:
-                    continue
+                await remove(self._client, ControllerRevision, key, uid_of(known))
         try:
             await self._client.create(ControllerRevision, manufacture.revision(vm))
         except AlreadyExists:
             return
 
     async def _delete(self, vm: VirtualMachine, vmi: Machine) -> None:
-        uid = vmi.metadata.uid
-        self._expectations.expect(vm.key, deletions=[uid])
+        name, uid = vmi.metadata.name, vmi.metadata.uid
+        self._expectations.expect(vm.metadata.uid, deletions=[uid])
         try:
-            await self._client.delete(Machine, vmi.key, uid=uid)
-        except (NotFound, Conflict):
-            self._expectations.deleted(vm.key, uid)  # it went by itself
-            return
+            asked = await remove(self._client, Machine, vmi.key, uid)
         except ApiError as error:
-            self._expectations.deleted(vm.key, uid)
-            message = f"Error deleting virtual machine instance {vmi.metadata.name}: {error}"
+            self._expectations.deleted(vm.metadata.uid, uid)
+            message = f"Error deleting virtual machine instance {name}: {error}"
             self._recorder.event(vm, "Warning", "FailedDelete", message)
             told = f"Failure attempting to delete VMI: {error}"
             raise Refused("FailedDelete", told) from error
-        message = f"Stopped the virtual machine by deleting the virtual machine instance {uid}"
+        if not asked:
+            self._expectations.deleted(vm.metadata.uid, uid)  # it went by itself
+            return
+        message = f"Stopped the virtual machine by deleting the virtual machine instance {name}"
         self._recorder.event(vm, "Normal", "SuccessfulDelete", message)
 
     # -- telling -----------------------------------------------------------------------------
@@ -327,10 +325,11 @@ class VirtualMachines:
         changed = new or old
         assert changed is not None
         key = changed.key
-        if old is None:
-            self._expectations.created(key)
-        if new is None or is_going(new):
-            self._expectations.deleted(key, changed.metadata.uid)
+        for owner in {controller_uid(one) for one in (old, new) if one is not None}:
+            if old is None:
+                self._expectations.created(owner)
+            if new is None or is_going(new):
+                self._expectations.deleted(owner, changed.metadata.uid)
         if old is not None and new is not None and old.status.phase == new.status.phase:
             self.queue.add_after(key, BATCH_SECONDS)
         else:

@@ -5,7 +5,7 @@ from functools import partial
 from lightkube.models.core_v1 import Namespace, PersistentVolumeClaim, Pod
 from lightkube.models.storage_v1 import StorageClass
 
-from corral.api.errors import AlreadyExists, ApiError, NotFound
+from corral.api.errors import AlreadyExists, ApiError
 from corral.api.kinds.datavolume import DataVolume
 from corral.api.kinds.installation import CPU_RATIO, KEY, KubeVirt, cpu_allocation_ratio
 from corral.api.kinds.vmi import FINALIZER, GROUP, VirtualMachineInstance
@@ -17,8 +17,9 @@ from corral.controllers.vmi.claims import Claims, Sources
 from corral.controllers.vmi.launcher import pod_for
 from corral.reconcile.batch import each
 from corral.reconcile.controller import Controller, Result
+from corral.reconcile.emptying import remove
 from corral.reconcile.expectations import Expectations
-from corral.reconcile.objects import controller_uid, is_going, key_of, owners_of, uid_of
+from corral.reconcile.objects import Owner, controller_of, controller_uid, is_going, key_of, uid_of
 from corral.reconcile.queue import WorkQueue
 from corral.reconcile.quota_room import retry_with_room
 from corral.reconcile.world import World
@@ -61,7 +62,7 @@ class Machines:
         self._world = world
         self._client = world.client
         self._recorder = world.recorder(COMPONENT)
-        self._expectations = Expectations[Key](world.monotonic)
+        self._expectations = Expectations[str](world.monotonic)
         self._cpu_ratio = cpu_ratio
         self.pods.index("controller", lambda pod: (controller_uid(pod),))
         self.machines.index("claim", _claim_index)
@@ -75,9 +76,8 @@ class Machines:
         """Bring one machine a step further (KubeVirt's lifecycle.go, execute)."""
         vmi = self.machines.get(key)
         if vmi is None:
-            self._expectations.forget(key)
             return None
-        if unmet := self._expectations.unmet_seconds(key):
+        if unmet := self._expectations.unmet_seconds(vmi.metadata.uid):
             return Result(requeue_after=unmet)
         pods = self.pods.indexed("controller", vmi.metadata.uid)
         now = self._world.clock()
@@ -102,19 +102,19 @@ class Machines:
         return None
 
     async def _create_pod(self, vmi: Machine, needed: Claims) -> Pod:
-        self._expectations.expect(vmi.key, creations=1)
+        self._expectations.expect(vmi.metadata.uid, creations=1)
         ratio = cpu_allocation_ratio(self.installations.get(KEY), self._cpu_ratio)
         document = pod_for(vmi, needed, cpu_ratio=ratio, auto=self._limits(vmi))
         try:
             pod = await self._client.create(Pod, document)
         except AlreadyExists:
             # Made before, but the answer was lost, or the last one of the name still goes.
-            self._expectations.created(vmi.key)
+            self._expectations.created(vmi.metadata.uid)
             pod = await self._client.get(Pod, document["metadata"]["name"], vmi.key.namespace)
             if controller_uid(pod) != vmi.metadata.uid or is_going(pod):
                 raise
         except ApiError as error:
-            self._expectations.created(vmi.key)
+            self._expectations.created(vmi.metadata.uid)
             text = f"Error creating pod: {error}"
             self._recorder.event(vmi, "Warning", lifecycle.FAILED_CREATE, text)
             raise
@@ -138,29 +138,29 @@ class Machines:
     async def _delete_pod(self, vmi: Machine, pod: Pod, *, grace_seconds: int | None) -> None:
         key = key_of(pod)
         try:
-            await self._client.delete(Pod, key, uid=uid_of(pod), grace_seconds=grace_seconds)
-        except NotFound:
-            return
+            asked = await remove(self._client, Pod, key, uid_of(pod), grace_seconds=grace_seconds)
         except ApiError as error:
             text = f"Error deleting pod: {error}"
             self._recorder.event(vmi, "Warning", "FailedDelete", text)
             raise
-        text = f"Deleted virtual machine pod {key.name}"
-        self._recorder.event(vmi, "Normal", "SuccessfulDelete", text)
+        if asked:
+            text = f"Deleted virtual machine pod {key.name}"
+            self._recorder.event(vmi, "Normal", "SuccessfulDelete", text)
 
     def _machine_changed(self, old: Machine | None, new: Machine | None) -> None:
         if new is not None and (old is None or _matters(old, new)):
             self.queue.add(new.key)
-        elif new is None and old is not None:
-            self._expectations.forget(old.key)
 
     def _pod_changed(self, old: Pod | None, new: Pod | None) -> None:
-        key = next((found for pod in (new, old) if pod and (found := _machine_key(pod))), None)
-        if key is None:
+        found = (owner for pod in (new, old) if pod and (owner := _owner_of(pod)))
+        owner = next(found, None)
+        if owner is None:
             return
         if old is None:
-            self._expectations.created(key)
-        self.queue.add(key)
+            self._expectations.created(owner.uid)
+        changed = new or old
+        assert changed is not None
+        self.queue.add(Key(key_of(changed).namespace, owner.name))
 
     def _claim_changed(
         self,
@@ -180,12 +180,13 @@ def _claim_index(vmi: Machine) -> list[str]:
     return [str(Key(vmi.metadata.namespace, name)) for name in names]
 
 
-def _machine_key(pod: Pod) -> Key | None:
-    for owner in owners_of(pod):
-        group = owner.api_version.partition("/")[0]
-        if owner.controller and (group, owner.kind) == (GROUP, Machine.kind):
-            return Key(key_of(pod).namespace, owner.name)
-    return None
+def _owner_of(pod: Pod) -> Owner | None:
+    """The machine that a pod is for."""
+    owner = controller_of(pod)
+    if owner is None:
+        return None
+    is_machine = (owner.api_version.partition("/")[0], owner.kind) == (GROUP, Machine.kind)
+    return owner if is_machine else None
 
 
 def _matters(old: Machine, new: Machine) -> bool:

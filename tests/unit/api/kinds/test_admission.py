@@ -209,6 +209,16 @@ def test_a_selector_that_cannot_be_read_is_refused_in_the_parsers_words():
     ]
 
 
+@pytest.mark.parametrize(
+    "selector", [{}, {"matchLabels": {}}, {"matchExpressions": [], "matchLabels": {}}]
+)
+@pytest.mark.parametrize("old", [None, replica_set()], ids=["create", "update"])
+def test_a_selector_that_selects_everything_is_refused_in_kubernetes_words(selector, old):
+    assert judge(replica_set(selector=selector), old).causes == [
+        Cause("spec.selector", "empty selector is invalid for virtualmachineinstancereplicaset")
+    ]
+
+
 def test_a_template_without_labels_matches_no_selector():
     document = replica_set()
     del document["spec"]["template"]["metadata"]

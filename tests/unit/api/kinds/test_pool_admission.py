@@ -114,6 +114,8 @@ def test_running_is_deprecated_in_a_pool_too():
     [
         ({"matchLabels": {"other": "x"}}, "selector does not match labels."),
         (None, "selector does not match labels."),
+        ({}, "empty selector is invalid for virtualmachinepool"),
+        ({"matchLabels": {}}, "empty selector is invalid for virtualmachinepool"),
         (
             {"matchExpressions": [{"key": "a", "operator": "Is"}]},
             '"Is" is not a valid label selector operator',
@@ -125,7 +127,7 @@ def test_a_selector_has_to_be_one_and_to_match(selector, message):
 
 
 def test_a_template_without_labels_is_refused():
-    one = pool(selector={})
+    one = pool()
     one["spec"]["virtualMachineTemplate"]["metadata"]["labels"] = {}
     expected = Cause("spec.selector", "selector does not match labels.")
     assert judge(one).causes == [expected]

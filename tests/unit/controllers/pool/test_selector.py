@@ -17,7 +17,8 @@ def test_a_selector_that_matches_the_template_is_read():
     ("selector", "labels", "why"),
     [
         ({"matchLabels": {"pool": "other"}}, {"pool": "web"}, "does not match"),
-        ({}, {}, "does not match"),
+        ({"matchLabels": {"pool": "web"}}, {}, "does not match"),
+        ({}, {"pool": "web"}, "is empty"),
         ({"matchExpressions": [{"key": "a", "operator": "Is"}]}, {"a": "b"}, "cannot be read"),
     ],
 )

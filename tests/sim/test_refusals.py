@@ -1,0 +1,135 @@
+"""A webhook may deny what the loops ask for with a Conflict, too: that is told, and tried again."""
+
+import asyncio
+
+import pytest
+from tests.sim.cluster import cluster, replica_set
+from tests.sim.pools import Pools
+
+from corral.api.errors import Conflict
+from corral.api.kinds.replicaset import VirtualMachineInstanceReplicaSet as ReplicaSet
+from corral.api.kinds.virtualmachine import VirtualMachine
+from corral.api.kinds.vmi import VirtualMachineInstance as Machine
+from corral.api.object import Key
+from corral.daemon.users import CONTROLLER, STAND_IN
+
+pytestmark = pytest.mark.looptime
+
+
+class Denial:
+    """Lets a server answer with a Conflict to what loops ask about a kind, until it is lifted."""
+
+    def __init__(self, c, method, plural) -> None:
+        self._server, self._handle = c.server, c.server.handle
+        self._method, self._plural = method, f"/{plural}/"
+        c.server.handle = self
+
+    async def __call__(self, request):
+        ours = request.user in (CONTROLLER, STAND_IN)
+        named = self._plural in request.path and not request.path.endswith("/status")
+        if ours and named and request.method == self._method:
+            raise Conflict("a webhook says no")
+        return await self._handle(request)
+
+    def lift(self):
+        self._method = ""
+
+
+async def denied(c, method, plural):
+    """Have such requests of the loops denied from now on."""
+    denial = Denial(c, method, plural)
+    await c.crash_loops()
+    c.start_loops()  # they go through it from now on
+    return denial
+
+
+async def test_a_set_tells_of_a_machine_that_it_may_not_delete():
+    async with cluster() as c:
+        await c.client.create(ReplicaSet, replica_set(replicas=2))
+        await c.settled("test", 2)
+        denial = await denied(c, "DELETE", "virtualmachineinstances")
+        await c.scale("test", 1)
+
+        async def says_so():
+            return [
+                (one.reason, one.message) for one in (await c.replica_set("test")).status.conditions
+            ] == [("FailedDelete", "a webhook says no")]
+
+        await c.until(says_so)
+        assert any(event.reason == "FailedDelete" for event in await c.events("test"))
+        assert len(await c.machines()) == 2
+        denial.lift()
+        await c.settled("test", 1, 1000)
+        assert (await c.replica_set("test")).status.conditions == []
+
+
+async def test_a_pool_tells_of_a_virtual_machine_that_it_may_not_delete():
+    async with cluster() as c:
+        web = Pools(c)
+        await web.create(2)
+        await web.settled(2)
+        denial = await denied(c, "DELETE", "virtualmachines")
+        await web.patch(replicas=1)
+
+        async def says_so():
+            return [one.reason for one in (await web.get()).status.conditions] == ["FailedScaleIn"]
+
+        await c.until(says_so)
+        assert len(await web.names()) == 2
+        denial.lift()
+        await web.settled(1, 1000)
+
+
+async def test_a_virtual_machine_that_cannot_be_marked_is_not_deleted():
+    """The mark says what is to be kept of it."""
+    async with cluster() as c:
+        web = Pools(c)
+        await web.create(2)
+        await web.settled(2)
+        denial = await denied(c, "PATCH", "virtualmachines")
+        await web.patch(replicas=1, scaleInStrategy={"proactive": {"statePreservation": "Offline"}})
+        await asyncio.sleep(30)
+        going = [vm.metadata.deletion_timestamp for vm in (await web.vms()).values()]
+        assert going == [None, None]
+        denial.lift()
+        await web.settled(1, 1000)
+
+
+async def test_a_virtual_machine_tells_of_a_machine_that_it_may_not_delete():
+    async with cluster() as c:
+        web = Pools(c)
+        await web.create(1)
+        await web.settled(1)
+        denial = await denied(c, "DELETE", "virtualmachineinstances")
+        await c.client.patch(VirtualMachine, Key("default", "web-0"), HALT)
+
+        async def says_so():
+            conditions = (await web.vm(0)).status.conditions
+            return "FailedDelete" in [each.reason for each in conditions if each.type == "Failure"]
+
+        await c.until(says_so)
+        denial.lift()
+
+        async def is_halted():
+            return not await c.machines()
+
+        await c.until(is_halted, 1000)
+
+
+HALT = {"spec": {"runStrategy": "Halted"}}
+
+
+async def test_what_the_garbage_collector_may_not_delete_is_collected_later():
+    async with cluster() as c:
+        await c.client.create(ReplicaSet, replica_set(replicas=2))
+        await c.settled("test", 2)
+        denial = await denied(c, "DELETE", "virtualmachineinstances")
+        await c.client.delete(ReplicaSet, Key("default", "test"))
+        await asyncio.sleep(30)
+        assert len((await c.client.list(Machine)).items) == 2
+        denial.lift()
+
+        async def is_empty():
+            return not await c.machines()
+
+        await c.until(is_empty, 1000)
