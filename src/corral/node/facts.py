@@ -193,6 +193,16 @@ def saved(facts: Facts) -> Facts:
     return _decided(facts, Outcome.SUCCEEDED, SAVED)
 
 
+def not_up(facts: Facts) -> Facts:
+    """What is known when a guest is about to be destroyed whose system had not come up."""
+    return _decided(
+        facts,
+        Outcome.FAILED,
+        "The VirtualMachineInstance was destroyed: its guest had not come up, and could not be"
+        " told to shut down.",
+    )
+
+
 def doomed(facts: Facts, *, in_order: bool) -> Facts:
     """What is known when the machine is about to be destroyed.
 

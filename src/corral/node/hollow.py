@@ -342,6 +342,9 @@ class HollowGuest:
     async def grow(self, vmi: VirtualMachineInstance, volume: str, size: int) -> None:
         """It has no disks."""
 
+    async def hears_power_button(self) -> bool:
+        return self._up.is_set()
+
     async def power_down(self) -> None:
         if self.hung:
             return

@@ -343,6 +343,9 @@ class Guest(Protocol):
     async def replug(self, vmi: VirtualMachineInstance) -> None:
         """Pull the cables out of the cards that have the pod's address, and plug them in again."""
 
+    async def hears_power_button(self) -> bool:
+        """Whether its system listens to the power button; True also where nobody can tell."""
+
     async def power_down(self) -> None:
         """Press the power button.  The guest may take its time, or ignore it."""
 

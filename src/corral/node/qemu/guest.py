@@ -13,7 +13,7 @@ from corral.node.counters import Counters
 from corral.node.hypervisor import Change, GuestError, Introduction, Memory, StuckError, Usage
 from corral.node.lines import StreamLine
 from corral.node.process import Process, Pulse
-from corral.node.qemu import memory as memories
+from corral.node.qemu import memory as memories, power_button
 from corral.node.qemu.agentlink import AgentLink
 from corral.node.qemu.counting import count
 from corral.node.qemu.devices.agent import CHARDEV
@@ -238,6 +238,9 @@ class QemuGuest:
     async def grow(self, vmi: VirtualMachineInstance, volume: str, size: int) -> None:
         node = node_of(vmi, volume)
         await self._monitor.execute("block_resize", {"node-name": node, "size": size})
+
+    async def hears_power_button(self) -> bool:
+        return await power_button.is_heard(self._monitor)
 
     async def power_down(self) -> None:
         """Press the power button.  One that ends meanwhile has been asked well enough."""

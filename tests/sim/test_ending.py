@@ -1,0 +1,47 @@
+"""How long a guest that is told to end has for it: what has not come up hears nothing."""
+
+import asyncio
+
+import pytest
+from tests.sim.cluster import cluster, replica_set
+
+from corral.api.kinds.replicaset import VirtualMachineInstanceReplicaSet as ReplicaSet
+from corral.api.kinds.vmi import VirtualMachineInstance as Machine
+from corral.node.hollow import Behaviour
+from corral.node.hypervisor import Change
+
+pytestmark = pytest.mark.looptime
+
+GRACE_SECONDS = 30
+
+
+async def ends_after(c, machine):
+    """How long it takes from the deletion of a machine until it is gone."""
+    began = asyncio.get_running_loop().time()
+    await c.client.delete(Machine, machine.key)
+
+    async def is_gone():
+        return machine.metadata.uid not in {one.metadata.uid for one in await c.machines()}
+
+    await c.until(is_gone)
+    return asyncio.get_running_loop().time() - began
+
+
+@pytest.mark.parametrize(
+    ("boot_seconds", "shutdown_seconds", "least", "most"),
+    [(1000, 1000, 0, 2), (1, 4, 4, 6), (1, 1000, GRACE_SECONDS - 1, GRACE_SECONDS + 2)],
+    ids=["has not come up", "obeys", "is up, and obeys nobody"],
+)
+async def test_a_guest_has_its_grace_once_it_is_up(boot_seconds, shutdown_seconds, least, most):
+    async with cluster() as c:
+        behaviour = Behaviour(boot_seconds=boot_seconds, shutdown_seconds=shutdown_seconds)
+        c._hypervisors["node0"].behaviour = behaviour
+        wanted = replica_set("test", 1)
+        wanted["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] = GRACE_SECONDS
+        await c.client.create(ReplicaSet, wanted)
+        await c.settled("test", 1)
+        (machine,) = await c.machines()
+        await asyncio.sleep(5)
+        c.guest(machine).happen(Change.AGENT_DISCONNECTED)  # it is up without one
+        await asyncio.sleep(0)
+        assert least <= await ends_after(c, machine) <= most
