@@ -26,7 +26,7 @@ SIZE = 1024 * MiB
 
 def measure() -> list[Figure]:
     figures = []
-    with tempfile.TemporaryDirectory() as name, cluster() as one:
+    with tempfile.TemporaryDirectory() as name, cluster("--allow-destination", "127.0.0.1") as one:
         directory = Path(name)
         for file, what in images(directory):
             server, url = serve(file)

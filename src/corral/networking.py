@@ -15,6 +15,7 @@ from corral.cluster import builtins, node_ranges, service_ranges
 from corral.config import Settings
 from corral.node import record as records
 from corral.node.agent import Agent
+from corral.node.destinations import Destinations
 from corral.node.dns.server import Dns
 from corral.node.heartbeat import host_address
 from corral.node.hollow import HollowNetworks
@@ -23,7 +24,7 @@ from corral.node.network.netlink import NetworkError
 from corral.node.network.plan import Site
 from corral.node.network.pod_network import PodNetworks
 from corral.node.network.resolver import of_host
-from corral.node.network.rules import API_PORT, HOST_RANGES
+from corral.node.network.rules import API_PORT, HOST_RANGES, LINK_RANGES
 from corral.node.policy.loop import Policies
 from corral.node.proxy.host_ports import HostPorts
 from corral.node.proxy.proxy import Proxy
@@ -44,6 +45,14 @@ def api_names(settings: Settings) -> list[str]:
     """By what names and addresses the API server is to be trusted."""
     services = [str(each[1]) for each in settings.service_cidrs]
     return [settings.address, *API_NAMES, f"{API_NAMES[-1]}.{DOMAIN}", *services]
+
+
+def destinations(settings: Settings) -> Destinations:
+    """Where tenants may make this host connect to."""
+    return Destinations(
+        cluster=(*settings.pod_cidrs, *settings.service_cidrs, *LINK_RANGES),
+        allowed=settings.allowed_destinations,
+    )
 
 
 class Networking:
@@ -72,7 +81,10 @@ class Networking:
             return cls(settings, None)
         layout = settings.layout
         wanted = MachineNetwork(
-            layout.network, pod_cidrs=settings.pod_cidrs, service_cidrs=settings.service_cidrs
+            layout.network,
+            pod_cidrs=settings.pod_cidrs,
+            service_cidrs=settings.service_cidrs,
+            allowed=settings.allowed_destinations,
         )
         wanted.join(
             machine

@@ -18,6 +18,7 @@ from typing import NamedTuple
 import pytest
 from bench.cluster import free_port
 
+from corral.node.destinations import ANYWHERE
 from corral.node.images import Credential, ImageError
 from corral.node.images.store import ImageStore
 from corral.node.images.streams import zstd
@@ -172,7 +173,7 @@ def registry(tmp_path_factory):
 
 @pytest.fixture
 def store(tmp_path):
-    return ImageStore(tmp_path / "images")
+    return ImageStore(tmp_path / "images", destinations=ANYWHERE)
 
 
 @pytest.mark.parametrize("tag", ["oci", "oci-index", "oci-zstd", "docker", "docker-index"])

@@ -1,6 +1,6 @@
 """What is told of the network where there is none."""
 
-from ipaddress import ip_network
+from ipaddress import ip_address, ip_network
 
 import pytest
 
@@ -50,3 +50,18 @@ def test_the_api_server_is_trusted_by_the_names_that_machines_use(tmp_path):
     names = api_names(settings)
     assert {"kubernetes", "kubernetes.default.svc.cluster.local", "10.99.0.1"} <= set(names)
     assert networking.DOMAIN == "cluster.local"
+
+
+def test_downloads_of_tenants_reach_neither_pods_nor_services_nor_links(tmp_path):
+    allowed = (ip_network("127.0.0.1/32"),)
+    found = networking.destinations(Settings(directory=tmp_path, allowed_destinations=allowed))
+    for each in (
+        "10.244.0.9",
+        "10.96.0.1",
+        "fd00:10:96::1",
+        "fd00:169:254:4c00::1",
+        "fd00:10:77::1",
+    ):
+        assert found.fault(ip_address(each)) == "of the cluster"
+    assert found.fault(ip_address("169.254.76.1")) == "link-local"
+    assert not found.fault(ip_address("127.0.0.1"))

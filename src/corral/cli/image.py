@@ -13,6 +13,7 @@ from corral.cli.options import data_directory
 from corral.cli.output import Line, size, table
 from corral.cli.problem import Problem
 from corral.config import Layout
+from corral.node.destinations import ANYWHERE
 from corral.node.images.credentials import DOCKER_CONFIG_JSON, from_secret
 from corral.node.images.demo import DemoError, build_demo
 from corral.node.images.error import ImageError
@@ -139,7 +140,7 @@ def remove(layout: Layout, references: tuple[str, ...]) -> None:
 
 def _store(layout: Layout) -> ImageStore:
     layout.root.mkdir(parents=True, exist_ok=True, mode=0o700)
-    return ImageStore(layout.images)
+    return ImageStore(layout.images, destinations=ANYWHERE)
 
 
 def _shown(line: Line) -> Callable[[Progress], None]:

@@ -34,6 +34,22 @@ class Ranges(click.ParamType[tuple[Network, ...]]):
         return tuple(ranges)
 
 
+class Blocks(click.ParamType[tuple[Network, ...]]):
+    """``RANGE[,RANGE…]``: any number of ranges and addresses."""
+
+    name = "cidr[,cidr…]"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[Network, ...]:
+        if isinstance(value, tuple):
+            return value
+        try:
+            return tuple(ip_network(each.strip()) for each in str(value).split(","))
+        except ValueError as error:
+            self.fail(f"{error}: write it as 192.0.2.7 or 10.1.0.0/16", param, ctx)
+
+
 class Address(click.ParamType[IPv4Address | IPv6Address]):
     """An IP address."""
 

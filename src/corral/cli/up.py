@@ -17,7 +17,7 @@ from corral.cli.detach import Told, announced, detached, tell
 from corral.cli.notify import Notifier, notifying
 from corral.cli.options import data_directory
 from corral.cli.problem import Problem, of_system
-from corral.cli.ranges import Address, Network, Ranges, overlapping, written
+from corral.cli.ranges import Address, Blocks, Network, Ranges, overlapping, written
 from corral.cli.web import Web
 from corral.config import POD_CIDRS, SERVICE_CIDRS, Hollow, Layout, Settings
 
@@ -125,6 +125,14 @@ def _as_last_time(
     default="127.0.0.1",
     show_default=True,
     help="Where NodePort and LoadBalancer Services listen on this host.",
+)
+@click.option(
+    "--allow-destination",
+    "allowed_destinations",
+    type=Blocks(),
+    default=(),
+    help="Addresses of this host, of the cluster or of a cloud's metadata that downloads and guests"
+    " may reach, as a registry on 127.0.0.1.  [default: none]",
 )
 @click.option(
     "--host-disks",
@@ -294,6 +302,7 @@ def _settings(layout: Layout, chosen: dict[str, Any]) -> Settings:
         pod_cidrs=found.pods,
         service_cidrs=found.services,
         service_address=chosen["service_address"],
+        allowed_destinations=chosen["allowed_destinations"],
         host_disks=chosen["host_disks"].absolute() if chosen["host_disks"] else None,
         prometheus=_prometheus(chosen["prometheus"], chosen["metric_rules"]),
         metric_rules=chosen["metric_rules"],

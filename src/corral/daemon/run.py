@@ -36,7 +36,7 @@ from corral.daemon.nodes import (
 from corral.daemon.summary import summary
 from corral.daemon.users import CONTROLLER, PROVISIONER, STAND_IN, node
 from corral.metrics import Registry, process
-from corral.networking import Networking, api_names
+from corral.networking import Networking, api_names, destinations
 from corral.node.agent import Agent
 from corral.node.growth import grow
 from corral.node.hollow_lines import Echoes
@@ -257,7 +257,8 @@ def _start(
     own = (given, signer, tokens, *network.stand_ins())
     stand_ins = [*STAND_INS, *own] if hypervisors else []
     controllers += [make(world) for make in stand_ins]
-    images = ImageStore(settings.layout.images)
+    reached = destinations(settings)
+    images = ImageStore(settings.layout.images, destinations=reached)
     tasks.start(images.watch(), name="images")
     storage = _storage(settings)
     layout = settings.layout
@@ -266,7 +267,14 @@ def _start(
     if hypervisors:
         theirs = world.acting(Client(InProcess(server.handle, PROVISIONER)))
         controllers.append(provisioner(storage, partial(grow, agents.values()))(theirs))
-        filling = Fillings(theirs, storage, images, uploads, needed=not settings.hollow)
+        filling = Fillings(
+            theirs,
+            storage,
+            images,
+            uploads,
+            needed=not settings.hollow,
+            destinations=reached,
+        )
         tasks.start(filling.run(), name=filling.name)
     removal = deserted(server, gone)
     tasks.start(removal.run(), name=removal.name)
@@ -286,6 +294,7 @@ def _start(
             host_disks=settings.host_disks,
             network=Echoes() if settings.hollow else network.machines,
             networks=network.pods,
+            destinations=reached,
             network_facts=network.facts,
             sampler=sampler,
             retired=name not in node_names(settings),

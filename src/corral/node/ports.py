@@ -9,9 +9,11 @@ import os
 import socket
 import ssl
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Protocol
 
+from corral.aio import apart
+from corral.node.destinations import FOR_TENANTS, Destinations, Refused
 from corral.node.hypervisor import GuestError, Line
 from corral.node.lines import DatagramLine, SecureLine, StreamLine
 
@@ -29,22 +31,28 @@ class Network(Protocol):
 
 
 class Ports:
-    """Opens ports of machines.  A name instead of an address is one that the node can look up."""
+    """Opens ports of machines."""
 
-    def __init__(self, network: Network | None) -> None:
+    def __init__(self, network: Network | None, destinations: Destinations = FOR_TENANTS) -> None:
+        """``destinations``: where hosts may be that tenants name (``elsewhere``)."""
         self._network = network
+        self._destinations = destinations
+
+    def elsewhere(self) -> "Ports":
+        """The ports of whatever host a tenant names: by an address, or as the node looks it up."""
+        return _Elsewhere(self._network, self._destinations)
 
     async def tcp(self, address: str, port: int) -> StreamLine:
         """A connection.  Raises GuestError, in Go's words for a failed dial, as KubeVirt's are."""
         with _told("tcp", address, port):
             async with asyncio.timeout(CONNECT_SECONDS):
-                return StreamLine(await self._reach(address).connect(address, port))
+                return StreamLine(await self._connected(address, port))
 
     async def tls(self, address: str, port: int, tls: ssl.SSLContext) -> SecureLine:
         """A connection, and TLS in it.  Raises GuestError."""
         with _told("tcp", address, port):
             async with asyncio.timeout(CONNECT_SECONDS):
-                connected = await self._reach(address).connect(address, port)
+                connected = await self._connected(address, port)
                 return await SecureLine.over(connected, tls)
 
     async def udp(self, address: str, port: int) -> DatagramLine:
@@ -63,6 +71,10 @@ class Ports:
         """By ``tcp`` or ``udp``.  Raises GuestError."""
         return await (self.udp if protocol == "udp" else self.tcp)(address, port)
 
+    async def _connected(self, address: str, port: int) -> socket.socket:
+        """Raises GuestError and OSError."""
+        return await self._reach(address).connect(address, port)
+
     def _reach(self, address: str) -> Network:
         if self._network is None:
             raise GuestError(
@@ -72,6 +84,24 @@ class Ports:
         if not address:
             raise GuestError("the machine has no address yet")
         return self._network
+
+
+class _Elsewhere(Ports):
+    """Opens ports of hosts that a tenant names, where the administrator has nothing against it.
+
+    The node's own connections pass the policies of pods, so other pods and Services are not asked.
+    """
+
+    async def _connected(self, address: str, port: int) -> socket.socket:
+        network = self._reach(address)
+        try:
+            found = await apart(self._destinations.addresses, address, port)
+        except Refused as error:
+            raise GuestError(str(error)) from error
+        for each in found[:-1]:
+            with suppress(OSError):
+                return await network.connect(each, port)
+        return await network.connect(found[-1], port)
 
 
 @contextmanager

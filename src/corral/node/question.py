@@ -65,12 +65,13 @@ class Question:
         """
         probe = self._probe
         if probe.tcp_socket is not None:
-            line = await self._ports.tcp(*self._place(machine.facts, probe.tcp_socket))
+            ports = self._ports_for(machine.facts, probe.tcp_socket)
+            line = await ports.tcp(*self._place(machine.facts, probe.tcp_socket))
             line.close()
         elif probe.http_get is not None:
-            status = await http_probe.get(
-                self._ports, self._url(machine.facts, probe.http_get), probe.http_get
-            )
+            ports = self._ports_for(machine.facts, probe.http_get)
+            url = self._url(machine.facts, probe.http_get)
+            status = await http_probe.get(ports, url, probe.http_get)
             if not http_probe.succeeds(status):
                 raise ProbeError(f"HTTP probe failed with statuscode: {status}")
             return REDIRECTED if status >= 300 else ""
@@ -114,6 +115,10 @@ class Question:
 
     def _url(self, facts: Facts, action: HTTPGetAction) -> str:
         return http_probe.url_of(action, *self._place(facts, action))
+
+    def _ports_for(self, facts: Facts, action: TCPSocketAction | HTTPGetAction) -> Ports:
+        is_own = action.host in (None, "", facts.address)
+        return self._ports if is_own else self._ports.elsewhere()
 
     def _place(self, facts: Facts, action: TCPSocketAction | HTTPGetAction) -> tuple[str, int]:
         """Where to ask; a port may be the name of one that an interface declares."""

@@ -1,6 +1,7 @@
 """What a hostile pod gets at around the machine namespace's own rules; prints it."""
 
 import asyncio
+import errno
 import os
 import socket
 import struct
@@ -12,6 +13,7 @@ from tests.e2e.network.site import PATIENCE, Pod, Site, play
 
 from corral.node.network import netlink, nft
 from corral.node.network.antispoof import card_rules
+from corral.node.network.host import addresses, alias, number_of
 from corral.node.network.namespaces import Namespace
 from corral.node.network.plan import BRIDGE, BRIDGE_MAC, TAP, translation
 from corral.node.network.rules import API_PORT, MOST_CALLS_AT_ONCE
@@ -80,6 +82,39 @@ async def outward(site: Site, pod: Pod) -> None:
             await pod.namespace.call(knock, pod.addresses[-1], target, port, pod.router)
         saw = [await is_knocked_at(each) for each in (private, private6)]
         site.saw["loopback"] = saw
+
+
+async def metadata(site: Site, pod: Pod) -> None:
+    """How calls end to where clouds keep their metadata."""
+
+    async def ending(address: str) -> str:
+        with await pod.namespace.call(socket.socket, socket.AF_INET) as made:
+            made.setblocking(False)
+            try:
+                async with asyncio.timeout(WAIT_SECONDS):
+                    await asyncio.get_running_loop().sock_connect(made, (address, 80))
+            except TimeoutError:
+                return "silence"
+            except OSError as error:
+                return errno.errorcode[error.errno or 0]
+        return "answered"
+
+    places = ("169.254.169.254", "168.63.129.16", "100.100.100.200", "192.0.0.192")
+    site.saw["metadata"] = {each: await ending(each) for each in places}
+
+
+async def probes(site: Site) -> None:
+    """Whether the node's own probes get at the host by its link."""
+    name = alias(site.directory)
+    with netlink.opened() as link:
+        number = next(number_of(each.name) for each in link.links().values() if each.alias == name)
+    address = str(addresses(number)[0][0].ip)
+    with socket.create_server(("", 0)) as listening:
+        try:
+            (await site.network.connect(address, listening.getsockname()[1])).close()
+            site.saw["probe"] = "answered"
+        except OSError as error:
+            site.saw["probe"] = errno.errorcode[error.errno or 0]
 
 
 async def calls(site: Site, guest: Pod, other: Pod) -> None:
@@ -190,6 +225,8 @@ async def session(site: Site) -> None:
     site.saw["neighbours"] = await neighbours(site)
     if os.geteuid() == 0:
         await by_the_host(site, pod)
+        await probes(site)
+    await metadata(site, pod)
     if 6 in site.network.families:
         await outward(site, pod)
 

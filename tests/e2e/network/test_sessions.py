@@ -69,6 +69,15 @@ def test_a_guest_does_not_reach_the_loopback_of_the_host(play):
     assert play("guard_session").get("loopback", [False, False]) == [False, False]
 
 
+def test_a_guest_does_not_reach_the_metadata_of_clouds(play):
+    saw = play("guard_session")["metadata"]
+    assert set(saw.values()) == {"EHOSTUNREACH"}, saw
+
+
+def test_a_probe_does_not_reach_the_host_by_its_link(play):
+    assert play("guard_session").get("probe", "EHOSTUNREACH") == "EHOSTUNREACH"
+
+
 def test_a_guest_that_calls_without_end_keeps_nobody_from_the_api(play):
     saw = play("guard_session")
     assert saw["connections"] == MOST_CALLS_AT_ONCE

@@ -5,7 +5,7 @@ from ipaddress import ip_address, ip_network
 import click
 import pytest
 
-from corral.cli.ranges import Address, Ranges, overlapping, written
+from corral.cli.ranges import Address, Blocks, Ranges, overlapping, written
 from corral.config import POD_CIDRS, SERVICE_CIDRS
 
 
@@ -42,3 +42,11 @@ def test_ranges_with_common_addresses_are_told():
     assert overlapping(POD_CIDRS, SERVICE_CIDRS) == ""
     wide = (ip_network("10.0.0.0/8"),)
     assert overlapping(wide, SERVICE_CIDRS) == "10.0.0.0/8 and 10.96.0.0/12"
+
+
+def test_blocks_are_any_number_of_ranges_and_addresses():
+    found = Blocks().convert("127.0.0.0/8, 192.0.2.7,fd01::/64,10.0.0.0/8", None, None)
+    assert list(map(str, found)) == ["127.0.0.0/8", "192.0.2.7/32", "fd01::/64", "10.0.0.0/8"]
+    assert Blocks().convert(found, None, None) == found
+    with pytest.raises(click.BadParameter, match="has host bits set: write it as"):
+        Blocks().convert("10.1.0.1/16", None, None)

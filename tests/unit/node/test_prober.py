@@ -3,6 +3,7 @@
 import asyncio
 import socket
 from dataclasses import replace
+from ipaddress import ip_network
 from types import SimpleNamespace
 
 import msgspec
@@ -14,11 +15,13 @@ from corral.aio import Background
 from corral.api.kinds.machine import UNPAUSED
 from corral.api.kinds.probes import Probe
 from corral.api.kinds.vmi import VirtualMachineInstance
+from corral.node.destinations import Destinations
 from corral.node.facts import PAUSED_BY_USER, Facts, State
 from corral.node.hypervisor import Finished, GuestError
 from corral.node.pod_status import pod_status
 from corral.node.ports import Ports
 from corral.node.prober import Prober, Tally
+from corral.node.question import Answer, Question
 from corral.node.status import instance_status
 
 NOW = 1_767_225_600.0
@@ -373,6 +376,26 @@ async def test_a_host_that_is_none_is_told_of(machine, voice, host, way, told):
     await watched(machine, voice, instance(readinessProbe=probe), 1, Loopback())
     assert machine.facts.ready is False
     assert told in voice.said[0][2]
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "169.254.169.254", "10.244.0.8"])
+@pytest.mark.parametrize("way", ["tcpSocket", "httpGet"])
+async def test_a_probe_does_not_ask_the_host_or_pods_of_others(machine, voice, host, way):
+    site, cluster = Site(), Destinations(cluster=(ip_network("10.244.0.0/16"),))
+    question = Question(
+        instance(), msgspec.convert({way: {"port": 22, "host": host}}, Probe), Ports(site, cluster)
+    )
+    answer = await question.ask(machine)
+    assert f"{host} is not connected to: its address is" in answer.why
+    assert site.connected == []
+
+
+async def test_a_probe_asks_its_own_machine_and_others_that_it_may(machine):
+    site, cluster = Site(), Destinations(cluster=(ip_network("10.244.0.0/16"),))
+    for host in ("", machine.facts.address, "198.51.100.7"):
+        probe = msgspec.convert({"tcpSocket": {"port": 22, "host": host}}, Probe)
+        assert await Question(instance(), probe, Ports(site, cluster)).ask(machine) == Answer()
+    assert [address for address, _ in site.connected] == ["10.244.0.7"] * 2 + ["198.51.100.7"]
 
 
 @pytest.mark.looptime

@@ -1,5 +1,8 @@
 """What goes wrong with an image, in the words that a kubelet uses."""
 
+import errno
+from collections.abc import Callable
+
 ERR_IMAGE_PULL = "ErrImagePull"
 ERR_IMAGE_NEVER_PULL = "ErrImageNeverPull"
 INVALID_IMAGE_NAME = "InvalidImageName"
@@ -40,3 +43,11 @@ def invalid_disk(message: str, hint: str = "") -> ImageError:
 def pull_failed(message: str, hint: str = "") -> ImageError:
     """The registry's image did not arrive."""
     return ImageError(ERR_IMAGE_PULL, message, hint)
+
+
+def of_storage(what: str, error: OSError, make: Callable[[str, str], ImageError]) -> ImageError:
+    """What the file system refuses, as an error that ``make`` makes."""
+    hint = (
+        "free some space: corral image ls, corral image rm" if error.errno == errno.ENOSPC else ""
+    )
+    return make(f"{what}: {error.strerror or error}", hint)

@@ -5,9 +5,13 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import Concatenate, ParamSpec, TypeVar
 
+_THREADS = ThreadPoolExecutor(4, "corral-unpack")
+"""Minutes may go by in each: all who need a thread for a moment only have others."""
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -74,7 +78,8 @@ async def in_thread(
 ) -> T:
     """Run blocking work off the loop; when the caller is cancelled, the work stops soon after."""
     try:
-        return await asyncio.to_thread(work, meter, *args, **kwargs)
+        call = partial(work, meter, *args, **kwargs)
+        return await asyncio.get_running_loop().run_in_executor(_THREADS, call)
     except asyncio.CancelledError:
         meter.stop()
         raise

@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from corral.node.destinations import Destinations
 from corral.node.images import credentials as secrets, manifest as manifests
 from corral.node.images.blob import Blob, Busy
 from corral.node.images.credentials import Credential
@@ -29,6 +30,7 @@ class Pull:
     blobs: the directory of layers on their way in.
     target: the file that becomes the disk.
     known: the manifests of disks that are here already.
+    destinations: where a registry, and whom it refers to, may be.
     """
 
     reference: Reference
@@ -38,6 +40,7 @@ class Pull:
     target: Path
     known: Collection[str]
     limits: Limits
+    destinations: Destinations
 
     async def run(self, report: Report) -> str:
         """Fetch the disk; answer the manifest's digest.
@@ -60,11 +63,16 @@ class Pull:
             ) from error
 
     async def _as(self, credential: Credential | None, report: Report) -> str:
-        async with Registry(self.reference, credential, limits=self.limits) as registry:
+        async with self._registry(credential) as registry:
             digest, manifest = await registry.manifest()
             if digest not in self.known:
                 await self._fetch(registry, manifest, report)
             return digest
+
+    def _registry(self, credential: Credential | None) -> Registry:
+        return Registry(
+            self.reference, credential, limits=self.limits, destinations=self.destinations
+        )
 
     async def _fetch(self, registry: Registry, manifest: Manifest, report: Report) -> None:
         layers = manifests.check_layers(manifest, str(self.reference), self.limits)

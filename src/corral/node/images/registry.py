@@ -1,4 +1,4 @@
-"""Speaks to one OCI registry about one image.  Besides ``client.transport`` the door to httpx2.
+"""Speaks to one OCI registry about one image.  With ``transport`` the door to httpx2.
 
 Every answer is checked against its digest, so all that a registry, or whom it redirects to, can do
 is to withhold.  Plain HTTP is spoken with registries on this machine only; credentials are sent to
@@ -19,6 +19,7 @@ import msgspec
 
 from corral.api.encoding import decode_as
 from corral.failures import describe
+from corral.node.destinations import Destinations, Refused
 from corral.node.images import authorization, manifest as manifests
 from corral.node.images.credentials import Credential
 from corral.node.images.error import ImageError, pull_failed
@@ -26,6 +27,7 @@ from corral.node.images.limits import Limits
 from corral.node.images.manifest import Descriptor, Manifest
 from corral.node.images.progress import Meter
 from corral.node.images.reference import Reference, is_loopback
+from corral.node.images.transport import Transport
 
 _DOCKER_HUB = "registry-1.docker.io"
 _LARGEST_DOCUMENT = 4 << 20
@@ -75,9 +77,15 @@ class Registry:
     """
 
     def __init__(
-        self, reference: Reference, credential: Credential | None, *, limits: Limits
+        self,
+        reference: Reference,
+        credential: Credential | None,
+        *,
+        limits: Limits,
+        destinations: Destinations,
     ) -> None:
         self._reference = reference
+        self._destinations = destinations
         self._credential = credential
         self._limits = limits
         host = _DOCKER_HUB if reference.registry == "docker.io" else reference.registry
@@ -88,10 +96,14 @@ class Registry:
     async def __aenter__(self) -> Self:
         stall = self._limits.stall_seconds
         self._http = httpx2.AsyncClient(
-            verify=await asyncio.to_thread(_trusted),
+            transport=Transport(
+                await asyncio.to_thread(_trusted),
+                self._destinations,
+                # A proxy of the environment cannot reach a registry on this machine.
+                proxies=not self._reference.loopback,
+            ),
             timeout=httpx2.Timeout(stall, connect=min(_CONNECT_SECONDS, stall)),
-            # A proxy of the environment cannot reach a registry on this machine.
-            trust_env=not self._reference.loopback,
+            trust_env=False,
         )
         await self._http.__aenter__()
         return self
@@ -218,6 +230,8 @@ class Registry:
                     yield response
                     return
             raise self._failed("the registry redirects without end")
+        except Refused as error:
+            raise self._failed(str(error)) from error
         except httpx2.TransportError as error:
             raise _Interrupted(f"{url.host}: {describe(error)}") from error
         except (httpx2.HTTPError, httpx2.InvalidURL) as error:

@@ -13,10 +13,8 @@ was one of them, disks are not deleted any more: nobody knows which of them were
 """
 
 import asyncio
-import errno
 import fcntl
 import hashlib
-import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -25,6 +23,7 @@ import msgspec
 import structlog
 
 from corral import files
+from corral.node.destinations import FOR_TENANTS, Destinations
 from corral.node.images import blob, convert, qcow
 from corral.node.images.credentials import Credential
 from corral.node.images.error import (
@@ -32,6 +31,7 @@ from corral.node.images.error import (
     NO_SUCH_IMAGE,
     ImageError,
     invalid_disk,
+    of_storage,
     pull_failed,
 )
 from corral.node.images.examples import advice
@@ -68,9 +68,19 @@ class Image(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ImageStore:
-    """The images of this machine, in a directory of their own."""
+    """The images of this machine, in a directory of their own.
 
-    def __init__(self, directory: Path, *, limits: Limits | None = None) -> None:
+    ``destinations``: where registries may be; by themselves tenants name none on this host.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        limits: Limits | None = None,
+        destinations: Destinations = FOR_TENANTS,
+    ) -> None:
+        self._destinations = destinations
         self._disks = directory / "disks"
         self._references = directory / "references"
         self._blobs = directory / "blobs"
@@ -229,6 +239,7 @@ class ImageStore:
                     target=work / "pulled",
                     known=known.keys(),
                     limits=self.limits,
+                    destinations=self._destinations,
                 )
                 manifest = await pull.run(report)
                 if same := known.get(manifest):
@@ -238,7 +249,7 @@ class ImageStore:
         except ImageError as error:
             raise _as_pull(name, error) from error
         except OSError as error:
-            raise _storage(f"failed to pull image {str(name)!r}", error, pull_failed) from error
+            raise of_storage(f"failed to pull image {str(name)!r}", error, pull_failed) from error
 
     async def import_disk(
         self, source: Path, references: Sequence[str], *, progress: Report = silent
@@ -261,7 +272,7 @@ class ImageStore:
                 record = Record(reference=names[0], source="import")
                 return await self._keep(target, str(source), record, names[1:], progress)
         except OSError as error:
-            raise _storage(f"cannot import {source}", error, invalid_disk) from error
+            raise of_storage(f"cannot import {source}", error, invalid_disk) from error
 
     async def _keep(
         self, disk: Path, shown: str, record: Record, aliases: Sequence[str], report: Report
@@ -274,7 +285,7 @@ class ImageStore:
             await convert.to_plain_qcow2(disk, plain, shown, self.limits)
             meter.advance(plain.stat().st_size)
             disk = plain
-        digest = await asyncio.to_thread(_seal, disk)
+        digest = await asyncio.to_thread(blob.seal, disk)
         record = msgspec.structs.replace(
             record,
             disk=f"sha256-{digest}.{kind.format}",
@@ -377,24 +388,8 @@ def _copy(meter: Meter, source: Path, target: Path, limits: Limits) -> None:
         write_sparse(target, pieces_of(stream), limits, str(source))
 
 
-def _seal(disk: Path) -> str:
-    """Make a disk durable and read-only; answer its digest."""
-    digest = blob.file_sha256(disk)
-    disk.chmod(0o444)
-    with disk.open("rb") as file:
-        os.fsync(file.fileno())
-    return digest
-
-
 def _as_pull(name: Reference, error: ImageError) -> ImageError:
     """Whatever is wrong with what came from a registry, a kubelet calls it one thing."""
     prefix = f"failed to pull image {str(name)!r}: "
     message = error.message if error.message.startswith(prefix) else prefix + error.message
     return pull_failed(message, "; ".join(filter(None, (error.hint, advice(name)))))
-
-
-def _storage(what: str, error: OSError, make: Callable[[str, str], ImageError]) -> ImageError:
-    hint = (
-        "free some space: corral image ls, corral image rm" if error.errno == errno.ENOSPC else ""
-    )
-    return make(f"{what}: {error.strerror or error}", hint)

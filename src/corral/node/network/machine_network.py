@@ -70,7 +70,8 @@ class MachineNetwork:
     """The machine namespace, with what leads into it and out of it.
 
     ``pod_cidrs`` and ``service_cidrs`` hold a range for each IP version at most, that of IPv4
-    first.  ``on_change`` is called when ``problems`` answers something new.
+    first.  ``allowed`` is what guests may reach though it is a host's own (``destinations``).
+    ``on_change`` is called when ``problems`` answers something new.
     """
 
     def __init__(
@@ -79,6 +80,7 @@ class MachineNetwork:
         *,
         pod_cidrs: Sequence[Network],
         service_cidrs: Sequence[Network],
+        allowed: Sequence[Network] = (),
     ) -> None:
         self.families = tuple(
             each for each in families() if each in {cidr.version for cidr in pod_cidrs}
@@ -86,6 +88,7 @@ class MachineNetwork:
         self.pod_cidrs = tuple(each for each in pod_cidrs if each.version in self.families)
         self.service_cidrs = tuple(each for each in service_cidrs if each.version in self.families)
         self.gateways: tuple[Address, ...] = tuple(each[1] for each in self.pod_cidrs)
+        self._allowed = allowed
         self._directory = directory
         self.on_change: Callable[[], None] = lambda: None
         self._namespace: Namespace | None = None
@@ -314,7 +317,7 @@ class MachineNetwork:
                 # Our own packets need some route before the Service's endpoint is drawn.
                 link.add_route(cidr, link="lo", source=gateway)
         if not self._rules or self._rules != _present_rules():
-            nft.apply(rules(self.gateways) + antispoof.machine_rules())
+            nft.apply(rules(self.gateways, self._allowed) + antispoof.machine_rules())
             # Only the first time: later ones are mends, and what was mended may be damaged again.
             self._rules = self._rules or _present_rules()
 

@@ -8,7 +8,8 @@ from collections.abc import Iterator, Sequence
 from ipaddress import IPv4Network, IPv6Network
 from typing import Final
 
-from corral.node.network.netlink import Address
+from corral.node.destinations import for_guests
+from corral.node.network.netlink import Address, Network
 
 TABLE: Final = "inet corral"
 OUTWARD: Final = "outward"
@@ -28,18 +29,22 @@ _MOST_CALLERS: Final = 65536
 _FORGET_SECONDS: Final = 10
 HOST_RANGES: Final = (IPv4Network("169.254.76.0/24"), IPv6Network("fd00:169:254:4c00::/64"))
 """The addresses of links to the host."""
-_ASTRAY: Final = {4: "169.254.0.0/16", 6: "{ ::/96, ::ffff:0:0/96, fd00:ec2::254 }"}
-"""What nobody outside has.  Routers do not pass link-locals on (RFC 3927, 7): behind one is a
-cloud's metadata, as behind the last.  An IPv4 address in IPv6's clothes (RFC 4291, 2.5.5), and the
-unspecified one, mean the host itself to the sockets of the program that carries packets out."""
-_LINKS: Final = {4: "169.254.76.0/22", 6: "fd00:10:74::/46"}
+_DISGUISED: Final[tuple[Network, ...]] = (IPv6Network("::/96"), IPv6Network("::ffff:0:0/96"))
+"""An IPv4 address in IPv6's clothes (RFC 4291, 2.5.5), and the unspecified one, mean the host
+itself to the sockets of the program that carries packets out."""
+_LINKS: Final[dict[int, Network]] = {
+    4: IPv4Network("169.254.76.0/22"),
+    6: IPv6Network("fd00:10:74::/46"),
+}
 """The addresses of the ends of all these links."""
+LINK_RANGES: Final[tuple[Network, ...]] = (*_LINKS.values(), *HOST_RANGES)
 
 
-def rules(gateways: Sequence[Address]) -> str:
+def rules(gateways: Sequence[Address], allowed: Sequence[Network] = ()) -> str:
     """The transaction that puts the table in place, whatever stood there.
 
-    ``gateways`` are the namespace's own addresses, one for an IP version.
+    ``gateways`` are the namespace's own addresses, one for an IP version; ``allowed`` is what the
+    administrator lets guests reach that they are kept from otherwise.
     """
     callers = "\n".join(_callers(each) for each in gateways)
     calls = "\n".join(f"    {rule}" for each in gateways for rule in _calls(each))
@@ -55,9 +60,10 @@ def rules(gateways: Sequence[Address]) -> str:
         for protocol, port in (("udp", DNS_PORT), ("tcp", DNS_PORT), ("tcp", API_PORT))
     )
     astray = "\n".join(
-        f'    oifname "{OUTWARD}" {_family(gateway)} daddr {_ASTRAY[gateway.version]}'
+        f'    oifname "{OUTWARD}" {_family(gateway)} daddr {{ {nowhere} }}'
         " reject with icmpx admin-prohibited"
         for gateway in gateways
+        if (nowhere := _nowhere(gateway.version, allowed))
     )
     # Machines know who comes from the host as their gateway: not every guest answers link-locals.
     given = "\n".join(
@@ -97,6 +103,7 @@ table {TABLE} {{
   }}
   chain output {{
     type filter hook output priority filter; policy accept;
+    oifname {{ "{INBOUND}", "{HOST}" }} ct state new reject with icmpx admin-prohibited
 {astray}
   }}
 }}
@@ -118,6 +125,12 @@ def _calls(gateway: Address) -> Iterator[str]:
     yield f"{call} update @calls{version} {{ {family} saddr {rate} }} drop"
     count = f"ct count over {MOST_CALLS_AT_ONCE}"
     yield f"{call} add @callers{version} {{ {family} saddr {count} }} reject with tcp reset"
+
+
+def _nowhere(version: int, allowed: Sequence[Network]) -> str:
+    """The addresses that nobody outside has, or that are not for guests."""
+    disguised = _DISGUISED if version == 6 else ()
+    return ", ".join(map(str, (*disguised, *for_guests(version, allowed))))
 
 
 def _links() -> str:

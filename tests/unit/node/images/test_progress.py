@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -54,3 +55,13 @@ async def test_a_cancelled_waiter_stops_the_thread():
     with pytest.raises(asyncio.CancelledError):
         await task
     assert await asyncio.to_thread(ended.wait, 5)
+
+
+async def test_long_work_leaves_threads_to_who_needs_one_for_a_moment():
+    go = threading.Event()
+    asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
+    work = [asyncio.create_task(in_thread(lambda _: go.wait(5), Meter(print, ""))) for _ in "12"]
+    await asyncio.sleep(0)
+    async with asyncio.timeout(2):
+        await asyncio.to_thread(go.set)
+    assert await asyncio.gather(*work) == [True, True]

@@ -2,9 +2,11 @@
 
 import asyncio
 import hashlib
+from ipaddress import ip_network
 
 import pytest
 
+from corral.node.destinations import ANYWHERE, FOR_TENANTS, Destinations
 from corral.node.images import manifest
 from corral.node.images.credentials import Credential
 from corral.node.images.error import ImageError
@@ -36,9 +38,11 @@ class Sink:
         return hashlib.sha256(self.content).hexdigest()
 
 
-async def fetch(name, limits, credential=None):
+async def fetch(name, limits, credential=None, destinations=ANYWHERE):
     """The content of an image's layers."""
-    async with Registry(parse(name), credential, limits=limits) as registry:
+    async with Registry(
+        parse(name), credential, limits=limits, destinations=destinations
+    ) as registry:
         digest, found = await registry.manifest()
         sinks = []
         for layer in found.layers:
@@ -207,9 +211,47 @@ async def test_bad_redirects(registry, limits, target, message):
         await fetch(name, limits)
 
 
+async def test_a_registry_on_this_machine_is_not_for_tenants(registry, limits):
+    name = registry.add("a", b"x", pack=bytes)
+    with pytest.raises(ImageError, match="loopback, which only an administrator opens") as caught:
+        await fetch(name, limits, destinations=FOR_TENANTS)
+    assert caught.value.reason == "ErrImagePull"
+    assert registry.requests == []
+
+
+@pytest.mark.parametrize("port", ["open", "closed"])
+async def test_a_refusal_does_not_tell_whether_somebody_listens(registry, limits, port):
+    number = registry.port if port == "open" else 1
+    with pytest.raises(ImageError) as caught:
+        await fetch(f"127.0.0.1:{number}/a", limits, destinations=FOR_TENANTS)
+    assert caught.value.message.endswith(
+        "127.0.0.1 is not connected to: its address is loopback, which only an administrator opens "
+        "(corral up --allow-destination)"
+    )
+
+
+async def test_where_a_registry_redirects_to_is_judged(registry, limits):
+    """Only the registry itself is allowed: what it refers to is not reached."""
+    name = registry.add("a", b"x", pack=bytes)
+    registry.fault.redirect = f"http://127.0.0.2:{registry.port}/v2/a/manifests/other"
+    only = Destinations(allowed=(ip_network("127.0.0.1/32"),))
+    with pytest.raises(ImageError, match=r"127\.0\.0\.2 is not connected to"):
+        await fetch(name, limits, destinations=only)
+    assert registry.count("/manifests/") == 1, "the redirect of the layer was not followed"
+
+
+async def test_where_a_registry_sends_for_a_token_is_judged(registry, limits):
+    name = registry.add("a", b"x", pack=bytes)
+    registry.scheme, registry.realm = "bearer", f"http://127.0.0.2:{registry.port}/token"
+    only = Destinations(allowed=(ip_network("127.0.0.1/32"),))
+    with pytest.raises(ImageError, match=r"127\.0\.0\.2 is not connected to"):
+        await fetch(name, limits, Credential(registry.address, "user", "secret"), only)
+    assert len(registry.requests) == 1
+
+
 def test_plain_http_is_for_this_machine_only():
     def scheme(name):
-        return Registry(parse(name), None, limits=Limits())._base.scheme
+        return Registry(parse(name), None, limits=Limits(), destinations=ANYWHERE)._base.scheme
 
     assert scheme("127.0.0.1:5000/a") == "http"
     assert scheme("localhost/a") == "http"
@@ -219,7 +261,9 @@ def test_plain_http_is_for_this_machine_only():
 
 
 def test_the_hub_has_another_address():
-    base = Registry(Reference("docker.io", "library/a", "1", ""), None, limits=Limits())._base
+    base = Registry(
+        Reference("docker.io", "library/a", "1", ""), None, limits=Limits(), destinations=ANYWHERE
+    )._base
     assert str(base) == "https://registry-1.docker.io/v2/library/a/"
 
 

@@ -13,6 +13,7 @@ from backports import zstd
 from structlog.testing import capture_logs
 
 from corral.aio import Background
+from corral.node.destinations import ANYWHERE
 from corral.node.images.credentials import Credential
 from corral.node.images.error import ImageError
 from corral.node.images.examples import advice
@@ -23,7 +24,7 @@ from corral.node.images.store import ImageStore
 
 @pytest.fixture
 def store(tmp_path, limits):
-    return ImageStore(tmp_path / "images", limits=limits)
+    return ImageStore(tmp_path / "images", destinations=ANYWHERE, limits=limits)
 
 
 @pytest.fixture
@@ -109,7 +110,7 @@ async def test_pulls_that_share_a_layer_wait_for_each_other(store, registry, sha
 async def test_pulls_that_share_layers_in_another_order_do_not_wait_for_ever(
     tmp_path, registry, shapes
 ):
-    store = ImageStore(tmp_path / "images", limits=Limits(pull_seconds=60))
+    store = ImageStore(tmp_path / "images", destinations=ANYWHERE, limits=Limits(pull_seconds=60))
     layers = [shapes.tar({f"etc/{number}": b""}) for number in range(5)]
     layers.append(shapes.tar({"disk/a.img": shapes.disk()}))
     names = [registry.add("demo/1", *layers), registry.add("demo/2", *reversed(layers))]
@@ -119,7 +120,7 @@ async def test_pulls_that_share_layers_in_another_order_do_not_wait_for_ever(
 
 
 async def test_a_pull_has_a_deadline(tmp_path, registry, shapes):
-    store = ImageStore(tmp_path / "images", limits=Limits(pull_seconds=0.2))
+    store = ImageStore(tmp_path / "images", destinations=ANYWHERE, limits=Limits(pull_seconds=0.2))
     name = registry.add("demo/disk", shapes.tar({"disk/a.img": shapes.disk()}))
     registry.fault.gate = asyncio.Event()
     with pytest.raises(ImageError, match=r"it took longer than 0\.2 seconds"):
@@ -231,7 +232,7 @@ async def test_what_any_process_imports_is_told_and_nothing_else(
 ):
     pulled = registry.add("demo/disk", shapes.tar({"disk/a.img": shapes.disk()}))
     async with watched(store) as told:
-        other = ImageStore(tmp_path / "images")
+        other = ImageStore(tmp_path / "images", destinations=ANYWHERE)
         await other.import_disk(source, ["lab/one:1", "lab/two:1"])
         async with asyncio.timeout(5):
             names = [(await told.get()).reference for _ in range(2)]
@@ -291,7 +292,7 @@ async def test_disks_that_lost_their_names_are_kept_and_told_of(store, tmp_path,
     ]
     assert logged[0]["told"].startswith(f"1 of the disks in {image.path.parent} have no name")
     assert store.find("demo") is None
-    anew = ImageStore(tmp_path / "images")
+    anew = ImageStore(tmp_path / "images", destinations=ANYWHERE)
     await anew.import_disk(other, ["other"])
     await anew.remove("other")
     assert "2 of the disks" in anew.nameless()
@@ -306,7 +307,7 @@ async def test_disks_that_lost_their_names_are_kept_and_told_of(store, tmp_path,
 async def test_disks_without_names_can_be_given_up(store, tmp_path, source):
     image = await store.import_disk(source, ["demo"])
     shutil.rmtree(tmp_path / "images" / "references")
-    anew = ImageStore(tmp_path / "images")
+    anew = ImageStore(tmp_path / "images", destinations=ANYWHERE)
     *_, mark = anew.nameless().removesuffix(" gives them up").split()
     Path(mark).unlink()
     await anew.import_disk(source, ["other"])
@@ -368,7 +369,9 @@ async def test_a_layer_that_is_no_archive(store, registry):
 
 
 async def test_a_bomb_is_refused_and_cleared_away(tmp_path, registry, shapes):
-    store = ImageStore(tmp_path / "images", limits=Limits(unpacked_bytes=1 << 20))
+    store = ImageStore(
+        tmp_path / "images", destinations=ANYWHERE, limits=Limits(unpacked_bytes=1 << 20)
+    )
     name = registry.add("demo/disk", shapes.tar({"disk/a.img": bytes(4 << 20)}))
     with pytest.raises(ImageError, match="expands to more than 1048576 bytes"):
         await store.ensure(name, policy="Always")
@@ -444,6 +447,6 @@ async def test_a_spoilt_record_is_as_good_as_none(store, tmp_path, shapes, conte
 
 
 async def test_another_process_sees_what_was_imported(store, tmp_path, limits, source):
-    other = ImageStore(tmp_path / "images", limits=limits)
+    other = ImageStore(tmp_path / "images", destinations=ANYWHERE, limits=limits)
     image = await store.import_disk(source, ["demo"])
     assert other.find("demo") == image

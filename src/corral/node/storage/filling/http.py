@@ -20,6 +20,7 @@ from typing import Self
 from urllib.parse import SplitResult, urljoin, urlsplit
 
 from corral.failures import describe
+from corral.node.destinations import FOR_TENANTS, Destinations, Refused
 from corral.node.storage.filling.error import NotFilled
 from corral.node.storage.filling.part import Part
 
@@ -39,11 +40,13 @@ class Request:
 
     headers: to be sent to the server of ``url`` and nowhere else.
     authorities: certificates (PEM) of authorities that may sign servers, besides the machine's.
+    destinations: where a server, and whom it redirects to, may be.
     """
 
     url: str
     headers: Sequence[tuple[str, str]] = field(default=(), repr=False)
     authorities: str = ""
+    destinations: Destinations = FOR_TENANTS
 
 
 class _Broken(Exception):
@@ -217,10 +220,12 @@ class _Exchange:
         path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
         connection = self._opened.enter_context(closing(_connection(parts, self._tls)))
         try:
-            connection.connect()
+            connection.sock = self._dialled(parts, connection.port)
             self._stop.hold(connection.sock)
             connection.request("GET", path, headers=headers)
             return self._opened.enter_context(connection.getresponse())
+        except Refused as error:
+            raise NotFilled(f"Unable to connect to http data source: {error}") from error
         except ssl.SSLCertVerificationError as error:
             raise NotFilled(
                 f"Unable to connect to http data source: {parts.hostname}: "
@@ -230,6 +235,18 @@ class _Exchange:
             raise _Broken(f"{parts.hostname}: {_words(error)}") from error
         except (ValueError, UnicodeError) as error:
             raise NotFilled(f"{self._request.url} cannot be asked for: {error}") from error
+
+    def _dialled(self, parts: SplitResult, port: int) -> socket.socket:
+        """A connection that is ready for requests.  Raises Refused, OSError and ValueError."""
+        host = parts.hostname or ""
+        plain = self._request.destinations.connect(host, port, seconds=_STALL_SECONDS)
+        if parts.scheme != "https":
+            return plain
+        try:
+            return self._tls.wrap_socket(plain, server_hostname=host)
+        except BaseException:
+            plain.close()
+            raise
 
     def _understand(self) -> None:
         """What comes: from where on, how much, of which version."""

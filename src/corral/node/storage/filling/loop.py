@@ -14,6 +14,7 @@ from corral.api.kinds import population
 from corral.api.kinds.storage import BOUND
 from corral.api.object import Document, Key
 from corral.failures import describe
+from corral.node.destinations import FOR_TENANTS, Destinations
 from corral.node.images.progress import Progress
 from corral.node.images.reference import means
 from corral.node.images.store import Image, ImageStore
@@ -46,6 +47,7 @@ class Fillings:
     """Fills the claims whose volumes a storage keeps.  ``run`` works until cancelled.
 
     ``needed``: whether machines read their disks at all; what they do not is not fetched.
+    ``destinations``: where servers may be that tenants name.
     """
 
     name = "filling"
@@ -58,6 +60,7 @@ class Fillings:
         uploads: Uploads,
         *,
         needed: bool = True,
+        destinations: Destinations = FOR_TENANTS,
     ) -> None:
         self.queue = WorkQueue[Key]()
         self.claims = world.informers.of(Claim)
@@ -66,7 +69,7 @@ class Fillings:
         self._client = world.client
         self._storage = storage
         self._needed = needed
-        self._ways = Ways(world.client, storage, images, uploads, self)
+        self._ways = Ways(world.client, storage, images, uploads, self, destinations=destinations)
         self._tasks: dict[str, tuple[Job, asyncio.Task[None]]] = {}
         """By the claim's uid."""
         self._changed: dict[str, asyncio.Event] = {}

@@ -16,6 +16,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import PlainTextResponse
 from starlette.types import Receive, Scope, Send
 
+from corral.aio import apart
 from corral.node.storage.filling.content import of_disk
 from corral.node.storage.filling.error import NotFilled
 from corral.node.storage.filling.part import PIECE, Part
@@ -116,7 +117,8 @@ async def _receive(request: Request, part: Part) -> None:
         rest = rest[count:]
         return count
 
-    writing = asyncio.ensure_future(asyncio.to_thread(part.take, read, lambda _: None))
+    # A thread of its own: a client may take its time, and others need one for a moment.
+    writing = apart(part.take, read, lambda _: None)
     try:
         await _pass_on(request, pieces, writing)
     except ClientDisconnect as error:

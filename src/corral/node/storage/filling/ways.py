@@ -10,12 +10,14 @@ from typing import Protocol
 
 from lightkube.models.core_v1 import ConfigMap, PersistentVolumeClaim, Pod, Secret
 
+from corral.aio import apart
 from corral.api.errors import NotFound
 from corral.api.images import pull_policy
 from corral.api.kinds import population
 from corral.api.kinds.datavolume import ClaimCopy, HttpSource, RegistrySource
 from corral.api.object import Key
 from corral.client.client import Client
+from corral.node.destinations import Destinations
 from corral.node.images import Credential, ImageError
 from corral.node.images.progress import Progress, Report
 from corral.node.images.reference import parse
@@ -60,8 +62,11 @@ class Ways:
         images: ImageStore,
         uploads: Uploads,
         present: Present,
+        *,
+        destinations: Destinations,
     ) -> None:
         self._client = client
+        self._destinations = destinations
         self._storage = storage
         self._images = images
         self._uploads = uploads
@@ -104,7 +109,12 @@ class Ways:
         if source.cert_config_map:
             config = await self._config_map(namespace, source.cert_config_map)
             authorities = http.authorities_of(config)
-        request = http.Request(url=source.url, headers=headers, authorities=authorities)
+        request = http.Request(
+            url=source.url,
+            headers=headers,
+            authorities=authorities,
+            destinations=self._destinations,
+        )
         work = await asyncio.to_thread(self._storage.workplace, job.handle)
         most = most_bytes(job.capacity)
         content = await asyncio.to_thread(partial(Part, work, checksum=source.checksum, most=most))
@@ -242,7 +252,8 @@ async def _fetched(request: http.Request, content: Part, report: Report) -> None
             last = now
             loop.call_soon_threadsafe(report, Progress("download", done, total))
 
-    task = asyncio.ensure_future(asyncio.to_thread(http.fetch, request, content, told, stop))
+    # A thread of its own: a slow server would keep one from all who need one for a moment.
+    task = apart(http.fetch, request, content, told, stop)
     try:
         await asyncio.shield(task)
     except asyncio.CancelledError:

@@ -3,9 +3,11 @@
 import hashlib
 import socket
 import threading
+from ipaddress import ip_network
 
 import pytest
 
+from corral.node.destinations import ANYWHERE, FOR_TENANTS, Destinations
 from corral.node.storage.filling import http
 from corral.node.storage.filling.error import NotFilled
 from corral.node.storage.filling.part import Part
@@ -20,7 +22,8 @@ def impatient(monkeypatch):
 
 def fetch(server, work, *, checksum="", most=MOST, stop=None, told=lambda *_: None, **request):
     part = Part(work, checksum=checksum, most=most)
-    request = http.Request(url=request.pop("url", server.url), **request)
+    request = {"url": server.url, "destinations": ANYWHERE} | request
+    request = http.Request(**request)
     http.fetch(request, part, told, stop or http.Stop())
     return part
 
@@ -237,3 +240,37 @@ def test_a_full_disk_is_told_as_it_is(server, work, monkeypatch):
 def test_authorities_that_are_none(server, work):
     with pytest.raises(NotFilled, match="certConfigMap holds no certificates"):
         fetch(server, work, authorities="-----BEGIN CERTIFICATE-----\nnonsense\n")
+
+
+ONE_ONLY = Destinations(allowed=(ip_network("127.0.0.1/32"),))
+
+
+@pytest.mark.parametrize("port", ["open", "closed"])
+def test_what_listens_on_the_host_is_neither_fetched_nor_told_of(server, work, port):
+    number = server.socket.getsockname()[1] if port == "open" else 1
+    with pytest.raises(NotFilled) as caught:
+        fetch(server, work, url=f"http://localhost:{number}/disk", destinations=FOR_TENANTS)
+    assert str(caught.value) == (
+        "Unable to connect to http data source: localhost is not connected to: its address is "
+        "loopback, which only an administrator opens (corral up --allow-destination)"
+    )
+    assert server.asked == []
+
+
+def test_where_a_redirect_leads_is_judged(server, work):
+    server.heads = [
+        b"HTTP/1.1 302 Found\r\nLocation: http://169.254.169.254/latest/meta-data\r\n\r\n"
+    ]
+    with pytest.raises(NotFilled, match=r"169\.254\.169\.254 is not connected to"):
+        fetch(server, work, destinations=ONE_ONLY)
+    assert len(server.asked) == 1
+
+
+def test_a_file_comes_from_where_the_administrator_allows(server, work, content):
+    assert fetch(server, work, destinations=ONE_ONLY).path.read_bytes() == content
+
+
+def test_a_server_is_told_the_name_that_was_asked_for(server, work, content):
+    port = server.socket.getsockname()[1]
+    fetch(server, work, url=f"http://localhost:{port}/disk")
+    assert server.header("host") == f"localhost:{port}"

@@ -7,6 +7,7 @@ import subprocess
 import pytest
 from tests.unit.node.storage.test_kill import killed_at
 
+from corral.node.destinations import ANYWHERE
 from corral.node.images.progress import silent
 from corral.node.storage import Storage
 from corral.node.storage.filling import http
@@ -26,7 +27,7 @@ def work_on(directory, url):
         return
     part = Part(storage.workplace(HANDLE), most=most_bytes(CAPACITY))
     if not part.record.whole:
-        http.fetch(http.Request(url=url), part, lambda *_: None, http.Stop())
+        http.fetch(http.Request(url=url, destinations=ANYWHERE), part, lambda *_: None, http.Stop())
     disk, format_ = asyncio.run(make_disk(part.path, CAPACITY, "the image", silent))
     storage.adopt(HANDLE, disk, format_)
 

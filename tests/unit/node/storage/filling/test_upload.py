@@ -1,6 +1,7 @@
 """Uploads: what clients send, and what they are answered."""
 
 import asyncio
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -139,3 +140,25 @@ async def test_a_full_disk_is_told(part, content, monkeypatch):
         assert status == 400
         assert "the disk of the host is full" in text
         assert (await send(uploads, pieces_of(content), way="upload-async"))[0] == 200
+
+
+async def test_a_slow_client_leaves_threads_to_who_needs_one_for_a_moment(part):
+    asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
+    uploads, asked, more = Uploads(), asyncio.Event(), asyncio.Event()
+
+    async def receive():
+        asked.set()
+        await more.wait()
+        return {"type": "http.disconnect"}
+
+    async def ignore(_):
+        return
+
+    scope = {"type": "http", "method": "POST", "path": PATH + "upload", "headers": []}
+    async with uploads.waiting("uid-1", part):
+        sending = asyncio.create_task(uploads({**scope, "query_string": b""}, receive, ignore))
+        async with asyncio.timeout(2):
+            await asked.wait()
+            await asyncio.to_thread(more.set)
+        more.set()
+        await sending

@@ -1,0 +1,89 @@
+"""How a registry is reached: each connection goes to an address that was judged as it was dialled.
+
+A proxy that the administrator's environment names is gone through, and judges in our place what
+names mean; it is asked for no address that is barred here.
+"""
+
+import ssl
+from collections.abc import Iterable
+from urllib.request import getproxies, proxy_bypass
+
+import httpcore2
+import httpx2
+
+from corral.aio import apart
+from corral.node.destinations import Destinations
+
+
+class _Dialler(httpcore2.AsyncNetworkBackend):
+    """Opens connections, of httpcore2's kind."""
+
+    def __init__(self, destinations: Destinations) -> None:
+        self._destinations = destinations
+        self._plain = httpcore2.AnyIOBackend()
+
+    async def connect_tcp(
+        self,
+        host: str,
+        port: int,
+        timeout: float | None = None,  # noqa: ASYNC109 - httpcore2's own
+        local_address: str | None = None,
+        socket_options: Iterable[httpcore2.SOCKET_OPTION] | None = None,
+    ) -> httpcore2.AsyncNetworkStream:
+        """Raises Refused, and httpcore2's ConnectError and ConnectTimeout."""
+        failure = httpcore2.ConnectError(f"{host} has no address")
+        for address in await self._addresses(host, port):
+            try:
+                return await self._plain.connect_tcp(
+                    address, port, timeout, local_address, socket_options
+                )
+            except httpcore2.ConnectError as error:
+                failure = error
+        raise failure
+
+    async def _addresses(self, host: str, port: int) -> Iterable[str]:
+        """Names are looked up in a thread of their own: a server of names may take its time."""
+        try:
+            return await apart(self._destinations.addresses, host, port)
+        except (OSError, UnicodeError) as error:
+            raise httpcore2.ConnectError(str(error)) from error
+
+
+class _Direct(httpx2.AsyncHTTPTransport):
+    def __init__(self, tls: ssl.SSLContext, destinations: Destinations) -> None:
+        super().__init__(verify=tls)
+        self._pool = httpcore2.AsyncConnectionPool(
+            ssl_context=tls, network_backend=_Dialler(destinations)
+        )
+
+
+class Transport(httpx2.AsyncBaseTransport):
+    """Sends requests, each by the way that leads to its host.  Raises Refused, too."""
+
+    def __init__(self, tls: ssl.SSLContext, destinations: Destinations, *, proxies: bool) -> None:
+        """``proxies``: whether those of the environment are to be used."""
+        self._tls = tls
+        self._destinations = destinations
+        self._proxies = getproxies() if proxies else {}
+        self._direct = _Direct(tls, destinations)
+        self._by_proxy: dict[str, httpx2.AsyncHTTPTransport] = {}
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        proxy = self._proxy(request.url)
+        if not proxy:
+            return await self._direct.handle_async_request(request)
+        self._destinations.require_fit(request.url.host)
+        if proxy not in self._by_proxy:
+            self._by_proxy[proxy] = httpx2.AsyncHTTPTransport(verify=self._tls, proxy=proxy)
+        return await self._by_proxy[proxy].handle_async_request(request)
+
+    async def aclose(self) -> None:
+        for each in (self._direct, *self._by_proxy.values()):
+            await each.aclose()
+
+    def _proxy(self, url: httpx2.URL) -> str:
+        """The address of the proxy for a URL; empty where none is to be asked."""
+        proxy = self._proxies.get(url.scheme) or self._proxies.get("all") or ""
+        if not proxy or proxy_bypass(url.host, self._proxies):
+            return ""
+        return proxy if "://" in proxy else f"http://{proxy}"

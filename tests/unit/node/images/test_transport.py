@@ -1,0 +1,67 @@
+"""By which way a registry is reached: at an address that was judged, or by a proxy."""
+
+import ssl
+
+import httpx2
+import pytest
+
+from corral.node.destinations import ANYWHERE, FOR_TENANTS, Refused
+from corral.node.images.transport import Transport
+
+PROXIES = ("http_proxy", "https_proxy", "all_proxy", "no_proxy")
+
+
+@pytest.fixture(autouse=True)
+def no_proxy(monkeypatch):
+    for name in PROXIES:
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.upper(), raising=False)
+
+
+async def get(url, *, destinations=FOR_TENANTS, proxies=True):
+    transport = Transport(ssl.create_default_context(), destinations, proxies=proxies)
+    async with httpx2.AsyncClient(transport=transport, trust_env=False, timeout=5) as client:
+        return await client.get(url)
+
+
+async def test_loopback_is_not_dialled(registry):
+    for host in ("127.0.0.1", "localhost", "127.1", "[::ffff:127.0.0.1]"):
+        with pytest.raises(Refused, match="loopback"):
+            await get(f"http://{host}:{registry.port}/v2/")
+    assert registry.requests == []
+
+
+async def test_what_may_be_dialled_answers(registry):
+    answer = await get(f"http://localhost:{registry.port}/v2/nothing", destinations=ANYWHERE)
+    assert answer.status_code == 404
+    assert registry.requests
+
+
+async def test_a_proxy_of_the_environment_is_asked(registry, monkeypatch):
+    monkeypatch.setenv("http_proxy", f"http://{registry.address}")
+    answer = await get("http://registry.example/v2/nothing")
+    assert answer.status_code == 404
+    assert registry.count("registry.example") == 1
+    with pytest.raises((Refused, httpx2.ConnectError)):
+        await get("http://registry.invalid/v2/", proxies=False)
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "169.254.169.254", "0x7f.1"])
+async def test_a_proxy_is_not_asked_for_what_is_barred(registry, monkeypatch, host):
+    monkeypatch.setenv("all_proxy", registry.address)
+    with pytest.raises(Refused):
+        await get(f"http://{host}/")
+    assert registry.requests == []
+
+
+async def test_what_goes_past_the_proxy_is_judged(registry, monkeypatch):
+    monkeypatch.setenv("http_proxy", f"http://{registry.address}")
+    monkeypatch.setenv("no_proxy", "localhost")
+    with pytest.raises(Refused):
+        await get(f"http://localhost:{registry.port}/")
+    assert registry.requests == []
+
+
+async def test_a_name_that_cannot_be_one_is_no_connection():
+    with pytest.raises(httpx2.ConnectError):
+        await get(f"http://{'a' * 64}.example/")
