@@ -56,8 +56,7 @@ def hold(lock: Path, *, url: str) -> Iterator[None]:
                 raise AlreadyRunning(_read(lock)) from None
             if not _is_at(lock, descriptor):
                 continue  # whoever held it took it away: the next to come would not see this one
-            os.ftruncate(descriptor, 0)
-            os.pwrite(descriptor, json.dumps({"pid": os.getpid(), "url": url}).encode(), 0)
+            _write(descriptor, json.dumps({"pid": os.getpid(), "url": url}).encode())
             yield
             return
         finally:
@@ -77,6 +76,12 @@ def find(lock: Path) -> Manager | None:
     finally:
         os.close(descriptor)
     return None
+
+
+def _write(descriptor: int, said: bytes) -> None:
+    """Replace what a file says, in the block that it has already: the disk may be full."""
+    os.pwrite(descriptor, said, 0)
+    os.ftruncate(descriptor, len(said))
 
 
 def _is_at(lock: Path, descriptor: int) -> bool:

@@ -20,6 +20,7 @@ from corral.cli.problem import Problem, of_system
 from corral.cli.ranges import Address, Blocks, Network, Ranges, overlapping, written
 from corral.cli.web import Web
 from corral.config import POD_CIDRS, SERVICE_CIDRS, Hollow, Layout, Settings
+from corral.reserve import Reserve
 
 BIND = "127.0.0.1:6443"
 """Where the API listens until somebody chooses another place."""
@@ -258,6 +259,7 @@ def _hold(
             notifying() as notifier,
             manager.hold(layout.lock, url=f"https://{_host(address)}:{port}"),
         ):
+            Reserve(layout.reserve).make_way()
             require_whole(layout)
             ready = _Ready(layout, again.options(click.get_current_context()), notifier, announce)
             _run(_settings(layout, chosen), ready, log=log, verbose=verbose)

@@ -50,6 +50,7 @@ from corral.node.storage.loop import controller as provisioner
 from corral.node.storage.room import Space
 from corral.reconcile import metrics as loops
 from corral.reconcile.world import World
+from corral.reserve import Reserve
 from corral.server.adapter import Adapter, RulesError
 from corral.server.allocation import ServiceRanges
 from corral.server.app import ApiServer
@@ -63,6 +64,7 @@ from corral.store import LogError, Store
 DAY_SECONDS = 86400
 EVENT_SECONDS = 3600
 """How long events are kept, as in Kubernetes."""
+RESERVE_SECONDS = 30
 GARBAGE_AFTER = 5000
 """So many more objects than before, and the youngest are searched for cycles: Python's is 700."""
 log = structlog.get_logger()
@@ -86,12 +88,9 @@ async def run(
     ``announce`` is called once when the API is ready, with lines for people.  Raises CannotStart.
     """
     layout = settings.layout
+    reserve = Reserve(layout.reserve)
     adapter, audit, tokens = _adapter(settings), _audit(settings), _tokens(settings)
-    try:
-        identity = pki.ensure(layout.pki, api_names(settings))
-        store = Store.open(layout.store, lifetimes={"events": EVENT_SECONDS})
-    except (pki.PkiError, LogError) as error:
-        raise CannotStart(str(error)) from error
+    identity, store = _opened(settings, reserve)
     agents: dict[str, Agent] = {}
     uploads, sampler, metrics = Uploads(), Sampler(), Registry(process=process)
     server = ApiServer(
@@ -130,6 +129,7 @@ async def run(
             await tell_where_to_upload(server, f"https://{url}", layout.authority.read_text())
             async with Background() as tasks:
                 tasks.start(store.run(), name="store")
+                tasks.start(_keep(reserve), name="reserve")
                 tasks.start(_renew(settings, identity, url, tls), name="certificates")
                 hypervisors = {name: hypervisor_of(settings, name) for name in names}
                 agents |= _start(
@@ -155,6 +155,16 @@ async def run(
         raise CannotStart(str(error)) from error
     finally:
         await store.close()
+
+
+def _opened(settings: Settings, reserve: Reserve) -> tuple[pki.Identity, Store]:
+    """Who is let in, and the objects.  Raises CannotStart."""
+    layout, lifetimes = settings.layout, {"events": EVENT_SECONDS}
+    try:
+        identity = pki.ensure(layout.pki, api_names(settings))
+        return identity, Store.open(layout.store, lifetimes=lifetimes, make_room=reserve.give)
+    except (pki.PkiError, LogError) as error:
+        raise CannotStart(str(error)) from error
 
 
 def _adapter(settings: Settings) -> Adapter | None:
@@ -204,6 +214,13 @@ async def _renew(settings: Settings, identity: pki.Identity, url: str, tls: SSLC
                 log.info("certificates renewed", kubeconfig=str(layout.kubeconfig))
         except (pki.PkiError, OSError) as error:
             log.warning("certificates not renewed", error=str(error))
+
+
+async def _keep(reserve: Reserve) -> None:
+    """Make the reserve whole, and again some time after it was given up."""
+    while True:
+        await asyncio.to_thread(reserve.fill)
+        await asyncio.sleep(RESERVE_SECONDS)
 
 
 def _settle_process() -> None:

@@ -1,0 +1,138 @@
+"""On a full disk objects still end: by room that was kept for that."""
+
+import asyncio
+
+import pytest
+
+from corral.api.errors import StorageFull
+from corral.api.object import Key
+from corral.store import Log, Store
+
+KIND = "things.example.com"
+
+
+def key(name):
+    return Key("default", name)
+
+
+def thing(name, **metadata):
+    return {"metadata": {"name": name, "namespace": "default", **metadata}}
+
+
+class Disk:
+    """A log on a disk that takes so many rows more, and some for each piece that is given up."""
+
+    def __init__(self, room=10**9, pieces=10**9):
+        self.log = Log(None)
+        self.compacted, self.rows, self.close = self.log.compacted, self.log.rows, self.log.close
+        self.room, self.pieces = room, pieces
+        self.tried = []
+
+    def append(self, rows, forget, compacted):
+        self.tried.append(len(rows))
+        if len(rows) > self.room:
+            raise StorageFull("no space left")
+        self.room -= len(rows)
+        self.log.append(rows, forget, compacted)
+
+    def make_room(self):
+        if self.pieces == 0:
+            return False
+        self.pieces -= 1
+        self.room += 1
+        return True
+
+
+@pytest.fixture
+async def disk():
+    return Disk()
+
+
+@pytest.fixture
+async def store(disk):
+    store = Store(disk, threaded=False, make_room=disk.make_room)
+    for name in "abc":
+        await store.write(KIND, key(name), thing(name))
+    disk.room, disk.tried = 0, []
+    yield store
+    await store.close()
+
+
+def names(store):
+    return [record.key.name for record in store.objects(KIND)]
+
+
+async def outcomes(*writes):
+    return [
+        type(each).__name__ for each in await asyncio.gather(*writes, return_exceptions=True)
+    ]  # fmt: skip
+
+
+async def test_what_ends_is_stored_and_what_comes_is_refused(store, disk):
+    assert await outcomes(
+        store.write(KIND, key("d"), thing("d")),
+        store.delete(KIND, key("a"), thing("a")),
+        store.write(KIND, key("b"), thing("b", deletionTimestamp="2026-01-01T00:00:00Z")),
+        store.write(KIND, key("c"), thing("c", labels={"x": "y"})),
+    ) == ["StorageFull", "Record", "Record", "StorageFull"]
+    assert names(store) == ["b", "c"]
+    assert store.latest(KIND, key("c")).labels == {}
+    assert store.latest(KIND, key("d")) is None
+    assert store.fault == "no space left"
+    assert disk.tried == [4, 2, 2], "one piece was not enough for both"
+    disk.room = 100
+    await store.write(KIND, key("e"), thing("e"))
+    assert store.fault == ""
+
+
+async def test_what_is_built_on_a_refused_version_is_refused_too(store):
+    assert await outcomes(
+        store.write(KIND, key("a"), thing("a", labels={"x": "y"})),
+        store.delete(KIND, key("a"), thing("a", labels={"x": "y"})),
+        store.delete(KIND, key("b"), thing("b")),
+    ) == ["StorageFull", "StorageFull", "Record"]
+    assert names(store) == ["a", "c"]
+
+
+async def test_nothing_is_given_up_for_what_comes(store, disk):
+    before = disk.pieces
+    assert await outcomes(store.write(KIND, key("d"), thing("d"))) == ["StorageFull"]
+    assert disk.pieces == before
+    assert disk.tried == [1]
+
+
+async def test_where_nothing_is_left_the_end_is_refused(store, disk):
+    disk.pieces = 1
+    assert await outcomes(
+        store.delete(KIND, key("a"), thing("a")), store.delete(KIND, key("b"), thing("b"))
+    ) == ["StorageFull", "StorageFull"]
+    assert names(store) == ["a", "b", "c"]
+    assert disk.tried == [2, 2]
+
+
+async def test_what_was_staged_during_a_commit_that_failed_ends_all_the_same(disk, tmp_path):
+    store = Store(disk, make_room=disk.make_room)
+    for name in "abc":
+        await store.write(KIND, key(name), thing(name))
+    disk.room = 0
+    first = store.write(KIND, key("a"), thing("a", labels={"x": "y"}))
+    await asyncio.sleep(0)  # it is on its way
+    assert await outcomes(
+        first,
+        store.delete(KIND, key("a"), thing("a", labels={"x": "y"})),
+        store.delete(KIND, key("b"), thing("b")),
+        store.write(KIND, key("c"), thing("c", labels={"x": "y"})),
+        store.write(KIND, key("d"), thing("d")),
+    ) == ["StorageFull", "StorageFull", "Record", "StorageFull", "StorageFull"]
+    assert names(store) == ["a", "c"]
+    await store.delete(KIND, key("a"), thing("a"))
+    assert names(store) == ["c"]
+    await store.close()
+
+
+async def test_watchers_are_told_of_what_ended(store):
+    watch = store.watch(KIND, store.revision)
+    await outcomes(
+        store.write(KIND, key("d"), thing("d")), store.delete(KIND, key("a"), thing("a"))
+    )
+    assert [(each.record.key.name, each.deleted) for each in await watch.take(1)] == [("a", True)]
