@@ -15,7 +15,11 @@ IN_MOVED_TO = 0x80
 IN_MOVE_SELF = 0x800
 
 _HINT = "raise fs.inotify.max_user_instances or max_user_watches with sysctl"
-_CHUNK = 64 * 1024
+_CHUNK = 512 * 1024
+"""Of what the kernel has to tell: more than it keeps (fs.inotify.max_queued_events, 16384)."""
+PAUSE_SECONDS = 0.1
+"""How long nothing more is heard after something was: a guest can write to its console thousands of
+times a second, of which the kernel makes one event until that is read."""
 _EVENT = struct.Struct("iIII")
 
 log = structlog.get_logger()
@@ -46,10 +50,16 @@ class Inotify:
             self._tell_refusal(ctypes.get_errno())
             return
         loop = asyncio.get_running_loop()
-        loop.add_reader(self._descriptor, self._read)
+        heard = asyncio.Event()
         try:
             begin()
-            await asyncio.Event().wait()
+            while True:
+                loop.add_reader(self._descriptor, heard.set)
+                await heard.wait()
+                loop.remove_reader(self._descriptor)
+                heard.clear()
+                self._read()
+                await asyncio.sleep(PAUSE_SECONDS)
         finally:
             loop.remove_reader(self._descriptor)
             os.close(self._descriptor)
@@ -77,7 +87,7 @@ class Inotify:
             seen = os.read(self._descriptor, _CHUNK)
         except BlockingIOError:
             return
-        for watch, name in _events(seen):
+        for watch, name in dict.fromkeys(_events(seen)):
             try:
                 self._changed(watch, name)
             except Exception:

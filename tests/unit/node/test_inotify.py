@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 from structlog.testing import capture_logs
 
 from corral.aio import Background
-from corral.node.inotify import IN_MOVED_TO, Inotify
+from corral.node.inotify import IN_MODIFY, IN_MOVED_TO, PAUSE_SECONDS, Inotify
 
 
 @asynccontextmanager
@@ -47,6 +47,25 @@ async def test_one_that_cannot_be_heard_costs_none_of_those_that_came_with_it(tm
     assert [(each["event"], each["name"]) for each in said] == [
         ("a change of a file was lost", "bad")
     ]
+
+
+async def test_who_writes_without_end_is_heard_ten_times_a_second(tmp_path):
+    heard = []
+    inotify = Inotify(lambda watch, _: heard.append(watch))
+    flood, other = tmp_path / "flood", tmp_path / "other"
+    for path in (flood, other):
+        path.touch()
+    async with listening(inotify), asyncio.timeout(60):
+        watches = [inotify.add(path, IN_MODIFY) for path in (flood, other)]
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        with flood.open("ab", buffering=0) as one, other.open("ab", buffering=0) as two:
+            while len(heard) < 6:
+                one.write(b"x")
+                two.write(b"x")
+                await asyncio.sleep(0)
+        assert loop.time() - began >= 2 * PAUSE_SECONDS
+        assert sorted(heard[-2:]) == watches, "each is told of once, whatever both have written"
 
 
 async def test_what_is_watched_no_more_has_no_name_and_can_be_watched_anew(tmp_path):

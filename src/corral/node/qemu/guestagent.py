@@ -244,24 +244,29 @@ class _Talk:
         self.received = 0
 
     async def synchronise(self) -> None:
-        """Skip what an earlier client has left unread: everything up to the byte 0xFF."""
+        """Skip what an earlier client has left unread: everything up to the byte 0xFF.
+
+        That is one answer at most; who sends more would keep us busy until its time is up.
+        """
         token = secrets.randbelow(1 << 31)
         await self.tell("guest-sync-delimited", {"id": token})
-        while not await self._skipped():
-            pass
+        skipped = 0
+        while (more := await self._skipped()) and skipped <= LONGEST_OUTPUT:
+            skipped += more
+        if more:
+            raise AgentError("the guest agent talks without end")
         if _answer(await self._line(), int) != token:
             raise AgentError("out of step")
 
-    async def _skipped(self) -> bool:
-        """Drop what comes before the byte 0xFF; False where that is more than is kept at once."""
+    async def _skipped(self) -> int:
+        """Drop what comes before the byte 0xFF; how much was dropped where that has yet to come."""
         try:
             await self._reader.readuntil(b"\xff")
         except asyncio.IncompleteReadError as error:
             raise AgentError("no synchronisation") from error
         except asyncio.LimitOverrunError as error:
-            await self._reader.readexactly(error.consumed)
-            return False
-        return True
+            return len(await self._reader.readexactly(error.consumed))
+        return 0
 
     async def ask(
         self, command: str, form: type[T], arguments: Mapping[str, Any] | None = None

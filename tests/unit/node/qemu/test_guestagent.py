@@ -100,6 +100,28 @@ async def test_nonsense_is_no_introduction(agent, answer, monkeypatch):
     assert await QemuAgent(await agent(lambda request: answer)).introduce() is None
 
 
+async def test_one_that_talks_without_end_is_not_listened_to(agent):
+    sent = []
+
+    def endless(_request):
+        sent.append(b"x" * (2 * guestagent.LONGEST_OUTPUT))
+        return sent[0]
+
+    path = await agent(endless)
+    with pytest.raises(GuestError, match="talks without end"):
+        await QemuAgent(path).ping()
+
+
+async def test_what_an_earlier_client_has_left_is_skipped(agent):
+    left = b"x" * (guestagent.LONGEST_OUTPUT - 1)
+    path = await agent(
+        lambda request: (
+            (left if request["execute"] == "guest-sync-delimited" else b"") + honest(request)
+        )
+    )
+    assert (await QemuAgent(path).introduce()).hostname == "vm[2J"
+
+
 async def test_nobody_there_is_no_introduction(tmp_path):
     assert await QemuAgent(tmp_path / "agent.sock").introduce() is None
 
