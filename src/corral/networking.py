@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from ipaddress import IPv4Network, IPv6Network, ip_address
+from ipaddress import ip_address
 from ssl import SSLContext
 from typing import Self
 
@@ -10,6 +10,7 @@ import structlog
 from starlette.types import ASGIApp
 
 from corral.aio import Background
+from corral.api.addresses import parse_address
 from corral.api.object import Key
 from corral.cluster import builtins, node_ranges, service_ranges
 from corral.config import Settings
@@ -30,6 +31,7 @@ from corral.node.proxy.host_ports import HostPorts
 from corral.node.proxy.proxy import Proxy
 from corral.reconcile.controller import Controller
 from corral.reconcile.world import World
+from corral.server.allocation import ServiceRanges
 from corral.server.serve import ServeError, listening_on
 
 API_NAMES = ("kubernetes", "kubernetes.default", "kubernetes.default.svc")
@@ -118,12 +120,24 @@ class Networking:
         )
         return PodNetworks(machines.namespace, site)
 
-    def service_cidrs(self) -> tuple[IPv4Network | IPv6Network, ...]:
-        """Where services' addresses come from: a range for each IP version that machines have."""
-        cidrs = self._settings.service_cidrs
-        if self._wanted is None:
-            return cidrs[:1]
-        return tuple(each for each in cidrs if each.version in families())
+    def service_ranges(self) -> ServiceRanges:
+        """What services are given: addresses of a range for each IP version that machines have.
+
+        The range of pods is nobody else's, whether there is a network here or not.
+        """
+        settings = self._settings
+        cidrs = settings.service_cidrs
+        served = (
+            cidrs[:1]
+            if self._wanted is None
+            else tuple(each for each in cidrs if each.version in families())
+        )
+        return ServiceRanges(
+            networks=served,
+            pods=(*settings.pod_cidrs, *LINK_RANGES),
+            name_servers=frozenset(filter(None, map(parse_address, of_host().servers))),
+            kept_ports=settings.kept_ports,
+        )
 
     def facts(self) -> Mapping[str, str]:
         """What nodes say of the network."""

@@ -65,3 +65,11 @@ def test_downloads_of_tenants_reach_neither_pods_nor_services_nor_links(tmp_path
         assert found.fault(ip_address(each)) == "of the cluster"
     assert found.fault(ip_address("169.254.76.1")) == "link-local"
     assert not found.fault(ip_address("127.0.0.1"))
+
+
+def test_services_take_neither_addresses_of_pods_nor_ports_that_are_kept(tmp_path):
+    kept = (range(8000, 8100),)
+    found = Networking(Settings(directory=tmp_path, kept_ports=kept), None).service_ranges()
+    assert found.kept_ports == kept
+    for each in ("10.244.0.9", "fd00:10:244::9", "169.254.76.1"):
+        assert any(ip_address(each) in network for network in found.pods)

@@ -5,6 +5,8 @@ from typing import Any
 
 import click
 
+from corral.api.addresses import port_of
+
 Network = IPv4Network | IPv6Network
 
 _LONGEST_PREFIX = {4: 28, 6: 120}
@@ -50,6 +52,26 @@ class Blocks(click.ParamType[tuple[Network, ...]]):
             self.fail(f"{error}: write it as 192.0.2.7 or 10.1.0.0/16", param, ctx)
 
 
+class Ports(click.ParamType[tuple[range, ...]]):
+    """``PORT[-PORT],…``: ports, and ranges of them."""
+
+    name = "port[-port],…"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[range, ...]:
+        if isinstance(value, tuple):
+            return value
+        return tuple(self._range(each.strip(), param, ctx) for each in str(value).split(","))
+
+    def _range(self, text: str, param: click.Parameter | None, ctx: click.Context | None) -> range:
+        first, _, last = text.partition("-")
+        start, end = port_of(first), port_of(last or first)
+        if not 0 < start <= end:
+            self.fail(f"{text!r} is no port from 1 to 65535: write 5432 or 8000-8099", param, ctx)
+        return range(start, end + 1)
+
+
 class Address(click.ParamType[IPv4Address | IPv6Address]):
     """An IP address."""
 
@@ -64,9 +86,11 @@ class Address(click.ParamType[IPv4Address | IPv6Address]):
             self.fail(f"{error}", param, ctx)
 
 
-def written(ranges: tuple[Network, ...]) -> str:
-    """Ranges, as they are given."""
-    return ",".join(map(str, ranges))
+def written(ranges: tuple[Network | range, ...]) -> str:
+    """Ranges of addresses or of ports, as they are given."""
+    return ",".join(
+        f"{each[0]}-{each[-1]}" if isinstance(each, range) else str(each) for each in ranges
+    )
 
 
 def overlapping(one: tuple[Network, ...], other: tuple[Network, ...]) -> str:

@@ -17,7 +17,7 @@ from corral.cli.detach import Told, announced, detached, tell
 from corral.cli.notify import Notifier, notifying
 from corral.cli.options import data_directory
 from corral.cli.problem import Problem, of_system
-from corral.cli.ranges import Address, Blocks, Network, Ranges, overlapping, written
+from corral.cli.ranges import Address, Blocks, Network, Ports, Ranges, overlapping, written
 from corral.cli.web import Web
 from corral.config import POD_CIDRS, SERVICE_CIDRS, Hollow, Layout, Settings
 from corral.reserve import Reserve
@@ -126,6 +126,14 @@ def _as_last_time(
     default="127.0.0.1",
     show_default=True,
     help="Where NodePort and LoadBalancer Services listen on this host.",
+)
+@click.option(
+    "--keep-ports",
+    "kept_ports",
+    type=Ports(),
+    default=(),
+    help="Ports of this host that only Services of administrators may take, besides those below"
+    " 1024.  [default: none]",
 )
 @click.option(
     "--allow-destination",
@@ -304,6 +312,7 @@ def _settings(layout: Layout, chosen: dict[str, Any]) -> Settings:
         pod_cidrs=found.pods,
         service_cidrs=found.services,
         service_address=chosen["service_address"],
+        kept_ports=chosen["kept_ports"],
         allowed_destinations=chosen["allowed_destinations"],
         host_disks=chosen["host_disks"].absolute() if chosen["host_disks"] else None,
         prometheus=_prometheus(chosen["prometheus"], chosen["metric_rules"]),

@@ -52,7 +52,6 @@ from corral.reconcile import metrics as loops
 from corral.reconcile.world import World
 from corral.reserve import Reserve
 from corral.server.adapter import Adapter, RulesError
-from corral.server.allocation import ServiceRanges
 from corral.server.app import ApiServer
 from corral.server.asgi import App
 from corral.server.audit import DEFAULT, Audit, AuditError, Log, Policy, PolicyError, told_lost
@@ -97,7 +96,7 @@ async def run(
         store,
         authenticator=Authenticator({**tokens, identity.token: ADMINISTRATOR}),
         nodes=lambda name: agents[name].asgi if name in agents else None,
-        services=ServiceRanges(networks=network.service_cidrs()),
+        services=network.service_ranges(),
         account_key=identity.account_key,
         uploads=uploads,
         metrics=metrics,

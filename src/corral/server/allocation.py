@@ -12,6 +12,7 @@ from ipaddress import IPv4Network, IPv6Network, ip_address
 from itertools import chain
 from typing import Final, NamedTuple
 
+from corral.api.addresses import Address
 from corral.api.errors import Cause, Details, InternalError
 from corral.api.kind import at
 from corral.api.kinds.causes import invalid
@@ -58,12 +59,16 @@ PORT_BAND: Final = Band(share=32, most=128)
 class ServiceRanges:
     """Where services' addresses come from, one range a family, and their ports on nodes.
 
-    The first family is the one of services that do not ask for any.  Raises ValueError for two
-    ranges of the same family, and for none.
+    The first family is the one of services that do not ask for any.  ``pods`` and ``name_servers``
+    have addresses that no service takes; ``kept_ports`` of the host are given to who asks for them
+    only (``exposure``).  Raises ValueError for two ranges of the same family, and for none.
     """
 
     networks: tuple[Network, ...] = (IPv4Network("10.96.0.0/12"),)
     node_ports: range = range(30000, 32768)
+    pods: tuple[Network, ...] = ()
+    name_servers: frozenset[Address] = frozenset()
+    kept_ports: tuple[range, ...] = ()
 
     def __post_init__(self) -> None:
         versions = {network.version for network in self.networks}
@@ -147,7 +152,7 @@ class Allocation:
         self, store: Store, ranges: ServiceRanges, dice: random.Random | None = None
     ) -> None:
         self._store = store
-        self._ranges = ranges
+        self.ranges = ranges
         self._dice = dice or random.Random()  # noqa: S311 - where to look first is no secret
         self._holders = Holders()
 
@@ -162,11 +167,11 @@ class Allocation:
         self._holders.follow(self._store.newest(storage(SERVICE)).values())
         gift = _Gift(
             Key(metadata.get("namespace", ""), metadata["name"]),
-            self._ranges,
+            self.ranges,
             self._holders,
             self._dice,
         )
-        causes = settle(spec, before, self._ranges.families)
+        causes = settle(spec, before, self.ranges.families)
         if not causes and not is_external_name(spec) and not is_headless(spec):
             causes = gift.addresses(spec, before)
         if not causes and has_node_ports(spec):
@@ -251,9 +256,9 @@ class _Gift:
         return []
 
     def _taken_ports(self, spec: Document) -> set[int]:
-        """The ports on nodes that services hold, and those that this one names."""
+        """The ports on nodes that services hold, that are kept, and those that this one names."""
         named = {port["nodePort"] for port in spec.get("ports") or () if "nodePort" in port}
-        return self.holders.ports.keys() | named
+        return (self.holders.ports.keys() | named).union(*self.ranges.kept_ports)
 
     def _new_port(self, failed: str, taken: Container[int]) -> int:
         numbers = self.ranges.node_ports

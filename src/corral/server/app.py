@@ -61,6 +61,7 @@ from corral.server.deadline import deadline_of, within
 from corral.server.definitions import Definitions
 from corral.server.delete import delete, delete_collection
 from corral.server.documents import Documents
+from corral.server.exposure import Exposure
 from corral.server.fairness import Fairness
 from corral.server.identity import Stale
 from corral.server.identity_reviews import IdentityReviews
@@ -158,6 +159,7 @@ class ApiServer:
         accounts = Accounts(store, account_key, now=now)
         self.reviewers = reviewers_of(store, kinds, self.authorizer)
         guards = Escalation(self.authorizer).guards() | Clones(store, self.authorizer).guards()
+        guards |= Exposure(store, allocation.ranges, self.authorizer).guards()
         self.rest = Rest(
             store,
             now,

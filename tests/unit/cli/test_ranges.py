@@ -5,7 +5,7 @@ from ipaddress import ip_address, ip_network
 import click
 import pytest
 
-from corral.cli.ranges import Address, Blocks, Ranges, overlapping, written
+from corral.cli.ranges import Address, Blocks, Ports, Ranges, overlapping, written
 from corral.config import POD_CIDRS, SERVICE_CIDRS
 
 
@@ -50,3 +50,15 @@ def test_blocks_are_any_number_of_ranges_and_addresses():
     assert Blocks().convert(found, None, None) == found
     with pytest.raises(click.BadParameter, match="has host bits set: write it as"):
         Blocks().convert("10.1.0.1/16", None, None)
+
+
+def test_ports_are_single_ones_and_ranges():
+    found = Ports().convert("5432, 8000-8099,1-1", None, None)
+    assert found == (range(5432, 5433), range(8000, 8100), range(1, 2))
+    assert Ports().convert(written(found), None, None) == found
+
+
+@pytest.mark.parametrize("text", ["0", "65536", "9-8", "a", "", "1-2-3", "-5"])
+def test_what_is_no_port_is_told(text):
+    with pytest.raises(click.BadParameter, match="is no port from 1 to 65535"):
+        Ports().convert(text, None, None)

@@ -7,7 +7,7 @@ parsed, protocols come out of a table.
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2s
-from ipaddress import IPv4Address, IPv6Address
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 from typing import NamedTuple
 
 from lightkube.models.core_v1 import Service, ServicePort, ServiceSpec
@@ -50,6 +50,22 @@ class Door(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
+class Surroundings:
+    """The addresses among which Services are: of all Services, of all pods, and of the nodes."""
+
+    services: Sequence[IPv4Network | IPv6Network] = ()
+    pods: Sequence[IPv4Network | IPv6Network] = ()
+    nodes: Sequence[IPv4Address | IPv6Address] = ()
+
+    def has(self, address: IPv4Address | IPv6Address) -> bool:
+        """Whether an address is a Service's or a pod's: it is led nowhere else."""
+        return any(address in each for each in (*self.services, *self.pods))
+
+
+NOWHERE = Surroundings()
+
+
+@dataclass(frozen=True, slots=True)
 class Part:
     """A Service as the packet filter sees it."""
 
@@ -65,12 +81,17 @@ NO_PART = Part()
 """A Service that the packet filter knows nothing of."""
 
 
-def part(service: Service, slices: Sequence[EndpointSlice], nodes: Collection[str]) -> Part:
+def part(
+    service: Service,
+    slices: Sequence[EndpointSlice],
+    nodes: Collection[str],
+    surroundings: Surroundings = NOWHERE,
+) -> Part:
     """The part of a Service; ``nodes`` are this machine's."""
     spec = service.spec
     if spec is None or spec.type == "ExternalName" or spec.clusterIP in ("None", "", None):
         return NO_PART
-    maker = _Maker(service, spec, slices, nodes)
+    maker = _Maker(service, spec, slices, nodes, surroundings)
     for version in sorted({each.version for each in maker.addresses}):
         for port in spec.ports or ():
             if (port.protocol or "TCP") in PROTOCOLS and 0 < port.port < 1 << 16:
@@ -99,6 +120,7 @@ class _Maker:
         spec: ServiceSpec,
         slices: Sequence[EndpointSlice],
         nodes: Collection[str],
+        surroundings: Surroundings,
     ) -> None:
         self.part = Part()
         self.addresses = _parsed(spec.clusterIPs or [spec.clusterIP or ""])
@@ -107,11 +129,15 @@ class _Maker:
         self._slices = slices
         self._nodes = nodes
         self._affinity = _affinity_seconds(spec)
-        self._outer = _parsed(spec.externalIPs or ())
+        # Who stored it may have been allowed what nobody is any more.
+        self._outer = [
+            each for each in _parsed(spec.externalIPs or ()) if each not in surroundings.nodes
+        ]
         if spec.type == "LoadBalancer" and service.status and service.status.loadBalancer:
             # What is balanced at an address of the host need not leave the machine to get there.
             ingress = service.status.loadBalancer.ingress or ()
             self._outer += _parsed(each.ip or "" for each in ingress)
+        self._outer = [each for each in self._outer if not surroundings.has(each)]
 
     def add(self, port: ServicePort, version: int) -> None:
         """Add one port in one family."""
@@ -126,7 +152,7 @@ class _Maker:
         doors = [
             (Door(protocol, each, port.port), CLAIMED)
             for each in self._outer
-            if each.version == version and not each.is_loopback
+            if each.version == version and not each.is_loopback and not each.is_link_local
         ]
         number = host_port(self._spec, port)
         if port.nodePort and number:

@@ -17,8 +17,8 @@ from corral.node.network.namespaces import Namespace
 from corral.node.network.netlink import NetworkError
 from corral.node.proxy.backends import Backend
 from corral.node.proxy.clients import remembered
-from corral.node.proxy.part import NO_PART, Door, Part, part
-from corral.node.proxy.rules import PROBE, TABLE, Rules, Surroundings
+from corral.node.proxy.part import NO_PART, Door, Part, Surroundings, part
+from corral.node.proxy.rules import PROBE, TABLE, Rules
 from corral.reconcile.objects import key_of, labels_of
 from corral.reconcile.world import World
 
@@ -156,7 +156,8 @@ class Proxy:
         service = self._services.get(key)
         if service is None or OTHER_PROXY in labels_of(service):
             return NO_PART
-        return part(service, self._slices.indexed("of service", str(key)), self._nodes)
+        slices = self._slices.indexed("of service", str(key))
+        return part(service, slices, self._nodes, self.rules.surroundings)
 
     def _service_changed(self, old: Service | None, new: Service | None) -> None:
         for each in (old, new):

@@ -13,7 +13,7 @@ from corral.api.object import Key
 from corral.node.network import nft
 from corral.node.proxy.backends import Backend
 from corral.node.proxy.clients import Remembered
-from corral.node.proxy.part import NO_PART, Claim, Door, Part, Slot
+from corral.node.proxy.part import NO_PART, Claim, Door, Part, Slot, Surroundings
 
 TABLE = "inet corral_services"
 PROBE = f"add chain {TABLE} dispatch\n"
@@ -34,15 +34,6 @@ _MAPS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Surroundings:
-    """The addresses among which Services are: of all Services, of all pods, and of the nodes."""
-
-    services: Sequence[IPv4Network | IPv6Network]
-    pods: Sequence[IPv4Network | IPv6Network]
-    nodes: Sequence[IPv4Address | IPv6Address] = ()
-
-
 @dataclass(slots=True)
 class _Change:
     """What differs, in the order in which it has to be said."""
@@ -60,7 +51,7 @@ class Rules:
     """The parts of all Services, as they are in the kernel once what was answered is applied."""
 
     def __init__(self, surroundings: Surroundings) -> None:
-        self._surroundings = surroundings
+        self.surroundings = surroundings
         self._parts: dict[Key, Part] = {}
         self._claims: dict[Slot, dict[Key, Claim]] = {}
 
@@ -107,14 +98,14 @@ class Rules:
 
         ``clients`` were remembered there, and are still, by sets that are to be there again.
         """
-        return _frame(self._surroundings) + _text(self._all(clients))
+        return _frame(self.surroundings) + _text(self._all(clients))
 
     def in_steps(self, clients: Remembered = NOBODY) -> list[str]:
         """The same in several transactions, for who may not write that much in one.
 
         Until the last one nobody is refused: who comes too early is not answered, and asks again.
         """
-        silent = f"{_frame(self._surroundings)}flush chain {TABLE} refuse\n{_SILENCE}"
+        silent = f"{_frame(self.surroundings)}flush chain {TABLE} refuse\n{_SILENCE}"
         steps = nft.steps([silent, *self._all(clients)])
         refuse = [f"add rule {TABLE} refuse {rule}" for rule in _REFUSAL]
         return [*steps, _text([f"flush chain {TABLE} refuse", *refuse])]

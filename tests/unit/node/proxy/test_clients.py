@@ -4,8 +4,8 @@ from ipaddress import ip_network
 
 from corral.api.object import Key
 from corral.node.proxy.clients import remembered
-from corral.node.proxy.part import Part
-from corral.node.proxy.rules import Rules, Surroundings
+from corral.node.proxy.part import Part, Surroundings
+from corral.node.proxy.rules import Rules
 
 LISTING = """\
 table inet corral_services {

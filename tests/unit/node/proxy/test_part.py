@@ -1,6 +1,7 @@
 """What a Service needs of the packet filter."""
 
 import re
+from ipaddress import ip_address, ip_network
 
 import pytest
 from lightkube.models.core_v1 import (
@@ -22,7 +23,7 @@ from lightkube.models.discovery_v1 import (
 from lightkube.models.meta_v1 import ObjectMeta
 
 from corral.node.proxy.backends import Backend
-from corral.node.proxy.part import NO_PART, Claim, Door, Slot, address, part
+from corral.node.proxy.part import NO_PART, Claim, Door, Slot, Surroundings, address, part
 
 WEB = Slot("services4", "10.96.0.9 . tcp . 80")
 
@@ -166,6 +167,22 @@ def test_external_and_balanced_addresses_lead_in():
         "203.0.113.5 . tcp . 80",
         "tcp . 30080",
     }
+
+
+def test_addresses_of_pods_services_and_nodes_lead_to_whom_they_belong():
+    """Whatever is stored from a time when nobody looked."""
+    around = Surroundings(
+        services=[ip_network("10.96.0.0/12")],
+        pods=[ip_network("10.244.0.0/16")],
+        nodes=[ip_address("192.0.2.2")],
+    )
+    stolen = ["10.96.0.10", "10.244.0.2", "192.0.2.2", "169.254.77.1", "127.0.0.1"]
+    one = service(type="LoadBalancer", externalIPs=[*stolen, "198.51.100.7"])
+    ingress = [LoadBalancerIngress(ip=each) for each in ("10.96.0.1", "10.244.0.9", "192.0.2.2")]
+    one.status = ServiceStatus(loadBalancer=LoadBalancerStatus(ingress=ingress))
+    keys = {slot.key for slot in part(one, (), {"here"}, around).elements}
+    own = {"10.96.0.9 . tcp . 80", "169.254.78.100 . tcp . 80"}
+    assert keys == own | {"198.51.100.7 . tcp . 80", "192.0.2.2 . tcp . 80"}
 
 
 def test_a_load_balancer_without_node_ports_comes_in_at_its_own_port_and_takes_no_others():

@@ -4,8 +4,8 @@ from ipaddress import ip_address, ip_network
 
 from corral.api.object import Key
 from corral.node.network.nft import STEP
-from corral.node.proxy.part import NO_PART, Claim, Part, Slot
-from corral.node.proxy.rules import Rules, Surroundings
+from corral.node.proxy.part import NO_PART, Claim, Part, Slot, Surroundings
+from corral.node.proxy.rules import Rules
 
 WEB, API = Key("default", "web"), Key("default", "api")
 SLOT = Slot("services4", "10.96.0.9 . tcp . 80")
