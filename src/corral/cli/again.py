@@ -22,7 +22,7 @@ from corral.cli.ranges import written
 from corral.config import Layout, default_directory
 
 BIND: Final = "--bind"
-_OF_THE_START: Final = frozenset(("layout", "detach", "systemd", "ready_fd"))
+_OF_THE_START: Final = frozenset(("layout", "detach", "systemd", "new_store", "ready_fd"))
 """Options that say where and how to start, not what."""
 _GIVEN: Final = frozenset(
     (ParameterSource.COMMANDLINE, ParameterSource.ENVIRONMENT, ParameterSource.DEFAULT_MAP)

@@ -119,6 +119,13 @@ def _held(layout: Layout) -> Iterator[None]:
         raise
 
 
+def make_private(layout: Layout) -> None:
+    """Let nobody else look into what lies in a data directory."""
+    from corral import beside  # noqa: PLC0415
+
+    beside.make_private(layout)
+
+
 def require_whole(layout: Layout) -> None:
     """Undo what a cut restore has left in a data directory that this process holds.
 
@@ -132,6 +139,19 @@ def require_whole(layout: Layout) -> None:
             f"a restore to {layout.root} was cut, and its objects are not there",
             "Run corral restore again. To begin without objects, remove first "
             f"{layout.root}/.restore-*.",
+        )
+
+
+def require_store(layout: Layout) -> None:
+    """Raises Problem where the store is missing, or empty, beside what only it knows of."""
+    from corral import beside  # noqa: PLC0415
+
+    if found := beside.unknown(layout):
+        raise Problem(
+            f"there are no objects in {layout.store}, but beside it: {found}",
+            f"{again.other('restore', layout)} FILE brings the objects of a backup back. To begin "
+            "without any, add --new-store: machines that run are ended and their disks are lost; "
+            "volumes of claims stay as files.",
         )
 
 

@@ -12,7 +12,7 @@ from click.core import ParameterSource
 
 from corral import manager, ranges
 from corral.cli import again, left, unit
-from corral.cli.backup import require_whole
+from corral.cli.backup import make_private, require_store, require_whole
 from corral.cli.detach import Told, announced, detached, tell
 from corral.cli.notify import Notifier, notifying
 from corral.cli.options import data_directory
@@ -187,6 +187,11 @@ def _as_last_time(
     metavar="FILE",
     help='Further users, a line for each: token,user,uid,"group1,group2".  [default: none]',
 )
+@click.option(
+    "--new-store",
+    is_flag=True,
+    help="Begin without objects where the store is missing beside other data.",
+)
 @click.option("--verbose", is_flag=True, help="Log more.")
 @click.option(
     "--machine",
@@ -268,7 +273,10 @@ def _hold(
             manager.hold(layout.lock, url=f"https://{_host(address)}:{port}"),
         ):
             Reserve(layout.reserve).make_way()
+            make_private(layout)
             require_whole(layout)
+            if not chosen["new_store"]:
+                require_store(layout)
             ready = _Ready(layout, again.options(click.get_current_context()), notifier, announce)
             _run(_settings(layout, chosen), ready, log=log, verbose=verbose)
         if log is None:

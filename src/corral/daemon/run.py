@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import os
 import resource
 import signal
 from collections.abc import Callable, Mapping
@@ -223,6 +224,7 @@ async def _keep(reserve: Reserve) -> None:
 
 
 def _settle_process() -> None:
+    os.umask(0o077)  # logs, disks and sockets are nobody else's, wherever the directory lies
     _raise_descriptor_limit()
     _look_less_for_garbage()
 

@@ -122,6 +122,13 @@ def has_machines(node_directory: Path) -> bool:
     return machines.is_dir() and any(entry.is_dir() for entry in machines.iterdir())
 
 
+def strip(directory: Path) -> None:
+    """Remove what only a machine that runs needs: its disks, say.  Its record and its logs stay."""
+    for entry in directory.iterdir():
+        if entry.name != NAME and ".log" not in entry.name:
+            _remove(entry)
+
+
 def erase(directory: Path) -> None:
     """Remove a machine's directory.  The record goes last, lest a rest of it have no owner.
 
@@ -132,8 +139,12 @@ def erase(directory: Path) -> None:
     except FileNotFoundError:
         return
     for entry in rests:
-        if entry.is_dir() and not entry.is_symlink():
-            shutil.rmtree(entry, ignore_errors=True)
-        else:
-            entry.unlink(missing_ok=True)
+        _remove(entry)
     shutil.rmtree(directory, ignore_errors=True)
+
+
+def _remove(entry: Path) -> None:
+    if entry.is_dir() and not entry.is_symlink():
+        shutil.rmtree(entry, ignore_errors=True)
+    else:
+        entry.unlink(missing_ok=True)

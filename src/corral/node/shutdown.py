@@ -1,9 +1,10 @@
 """Ends the machines of a host that no manager looks after: ``corral down``.
 
 Each is ended as its manager would end it, and what became of it is put on record, so the next
-manager tells the API.
+manager tells the API.  Beside the record its logs stay, until the next manager removes the machine.
 """
 
+import asyncio
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
@@ -71,6 +72,8 @@ async def _end(
     )
     machine.stop(seconds, in_order=True)
     await machine.run(None, _nothing)
+    if machine.record.stage is records.Stage.ENDED:
+        await asyncio.to_thread(records.strip, directory)
     ended(record.instance)
 
 

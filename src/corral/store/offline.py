@@ -60,6 +60,18 @@ def check(path: Path) -> None:
             raise LogError(f"{path}: is damaged: revision {row.revision} {why}")
 
 
+def is_empty(path: Path) -> bool:
+    """Whether there is no store, or one without anything in it; nobody may have it open."""
+    if not path.exists():
+        return True
+    try:
+        with closing(_existing(path)) as connection:
+            (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+    except (sqlite3.Error, OSError):
+        return False  # something else: who opens it says what
+    return not tables
+
+
 def newest(path: Path) -> int:
     """The newest revision that a store has given.  Raises LogError."""
     try:

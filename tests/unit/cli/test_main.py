@@ -73,7 +73,7 @@ def test_other_addresses_than_machines_have_are_refused(told, tmp_path):
     machine.mkdir(parents=True)
     record = records.Record(namespace="a", instance="b", uid="uid", pod="c", pod_uid="d")
     records.write(machine, record)
-    code, said = told("up", "--pod-cidr", "10.230.0.0/16", "--data-dir", tmp_path)
+    code, said = told("up", "--new-store", "--pod-cidr", "10.230.0.0/16", "--data-dir", tmp_path)
     assert code == 1
     assert "have their addresses in 10.244.0.0/16,fd00:10:244::/56" in said
     assert "corral down" in said
@@ -143,6 +143,26 @@ def test_a_detached_manager_tells_its_caller_why_it_did_not_start(tmp_path):
     assert done.returncode == 1
     assert str(tmp_path / "store.sqlite") in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_no_manager_begins_without_objects_beside_what_it_had(tmp_path):
+    volume = tmp_path / "storage" / "volumes" / "pvc-1"
+    volume.mkdir(parents=True)
+    command = [sys.executable, "-m", "corral", "up", "--machine", "hollow", "--no-network"]
+    command += ["--data-dir", str(tmp_path), "--bind", "192.0.2.1:6443"]  # nobody has this address
+    refused, begun = (
+        subprocess.run(each, capture_output=True, text=True, timeout=300, check=False)
+        for each in (command, [*command, "--new-store"])
+    )
+    assert refused.returncode == 1
+    assert "there are no objects in" in refused.stderr
+    assert "but beside it: 1 volume of claims" in refused.stderr
+    assert "corral restore" in refused.stderr
+    assert "--new-store" in refused.stderr
+    assert "no objects" not in begun.stderr
+    assert (tmp_path / "store.sqlite").stat().st_size > 0
+    assert (tmp_path / "storage").stat().st_mode & 0o777 == 0o700
+    assert volume.exists()
 
 
 def test_a_directory_that_may_not_be_written_is_refused_clearly(tmp_path):
