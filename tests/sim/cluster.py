@@ -24,6 +24,7 @@ from corral.api.wire import Request, Response, User
 from corral.client.client import Client
 from corral.client.transport import InProcess
 from corral.cluster import STAND_INS, aggregation, catalog, installation
+from corral.config import THRESHOLDS
 from corral.controllers import SOURCES, controllers as own_controllers
 from corral.daemon.nodes import deserted, play
 from corral.daemon.users import CONTROLLER, STAND_IN
@@ -33,6 +34,8 @@ from corral.node.heartbeat import Capacity
 from corral.node.hollow import Hollow, HollowGuest, HollowNetworks
 from corral.node.hypervisor import Change, Usage
 from corral.node.images.store import ImageStore
+from corral.node.pressure import Pressure, parse_thresholds
+from corral.node.record import MACHINES
 from corral.node.sampling.sampler import Sampler
 from corral.reconcile import metrics as loops
 from corral.reconcile.controller import Controller
@@ -162,6 +165,8 @@ class Cluster:
         self.faults = faults
         self.client = Client(InProcess(server.handle, ADMIN))
         self.component = Client(InProcess(server.handle, COMPONENT))
+        self.left: dict[str, dict[str, Any]] = {}
+        """What the host of each node has left: an Observation by signal; the others are ample."""
         self._nodes: dict[str, asyncio.Task[None]] = {}
         self._tasks = Background()
         self._loops: asyncio.Task[None] | None = None
@@ -210,16 +215,20 @@ class Cluster:
         sampler = self.samplers[name] = Sampler(
             host=lambda: Usage(0, 0), clock=lambda: self.clock().timestamp()
         )
+        images = ImageStore(self._directory / "images")
+        left = self.left.setdefault(name, {})
+        pressure = Pressure(parse_thresholds(THRESHOLDS), lambda: left, images)
         agent = Agent(
             world,
             name,
             self._directory / name,
-            images=ImageStore(self._directory / "images"),
+            images=images,
             hypervisor=hypervisor,
             capacity=capacity,
             address="192.0.2.1",
             networks=self._networks,
             sampler=sampler,
+            pressure=pressure,
             retired=retired,
         )
         gone: dict[str, str] = {}
@@ -232,6 +241,7 @@ class Cluster:
                 tasks.start(removal.run(), name=removal.name)
                 tasks.start(play(agent, self.server, gone, removal), name=name)
                 tasks.start(sampler.run(), name="sampler")
+                tasks.start(pressure.run(), name="pressure")
                 await asyncio.Event().wait()
 
         self._nodes[name] = self._tasks.start(run(), name=name)
@@ -257,6 +267,10 @@ class Cluster:
         """The same, or none where no manager has it at the moment."""
         guests = self._hypervisors[machine.status.node_name].guests
         return [guests[path] for path in guests if path.name == machine.metadata.uid]
+
+    def directory(self, machine: Machine) -> Path:
+        """What its node has of a machine on its disk."""
+        return self._directory / machine.status.node_name / MACHINES / machine.metadata.uid
 
     async def until(self, condition, seconds: float = 120.0, every: float = 0.05) -> None:
         """Wait, in virtual time, for an awaitable condition to come true."""

@@ -10,6 +10,7 @@ from lightkube.models.core_v1 import Node
 
 from corral import __version__, manager
 from corral.api.errors import ApiError
+from corral.api.kinds.node_pressure import pressures
 from corral.api.kinds.vmi import VirtualMachineInstance
 from corral.api.quantity import bytes_of
 from corral.api.wire import Request, Response
@@ -157,9 +158,12 @@ def _told(node: Node) -> str:
         return field("node", f"{_name(node)}: {state}, takes no machines, goes with its last one")
     capacity = (node.status and node.status.capacity) or {}
     memory = size(bytes_of(str(capacity.get("memory", "0"))))
+    short = "".join(f", {each}" for each in pressures(node))
     closed = node.spec is not None and node.spec.unschedulable
-    state = ("ready" if _is_ready(node) else "NOT READY") + (
-        ", takes no machines" if closed else ""
+    state = (
+        ("ready" if _is_ready(node) else "NOT READY")
+        + (", takes no machines" if closed else "")
+        + short
     )
     return field("node", f"{_name(node)}: {state}; {capacity.get('cpu', '?')} cpus, {memory}")
 
@@ -167,6 +171,11 @@ def _told(node: Node) -> str:
 def _wrong(nodes: Sequence[Node], faults: Iterable[str]) -> list[str]:
     silent = (_name(node) for node in nodes if not _is_ready(node))
     wrong = [f"node {name} is not ready: kubectl describe node {name}" for name in silent]
+    wrong += [
+        f"node {_name(node)} has {each}, and starts no machine: kubectl describe node {_name(node)}"
+        for node in nodes
+        for each in pressures(node)
+    ]
     if not nodes:
         wrong.append("no node: machines have nowhere to run; the manager's log may say why")
     return [*wrong, *faults]

@@ -11,6 +11,7 @@ import click
 from click.core import ParameterSource
 
 from corral import manager, ranges
+from corral.api.time import parse_duration
 from corral.cli import again, left, unit
 from corral.cli.backup import make_private, require_store, require_whole
 from corral.cli.detach import Told, announced, detached, tell
@@ -18,6 +19,7 @@ from corral.cli.notify import Notifier, notifying
 from corral.cli.options import data_directory
 from corral.cli.problem import Problem, of_system
 from corral.cli.ranges import Address, Blocks, Network, Ports, Ranges, overlapping, written
+from corral.cli.thresholds import eviction_hard, pressure_options
 from corral.cli.web import Web
 from corral.config import POD_CIDRS, SERVICE_CIDRS, Hollow, Layout, Settings
 from corral.reserve import Reserve
@@ -101,6 +103,7 @@ def _as_last_time(
     help="How many virtual processors share a real one, where a machine requests no cpu; 250 packs "
     "densely. The KubeVirt object's cpuAllocationRatio goes before it.",
 )
+@pressure_options
 @click.option(
     "--network/--no-network",
     default=True,
@@ -316,6 +319,8 @@ def _settings(layout: Layout, chosen: dict[str, Any]) -> Settings:
         boots=chosen["boots"],
         cpu_ratio=chosen["cpu_allocation_ratio"],
         controllers=chosen["controllers"],
+        eviction_hard=eviction_hard(chosen["eviction_hard"], chosen["machine"]),
+        pressure_seconds=parse_duration(chosen["pressure_period"]),
         network=chosen["network"],
         pod_cidrs=found.pods,
         service_cidrs=found.services,

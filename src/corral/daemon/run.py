@@ -44,6 +44,8 @@ from corral.node.hollow_lines import Echoes
 from corral.node.hypervisor import Hypervisor
 from corral.node.images.store import ImageStore
 from corral.node.limits.limits import Limits
+from corral.node.pressure import Pressure, parse_thresholds
+from corral.node.pressure.readings import look
 from corral.node.sampling.sampler import Sampler
 from corral.node.storage import Storage
 from corral.node.storage.filling import Fillings, Uploads
@@ -280,6 +282,12 @@ def _start(
     tasks.start(images.watch(), name="images")
     storage = _storage(settings)
     layout = settings.layout
+    pressure = Pressure(
+        parse_thresholds(settings.eviction_hard),
+        partial(look, layout.root, layout.images),
+        images,
+        transition_seconds=settings.pressure_seconds,
+    )
     limits = None if settings.hollow else Limits(layout.root, known=layout.machines)
     agents: dict[str, Agent] = {}
     if hypervisors:
@@ -315,11 +323,13 @@ def _start(
             destinations=reached,
             network_facts=network.facts,
             sampler=sampler,
+            pressure=pressure,
             retired=name not in node_names(settings),
         )
         tasks.start(play(agents[name], server, gone, removal), name=name)
         metrics.add(f"node {name}", agents[name].measures.tell)
     tasks.start(sampler.run(), name="sampler")
+    tasks.start(pressure.run(), name="pressure")
     network.start(world, agents, tasks)
     tell_damaged(server, world)
     tasks.start(world.run(), name="world")

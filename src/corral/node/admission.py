@@ -1,8 +1,12 @@
 """Which pods a node runs: those that stand for machines, and no others.  Pure."""
 
+from collections.abc import Mapping
+
 from lightkube.models.core_v1 import Pod
 
 from corral.api.kinds.machine import pod_name
+from corral.api.kinds.node_pressure import EVICTED
+from corral.api.kinds.priorityclass import CRITICAL_PRIORITY
 from corral.api.kinds.vmi import VirtualMachineInstance
 from corral.api.object import Key
 from corral.node.facts import Trouble
@@ -39,3 +43,15 @@ def rejection(pod: Pod, vmi: VirtualMachineInstance, *, runs: bool) -> Trouble |
         message=f"the pod of VirtualMachineInstance {vmi.metadata.name} is {own.name}:"
         " delete this one",
     )
+
+
+def no_room(pod: Pod, pressures: Mapping[str, bool]) -> Trouble | None:
+    """Why a pod that was placed before its node said so cannot run under pressure; None if it can.
+
+    A kubelet's admission: pods that are critical may run.
+    """
+    under = [name for name, holds in pressures.items() if holds]
+    if not under or ((pod.spec and pod.spec.priority) or 0) >= CRITICAL_PRIORITY:
+        return None
+    told = f"The node had condition: [{', '.join(under)}]. "
+    return Trouble(reason=EVICTED, message=told)

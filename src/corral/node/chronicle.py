@@ -42,6 +42,7 @@ class Chronicle:
         self.facts = Facts(
             addresses=record.addresses,
             unhealthy=record.unhealthy,
+            evicted=record.evicted,
             outcome=record.outcome,
             message=record.message,
             out_of_memory=record.out_of_memory,
@@ -101,6 +102,16 @@ class Chronicle:
         """Put something on record.  Raises OSError."""
         records.write(self.directory, record)
         self.record = record
+
+    def condemn(self, *, unhealthy: str = "", evicted: str = "") -> None:
+        """Why it is made to end: on record, lest the next manager let it go on."""
+        unhealthy, evicted = unhealthy or self.facts.unhealthy, evicted or self.facts.evicted
+        told = msgspec.structs.replace(self.record, unhealthy=unhealthy, evicted=evicted)
+        try:
+            self.write(told)
+        except OSError as error:  # a full disk: the next manager finds out for itself
+            log.warning("why a machine has to end is not on record", error=str(error))
+        self.learn(replace(self.facts, unhealthy=unhealthy, evicted=evicted))
 
     def decide(self, facts: Facts) -> None:
         """How it ends is known: on record before it is ended, lest the next manager know less."""

@@ -66,6 +66,8 @@ class Facts:
     """Its disks that come and go, by their volumes; None until it is known which are there."""
     unhealthy: str = ""
     """Why it does not live, once it is ended for that: then it has failed, however it ends."""
+    evicted: str = ""
+    """Why it has to go for its node's sake: then it has failed, however it ends."""
     outcome: Outcome | None = None
     message: str = ""
     """Why it ended as it did."""
@@ -157,6 +159,8 @@ def _decided(facts: Facts, outcome: Outcome, message: str) -> Facts:
     """The first verdict counts: that QEMU ends after the guest did is no crash."""
     if facts.outcome is not None:
         return facts
+    if facts.evicted:
+        return replace(facts, outcome=Outcome.FAILED, message=facts.evicted)
     if facts.unhealthy:
         message = f"The VirtualMachineInstance failed its liveness probe: {facts.unhealthy}"
         return replace(facts, outcome=Outcome.FAILED, message=message)

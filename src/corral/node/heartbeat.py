@@ -22,6 +22,7 @@ from lightkube.models.core_v1 import Namespace, Node
 
 from corral import __version__
 from corral.api.errors import AlreadyExists, ApiError, NotFound
+from corral.api.kinds.node_pressure import DISK_PRESSURE, MEMORY_PRESSURE, PID_PRESSURE, TAINTS
 from corral.api.object import Document, Key
 from corral.api.patch.merge import merge_patch
 from corral.api.time import rfc3339, rfc3339_micro
@@ -97,6 +98,10 @@ def host_address() -> str:
         return str(probe.getsockname()[0])
 
 
+def no_pressure() -> Mapping[str, bool]:
+    return dict.fromkeys(TAINTS, False)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Host:
     """A node, as its agent knows it."""
@@ -111,6 +116,7 @@ class Host:
     """Whether it takes no new machines, and goes with those that it has."""
     limits: Callable[[], Mapping[str, str]] = dict
     network: Callable[[], Mapping[str, str]] = dict
+    pressures: Callable[[], Mapping[str, bool]] = no_pressure
 
     def node(self, now: datetime) -> Document:
         """The Node document, without its status."""
@@ -150,21 +156,36 @@ class Host:
                 {"type": "Hostname", "address": self.name},
             ],
             "nodeInfo": _node_info(self.version),
-            "conditions": _conditions(now, old),
+            "conditions": _conditions(now, old, self.pressures()),
         }
 
 
-_CONDITIONS = (
-    ("MemoryPressure", "False", "KubeletHasSufficientMemory", "has sufficient memory available"),
-    ("DiskPressure", "False", "KubeletHasNoDiskPressure", "has no disk pressure"),
-    ("PIDPressure", "False", "KubeletHasSufficientPID", "has sufficient PID available"),
-    ("Ready", "True", "KubeletReady", "is posting ready status"),
-)
+_PRESSURES = {
+    MEMORY_PRESSURE: (
+        ("KubeletHasSufficientMemory", "has sufficient memory available"),
+        ("KubeletHasInsufficientMemory", "has insufficient memory available"),
+    ),
+    DISK_PRESSURE: (
+        ("KubeletHasNoDiskPressure", "has no disk pressure"),
+        ("KubeletHasDiskPressure", "has disk pressure"),
+    ),
+    PID_PRESSURE: (
+        ("KubeletHasSufficientPID", "has sufficient PID available"),
+        ("KubeletHasInsufficientPID", "has insufficient PID available"),
+    ),
+}
+"""Reason and message of a pressure that is not there, and of one that is, as a kubelet tells."""
 
 
-def _conditions(now: datetime, old: list[Document]) -> list[Document]:
+def _conditions(
+    now: datetime, old: list[Document], pressures: Mapping[str, bool]
+) -> list[Document]:
     since = {one["type"]: one.get("lastTransitionTime") for one in old if one.get("type")}
     held = {one["type"]: one.get("status") for one in old if one.get("type")}
+    told = [
+        (name, "True" if holds else "False", *_PRESSURES[name][holds])
+        for name, holds in pressures.items()
+    ]
     return [
         {
             "type": name,
@@ -174,7 +195,10 @@ def _conditions(now: datetime, old: list[Document]) -> list[Document]:
             "lastHeartbeatTime": rfc3339(now),
             "lastTransitionTime": (held.get(name) == status and since.get(name)) or rfc3339(now),
         }
-        for name, status, reason, words in _CONDITIONS
+        for name, status, reason, words in (
+            *told,
+            ("Ready", "True", "KubeletReady", "is posting ready status"),
+        )
     ]
 
 

@@ -7,6 +7,7 @@ from lightkube.models.core_v1 import Container, Pod
 
 from corral.api.conditions import set_condition
 from corral.api.kinds.machine import COMPUTE, UNPAUSED
+from corral.api.kinds.node_pressure import EVICTED
 from corral.api.kinds.pod import quality_of_service
 from corral.api.object import Document
 from corral.node.facts import OOM_KILLED, Facts, State, Trouble
@@ -50,6 +51,8 @@ def pod_status(facts: Facts, pod: Pod, host_ip: str, now: str) -> Document:
         ),
         "containerStatuses": containers,
     }
+    if facts.evicted and phase == "Failed":
+        status |= _evicted(facts, status["conditions"], now)
     if sidecars:
         status["initContainerStatuses"] = sidecars
     if facts.addresses or phase == "Running":
@@ -114,6 +117,19 @@ def _unpaused(facts: Facts) -> tuple[str, bool, str, str]:
     if facts.paused:
         return UNPAUSED, False, "Paused", "the virtual machine is paused"
     return UNPAUSED, True, "NotPaused", "the virtual machine is not paused"
+
+
+def _evicted(facts: Facts, conditions: Sequence[Document], now: str) -> Document:
+    """What a kubelet says of a pod that it has evicted (eviction_manager.go)."""
+    told = set_condition(
+        conditions,
+        "DisruptionTarget",
+        "True",
+        reason="TerminationByKubelet",
+        message=facts.evicted,
+        now=now,
+    )
+    return {"reason": EVICTED, "message": facts.evicted, "conditions": told}
 
 
 def _container(facts: Facts, container: Container, part: str, old: Document, now: str) -> Document:

@@ -7,6 +7,7 @@ machine does.
 import shutil
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from enum import Enum
 from pathlib import Path
 
@@ -50,6 +51,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     bounds: what it may take of its node; out_of_memory: whether it ended for wanting more.
     groups: the control groups that bound it, or were about to.
     unhealthy: why its guest is made to end, if that is so.
+    evicted: why it had to go for its node's sake, if it had.
     """
 
     namespace: str
@@ -69,6 +71,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     groups: tuple[str, ...] = ()
     out_of_memory: bool = False
     unhealthy: str = ""
+    evicted: str = ""
 
     def started(self) -> "Record":
         """The same machine once its guest runs, which is now."""
@@ -120,6 +123,16 @@ def has_machines(node_directory: Path) -> bool:
     """Whether a node's directory holds a machine, whatever has become of it."""
     machines = node_directory / MACHINES
     return machines.is_dir() and any(entry.is_dir() for entry in machines.iterdir())
+
+
+def own_bytes(directory: Path) -> int:
+    """What a machine takes of the disk for itself; images that others link to are not its own."""
+    total = 0
+    for entry in directory.rglob("*"):
+        with suppress(FileNotFoundError):
+            status = entry.lstat()
+            total += 0 if status.st_nlink > 1 else status.st_blocks * 512
+    return total
 
 
 def strip(directory: Path) -> None:

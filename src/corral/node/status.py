@@ -12,6 +12,7 @@ import msgspec
 from corral.api.conditions import get_condition, remove_condition, set_condition
 from corral.api.kinds.machine import guest_memory, processors
 from corral.api.kinds.networks import Interface
+from corral.api.kinds.node_pressure import EVICTED
 from corral.api.kinds.vmi import FINAL_PHASES, UNKNOWN, VirtualMachineInstance
 from corral.api.object import Document
 from corral.node.addresses import POD_INTERFACE, USER_NETWORK, guest_address, mac_of
@@ -60,6 +61,8 @@ def instance_status(facts: Facts, vmi: VirtualMachineInstance, now: str) -> Docu
 
 
 def _reason(facts: Facts) -> Document:
+    if facts.evicted:
+        return {"reason": EVICTED}
     return {"reason": OOM_KILLED} if facts.out_of_memory else {}
 
 

@@ -23,6 +23,14 @@ def test_a_host_without_a_node_is_wrong():
     assert wrong.startswith("no node: ")
 
 
+def test_a_node_under_pressure_says_so():
+    conditions = [*READY, {"type": "DiskPressure", "status": "True"}]
+    short = msgspec.convert({"metadata": {"name": "a"}, "status": {"conditions": conditions}}, Node)
+    assert "a: ready, DiskPressure; " in _told(short)
+    (wrong,) = _wrong([short], "")
+    assert wrong.startswith("node a has DiskPressure, and starts no machine: ")
+
+
 def test_a_retired_node_has_no_size():
     retired = msgspec.convert(
         {

@@ -1,7 +1,7 @@
 import msgspec
 import pytest
 from hypothesis import given, strategies as st
-from lightkube.models.core_v1 import Node, Pod
+from lightkube.models.core_v1 import Node, NodeCondition, Pod
 
 from corral.cluster.scheduler.fit import Room, add_all, choose, faults, requests
 
@@ -83,6 +83,16 @@ def test_reasons_are_counted():
         "0/3 nodes are available: 1 node(s) were unschedulable, 2 Insufficient cpu."
     )
     assert choose(pod(), []).message == "no nodes available to schedule pods"
+
+
+def test_a_node_under_pressure_takes_nothing_before_it_has_its_taint():
+    short = room()
+    pressure = msgspec.convert({"type": "DiskPressure", "status": "True"}, NodeCondition)
+    short.node.status.conditions.append(pressure)
+    assert choose(pod(), [short]).message == (
+        "0/1 nodes are available: 1 node(s) had untolerated taint "
+        "{node.kubernetes.io/disk-pressure: }."
+    )
 
 
 def test_a_machine_that_finds_no_processor_is_told_the_way_out():

@@ -1,5 +1,7 @@
 """What is written down of machines."""
 
+import os
+
 import pytest
 
 from corral.node import record as records
@@ -61,3 +63,14 @@ def test_a_node_of_an_earlier_run_is_known_by_its_machines(tmp_path):
     assert not records.has_machines(tmp_path)
     (tmp_path / records.MACHINES / "uid").mkdir()
     assert records.has_machines(tmp_path)
+
+
+def test_a_machine_holds_of_the_disk_what_is_its_alone(tmp_path):
+    machine = tmp_path / "machine"
+    machine.mkdir()
+    (machine / "root.qcow2").write_bytes(bytes(10_000))
+    (machine / "sparse.raw").touch()
+    os.truncate(machine / "sparse.raw", 1 << 30)
+    (tmp_path / "image").write_bytes(bytes(1 << 20))
+    os.link(tmp_path / "image", machine / "root.image.raw")
+    assert 10_000 <= records.own_bytes(machine) < 100_000

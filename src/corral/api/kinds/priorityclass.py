@@ -16,9 +16,11 @@ POLICIES: Final = (PREEMPT, "Never")
 HIGHEST: Final = 1_000_000_000
 """The most important that users may make anything."""
 SYSTEM_PREFIX: Final = "system-"
+CRITICAL_PRIORITY: Final = 2_000_000_000
+"""Pods of this priority and above stay when their node runs short (scheduling's system classes)."""
 SYSTEM: Mapping[str, tuple[int, str]] = {
     "system-node-critical": (2_000_001_000, "Pods that must run, and on the node where they are."),
-    "system-cluster-critical": (2_000_000_000, "Pods that must run, be it on another node."),
+    "system-cluster-critical": (CRITICAL_PRIORITY, "Pods that must run, be it on another node."),
 }
 """Classes that are always there, with their value and description."""
 

@@ -20,6 +20,7 @@ from lightkube.models.core_v1 import (
 
 from corral.api.kinds import pod_resources
 from corral.api.kinds.installation import RATIO_FIELD
+from corral.api.kinds.node_pressure import pressure_taints
 from corral.api.quantity import NANO, parse
 from corral.reconcile.objects import key_of, labels_of
 
@@ -104,7 +105,7 @@ def faults(pod: Pod, room: Room, asked: Mapping[str, int]) -> list[str]:
         return ["node(s) were unschedulable"]
     if not is_ready(node):
         return ["node(s) were not ready"]
-    for taint in (node.spec and node.spec.taints) or ():
+    for taint in (*((node.spec and node.spec.taints) or ()), *pressure_taints(node)):
         if taint.effect != "PreferNoSchedule" and not tolerates(pod, taint):
             return [f"node(s) had untolerated taint {{{taint.key}: {taint.value or ''}}}"]
     if not suits(pod, node):

@@ -8,6 +8,7 @@ from lightkube.models.core_v1 import Node, PersistentVolume, PersistentVolumeCla
 from lightkube.models.storage_v1 import StorageClass
 
 from corral.api.claims import USED_BY, claim_index, claim_of, claims_of, reserve
+from corral.api.kinds.node_pressure import pressures
 from corral.api.kinds.storage import SELECTED_NODE, class_name
 from corral.api.object import Document, Key
 from corral.api.time import rfc3339
@@ -262,6 +263,7 @@ def _offers(node: Node) -> tuple[object, ...]:
     spec, status = node.spec, node.status
     return (
         fit.is_ready(node),
+        pressures(node),
         bool(spec and spec.unschedulable),
         spec and spec.taints,
         status and status.allocatable,

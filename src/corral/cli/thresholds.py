@@ -1,0 +1,67 @@
+"""What a host is to have left: the options of ``corral up`` that say it, in a kubelet's words."""
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+
+from corral.api.time import parse_duration
+from corral.config import THRESHOLDS
+
+C = TypeVar("C", bound=Callable[..., Any])
+
+
+class Thresholds(click.ParamType[str]):
+    """``memory.available<100Mi,nodefs.available<10%``, or ``none``; answers the text."""
+
+    name = "thresholds"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        from corral.node.pressure.thresholds import parse_thresholds  # noqa: PLC0415  start fast
+
+        try:
+            parse_thresholds(str(value))
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+        return str(value)
+
+
+class Span(click.ParamType[str]):
+    """``5m0s``, as Go writes spans of time; answers the text."""
+
+    name = "duration"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        try:
+            parse_duration(str(value))
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+        return str(value)
+
+
+def pressure_options(command: C) -> C:
+    """Add the options; the command gets ``eviction_hard`` and ``pressure_period``."""
+    command = click.option(
+        "--eviction-pressure-transition-period",
+        "pressure_period",
+        type=Span(),
+        default="5m0s",
+        metavar="DURATION",
+        show_default=True,
+        help="How long there has to be enough again before machines may start.",
+    )(command)
+    return click.option(
+        "--eviction-hard",
+        type=Thresholds(),
+        default=None,
+        metavar="SIGNAL<LEAST,...",
+        help="What the host is to have left, as a kubelet is told it; with less no machine starts, "
+        f"and machines are ended. none: never.  [default: {THRESHOLDS}]",
+    )(command)
+
+
+def eviction_hard(told: str | None, machine: str) -> str:
+    """What is asked for; simulated machines take nothing of the host unless that is asked."""
+    if told is not None:
+        return told
+    return THRESHOLDS if machine == "qemu" else "none"

@@ -1,0 +1,32 @@
+"""Which taints a node's conditions give it."""
+
+import msgspec
+from lightkube.models.core_v1 import Node
+
+from corral.cluster.node_taints import tainted
+
+DISK = "node.kubernetes.io/disk-pressure"
+OTHER = {"key": "mine", "effect": "NoExecute", "value": "a"}
+NOW = "2026-01-01T00:00:00Z"
+
+
+def node(*taints, **pressures):
+    conditions = [{"type": name, "status": status} for name, status in pressures.items()]
+    document = {"spec": {"taints": list(taints)}, "status": {"conditions": conditions}}
+    return msgspec.convert({"metadata": {"name": "a"}, **document}, Node)
+
+
+def test_a_pressure_is_a_taint_beside_others():
+    given = tainted(node(OTHER, DiskPressure="True", MemoryPressure="False"), NOW)
+    assert given == [OTHER, {"key": DISK, "effect": "NoSchedule", "timeAdded": NOW}]
+
+
+def test_a_pressure_that_is_over_takes_its_taint_along():
+    taint = {"key": DISK, "effect": "NoSchedule"}
+    assert tainted(node(taint, OTHER, DiskPressure="False"), NOW) == [OTHER]
+
+
+def test_a_node_that_has_its_taints_is_let_alone():
+    taint = {"key": DISK, "effect": "NoSchedule"}
+    assert tainted(node(taint, OTHER, DiskPressure="True"), NOW) is None
+    assert tainted(node(OTHER), NOW) is None
