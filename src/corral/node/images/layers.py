@@ -21,10 +21,28 @@ from corral.node.images.streams import BLOCK, Stream, write_sparse
 DISK_FOLDER = "disk"
 _RECORD = 512
 _LONGEST_HEADER = 1 << 20
+_LONGEST_PATH = 4096  # as Linux has it
+_MOST_HEADERS = 16
+"""Headers that may tell of one file: three or four are usual."""
+_MOST_HEADER_BYTES = 256 << 20
+"""Of all the longer headers of a layer together: to read them takes a second for some megabytes."""
 _MOST_NAMES = 10_000
 _WHITEOUT = ".wh."
 _OPAQUE = ".wh..wh..opq"
 _SPARSE = "GNU.sparse."
+_TOLD = (b"path=", b"size=", _SPARSE.encode())
+"""How the records of an extended header begin that matter here."""
+_LONGEST_LENGTH = len(f"{_LONGEST_HEADER} ")
+_EXTENDING = frozenset(
+    {
+        tarfile.XHDTYPE,
+        tarfile.SOLARIS_XHDTYPE,
+        tarfile.GNUTYPE_LONGNAME,
+        tarfile.XGLTYPE,
+        tarfile.GNUTYPE_LONGLINK,
+    }
+)
+"""Headers that say more of the file that follows."""
 _REGULAR = (tarfile.REGTYPE, tarfile.AREGTYPE, tarfile.CONTTYPE)
 
 
@@ -58,6 +76,8 @@ class Entry:
 
 def _clean(name: str) -> str:
     """A path relative to the image's root; ``..`` has no business in a layer."""
+    if len(name) > _LONGEST_PATH:
+        raise invalid_disk(f"a layer has a path of {len(name)} characters")
     parts = PurePosixPath(name.lstrip("/")).parts
     if ".." in parts:
         raise invalid_disk(f"a layer names a path outside of the image: {name!r}")
@@ -67,6 +87,7 @@ def _clean(name: str) -> str:
 def entries(stream: Stream) -> Iterator[Entry]:
     """The files of a layer in order (POSIX ustar and pax, and GNU's long names)."""
     extended: dict[str, str] = {}
+    headers = header_bytes = 0
     while record := stream.read(_RECORD):
         if record == bytes(_RECORD):
             return  # the end-of-archive mark; what follows it is padding
@@ -74,17 +95,24 @@ def entries(stream: Stream) -> Iterator[Entry]:
             header = tarfile.TarInfo.frombuf(record, "utf-8", "surrogateescape")
         except tarfile.HeaderError as error:
             raise invalid_disk(f"a layer is not a tar file: {error}") from error
-        if header.type in {tarfile.XHDTYPE, tarfile.SOLARIS_XHDTYPE}:
-            extended |= _pax(_body(stream, header))
-        elif header.type == tarfile.GNUTYPE_LONGNAME:
-            extended["path"] = _text(_body(stream, header))
-        elif header.type in {tarfile.XGLTYPE, tarfile.GNUTYPE_LONGLINK}:
-            _body(stream, header)
-        else:
-            entry = _entry(stream, header, extended)
-            yield entry
-            entry.skip()
-            extended = {}
+        if header.type in _EXTENDING:
+            body = _body(stream, header)
+            headers, header_bytes = headers + 1, header_bytes + len(body)
+            if headers > _MOST_HEADERS or header_bytes > _MOST_HEADER_BYTES:
+                raise invalid_disk("a layer has headers without end")
+            extended |= _extension(header, body)
+            continue
+        entry = _entry(stream, header, extended)
+        yield entry
+        entry.skip()
+        extended, headers = {}, 0
+
+
+def _extension(header: tarfile.TarInfo, body: bytes) -> dict[str, str]:
+    """What a header says of the file that follows."""
+    if header.type in {tarfile.XHDTYPE, tarfile.SOLARIS_XHDTYPE}:
+        return _pax(body)
+    return {"path": _text(body)} if header.type == tarfile.GNUTYPE_LONGNAME else {}
 
 
 def _entry(stream: Stream, header: tarfile.TarInfo, extended: dict[str, str]) -> Entry:
@@ -123,20 +151,27 @@ def _text(body: bytes) -> str:
 def _pax(body: bytes) -> dict[str, str]:
     """Records of length, blank, key, ``=``, value, newline: keep the keys that matter here."""
     kept: dict[str, str] = {}
-    while body:
-        digits, space, _ = body.partition(b" ")
-        if not (space and digits.isdigit() and len(digits) < len(str(_LONGEST_HEADER)) + 1):
+    start = 0
+    while start < len(body):
+        length = _length(body[start : start + _LONGEST_LENGTH])
+        blank = body.find(b" ", start) + 1
+        end = start + length
+        if not (length and blank < end <= len(body)):
             raise invalid_disk("a layer has a malformed extended header")
-        length = int(digits)
-        if not len(digits) + 1 < length <= len(body):
-            raise invalid_disk("a layer has a malformed extended header")
-        key, _, value = body[len(digits) + 1 : length - 1].partition(b"=")
-        if key in {b"path", b"size"}:
-            kept[_text(key)] = _text(value)
-        elif key.startswith(_SPARSE.encode()):
-            kept[_SPARSE] = ""
-        body = body[length:]
+        if body.startswith(_TOLD, blank):
+            key, _, value = body[blank : end - 1].partition(b"=")
+            if key in {b"path", b"size"}:
+                kept[_text(key)] = _text(value)
+            elif key.startswith(_SPARSE.encode()):
+                kept[_SPARSE] = ""
+        start = end
     return kept
+
+
+def _length(head: bytes) -> int:
+    """The length that a record begins with, in decimal digits; 0 where it does not."""
+    digits, space, _ = head.partition(b" ")
+    return int(digits) if space and digits.isdigit() else 0
 
 
 @dataclass(slots=True)

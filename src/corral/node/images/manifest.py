@@ -66,6 +66,8 @@ def parse(body: bytes, name: str) -> Manifest:
             f"{name}: manifest schema {manifest.schema_version} is not supported",
             "push the image again with a tool of this decade",
         )
+    if manifest.layers and manifest.manifests:  # who reads it as which is anybody's guess
+        raise pull_failed(f"{name}: the manifest is an image and a list of images at once")
     for each in manifest.layers + manifest.manifests:
         if not _DIGEST.fullmatch(each.digest) or each.size < 0:
             raise pull_failed(f"{name}: the manifest names content as {each.digest[:100]!r}")

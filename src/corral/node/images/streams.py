@@ -23,7 +23,8 @@ else:
 
 BLOCK = 1 << 16
 _ZEROS = bytes(BLOCK)
-_PIECE = 1 << 20
+_PIECE = 1 << 16
+"""What is read at once: less than all of it is copied for each compressed piece in it."""
 _XZ_MEMORY = 256 << 20
 _ZSTD_WINDOW_LOG = 27  # 128 MiB: what the zstd tool itself accepts unasked
 
@@ -32,6 +33,11 @@ _XZ = b"\xfd7zXZ\x00"
 _ZSTD = b"\x28\xb5\x2f\xfd"
 _BZIP2 = b"BZh"
 _LONGEST_MAGIC = 6
+
+_MOST_MEMBERS, _LEAST_OF_A_MEMBER = 1000, 512
+"""Compressed files after one another: so many, and one more for each so many bytes of content.
+Tools that pack in pieces make them of a file of a layer, or of 64 KiB; empty ones would keep a
+processor busy for as long as there are any."""
 
 
 class _Decompressor(Protocol):
@@ -98,6 +104,7 @@ class Stream:
         self._packed = b""
         self._unpacked_bytes = 0
         self._read_bytes = 0
+        self._members = 1
         self._pull()
         self._member = _decompressor(self._packed)
         self.compressed = self._member is not None
@@ -151,6 +158,9 @@ class Stream:
         self._member = _decompressor(self._packed)
         if self._member is None:
             raise invalid_disk(f"{self._name} is damaged: something else follows its end")
+        self._members += 1
+        if self._members > _MOST_MEMBERS + self._unpacked_bytes // _LEAST_OF_A_MEMBER:
+            raise _bomb(f"{self._name} is {self._members} compressed pieces with next to nothing")
         return True
 
     def _check_size(self) -> None:

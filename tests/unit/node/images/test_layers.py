@@ -2,10 +2,12 @@
 
 import io
 import tarfile
+import time
 
 import pytest
 from hypothesis import given, settings, strategies as st
 
+from corral.node.images import layers
 from corral.node.images.error import ImageError
 from corral.node.images.layers import find_disk
 from corral.node.images.limits import Limits
@@ -147,6 +149,41 @@ def padded(body):
 async def test_archives_that_lie(find, layer, message):
     with pytest.raises(ImageError, match=message):
         await find(layer)
+
+
+@pytest.mark.parametrize(
+    ("layer", "message"),
+    [
+        (header(tarfile.XHDTYPE) * 17 + header(), "headers without end"),
+        (header(tarfile.GNUTYPE_LONGLINK) * 17 + header(), "headers without end"),
+        (header(tarfile.XGLTYPE) * 17, "headers without end"),
+        (
+            header(tarfile.GNUTYPE_LONGNAME, 5000) + padded(b"a/" * 2500) + header(),
+            "path of 5000 characters",
+        ),
+    ],
+)
+async def test_headers_that_are_no_use_but_to_be_read(find, layer, message):
+    with pytest.raises(ImageError, match=message):
+        await find(layer)
+
+
+async def test_longer_headers_have_a_bound_together(find, monkeypatch):
+    monkeypatch.setattr(layers, "_MOST_HEADER_BYTES", 4000)
+    one = header(tarfile.XHDTYPE, 1536) + padded(b"1536 comment=" + bytes(1523)) + header(name="x")
+    with pytest.raises(ImageError, match="headers without end"):
+        await find(one * 3)
+    with pytest.raises(ImageError, match="no disk present"):
+        await find(one * 2)
+
+
+async def test_a_header_of_many_records_is_read_in_one_pass(find):
+    """It took 17 seconds: what is left was copied for each of them."""
+    body = b"4 =\n" * (1 << 18)
+    begun = time.process_time()
+    with pytest.raises(ImageError, match="no disk present"):
+        await find(header(tarfile.XHDTYPE, len(body)) + padded(body) + header(name="x"))
+    assert time.process_time() - begun < 5
 
 
 async def test_a_huge_declared_size_costs_nothing_by_itself(find):

@@ -20,6 +20,10 @@ from corral.node.images.limits import Limits
         (b'{"schemaVersion": 1}', "manifest schema 1"),
         (b'{"schemaVersion": 2, "layers": [{"digest": "sha256:../../x"}]}', "names content as"),
         (b'{"schemaVersion": 2, "layers": [{"digest": "md5:00"}]}', "names content as"),
+        (
+            b'{"schemaVersion": 2, "layers": [{"digest": "x"}], "manifests": [{"digest": "y"}]}',
+            "an image and a list of images at once",
+        ),
     ],
 )
 def test_manifests_that_lie(body, message):

@@ -148,6 +148,19 @@ def index(registry, *platforms, repository="a"):
     return f"{registry.address}/{repository}"
 
 
+async def test_indexes_in_indexes_are_not_followed(registry, limits):
+    """However many there are: none is of use, and each would be one more request."""
+    name = registry.add("a", b"x", pack=bytes)
+    digest = registry.add_manifest("a", "0", {"schemaVersion": 2, "manifests": []})
+    for number in range(1, 50):
+        entry = {"digest": digest, "size": 1, "platform": {"os": "linux", "architecture": "amd64"}}
+        nested = {"schemaVersion": 2, "mediaType": manifest.INDEX_TYPES[0], "manifests": [entry]}
+        digest = registry.add_manifest("a", str(number), nested)
+    with pytest.raises(ImageError, match="its index holds another index"):
+        await fetch(name.replace(":latest", ":49"), limits)
+    assert registry.count("/manifests/") == 2
+
+
 async def test_the_platform_of_the_guests_is_chosen(registry, limits):
     name = index(registry, ("linux", "arm64"), ("linux", "amd64"), ("windows", "amd64"))
     assert (await fetch(name, limits))[1] == [b"1"]

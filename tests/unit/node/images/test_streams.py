@@ -55,6 +55,21 @@ async def test_reading_in_odd_portions(open_stream, pack):
     assert [len(each) for each in portions] == [1, 511, 7, 70_001]
 
 
+async def test_pieces_without_content_come_to_an_end(open_stream, pack):
+    """Each takes some microseconds: a small file of them would keep a processor busy for hours."""
+    if pack is bytes:
+        pack = gzip.compress
+    stream = open_stream(pack(b"") * 5000)
+    with pytest.raises(ImageError, match="1001 compressed pieces with next to nothing"):
+        stream.read(1)
+
+
+async def test_many_pieces_with_content_come_back(open_stream, pack):
+    pieces = [b"%05d" % number * 200 for number in range(3000)]
+    stream = open_stream(b"".join(map(pack, pieces)))
+    assert b"".join(pieces_of(stream)) == b"".join(pieces)
+
+
 async def test_nothing_is_nothing(open_stream, pack):
     stream = open_stream(pack(b""))
     assert (stream.read(10), stream.read(10)) == (b"", b"")
