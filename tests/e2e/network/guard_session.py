@@ -218,11 +218,99 @@ async def neighbours(site: Site) -> tuple[int, float]:
         return await pod.call(count), took
 
 
+GUEST_MAC = bytes.fromhex("020000000002")
+
+
+def frame(body: bytes, kind: int = 0x800, source: bytes = GUEST_MAC) -> bytes:
+    return bytes.fromhex(BRIDGE_MAC.replace(":", "")) + source + struct.pack("!H", kind) + body
+
+
+def ipv4(source: str, target: str, protocol: int, body: bytes) -> bytes:
+    ends = ip_address(source).packed + ip_address(target).packed
+    header = struct.pack("!BBHHHBBH", 0x45, 0, 20 + len(body), 1, 0, 64, protocol, 0)
+    header = header[:10] + struct.pack("!H", checksum(header + ends)) + ends
+    return header + body
+
+
+def ipv6(source: str, target: str, protocol: int, body: bytes) -> bytes:
+    ends = IPv6Address(source).packed + IPv6Address(target).packed
+    sum_ = checksum(ends + struct.pack("!II", len(body), protocol) + body)
+    at = 2 if protocol == socket.IPPROTO_ICMPV6 else 6
+    body = body[:at] + struct.pack("!H", sum_) + body[at + 2 :]
+    return struct.pack("!IHBB", 6 << 28, len(body), protocol, 255) + ends + body
+
+
+def udp(source: int, target: int) -> bytes:
+    return struct.pack("!HHHH", source, target, 16, 0) + b"01234567"
+
+
+def impostures() -> dict[str, bytes]:
+    """Frames that a guest sends, by what it would have others believe."""
+    mine, mine6, link, all_ = "10.0.2.2", "fd10:0:2::2", "fe80::2", "ff02::1"
+    arp = struct.pack("!HHBBH", 1, 0x800, 6, 4, 2)
+    router = struct.pack("!BBHBBHII", 134, 0, 0, 64, 0, 1800, 0, 0)
+    redirect = struct.pack("!BBHI", 137, 0, 0, 0) + IPv6Address(link).packed * 2
+    return {
+        "itself": frame(ipv4(mine, "10.0.2.1", 17, udp(9, 9))),
+        "itself, IPv6": frame(ipv6(mine6, all_, 17, udp(9, 9)), 0x86DD),
+        "another card": frame(ipv4(mine, "10.0.2.1", 17, udp(9, 10)), source=b"\x02\0\0\0\0\x63"),
+        "another guest": frame(ipv4("10.0.2.9", "10.0.2.1", 17, udp(9, 9))),
+        "another guest, IPv6": frame(ipv6("fd10:0:2::9", all_, 17, udp(9, 9)), 0x86DD),
+        "the gateway": frame(arp + GUEST_MAC + bytes((10, 0, 2, 1)) + bytes(10), 0x806),
+        "a router": frame(ipv6(link, all_, 58, router), 0x86DD),
+        "a router that redirects": frame(ipv6(link, mine6, 58, redirect), 0x86DD),
+        "a router that redirects, IPv4": frame(ipv4(mine, "10.0.2.1", 1, b"\5\1" + bytes(26))),
+        "a DHCP server": frame(ipv4(mine, "255.255.255.255", 17, udp(67, 68))),
+        "a DHCPv6 server": frame(ipv6(link, all_, 17, udp(547, 546)), 0x86DD),
+    }
+
+
+async def impostors() -> list[str]:
+    """Which of these frames get past a guest's card."""
+    rules = card_rules(TAP, GUEST_MAC.hex(":"), [ip_address("10.0.2.2"), ip_address("fd10:0:2::2")])
+    with Namespace.create() as pod, Namespace.create() as guest:
+
+        def furnish() -> socket.socket:
+            with netlink.opened() as link:
+                end = {"peer": "eth0", "peer_namespace": guest.descriptor}
+                link.add_veth(TAP, peer_mac=GUEST_MAC.hex(":"), **end)
+                link.add_bridge(BRIDGE, mac=BRIDGE_MAC)
+                link.change(TAP, master=BRIDGE)
+            nft.apply(rules)
+            listening = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3))
+            listening.bind((BRIDGE, 0))
+            return listening
+
+        def send() -> None:
+            with netlink.opened() as link:
+                link.change("eth0")
+            with socket.socket(socket.AF_PACKET, socket.SOCK_RAW) as raw:
+                raw.bind(("eth0", 0))
+                for one in [*impostures().values(), frame(LAST)]:
+                    raw.send(one)
+
+        seen: set[bytes] = set()
+        with await pod.call(furnish) as listening:
+            listening.setblocking(False)
+            async with asyncio.timeout(PATIENCE):
+                while frame(LAST) not in seen:  # a link that is new may lose what is sent first
+                    await guest.call(send)
+                    with suppress(TimeoutError):
+                        async with asyncio.timeout(WAIT_SECONDS):
+                            while frame(LAST) not in seen:
+                                seen.add(await asyncio.get_running_loop().sock_recv(listening, 99))
+        return [name for name, one in impostures().items() if one in seen]
+
+
+LAST = ipv4("10.0.2.2", "10.0.2.1", 17, udp(1, 1))
+
+
 async def session(site: Site) -> None:
     site.tasks.start(site.network.run(), name="network")
     pod, other = await site.link("guest", 5), await site.link("other", 6)
     await calls(site, pod, other)
     site.saw["neighbours"] = await neighbours(site)
+    site.saw["impostors"] = await impostors()
     if os.geteuid() == 0:
         await by_the_host(site, pod)
         await probes(site)

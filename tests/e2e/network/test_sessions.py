@@ -90,6 +90,10 @@ def test_a_guest_does_not_fill_the_tables_of_neighbours(play):
     assert count < 100 + 50 * seconds  # of 500 that it called, or called as
 
 
+def test_a_guest_speaks_for_nobody_else_and_is_neither_router_nor_dhcp_server(play):
+    assert play("guard_session")["impostors"] == ["itself", "itself, IPv6"]
+
+
 def test_only_the_host_itself_comes_by_its_link(play):
     saw = play("guard_session")
     if "by the host" in saw:  # root has that link

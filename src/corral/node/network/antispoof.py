@@ -1,8 +1,9 @@
 """What keeps a guest from speaking in another's name: rules of the packet filter, as text.  Pure.
 
 Two guards, one behind the other.  At the card nothing passes but frames from the guest's own
-hardware address with its own IP addresses, so it cannot fill the tables of neighbours either.  At
-the machine's end of a pod's link nothing passes whose source is not led back over that link.
+hardware address with its own IP addresses, so it cannot fill the tables of neighbours either; nor
+does what only routers and DHCP servers say.  At the machine's end of a pod's link nothing passes
+whose source is not led back over that link.
 """
 
 from collections.abc import Sequence
@@ -14,6 +15,8 @@ LINK_PREFIX = "pod"
 """What the names of the machine's ends of the pods' links begin with."""
 _NEIGHBOUR_PACKETS = 50
 """Solicitations and advertisements of one guest in a second: a guest needs a handful."""
+_DHCP_CLIENT, _DHCP6_CLIENT = 68, 546
+"""The ports to which servers alone send (RFC 2131, RFC 8415)."""
 _LINK_PACKETS = 10
 _LINK_BURST = 50
 """Packets of one guest from addresses of its link in a second, and at once: each address that is
@@ -57,6 +60,9 @@ table bridge {TABLE} {{
     arp saddr ip != {{ {mine[4]} }} drop
     ip saddr != {{ {mine[4]} }} drop
     ip6 saddr != {{ {mine[6]} }} drop
+    icmpv6 type {{ nd-router-advert, nd-redirect }} drop
+    icmp type redirect drop
+    udp dport {{ {_DHCP_CLIENT}, {_DHCP6_CLIENT} }} drop
     ip6 saddr fe80::/10 limit rate over {_LINK_PACKETS}/second burst {_LINK_BURST} packets drop
     icmpv6 type {{ nd-router-solicit, nd-neighbor-solicit, nd-neighbor-advert }} \
 limit rate over {_NEIGHBOUR_PACKETS}/second drop

@@ -225,6 +225,9 @@ table bridge corral_guard {
     arp saddr ip != { 0.0.0.0, 10.244.0.7 } drop
     ip saddr != { 0.0.0.0, 10.244.0.7 } drop
     ip6 saddr != { ::, fe80::/10, fd00:10:244::7 } drop
+    icmpv6 type { nd-router-advert, nd-redirect } drop
+    icmp type redirect drop
+    udp dport { 68, 546 } drop
     ip6 saddr fe80::/10 limit rate over 10/second burst 50 packets drop
     icmpv6 type { nd-router-solicit, nd-neighbor-solicit, nd-neighbor-advert } \
 limit rate over 50/second drop
