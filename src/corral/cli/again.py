@@ -5,7 +5,6 @@ The options lie in a small file of the data directory.  They are for people to r
 on there.  A manager that is started without any other option runs without it, and says so.
 """
 
-import os
 import shlex
 from collections.abc import Iterator
 from contextlib import suppress
@@ -19,7 +18,7 @@ from click.core import ParameterSource
 
 from corral import files
 from corral.cli.ranges import written
-from corral.config import Layout, default_directory
+from corral.config import Layout
 
 BIND: Final = "--bind"
 _OF_THE_START: Final = frozenset(("layout", "detach", "systemd", "new_store", "ready_fd"))
@@ -48,7 +47,7 @@ def remember(layout: Layout, given: list[str]) -> None:
 
 def up(layout: Layout) -> str:
     """The command that starts the manager of a data directory as it was started last."""
-    return shlex.join(["corral", "up", "--detach", *_where(layout), *_last(layout)])
+    return shlex.join(["corral", "up", "--detach", *layout.option, *_last(layout)])
 
 
 def bind(layout: Layout) -> str:
@@ -75,7 +74,7 @@ def _grouped(words: list[str]) -> Iterator[list[str]]:
 
 def other(command: str, layout: Layout) -> str:
     """Another command for the same data directory: ``corral down``."""
-    return shlex.join(["corral", command, *_where(layout)])
+    return shlex.join(["corral", command, *layout.option])
 
 
 def of_kubeconfig(path: Path) -> Layout | None:
@@ -83,12 +82,6 @@ def of_kubeconfig(path: Path) -> Layout | None:
     layout = Layout(path.absolute().parent)
     is_own = path.absolute() == layout.kubeconfig and layout.lock.exists()
     return layout if is_own else None
-
-
-def _where(layout: Layout) -> list[str]:
-    """How to name a data directory, where it is not the one without a word."""
-    usual = Path(os.environ.get("CORRAL_DATA_DIR") or default_directory()).absolute()
-    return [] if layout.root == usual else ["--data-dir", str(layout.root)]
 
 
 def _words(parameter: click.Parameter, value: Any) -> Iterator[str]:

@@ -1,6 +1,7 @@
 """``corral image``: disks that machines start from."""
 
 import asyncio
+import shlex
 from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
@@ -92,9 +93,10 @@ def pull(layout: Layout, reference: str, docker_config: Path | None) -> None:
     """Fetch a container disk from its registry, before a machine needs it."""
     present = _store(layout).find(reference)
     if present and present.source == "import":
+        removal = shlex.join(["corral", "image", "rm", *layout.option, reference])
         raise Problem(
             f"{present.reference} was imported, and an import stands in for the registry's image",
-            f"To pull it instead: corral image rm {reference}, then pull again.",
+            f"To pull it instead: {removal}, then pull again.",
         )
     line = Line()
     secret = {DOCKER_CONFIG_JSON: docker_config.read_bytes()} if docker_config else {}
@@ -122,7 +124,8 @@ def list_(layout: Layout) -> None:
     if lost := store.nameless():
         click.echo(f"warning: {lost}.", err=True)
     if not rows:
-        click.echo("No images yet: corral image build-demo makes one.", err=True)
+        demo = shlex.join(["corral", "image", "build-demo", *layout.option])
+        click.echo(f"No images yet: {demo} makes one.", err=True)
         return
     click.echo(table(("IMAGE", "DISK", "FORMAT", "SIZE", "GUEST SEES", "SOURCE"), rows))
 
@@ -140,7 +143,7 @@ def remove(layout: Layout, references: tuple[str, ...]) -> None:
 
 def _store(layout: Layout) -> ImageStore:
     layout.root.mkdir(parents=True, exist_ok=True, mode=0o700)
-    return ImageStore(layout.images, destinations=ANYWHERE)
+    return ImageStore(layout.images, destinations=ANYWHERE, option=layout.option)
 
 
 def _shown(line: Line) -> Callable[[Progress], None]:

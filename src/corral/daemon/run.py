@@ -278,7 +278,7 @@ def _start(
     stand_ins = [*STAND_INS, *own] if hypervisors else []
     controllers += [make(world) for make in stand_ins]
     reached = destinations(settings)
-    images = ImageStore(settings.layout.images, destinations=reached)
+    images = ImageStore(settings.layout.images, destinations=reached, option=settings.layout.option)
     tasks.start(images.watch(), name="images")
     storage = _storage(settings)
     layout = settings.layout

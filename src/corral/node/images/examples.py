@@ -1,5 +1,8 @@
 """The small guest of KubeVirt's examples: the names that it has there, and how to have it here."""
 
+import re
+import shlex
+from collections.abc import Sequence
 from typing import Final
 
 from corral.node.images.reference import Reference, parse
@@ -24,3 +27,14 @@ def advice(name: Reference) -> str:
     if name.repository in _REPOSITORIES and not name.digest:
         return f"corral image build-demo --as {name} makes it here"
     return ""
+
+
+def importing(reference: str) -> str:
+    """How to have any image without a registry."""
+    return f"import a disk under that name: corral image import FILE {reference}"
+
+
+def located(hint: str, option: Sequence[str]) -> str:
+    """A hint whose commands find the images, wherever these are."""
+    command = " ".join((r"\g<0>", *(shlex.quote(word).replace("\\", r"\\") for word in option)))
+    return re.sub(r"\bcorral image [a-z-]+", command, hint)

@@ -34,7 +34,7 @@ from corral.node.images.error import (
     of_storage,
     pull_failed,
 )
-from corral.node.images.examples import advice
+from corral.node.images.examples import advice, importing, located
 from corral.node.images.flights import Flights
 from corral.node.images.limits import Limits
 from corral.node.images.progress import Meter, Report, in_thread, silent
@@ -71,6 +71,7 @@ class ImageStore:
     """The images of this machine, in a directory of their own.
 
     ``destinations``: where registries may be; by themselves tenants name none on this host.
+    ``option``: what commands that are told take to find it.
     """
 
     def __init__(
@@ -79,8 +80,9 @@ class ImageStore:
         *,
         limits: Limits | None = None,
         destinations: Destinations = FOR_TENANTS,
+        option: Sequence[str] = (),
     ) -> None:
-        self._destinations = destinations
+        self._destinations, self._option = destinations, option
         self._disks = directory / "disks"
         self._references = directory / "references"
         self._blobs = directory / "blobs"
@@ -211,8 +213,7 @@ class ImageStore:
             raise ImageError(
                 ERR_IMAGE_NEVER_PULL,
                 f"Container image {reference!r} is not present with pull policy of Never",
-                advice(parse(reference))
-                or f"import a disk under that name: corral image import FILE {reference}",
+                located(advice(parse(reference)) or importing(reference), self._option),
             )
 
         async def work(report: Report) -> Image:
@@ -247,7 +248,7 @@ class ImageStore:
                 record = Record(reference=str(name), file=path, source="pull", manifest=manifest)
                 return await self._keep(pull.target, f"the disk of {name}", record, [], report)
         except ImageError as error:
-            raise _as_pull(name, error) from error
+            raise _as_pull(name, error, self._option) from error
         except OSError as error:
             raise of_storage(f"failed to pull image {str(name)!r}", error, pull_failed) from error
 
@@ -388,8 +389,9 @@ def _copy(meter: Meter, source: Path, target: Path, limits: Limits) -> None:
         write_sparse(target, pieces_of(stream), limits, str(source))
 
 
-def _as_pull(name: Reference, error: ImageError) -> ImageError:
+def _as_pull(name: Reference, error: ImageError, option: Sequence[str]) -> ImageError:
     """Whatever is wrong with what came from a registry, a kubelet calls it one thing."""
     prefix = f"failed to pull image {str(name)!r}: "
     message = error.message if error.message.startswith(prefix) else prefix + error.message
-    return pull_failed(message, "; ".join(filter(None, (error.hint, advice(name)))))
+    hint = "; ".join(filter(None, (error.hint, advice(name))))
+    return pull_failed(message, located(hint, option))

@@ -16,7 +16,7 @@ from corral.aio import Background
 from corral.node.destinations import ANYWHERE
 from corral.node.images.credentials import Credential
 from corral.node.images.error import ImageError
-from corral.node.images.examples import advice
+from corral.node.images.examples import advice, located
 from corral.node.images.limits import Limits
 from corral.node.images.reference import parse
 from corral.node.images.store import ImageStore
@@ -450,3 +450,18 @@ async def test_another_process_sees_what_was_imported(store, tmp_path, limits, s
     other = ImageStore(tmp_path / "images", destinations=ANYWHERE, limits=limits)
     image = await store.import_disk(source, ["demo"])
     assert other.find("demo") == image
+
+
+def test_commands_that_are_told_name_the_data_directory():
+    option = ["--data-dir", "/srv/a b\\1"]
+    assert located("corral image ls, corral image rm", ()) == "corral image ls, corral image rm"
+    assert located("so: corral image build-demo --as x", option) == (
+        "so: corral image build-demo --data-dir '/srv/a b\\1' --as x"
+    )
+
+
+async def test_a_missing_image_is_told_with_the_command_for_this_store(tmp_path):
+    store = ImageStore(tmp_path / "images", option=["--data-dir", "/srv/lab"])
+    with pytest.raises(ImageError) as refused:
+        await store.ensure("lab/none:1", policy="Never")
+    assert "corral image import --data-dir /srv/lab FILE lab/none:1" in refused.value.hint
