@@ -19,8 +19,9 @@ from corral.node.images.credentials import DOCKER_CONFIG_JSON, from_secret
 from corral.node.images.demo import DemoError, build_demo
 from corral.node.images.error import ImageError
 from corral.node.images.examples import DEMO_REFERENCES
+from corral.node.images.image import Image
 from corral.node.images.progress import Progress
-from corral.node.images.store import Image, ImageStore
+from corral.node.images.store import ImageStore
 
 T = TypeVar("T")
 

@@ -4,7 +4,8 @@ from corral.aio import Background
 from corral.api.kinds.vmi import VirtualMachineInstance
 from corral.node.credentials import Credentials, wanted
 from corral.node.hotplug import HotPlug
-from corral.node.images.store import Image, ImageStore
+from corral.node.images.image import Image
+from corral.node.images.store import ImageStore
 from corral.node.larder import Larder
 from corral.node.machine import Machine
 from corral.node.ports import Ports

@@ -17,13 +17,13 @@ from corral.node import drives
 from corral.node.claims import Claims
 from corral.node.drives import DriveError
 from corral.node.hypervisor import Drive
-from corral.node.images import Credential
-from corral.node.images.credentials import from_secret
+from corral.node.images import Credential, SecretName, from_secret
 from corral.node.images.store import ImageStore
 from corral.node.machine import Machine
 from corral.node.record import Record
 from corral.node.storage import Storage
 from corral.node.volumes import VolumeContext
+from corral.reconcile.objects import uid_of
 
 TOKEN_SECONDS = 365 * 86400
 """How long the token on a machine's disk is good, as long as its pod is there: nobody renews it."""
@@ -91,8 +91,7 @@ class Larder:
 
     async def secret(self, namespace: str, name: str) -> Mapping[str, bytes]:
         """What a Secret holds.  Raises NotFound."""
-        secret = await self._client.get(Secret, name, namespace)
-        return {key: base64.b64decode(value) for key, value in (secret.data or {}).items()}
+        return data_of(await self._client.get(Secret, name, namespace))
 
     async def _config_map(self, namespace: str, name: str) -> Mapping[str, bytes]:
         config = await self._client.get(ConfigMap, name, namespace)
@@ -112,4 +111,10 @@ class Larder:
         return token.encode()
 
     async def _credentials(self, namespace: str, name: str) -> Sequence[Credential]:
-        return from_secret(name, await self.secret(namespace, name))
+        secret = await self._client.get(Secret, name, namespace)
+        return from_secret(name, data_of(secret), SecretName(namespace, name, uid_of(secret)))
+
+
+def data_of(secret: Secret) -> Mapping[str, bytes]:
+    """What a Secret holds."""
+    return {key: base64.b64decode(value) for key, value in (secret.data or {}).items()}

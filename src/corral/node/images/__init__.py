@@ -4,9 +4,17 @@ The store hands out read-only disks by image name.  Whatever it is given, by a r
 user, is taken for hostile until ``qcow.inspect`` has passed it.
 """
 
-from corral.node.images.credentials import Credential, from_secret
+from corral.node.images.credentials import Credential, SecretName, from_secret
 from corral.node.images.error import ImageError
 from corral.node.images.limits import Limits
 from corral.node.images.progress import Progress, Report
 
-__all__ = ["Credential", "ImageError", "Limits", "Progress", "Report", "from_secret"]
+__all__ = [
+    "Credential",
+    "ImageError",
+    "Limits",
+    "Progress",
+    "Report",
+    "SecretName",
+    "from_secret",
+]

@@ -12,7 +12,8 @@ from pathlib import Path
 import structlog
 
 from corral.node.images.error import ImageError
-from corral.node.images.store import Image, ImageStore
+from corral.node.images.image import Image
+from corral.node.images.store import ImageStore
 
 YOUNG_SECONDS = 120.0
 """What was pulled, or lost its last machine, less than so long ago stays (a kubelet's figure)."""

@@ -5,6 +5,7 @@ import binascii
 import fnmatch
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import msgspec
 
@@ -16,16 +17,26 @@ DOCKER_CONFIG_JSON = ".dockerconfigjson"
 DOCKER_CFG = ".dockercfg"
 
 
+class SecretName(NamedTuple):
+    """Which Secret a credential stands in."""
+
+    namespace: str
+    name: str
+    uid: str
+
+
 @dataclass(frozen=True, slots=True)
 class Credential:
     """A name and password for the registries that ``registry`` matches.
 
     registry: a host with an optional port and path prefix; ``*`` stands for part of a host label.
+    secret: where it stands; None for one of the node's administrator.
     """
 
     registry: str
     username: str
     password: str = field(repr=False)
+    secret: SecretName | None = None
 
 
 class _Entry(msgspec.Struct):
@@ -38,7 +49,9 @@ class _Config(msgspec.Struct):
     auths: dict[str, _Entry] = {}
 
 
-def from_secret(name: str, data: Mapping[str, bytes]) -> tuple[Credential, ...]:
+def from_secret(
+    name: str, data: Mapping[str, bytes], secret: SecretName | None = None
+) -> tuple[Credential, ...]:
     """Read a secret of type kubernetes.io/dockerconfigjson or kubernetes.io/dockercfg.
 
     Entries without a user name (an identity token, a credential helper) are of no use here and left
@@ -51,7 +64,7 @@ def from_secret(name: str, data: Mapping[str, bytes]) -> tuple[Credential, ...]:
             entries = decode_as(data[DOCKER_CFG], dict[str, _Entry])
         else:
             raise _unreadable(name)
-        read = (_credential(registry, entry) for registry, entry in entries.items())
+        read = (_credential(registry, entry, secret) for registry, entry in entries.items())
         return tuple(each for each in read if each.username)
     except (msgspec.DecodeError, binascii.Error, UnicodeDecodeError):
         # Not chained: what the decoder quotes may be a password.
@@ -66,11 +79,11 @@ def _unreadable(name: str) -> ImageError:
     )
 
 
-def _credential(registry: str, entry: _Entry) -> Credential:
+def _credential(registry: str, entry: _Entry, secret: SecretName | None) -> Credential:
     username, password = entry.username, entry.password
     if entry.auth:
         username, _, password = base64.b64decode(entry.auth).decode().partition(":")
-    return Credential(_normal(registry), username, password)
+    return Credential(_normal(registry), username, password, secret)
 
 
 def _normal(registry: str) -> str:

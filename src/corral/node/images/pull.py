@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import hashlib
 import shutil
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
@@ -9,6 +10,7 @@ from pathlib import Path
 
 from corral.node.destinations import Destinations
 from corral.node.images import credentials as secrets, manifest as manifests
+from corral.node.images.access import Access
 from corral.node.images.blob import Blob, Busy
 from corral.node.images.credentials import Credential
 from corral.node.images.error import pull_failed
@@ -42,8 +44,8 @@ class Pull:
     limits: Limits
     destinations: Destinations
 
-    async def run(self, report: Report) -> str:
-        """Fetch the disk; answer the manifest's digest.
+    async def run(self, report: Report) -> tuple[str, Access]:
+        """Fetch the disk; answer the manifest's digest, and to whom the registry gives it.
 
         When that is among the known, nothing was fetched and there is no target.
         """
@@ -62,12 +64,12 @@ class Pull:
                 "what has arrived is kept: the next attempt goes on from there",
             ) from error
 
-    async def _as(self, credential: Credential | None, report: Report) -> str:
+    async def _as(self, credential: Credential | None, report: Report) -> tuple[str, Access]:
         async with self._registry(credential) as registry:
             digest, manifest = await registry.manifest()
             if digest not in self.known:
                 await self._fetch(registry, manifest, report)
-            return digest
+            return digest, Access() if registry.is_open else Access.by(credential)
 
     def _registry(self, credential: Credential | None) -> Registry:
         return Registry(
@@ -78,7 +80,7 @@ class Pull:
         layers = manifests.check_layers(manifest, str(self.reference), self.limits)
         unique = {layer.digest: layer for layer in layers}
         self._check_space(unique.values())
-        paths = {digest: self.blobs / digest.replace(":", "-") for digest in unique}
+        paths = {digest: self.blobs / self._blob_name(digest) for digest in unique}
         meter = Meter(report, "download", sum(layer.size for layer in unique.values()))
         with contextlib.ExitStack() as stack:
             for digest, layer in sorted(unique.items()):  # pulls that share some cannot deadlock
@@ -93,6 +95,11 @@ class Pull:
                 _discard(paths.values())
                 raise
             _discard(paths.values())
+
+    def _blob_name(self, digest: str) -> str:
+        """A layer is found by those alone who may fetch from the repository that it came from."""
+        home = f"{self.reference.registry}/{self.reference.repository}"
+        return f"{hashlib.sha256(home.encode()).hexdigest()[:16]}-{digest.replace(':', '-')}"
 
     async def _unpack(self, layers: Sequence[Path], report: Report) -> None:
         meter = Meter(report, "unpack", sum(layer.stat().st_size for layer in layers))

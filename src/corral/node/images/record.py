@@ -4,6 +4,8 @@ from typing import Literal
 
 import msgspec
 
+from corral.node.images.access import Access
+
 Source = Literal["import", "pull"]
 
 
@@ -13,6 +15,7 @@ class Record(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     file: which file of the container image the disk is; empty for the only one in ``/disk``.
     disk: the disk's file name.
     manifest: the digest by which the registry knows the image; empty when imported.
+    access: whom it is there for; everyone, where it is from before that was written down.
     """
 
     reference: str
@@ -22,3 +25,4 @@ class Record(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     virtual_size: int = 0
     source: Source
     manifest: str = ""
+    access: Access = Access()

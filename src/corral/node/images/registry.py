@@ -116,6 +116,11 @@ class Registry:
     ) -> None:
         await self._http.__aexit__(kind, error, traceback)
 
+    @property
+    def is_open(self) -> bool:
+        """Whether it has asked for no credentials so far."""
+        return not self._authorization
+
     async def manifest(self) -> tuple[str, Manifest]:
         """The image for our guests' platform, and the digest of what the reference names."""
         digest, found = await self._manifest(self._reference.version)

@@ -25,46 +25,28 @@ import structlog
 from corral import files
 from corral.node.destinations import FOR_TENANTS, Destinations
 from corral.node.images import blob, convert, qcow
-from corral.node.images.credentials import Credential
+from corral.node.images.access import Access
+from corral.node.images.credentials import Credential, matching
 from corral.node.images.error import (
-    ERR_IMAGE_NEVER_PULL,
     NO_SUCH_IMAGE,
     ImageError,
     invalid_disk,
     of_storage,
     pull_failed,
 )
-from corral.node.images.examples import advice, importing, located
 from corral.node.images.flights import Flights
+from corral.node.images.image import Image, may_share
 from corral.node.images.limits import Limits
 from corral.node.images.progress import Meter, Report, in_thread, silent
 from corral.node.images.pull import Pull
-from corral.node.images.record import Record, Source
-from corral.node.images.reference import Reference, parse
+from corral.node.images.record import Record
+from corral.node.images.reference import parse
+from corral.node.images.refusals import as_pull, never_pulled
 from corral.node.images.streams import Stream, pieces_of, write_sparse
 from corral.node.images.workplace import workplace
 from corral.node.inotify import IN_MOVE_SELF, IN_MOVED_TO, Inotify
 
 log = structlog.get_logger()
-
-
-class Image(msgspec.Struct, frozen=True, kw_only=True):
-    """A disk under one of its names.
-
-    digest: of the disk as it is stored, ``sha256:…``.
-    size: what the disk occupies in the store, in bytes; virtual_size: what a guest sees of it.
-    file, source, manifest: see Record.
-    """
-
-    reference: str
-    digest: str
-    path: Path
-    format: str
-    size: int
-    virtual_size: int
-    source: Source
-    file: str = ""
-    manifest: str = ""
 
 
 class ImageStore:
@@ -144,6 +126,7 @@ class ImageStore:
             source=record.source,
             file=record.file,
             manifest=record.manifest,
+            access=record.access,
         )
 
     # ----------------------------------------------------------------- telling
@@ -202,19 +185,17 @@ class ImageStore:
         """The image, pulled if the policy and its absence ask for it; raises ImageError.
 
         ``policy`` is a container's imagePullPolicy (Always, IfNotPresent or Never), and ``path`` a
-        containerDisk's.  What was imported is served under every policy without asking a registry.
+        containerDisk's.  What was imported is served under every policy without asking a registry;
+        what came with somebody's secret, to whoever has that, else the registry is asked again.
         ``progress`` hears of a pull, and of nothing when none is needed.  Callers that want the
         same at the same time share one pull, which ends when the last of them is cancelled.
         """
-        local = self.find(reference, file=path)
-        if local and (local.source == "import" or policy != "Always"):
+        local, name = self.find(reference, file=path), parse(reference)
+        fitting = matching(credentials, name)
+        if local and local.access.allows(fitting) and _is_fixed(local, policy):
             return local
         if policy == "Never":
-            raise ImageError(
-                ERR_IMAGE_NEVER_PULL,
-                f"Container image {reference!r} is not present with pull policy of Never",
-                located(advice(parse(reference)) or importing(reference), self._option),
-            )
+            raise never_pulled(reference, name, self._option)
 
         async def work(report: Report) -> Image:
             return await self._pull(reference, path, credentials, report)
@@ -226,8 +207,11 @@ class ImageStore:
         self, reference: str, path: str, credentials: Sequence[Credential], report: Report
     ) -> Image:
         name = parse(reference)
+        fitting = matching(credentials, name)
         known = {
-            each.manifest: each for each in self.images() if each.manifest and each.file == path
+            each.manifest: each
+            for each in self.images()
+            if each.manifest and each.file == path and may_share(each, name, fitting)
         }
         try:
             self._make()
@@ -242,13 +226,15 @@ class ImageStore:
                     limits=self.limits,
                     destinations=self._destinations,
                 )
-                manifest = await pull.run(report)
+                manifest, access = await pull.run(report)
                 if same := known.get(manifest):
-                    return await asyncio.to_thread(self._alias, same, str(name))
-                record = Record(reference=str(name), file=path, source="pull", manifest=manifest)
+                    return await asyncio.to_thread(self._alias, same, str(name), access)
+                record = Record(
+                    reference=str(name), file=path, source="pull", manifest=manifest, access=access
+                )
                 return await self._keep(pull.target, f"the disk of {name}", record, [], report)
         except ImageError as error:
-            raise _as_pull(name, error, self._option) from error
+            raise as_pull(name, error, self._option) from error
         except OSError as error:
             raise of_storage(f"failed to pull image {str(name)!r}", error, pull_failed) from error
 
@@ -312,21 +298,26 @@ class ImageStore:
                 self._write(named)
             self._collect()
 
-    def _alias(self, image: Image, name: str) -> Image:
-        """Let a name mean a disk that is here already."""
+    def _alias(self, image: Image, name: str, access: Access) -> Image:
+        """Let a name mean a disk that is here already, for those to whom the registry gives it."""
         with self._locked():
             record = files.read_json(self._record_path(image.reference, image.file), Record)
             if record is None:
                 raise pull_failed(
                     f"{image.reference} was removed as {name} was pulled", "try again"
                 )
-            self._write(msgspec.structs.replace(record, reference=name))
+            written = self._write(msgspec.structs.replace(record, reference=name, access=access))
             self._collect()
-        return msgspec.structs.replace(image, reference=name)
+        return msgspec.structs.replace(image, reference=name, access=written.access)
 
-    def _write(self, record: Record) -> None:
+    def _write(self, record: Record) -> Record:
+        """Who had the same image under that name keeps it; the lock is held."""
         path = self._record_path(record.reference, record.file)
-        files.replace(path, msgspec.json.encode(record), mode=0o644, durable=True)
+        old = files.read_json(path, Record)
+        if old is not None and old.manifest and old.manifest == record.manifest:
+            record = msgspec.structs.replace(record, access=old.access.joined(record.access))
+        files.replace(path, msgspec.json.encode(record), mode=0o600, durable=True)
+        return record
 
     async def remove(self, reference: str) -> None:
         """Forget a name, and the disk when it was its last; raises ImageError ``ImageNotFound``.
@@ -383,15 +374,12 @@ class ImageStore:
             yield
 
 
+def _is_fixed(image: Image, policy: str) -> bool:
+    """Whether no registry is asked for an image that is here."""
+    return image.source == "import" or policy != "Always"
+
+
 def _copy(meter: Meter, source: Path, target: Path, limits: Limits) -> None:
     with source.open("rb") as file:
         stream = Stream(file, name=str(source), limits=limits, meter=meter)
         write_sparse(target, pieces_of(stream), limits, str(source))
-
-
-def _as_pull(name: Reference, error: ImageError, option: Sequence[str]) -> ImageError:
-    """Whatever is wrong with what came from a registry, a kubelet calls it one thing."""
-    prefix = f"failed to pull image {str(name)!r}: "
-    message = error.message if error.message.startswith(prefix) else prefix + error.message
-    hint = "; ".join(filter(None, (error.hint, advice(name))))
-    return pull_failed(message, located(hint, option))

@@ -14,7 +14,7 @@ from structlog.testing import capture_logs
 
 from corral.aio import Background
 from corral.node.destinations import ANYWHERE
-from corral.node.images.credentials import Credential
+from corral.node.images.credentials import Credential, SecretName
 from corral.node.images.error import ImageError
 from corral.node.images.examples import advice, located
 from corral.node.images.limits import Limits
@@ -225,6 +225,112 @@ async def test_a_pull_secret_opens_the_registry(store, registry, shapes):
         with pytest.raises(ImageError, match="needs credentials"):
             await store.ensure(name, policy="Always")
         assert await store.ensure(name, policy="Always", credentials=[wrong, right])
+
+
+def of_secret(registry, namespace="a", uid="1", password="secret"):
+    """A credential as it stands in a Secret."""
+    return Credential(registry.address, "user", password, SecretName(namespace, "pull", uid))
+
+
+@pytest.fixture
+async def private(store, registry, shapes):
+    """An image that came with the secret of a tenant."""
+    registry.scheme = "basic"
+    name = registry.add("demo/disk", shapes.tar({"disk/a.img": shapes.disk()}))
+    await store.ensure(name, policy="IfNotPresent", credentials=[of_secret(registry)])
+    return name
+
+
+@pytest.mark.parametrize("policy", ["IfNotPresent", "Always"])
+async def test_what_came_with_a_secret_is_not_there_for_others(store, registry, private, policy):
+    wrong = of_secret(registry, "b", "2", "guessed")
+    for credentials in ([], [wrong]):
+        with pytest.raises(ImageError, match="pull access denied") as refused:
+            await store.ensure(private, policy=policy, credentials=credentials)
+        assert refused.value.reason == "ErrImagePull"
+
+
+async def test_who_may_not_have_an_image_is_told_that_it_is_not_present(store, registry, private):
+    with pytest.raises(ImageError) as refused:
+        await store.ensure(private, policy="Never")
+    assert refused.value.reason == "ErrImageNeverPull"
+    assert str(refused.value) == (
+        f"Container image {private!r} is not present with pull policy of Never"
+    )
+
+
+async def test_a_secret_that_opened_an_image_is_not_tried_again(store, registry, private, tmp_path):
+    """Nor is one that says the same; one that says something else by now is still that secret."""
+    asked = len(registry.requests)
+    again = ImageStore(store._references.parent)  # as after a restart
+    for credential in (
+        of_secret(registry),
+        of_secret(registry, "b", "2"),
+        of_secret(registry, password="changed"),
+    ):
+        for policy in ("IfNotPresent", "Never"):
+            assert await again.ensure(private, policy=policy, credentials=[credential])
+    assert len(registry.requests) == asked
+    records = list(store._references.glob("*.json"))
+    assert [each.stat().st_mode & 0o777 for each in records] == [0o600]
+    assert b"secret" not in records[0].read_bytes().replace(b'"secrets"', b"")
+
+
+async def test_who_proves_to_the_registry_that_they_may_have_an_image_has_it(
+    store, registry, private
+):
+    registry.user = "user:other"
+    other = of_secret(registry, "b", "2", "other")
+    assert await store.ensure(private, policy="IfNotPresent", credentials=[other])
+    registry.user = "nobody:knows"
+    for credential in (of_secret(registry), other):
+        assert await store.ensure(private, policy="IfNotPresent", credentials=[credential])
+    assert registry.count("/blobs/") == 1, "to be let in is all that it takes"
+
+
+async def test_what_the_registry_gives_to_anybody_is_there_for_all(store, registry, shapes):
+    name = registry.add("demo/disk", shapes.tar({"disk/a.img": shapes.disk()}))
+    await store.ensure(name, policy="IfNotPresent", credentials=[of_secret(registry)])
+    asked = len(registry.requests)
+    assert await store.ensure(name, policy="Never")
+    assert len(registry.requests) == asked
+
+
+async def test_what_the_administrator_pulled_or_imported_is_there_for_all(
+    store, registry, shapes, source
+):
+    registry.scheme = "basic"
+    name = registry.add("demo/disk", shapes.tar({"disk/a.img": shapes.disk()}))
+    own = Credential(registry.address, "user", "secret")
+    await store.ensure(name, policy="Always", credentials=[own])
+    await store.import_disk(source, ["imported"])
+    for each in (name, "imported"):
+        assert await store.ensure(each, policy="Never")
+
+
+async def test_each_of_those_who_pull_at_once_must_be_let_in(store, registry, shapes):
+    registry.scheme = "basic"
+    name = registry.add("demo/disk", shapes.tar({"disk/a.img": shapes.disk()}))
+    registry.fault.gate = asyncio.Event()
+    right = asyncio.create_task(
+        store.ensure(name, policy="IfNotPresent", credentials=[of_secret(registry)])
+    )
+    await registry.waiting.wait()
+    for credentials in ([], [of_secret(registry, "b", "2", "guessed")]):
+        with pytest.raises(ImageError, match="pull access denied"):
+            await store.ensure(name, policy="IfNotPresent", credentials=credentials)
+    registry.fault.gate.set()
+    assert await right
+
+
+async def test_a_manifest_alone_opens_no_disk_of_others(store, registry, private):
+    """Anybody's registry can show a manifest that it has no layers of."""
+    kind, body = registry.manifests["/v2/demo/disk/manifests/latest"]
+    registry.scheme = ""
+    registry.manifests["/v2/evil/disk/manifests/latest"] = (kind, body)
+    registry.blobs.clear()
+    with pytest.raises(ImageError):
+        await store.ensure(f"{registry.address}/evil/disk:latest", policy="Always")
 
 
 async def test_what_any_process_imports_is_told_and_nothing_else(

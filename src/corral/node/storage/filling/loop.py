@@ -15,9 +15,10 @@ from corral.api.kinds.storage import BOUND
 from corral.api.object import Document, Key
 from corral.failures import describe
 from corral.node.destinations import FOR_TENANTS, Destinations
+from corral.node.images.image import Image
 from corral.node.images.progress import Progress
 from corral.node.images.reference import means
-from corral.node.images.store import Image, ImageStore
+from corral.node.images.store import ImageStore
 from corral.node.storage.filling import job as jobs
 from corral.node.storage.filling.error import NotFilled, Waits
 from corral.node.storage.filling.job import Job

@@ -18,10 +18,11 @@ from corral.api.kinds.datavolume import ClaimCopy, HttpSource, RegistrySource
 from corral.api.object import Key
 from corral.client.client import Client
 from corral.node.destinations import Destinations
-from corral.node.images import Credential, ImageError
+from corral.node.images import Credential, ImageError, SecretName
+from corral.node.images.image import Image
 from corral.node.images.progress import Progress, Report
 from corral.node.images.reference import parse
-from corral.node.images.store import Image, ImageStore
+from corral.node.images.store import ImageStore
 from corral.node.storage.error import InUse, StorageError
 from corral.node.storage.filling import http
 from corral.node.storage.filling.content import make_disk, most_bytes, of_disk, of_image
@@ -32,7 +33,7 @@ from corral.node.storage.filling.upload import Uploads
 from corral.node.storage.reflink import reflink
 from corral.node.storage.storage import Storage
 from corral.node.storage.volume import Format
-from corral.reconcile.objects import key_of
+from corral.reconcile.objects import key_of, uid_of
 
 _USER, _PASSWORD = "accessKeyId", "secretKey"
 """Keys of a Secret with a name and a password (CDI)."""
@@ -125,8 +126,10 @@ class Ways:
     async def _registry(self, job: Job, source: RegistrySource, report: Report) -> None:
         credentials = []
         if source.secret_ref:
-            user, password = _pair(await self._secret(job.key.namespace, source.secret_ref))
-            credentials.append(Credential(parse(source.image).registry, user, password))
+            secret = await self._stored_secret(job.key.namespace, source.secret_ref)
+            name = SecretName(job.key.namespace, source.secret_ref, uid_of(secret))
+            registry = parse(source.image).registry
+            credentials.append(Credential(registry, *_pair(_content(secret)), name))
         image = await self._images.ensure(
             source.image,
             policy=pull_policy(source.image),
@@ -206,11 +209,13 @@ class Ways:
             raise NotFilled(str(error)) from error
 
     async def _secret(self, namespace: str, name: str) -> Mapping[str, bytes]:
+        return _content(await self._stored_secret(namespace, name))
+
+    async def _stored_secret(self, namespace: str, name: str) -> Secret:
         try:
-            secret = await self._client.get(Secret, name, namespace)
+            return await self._client.get(Secret, name, namespace)
         except NotFound:
             raise NotFilled(f'Secret "{name}" not found', reason="SecretNotFound") from None
-        return {key: base64.b64decode(value) for key, value in (secret.data or {}).items()}
 
     async def _config_map(self, namespace: str, name: str) -> Mapping[str, bytes]:
         try:
@@ -218,6 +223,10 @@ class Ways:
         except NotFound:
             raise NotFilled(f'ConfigMap "{name}" not found', reason="ConfigMapNotFound") from None
         return {key: value.encode() for key, value in (config.data or {}).items()}
+
+
+def _content(secret: Secret) -> Mapping[str, bytes]:
+    return {key: base64.b64decode(value) for key, value in (secret.data or {}).items()}
 
 
 def _pair(secret: Mapping[str, bytes]) -> tuple[str, str]:
