@@ -106,6 +106,7 @@ def _stop(layout: Layout) -> bool:
 
 
 async def _down(layout: Layout, grace_seconds: float) -> int:
+    from corral.node.hypervisor import StuckError  # noqa: PLC0415
     from corral.node.limits.limits import Limits  # noqa: PLC0415
     from corral.node.network.machine_network import remove  # noqa: PLC0415  only where machines are
     from corral.node.network.netlink import NetworkError  # noqa: PLC0415
@@ -114,12 +115,15 @@ async def _down(layout: Layout, grace_seconds: float) -> int:
 
     ended: list[str] = []
     limits = Limits(layout.root)
-    async with asyncio.TaskGroup() as group:
-        for node in layout.node_directories():
-            machines = end_machines(
-                node, Qemu(node), seconds=grace_seconds, ended=ended.append, limits=limits
-            )
-            group.create_task(machines)
+    ending = [
+        end_machines(node, Qemu(node), seconds=grace_seconds, ended=ended.append, limits=limits)
+        for node in layout.node_directories()
+    ]
+    for outcome in await asyncio.gather(*ending, return_exceptions=True):
+        if isinstance(outcome, StuckError):
+            raise Problem(str(outcome), "corral down ends them as soon as the kernel lets go.")
+        if outcome is not None:
+            raise outcome
     try:
         await remove(layout.network)
     except NetworkError as error:

@@ -12,10 +12,13 @@ from pathlib import Path
 from corral.aio import Background
 from corral.node import record as records
 from corral.node.boots import Boots
-from corral.node.hypervisor import Drive, Hypervisor
+from corral.node.hypervisor import Drive, Hypervisor, StuckError
 from corral.node.limits.limits import Limits
 from corral.node.machine import Machine
 from corral.node.networking import Networking
+
+_KILLING_SECONDS = 60.0
+"""So long one may take to be found, and to end when its guest has had its time."""
 
 
 class _Silence:
@@ -38,7 +41,8 @@ async def end_machines(
 ) -> None:
     """Shut the guests of a node's directory down, within so many seconds; then end them.
 
-    ``ended`` is told the name of each instance whose machine has ended.
+    ``ended`` is told the name of each instance whose machine has ended.  Raises StuckError once no
+    other is left but those that do not end.
     """
     end = partial(_end, hypervisor=hypervisor, seconds=seconds, ended=ended, limits=limits)
     async with Background() as tasks:
@@ -46,8 +50,12 @@ async def end_machines(
             tasks.start(end(directory, record), name=record.instance)
             for directory, record in records.unfinished(node)
         ]
-        for each in waiting:
-            await each
+        stuck = [name for each in waiting if (name := await each)]
+    if stuck:
+        raise StuckError(
+            f"killed, and not gone: {', '.join(stuck)}: the kernel holds their QEMU, perhaps for a"
+            " disk that does not answer"
+        )
 
 
 async def _end(
@@ -58,7 +66,8 @@ async def _end(
     seconds: float,
     ended: Callable[[str], None],
     limits: Limits | None,
-) -> None:
+) -> str:
+    """End one machine; answers the name of its instance if that takes longer than it should."""
     machine = Machine(
         record,
         directory,
@@ -71,10 +80,15 @@ async def _end(
         limits=limits,
     )
     machine.stop(seconds, in_order=True)
-    await machine.run(None, _nothing)
+    try:
+        async with asyncio.timeout(seconds + _KILLING_SECONDS):
+            await machine.run(None, _nothing)
+    except TimeoutError:
+        return record.instance
     if machine.record.stage is records.Stage.ENDED:
         await asyncio.to_thread(records.strip, directory)
     ended(record.instance)
+    return ""
 
 
 def _unasked(_machine: Machine, _tasks: Background) -> None:

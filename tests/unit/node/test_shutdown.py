@@ -1,8 +1,13 @@
-"""What is left of a machine that was ended without a manager."""
+"""Ending the machines of a host that no manager looks after, and what is left of them."""
+
+import asyncio
+
+import pytest
 
 from corral.node import record as records
-from corral.node.hollow import Hollow
-from corral.node.record import Record, Stage
+from corral.node.hollow import Behaviour, Hollow
+from corral.node.hypervisor import Definition, StuckError
+from corral.node.record import Outcome, Record, Stage
 from corral.node.shutdown import end_machines
 
 
@@ -22,3 +27,38 @@ async def test_of_a_machine_that_was_shut_down_its_record_and_logs_stay(tmp_path
         *("console.log", "console.log.1", "machine.json")
     ]
     assert records.read(directory).stage is Stage.ENDED
+
+
+async def machine(hypervisor, node, name):
+    """A machine that runs, and its record."""
+    directory = node / records.MACHINES / name
+    directory.mkdir(parents=True)
+    known = {"namespace": "default", "instance": name, "uid": name, "pod": name, "pod_uid": name}
+    records.write(directory, Record(**known, stage=Stage.STARTED))
+    vmi = type("Vmi", (), {"spec": None})()
+    guest = await hypervisor.start(Definition(vmi=vmi, directory=directory))
+    await guest.resume()
+    return guest
+
+
+@pytest.fixture
+def hypervisor(monkeypatch):
+    monkeypatch.setattr("corral.node.hollow_plugs.HollowPlugs.begin", lambda *_: None)
+    return Hollow(Behaviour(shutdown_seconds=1))
+
+
+@pytest.mark.looptime
+async def test_one_that_cannot_be_killed_keeps_none_of_the_others_from_ending(tmp_path, hypervisor):
+    await machine(hypervisor, tmp_path, "well")
+    held = await machine(hypervisor, tmp_path, "held")
+    held.hung = held.stuck = True
+    ended = []
+    began = asyncio.get_running_loop().time()
+    with pytest.raises(StuckError, match="killed, and not gone: held: the kernel holds"):
+        await end_machines(tmp_path, hypervisor, seconds=5, ended=ended.append)
+    assert ended == ["well"]
+    assert asyncio.get_running_loop().time() - began < 90
+    told = {path.name: record for path, record in records.scan(tmp_path / records.MACHINES)}
+    assert told["well"].stage is Stage.ENDED
+    assert told["well"].outcome is Outcome.SUCCEEDED
+    assert told["held"].stage is Stage.STARTED, "whoever comes next ends it"
