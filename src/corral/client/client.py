@@ -14,9 +14,10 @@ from urllib.parse import urlencode
 
 import msgspec
 
-from corral.api.errors import ApiError, InternalError, error_from_status
+from corral.api.errors import ApiError, BadRequest, InternalError, error_from_status
 from corral.api.kind import Kind
 from corral.api.kinds import kind_of
+from corral.api.names import path_segment_faults
 from corral.api.object import Document, Key
 from corral.api.wire import Request, Response
 from corral.client.reading import (
@@ -234,7 +235,15 @@ class Client:
 
 
 def path_of(kind: Kind, key: Key, subresource: str = "") -> str:
-    """Where an object of a kind, or with an empty name the collection, is served."""
+    """Where an object of a kind, or with an empty name the collection, is served.
+
+    Raises BadRequest for a name that would lead elsewhere, as client-go does.
+    """
+    for step in key:
+        if faults := path_segment_faults(step):
+            raise BadRequest(f'invalid resource name "{step}": [{", ".join(faults)}]')
+    if subresource and not key.name:
+        raise BadRequest("resource name may not be empty")
     parts = ["/apis" if kind.group else "/api", kind.asked_version]
     if key.namespace:
         parts += ["namespaces", key.namespace]

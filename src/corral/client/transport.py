@@ -9,6 +9,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Protocol, Self
+from urllib.parse import quote
 
 import httpx2
 
@@ -17,6 +18,8 @@ from corral.api.wire import Request, Response, User
 from corral.client.kubeconfig import Kubeconfig
 from corral.failures import describe
 
+_IN_PATHS = "/%:@!$&'()*+,;=~"
+"""What stands for itself in a path; a question mark or hash in a name would end it."""
 CONNECT_SECONDS = 10.0
 ANSWER_SECONDS = 60.0
 
@@ -66,9 +69,10 @@ class Https:
         streamed = "watch=" in request.query or "follow=" in request.query
         # A stream may be silent for as long as nothing happens; whoever reads it has the deadline.
         timeout = httpx2.Timeout(CONNECT_SECONDS, read=None) if streamed else self._client.timeout
+        path = quote(request.path, safe=_IN_PATHS)
         prepared = self._client.build_request(
             request.method,
-            f"{request.path}?{request.query}" if request.query else request.path,
+            f"{path}?{request.query}" if request.query else path,
             headers=dict(request.headers),
             content=request.body or None,
             timeout=timeout,

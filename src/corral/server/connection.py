@@ -39,7 +39,7 @@ REQUEST_SECONDS = 30.0
 KEEP_ALIVE_SECONDS = 90
 """How long a connection may wait for its next request: longer than client-go keeps one idle."""
 LARGEST_HEAD_BYTES = 64 << 10
-"""Bytes in a row that are not of a body, but for those that are read at once."""
+"""Of the line and the headers of a request, and of what else is sent that is not of a body."""
 LINGER_SECONDS = 1.0
 """So long a client that was refused while it sends may go on, so that it reads why."""
 MOST_CONNECTIONS = 16384
@@ -159,6 +159,9 @@ class Connection(Unread, HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         self._has_moved = True
+        if _head_size(self.url, self.headers) > LARGEST_HEAD_BYTES:
+            self._refuse_head()
+            return
         super().on_headers_complete()
         cycle: Any = self.cycle
         if cycle is not None and cycle.scope is self.scope:  # else it is to be upgraded
@@ -170,6 +173,8 @@ class Connection(Unread, HttpToolsProtocol):
             }
 
     def on_body(self, body: bytes) -> None:
+        if self._is_refused:
+            return
         self._has_moved = True
         if self._is_unhurried:
             self._patience.begin(REQUEST_SECONDS)
@@ -185,6 +190,8 @@ class Connection(Unread, HttpToolsProtocol):
             self.transport.close()
 
     def on_message_complete(self) -> None:
+        if self._is_refused:
+            return
         self._is_receiving = False
         if self._is_asked:
             self._patience.end()
@@ -218,6 +225,11 @@ class Connection(Unread, HttpToolsProtocol):
         tunnel = Tunnel(app, self.connections, self.tasks, request, self.url)
         tunnel.connection_made(self.transport)
         self.transport.set_protocol(tunnel)
+
+
+def _head_size(url: bytes, headers: list[tuple[bytes, bytes]]) -> int:
+    """What a head takes that has come whole, nearly."""
+    return len(url) + sum(len(name) + len(value) + 4 for name, value in headers)
 
 
 def _send_at_once(cycle: RequestResponseCycle, status: int, head: bytes, body: bytes) -> bool:

@@ -3,13 +3,22 @@ import pytest
 import structlog
 from lightkube.models.core_v1 import ConfigMap, Namespace, Pod
 
-from corral.api.errors import AlreadyExists, ApiError, Conflict, Gone, InternalError, NotFound
+from corral.api.errors import (
+    AlreadyExists,
+    ApiError,
+    BadRequest,
+    Conflict,
+    Gone,
+    InternalError,
+    NotFound,
+)
 from corral.api.kinds import KINDS, kind_of
 from corral.api.kinds.vmi import VirtualMachineInstance
 from corral.api.object import Key
 from corral.api.wire import Response, User
 from corral.client.client import Client, path_of
 from corral.client.reading import Bookmark, Unreadable
+from corral.client.tokens import token_of
 from corral.client.transport import InProcess
 from corral.reconcile.objects import Partial, key_of
 from corral.server.app import ApiServer
@@ -180,6 +189,20 @@ async def test_a_refusal_in_other_words_is_still_a_refusal(body):
 async def test_an_answer_that_is_no_such_object_is_said():
     with pytest.raises(InternalError, match="no ConfigMap"):
         await Client(Canned(b'{"metadata":[]}')).get(ConfigMap, "a", "default")
+
+
+@pytest.mark.parametrize("name", ["../secrets/a", "a/b", "..", ".", "a%2fb"])
+async def test_a_name_leads_nowhere_else(client, name):
+    for key in (Key("default", name), Key(name, "a")):
+        with pytest.raises(BadRequest, match="invalid resource name"):
+            path_of(kind_of(ConfigMap), key)
+    with pytest.raises(BadRequest, match="invalid resource name"):
+        await token_of(client, Key("default", name), kind="Pod", name="a", uid="1", seconds=600)
+
+
+def test_a_subresource_belongs_to_something():
+    with pytest.raises(BadRequest, match="may not be empty"):
+        path_of(kind_of(Pod), Key("default", ""), "log")
 
 
 def test_paths_are_kubernetes():

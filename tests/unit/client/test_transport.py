@@ -54,6 +54,8 @@ async def test_a_server_is_asked_over_https():
         assert seen == [("ADDED", None), ("MODIFIED", {"x": "y"})]
         with pytest.raises(NotFound):
             await client.get(ConfigMap, "b", "default")
+        with pytest.raises(NotFound, match=r"a\?x=#y"):
+            await client.get(ConfigMap, "a?x=#y", "default")
 
 
 async def test_who_is_not_known_is_refused():

@@ -388,6 +388,24 @@ async def test_a_head_without_end_is_refused(served, length):
             assert await connection.reader.read() == b""
 
 
+@pytest.mark.parametrize("size", [60_000, 66_000, 120_000])
+@pytest.mark.parametrize("slices", [1, 20])
+async def test_a_head_that_comes_whole_is_bounded_too(served, size, slices):
+    """In whatever pieces it comes, and whatever stands behind it."""
+    async with served.connection() as connection:
+        head = f"POST {MAPS} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {connection.token}\r\n"
+        body = b'{"metadata":{"generateName":"a"}}'
+        head += f"content-length: {len(body)}\r\nx: {'y' * size}\r\n\r\n"
+        sent = head.encode() + body
+        step = -(-len(sent) // slices)
+        for begin in range(0, len(sent), step):
+            connection.writer.write(sent[begin : begin + step])
+            await connection.writer.drain()
+            await asyncio.sleep(0)
+        assert (await connection.head())[0] == (201 if size < 64 << 10 else 431)
+    assert served.store.count("configmaps") == (size < 64 << 10)
+
+
 async def test_what_was_asked_before_a_head_without_end_is_answered(served):
     """Whether it was answered before the bound was reached, or not yet."""
     async with served.connection() as connection:
