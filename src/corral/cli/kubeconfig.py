@@ -107,6 +107,12 @@ class _Name(click.ParamType[str]):
     "--revoke", is_flag=True,
     help="Refuse the user's certificates from now on, and take what --role gave.",
 )  # fmt: skip
+@click.option(
+    "--ca",
+    is_flag=True,
+    help="Print the path of the certificate by which programs that do not read kubeconfigs know who"
+    " answers: SSL_CERT_FILE=$(corral kubeconfig --ca) virtctl image-upload …",
+)
 @click.option("--list", "listed", is_flag=True, help="Tell who was given which role by --role.")
 def kubeconfig(
     *,
@@ -115,6 +121,7 @@ def kubeconfig(
     output: Path | None,
     revoke: bool,
     listed: bool,
+    ca: bool,
     **chosen: Any,
 ) -> None:
     """Print the path of the kubeconfig that lets kubectl in; or make one for a further user.
@@ -127,11 +134,15 @@ def kubeconfig(
             f"there is no {layout.kubeconfig} yet",
             f"Start corral first: {again.up(layout)}",
         )
-    if listed and (user is not None or output is not None or revoke):
-        raise Problem("--list tells of all users, and does nothing else", "Leave the rest out.")
+    for name, alone, what in (
+        ("--list", listed, "tells of all users"),
+        ("--ca", ca, "prints a path"),
+    ):
+        if alone and (user is not None or output is not None or revoke or (listed and ca)):
+            raise Problem(f"{name} {what}, and does nothing else", "Leave the rest out.")
     if user is None and not listed:
         _refuse_without_user(chosen, output, revoke=revoke)
-        click.echo(layout.kubeconfig)
+        click.echo(layout.authority if ca else layout.kubeconfig)
         return
     from corral.cli import users  # noqa: PLC0415  whoever wants the path needs no client
 

@@ -61,12 +61,14 @@ class Options(msgspec.Struct, rename="camel"):
     grace_period: seconds that it has to shut down, when it is stopped.
     grace_period_seconds: seconds that it has to shut down, when it is restarted.
     dry_run: All to try it only.
+    claim_name: the claim that a dump of the memory is to go to.
     """
 
     paused: bool = False
     grace_period: int | None = None
     grace_period_seconds: int | None = None
     dry_run: list[str] | None = None
+    claim_name: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -292,14 +294,18 @@ def _running(told: Told, *, runs: bool) -> Document:
     return {"running": runs}
 
 
-def _never(why: str) -> Decide:
-    def refuse(_told: Told) -> Change:
-        raise BadRequest(why)
+def _dump(told: Told) -> Change:
+    """Raises BadRequest.  virtctl has made a claim by then, which only its user may delete."""
+    why = "memory dumps are not supported by this version"
+    claim = told.options.claim_name
+    if claim:
+        namespace = told.vm["metadata"]["namespace"]
+        why += (
+            f"; the claim {claim} is left as it is: if it was made for the dump, delete it with "
+            f"kubectl delete pvc {claim} -n {namespace}"
+        )
+    raise BadRequest(why)
 
-    return refuse
-
-
-_NO_DUMPS = "memory dumps are not supported by this version"
 
 PORT_FORWARD: Final = "portforward"
 EXPAND: Final = "expand-spec"
@@ -309,7 +315,7 @@ ACTS: Mapping[str, Decide] = {
     "stop": _stop,
     "restart": _restart,
     "migrate": _migrate,
-    "memorydump": _never(_NO_DUMPS),
-    "removememorydump": _never(_NO_DUMPS),
+    "memorydump": _dump,
+    "removememorydump": _dump,
 }
 """What VirtualMachines can be told, by the path below them."""

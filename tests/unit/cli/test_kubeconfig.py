@@ -27,9 +27,17 @@ def test_alone_it_prints_the_way_in(here, capsys):
     assert capsys.readouterr().out == f"{here / 'kubeconfig'}\n"
 
 
+def test_it_tells_programs_without_kubeconfigs_whom_to_trust(here, capsys):
+    assert corral(here, "--ca") == 0
+    assert capsys.readouterr().out == f"{here / 'pki' / 'ca.crt'}\n"
+
+
 @pytest.mark.parametrize(
     ("arguments", "fault"),
     [
+        (["--ca", "--user", "ben"], "--ca prints a path, and does nothing else"),
+        (["--ca", "--list"], "does nothing else"),
+        (["--ca", "--role", "view"], "--role is about a further user"),
         (["--role", "view"], "--role is about a further user, but none is named"),
         (["--group", "lab"], "--group is about a further user"),
         (["--all-namespaces"], "--all-namespaces is about a further user"),

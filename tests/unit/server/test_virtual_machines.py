@@ -381,3 +381,17 @@ async def test_who_may_not_is_told_in_the_group_that_was_asked(ask, store):
     assert answer.status == 403
     assert 'API group "subresources.kubevirt.io"' in answer["message"]
     assert (await vm(ask))["spec"]["runStrategy"] == "Halted"
+
+
+@pytest.mark.parametrize("sub", ["memorydump", "removememorydump"])
+async def test_a_dump_is_refused_and_the_claim_named_that_was_made_for_it(ask, store, sub):
+    await store("Always", "Running")
+    body = {"claimName": "dump", "phase": "Associating"} if sub == "memorydump" else None
+    answer = await ask("PUT", path(sub), body)
+    assert answer.status == 400
+    why = "memory dumps are not supported by this version"
+    told = (
+        "; the claim dump is left as it is: if it was made for the dump, delete it with kubectl "
+        "delete pvc dump -n default"
+    )
+    assert answer["message"] == why + (told if body else "")
