@@ -56,7 +56,7 @@ def hold(lock: Path, *, url: str) -> Iterator[None]:
                 raise AlreadyRunning(_read(lock)) from None
             if not _is_at(lock, descriptor):
                 continue  # whoever held it took it away: the next to come would not see this one
-            _write(descriptor, json.dumps({"pid": os.getpid(), "url": url}).encode())
+            _write(lock, descriptor, json.dumps({"pid": os.getpid(), "url": url}).encode())
             yield
             return
         finally:
@@ -78,10 +78,16 @@ def find(lock: Path) -> Manager | None:
     return None
 
 
-def _write(descriptor: int, said: bytes) -> None:
-    """Replace what a file says, in the block that it has already: the disk may be full."""
-    os.pwrite(descriptor, said, 0)
-    os.ftruncate(descriptor, len(said))
+def _write(lock: Path, descriptor: int, said: bytes) -> None:
+    """Replace what a file says, in the block that it has already: the disk may be full.
+
+    Raises OSError by the file's name, which a descriptor does not tell.
+    """
+    try:
+        os.pwrite(descriptor, said, 0)
+        os.ftruncate(descriptor, len(said))
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(lock)) from error
 
 
 def _is_at(lock: Path, descriptor: int) -> bool:

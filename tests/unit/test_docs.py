@@ -2,12 +2,13 @@
 
 import re
 import shlex
+from collections.abc import Iterator
 from pathlib import Path
 
 import click
 import pytest
 
-from corral.cli.main import COMMANDS, corral
+from corral.cli.main import COMMANDS, corral, run
 
 ROOT = Path(__file__).parent.parent.parent
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -57,13 +58,68 @@ def test_links_in_documents_lead_somewhere(document):
         assert (document.parent / target).exists(), target
 
 
-@pytest.mark.parametrize("name", COMMANDS)
-def test_every_command_has_help_with_an_example(name):
-    command = corral.get_command(click.Context(corral), name)
-    assert command is not None
-    if isinstance(command, click.Group):
-        assert all(each.epilog for each in command.commands.values())
-    else:
-        assert command.help
-        assert command.epilog
-        assert "Example:" in command.epilog
+def leaves(command: click.Command, path: tuple[str, ...]) -> Iterator[tuple[str, click.Command]]:
+    """The commands that do something, by what is typed."""
+    context = click.Context(command)
+    if not isinstance(command, click.Group):
+        yield " ".join(path), command
+        return
+    for name in command.list_commands(context):
+        found = command.get_command(context, name)
+        assert found is not None
+        yield from leaves(found, (*path, name))
+
+
+LEAVES = dict(leaves(corral, ()))
+
+
+def test_commands_below_commands_are_looked_at():
+    assert {"up", "image pull", "create vm", "vnc"} <= LEAVES.keys()
+    assert {each.split()[0] for each in LEAVES} == set(COMMANDS)
+
+
+@pytest.mark.parametrize("name", LEAVES)
+def test_every_command_has_help_with_an_example_that_it_understands(name):
+    command = LEAVES[name]
+    assert command.help
+    assert command.epilog
+    heading, _, examples = command.epilog.partition(":\n")
+    assert heading.startswith("\b\nExample")
+    lines = re.findall(r"^ *corral (.*?)(?: [|>] .*| && .*)?$", examples.replace("\\\n", ""), re.M)
+    assert lines
+    for line in lines:
+        if not line.startswith("vnc screenshot"):  # which vnc knows as a name of a machine's
+            parse(corral, shlex.split(line))
+
+
+@pytest.mark.parametrize("name", LEAVES)
+def test_a_wrong_option_is_told_with_where_help_is(name, capsys, monkeypatch, tmp_path):
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
+    assert run([*name.split(), "--no-such-option"]) == 2
+    said = capsys.readouterr().err
+    assert "--no-such-option" in said
+    assert f"Try 'corral {name} --help' for help." in said
+
+
+NEEDY = [name for name, each in LEAVES.items() if any(one.required for one in each.params)]
+
+
+@pytest.mark.parametrize("name", NEEDY)
+def test_what_is_missing_is_named(name, capsys):
+    assert run(name.split()) == 2
+    said = capsys.readouterr().err
+    assert re.search(r"Missing (argument|option) '", said)
+    assert f"Try 'corral {name} --help' for help." in said
+
+
+@pytest.mark.parametrize("name", LEAVES)
+def test_what_is_too_much_is_named_rather_than_met_by_a_fault(name, capsys, monkeypatch, tmp_path):
+    """Fifty words are too many for everybody, but for commands that take any number of them."""
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
+    monkeypatch.setenv("CORRAL_DATA_DIR", str(tmp_path / "data"))
+    many = any(isinstance(one, click.Argument) and one.nargs == -1 for one in LEAVES[name].params)
+    code = run([*name.split(), *["nonsense"] * 50])
+    said = capsys.readouterr().err
+    assert code in ((1, 2) if many else (2,))
+    assert said.strip()
+    assert "Traceback" not in said

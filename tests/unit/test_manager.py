@@ -4,6 +4,7 @@ import fcntl
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -56,6 +57,15 @@ def test_a_killed_manager_leaves_no_lock(holder):
     assert manager.find(lock) is None
     with manager.hold(lock, url="https://127.0.0.1:2"):
         assert manager.find(lock) == manager.Manager(os.getpid(), "https://127.0.0.1:2")
+
+
+def test_a_full_disk_is_told_by_the_files_name():
+    with (
+        Path("/dev/full").open("wb") as full,
+        pytest.raises(OSError, match="No space left") as told,
+    ):
+        manager._write(Path("/data/lock"), full.fileno(), b"{}")
+    assert told.value.filename == "/data/lock"
 
 
 def test_a_lock_that_is_taken_away_meanwhile_is_none(tmp_path, monkeypatch):

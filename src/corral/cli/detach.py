@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from contextlib import suppress
@@ -37,9 +38,15 @@ def detached(layout: Layout) -> dict[str, str]:
         said: dict[str, str] = json.loads(pipe.readline() or "{}")
     if "headline" in said:
         return said
-    code = child.wait()
-    message = said.get("error") or f"corral up ended with exit code {code}"
+    message = said.get("error") or _ended(child.wait())
     raise Problem(message, said.get("hint") or f"Its log is {layout.log}.")
+
+
+def _ended(code: int) -> str:
+    """How a manager ended that had no words for it; who is killed has none."""
+    if code < 0:
+        return f"somebody ended corral up while it started ({signal.Signals(-code).name})"
+    return f"corral up ended with exit code {code}"
 
 
 def tell(parent: TextIO, said: dict[str, str]) -> None:

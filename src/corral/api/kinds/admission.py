@@ -15,7 +15,7 @@ from corral.api.kind import Verdict, at
 from corral.api.kinds.effects import effects
 from corral.api.kinds.label_selectors import count_causes
 from corral.api.kinds.rules import check_spec
-from corral.api.kinds.rules.capacity import UUID
+from corral.api.kinds.rules.capacity import UUID, scarce_memory
 from corral.api.kinds.shared_disks import shared_disks
 from corral.api.kinds.vmi import Spec
 from corral.api.object import Document
@@ -132,11 +132,12 @@ def _judged(spec: bytes, path: str) -> tuple[Sequence[Cause], Sequence[str]]:
     """What is wrong with an encoded spec, and the warnings about it."""
     document = msgspec.json.decode(spec)
     try:
-        causes = limited(check_spec(msgspec.convert(document, Spec), path))
+        found = msgspec.convert(document, Spec)
+        causes = limited(check_spec(found, path))
     except msgspec.ValidationError as error:
         return [Cause(path, f"{path}: {error}")], []
     refused, warnings = effects(document, path)
-    return causes + refused, warnings
+    return causes + refused, [*warnings, *scarce_memory(found, path)]
 
 
 _remembered = lru_cache(maxsize=_REMEMBERED)(_judged)

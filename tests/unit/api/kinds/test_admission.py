@@ -105,6 +105,22 @@ def test_what_is_said_of_a_machine_is_not_said_of_the_next():
         assert verdict.warnings == ["spec.priorityClassName has no effect in this version"]
 
 
+def test_memory_with_which_hardly_any_guest_comes_up_is_warned_of():
+    def warnings(domain):
+        return judge(machine(domain=spec()["domain"] | domain)).warnings
+
+    (told,) = warnings({"resources": {"requests": {"memory": "1M"}}})
+    assert told.startswith(
+        "spec.domain: 1M of memory: hardly any guest comes up with less than 16Mi"
+    )
+    assert "2Mi of memory" in warnings({"memory": {"guest": "2Mi"}})[0]
+    for enough in ("16Mi", "64M"):
+        assert warnings({"resources": {"requests": {"memory": enough}}}) == []
+    template = replica_set()
+    template["spec"]["template"]["spec"]["domain"]["memory"] = {"guest": "1M"}
+    assert judge(template).warnings[0].startswith("spec.template.spec.domain: 1M of memory")
+
+
 def test_a_spec_that_is_refused_is_refused_where_it_stands():
     document = replica_set()
     document["spec"]["template"]["spec"] |= {"architecture": "none"}

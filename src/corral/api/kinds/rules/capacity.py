@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from corral.api.errors import Cause
 from corral.api.kinds.domain import Resources
-from corral.api.kinds.machine import processors
+from corral.api.kinds.machine import guest_memory, processors
 from corral.api.kinds.resource_names import unknown_resources
 from corral.api.kinds.vmi import Spec
 from corral.api.quantity import NOTHING, amount, parse
@@ -13,6 +13,7 @@ from corral.api.quantity import NOTHING, amount, parse
 ARCHITECTURES = ("amd64",)
 MACHINES = ("q35", "pc", "pc-q35-*", "pc-i440fx-*")
 LEAST_MEMORY = parse("1M")
+LEAST_FOR_A_SYSTEM = parse("16Mi")
 LONGEST_SERIAL = 256
 MOST_PROCESSORS = 255
 """Virtual processors that a PC can number without an IOMMU; QEMU does not start with more."""
@@ -63,6 +64,21 @@ def check_memory(spec: Spec, path: str) -> Iterator[Cause]:
         other = f"{path}.domain.resources.limits.memory"
         message = f"{field} '{guest}' must be equal to or less than the memory limit {other}"
         yield Cause(field, f"{message} '{limit}'")
+
+
+def scarce_memory(spec: Spec, path: str) -> Iterator[str]:
+    """A warning where hardly any guest comes up, however well the machine runs.
+
+    KubeVirt takes as little, too.  A PC's firmware does not reach a disk with less than 1000 KiB
+    (SeaBIOS), and there is no room for the kernel of any system that is kept up with less than
+    this; neither has a word for it on the serial console.
+    """
+    memory = guest_memory(spec.domain)
+    if NOTHING < memory < LEAST_FOR_A_SYSTEM:
+        yield (
+            f"{path}.domain: {memory} of memory: hardly any guest comes up with less than "
+            f"{LEAST_FOR_A_SYSTEM}, and its console stays empty"
+        )
 
 
 def check_huge_pages(spec: Spec, path: str) -> Iterator[Cause]:
