@@ -153,6 +153,7 @@ class Cluster:
         stand_ins: Sequence[Callable[[World], Controller[Any]]] = (),
         networks: HollowNetworks | None = None,
         samplers: "Samplers | None" = None,
+        one_host: bool = False,
     ) -> None:
         asyncio.get_running_loop().set_default_executor(Inline())
         self._directory = directory
@@ -165,6 +166,8 @@ class Cluster:
         self.faults = faults
         self.client = Client(InProcess(server.handle, ADMIN))
         self.component = Client(InProcess(server.handle, COMPONENT))
+        self.one_host = one_host
+        self._host: Pressure | None = None
         self.left: dict[str, dict[str, Any]] = {}
         """What the host of each node has left: an Observation by signal; the others are ample."""
         self._nodes: dict[str, asyncio.Task[None]] = {}
@@ -216,8 +219,7 @@ class Cluster:
             host=lambda: Usage(0, 0), clock=lambda: self.clock().timestamp()
         )
         images = ImageStore(self._directory / "images")
-        left = self.left.setdefault(name, {})
-        pressure = Pressure(parse_thresholds(THRESHOLDS), lambda: left, images)
+        pressure, first = self._pressure(name, images)
         agent = Agent(
             world,
             name,
@@ -241,10 +243,20 @@ class Cluster:
                 tasks.start(removal.run(), name=removal.name)
                 tasks.start(play(agent, self.server, gone, removal), name=name)
                 tasks.start(sampler.run(), name="sampler")
-                tasks.start(pressure.run(), name="pressure")
+                if first:
+                    tasks.start(pressure.run(), name="pressure")
                 await asyncio.Event().wait()
 
         self._nodes[name] = self._tasks.start(run(), name=name)
+
+    def _pressure(self, name: str, images: ImageStore) -> tuple[Pressure, bool]:
+        """What looks at a node's host, and whether this node is the first to have it."""
+        if self.one_host and self._host is not None:
+            return self._host, False
+        left = self.left.setdefault("host" if self.one_host else name, {})
+        self._host = Pressure(parse_thresholds(THRESHOLDS), lambda: left, images)
+        self._host.begin()
+        return self._host, True
 
     async def told(self) -> Told:
         """What the loops and the nodes tell to Prometheus at this moment."""
@@ -317,11 +329,13 @@ async def cluster(
     stand_ins: Sequence[Callable[[World], Controller[Any]]] = (),
     networks: HollowNetworks | None = None,
     about_itself: bool = False,
+    one_host: bool = False,
 ) -> AsyncIterator[Cluster]:
     """Run a cluster for the length of a block; ``stand_ins`` are loops beside the usual ones.
 
     Without ``networks`` pods have their node's address, as behind a user network.  With
-    ``about_itself`` there are objects that tell what is served, and by whom.
+    ``about_itself`` there are objects that tell what is served, and by whom.  With ``one_host`` all
+    nodes are played by the same host: what it has left is ``left["host"]``.
     """
     loop = asyncio.get_running_loop()
 
@@ -343,7 +357,7 @@ async def cluster(
     usual = [each for each in STAND_INS if about_itself or each not in _ABOUT_ITSELF]
     made = [*usual, *stand_ins]
     with TemporaryDirectory() as directory:
-        whole = Cluster(server, clock, faults, Path(directory), made, networks, samplers)
+        whole = Cluster(server, clock, faults, Path(directory), made, networks, samplers, one_host)
         for namespace in ("default", "kube-node-lease", "kube-system"):
             await whole.client.create(Namespace, {"metadata": {"name": namespace}})
         async with whole._tasks:

@@ -12,7 +12,7 @@ from corral.api.kinds.replicaset import VirtualMachineInstanceReplicaSet as Repl
 from corral.api.kinds.vmi import VirtualMachineInstance as Machine
 from corral.api.object import Key
 from corral.node import record as records
-from corral.node.pressure.manager import PERIOD_SECONDS, TRANSITION_SECONDS
+from corral.node.pressure.manager import CLEANUP_SECONDS, PERIOD_SECONDS, TRANSITION_SECONDS
 from corral.node.pressure.thresholds import Observation
 
 pytestmark = pytest.mark.looptime
@@ -202,3 +202,52 @@ async def test_an_eviction_is_completed_by_the_next_manager():
         stopped = [one.message for one in await c.events(machine.metadata.name)]
         assert "It was short." in stopped
         await c.settled("test", 1)
+
+
+async def test_nodes_of_one_host_are_short_together_and_one_machine_goes_at_a_time():
+    async with cluster(nodes=2, one_host=True) as c:
+        await c.client.create(ReplicaSet, replica_set(replicas=4))
+        await c.settled("test", 4)
+        c.left["host"]["memory.available"] = SHORT
+
+        async def first_is_gone():
+            return bool(await events(c, "Evicted"))
+
+        await c.until(first_is_gone, LOOK)
+        await asyncio.sleep(1)
+        assert len(await events(c, "Evicted")) == 1
+        for node in ("node0", "node1"):
+            status = (await c.client.get(Node, node)).status
+            told = {each.type: each.status for each in status.conditions}
+            assert told[MEMORY_PRESSURE] == "True"
+
+
+async def test_a_node_that_starts_again_while_its_host_is_short_never_says_otherwise():
+    async with cluster() as c:
+        await c.client.create(ReplicaSet, replica_set(replicas=1))
+        await c.settled("test", 1)
+        c.left["node0"]["memory.available"] = SHORT
+        await asyncio.sleep(LOOK)
+        assert await phases(c) == ["Scheduling"]
+        c.silence("node0")
+        c.start_node("node0")
+        for _ in range(100):
+            assert (await condition(c, MEMORY_PRESSURE)).status == "True"
+            await asyncio.sleep(0.1)
+        assert await phases(c) == ["Scheduling"]
+        assert len(await events(c, "Evicted")) == 1
+
+
+async def test_a_machine_that_does_not_end_is_waited_for_but_not_for_ever():
+    async with cluster() as c:
+        await c.client.create(ReplicaSet, replica_set(replicas=2))
+        await c.settled("test", 2)
+        for machine in await c.machines():
+            c.guest(machine).stuck = True
+        c.left["node0"]["memory.available"] = SHORT
+        await asyncio.sleep(CLEANUP_SECONDS)
+        assert len(await events(c, "Evicted")) == 1
+        await asyncio.sleep(LOOK)
+        assert len(await events(c, "Evicted")) == 2
+        await asyncio.sleep(CLEANUP_SECONDS + LOOK)
+        assert len(await events(c, "Evicted")) == 2

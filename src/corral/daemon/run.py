@@ -288,6 +288,7 @@ def _start(
         images,
         transition_seconds=settings.pressure_seconds,
     )
+    pressure.begin()
     limits = None if settings.hollow else Limits(layout.root, known=layout.machines)
     agents: dict[str, Agent] = {}
     if hypervisors:

@@ -40,9 +40,10 @@ class Evictions:
         self._register_again = register_again
 
     def candidates(self, resource: str) -> Iterator[Candidate]:
-        """The machines that run, and what they take of what is short."""
+        """The machines that run on, and what they take of what is short."""
         for tenant in self._roster.tenants():
-            yield Candidate(tenant.pod, _usage(tenant.machine, resource))
+            if not tenant.machine.facts.evicted:
+                yield Candidate(tenant.pod, _usage(tenant.machine, resource))
 
     def is_busy(self) -> bool:
         """Whether a machine has yet to end that was told to go."""

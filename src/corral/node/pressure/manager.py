@@ -7,6 +7,7 @@ enough.
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 
 import structlog
 
@@ -22,13 +23,16 @@ PERIOD_SECONDS = 10.0
 TRANSITION_SECONDS = 300.0
 """How long there has to be enough before a pressure is over."""
 
+CLEANUP_SECONDS = 30.0
+"""How long a machine that was told to go is waited for before another one has to (a kubelet's)."""
+
 log = structlog.get_logger()
 
 
 class Pressure:
     """What the host is short of, and who may have to go.
 
-    ``look`` tells what the host has left, and may raise OSError; ``clock`` counts seconds.
+    ``look`` tells what the host has left, and may raise OSError.
     """
 
     def __init__(
@@ -44,6 +48,7 @@ class Pressure:
         self._images = images
         self._transition_seconds = transition_seconds
         self._nodes: list[Evictions] = []
+        self._evicted_at = -CLEANUP_SECONDS
         self._met_at: dict[str, float] = {}
         self._holds: Mapping[str, bool] = dict.fromkeys(TAINTS, False)
 
@@ -54,6 +59,11 @@ class Pressure:
     def holds(self) -> Mapping[str, bool]:
         """Which pressures there are."""
         return self._holds
+
+    def begin(self) -> None:
+        """Look once before the nodes say anything: what was short before a restart may be still."""
+        with suppress(OSError):
+            self._note([*shortages(self._thresholds, self._look())])
 
     async def run(self) -> None:
         """Look until cancelled; without thresholds there is nothing to look for."""
@@ -67,8 +77,13 @@ class Pressure:
     async def _step(self) -> None:
         short = await self._shortages()
         self._note(short)
-        if short and not any(node.is_busy() for node in self._nodes):
+        if short and not self._is_busy():
             await self._reclaim(short[0])
+
+    def _is_busy(self) -> bool:
+        """Whether a machine still ends; one that does not end keeps no other from going."""
+        waited = asyncio.get_running_loop().time() - self._evicted_at
+        return waited < CLEANUP_SECONDS and any(node.is_busy() for node in self._nodes)
 
     async def _shortages(self) -> list[Shortage]:
         return [*shortages(self._thresholds, await asyncio.to_thread(self._look))]
@@ -115,5 +130,6 @@ class Pressure:
         if not order:
             log.debug("nothing to evict", resource=resource)
             return
+        self._evicted_at = asyncio.get_running_loop().time()
         node, victim = of_node[order[0].key]
         node.evict(victim, message(victim, short))
