@@ -40,7 +40,9 @@ class Version:
     ``read`` turns a document of this version, as a client sent it, into the stored version's form;
     it may be lossy only where the field is meaningless today.  ``write`` turns a stored document
     into this version's form; without it only ``apiVersion`` changes, as a CRD with conversion
-    ``None`` does.  Both change the document in place and leave ``apiVersion`` to the server.
+    ``None`` does.  ``spell`` gives back to a document that is shown the words in which it was sent,
+    where the form is the same.  All change the document in place and leave ``apiVersion`` to the
+    server.
     ``view`` is the source of this version's schema where it is not that of the stored one: what is
     sent is checked against it before it is read.  ``warning`` is what those are told who ask for a
     deprecated version, where it is not the usual words.  What is not ``served`` lies in the store
@@ -54,6 +56,7 @@ class Version:
     view: type[msgspec.Struct] | None = None
     read: Callable[[Document], None] | None = None
     write: Callable[[Document], None] | None = None
+    spell: Callable[[Document], None] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,6 +20,7 @@ from corral.api.errors import (
     shortened,
 )
 from corral.api.kind import Kind, at
+from corral.api.kinds.legacy import hint
 from corral.api.metadata import check_metadata, metadata_warnings
 from corral.api.object import Document, Key
 from corral.api.schema import NONE_SETTLED, Schema, schema_for
@@ -115,7 +116,7 @@ def conform(call: Call, document: Document, *, creating: bool, old: Document | N
     if not fits:
         unknown += schema.prune(document, settled)
     told = list(call.repeated)
-    told += [f'unknown field "{path}"' for path in unknown]
+    told += [f'unknown field "{path}"{hint(call.kind, path)}' for path in unknown]
     if told and mode == "Strict":
         version = call.version.name
         raise BadRequest(
@@ -123,7 +124,10 @@ def conform(call: Call, document: Document, *, creating: bool, old: Document | N
             f"strict decoding error: {', '.join(told)}"
         )
     if unknown and call.kind.webhook is not None and call.kind.webhook.refuses_unknown:
-        causes = [Cause(path, f"{path} in body is a forbidden property") for path in unknown]
+        causes = [
+            Cause(path, f"{path} in body is a forbidden property{hint(call.kind, path)}")
+            for path in unknown
+        ]
         raise call.kind.denied(document["metadata"].get("name", ""), causes, creating=creating)
     if mode == "Warn":
         call.warnings += [" ".join(each.split()) for each in told]

@@ -16,6 +16,7 @@ from corral.api.apply.terms import terms_of
 from corral.api.encoding import copied, decode_any
 from corral.api.errors import BadRequest
 from corral.api.kind import Scale, at
+from corral.api.kinds.legacy import hint
 from corral.api.object import Document
 from corral.api.schema import schema_for
 from corral.api.time import rfc3339
@@ -165,11 +166,14 @@ def _prepare(call: Call, configuration: Document) -> None:
     metadata = configuration["metadata"]
     kind = configuration.get("kind") or ""
     said = f"{call.kind.group}/{call.version.name}, Kind={kind}"
+    if call.version.read is not None and call.version.write is None:
+        call.version.read(configuration)  # in other words, but of the stored form
     if kind != call.kind.name:
         raise _untyped(call, said, f"no corresponding type for {said}")
     terms = terms_of(call.kind)
     faults = terms.typed(terms.form(call.api_version) or "").faults(configuration)
     if faults:
+        faults = [f"{fault}{hint(call.kind, fault.partition(': ')[0])}" for fault in faults]
         told = faults[0] if len(faults) == 1 else "\n  ".join(("errors:", *faults)) + "\n"
         raise _untyped(call, said, told)
     # A field that is null is none, to this server: what is stored has no such fields.

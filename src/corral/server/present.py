@@ -29,6 +29,14 @@ def versioned(kind: Kind, version: Version) -> Show:
     own = f"{kind.group}/{version.name}" if kind.group else version.name
     if version.write is not None:
         return lambda record: encode(as_version(record.document(), version, own))
+    if (spell := version.spell) is not None:
+
+        def spelled(record: Record) -> bytes:
+            document = as_version(record.document(), version, own)
+            spell(document)
+            return encode(document)
+
+        return spelled
     if own == kind.api_version:
         return _data
     stored = f'{{"apiVersion":"{kind.api_version}",'.encode()
@@ -76,7 +84,10 @@ class Presenter:
 
     def shown(self, document: Document) -> bytes:
         """A single object that is not stored: the answer to a dry run."""
-        document = as_version(document, self._call.version, self._call.api_version)
+        version = self._call.version
+        document = as_version(document, version, self._call.api_version)
+        if version.spell is not None:
+            version.spell(document)
         if self._form is Form.METADATA:
             document = table.partial(document["metadata"])
         return encode(document)

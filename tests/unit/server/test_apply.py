@@ -46,6 +46,33 @@ def account(answer):
     }
 
 
+@pytest.mark.parametrize("version", ["v1alpha2", "v1alpha3"])
+async def test_old_words_are_applied_as_what_they_became(apply, replica_set, version):
+    path = f"{SETS.replace('/v1/', f'/{version}/')}/lab"
+    spec = replica_set["spec"]["template"]["spec"]
+    spec["volumes"] = [{"name": "root", "registryDisk": {"image": "demo"}}]
+    spec["domain"]["devices"] = {"disks": [{"name": "disk", "volumeName": "root"}]}
+    replica_set["apiVersion"] = f"kubevirt.io/{version}"
+    made, again = [await apply(replica_set, path=path) for _ in range(2)]
+    assert (made.status, again.status) == (201, 200), made.text
+    assert made.metadata["resourceVersion"] == again.metadata["resourceVersion"]
+    stored = again["spec"]["template"]["spec"]
+    assert stored["volumes"] == [{"name": "root", "containerDisk": {"image": "demo"}}]
+    assert [each["name"] for each in stored["domain"]["devices"]["disks"]] == ["root"]
+
+
+async def test_where_old_words_are_not_known_todays_are_named(ask, apply, replica_set):
+    spec = replica_set["spec"]["template"]["spec"]
+    spec["volumes"] = [{"name": "root", "registryDisk": {"image": "demo"}}]
+    for answer in (
+        await apply(replica_set, path=f"{SETS}/lab"),
+        await ask("POST", f"{SETS}?fieldValidation=Strict", replica_set),
+        await ask("POST", SETS, replica_set),
+    ):
+        assert answer.status in (400, 422)
+        assert "(today it is called containerDisk)" in answer["message"]
+
+
 async def test_what_is_applied_and_not_there_is_made(apply):
     made = await apply(config_map(a="1"))
     assert made.status == 201

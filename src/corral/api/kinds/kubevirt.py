@@ -27,8 +27,7 @@ VIRTUAL_MACHINE_INSTANCE = Kind(
     categories=("all",),
     versions=(
         Version(name="v1"),
-        Version(name="v1alpha3", deprecated=True),
-        Version(name="v1alpha2", deprecated=True, read=legacy.read_instance),
+        *legacy.versions(legacy.read_instance, legacy.spell_instance),
     ),
     view=VirtualMachineInstance,
     status=False,
@@ -66,8 +65,7 @@ REPLICA_SET = Kind(
     categories=("all",),
     versions=(
         Version(name="v1"),
-        Version(name="v1alpha3", deprecated=True),
-        Version(name="v1alpha2", deprecated=True, read=legacy.read_replica_set),
+        *legacy.versions(legacy.read_replica_set, legacy.spell_replica_set),
     ),
     view=VirtualMachineInstanceReplicaSet,
     scale=Scale(),
