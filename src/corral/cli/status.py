@@ -63,8 +63,9 @@ def status(layout: Layout) -> None:
     except (ApiError, kubeconfig.KubeconfigError, OSError) as error:
         raise Problem(
             f"the manager does not answer: {_why(error)}",
-            f"Its log may say why: {unit.log_of(layout)}. If it hangs, kill -9 {running.pid} ends "
-            f"it; its machines run on, and {again.up(layout)} takes them over.",
+            "Where it has just begun it starts yet. Its log may say why: "
+            f"{unit.log_of(layout)}. If it hangs, kill -9 {running.pid} ends it; its machines run "
+            f"on, and {again.up(layout)} takes them over.",
         ) from error
     for line in (*_of_nodes(nodes), *_of_machines(nodes, machines)):
         click.echo(line)

@@ -10,18 +10,18 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from corral import manager, ranges
-from corral.api.time import parse_duration
+from corral import manager
 from corral.cli import again, left, unit
 from corral.cli.backup import make_private, require_store, require_whole
+from corral.cli.chosen import settings_of
 from corral.cli.detach import Told, announced, detached, tell
 from corral.cli.notify import Notifier, notifying
 from corral.cli.options import data_directory
 from corral.cli.problem import Problem, of_system
-from corral.cli.ranges import Address, Blocks, Network, Ports, Ranges, overlapping, written
-from corral.cli.thresholds import eviction_hard, pressure_options
+from corral.cli.ranges import Address, Blocks, Ports, Ranges, written
+from corral.cli.thresholds import pressure_options
 from corral.cli.web import Web
-from corral.config import POD_CIDRS, SERVICE_CIDRS, Hollow, Layout, Settings
+from corral.config import POD_CIDRS, SERVICE_CIDRS, Layout, Settings
 from corral.reserve import Reserve
 
 BIND = "127.0.0.1:6443"
@@ -281,7 +281,7 @@ def _hold(
             if not chosen["new_store"]:
                 require_store(layout)
             ready = _Ready(layout, again.options(click.get_current_context()), notifier, announce)
-            _run(_settings(layout, chosen), ready, log=log, verbose=verbose)
+            _run(settings_of(layout, chosen), ready, log=log, verbose=verbose)
         if log is None:
             click.echo(_ended(layout))
     except manager.AlreadyRunning as other:
@@ -300,82 +300,6 @@ def _ended(layout: Layout) -> str:
         if many
         else ("The manager has ended.")
     )
-
-
-def _settings(layout: Layout, chosen: dict[str, Any]) -> Settings:
-    address, port = chosen["bind"]
-    found = _ranges(layout, chosen["pod_cidr"], chosen["service_cidr"])
-    hollow = Hollow(
-        boot_seconds=chosen["hollow_boot_seconds"],
-        failure_rate=chosen["hollow_failure_rate"],
-        seed=chosen["hollow_seed"],
-    )
-    return Settings(
-        directory=layout.root,
-        address=address,
-        port=port,
-        nodes=chosen["nodes"],
-        hollow=hollow if chosen["machine"] == "hollow" else None,
-        boots=chosen["boots"],
-        cpu_ratio=chosen["cpu_allocation_ratio"],
-        controllers=chosen["controllers"],
-        eviction_hard=eviction_hard(chosen["eviction_hard"], chosen["machine"]),
-        pressure_seconds=parse_duration(chosen["pressure_period"]),
-        network=chosen["network"],
-        pod_cidrs=found.pods,
-        service_cidrs=found.services,
-        service_address=chosen["service_address"],
-        kept_ports=chosen["kept_ports"],
-        allowed_destinations=chosen["allowed_destinations"],
-        host_disks=chosen["host_disks"].absolute() if chosen["host_disks"] else None,
-        prometheus=_prometheus(chosen["prometheus"], chosen["metric_rules"]),
-        metric_rules=chosen["metric_rules"],
-        audit_log=_audit_log(chosen["audit_log"], chosen["audit_policy"]),
-        audit_policy=chosen["audit_policy"],
-        token_file=chosen["token_file"],
-    )
-
-
-def _audit_log(file: Path | None, policy: Path | None) -> Path | None:
-    if policy is not None and file is None:
-        raise Problem(
-            f"{policy} says what an audit log is to tell, but there is none",
-            "Name it with --audit-log FILE.",
-        )
-    return file.absolute() if file is not None else None
-
-
-def _prometheus(url: str, rules: Path | None) -> str:
-    if rules is not None and not url:
-        raise Problem(
-            f"the rules of {rules} are queries, but there is no Prometheus to ask",
-            "Name it with --prometheus URL.",
-        )
-    return url
-
-
-def _ranges(
-    layout: Layout, pods: tuple[Network, ...] | None, services: tuple[Network, ...] | None
-) -> ranges.Ranges:
-    """The ranges that are asked for, or those of the data directory, which keeps them."""
-    known = ranges.known(layout)
-    found = ranges.chosen(known, pods, services)
-    if both := overlapping(found.pods, found.services):
-        raise Problem(
-            f"pods and Services cannot share addresses: {both} overlap",
-            "Choose others with --pod-cidr and --service-cidr.",
-        )
-    if found == known:
-        return found
-    if known is not None and ranges.in_use(layout):
-        kept = f"{written(known.pods)} and Services in {written(known.services)}"
-        raise Problem(
-            f"machines have their addresses in {kept} as long as they and their network are there",
-            "Leave --pod-cidr and --service-cidr out to go on with these, or end them first: "
-            f"{again.other('down', layout)}",
-        )
-    ranges.remember(layout, found)
-    return found
 
 
 def _host(address: str) -> str:

@@ -53,6 +53,47 @@ def test_what_was_given_and_nothing_else_is_told(tmp_path, monkeypatch):
     assert given()[0] == []
 
 
+OPTIONS = {
+    "--bind": "[::1]:7443",
+    "--nodes": "2",
+    "--boots": "3",
+    "--cpu-allocation-ratio": "20",
+    "--eviction-hard": "memory.available<5%,nodefs.available<1Gi",
+    "--eviction-pressure-transition-period": "1m30s",
+    "--no-network": None,
+    "--pod-cidr": "10.9.0.0/16,fd00::/56",
+    "--service-cidr": "10.8.0.0/16",
+    "--service-address": "0.0.0.0",
+    "--keep-ports": "5000-6000,53",
+    "--allow-destination": "10.0.0.0/8,192.168.7.1",
+    "--host-disks": "/",
+    "--prometheus": "http://127.0.0.1:9090",
+    "--metric-rules": __file__,
+    "--audit-log": "/var/log/audit.log",
+    "--audit-policy": __file__,
+    "--token-file": __file__,
+    "--verbose": None,
+    "--machine": "hollow",
+    "--hollow-boot-seconds": "1.5",
+    "--hollow-failure-rate": "0.25",
+    "--hollow-seed": "7",
+    "--no-controllers": None,
+}
+
+
+def test_every_option_is_written_as_it_is_read():
+    """A unit of systemd, and whoever follows a hint, start the same manager again."""
+    known = {each.name for each in up.params} - again._OF_THE_START
+    context = up.make_context("up", list(OPTIONS)[:0])
+    assert {up.make_parser(context)._long_opt[each].dest for each in OPTIONS} == known
+    for name, value in OPTIONS.items():
+        words, params = given(name, *([value] if value else []))
+        assert words[0] == name
+        again_words, again_params = given(*words)
+        assert again_words == words
+        assert again_params == params, name
+
+
 def test_hints_name_the_directory_and_the_options(layout, capsys):
     layout.lock.write_text("")
     layout.kubeconfig.write_text("")
