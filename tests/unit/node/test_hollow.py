@@ -31,7 +31,7 @@ async def told(guest):
             changes.append(change)  # noqa: PERF401 - what came before the timeout, too
 
     with suppress(TimeoutError):
-        await asyncio.wait_for(listen(), 0.05)
+        await asyncio.wait_for(listen(), 60)
     return changes
 
 

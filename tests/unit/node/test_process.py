@@ -133,10 +133,12 @@ async def test_a_process_that_cannot_be_watched_does_not_stay(tmp_path, monkeypa
 
 
 async def test_who_only_reads_the_lock_is_not_taken_for_its_holder(tmp_path):
-    (tmp_path / process.LOCK).touch()
-    reader = await asyncio.create_subprocess_exec("tail", "-f", tmp_path / process.LOCK)
+    (tmp_path / process.LOCK).write_text("open\n")
+    reader = await asyncio.create_subprocess_exec(
+        "tail", "-f", tmp_path / process.LOCK, stdout=asyncio.subprocess.PIPE
+    )
     try:
-        await asyncio.sleep(0.05)
+        assert await reader.stdout.readline() == b"open\n"
         assert process._holder(tmp_path / process.LOCK) is None
     finally:
         reader.kill()

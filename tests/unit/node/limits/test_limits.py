@@ -23,8 +23,10 @@ class Way:
         self.asked = []
         self.go_on = threading.Event()
         self.go_on.set()
+        self.begun = threading.Event()
 
     def hold(self, *_, **__):
+        self.begun.set()
         self.go_on.wait(60)
         self.asked.append(("hold", threading.current_thread()))
 
@@ -55,9 +57,10 @@ async def test_who_is_cancelled_waits_for_what_the_kernel_does(tmp_path):
     way = Way(waits=True)
     way.go_on.clear()
     task = asyncio.create_task(hold(limits(tmp_path, way)))
-    await asyncio.sleep(0.1)
+    await asyncio.to_thread(way.begun.wait, 60)
     task.cancel()
-    await asyncio.sleep(0.1)
+    for _ in range(10):  # who does not wait has ended by then
+        await asyncio.sleep(0)
     assert not task.done()
     way.go_on.set()
     with pytest.raises(asyncio.CancelledError):

@@ -8,10 +8,12 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from corral.node.limits.resident import ResidentSet, own_bytes
+from corral.node.process import cpu_nanos
 
 HOARD = "import sys; held = bytearray(b'x') * (int(sys.argv[1]) << 20); print('up'); input()"
 
@@ -42,15 +44,42 @@ def hoarding():
         one.communicate()
 
 
-async def test_who_holds_too_much_is_told_of_once(hoarding):
+@pytest.fixture
+def looks(monkeypatch):
+    """The processes whose memory was looked at, in passes that come without a pause."""
+    looks = SimpleNamespace(passes=0, memory=[])
+
+    def counted(pid):
+        looks.passes += 1
+        return cpu_nanos(pid)
+
+    def looked(pid):
+        looks.memory.append(pid)
+        return own_bytes(pid)
+
+    monkeypatch.setattr("corral.node.limits.resident.cpu_nanos", counted)
+    monkeypatch.setattr("corral.node.limits.resident.own_bytes", looked)
+    monkeypatch.setattr("corral.node.limits.resident.LOOK_SECONDS", 0.001)
+    return looks
+
+
+async def looked_again(looks):
+    """So many more passes are over."""
+    count = looks.passes
+    async with asyncio.timeout(60):
+        while looks.passes < count + 10:
+            await asyncio.sleep(0.001)
+
+
+async def test_who_holds_too_much_is_told_of_once(hoarding, looks):
     watch = ResidentSet()
     over = []
     for name, megabytes in (("small", 1), ("large", 80)):
         watch.hold(name, hoarding(megabytes), 60 << 20, held=0, over=lambda n=name: over.append(n))
     async with asyncio.timeout(60):
         while not over:
-            await asyncio.sleep(0.1)
-    await asyncio.sleep(1.5)
+            await asyncio.sleep(0.001)
+    await looked_again(looks)
     assert over == ["large"]
     watch.clear("small")
     watch.clear("large")
@@ -79,22 +108,14 @@ async def test_a_look_that_fails_is_not_the_last(hoarding, monkeypatch):
         await over.wait()
 
 
-async def test_who_has_not_run_cannot_have_filled_what_was_left(hoarding, monkeypatch):
-    looks = []
-
-    def counted(pid):
-        looks.append(pid)
-        return own_bytes(pid)
-
-    monkeypatch.setattr("corral.node.limits.resident.own_bytes", counted)
-    monkeypatch.setattr("corral.node.limits.resident.LOOK_SECONDS", 0.001)
+async def test_who_has_not_run_cannot_have_filled_what_was_left(hoarding, looks):
     watch, over = ResidentSet(), asyncio.Event()
     idle = hoarding(1)
     watch.hold("idle", idle, 1 << 40, held=0, over=lambda: None)
     watch.hold("large", hoarding(80), 60 << 20, held=0, over=over.set)
     await over.wait()
-    await asyncio.sleep(0.1)
-    assert looks.count(idle) == 1
+    await looked_again(looks)
+    assert looks.memory.count(idle) == 1
 
 
 def test_without_descriptors_a_process_is_not_taken_for_ended():
