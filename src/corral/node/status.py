@@ -18,6 +18,7 @@ from corral.api.object import Document
 from corral.node.addresses import POD_INTERFACE, USER_NETWORK, guest_address, mac_of
 from corral.node.facts import OOM_KILLED, PAUSED_BY_USER, Facts, State
 from corral.node.hypervisor import GuestInterface
+from corral.node.migration import LIVE_MIGRATABLE, live_migratable
 from corral.node.volume_status import volume_status
 
 IMAGE_REASONS = frozenset(
@@ -43,7 +44,7 @@ def instance_status(facts: Facts, vmi: VirtualMachineInstance, now: str) -> Docu
         if phase == "Running":
             changes |= _running_facts(vmi)
     old = msgspec.to_builtins(vmi.status.conditions)
-    if (conditions := _conditions(facts, old, now)) != old:
+    if (conditions := _conditions(facts, vmi, old, now)) != old:
         changes["conditions"] = conditions
     if facts.state is State.RUNNING:
         interfaces = _interfaces(vmi, facts)
@@ -96,7 +97,9 @@ def _running_facts(vmi: VirtualMachineInstance) -> Document:
     return facts
 
 
-def _conditions(facts: Facts, conditions: Sequence[Document], now: str) -> list[Document]:
+def _conditions(
+    facts: Facts, vmi: VirtualMachineInstance, conditions: Sequence[Document], now: str
+) -> list[Document]:
     """The node's conditions, which are there only while they hold; others' stay as they are."""
     by_user = facts.paused == PAUSED_BY_USER
     message = "VMI was paused by user" if by_user else "VMI was paused, I/O error"
@@ -104,6 +107,8 @@ def _conditions(facts: Facts, conditions: Sequence[Document], now: str) -> list[
         "AgentConnected": ("True", "", "") if facts.agent_connected else None,
         "Paused": ("True", facts.paused, message) if facts.paused else None,
     }
+    if facts.state is State.RUNNING:
+        wanted[LIVE_MIGRATABLE] = live_migratable(vmi)
     if facts.credentials is not None:
         status = "False" if facts.credentials else "True"
         wanted["AccessCredentialsSynchronized"] = (status, "", facts.credentials)

@@ -196,7 +196,8 @@ def test_an_agent_is_connected_or_absent():
     assert condition(changes, "AgentConnected")["status"] == "True"
     again = vmi("Running", **changes)
     assert instance_status(connected, again, LATER) == {}
-    assert instance_status(RUNNING, again, LATER) == {"conditions": []}
+    left = instance_status(RUNNING, again, LATER)["conditions"]
+    assert [one["type"] for one in left] == ["LiveMigratable"]
 
 
 def test_a_pause_has_its_reason():
@@ -208,14 +209,21 @@ def test_trouble_of_this_node_is_told_and_taken_back():
     troubled = Facts(trouble=NO_QEMU)
     changes = instance_status(troubled, vmi("Scheduling"), NOW)
     assert condition(changes, "Synchronized")["reason"] == "QemuNotFound"
-    assert instance_status(RUNNING, vmi(**changes), NOW)["conditions"] == []
+    after = instance_status(RUNNING, vmi(**changes), NOW)["conditions"]
+    assert [one["type"] for one in after] == ["LiveMigratable"]
 
 
 def test_trouble_with_images_is_left_to_the_controller():
     assert instance_status(Facts(trouble=NO_IMAGE), vmi("Scheduling"), NOW) == {}
     theirs = {"type": "Synchronized", "status": "False", "reason": "ErrImagePull"}
     changes = instance_status(RUNNING, vmi(conditions=[theirs]), NOW)
-    assert "conditions" not in changes
+    assert condition(changes, "Synchronized")["reason"] == "ErrImagePull"
+
+
+def test_a_machine_that_runs_cannot_move():
+    assert "conditions" not in instance_status(Facts(state=State.PULLING), vmi(), NOW)
+    told = condition(instance_status(RUNNING, vmi(), NOW), "LiveMigratable")
+    assert (told["status"], told["reason"]) == ("False", "MigrationNotSupported")
 
 
 def test_a_pod_has_its_addresses_before_its_machine_runs():
