@@ -112,11 +112,14 @@ async def _start(
 
 
 def _cannot_listen(host: str, port: int, error: OSError) -> str:
+    where = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
     if error.errno == errno.EADDRINUSE:
-        return f"{host}:{port} is taken by another program; stop it, or choose another with --bind"
+        return f"{where} is taken by another program; stop it, or choose another with --bind"
     if error.errno == errno.EACCES:
-        return f"{host}:{port} may not be used by this user; choose a port above 1023 with --bind"
-    return f"{host}:{port} cannot be listened on: {error.strerror or error}"
+        return f"{where} may not be used by this user; choose a port above 1023 with --bind"
+    if error.errno == errno.EADDRNOTAVAIL:
+        return f"{where}: this host has no such address (any more); choose another with --bind"
+    return f"{where} cannot be listened on: {error.strerror or error}"
 
 
 async def _end(state: ServerState) -> None:
