@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 from tests.sim.cluster import cluster, replica_set
+from tests.sim.pools import Pools
 
 from corral.api.kinds.replicaset import VirtualMachineInstanceReplicaSet as ReplicaSet
 from corral.api.kinds.vmi import VirtualMachineInstance as Machine
@@ -111,3 +112,42 @@ async def test_what_was_killed_and_does_not_end_is_told_of_and_waited_for():
             return not await c.machines()
 
         await c.until(is_gone)
+
+
+async def test_a_set_replaces_a_machine_that_hangs():
+    async with cluster() as c:
+        await c.client.create(ReplicaSet, replica_set("test", 2))
+        await c.settled("test", 2)
+        lost, spared = await c.machines()
+        c.guest(lost).hung = True
+
+        async def is_replaced():
+            uids = {machine.metadata.uid for machine in await c.machines()}
+            return lost.metadata.uid not in uids
+
+        await c.until(is_replaced, LONGEST_SECONDS + 45)
+        await c.settled("test", 2)
+        assert spared.metadata.uid in {machine.metadata.uid for machine in await c.machines()}
+        messages = [message for _, reason, message in await told(c, "test") if "Delete" in reason]
+        assert messages == [f"Deleted finished virtual machine: {lost.metadata.name}"]
+
+
+async def test_a_pool_keeps_a_machine_that_hangs_and_counts_it_as_not_ready():
+    """Its disks may still be written to."""
+    async with cluster() as c:
+        web = Pools(c)
+        await web.create(2, autohealing={"minFailingToStartDuration": "10s"})
+        await web.settled(2)
+        before = {name: machine.metadata.uid for name, machine in (await web.machines()).items()}
+        c.guest((await web.machines())["web-0"]).hung = True
+
+        async def is_lost():
+            is_unknown = (await web.vm(0)).status.printable_status == "Unknown"
+            return is_unknown and (await web.get()).status.ready_replicas == 1
+
+        await c.until(is_lost, LONGEST_SECONDS + 1)
+        await asyncio.sleep(400)
+        after = {name: machine.metadata.uid for name, machine in (await web.machines()).items()}
+        assert after == before
+        c.guest((await web.machines())["web-0"]).hung = False
+        await web.settled(2, hangs._RETURN_SECONDS + 20)

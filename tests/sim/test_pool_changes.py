@@ -6,10 +6,10 @@ import msgspec
 import pytest
 from lightkube.models.apps_v1 import ControllerRevision
 from tests.sim.cluster import cluster
-from tests.sim.pools import IMAGE, LABELS, Pools
+from tests.sim.pools import IMAGE, LABELS, Pools, pool
 
 from corral.aio import Background
-from corral.api.kinds.pool import REVISION_LABEL
+from corral.api.kinds.pool import REVISION_LABEL, VirtualMachinePool as Pool
 from corral.api.kinds.virtualmachine import VirtualMachine
 from corral.api.kinds.vmi import VirtualMachineInstance as Machine
 from corral.api.object import Key
@@ -315,6 +315,39 @@ async def test_one_that_does_not_come_up_is_made_anew_under_its_number(looptime)
 
 async def _is_there(web, name):
     return name in await web.names()
+
+
+async def test_one_whose_machines_fail_at_their_start_is_made_anew_until_it_is_mended(looptime):
+    """KubeVirt's own test of it, with the times that it allows."""
+    fails = {"kubevirt.io/func-test-virt-launcher-fail-fast": ""}
+    async with cluster() as c:
+        web = Pools(c)
+        labelled = {"labels": LABELS, "annotations": fails}
+        document = pool(replicas=1, autohealing={})
+        document["spec"]["virtualMachineTemplate"]["spec"]["template"]["metadata"] = labelled
+        await c.client.create(Pool, document)
+
+        async def has_failed():
+            vms = await web.vms()
+            status = vms["web-0"].status if vms else None
+            known = status.start_failure.consecutive_fail_count if status.start_failure else 0
+            return status.printable_status == "CrashLoopBackOff" and known >= 3
+
+        await asyncio.sleep(2)
+        await c.until(has_failed, every=1.0)
+        first = (await web.vm(0)).metadata.uid
+        await web.gone("web-0", first, 120)
+        assert looptime < 100
+
+        async def fails_again():
+            vms = await web.vms()
+            return "web-0" in vms and vms["web-0"].status.start_failure is not None
+
+        await c.until(fails_again, 30)
+        mended = {"annotations": dict.fromkeys(fails)}
+        await web.template({"spec": {"template": {"metadata": mended}}})
+        await web.settled(1, 30)
+        assert (await web.vm(0)).status.start_failure is None
 
 
 async def test_only_its_own_are_healed_and_only_while_it_is_not_paused():

@@ -1,5 +1,7 @@
 """Replica sets, as their users see them."""
 
+import asyncio
+
 import pytest
 from lightkube.models.core_v1 import Pod
 from tests.sim.cluster import cluster, replica_set
@@ -85,6 +87,35 @@ async def test_a_machine_that_ends_by_itself_is_replaced(change):
         assert ended.metadata.uid not in {m.metadata.uid for m in await c.machines()}
         told = [e.message for e in await c.events("test") if e.reason == "SuccessfulDelete"]
         assert told == [f"Deleted finished virtual machine: {ended.metadata.name}"]
+
+
+@pytest.mark.parametrize(
+    ("change", "phase"), [(Change.POWERED_OFF, "Succeeded"), (Change.GONE, "Failed")]
+)
+async def test_how_a_machine_ended_can_be_read_while_the_next_one_runs_already(change, phase):
+    async with cluster() as c:
+        await c.client.create(ReplicaSet, replica_set("test", 1))
+        await c.settled("test", 1)
+        (ended,) = await c.machines()
+        c.end(ended, change)
+
+        async def is_replaced():
+            phases = {m.metadata.uid: m.status.phase for m in await c.machines()}
+            return phases.pop(ended.metadata.uid, "") == phase and [*phases.values()] == ["Running"]
+
+        await c.until(is_replaced, 2)
+        await asyncio.sleep(3)
+        found = await c.client.get(Machine, ended.metadata.name, "default")
+        assert found.status.phase == phase
+        await c.settled("test", 1, 3)
+
+
+async def test_a_machine_that_is_told_to_go_is_not_there_any_longer_than_its_guest():
+    async with cluster() as c:
+        await c.client.create(ReplicaSet, replica_set("test", 1))
+        await c.settled("test", 1)
+        await c.scale("test", 0)
+        await c.settled("test", 0, 1)
 
 
 async def test_a_paused_set_only_counts():

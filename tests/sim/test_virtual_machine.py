@@ -199,6 +199,21 @@ async def test_always_makes_the_next_machine_at_once(change):
         assert (await get(c)).status.start_failure is None
 
 
+@pytest.mark.parametrize(
+    ("change", "phase"), [(Change.POWERED_OFF, "Succeeded"), (Change.GONE, "Failed")]
+)
+async def test_how_a_machine_ended_can_be_read_before_the_next_one_has_its_name(change, phase):
+    async with cluster() as c:
+        await c.client.create(VirtualMachine, vm())
+        uid = await runs(c)
+        for _ in range(5):
+            await end(c, change)
+            await asyncio.sleep(1.0)
+            found = await machine(c)
+            assert (found.metadata.uid, found.status.phase) == (uid, phase)
+            uid = await runs(c, other_than=uid, seconds=2)
+
+
 async def test_rerun_on_failure_makes_the_next_one_after_a_crash_only():
     async with cluster() as c:
         await c.client.create(VirtualMachine, vm("RerunOnFailure"))
@@ -369,6 +384,64 @@ async def test_failures_are_remembered_by_the_next_process():
         c.start_loops()
         await told(c, "ErrorUnschedulable")
         assert c.clock() >= retry
+
+
+# ------------------------------------------------------------------ what cannot run
+
+
+async def crash_loops(c: Cluster, count: int, seconds: float) -> VirtualMachine:
+    """Wait until so many of its machines in a row have failed before they ran."""
+
+    async def has_failed() -> bool:
+        found = (await get(c)).status
+        known = found.start_failure and found.start_failure.consecutive_fail_count
+        return found.printable_status == "CrashLoopBackOff" and known == count
+
+    await c.until(has_failed, seconds)
+    return await get(c)
+
+
+def failing() -> Document:
+    """One whose machines fail at their start, as a launcher does that KubeVirt's tests tell to."""
+    document = vm()
+    annotations = {"kubevirt.io/func-test-virt-launcher-fail-fast": ""}
+    document["spec"]["template"]["metadata"]["annotations"] = annotations
+    return document
+
+
+async def test_one_whose_machines_fail_at_their_start_is_held_back_until_it_is_mended():
+    async with cluster() as c:
+        await c.client.create(VirtualMachine, failing())
+        await crash_loops(c, 1, 5)
+        await crash_loops(c, 3, 80)
+        annotations = {"kubevirt.io/func-test-virt-launcher-fail-fast": None}
+        change = {"spec": {"template": {"metadata": {"annotations": annotations}}}}
+        await c.client.patch(VirtualMachine, KEY, change)
+        await runs(c, seconds=140)
+        assert (await get(c)).status.start_failure is None
+
+
+async def test_one_that_is_held_back_can_be_stopped():
+    async with cluster() as c:
+        await c.client.create(VirtualMachine, failing())
+        await crash_loops(c, 2, 30)
+        await tell(c, "stop")
+        one = await told(c, "Stopped", 5)
+        assert one.status.start_failure is None
+        await asyncio.sleep(600)
+        assert await machine(c) is None
+        assert (await get(c)).status.printable_status == "Stopped"
+
+
+async def test_one_that_asks_for_more_than_there_is_says_so():
+    async with cluster() as c:
+        huge = {"resources": {"requests": {"cpu": "1M", "memory": "1Ei"}}, "devices": {}}
+        await c.client.create(VirtualMachine, vm(domain=huge, volumes=[]))
+        await told(c, "ErrorUnschedulable", 5)
+        pods = await c.pods("default")
+        assert [pod.spec.containers[0].resources.requests["cpu"] for pod in pods] == ["1M"]
+        await tell(c, "stop")
+        await told(c, "Stopped", 10)
 
 
 # ----------------------------------------------------------- owning and letting go

@@ -11,13 +11,14 @@ from functools import partial
 import msgspec
 
 from corral.aio import Signal, wait_at_most
+from corral.api.kinds.machine import FAILS_AT_START
 from corral.api.kinds.vmi import VirtualMachineInstance
 from corral.failures import describe
 from corral.node import record as records
 from corral.node.boots import Boots, Slot
 from corral.node.chronicle import Chronicle
 from corral.node.drives import DriveError
-from corral.node.facts import State, Trouble
+from corral.node.facts import State, Trouble, stillborn
 from corral.node.hypervisor import (
     Definition,
     Drive,
@@ -76,7 +77,10 @@ class Starting:
         self._news.set()
 
     async def run(self, vmi: VirtualMachineInstance, prepare: Prepare) -> None:
-        """Try until there is a guest: after growing pauses, or at news where those help nobody."""
+        """Try until there is a guest: after growing pauses, or at news where those help nobody.
+
+        There is none of a machine that is to fail at its start.
+        """
         pause = FIRST_BACK_OFF_SECONDS
         while True:
             self._news.clear()
@@ -108,6 +112,10 @@ class Starting:
     async def _attempt(self, vmi: VirtualMachineInstance, prepare: Prepare) -> None:
         chronicle = self._chronicle
         network = await self._join(vmi)
+        if FAILS_AT_START in vmi.metadata.annotations:
+            why = f"its annotation {FAILS_AT_START} says so"
+            chronicle.learn(stillborn(chronicle.facts, why))
+            return
         kept = await self._restoring.find(vmi)
         drives = await prepare()
         chronicle.step("prepared")

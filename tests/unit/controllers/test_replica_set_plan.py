@@ -96,6 +96,12 @@ def test_a_machine_whose_pod_goes_is_cleaned_and_replaced():
     assert (decided.create, decided.clean) == (1, (lost,))
 
 
+def test_a_machine_that_hangs_is_cleaned_and_replaced():
+    lost = machine(phase="Unknown")
+    decided = plan(replica_set(replicas=1), [lost])
+    assert (decided.create, decided.clean, decided.replicas) == (1, (lost,), 0)
+
+
 def test_a_new_machine_is_the_template_under_a_stem_without_a_dash():
     one = replica_set(name="testreplicaset", labels={"a": "b"})
     made = new_machine(one)

@@ -20,10 +20,13 @@ CONSOLE_LOG = "guest-console-log"
 """The container that stands for the log of the machine's serial console."""
 UNPAUSED = "kubevirt.io/virtual-machine-unpaused"
 """The readiness gate of a machine's pod."""
+FAILS_AT_START = "kubevirt.io/func-test-virt-launcher-fail-fast"
+"""Annotation of a machine that is to fail before its guest runs, whatever it says: KubeVirt's tests
+of crash loops, and people who try what becomes of such machines, set it."""
 DEFAULT_GRACE_SECONDS = 30
 LONGEST_HOST_NAME = 63
-MOST_SOCKETS = 2**32 - 1
-"""What the field can hold; admission refuses far fewer."""
+MOST_PROCESSORS = 255
+"""Virtual processors that a PC can number without an IOMMU; QEMU does not start with more."""
 INSTANCE_ID = "vmi.kubevirt.io/id"
 """The label by which a Service finds the pod of one machine: see ``instance_id``."""
 _LONGEST_LABEL = 63
@@ -53,9 +56,13 @@ def processors(domain: Domain) -> Processors:
 
 
 def sockets(limits: Mapping[str, Quantity], requests: Mapping[str, Quantity]) -> int:
-    """Sockets of a machine whose layout nobody gave: its cpu limit, or request, rounded up."""
+    """Sockets of a machine whose layout nobody gave: its cpu limit, or request, rounded up.
+
+    They are as many as there can be where more is asked for: whether a node has so much is for
+    the scheduler to say.
+    """
     asked = limits.get("cpu", requests.get("cpu"))
-    return 1 if asked is None else max(1, min(amount(asked).rounded_up(), MOST_SOCKETS))
+    return 1 if asked is None else max(1, min(amount(asked).rounded_up(), MOST_PROCESSORS))
 
 
 def guest_memory(domain: Domain) -> Amount:

@@ -17,6 +17,9 @@ FAILURES = 3
 """Failed starts in a row after which a VirtualMachine is made anew, unless the pool says."""
 LONGEST = "5m"
 """How long a VirtualMachine may fail to start, unless the pool says."""
+SHOWN_SECONDS = 5.0
+"""How long one that has failed too often stays, for others to see why it goes: KubeVirt's
+controller rests between two looks, and takes as long by itself."""
 FAILING = frozenset(
     {
         "CrashLoopBackOff",
@@ -52,17 +55,15 @@ def plan(pool: VirtualMachinePool, owned: Sequence[VirtualMachine], now: datetim
 
 def _seconds_left(wish: Autohealing, vm: VirtualMachine, now: datetime) -> float | None:
     """How long a VirtualMachine may go on failing; None for one that does not fail."""
-    failure = vm.status.start_failure
+    failure, since = vm.status.start_failure, _failing_since(vm)
     threshold = wish.start_up_failure_threshold or FAILURES
     if failure is not None and failure.consecutive_fail_count >= threshold:
-        return 0.0
-    if vm.status.printable_status not in FAILING:
+        longest = SHOWN_SECONDS
+    elif vm.status.printable_status not in FAILING or since is None:
         return None
-    since = _failing_since(vm)
-    if since is None:
-        return None
-    longest = parse_duration(wish.min_failing_to_start_duration or LONGEST)
-    return max(0.0, longest - (now - since).total_seconds())
+    else:
+        longest = parse_duration(wish.min_failing_to_start_duration or LONGEST)
+    return 0.0 if since is None else max(0.0, longest - (now - since).total_seconds())
 
 
 def _failing_since(vm: VirtualMachine) -> datetime | None:

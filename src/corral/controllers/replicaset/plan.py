@@ -1,7 +1,8 @@
 """What a replica set has to do, given its machines.  Pure.
 
 Machines that are finished or going do not count from the moment that is known, so a replacement
-starts before the old guest is gone, as with KubeVirt.
+starts before the old guest is gone, as with KubeVirt.  Nor do those that hang: KubeVirt's guide has
+them replaced, while its controller waits until somebody says that they failed.
 """
 
 from collections.abc import Iterable, Sequence
@@ -12,7 +13,7 @@ from typing import Any
 import msgspec
 
 from corral.api.kinds.replicaset import VirtualMachineInstanceReplicaSet
-from corral.api.kinds.vmi import VirtualMachineInstance
+from corral.api.kinds.vmi import UNKNOWN, VirtualMachineInstance
 from corral.api.object import Document
 from corral.reconcile.objects import is_going, owner_reference
 
@@ -37,7 +38,7 @@ class Plan:
     create: int
     delete: tuple[VirtualMachineInstance, ...]
     clean: tuple[VirtualMachineInstance, ...]
-    """Finished machines, and those whose pod is gone or going."""
+    """Finished machines, those that hang, and those whose pod is gone or going."""
 
 
 def plan(
@@ -73,8 +74,9 @@ def wanted(replica_set: VirtualMachineInstanceReplicaSet) -> int:
 
 
 def is_active(machine: VirtualMachineInstance) -> bool:
-    """Whether a machine counts: neither finished, nor going, nor without a pod that stays."""
-    return not (machine.is_final or is_going(machine) or _loses_its_pod(machine))
+    """Whether a machine counts: neither finished, nor going, nor lost to its node or its pod."""
+    lost = machine.status.phase == UNKNOWN or _loses_its_pod(machine)
+    return not (machine.is_final or is_going(machine) or lost)
 
 
 def is_ready(machine: VirtualMachineInstance) -> bool:

@@ -53,10 +53,12 @@ def plan(
     claims: Claims = NONE,
     *,
     create_error: str = "",
+    shown: bool = False,
 ) -> Plan:
     """What follows from a machine, the pods that it owns, and the claims that it needs.
 
-    ``create_error`` says why its pod could not be made a moment ago.
+    ``create_error`` says why its pod could not be made a moment ago, ``shown`` that the machine,
+    which has ended, is not to be gone yet.
     """
     pod = current(vmi, pods)
     begins = pod is None and vmi.status.phase in _UNPLACED and not is_going(vmi)
@@ -71,7 +73,7 @@ def plan(
     return Plan(
         delete_pods=doomed,
         force=final,
-        patch=patch(vmi, pod, phase, now, claims, create_error=create_error),
+        patch=patch(vmi, pod, phase, now, claims, create_error=create_error, shown=shown),
     )
 
 
@@ -118,6 +120,7 @@ def patch(
     claims: Claims = NONE,
     *,
     create_error: str = "",
+    shown: bool = False,
 ) -> Document | None:
     """The merge patch that says all this on the machine, or None when all is said already."""
     status: Document = {}
@@ -138,7 +141,8 @@ def patch(
             status["volumeStatus"] = told_of
         if vmi.metadata.labels.get(NODE_NAME) != node_of(pod):
             metadata["labels"] = {NODE_NAME: node_of(pod)}
-    if pod is None and phase in FINAL_PHASES and FINALIZER in vmi.metadata.finalizers:
+    over = pod is None and phase in FINAL_PHASES and not shown
+    if over and FINALIZER in vmi.metadata.finalizers:
         kept = [each for each in vmi.metadata.finalizers if each != FINALIZER]
         metadata["finalizers"] = kept or None
     if not status and not metadata:

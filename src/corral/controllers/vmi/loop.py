@@ -8,6 +8,7 @@ from lightkube.models.storage_v1 import StorageClass
 from corral.api.errors import AlreadyExists, ApiError
 from corral.api.kinds.datavolume import DataVolume
 from corral.api.kinds.installation import CPU_RATIO, KEY, KubeVirt, cpu_allocation_ratio
+from corral.api.kinds.virtualmachine import VirtualMachine
 from corral.api.kinds.vmi import FINALIZER, GROUP, VirtualMachineInstance
 from corral.api.kinds.volumes import claims_of
 from corral.api.object import Key
@@ -29,6 +30,11 @@ Machine = VirtualMachineInstance
 COMPONENT = "virtualmachine-controller"
 WORKERS = 64
 """Machines that are worked on at once: most of that time is waiting for a write to be durable."""
+SHOWN_SECONDS = 5.0
+"""So long after it ended by itself a machine is there at least, though it was deleted at once by
+what replaces it: whoever asks now and then how it is learns that it succeeded, or failed."""
+NAMED_SHOWN_SECONDS = 1.5
+"""The same of a VirtualMachine's, whose next machine waits for the name."""
 
 
 def controller(world: World, *, cpu_ratio: int = CPU_RATIO) -> Controller[Key]:
@@ -66,6 +72,8 @@ class Machines:
         self._cpu_ratio = cpu_ratio
         self.pods.index("controller", lambda pod: (controller_uid(pod),))
         self.machines.index("claim", _claim_index)
+        self._ended: dict[str, float] = {}
+        """When machines, by uid, ended by themselves, of those that are still there."""
         self._sources = Sources(self.claims.get, self.data_volumes.get, self.classes.get)
         self.machines.handle(self._machine_changed)
         self.pods.handle(self._pod_changed)
@@ -82,7 +90,8 @@ class Machines:
         pods = self.pods.indexed("controller", vmi.metadata.uid)
         now = self._world.clock()
         needed = claims.look(vmi, self._sources)
-        decided = lifecycle.plan(vmi, pods, now, needed)
+        shown = self._shown_seconds(vmi)
+        decided = lifecycle.plan(vmi, pods, now, needed, shown=shown > 0)
         error: ApiError | None = None
         if decided.create_pod:
             try:
@@ -99,7 +108,17 @@ class Machines:
                 self._recorder.event(vmi, "Normal", lifecycle.CLAIM_MISSING, text)
         if error is not None:
             raise error
-        return None
+        return Result(shown) if shown > 0 else None
+
+    def _shown_seconds(self, vmi: Machine) -> float:
+        """For how long a machine that ended is still to be there, for others to see how it did."""
+        ended = self._ended.get(vmi.metadata.uid)
+        if ended is None:
+            return 0.0
+        owner = controller_of(vmi)
+        replaced = owner is not None and owner.kind == VirtualMachine.kind
+        seconds = NAMED_SHOWN_SECONDS if replaced else SHOWN_SECONDS
+        return max(0.0, ended + seconds - self._world.monotonic())
 
     async def _create_pod(self, vmi: Machine, needed: Claims) -> Pod:
         self._expectations.expect(vmi.metadata.uid, creations=1)
@@ -148,8 +167,18 @@ class Machines:
             self._recorder.event(vmi, "Normal", "SuccessfulDelete", text)
 
     def _machine_changed(self, old: Machine | None, new: Machine | None) -> None:
+        self._note_end(old, new)
         if new is not None and (old is None or _matters(old, new)):
             self.queue.add(new.key)
+
+    def _note_end(self, old: Machine | None, new: Machine | None) -> None:
+        """Note when a machine ended by itself: how one ended that was told to go nobody asks."""
+        if old is None:
+            return
+        if new is None:
+            self._ended.pop(old.metadata.uid, None)
+        elif new.is_final and not old.is_final and not is_going(new):
+            self._ended[new.metadata.uid] = self._world.monotonic()
 
     def _pod_changed(self, old: Pod | None, new: Pod | None) -> None:
         found = (owner for pod in (new, old) if pod and (owner := _owner_of(pod)))

@@ -1,6 +1,6 @@
 """Which VirtualMachines are made anew because they do not come up."""
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from tests.unit.controllers.pool.make import pool, vm
@@ -62,6 +62,14 @@ def test_without_a_time_of_the_probe_that_of_the_change_counts():
 def test_who_failed_too_often_is_made_anew_at_once(threshold, count, sick):
     one = pool(autohealing={} if threshold is None else {"startUpFailureThreshold": threshold})
     assert len(plan(one, [often(one, count=count)], NOW).sick) == sick
+
+
+def test_who_failed_too_often_is_shown_so_for_a_moment():
+    one = pool(autohealing={})
+    sick = often(one, count=3)
+    sick.status.conditions[0].last_probe_time = "2026-01-01T00:59:58Z"
+    assert plan(one, [sick], NOW) == Healing((), 3)
+    assert plan(one, [sick], NOW + timedelta(seconds=3)).sick == (sick,)
 
 
 def test_who_goes_already_is_not_taken_away_again():

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from corral.api.errors import Cause
 from corral.api.kinds.domain import Resources
-from corral.api.kinds.machine import guest_memory, processors
+from corral.api.kinds.machine import MOST_PROCESSORS, guest_memory, processors
 from corral.api.kinds.resource_names import unknown_resources
 from corral.api.kinds.vmi import Spec
 from corral.api.quantity import NOTHING, amount, parse
@@ -15,8 +15,6 @@ MACHINES = ("q35", "pc", "pc-q35-*", "pc-i440fx-*")
 LEAST_MEMORY = parse("1M")
 LEAST_FOR_A_SYSTEM = parse("16Mi")
 LONGEST_SERIAL = 256
-MOST_PROCESSORS = 255
-"""Virtual processors that a PC can number without an IOMMU; QEMU does not start with more."""
 NOT_A_QUANTITY = (
     "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
 )
