@@ -114,6 +114,7 @@ class QemuGuest:
             told = self._link.told(event, translate(event))
             if (change := await self._rebooted(told)) is not None:
                 yield change
+        self.agent.close()
         await self._monitor.close()
         yield Change.GONE if event is END else Change.LOST
 
@@ -291,6 +292,7 @@ class QemuGuest:
             return os.pread(picture, os.fstat(picture).st_size, 0)
 
     async def release(self) -> None:
+        self.agent.close()
         await self._monitor.close()
         self._process.release()
 

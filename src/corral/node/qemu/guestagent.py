@@ -30,7 +30,7 @@ from corral.node.hypervisor import (
 )
 from corral.node.qemu import guestreport
 from corral.node.qemu.guestreport import text
-from corral.node.qemu.sockets import connect
+from corral.node.qemu.sockets import Connection
 
 SECONDS = 5.0
 """How long an agent may take to answer one question."""
@@ -100,11 +100,18 @@ class _Answer(msgspec.Struct, Generic[T]):
 
 
 class QemuAgent:
-    """The agent behind a socket, which serves one client at a time: questions wait in line here."""
+    """The agent behind a socket, which serves one client at a time: questions wait in line here.
+
+    Between questions it stays connected, as libvirt does: QEMU's agent looks ten times a second
+    whether somebody has come, which costs an idle guest more than all the rest.
+    """
 
     def __init__(self, path: Path) -> None:
-        self._path = path
         self._turn = asyncio.Lock()
+        self._connection = Connection(path)
+
+    def close(self) -> None:
+        self._connection.close()
 
     async def introduce(self) -> Introduction | None:
         """Ask for operating system, host name and addresses; None where nothing answers properly.
@@ -221,14 +228,19 @@ class QemuAgent:
         try:
             async with asyncio.timeout(seconds or SECONDS), self._turn:
                 reader, writer = await asyncio.open_unix_connection(
-                    sock=connect(self._path), limit=longest
+                    sock=self._connection.duplicate(), limit=longest
                 )
                 try:
                     talk = _Talk(reader, writer)
                     await talk.synchronise()
                     yield talk
+                except AgentRefusedError:
+                    raise
+                except BaseException:
+                    self.close()  # a guest that reads nothing would keep it open
+                    raise
                 finally:
-                    writer.transport.abort()  # a guest that reads nothing would keep it open
+                    writer.transport.abort()
         except TimeoutError as error:
             raise AgentError("the guest agent does not answer") from error
         except OSError as error:

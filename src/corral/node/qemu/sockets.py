@@ -47,3 +47,32 @@ def connect(path: Path) -> socket.socket:
         connected.close()
         raise
     return connected
+
+
+class Connection:
+    """A connection to the socket at a path, kept while the other end keeps it."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._kept: socket.socket | None = None
+
+    def duplicate(self) -> socket.socket:
+        """The same connection once more, to be closed apart.  Raises OSError as `connect` does."""
+        if self._kept is None or not _is_open(self._kept):
+            self.close()
+            self._kept = connect(self._path)
+        return self._kept.dup()
+
+    def close(self) -> None:
+        if self._kept is not None:
+            self._kept.close()
+            self._kept = None
+
+
+def _is_open(connection: socket.socket) -> bool:
+    try:
+        return connection.recv(1, socket.MSG_PEEK) != b""
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False

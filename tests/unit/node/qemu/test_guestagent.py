@@ -32,21 +32,42 @@ ANSWERS = {
 
 
 @pytest.fixture
-async def agent(tmp_path):
+def asked(monkeypatch):
+    """The clients that a test makes."""
+    made = []
+    begin = QemuAgent.__init__
+
+    def begin_and_note(self, path):
+        begin(self, path)
+        made.append(self)
+
+    monkeypatch.setattr(QemuAgent, "__init__", begin_and_note)
+    yield made
+    for each in made:
+        each.close()
+
+
+@pytest.fixture
+async def agent(tmp_path, asked):
     """Starts an agent: ``answer(request)`` gives the bytes of each answer."""
-    servers = []
+    servers, serving = [], []
 
     async def start(answer):
         async def serve(reader, writer):
+            serving.append(asyncio.current_task())
             while line := await reader.readline():
                 writer.write(answer(json.loads(line)))
             writer.close()
+            await writer.wait_closed()
 
         path = tmp_path / "agent.sock"
         servers.append(await asyncio.start_unix_server(serve, path))
         return path
 
     yield start
+    for each in asked:
+        each.close()
+    await asyncio.gather(*serving, return_exceptions=True)
     for server in servers:
         server.close()
 
@@ -249,6 +270,30 @@ async def test_what_is_frozen_is_not_frozen_again(agent):
     assert commands.count("guest-fsfreeze-freeze") == 1
 
 
+async def test_questions_are_asked_on_one_connection_while_that_lasts(tmp_path):
+    """QEMU's agent looks ten times a second for a client when there is none."""
+    connections = []
+
+    async def serve(reader, writer):
+        connections.append(writer)
+        while line := await reader.readline():
+            writer.write(honest(json.loads(line), {"guest-ping": {}}))
+
+    async with await asyncio.start_unix_server(serve, tmp_path / "agent.sock"):
+        agent = QemuAgent(tmp_path / "agent.sock")
+        await agent.ping()
+        with pytest.raises(guestagent.AgentRefusedError):
+            await agent.users()
+        await agent.ping()
+        assert len(connections) == 1
+        connections[0].close()
+        await connections[0].wait_closed()
+        await agent.ping()
+        assert len(connections) == 2
+        agent.close()
+        connections[1].close()
+
+
 async def test_questions_wait_for_each_other(agent):
     told = Told(guest_ping=[{}] * 5)
     asked = QemuAgent(await agent(told))
@@ -288,6 +333,9 @@ async def wild(tmp_path, monkeypatch):
     yield start
     for task in tasks:
         task.cancel() if isinstance(task, asyncio.Task) else task.close()
+    serving = [task for task in tasks if isinstance(task, asyncio.Task)]
+    await asyncio.gather(*serving, return_exceptions=True)
+    await asyncio.sleep(0)  # a connection is closed in the loop's next round
 
 
 async def never_stop(reader, writer):
