@@ -7,6 +7,7 @@ import io
 import json
 import os
 import re
+import shutil
 import subprocess
 import time
 import urllib.request
@@ -78,6 +79,15 @@ class Guest:
         """The output of a shell command, typed on the console of a logged in user."""
         match = await self.type(f"{command}; echo e''nd", r"(?s)\r\n(.*?)end\r\n\S*[$#] ")
         return match[1].replace("\r\n", "\n")
+
+    def busy_share(self, seconds: float) -> float:
+        """Of one processor, which it takes for so long."""
+        before = self._used()
+        time.sleep(seconds)
+        return (self._used() - before) / seconds
+
+    def _used(self) -> float:
+        return time.clock_gettime((~self.process.pid << 3) | 2)  # see clock_getcpuclockid(3)
 
     def get(self, path: str) -> str:
         url = f"http://127.0.0.1:{self.forwarded[80]}{path}"
@@ -192,6 +202,17 @@ def virtio(disk: Path) -> list[str]:
     return ["-drive", f"file={disk},format=raw,if=virtio"]
 
 
+def kept(disk: Path) -> list[str]:
+    """A disk that keeps what the guest writes."""
+    return ["-drive", f"file={disk},format=raw,if=virtio,snapshot=off"]
+
+
+def copied(disk: Path, target: Path) -> Path:
+    shutil.copy(disk, target)
+    target.chmod(0o600)
+    return target
+
+
 def sata(disk: Path, port: int, kind: str = "hd") -> list[str]:
     name = f"sata{port}"
     drive = f"file={disk},format=raw,if=none,id={name}"
@@ -255,10 +276,150 @@ async def test_it_boots_to_a_login_prompt_with_memory_to_spare(demo_disk, tmp_pa
         assert "root login on 'ttyS0'" in await guest.run("logread")
         assert (await guest.served("/")).strip() == "vm-1"
         available = await guest.run("grep MemAvailable /proc/meminfo")
-        assert int(available.split()[1]) > 12_000, available
+        assert int(available.split()[1]) > 10_000, available
         assert "10.0.2.15" in await guest.run("ip -4 address show eth0")
         await guest.type("exit", "vm-1 login: ")
         assert "not found" not in guest.said
+
+
+async def test_it_rests_while_it_has_nothing_to_do(demo_disk, tmp_path):
+    """A kernel that ticks takes five hundredths of a processor and more."""
+    async with machine(tmp_path, virtio(demo_disk)) as guest:
+        await guest.log_in("demo", "demo")
+        assert "cloud" in await guest.run("uname -r")
+        agent = await guest.agent()  # which looks all the time whether somebody is there, else
+        await guest.greets()
+        best = 1.0
+        async with asyncio.timeout(PATIENCE):
+            while best > 0.01:
+                best = min(best, await asyncio.to_thread(guest.busy_share, 5))
+        before = ticks(await guest.run("cat /proc/interrupts"))
+        await asyncio.sleep(5)
+        assert ticks(await guest.run("cat /proc/interrupts")) - before < 5 * 100
+        agent.writer.close()
+
+
+def ticks(interrupts: str) -> int:
+    return int(re.search(r"LOC: +(\d+)", interrupts)[1])
+
+
+@pytest.mark.parametrize("processors", [1, 2])
+async def test_its_clock_runs_as_the_hosts_while_that_is_busy(demo_disk, tmp_path, processors):
+    """A clock whose speed was found by counting, on such a host, was 3 to 20 times too fast."""
+    busy = [
+        await asyncio.create_subprocess_exec("sh", "-c", "while :; do :; done")
+        for _ in range(2 * os.cpu_count())
+    ]
+    try:
+        more = ("-smp", str(processors))
+        async with machine(tmp_path, virtio(demo_disk), more=more) as guest:
+            await guest.log_in("demo", "demo")
+            assert (await guest.run("nproc")).strip() == str(processors)
+            began = time.monotonic()
+            first = float((await guest.run("cat /proc/uptime")).split()[0])
+            asked = time.monotonic()
+            await guest.run("sleep 8")
+            asked_again = time.monotonic()
+            last = float((await guest.run("cat /proc/uptime")).split()[0])
+            ended = time.monotonic()
+            assert asked_again - asked - 0.1 <= last - first <= ended - began + 0.1
+            assert asked_again - asked >= 7.9
+    finally:
+        for each in busy:
+            each.kill()
+            await each.wait()
+
+
+async def test_what_is_written_is_there_after_a_restart_and_an_instance_is_set_up_once(
+    demo_disk, tmp_path
+):
+    """On a disk that was made larger, which is used as a whole."""
+    disk = copied(demo_disk, tmp_path / "disk")
+    size = disk.stat().st_size + 64 * 2**20
+    os.truncate(disk, size)
+    user_data = "#cloud-config\nhostname: web\nruncmd: ['echo ran >> /srv/ran']\n"
+    seed = seed_disk(tmp_path / "seed.iso", user_data=user_data, meta_data="instance-id: i-1\n")
+    other = seed_disk(tmp_path / "other.iso", user_data=user_data, meta_data="instance-id: i-2\n")
+    async with machine(tmp_path, kept(disk), virtio(seed)) as guest:
+        await guest.says("web login: ")
+        await guest.log_in("demo", "demo")
+        await guest.run("echo a > /kept; echo b > /root/kept; echo c >> /etc/profile; rm /bin/awk")
+        await guest.run("until [ $(stat -f -c %b /disk) -gt 18000 ]; do usleep 100000; done")
+        key = await guest.run("dropbearkey -y -f /etc/dropbear/dropbear_ed25519_host_key")
+        await guest.type("poweroff", "")
+        await guest.ends()
+    async with machine(tmp_path, kept(disk), virtio(seed)) as guest:
+        await guest.says("web login: ")
+        await guest.log_in("demo", "demo")
+        assert await guest.run("cat /kept /root/kept; tail -n 1 /etc/profile") == "a\nb\nc\n"
+        assert "No such file" in await guest.run("ls /bin/awk")
+        assert await guest.run("cat /srv/ran") == "ran\n"
+        assert key == await guest.run("dropbearkey -y -f /etc/dropbear/dropbear_ed25519_host_key")
+    async with machine(tmp_path, kept(disk), virtio(other)) as guest:
+        await guest.log_in("demo", "demo")
+        assert await guest.run("cat /srv/ran") == "ran\nran\n"
+
+
+async def test_it_boots_with_a_second_partition_that_is_full_or_damaged(demo_disk, tmp_path):
+    disk = copied(demo_disk, tmp_path / "disk")
+    async with machine(tmp_path, kept(disk)) as guest:
+        await guest.log_in("demo", "demo")
+        await guest.run("cat /dev/zero > /full; sync; df /disk")
+        guest.process.kill()
+        await guest.ends()
+    async with machine(tmp_path, kept(disk)) as guest:
+        await guest.log_in("demo", "demo")
+        assert "/dev/vda2 on /disk" in await guest.run("mount")
+        assert await guest.run("rm /full; echo a > /kept; sync; cat /kept") == "a\n"
+        guest.process.kill()
+        await guest.ends()
+    with disk.open("r+b") as file:
+        file.seek(446 + 16 + 8)
+        start = int.from_bytes(file.read(4), "little") * 512
+        file.seek(start + 1024 + 0xE0)
+        file.write(b"\x0a")  # in its superblock: another file is its journal
+    async with machine(tmp_path, kept(disk)) as guest:
+        await guest.says("second partition is damaged: repairing it")
+        await guest.log_in("demo", "demo")
+        assert await guest.run("cat /kept") == "a\n"
+        guest.process.kill()
+        await guest.ends()
+    with disk.open("r+b") as file:
+        file.seek(start)
+        file.write(os.urandom(disk.stat().st_size - start))
+    async with machine(tmp_path, kept(disk)) as guest:
+        await guest.says("what is written is gone when the machine ends")
+        await guest.log_in("demo", "demo")
+        assert await guest.run("echo a > /kept; cat /kept") == "a\n"
+
+
+async def test_a_disk_that_cannot_be_written_to_is_enough(demo_disk, tmp_path):
+    disk = ["-drive", f"file={demo_disk},format=raw,if=virtio,readonly=on,snapshot=off"]
+    async with machine(tmp_path, disk) as guest:
+        await guest.says("what is written is gone when the machine ends")
+        await guest.log_in("demo", "demo")
+        assert await guest.run("echo a > /etc/kept; cat /etc/kept") == "a\n"
+
+
+async def test_other_disks_are_made_and_mounted_and_wget_has_a_time_limit(demo_disk, tmp_path):
+    for name in ("ext4", "vfat"):
+        (tmp_path / name).write_bytes(b"")
+        os.truncate(tmp_path / name, 40 * 2**20)
+    disks = [virtio(tmp_path / name) for name in ("ext4", "vfat")]
+    async with machine(tmp_path, virtio(demo_disk), *disks) as guest:
+        await guest.log_in("demo", "demo")
+        await guest.run("mkfs.ext4 -q /dev/vdb; mkfs.vfat /dev/vdc; mkdir -p /mnt/b /mnt/c")
+        await guest.run("mount /dev/vdb /mnt/b; mount -t vfat /dev/vdc /mnt/c")
+        for place, kind in (("b", "ext4"), ("c", "vfat")):
+            assert await guest.run(f"echo {kind} > /mnt/{place}/x; cat /mnt/{place}/x") == (
+                f"{kind}\n"
+            )
+            assert f"on /mnt/{place} type {kind}" in await guest.run("mount")
+        await guest.greets()
+        assert await guest.run("wget -T 5 -qO- http://localhost/") == "vm-1\n"
+        assert await guest.run("wget -qT5 -O - http://localhost/") == "vm-1\n"
+        await guest.run("nc -l -p 81 >/dev/null &")
+        assert "timed out" in await guest.run("wget -T 1 http://localhost:81/")
 
 
 async def test_cloud_config_is_obeyed(demo_disk, tmp_path):

@@ -11,7 +11,8 @@ from corral.node.images.demo.errors import DemoError
 def known(cache):
     """A cache of all packages, as a fetch leaves it."""
     (cache / "packages").mkdir(parents=True)
-    names = [f"{name}_1_i386.deb" for name in packages.NAMES]
+    kernels = ("linux-image-6-cloud-amd64", "linux-image-6-686")
+    names = [f"{name}_1_i386.deb" for name in (*kernels, *packages.NAMES)]
     for name in names:
         (cache / "packages" / name).touch()
     (cache / "packages.json").write_text(json.dumps(names))
@@ -30,6 +31,12 @@ async def test_a_package_that_is_gone_is_fetched_again_and_no_apt_is_told(tmp_pa
     assert packages.fetched(tmp_path) == []
     with pytest.raises(DemoError, match="apt-get is not on this machine"):
         await packages.fetch(tmp_path, print)
+
+
+def test_a_cache_of_one_kernel_does_not_do(tmp_path):
+    names = [package.name for package in known(tmp_path)]
+    (tmp_path / "packages.json").write_text(json.dumps(names[1:]))
+    assert packages.fetched(tmp_path) == []
 
 
 def test_a_cache_that_was_filled_for_fewer_packages_does_not_do(tmp_path, monkeypatch):

@@ -39,11 +39,16 @@ def character_device(path: str, major: int, minor: int, permissions: int = 0o600
 
 def archive(entries: list[Entry]) -> bytes:
     """The archive of `entries`, and of the directories that they stand in."""
-    complete = {entry.path: entry for entry in _parents(entries) + entries}
     out = bytearray()
-    for number, path in enumerate(sorted(complete), start=1):
-        out += _member(complete[path], number)
+    for number, entry in enumerate(complete(entries), start=1):
+        out += _member(entry, number)
     return bytes(out + _member(Entry("TRAILER!!!", 0), 0))
+
+
+def complete(entries: list[Entry]) -> list[Entry]:
+    """`entries` and the directories that they stand in, by path; of two, the later counts."""
+    every = {entry.path: entry for entry in _parents(entries) + entries}
+    return [every[path] for path in sorted(every)]
 
 
 def _parents(entries: list[Entry]) -> list[Entry]:

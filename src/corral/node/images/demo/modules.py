@@ -13,6 +13,11 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+# A row of the table of sections: ELF-64 Object File Format, section 5.
+_SECTION = struct.Struct("<IIQQQQIIQQ")
+_NAME, _TYPE, _FLAGS, _OFFSET, _SIZE, _ALIGNMENT = 0, 1, 2, 4, 5, 8
+_NULL, _NO_BITS = 0, 8
+_UNWANTED = frozenset({b".BTF", b".orc_unwind", b".orc_unwind_ip"})
 _SIGNATURE_MARK = b"~Module signature appended~\n"
 
 
@@ -71,10 +76,41 @@ def alias_table(modules: Mapping[str, bytes]) -> str:
     )
 
 
+def lean(module: bytes) -> bytes:
+    """`module` without its signature, and with nothing for backtraces and BPF to be kept of it.
+
+    Checking a signature costs an emulated processor milliseconds, and types that go with the
+    kernel's own would have these read.
+    """
+    module = unsigned(module)
+    return _without(module, _UNWANTED) if module[:5] == b"\x7fELF\x02" else module
+
+
 def unsigned(module: bytes) -> bytes:
-    """`module` without its signature, whose check costs an emulated processor milliseconds."""
+    """`module` without its signature."""
     if not module.endswith(_SIGNATURE_MARK):
         return module
     end = len(module) - len(_SIGNATURE_MARK)
     (signature_size,) = struct.unpack_from(">I", module, end - 4)
     return module[: end - 12 - signature_size]
+
+
+def _without(module: bytes, unwanted: frozenset[bytes]) -> bytes:
+    """`module`, an ELF file to be linked, with these of its sections empty."""
+    (table,) = struct.unpack_from("<Q", module, 40)
+    count, names = struct.unpack_from("<HH", module, 60)
+    rows = [list(_SECTION.unpack_from(module, table + 64 * index)) for index in range(count)]
+    text = rows[names][_OFFSET]
+    out = bytearray(module[:64])
+    for row in rows:
+        name = module[text + row[_NAME] : module.index(b"\0", text + row[_NAME])]
+        if name.removeprefix(b".rela") in unwanted:
+            row[_FLAGS] = row[_SIZE] = 0
+        out += bytes(-len(out) % max(row[_ALIGNMENT], 1))
+        if row[_TYPE] not in {_NULL, _NO_BITS}:
+            content = module[row[_OFFSET] : row[_OFFSET] + row[_SIZE]]
+            row[_OFFSET] = len(out)
+            out += content
+    out += bytes(-len(out) % 8)
+    struct.pack_into("<Q", out, 40, len(out))
+    return bytes(out + b"".join(_SECTION.pack(*row) for row in rows))

@@ -1,8 +1,8 @@
 """Fetches the guest's Debian packages by apt, from the host's own sources, without root.
 
-apt is given a state of its own, and told that the machine is an i386 one: the host's package lists,
-architectures and cache stay as they are. A list of what was fetched makes the next build
-independent of the network.
+apt is given a state of its own, and told that the machine is an i386 one that takes amd64 packages
+too: the host's package lists, architectures and cache stay as they are. A list of what was fetched
+makes the next build independent of the network.
 """
 
 from __future__ import annotations
@@ -23,12 +23,13 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Sequence
     from pathlib import Path
 
-KERNEL = "linux-image-686"  # an empty package that depends on the current kernel
+# Empty packages that depend on the current kernels.
+KERNELS = ("linux-image-cloud-amd64:amd64", "linux-image-686:i386")
 NAMES = (
-    "busybox-static", "dhcpcd-base", "dropbear-bin", "isolinux", "libc6", "libcrypt1",
-    "libglib2.0-0", "libgmp10", "libnuma1", "libpcre2-8-0", "libtomcrypt1", "libtommath1",
-    "libudev1", "liburing2", "openssh-client", "openssh-sftp-server", "qemu-guest-agent",
-    "syslinux-common", "zlib1g",
+    "busybox-static", "dhcpcd-base", "dropbear-bin", "e2fsprogs", "isolinux", "libblkid1", "libc6",
+    "libcom-err2", "libcrypt1", "libext2fs2", "libglib2.0-0", "libgmp10", "libnuma1",
+    "libpcre2-8-0", "libtomcrypt1", "libtommath1", "libudev1", "liburing2", "libuuid1",
+    "openssh-client", "openssh-sftp-server", "qemu-guest-agent", "syslinux-common", "zlib1g",
 )  # fmt: skip
 APT_SECONDS = 600
 _INDEX = "packages.json"
@@ -76,7 +77,7 @@ class Apt:
         status.touch()
         settings = {
             "APT::Architecture": "i386",
-            "APT::Architectures": "i386",
+            "APT::Architectures": "i386,amd64",
             "APT::Sandbox::User": "",  # the packages go where apt's own user may not write
             "Dir::State": self.directory / "state",
             "Dir::State::status": status,
@@ -134,18 +135,21 @@ async def _fetch(cache: Path, progress: Callable[[str], None]) -> list[Path]:
     directory = cache / "packages"
     directory.mkdir(parents=True, exist_ok=True)
     apt = Apt(cache / "apt")
-    progress("reading Debian's package lists (i386)")
+    progress("reading Debian's package lists (i386, amd64)")
     # A source that fails matters only if a package is then not found.
     _, lists_said = await apt.run("apt-get", "-q", "update")
-    names = [await _kernel_package(apt, lists_said), *NAMES]
-    progress(f"fetching {len(names)} packages (60 MB)")
+    kernels = [await _kernel_package(apt, kernel, lists_said) for kernel in KERNELS]
+    names = [*kernels, *NAMES]
+    progress(f"fetching {len(names)} packages (90 MB)")
     status, said = await apt.run("apt-get", "-q", "download", *names, cwd=directory)
     if status != 0:
         raise DemoError(
             f"apt could not fetch the guest's packages: {_complaint(said, lists_said)}",
             "check the machine's network and /etc/apt/sources.list",
         )
-    packages = [max(directory.glob(f"{name}_*.deb"), key=_written) for name in names]
+    packages = [
+        max(directory.glob(f"{name.partition(':')[0]}_*.deb"), key=_written) for name in names
+    ]
     temporary = cache / f"{_INDEX}.tmp"
     temporary.write_text(json.dumps([package.name for package in packages], indent=1))
     temporary.replace(cache / _INDEX)
@@ -158,21 +162,22 @@ def fetched(cache: Path) -> list[Path]:
         names: list[str] = json.loads((cache / _INDEX).read_text())
     except (OSError, ValueError):
         return []
-    if not {name.partition("_")[0] for name in names}.issuperset(NAMES):
+    known = {name.partition("_")[0] for name in names}
+    if not known.issuperset(NAMES) or len(known) != len(NAMES) + len(KERNELS):
         return []
     packages = [cache / "packages" / name for name in names]
     return packages if all(package.is_file() for package in packages) else []
 
 
-async def _kernel_package(apt: Apt, lists_said: str) -> str:
-    _, said = await apt.run("apt-cache", "depends", KERNEL)
-    found = re.search(r"Depends: (linux-image-[0-9]\S*)", said)
+async def _kernel_package(apt: Apt, kernel: str, lists_said: str) -> str:
+    _, said = await apt.run("apt-cache", "depends", kernel)
+    found = re.search(r"Depends: (linux-image-[0-9][^\s:]*)", said)
     if not found:
         raise DemoError(
-            f"apt knows no package {KERNEL} for i386: {_complaint(lists_said, said)}",
+            f"apt knows no package {kernel}: {_complaint(lists_said, said)}",
             "check that /etc/apt/sources.list names Debian's main archive and the network works",
         )
-    return found.group(1)
+    return f"{found.group(1)}:{kernel.partition(':')[2]}"
 
 
 def _complaint(*said: str) -> str:
