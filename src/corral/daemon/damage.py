@@ -15,6 +15,8 @@ log = structlog.get_logger()
 def tell_damaged(server: ApiServer, world: World) -> None:
     """Log each, and write an event about it, where its namespace is there to have one."""
     recorder = world.recorder("corral")
+    if mended := server.store.mended:
+        log.error("the log of writes was damaged", what=mended)
     for each in server.store.damaged:
         log.error("object damaged on disk", kind=each.kind, object=str(each.key))
         recorder.event(

@@ -62,6 +62,9 @@ def check(path: Path) -> None:
 
 def is_empty(path: Path) -> bool:
     """Whether there is no store, or one without anything in it; nobody may have it open."""
+    log = path.with_name(f"{path.name}-wal")
+    if log.exists() and log.stat().st_size:  # SQLite must not look at it before it is mended
+        return False
     if not path.exists():
         return True
     try:

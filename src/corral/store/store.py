@@ -45,6 +45,7 @@ class Store:
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._log = log
+        self.mended = log.mended
         self._executor = ThreadPoolExecutor(1, "corral-store", hasten) if threaded else None
         self._retention = retention or Retention()
         self._lifetimes = lifetimes or {}

@@ -24,6 +24,7 @@ class Disk:
 
     def __init__(self, room=10**9, pieces=10**9):
         self.log = Log(None)
+        self.mended = ""
         self.compacted, self.rows, self.close = self.log.compacted, self.log.rows, self.log.close
         self.room, self.pieces = room, pieces
         self.tried = []

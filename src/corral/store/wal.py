@@ -1,0 +1,121 @@
+"""SQLite's write-ahead log where the disk has damaged it: what was acknowledged is not to vanish.
+
+SQLite reads it up to the first frame that does not fit its checksum, and drops the rest without a
+word: that is right for a write that a power cut has torn, which is the last one.  Where whole ones
+follow, the frame was on the disk before them.  It is taken as it is then: mostly a later frame
+holds the same page, and else the checksums of rows tell what is damaged.
+
+The format: https://www.sqlite.org/fileformat2.html#walformat.  It is looked at only where a manager
+was killed, and takes 0.1 s for the usual 4 MB.
+"""
+
+import shutil
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import takewhile
+from pathlib import Path
+from typing import Final
+
+from corral import files
+
+_HEAD: Final = struct.Struct(">8I")
+_FRAME: Final = struct.Struct(">6I")
+_MAGIC: Final = {0x377F0682: "<II", 0x377F0683: ">II"}
+"""And in which order of bytes the words are summed up."""
+_KEPT: Final = ".damaged"
+
+Sum = tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class _Frame:
+    """A page that was written; ``fits``: whether it is as it was, by the sum before it."""
+
+    start: int
+    salts: Sum
+    fits: bool
+    is_commit: bool
+
+
+@dataclass(slots=True)
+class _Log:
+    """A write-ahead log in memory."""
+
+    content: bytearray
+    order: str
+    page_bytes: int
+    salts: Sum
+    first: Sum
+
+    @classmethod
+    def read(cls, content: bytes) -> "_Log | None":
+        """None for what SQLite takes for none at all."""
+        if len(content) < _HEAD.size:
+            return None
+        magic, _, page_bytes, _, *rest = _HEAD.unpack_from(content)
+        salts, first = (rest[0], rest[1]), (rest[2], rest[3])
+        order = _MAGIC.get(magic)
+        if order is None or _sum((0, 0), content[: _HEAD.size - 8], order) != first:
+            return None
+        return cls(bytearray(content), order, page_bytes, salts, first)
+
+    def frames(self) -> Iterator[_Frame]:
+        before, size = self.first, _FRAME.size + self.page_bytes
+        for start in range(_HEAD.size, len(self.content) - size + 1, size):
+            _, pages, *rest = _FRAME.unpack_from(self.content, start)
+            salts, stored = (rest[0], rest[1]), (rest[2], rest[3])
+            fits = salts == self.salts and self._sum_of(start, before) == stored
+            yield _Frame(start, salts, fits, bool(pages))
+            before = stored
+
+    def _sum_of(self, start: int, before: Sum) -> Sum:
+        page = start + _FRAME.size
+        head = _sum(before, self.content[start : start + 8], self.order)
+        return _sum(head, self.content[page : page + self.page_bytes], self.order)
+
+    def accept(self, frames: list[_Frame]) -> None:
+        """Give the first frames sums that fit what they hold."""
+        before = self.first
+        for frame in frames:
+            before = self._sum_of(frame.start, before)
+            struct.pack_into(">4I", self.content, frame.start + 8, *self.salts, *before)
+
+
+def _sum(before: Sum, content: bytes | bytearray, order: str) -> Sum:
+    first, second = before
+    for one, other in struct.iter_unpack(order, content):
+        first = (first + one + second) & 0xFFFFFFFF
+        second = (second + other + first) & 0xFFFFFFFF
+    return first, second
+
+
+def mend(store: Path) -> str:
+    """Keep what follows a damaged frame; what was found, in words, and empty where all is well.
+
+    Nobody may have the store open.  The files as they were stay beside it.  Raises OSError.
+    """
+    path = store.with_name(f"{store.name}-wal")
+    log = _Log.read(path.read_bytes()) if path.exists() else None
+    if log is None:
+        return ""
+    frames = list(log.frames())
+    written = _written(frames)
+    damaged = [number for number, frame in enumerate(frames[:written]) if not frame.fits]
+    if not damaged:
+        return ""
+    kept = [shutil.copy2(each, f"{each}{_KEPT}") for each in (path, store)]
+    log.accept([*frames[:written], *takewhile(lambda frame: frame.fits, frames[written:])])
+    files.replace(path, bytes(log.content), durable=True)
+    store.with_name(f"{store.name}-shm").unlink(missing_ok=True)
+    return (
+        f"{path}: was damaged in {len(damaged)} of {written} places; what follows was kept. "
+        f"As it was: {', '.join(map(str, kept))}"
+    )
+
+
+def _written(frames: list[_Frame]) -> int:
+    """How many frames were surely on the disk: those of all transactions that another followed."""
+    last = max((number for number, frame in enumerate(frames) if frame.fits), default=-1)
+    commits = [number for number in range(last) if frames[number].is_commit]
+    return commits[-1] + 1 if commits else 0
