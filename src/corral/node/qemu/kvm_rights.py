@@ -26,9 +26,15 @@ def opens_for_machines(device: os.stat_result) -> bool:
 
 
 def refused_to_us(path: Path, found: os.stat_result) -> str:
-    """Why we may not open the device, and what its owner has to do about that."""
+    """Why we may not open the device, and what its owner has to do about that.
+
+    In a user namespace of ours nobody's names are known but our own: groups look all alike.
+    """
     group = group_of_machines(found)
-    if group is None:
+    if group == _unknown():
+        given = f"chgrp kvm {path}, if it has another group (ls -l {path})"
+        told = f"a group may open it. As root: {given}; {_join('kvm')}"
+    elif group is None:
         told = f"it belongs to {_owners(found)}. As root: {_handed_over(path)}; {_join('kvm')}"
     elif _user() in _members(group):
         told = f"you were put into its group {_group(group)} after you logged in"
@@ -44,7 +50,14 @@ def refused_to_machines(path: Path, found: os.stat_result) -> str:
 
 def _owners(found: os.stat_result) -> str:
     mode = stat.S_IMODE(found.st_mode)
+    if found.st_gid == _unknown():
+        return f"others and has mode {mode:o}"
     return f"{_name(found.st_uid)}:{_group(found.st_gid)} with mode {mode:o}"
+
+
+def _unknown() -> int:
+    """The group that all groups are shown as which have no name in this namespace."""
+    return int(Path("/proc/sys/kernel/overflowgid").read_text(encoding="ascii"))
 
 
 def _handed_over(path: Path) -> str:

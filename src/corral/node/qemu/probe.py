@@ -82,7 +82,9 @@ async def find_accelerator(directory: Path, program: str) -> Finding:
     """Probe, or recall what was found before with the same QEMU in the same boot."""
     path = shutil.which(program)
     if path is None:
-        return Finding(Accelerator.TCG, f"{program} is not installed", "")
+        return Finding(
+            Accelerator.TCG, f"{program} is not installed: apt-get install qemu-system-x86", ""
+        )
     subject = _subject(path)
     cache = directory / CACHE
     if (known := files.read_json(cache, Finding)) is not None and known.subject == subject:

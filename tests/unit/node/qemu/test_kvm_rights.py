@@ -9,7 +9,10 @@ import pytest
 from corral.node.qemu import kvm_rights
 
 KVM = Path("/dev/kvm")
-ROOTS, OTHERS = 0, next(each.gr_gid for each in grp.getgrall() if each.gr_gid and not each.gr_mem)
+ROOTS, OTHERS = (
+    0,
+    next(each.gr_gid for each in grp.getgrall() if 0 < each.gr_gid < 65534 and not each.gr_mem),
+)
 NAME = grp.getgrgid(OTHERS).gr_name
 
 
@@ -49,6 +52,14 @@ def test_a_group_that_may_open_it_is_named_as_it_is():
     told = kvm_rights.refused_to_us(KVM, device(0o660, OTHERS))
     assert f"it is for the group {NAME}. As root: usermod -aG {NAME} " in told
     assert "chmod" not in told
+
+
+def test_in_a_namespace_where_groups_have_no_names_none_is_guessed():
+    """The manager of an ordinary user has joined one by then, for its network."""
+    closed, open_ = (kvm_rights.refused_to_us(KVM, device(mode, 65534)) for mode in (0o600, 0o660))
+    assert "it belongs to others and has mode 600. As root: chgrp kvm /dev/kvm; chmod 660" in closed
+    assert "chgrp kvm /dev/kvm, if it has another group (ls -l /dev/kvm); usermod -aG kvm" in open_
+    assert not {"nogroup", "nobody"} & set((closed + open_).replace(":", " ").split())
 
 
 def test_who_is_in_the_group_already_is_told_to_log_in_again(monkeypatch):
