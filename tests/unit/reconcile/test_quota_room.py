@@ -1,10 +1,16 @@
 """When a quota has more room than before."""
 
+import asyncio
+
 import msgspec
 import pytest
 from lightkube.models.core_v1 import ResourceQuota
 
-from corral.reconcile.quota_room import has_more_room
+from corral.aio import Background
+from corral.api.object import Key
+from corral.reconcile.queue import WorkQueue
+from corral.reconcile.quota_room import has_more_room, retry_with_room
+from corral.reconcile.world import World
 
 
 def quota(hard, used=None):
@@ -26,3 +32,39 @@ def quota(hard, used=None):
 )
 def test_room_is_what_is_left_of_any_bound(old, new, more):
     assert has_more_room(old, new) is more
+
+
+@pytest.mark.looptime
+async def test_what_failed_where_there_is_more_room_is_tried_at_once(client):
+    """And nothing else is."""
+
+    async def allow(count):
+        metadata = {"name": "q", "namespace": "default"}
+        await client.patch(
+            ResourceQuota,
+            Key("default", "q"),
+            {"metadata": metadata, "spec": {"hard": {"pods": count}}},
+        )
+
+    await client.create(
+        ResourceQuota,
+        {"metadata": {"name": "q", "namespace": "default"}, "spec": {"hard": {"pods": "1"}}},
+    )
+    world, queue = World(client), WorkQueue[Key](first_delay=1000.0)
+    quotas = retry_with_room(world, queue)
+    here, elsewhere = Key("default", "a"), Key("other", "a")
+    async with Background() as tasks:
+        tasks.start(world.run(), name="world")
+        await quotas.synced()
+        for key in (here, elsewhere):
+            queue.add(key)
+            async with queue.take():
+                queue.retry(key)
+        await allow("0")
+        await asyncio.sleep(1)
+        assert len(queue) == 0, "there is less"
+        await allow("2")
+        await asyncio.sleep(1)
+        async with queue.take() as key:
+            assert key == here
+        assert len(queue) == 0

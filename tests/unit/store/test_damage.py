@@ -10,7 +10,8 @@ import pytest
 
 from corral.api.errors import Gone, InternalError, StoreReadError
 from corral.api.object import Key
-from corral.store import Log, LogError, Store, offline
+from corral.store import Damaged, Log, LogError, Store, offline
+from corral.store.damage import told
 from corral.store.memory import Retention
 
 KIND = "things.example.com"
@@ -324,3 +325,15 @@ async def test_a_check_names_a_few_and_counts_the_others(tmp_path):
         connection.execute("UPDATE log SET written = 7")
     with pytest.raises(LogError, match="and 2 more cannot be read"):
         offline.check(path)
+
+
+async def test_a_copy_is_for_nobody_else(path, tmp_path):
+    offline.copy(path, tmp_path / "copy")
+    assert (tmp_path / "copy").stat().st_mode & 0o777 == 0o600
+
+
+def test_as_many_as_are_named_are_not_counted():
+    damaged = [Damaged(KIND, key(f"n{number}"), (number,)) for number in range(6)]
+    assert told(damaged[:5]).endswith('"n4" in namespace default cannot be read')
+    assert told(damaged).endswith('"n4" in namespace default and 1 more cannot be read')
+    assert told([]) == ""

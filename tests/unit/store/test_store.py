@@ -1,6 +1,7 @@
 """Tests of the store against a plain model, and of its promises one by one."""
 
 import asyncio
+import json
 import sqlite3
 import sys
 
@@ -495,3 +496,45 @@ async def test_a_revision_is_never_given_twice_also_where_the_last_ones_are_forg
     assert store.revision == gone.revision
     assert (await store.write(KIND, key("b"), thing("b"))).revision > gone.revision
     await store.close()
+
+
+async def test_who_waits_for_a_revision_is_told_when_it_is_on_disk(store):
+    waiting = [asyncio.ensure_future(store.reach(2)) for _ in range(2)]
+    await write(store, "a")
+    await asyncio.sleep(0)
+    assert not any(each.done() for each in waiting)
+    await write(store, "b")
+    async with asyncio.timeout(60):
+        await asyncio.gather(*waiting)
+    await store.reach(1)
+
+
+async def test_commits_are_measured_and_objects_know_their_metadata(store):
+    record = await write(store, "a")
+    assert sum(store.commits.counts) == 1
+    assert 0 <= store.commits.sum < 60
+    assert json.loads(record.metadata())["name"] == "a"
+
+
+@pytest.mark.looptime
+async def test_the_window_moves_on_while_nobody_writes():
+    now = asyncio.get_running_loop().time
+    store = Store(Log(None), threaded=False, retention=Retention(seconds=60), clock=now)
+    await write(store, "a")
+    tidying = asyncio.ensure_future(store.run())
+    await asyncio.sleep(59)
+    assert store.compacted == 0
+    await asyncio.sleep(60)
+    assert store.compacted == 1
+    tidying.cancel()
+    await store.close()
+
+
+async def test_what_the_window_keeps_alive_is_counted(store):
+    first = await write(store, "a")
+    second = await write(store, "a", spec=2)
+    kept = store._memory.superseded_bytes
+    last = await store.delete(KIND, key("a"), thing("a"))
+    more = store._memory.superseded_bytes - kept
+    assert kept == 2 * 200 + len(first.data) + 800
+    assert more == 200 + len(second.data) + 800 + len(last.data) + 800

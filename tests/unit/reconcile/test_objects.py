@@ -1,0 +1,33 @@
+"""What loops read of an object, whatever it leaves out."""
+
+import msgspec
+import pytest
+from lightkube.models.core_v1 import Node
+
+from corral.reconcile.objects import annotations_of, is_ready, labels_of
+
+
+def node(conditions=None, **metadata):
+    status = {} if conditions is None else {"status": {"conditions": conditions}}
+    return msgspec.convert({"metadata": {"name": "a", **metadata}, **status}, Node)
+
+
+@pytest.mark.parametrize(
+    ("conditions", "ready"),
+    [
+        (None, False),
+        ([], False),
+        ([{"type": "Ready", "status": "True"}], True),
+        ([{"type": "Ready", "status": "False"}], False),
+        ([{"type": "Other", "status": "True"}], False),
+        ([{"type": "Other", "status": "False"}, {"type": "Ready", "status": "True"}], True),
+    ],
+)
+def test_who_is_ready_says_so(conditions, ready):
+    assert is_ready(node(conditions)) is ready
+
+
+def test_labels_and_annotations_may_be_left_out():
+    assert labels_of(node()) == annotations_of(node()) == {}
+    assert labels_of(node(labels={"a": "b"})) == {"a": "b"}
+    assert annotations_of(node(annotations={"a": "b"})) == {"a": "b"}
