@@ -418,7 +418,7 @@ async def test_other_disks_are_made_and_mounted_and_wget_has_a_time_limit(demo_d
         await guest.greets()
         assert await guest.run("wget -T 5 -qO- http://localhost/") == "vm-1\n"
         assert await guest.run("wget -qT5 -O - http://localhost/") == "vm-1\n"
-        await guest.run("nc -l -p 81 >/dev/null &")
+        await guest.run("(sleep 600 | nc -l -p 81 >/dev/null &)")
         assert "timed out" in await guest.run("wget -T 1 http://localhost:81/")
 
 
