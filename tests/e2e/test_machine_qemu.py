@@ -11,7 +11,7 @@ from tests.console import serial
 from tests.real_machine import definition, hypervisor, new_directory, seen
 
 from corral.node.hypervisor import Change, StartError
-from corral.node.qemu import probe
+from corral.node.qemu import own_root, probe
 from corral.node.qemu.hypervisor import CONSOLE_LOG, Qemu
 from corral.node.qemu.probe import run_probe
 
@@ -81,6 +81,22 @@ async def test_qemu_has_no_privileges(guest):
         "0"
         in Path(f"/proc/{guest.pid}/limits").read_text().split("Max core file size")[1].split()[0]
     )
+
+
+async def test_qemu_sees_nothing_of_the_host_but_programs(guest, qemu, tmp_path):
+    assert qemu.facts()["files"] == ("own" if os.geteuid() == 0 else "the host's")
+    if os.geteuid() == 0:
+        root = Path(f"/proc/{guest.pid}/root")
+        places = sorted(f"{each.relative_to(root)}" for each in root.glob("*"))
+        assert {"dev", "etc", "usr"} <= set(places)
+        assert set(places) <= {"dev", "etc", *(name for name in own_root._PROGRAMS)}
+        assert sorted(each.name for each in (root / "dev").iterdir()) == sorted(own_root._DEVICES)
+        assert not (root / "etc/passwd").exists()
+        with pytest.raises(OSError, match="Read-only"):
+            (root / "usr/new").touch()
+        mounts = Path(f"/proc/{guest.pid}/mounts").read_text()
+        assert str(tmp_path) not in mounts
+        assert "/proc " not in mounts
 
 
 async def test_qemu_cannot_write_the_image_it_boots_from(guest, demo_disk):

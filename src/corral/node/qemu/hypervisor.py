@@ -19,6 +19,7 @@ from corral.failures import describe
 from corral.node.hypervisor import Definition, Drive, HungError, MemoryMisfitError, StartError
 from corral.node.opening import opened as disk_opened
 from corral.node.process import Process, hold, keep_to_ourselves, launch, runs, stood_still
+from corral.node.qemu import own_root
 from corral.node.qemu.account import account, privileges
 from corral.node.qemu.argv import QEMU, argv
 from corral.node.qemu.devices.disks import node_of
@@ -51,6 +52,8 @@ class Qemu:
         self._directory = directory
         self._program = program
         self._finding: Finding | None = None
+        self._shares_root = ""
+        """Why QEMU sees the host's files; empty where it has a root directory of its own."""
         self._probed = asyncio.Event()
 
     async def prepare(self) -> None:
@@ -61,6 +64,12 @@ class Qemu:
         # A core file would hold a guest's memory, and could fill the disk.
         resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
         self._finding = await find_accelerator(self._directory, self._program)
+        user = account("", device=None)
+        self._shares_root = await own_root.obstacle(
+            self._directory, self._program, privileges(user)
+        )
+        if self._shares_root:
+            log.info("machines share the files of the host", reason=self._shares_root)
         self._probed.set()
 
     async def finding(self) -> Finding:
@@ -90,6 +99,7 @@ class Qemu:
             "accelerator": finding.accelerator.value,
             "reason": finding.reason,
             "version": finding.version,
+            "files": "the host's" if self._shares_root else "own",
         }
 
     async def find(self, directory: Path) -> QemuGuest | None:
@@ -169,6 +179,11 @@ class Qemu:
                 descriptors=[lock, *handles.all()],
                 output=output,
             )
+            if not self._shares_root:
+                devices = [KVM] if accelerator is Accelerator.KVM else []
+                start = partial(
+                    own_root.within, definition.directory, self._program, devices, start
+                )
             network = definition.network
             pid = await (apart(start) if network is None else network.call(start))
             return Process.of_child(pid, definition.directory), unplugged(domain)

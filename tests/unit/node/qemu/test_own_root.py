@@ -1,0 +1,76 @@
+"""Which of the host's files QEMU has in a root of its own, and where it has none."""
+
+import errno
+import os
+from pathlib import Path
+
+import pytest
+
+from corral.aio import apart
+from corral.node.qemu import own_root
+
+
+def test_a_program_elsewhere_brings_its_own_directory(tmp_path):
+    program = tmp_path / "qemu" / "bin" / "qemu-system-x86_64"
+    program.parent.mkdir(parents=True)
+    program.touch(mode=0o755)
+    assert [*own_root._trees(str(program))][-1] == tmp_path / "qemu"
+    alone = tmp_path / "alone" / "qemu"
+    alone.parent.mkdir()
+    alone.touch(mode=0o755)
+    assert [*own_root._trees(str(alone))][-1] == tmp_path / "alone"
+    assert tmp_path not in [*own_root._trees("true")]
+
+
+def test_what_is_not_there_is_not_shown(tmp_path):
+    shown = [*own_root._files([tmp_path / "missing", tmp_path])]
+    assert tmp_path in shown
+    assert tmp_path / "missing" not in shown
+    assert Path("/dev/null") in shown
+    assert not {Path("/etc/passwd"), Path("/dev/kvm"), Path("/dev/net/tun")} & {*shown}
+
+
+async def test_without_rights_the_reason_is_told(tmp_path, monkeypatch):
+    def refuses(_kinds):
+        raise PermissionError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr(own_root._libc, "unshare", refuses)
+    assert "Operation not permitted" in await own_root.obstacle(tmp_path, "true", [])
+    assert [*tmp_path.iterdir()] == []
+
+
+async def test_a_program_that_does_not_run_there_is_told(tmp_path, monkeypatch):
+    monkeypatch.setattr(own_root, "within", lambda *arguments: arguments[-1]())
+    assert await own_root.obstacle(tmp_path, "true", []) == ""
+    assert await own_root.obstacle(tmp_path, "false", []) == "false does not run in it"
+    assert "no-such-program" in await own_root.obstacle(tmp_path, "no-such-program", [])
+    monkeypatch.setattr(own_root, "TRIAL_SECONDS", 0.01)
+    slow = ["sh", "-c", "sleep 60"]
+    assert await own_root.obstacle(tmp_path, "true", slow) == "true does not run in it"
+
+
+def names():
+    return {each.name for each in Path("/").iterdir()}
+
+
+async def test_only_the_thread_that_enters_has_the_root(tmp_path):
+    before = names()
+
+    def look():
+        return names(), Path("/etc/passwd").exists()
+
+    try:
+        seen, has_users = await apart(own_root.within, tmp_path, "true", [], look)
+    except PermissionError:
+        assert os.geteuid() != 0 or await own_root.obstacle(tmp_path, "true", [])
+    else:
+        assert {"dev", "etc", "usr"} <= seen < before
+        assert not has_users
+    assert names() == before
+    assert [*tmp_path.iterdir()] == []
+
+
+def test_a_refusal_of_the_kernel_is_an_error():
+    with pytest.raises(OSError, match="Errno"):
+        own_root._checked(-1)
+    own_root._checked(0)
