@@ -53,6 +53,7 @@ async def test_the_end_of_a_process_is_told_without_asking(tmp_path):
     async with asyncio.timeout(60):
         await started.wait()
     assert started.ended
+    assert not Path(f"/proc/{started.identity.pid}").exists(), "it is a child, and to be reaped"
     assert told == ["ended"]
     started.on_end(lambda: told.append("late"))
     assert told == ["ended", "late"]
