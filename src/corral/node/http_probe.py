@@ -12,7 +12,8 @@ from urllib.parse import SplitResult, quote, urljoin, urlsplit
 from lightkube.models.core_v1 import HTTPGetAction
 
 from corral.failures import describe
-from corral.node.hypervisor import GuestError, Line
+from corral.node.hypervisor import GuestError
+from corral.node.lines import Line
 from corral.node.ports import Ports
 
 MOST_REDIRECTS = 10

@@ -181,18 +181,6 @@ class MemoryMisfitError(Exception):
     """A guest cannot go on from a memory: it is of another machine, damaged, or used up."""
 
 
-class Line(Protocol):
-    """One open line into a guest: to its serial console, its screen, or a port."""
-
-    async def read(self) -> bytes:
-        """What comes out of the guest next; empty when the line is closed."""
-
-    async def write(self, data: bytes) -> None:
-        """Raises ConnectionError when the line is closed."""
-
-    def close(self) -> None: ...
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finished:
     """A program that ran in a guest, and what it wrote."""

@@ -1,9 +1,10 @@
-"""Open lines into guests: byte streams, and datagrams (``corral.node.hypervisor.Line``)."""
+"""Open lines into guests: byte streams, and datagrams."""
 
 import asyncio
 import socket
 import ssl
 from contextlib import suppress
+from typing import Protocol
 
 from corral import sockets
 
@@ -17,6 +18,18 @@ _PAUSED_SECONDS = 3600
 _UNIX_PIECE = 4096
 """A unix socket tells of what was sent at once that it is taken when all of it is; a serial port
 takes it byte by byte."""
+
+
+class Line(Protocol):
+    """One open line into a guest: to its serial console, its screen, or a port."""
+
+    async def read(self) -> bytes:
+        """What comes out of the guest next; empty when the line is closed."""
+
+    async def write(self, data: bytes) -> None:
+        """Raises ConnectionError when the line is closed."""
+
+    def close(self) -> None: ...
 
 
 class StreamLine:

@@ -14,8 +14,8 @@ from typing import Protocol
 
 from corral.aio import apart
 from corral.node.destinations import FOR_TENANTS, Destinations, Refused
-from corral.node.hypervisor import GuestError, Line
-from corral.node.lines import DatagramLine, SecureLine, StreamLine
+from corral.node.hypervisor import GuestError
+from corral.node.lines import DatagramLine, Line, SecureLine, StreamLine
 
 CONNECT_SECONDS = 10.0
 

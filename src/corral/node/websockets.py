@@ -13,7 +13,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 
 from corral.aio import Background
 from corral.api.errors import ApiError
-from corral.node.hypervisor import Line
+from corral.node.lines import Line
 
 PLAIN = "plain.kubevirt.io"
 
