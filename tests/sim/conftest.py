@@ -1,6 +1,17 @@
 """Virtual time that goes on at once."""
 
 import pytest
+from tests.sim.cluster import Inline
+
+from corral import aio
+from corral.node.images import progress
+
+
+@pytest.fixture(autouse=True)
+def no_threads(monkeypatch):
+    """What has threads of its own does without, as what takes the loop's."""
+    monkeypatch.setattr(aio, "ThreadPoolExecutor", Inline)
+    monkeypatch.setattr(progress, "_THREADS", Inline())
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:

@@ -143,7 +143,7 @@ class Pulling(ImageStore):
         await asyncio.sleep(1)
         name = str(parse(reference))
         if (known := self.find(name)) is not None:
-            return await asyncio.to_thread(self._alias, known, name)
+            return await asyncio.to_thread(self._alias, known, name, known.access)
         with workplace(self._work, self._blobs) as work:
             record = Record(reference=name, source="pull", manifest="sha256:same")
             return await self._keep(self.disk.rename(work / "disk"), name, record, [], report)
