@@ -54,7 +54,7 @@ def pressure_options(command: C) -> C:
         "--eviction-hard",
         type=Thresholds(),
         default=None,
-        metavar="SIGNAL<LEAST,...",
+        metavar="SIGNAL<LEAST[,SIGNAL<LEAST]",
         help="What the host is to have left, as a kubelet is told it; with less no machine starts, "
         f"and machines are ended. none: never.  [default: {THRESHOLDS}]",
     )(command)
