@@ -101,6 +101,38 @@ async def test_a_machine_that_is_adopted_keeps_its_other_owners():
         await c.until(is_released)
 
 
+async def test_an_orphan_that_comes_later_is_adopted_at_once_and_counts():
+    async with cluster() as c:
+        await c.client.create(ReplicaSet, replica_set(replicas=2))
+        await c.settled("test", 2)
+        await make_machines(c, 1, {"app": "test"})
+
+        async def has_been_too_many():
+            return any(event.reason == "SuccessfulDelete" for event in await c.events("test"))
+
+        await c.until(has_been_too_many, 5)
+        await c.settled("test", 2, 5)
+
+
+async def test_a_set_that_has_what_it_wants_writes_nothing():
+    async with cluster() as c:
+        await c.client.create(ReplicaSet, replica_set(replicas=1))
+        await c.settled("test", 1)
+        told = []
+        handle = c.server.handle
+
+        async def listening(request):
+            if request.method != "GET" and "replicasets/test" in request.path:
+                told.append(request.path)
+            return await handle(request)
+
+        c.server.handle = listening
+        await c.crash_loops()
+        c.start_loops()  # they go through it from now on, and look at everything
+        await asyncio.sleep(30)
+        assert told == []
+
+
 @pytest.mark.parametrize("seed", range(6))
 async def test_two_sets_with_one_selector_take_nothing_from_each_other(seed):
     """Their caches lag differently: each sees orphans that the other has taken already."""

@@ -79,6 +79,13 @@ def test_of_equals_the_newest_goes_first():
     assert victims([old, new], 1) == (new,)
 
 
+def test_the_newest_goes_first_whatever_its_name():
+    newest, older, oldest = (
+        machine(name=name, created=created) for name, created in (("b", 3), ("c", 2), ("a", 1))
+    )
+    assert victims([older, oldest, newest], 2) == (newest, older)
+
+
 def test_a_cost_that_is_no_number_counts_as_nothing():
     for text in ("", "+1", "1.5", "٣", "9" * 5000, "2147483648", "--1"):
         assert deletion_cost(machine(cost=text)) == 0
