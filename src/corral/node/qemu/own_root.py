@@ -53,8 +53,10 @@ def within(place: Path, program: str, devices: Sequence[Path], function: Callabl
     _mount(None, "/", _MS_REC | _MS_PRIVATE)
     _mount("tmpfs", str(place), _BARE, "tmpfs", b"size=64k,mode=755")
     os.chdir(place)
+    kept = os.umask(0o022)  # of this thread alone from now on: QEMU's account has to come in
     for one in wanted:
         _show(one)
+    os.umask(kept)
     _mount(None, ".", _MS_REMOUNT | _MS_RDONLY | _BARE)
     _checked(_libc.pivot_root(b".", b"."))
     _checked(_libc.umount2(b".", _MNT_DETACH))

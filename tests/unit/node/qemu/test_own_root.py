@@ -70,6 +70,18 @@ async def test_only_the_thread_that_enters_has_the_root(tmp_path):
     assert [*tmp_path.iterdir()] == []
 
 
+async def test_another_account_can_come_in_whatever_the_manager_keeps_to_itself(tmp_path):
+    kept = os.umask(0o077)
+    try:
+        modes = await apart(own_root.within, tmp_path, "true", [], lambda: Path("/etc").stat())
+        assert modes.st_mode & 0o777 == 0o755
+        assert os.umask(0o077) == 0o077, "others in this process are not concerned"
+    except PermissionError:
+        assert os.geteuid() != 0 or await own_root.obstacle(tmp_path, "true", [])
+    finally:
+        os.umask(kept)
+
+
 def test_a_refusal_of_the_kernel_is_an_error():
     with pytest.raises(OSError, match="Errno"):
         own_root._checked(-1)
