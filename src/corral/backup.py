@@ -10,7 +10,7 @@ import hashlib
 import os
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +20,7 @@ from typing import BinaryIO, Final
 
 import msgspec
 
-from corral import __version__, files
+from corral import __version__, files, manager
 from corral.api import revocation
 from corral.api.encoding import encode
 from corral.api.errors import ApiError
@@ -28,7 +28,7 @@ from corral.api.object import Document
 from corral.api.time import rfc3339
 from corral.config import Layout
 from corral.server import revocations
-from corral.store import Log, LogError, offline
+from corral.store import Log, LogError, offline, wal
 from corral.store.offline import Mended as Mended  # noqa: PLC0414 (said to callers)
 from corral.store.row import Row
 
@@ -83,11 +83,11 @@ class Restored:
     """Users whose certificates the backup did not know to be revoked: they still are."""
 
 
-def make(layout: Layout, target: Path) -> Head:
+def make(layout: Layout, target: Path, warn: Callable[[str], object] | None = None) -> Head:
     """Write a backup of a data directory, whether or not a manager runs there.
 
-    The target is replaced as a whole, and only if it is a backup itself.  Raises BackupError, and
-    OSError where there is no room.
+    The target is replaced as a whole, and only if it is a backup itself.  ``warn`` is told of
+    damage that was found and mended.  Raises BackupError, and OSError where there is no room.
     """
     if not layout.store.exists():
         raise BackupError(f"there is no store in {layout.root}: corral up makes one")
@@ -95,6 +95,8 @@ def make(layout: Layout, target: Path) -> Head:
         raise BackupError(f"{target} is something else than a backup. Choose another name.")
     with TemporaryDirectory(prefix=f".{target.name}.", dir=target.parent) as room:
         store = Path(room) / STORE
+        if (mended := _mend_log(layout)) and warn is not None:
+            warn(mended)
         try:
             offline.copy(layout.store, store)
             offline.check(store)
@@ -257,12 +259,24 @@ def _put_store(layout: Layout, unpacked: Path) -> Path | None:
     return before if present else None
 
 
+def _mend_log(layout: Layout) -> str:
+    """Keep what a killed manager has written after a place that is damaged since; as ``wal.mend``.
+
+    SQLite drops that for good as soon as anybody opens the store.
+    """
+    if wal.is_left(layout.store):  # else nobody need be kept from starting
+        with suppress(manager.AlreadyRunning), manager.hold(layout.lock, url=""):
+            return wal.mend(layout.store)
+    return ""
+
+
 def _settled(store: Path) -> int:
     """The newest revision of a store that nobody has open, and that is in its one file now.
 
     What would be left beside it would be played into the store that takes its place.
     """
     try:
+        wal.mend(store)
         offline.settle(store)
         return offline.newest(store)
     except LogError as error:

@@ -229,6 +229,41 @@ def test_a_store_that_is_none_of_corrals_is_not_restored(layout, file, tmp_path,
     assert not [each for each in layout.root.iterdir() if each.name.startswith(".")]
 
 
+async def killed(layout):
+    """Write to a store that is then as after a kill, and damage an early place of its log."""
+    store, log = Store.open(layout.store), layout.store.with_name(f"{layout.store.name}-wal")
+    for name in (*"defgh", "last"):
+        await store.write(KIND, key(name), document(name, data={"x": name * 300}))
+    await store.write(KIND, MAP, revoked(anna=SECOND))
+    kept = {path: path.read_bytes() for path in (layout.store, log)}
+    await store.close()
+    for path, content in kept.items():
+        path.write_bytes(content)
+    content = bytearray(kept[log])
+    content[32 + 10] ^= 1  # of the first frame's salts
+    log.write_bytes(content)
+
+
+async def test_a_backup_after_a_kill_loses_nothing_behind_a_damaged_place(layout, file):
+    await killed(layout)
+    said = []
+    backup.make(layout, file, said.append)
+    (line,) = said
+    assert "was damaged in" in line
+    store = Store.open(layout.store)
+    assert store.get(KIND, key("last")) is not None
+    await store.close()
+    backup.restore(layout, file)
+    store = Store.open(layout.store)
+    assert store.get(KIND, key("last")) is not None
+    await store.close()
+
+
+async def test_a_revocation_behind_a_damaged_place_outlasts_a_restore(layout, file):
+    await killed(layout)
+    assert backup.restore(layout, file).revoked == ("anna",)
+
+
 FIRST, SECOND, THIRD = (f"2026-0{month}-01T00:00:00Z" for month in (1, 2, 3))
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -32,7 +33,7 @@ def backup(layout: Layout, file: Path) -> None:
     _require_place(file)
     known = file.exists()
     try:
-        head = backups.make(layout, file.absolute())
+        head = backups.make(layout, file.absolute(), partial(click.echo, err=True))
     except backups.BackupError as error:
         raise Problem(str(error)) from error
     whole = size(sum(part.bytes for part in head.parts))

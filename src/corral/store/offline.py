@@ -10,6 +10,7 @@ from typing import NamedTuple
 import msgspec
 
 from corral.api.encoding import encode
+from corral.store import wal
 from corral.store.damage import Damaged, sort_out, told
 from corral.store.row import Row, fault, is_whole
 from corral.store.sqlite import Log, LogError, expected, statements_of
@@ -62,8 +63,7 @@ def check(path: Path) -> None:
 
 def is_empty(path: Path) -> bool:
     """Whether there is no store, or one without anything in it; nobody may have it open."""
-    log = path.with_name(f"{path.name}-wal")
-    if log.exists() and log.stat().st_size:  # SQLite must not look at it before it is mended
+    if wal.is_left(path):  # SQLite must not look at it before it is mended
         return False
     if not path.exists():
         return True

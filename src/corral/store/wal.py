@@ -3,7 +3,8 @@
 SQLite reads it up to the first frame that does not fit its checksum, and drops the rest without a
 word: that is right for a write that a power cut has torn, which is the last one.  Where whole ones
 follow, the frame was on the disk before them.  It is taken as it is then: mostly a later frame
-holds the same page, and else the checksums of rows tell what is damaged.
+holds the same page, and else the checksums of rows tell what is damaged.  Where not even the number
+of its page is left, as in a block of zeros, that page stays as it was before.
 
 The format: https://www.sqlite.org/fileformat2.html#walformat.  It is looked at only where a manager
 was killed, and takes 0.1 s for the usual 4 MB.
@@ -30,12 +31,16 @@ Sum = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class _Frame:
-    """A page that was written; ``fits``: whether it is as it was, by the sum before it."""
+    """A page that was written; ``fits``: whether it is as it was, by the sum before it.
+
+    ``pages``: how many the store has, where the frame ends a transaction of this log.  What lies in
+    the file behind the end of a log are frames of the logs before it, which have other salts.
+    """
 
     start: int
-    salts: Sum
+    page: int
+    pages: int
     fits: bool
-    is_commit: bool
 
 
 @dataclass(slots=True)
@@ -63,16 +68,26 @@ class _Log:
     def frames(self) -> Iterator[_Frame]:
         before, size = self.first, _FRAME.size + self.page_bytes
         for start in range(_HEAD.size, len(self.content) - size + 1, size):
-            _, pages, *rest = _FRAME.unpack_from(self.content, start)
-            salts, stored = (rest[0], rest[1]), (rest[2], rest[3])
-            fits = salts == self.salts and self._sum_of(start, before) == stored
-            yield _Frame(start, salts, fits, bool(pages))
+            page, pages, *rest = _FRAME.unpack_from(self.content, start)
+            is_ours, stored = (rest[0], rest[1]) == self.salts, (rest[2], rest[3])
+            fits = is_ours and self._sum_of(start, before) == stored
+            yield _Frame(start, page, pages if is_ours else 0, fits)
             before = stored
 
     def _sum_of(self, start: int, before: Sum) -> Sum:
         page = start + _FRAME.size
         head = _sum(before, self.content[start : start + 8], self.order)
         return _sum(head, self.content[page : page + self.page_bytes], self.order)
+
+    def repeat(self, lost: _Frame, whole: _Frame) -> None:
+        """Put the page of the frame before, or of the next one, in the place of one that is lost.
+
+        To write a page twice in a row changes nothing.
+        """
+        page, size = whole.start + _FRAME.size, self.page_bytes
+        struct.pack_into(">2I", self.content, lost.start, whole.page, lost.pages)
+        target = lost.start + _FRAME.size
+        self.content[target : target + size] = self.content[page : page + size]
 
     def accept(self, frames: list[_Frame]) -> None:
         """Give the first frames sums that fit what they hold."""
@@ -90,12 +105,22 @@ def _sum(before: Sum, content: bytes | bytearray, order: str) -> Sum:
     return first, second
 
 
+def is_left(store: Path) -> bool:
+    """Whether a store has a write-ahead log: it is open, or its manager was killed."""
+    path = _beside(store)
+    return path.exists() and path.stat().st_size > 0
+
+
+def _beside(store: Path) -> Path:
+    return store.with_name(f"{store.name}-wal")
+
+
 def mend(store: Path) -> str:
     """Keep what follows a damaged frame; what was found, in words, and empty where all is well.
 
     Nobody may have the store open.  The files as they were stay beside it.  Raises OSError.
     """
-    path = store.with_name(f"{store.name}-wal")
+    path = _beside(store)
     log = _Log.read(path.read_bytes()) if path.exists() else None
     if log is None:
         return ""
@@ -105,17 +130,33 @@ def mend(store: Path) -> str:
     if not damaged:
         return ""
     kept = [shutil.copy2(each, f"{each}{_KEPT}") for each in (path, store)]
+    lost = _fill_gaps(log, frames, written)
     log.accept([*frames[:written], *takewhile(lambda frame: frame.fits, frames[written:])])
     files.replace(path, bytes(log.content), durable=True)
     store.with_name(f"{store.name}-shm").unlink(missing_ok=True)
+    gaps = f" {lost} pages are lost: objects may be as before, or missing." if lost else ""
     return (
-        f"{path}: was damaged in {len(damaged)} of {written} places; what follows was kept. "
+        f"{path}: was damaged in {len(damaged)} of {written} places; what follows was kept.{gaps} "
         f"As it was: {', '.join(map(str, kept))}"
     )
+
+
+def _fill_gaps(log: _Log, frames: list[_Frame], written: int) -> int:
+    """Repeat a page wherever nothing tells which one was written; how often that is.
+
+    SQLite takes a frame without the number of a page for the end of the log.
+    """
+    most = max(max(frame.page, frame.pages) for frame in frames if frame.fits)
+    placed = [frame for frame in frames if 0 < frame.page <= most]
+    lost = [frame for frame in frames[:written] if not 0 < frame.page <= most]
+    for frame in lost:
+        before = (each for each in reversed(placed) if each.start < frame.start)
+        log.repeat(frame, next(before, placed[0]))
+    return len(lost)
 
 
 def _written(frames: list[_Frame]) -> int:
     """How many frames were surely on the disk: those of all transactions that another followed."""
     last = max((number for number, frame in enumerate(frames) if frame.fits), default=-1)
-    commits = [number for number in range(last) if frames[number].is_commit]
+    commits = [number for number in range(last) if frames[number].pages]
     return commits[-1] + 1 if commits else 0

@@ -337,3 +337,13 @@ def test_as_many_as_are_named_are_not_counted():
     assert told(damaged[:5]).endswith('"n4" in namespace default cannot be read')
     assert told(damaged).endswith('"n4" in namespace default and 1 more cannot be read')
     assert told([]) == ""
+
+
+@pytest.mark.parametrize("change", ["DELETE FROM meta", "UPDATE meta SET value = 'x'"])
+def test_a_store_that_has_lost_how_far_back_it_goes_says_so(tmp_path, change):
+    path = tmp_path / "store"
+    Log(path).close()
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute(change)
+    with pytest.raises(LogError, match="is damaged: nothing tells how far back it goes"):
+        Log(path)

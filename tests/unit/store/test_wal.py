@@ -93,6 +93,52 @@ async def test_what_was_acknowledged_after_a_damaged_frame_is_there(path, offset
         assert copy.with_name(f"{copy.name}.damaged").exists()
 
 
+async def test_what_follows_a_block_of_zeros_is_there(path):
+    """It hides which page was written, and SQLite takes such a frame for the end of the log."""
+    whole = wal(path).read_bytes()
+    last = max(number for number in range(frames(path) - 1) if whole[32 + number * PAGE + 7])
+    opening = 0
+    for block in range(1, (32 + last * PAGE) // 4096):
+        copy = path.with_name(f"zeros-{block}")
+        shutil.copy(path, copy)
+        content = bytearray(whole)
+        content[block * 4096 : (block + 1) * 4096] = bytes(4096)
+        copy.with_name(f"{copy.name}-wal").write_bytes(content)
+        try:
+            found, damaged, said = await opened(copy)
+        except LogError as error:
+            assert "Put a backup in its place" in str(error)  # noqa: PT017 - it is told
+            continue
+        opening += 1
+        assert "n10" in found
+        assert len(found) + len(damaged) == 10 or "are lost" in said
+    assert opening, "mostly a later frame holds the page"
+
+
+async def test_frames_of_the_log_before_are_not_taken_for_ones_of_this(path):
+    """A power cut tears the last transaction, in whose middle an older frame shows through."""
+    log, torn = Log(path), path.with_name("torn")
+    with closing(sqlite3.connect(path)) as other:
+        other.execute("PRAGMA wal_checkpoint(RESTART)")
+    before = wal(path).read_bytes()
+    log.append([Row(11, KIND, "a", "n11", False, 0, b'{"metadata":{"name":"n11"}}')], [], 0)
+    kept = wal(path).read_bytes()
+    large = b'{"metadata":{"name":"n12"},"x":"%b"}' % (b"x" * 40_000)
+    log.append([Row(12, KIND, "a", "n12", False, 0, large)], [], 0)
+    now = bytearray(wal(path).read_bytes())
+    begun = next(
+        n for n in range(99) if kept[32 + n * PAGE :][:PAGE] != now[32 + n * PAGE :][:PAGE]
+    )
+    older = next(n for n in range(begun + 1, 99) if before[32 + n * PAGE + 7])
+    place = 32 + older * PAGE
+    now[place : place + PAGE] = before[place : place + PAGE]
+    shutil.copy(path, torn)
+    torn.with_name("torn-wal").write_bytes(now)
+    log.close()
+    assert mend(torn) == ""
+    assert await opened(torn) == (sorted([*ALL, "n11"]), [], "")
+
+
 async def test_a_page_that_no_later_frame_holds_costs_its_row_alone(path):
     """The page of an early row is not written again."""
     place = wal(path).read_bytes().index(b'"name":"n1"') + 100
