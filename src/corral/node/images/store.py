@@ -299,12 +299,15 @@ class ImageStore:
             self._collect()
 
     def _alias(self, image: Image, name: str, access: Access) -> Image:
-        """Let a name mean a disk that is here already, for those to whom the registry gives it."""
+        """Let a name mean a disk that is here already, for those to whom the registry gives it.
+
+        The other name may have come to mean a disk that is not theirs since they began.
+        """
         with self._locked():
             record = files.read_json(self._record_path(image.reference, image.file), Record)
-            if record is None:
+            if record is None or record.manifest != image.manifest:
                 raise pull_failed(
-                    f"{image.reference} was removed as {name} was pulled", "try again"
+                    f"{image.reference} was removed or replaced as {name} was pulled", "try again"
                 )
             written = self._write(msgspec.structs.replace(record, reference=name, access=access))
             self._collect()

@@ -53,6 +53,7 @@ class Fault:
     ignore_range: bool = False
     refuse_range: bool = False
     gate: asyncio.Event | None = None  # blobs wait for it
+    manifest_gates: dict[str, asyncio.Event] = field(default_factory=dict)  # by path, likewise
     redirect: str = ""  # where blobs are said to be
 
 
@@ -146,6 +147,9 @@ class FakeRegistry:
             return await send(writer, 401, b"", {"WWW-Authenticate": challenge})
         if path in self.manifests:
             kind, body = self.manifests[path]
+            if gate := self.fault.manifest_gates.get(path):
+                self.waiting.set()
+                await gate.wait()
             return await send(writer, 200, body, {"Content-Type": kind})
         if self.fault.redirect and "/blobs/" in path:
             return await send(writer, 307, b"", {"Location": self.fault.redirect})

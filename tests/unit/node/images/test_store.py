@@ -333,6 +333,29 @@ async def test_a_manifest_alone_opens_no_disk_of_others(store, registry, private
         await store.ensure(f"{registry.address}/evil/disk:latest", policy="Always")
 
 
+async def test_a_slow_registry_opens_no_disk_that_its_manifest_does_not_name(
+    store, registry, shapes
+):
+    """What a name meant when a pull began, it need not mean when the registry answers."""
+    name = registry.add("demo/disk", shapes.tar({"disk/a.img": shapes.disk()}))
+    await store.ensure(name, policy="Always")
+    registry.manifests["/v2/evil/disk/manifests/latest"] = registry.manifests[
+        "/v2/demo/disk/manifests/latest"
+    ]
+    evil = f"{registry.address}/evil/disk:latest"
+    registry.waiting.clear()
+    gate = registry.fault.manifest_gates["/v2/evil/disk/manifests/latest"] = asyncio.Event()
+    pull = asyncio.create_task(store.ensure(evil, policy="Always"))
+    await registry.waiting.wait()
+    registry.scheme = "basic"
+    registry.add("demo/disk", shapes.tar({"disk/a.img": shapes.disk(fill=b"p")}))
+    await store.ensure(name, policy="Always", credentials=[of_secret(registry)])
+    gate.set()
+    with pytest.raises(ImageError, match="replaced"):
+        await pull
+    assert store.find(evil) is None
+
+
 async def test_what_any_process_imports_is_told_and_nothing_else(
     store, registry, tmp_path, shapes, source
 ):
