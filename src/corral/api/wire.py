@@ -50,7 +50,7 @@ class Request:
     user: User | None = None
     """Who asks, where that is known already: a client in this process."""
     sender: str = ""
-    """The name of who sent it, once that is known."""
+    """As whom is counted what it takes, once that is known."""
     certificate: Certificate | None = None
     """Who opened the connection, where that was shown."""
     address: str = ""

@@ -32,6 +32,16 @@ BINDINGS = {"Pod": "pods", "Secret": "secrets", "Node": "nodes"}
 """The kinds of objects (core/v1) that a token may be bound to, and how they are stored."""
 
 
+def counted_as(user: User) -> str:
+    """As whom is counted what a user takes of the server: the accounts of a namespace are one.
+
+    Who may make accounts would be any number of users otherwise, each with a share of their own.
+    """
+    namespace, colon, _ = user.name.removeprefix(PREFIX).partition(":")
+    is_account = user.name.startswith(PREFIX) and colon
+    return f"{GROUP}:{namespace}" if is_account else user.name
+
+
 class Reference(msgspec.Struct, omit_defaults=True):
     """An object that a token speaks of."""
 

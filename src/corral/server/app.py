@@ -44,7 +44,7 @@ from corral.server import (
     virtual_machines,
     warned,
 )
-from corral.server.accounts import Accounts
+from corral.server.accounts import Accounts, counted_as
 from corral.server.adapter import Adapter
 from corral.server.admission import Allocate
 from corral.server.allocation import Allocation, ServiceRanges
@@ -240,7 +240,7 @@ class ApiServer:
     async def _answer(self, asking: _Asking) -> Response:
         request = asking.request
         sender = asking.sender = self.authenticator.user(request)
-        request.sender = sender.name
+        request.sender = counted_as(sender)
         user = acting(self.authorizer, request, sender)
         self._definitions.follow()
         named = route.parse(request.path)

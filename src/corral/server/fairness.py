@@ -24,6 +24,7 @@ from typing import TypeVar
 from corral.api.errors import Details, TooManyRequests
 from corral.api.wire import Request
 from corral.server import query
+from corral.server.accounts import counted_as
 from corral.server.authn import ADMINISTRATORS
 from corral.server.budget import SMALL_BYTES, Budget, size_of_body
 from corral.server.call import Call, storage
@@ -146,7 +147,7 @@ class Fairness:
         """Carry out a request when it is its turn.  Raises TooManyRequests."""
         if call.request.user is not None:
             return await act(call)
-        name = (call.user.name, call.verb in _READS)
+        name = (counted_as(call.user), call.verb in _READS)
         flow = self._flows.get(name)
         if flow is None:
             flow = self._flows[name] = Flow(name)

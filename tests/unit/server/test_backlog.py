@@ -48,3 +48,11 @@ def test_nobody_is_cut_off_for_somebody_else():
     greedy = [Watcher(backlog, "greedy", bytes(ONE)) for _ in range(10)]
     assert not modest.was_cut
     assert [each.was_cut for each in greedy] == [True] * 7 + [False] * 3
+
+
+def test_who_makes_most_wait_is_cut_off_however_few_they_are():
+    backlog = Backlog(40 * BUFFERED_BYTES)
+    many = [Watcher(backlog, "many", b"small") for _ in range(20)]
+    large = [Watcher(backlog, "large", bytes(10 * BUFFERED_BYTES)) for _ in range(3)]
+    assert not any(each.was_cut for each in many)
+    assert [each.was_cut for each in large] == [True, True, False]

@@ -5,12 +5,12 @@ import json
 
 import pytest
 
-from corral.api.wire import Request
+from corral.api.wire import Request, User
 from corral.client.client import Client
 from corral.client.transport import InProcess
 from corral.daemon.policy import settle_policy
 from corral.pki import SigningKey
-from corral.server.accounts import ISSUER
+from corral.server.accounts import ISSUER, counted_as
 from corral.server.app import ApiServer
 from corral.server.authn import ADMINISTRATOR, Authenticator
 from corral.store import Store
@@ -102,6 +102,19 @@ async def test_who_has_a_token_may_look_at_what_is_served_and_no_more(served):
     path = f"{SPACE}/secrets"
     refused = await served.server.handle(Request(method="GET", path=path, headers=headers))
     assert b'User \\"system:serviceaccount:default:robot\\" cannot list' in refused.body
+
+
+async def test_the_accounts_of_a_namespace_are_counted_as_one_user(served):
+    """Who may make accounts would have as many shares as they like."""
+    headers = {"authorization": f"Bearer {await token(served)}"}
+    request = Request(method="GET", path="/api", headers=headers)
+    assert (await served.server.handle(request)).status == 200
+    assert request.sender == "system:serviceaccounts:default"
+
+
+@pytest.mark.parametrize("name", ["bob", "system:node:alpha", "system:serviceaccount:torn"])
+def test_everybody_else_is_counted_by_name(name):
+    assert counted_as(User(name=name)) == name
 
 
 @pytest.mark.parametrize("namespace", ["kubevirt", "kube-system"])
