@@ -61,13 +61,29 @@ def identify(pid: int) -> Identity | None:
 
 
 def _state(pid: int) -> tuple[str, int] | None:
-    """The letter of a living process's state, and its start in ticks (proc(5), stat)."""
+    """The letter of a living process's state, and its start in ticks (proc(5), stat).
+
+    It lives for as long as any of its threads does: one that waits for the kernel may be left of a
+    process that was killed, though its main thread has ended.
+    """
+    main = _stat(Path(f"/proc/{pid}"))
+    return None if main is None or (main[0] in _DEAD and not _has_threads(pid)) else main
+
+
+def _has_threads(pid: int) -> bool:
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+        found = [_stat(thread) for thread in Path(f"/proc/{pid}/task").iterdir()]
+        return any(one is not None and one[0] not in _DEAD for one in found)
+    return False
+
+
+def _stat(entry: Path) -> tuple[str, int] | None:
     try:
-        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+        stat = (entry / "stat").read_text(encoding="utf-8", errors="replace")
     except (FileNotFoundError, ProcessLookupError):
         return None
     state, *rest = stat.rpartition(")")[2].split()
-    return None if state in _DEAD else (state, int(rest[18]))
+    return state, int(rest[18])
 
 
 def hold(directory: Path) -> int | None:
@@ -271,9 +287,9 @@ class Process:
         return 0
 
     def pulse(self) -> Pulse | None:
-        """None when it has ended."""
-        state = _state(self.identity.pid)
-        return Pulse(self.ran_nanos(), runnable=state[0] == "R") if state is not None else None
+        """None when it has ended, or where nobody tells: it may be slow then."""
+        state, ran = _state(self.identity.pid), self.ran_nanos()
+        return Pulse(ran, runnable=state[0] == "R") if state is not None and ran else None
 
     def release(self) -> None:
         """Stop watching it; it runs on."""

@@ -5,6 +5,7 @@ import errno
 import os
 import shutil
 import signal
+import sys
 import threading
 from pathlib import Path
 
@@ -249,6 +250,32 @@ async def test_one_that_stands_still_is_told_from_one_that_works(tmp_path, sleep
     assert worker.pulse() is None
     assert not stood_still(None, before)
     assert not stood_still(before, None)
+
+
+WITHOUT_MAIN_THREAD = """
+import ctypes, threading, time
+threading.Thread(target=time.sleep, args=(60,)).start()
+ctypes.CDLL(None).pthread_exit(None)
+"""
+
+
+async def test_a_process_lives_until_its_last_thread_has_ended(tmp_path):
+    started = spawn(tmp_path, [sys.executable, "-c", WITHOUT_MAIN_THREAD])
+    stat = Path(f"/proc/{started.identity.pid}/stat")
+    async with asyncio.timeout(60):
+        while stat.read_text().rpartition(") ")[2][0] != "Z":
+            await asyncio.sleep(0.01)
+    assert identify(started.identity.pid) == started.identity
+    adopted = await Process.adopt(tmp_path)
+    assert adopted.identity == started.identity
+    assert await adopted.end()
+    assert await Process.adopt(tmp_path) is None
+
+
+async def test_one_of_which_nobody_tells_how_long_it_ran_does_not_stand_still(sleeper, monkeypatch):
+    monkeypatch.setattr(Process, "ran_nanos", lambda _: 0)
+    assert sleeper.pulse() is None
+    assert not stood_still(sleeper.pulse(), sleeper.pulse())
 
 
 def test_a_process_that_does_not_exist_has_no_identity():

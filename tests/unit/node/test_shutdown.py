@@ -62,3 +62,22 @@ async def test_one_that_cannot_be_killed_keeps_none_of_the_others_from_ending(tm
     assert told["well"].stage is Stage.ENDED
     assert told["well"].outcome is Outcome.SUCCEEDED
     assert told["held"].stage is Stage.STARTED, "whoever comes next ends it"
+
+
+@pytest.mark.looptime
+async def test_one_that_cannot_be_killed_is_tried_again_after_a_pause(tmp_path, monkeypatch):
+    directory = tmp_path / records.MACHINES / "held"
+    directory.mkdir(parents=True)
+    known = {"namespace": "default", "instance": "held", "uid": "held", "pod": "p", "pod_uid": "p"}
+    records.write(directory, Record(**known, stage=Stage.STARTED, outcome=Outcome.FAILED))
+    tries = []
+
+    async def end(_self, directory):
+        tries.append(directory)
+        assert len(tries) < 1000, "it is tried without a pause"
+        raise StuckError("it was told not to end")
+
+    monkeypatch.setattr(Hollow, "end", end)
+    with pytest.raises(StuckError):
+        await end_machines(tmp_path, Hollow(), seconds=0, ended=lambda _: None)
+    assert len(tries) > 1

@@ -16,7 +16,14 @@ import structlog
 
 from corral.aio import apart, finished, wait_at_most
 from corral.failures import describe
-from corral.node.hypervisor import Definition, Drive, HungError, MemoryMisfitError, StartError
+from corral.node.hypervisor import (
+    Definition,
+    Drive,
+    HungError,
+    MemoryMisfitError,
+    StartError,
+    StuckError,
+)
 from corral.node.opening import opened as disk_opened
 from corral.node.process import Process, hold, keep_to_ourselves, launch, runs, stood_still
 from corral.node.qemu import own_root
@@ -107,7 +114,7 @@ class Qemu:
 
         HungError, where it has done nothing meanwhile, or can be reached no more.
         """
-        if not runs(directory) or (process := await Process.adopt(directory)) is None:
+        if (process := await _running(directory)) is None:
             return None
         before = process.pulse()
         try:
@@ -123,8 +130,15 @@ class Qemu:
 
     async def end(self, directory: Path) -> None:
         """End the QEMU that runs for a directory.  Raises StuckError."""
-        if runs(directory) and (process := await Process.adopt(directory)) is not None:
-            await put_out(process)
+        try:
+            process = await _running(directory)
+        except MonitorError as error:
+            raise StuckError(str(error)) from error
+        if process is not None:
+            try:
+                await put_out(process)
+            finally:
+                process.release()
 
     async def start(self, definition: Definition) -> QemuGuest:
         """Start QEMU with a halted guest.  Raises StartError, and MemoryMisfitError."""
@@ -205,6 +219,16 @@ class Qemu:
                 await monitor.close()
             raise
         return QemuGuest(directory, process, monitor, state["status"])
+
+
+async def _running(directory: Path) -> Process | None:
+    """What runs for a directory.  Raises MonitorError where that cannot be told apart."""
+    if not runs(directory):
+        return None
+    process = await Process.adopt(directory)
+    if process is None and runs(directory):
+        raise MonitorError("something runs that holds the machine's lock, and cannot be found")
+    return process
 
 
 @contextmanager

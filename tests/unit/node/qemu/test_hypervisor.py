@@ -27,7 +27,7 @@ from corral.node.qemu import guest as guests, hypervisor
 from corral.node.qemu.domain import Accelerator
 from corral.node.qemu.guest import MONITOR
 from corral.node.qemu.hypervisor import Qemu
-from corral.node.qemu.monitor import Monitor
+from corral.node.qemu.monitor import Monitor, MonitorError
 from corral.node.qemu.probe import Finding
 
 
@@ -178,6 +178,28 @@ async def test_one_that_was_killed_and_does_not_end_is_named(tmp_path, monkeypat
                 StuckError, match=rf"QEMU \(process {pid}\) was killed and does not"
             ):
                 await Qemu(tmp_path).end(tmp_path)
+            watches = watched()
+            for _ in range(3):
+                with pytest.raises(StuckError):
+                    await Qemu(tmp_path).end(tmp_path)
+            assert watched() == watches
+
+
+def watched() -> int:
+    """How many processes are watched."""
+    links = [str(each.readlink()) for each in Path("/proc/self/fd").iterdir() if each.is_symlink()]
+    return sum("pidfd" in link for link in links)
+
+
+async def test_what_runs_and_cannot_be_found_is_not_taken_for_gone(tmp_path):
+    lock = process.hold(tmp_path)  # as by a process whose descriptors we may not see
+    with pytest.raises(MonitorError, match="cannot be found"):
+        await Qemu(tmp_path).find(tmp_path)
+    with pytest.raises(StuckError, match="cannot be found"):
+        await Qemu(tmp_path).end(tmp_path)
+    os.close(lock)
+    assert await Qemu(tmp_path).find(tmp_path) is None
+    await Qemu(tmp_path).end(tmp_path)
 
 
 async def test_an_accelerator_that_nobody_knows_in_time_is_told_in_words(tmp_path, monkeypatch):
