@@ -1,10 +1,13 @@
 """What waits to be sent to those who watch: bounded for all together, by cutting off who is slow.
 
 A watcher that does not read holds what it is to be told next, and what lies in its connection's
-buffers.  Bytes that several of them wait for are the same and counted once.
+buffers.  Bytes that several of them wait for are the same and counted once.  Nobody waits whose
+piece is taken within a few turns of the event loop, as that of each who reads: a change is told to
+all of them in the same turn, and however many they are, none is slow.
 """
 
-from collections import Counter
+import asyncio
+from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -17,13 +20,18 @@ MOST_BYTES: Final = 64 << 20
 BUFFERED_BYTES: Final = 128 << 10
 """What a connection that waits may hold besides: copies of a part of it, plain and encrypted."""
 
+TURNS: Final = 3
+"""Of the event loop: within two, a piece is written to a connection that can take it."""
+
 log = structlog.get_logger()
 
 
 @dataclass(slots=True, eq=False)
 class _Waiting:
+    user: str
     piece: bytes
     cut: Callable[[], None]
+    is_over: bool = False
 
 
 @dataclass(slots=True, eq=False)
@@ -61,6 +69,8 @@ class Backlog:
         self._most = most
         self._all = _Share()
         self._users: dict[str, _Share] = {}
+        self._fresh: deque[list[_Waiting]] = deque()
+        """Those that came in each of the latest turns, the oldest first."""
 
     @property
     def size(self) -> int:
@@ -69,30 +79,48 @@ class Backlog:
 
     @contextmanager
     def hold(self, user: str, piece: bytes, cut: Callable[[], None]) -> Iterator[None]:
-        """Count a piece while the block lasts; ``cut`` tears its connection down."""
-        waiting = _Waiting(piece, cut)
-        self._all.add(waiting)
-        self._users.setdefault(user, _Share()).add(waiting)
+        """Count a piece if the block lasts; ``cut`` tears its connection down."""
+        waiting = _Waiting(user, piece, cut)
+        if not self._fresh:
+            self._fresh.append([])
+            asyncio.get_running_loop().call_soon(self._turn)
+        self._fresh[-1].append(waiting)
         try:
-            if self.size > self._most:
-                self._make_room()
             yield
         finally:
-            self._remove(user, waiting)
+            waiting.is_over = True
+            self._remove(waiting)
 
-    def _remove(self, user: str, waiting: _Waiting) -> None:
-        """It is no more, unless it was cut off already."""
+    def _turn(self) -> None:
+        """Count those that wait since some turns of the loop."""
+        if len(self._fresh) >= TURNS:
+            for each in self._fresh.popleft():
+                if not each.is_over:
+                    self._add(each)
+            self._make_room()
+        if any(self._fresh):
+            self._fresh.append([])
+            asyncio.get_running_loop().call_soon(self._turn)
+        else:
+            self._fresh.clear()
+
+    def _add(self, waiting: _Waiting) -> None:
+        self._all.add(waiting)
+        self._users.setdefault(waiting.user, _Share()).add(waiting)
+
+    def _remove(self, waiting: _Waiting) -> None:
+        """It is no more, if it was counted, and unless it was cut off already."""
         if waiting not in self._all.waiting:
             return
         self._all.remove(waiting)
-        self._users[user].remove(waiting)
-        if not self._users[user].waiting:
-            del self._users[user]
+        self._users[waiting.user].remove(waiting)
+        if not self._users[waiting.user].waiting:
+            del self._users[waiting.user]
 
     def _make_room(self) -> None:
         while self.size > self._most:
             user = max(self._users, key=lambda name: self._users[name].size)
             slowest = next(iter(self._users[user].waiting))
-            self._remove(user, slowest)
+            self._remove(slowest)
             slowest.cut()
             log.warning("watch cut off: too much waits to be sent", user=user)

@@ -756,6 +756,22 @@ def ending(thing):
     return event
 
 
+@pytest.mark.parametrize("size", [8_000, 40_000])
+async def test_watchers_that_read_are_not_cut_off_however_many(tmp_path, size):
+    """All are told of a change at the same time, and none of them waits."""
+    async with running(tmp_path / "pki") as served, AsyncExitStack() as stack:
+        served.server.watches._backlog = Backlog(6 * BUFFERED_BYTES + size)
+        watchers = [await stack.enter_async_context(served.connection()) for _ in range(20)]
+        for each in watchers:
+            each.send("GET", f"{MAPS}?watch=1")
+            await each.head()
+        body = json.dumps({"metadata": {"name": "a"}, "data": {"pad": "x" * size}}).encode()
+        async with served.connection() as one:
+            await one.ask("POST", MAPS, body)
+        for each in watchers:
+            assert json.loads(await each.line())["type"] == "ADDED"
+
+
 async def test_who_does_not_read_a_watch_is_cut_off(tmp_path):
     """Many that read nothing would fill the memory with what is to be told to them."""
     async with running(tmp_path / "pki") as served, AsyncExitStack() as stack:

@@ -1,6 +1,16 @@
-from corral.server.backlog import BUFFERED_BYTES, Backlog
+"""Those are cut off who wait, and as long as they do."""
+
+import asyncio
+
+from corral.server.backlog import BUFFERED_BYTES, TURNS, Backlog
 
 ONE = 100_000
+
+
+async def some_turns():
+    """Until whoever still waits is counted."""
+    for _ in range(TURNS):
+        await asyncio.sleep(0)
 
 
 class Watcher:
@@ -18,10 +28,12 @@ class Watcher:
         self._held.__exit__(None, None, None)
 
 
-def test_bytes_for_which_several_wait_are_counted_once():
+async def test_bytes_for_which_several_wait_are_counted_once():
     backlog, piece = Backlog(), bytes(ONE)
     first, second = (Watcher(backlog, "a", piece) for _ in range(2))
     other = Watcher(backlog, "b", bytes(ONE))
+    assert backlog.size == 0, "none has waited yet"
+    await some_turns()
     assert backlog.size == 3 * BUFFERED_BYTES + 2 * ONE
     first.read()
     assert backlog.size == 2 * BUFFERED_BYTES + 2 * ONE
@@ -30,9 +42,10 @@ def test_bytes_for_which_several_wait_are_counted_once():
     assert backlog.size == 0
 
 
-def test_who_has_waited_longest_is_cut_off():
+async def test_who_has_waited_longest_is_cut_off():
     backlog = Backlog(3 * (BUFFERED_BYTES + ONE))
     slow, quick, late, last = (Watcher(backlog, "a", bytes(ONE)) for _ in range(4))
+    await some_turns()
     assert [slow.was_cut, quick.was_cut, late.was_cut, last.was_cut] == [True, False, False, False]
     assert backlog.size == 3 * (BUFFERED_BYTES + ONE)
     slow.read()  # its connection is gone, and so is the piece
@@ -42,17 +55,32 @@ def test_who_has_waited_longest_is_cut_off():
     assert backlog.size == 0
 
 
-def test_nobody_is_cut_off_for_somebody_else():
+async def test_nobody_is_cut_off_for_somebody_else():
     backlog = Backlog(4 * (BUFFERED_BYTES + ONE))
     modest = Watcher(backlog, "modest", bytes(ONE))
     greedy = [Watcher(backlog, "greedy", bytes(ONE)) for _ in range(10)]
+    await some_turns()
     assert not modest.was_cut
     assert [each.was_cut for each in greedy] == [True] * 7 + [False] * 3
 
 
-def test_who_makes_most_wait_is_cut_off_however_few_they_are():
+async def test_who_makes_most_wait_is_cut_off_however_few_they_are():
     backlog = Backlog(40 * BUFFERED_BYTES)
     many = [Watcher(backlog, "many", b"small") for _ in range(20)]
     large = [Watcher(backlog, "large", bytes(10 * BUFFERED_BYTES)) for _ in range(3)]
+    await some_turns()
     assert not any(each.was_cut for each in many)
     assert [each.was_cut for each in large] == [True, True, False]
+
+
+async def test_who_reads_at_once_does_not_wait_however_many_do():
+    backlog = Backlog(0)
+    for _ in range(100):
+        several = [Watcher(backlog, "a", bytes(ONE)) for _ in range(3)]
+        await asyncio.sleep(0)
+        for each in several:
+            each.read()
+        assert backlog.size == 0
+        assert not any(each.was_cut for each in several)
+    await some_turns()
+    assert not backlog._fresh
