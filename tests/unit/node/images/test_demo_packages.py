@@ -1,6 +1,7 @@
 import asyncio
 import fcntl
 import json
+import os
 
 import pytest
 
@@ -15,8 +16,76 @@ def known(cache):
     names = [f"{name}_1_i386.deb" for name in (*kernels, *packages.NAMES)]
     for name in names:
         (cache / "packages" / name).touch()
-    (cache / "packages.json").write_text(json.dumps(names))
+    asked = [*packages.KERNELS, *packages.NAMES]
+    (cache / "packages.json").write_text(json.dumps({"asked": asked, "files": names}))
     return [cache / "packages" / name for name in names]
+
+
+APT_CACHE = """\
+#!/bin/sh
+for last; do :; done
+name=${last%:*}
+echo "  Depends: linux-image-7.1-${name#linux-image-}"
+"""
+# As apt-get does, it names what it would fetch unless that is there, and fetches it.
+APT_GET = """\
+#!/bin/sh
+while [ "$1" != download ]; do [ $# -gt 0 ] || exit 0; shift; done
+shift
+if [ "$1" = --print-uris ]; then shift; show=yes; else show=''; fi
+for name; do
+    file=${name%%:*}_2_i386.deb
+    [ ! -e $file ] || continue
+    if [ "$show" ]; then echo "'http://nowhere/$file' $file 1 SHA256:0"; else touch $file; fi
+done
+"""
+
+
+@pytest.fixture
+def apt(tmp_path, monkeypatch):
+    """Programs that answer as apt does, of a mirror on which every package has version 2."""
+    programs = tmp_path / "programs"
+    programs.mkdir()
+    for name, text in (("apt-cache", APT_CACHE), ("apt-get", APT_GET)):
+        (programs / name).write_text(text)
+        (programs / name).chmod(0o755)
+    monkeypatch.setenv("PATH", str(programs), prepend=":")
+
+
+def newest(cache):
+    kernels = ("linux-image-7.1-cloud-amd64", "linux-image-7.1-686")
+    return [cache / "packages" / f"{name}_2_i386.deb" for name in (*kernels, *packages.NAMES)]
+
+
+@pytest.mark.usefixtures("apt")
+async def test_what_is_fetched_is_what_counts_whatever_else_lies_in_the_cache(tmp_path):
+    cache = tmp_path / "cache"
+    older = known(cache)
+    (cache / "packages.json").unlink()
+    for package in newest(cache)[:5]:
+        package.touch()  # fetched before
+    for package in older:
+        os.utime(package, (2**32, 2**32))  # the mirror gave it a later date
+    assert await packages.fetch(cache, print) == newest(cache)
+    assert packages.fetched(cache) == newest(cache)
+
+
+@pytest.mark.usefixtures("apt")
+async def test_what_another_recipe_fetched_does_not_count(tmp_path, monkeypatch):
+    cache = tmp_path / "cache"
+    known(cache)
+    monkeypatch.setattr(packages, "KERNELS", ("linux-image-amd64:amd64", "linux-image-686:i386"))
+    assert packages.fetched(cache) == []
+    fetched = await packages.fetch(cache, print)
+    assert [file.name for file in fetched[:2]] == [
+        "linux-image-7.1-amd64_2_i386.deb", "linux-image-7.1-686_2_i386.deb",
+    ]  # fmt: skip
+
+
+def test_the_list_of_an_earlier_version_does_not_count(tmp_path):
+    names = [package.name for package in known(tmp_path)]
+    (tmp_path / "packages.json").write_text(json.dumps(names))
+    assert packages.fetched(tmp_path) == []
 
 
 async def test_packages_of_an_earlier_build_need_neither_apt_nor_network(tmp_path, monkeypatch):
@@ -31,12 +100,6 @@ async def test_a_package_that_is_gone_is_fetched_again_and_no_apt_is_told(tmp_pa
     assert packages.fetched(tmp_path) == []
     with pytest.raises(DemoError, match="apt-get is not on this machine"):
         await packages.fetch(tmp_path, print)
-
-
-def test_a_cache_of_one_kernel_does_not_do(tmp_path):
-    names = [package.name for package in known(tmp_path)]
-    (tmp_path / "packages.json").write_text(json.dumps(names[1:]))
-    assert packages.fetched(tmp_path) == []
 
 
 def test_a_cache_that_was_filled_for_fewer_packages_does_not_do(tmp_path, monkeypatch):

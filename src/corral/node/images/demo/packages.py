@@ -14,6 +14,8 @@ import os
 import re
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from corral.failures import describe
@@ -21,7 +23,6 @@ from corral.node.images.demo.errors import DemoError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Sequence
-    from pathlib import Path
 
 # Empty packages that depend on the current kernels.
 KERNELS = ("linux-image-cloud-amd64:amd64", "linux-image-686:i386")
@@ -140,33 +141,54 @@ async def _fetch(cache: Path, progress: Callable[[str], None]) -> list[Path]:
     _, lists_said = await apt.run("apt-get", "-q", "update")
     kernels = [await _kernel_package(apt, kernel, lists_said) for kernel in KERNELS]
     names = [*kernels, *NAMES]
+    files = await _file_names(apt, names, lists_said)
     progress(f"fetching {len(names)} packages (90 MB)")
-    status, said = await apt.run("apt-get", "-q", "download", *names, cwd=directory)
+    await _download(apt, names, lists_said, cwd=directory)
+    temporary = cache / f"{_INDEX}.tmp"
+    temporary.write_text(json.dumps({"asked": _asked(), "files": files}, indent=1))
+    temporary.replace(cache / _INDEX)
+    return [directory / file for file in files]
+
+
+async def _file_names(apt: Apt, names: Sequence[str], lists_said: str) -> list[str]:
+    """The files that apt would download: others of these packages may lie where it puts them.
+
+    apt names none that is there already: hence a directory that is empty.
+    """
+    with TemporaryDirectory(dir=apt.directory) as empty:
+        said = await _download(apt, ["--print-uris", *names], lists_said, cwd=Path(empty))
+    files = re.findall(r"^'\S+' (\S+\.deb) ", said, re.MULTILINE)
+    if len(files) != len(names):
+        raise DemoError(f"apt names {len(files)} files of {len(names)} packages", "report it")
+    return files
+
+
+async def _download(apt: Apt, arguments: Sequence[str], lists_said: str, *, cwd: Path) -> str:
+    status, said = await apt.run("apt-get", "-q", "download", *arguments, cwd=cwd)
     if status != 0:
         raise DemoError(
             f"apt could not fetch the guest's packages: {_complaint(said, lists_said)}",
             "check the machine's network and /etc/apt/sources.list",
         )
-    packages = [
-        max(directory.glob(f"{name.partition(':')[0]}_*.deb"), key=_written) for name in names
-    ]
-    temporary = cache / f"{_INDEX}.tmp"
-    temporary.write_text(json.dumps([package.name for package in packages], indent=1))
-    temporary.replace(cache / _INDEX)
-    return packages
+    return said
 
 
 def fetched(cache: Path) -> list[Path]:
-    """The packages of an earlier `fetch`; none unless all that are needed now are there."""
+    """The packages of an earlier `fetch`; none unless that asked for the same, and all are there.
+
+    Whatever else lies in the cache, of older versions or other recipes, does not count.
+    """
     try:
-        names: list[str] = json.loads((cache / _INDEX).read_text())
-    except (OSError, ValueError):
+        index = json.loads((cache / _INDEX).read_text())
+        files: list[str] = index["files"] if index["asked"] == _asked() else []
+    except (OSError, ValueError, KeyError, TypeError):  # an earlier version's was a list
         return []
-    known = {name.partition("_")[0] for name in names}
-    if not known.issuperset(NAMES) or len(known) != len(NAMES) + len(KERNELS):
-        return []
-    packages = [cache / "packages" / name for name in names]
+    packages = [cache / "packages" / file for file in files]
     return packages if all(package.is_file() for package in packages) else []
+
+
+def _asked() -> list[str]:
+    return [*KERNELS, *NAMES]
 
 
 async def _kernel_package(apt: Apt, kernel: str, lists_said: str) -> str:
@@ -184,7 +206,3 @@ def _complaint(*said: str) -> str:
     """The first line that apt marked as an error."""
     lines: Sequence[str] = [line for text in said for line in text.splitlines()]
     return next((line for line in lines if line.startswith("E: ")), "it did not say why")
-
-
-def _written(package: Path) -> int:
-    return package.stat().st_mtime_ns
