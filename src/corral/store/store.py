@@ -19,7 +19,7 @@ from corral.store.record import NO_LABELS, Event, Record, labels_of, require_siz
 from corral.store.row import Row
 from corral.store.sqlite import Log, hasten
 from corral.store.watch import Watch
-from corral.store.write import Write, parted
+from corral.store.write import Write, goes_on, parted
 
 _CLOSED: Final = "the server is shutting down; try again in a moment"
 
@@ -258,7 +258,7 @@ class Store:
         if before is not None:  # versions of one object share what seldom changes
             key, labels = before.key, before.labels if labels == before.labels else labels
         record = Record(kind, key, revision, now, data, labels)
-        write = Write(record, deleted, ends=deleted or "deletionTimestamp" in metadata)
+        write = Write(record, deleted, ends=deleted or goes_on(document, before))
         self._latest[kind, key] = write
         self._staged.append(write)
         self._begin()

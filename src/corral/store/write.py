@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from corral.api.object import Document
 from corral.store.damage import Address
 from corral.store.record import Record
 from corral.store.row import Row
@@ -55,6 +56,29 @@ class Write:
             record.written,
             record.data,
         )
+
+
+def goes_on(document: Document, before: Record | None) -> bool:
+    """Whether a version takes an object's deletion a step further, or tells how far it has come.
+
+    Who just rewrites what is being deleted has no need of room that is kept for its end.
+    """
+    if not document["metadata"].get("deletionTimestamp"):
+        return False
+    return before is None or _progress(before.document()) != _progress(document)
+
+
+def _progress(document: Document) -> tuple[object, ...]:
+    """What holds an object back, in whatever order, and what its components tell of it."""
+    metadata = document["metadata"]
+    is_namespace = (document.get("apiVersion"), document.get("kind")) == ("v1", "Namespace")
+    return (
+        bool(metadata.get("deletionTimestamp")),
+        bool(metadata.get("deletionGracePeriodSeconds")),
+        frozenset(metadata.get("finalizers") or ()),
+        (document.get("spec") or {}).get("finalizers") if is_namespace else None,
+        document.get("status"),
+    )
 
 
 def parted(

@@ -102,6 +102,26 @@ async def test_nothing_is_given_up_for_what_comes(store, disk):
     assert disk.tried == [1]
 
 
+async def test_nothing_is_given_up_for_what_is_rewritten_while_it_ends(store, disk):
+    """Whoever may write one object that waits for a finalizer would use up what is kept."""
+    held = {"deletionTimestamp": "2026-01-01T00:00:00Z", "deletionGracePeriodSeconds": 9}
+
+    def write(*finalizers, **metadata):
+        document = thing("a", **(held | {"finalizers": [*finalizers]} | metadata))
+        return store.write(KIND, key("a"), document)
+
+    assert await outcomes(write("x/a", "x/b")) == ["Record"]
+    before = disk.pieces
+    for change in ({"labels": {"x": "y"}}, {"deletionGracePeriodSeconds": 8}):
+        assert await outcomes(write("x/a", "x/b", **change)) == ["StorageFull"]
+    assert await outcomes(write("x/b", "x/a")) == ["StorageFull"]
+    assert disk.pieces == before
+    assert await outcomes(write("x/a", "x/b", deletionGracePeriodSeconds=0)) == ["Record"]
+    assert await outcomes(write("x/a", deletionGracePeriodSeconds=0)) == ["Record"]
+    told = thing("a", **(held | {"finalizers": ["x/a"]})) | {"status": {"phase": "Succeeded"}}
+    assert await outcomes(store.write(KIND, key("a"), told)) == ["Record"]
+
+
 async def test_where_nothing_is_left_the_end_is_refused(store, disk):
     disk.pieces = 1
     assert await outcomes(
