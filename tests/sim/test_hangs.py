@@ -80,6 +80,18 @@ async def test_a_machine_that_hangs_can_be_deleted():
         await c.until(is_gone, 45)
 
 
+async def test_one_that_answered_while_it_was_saved_is_asked_again_though_it_works(monkeypatch):
+    async with cluster() as c:
+        machine, guest = await one_machine(c)
+        guest.hung = True
+        await turns(c, machine, "Unknown")
+        with monkeypatch.context() as saved:
+            saved.setattr(hangs, "_guest", lambda _: None)
+            guest.hung = False
+            await asyncio.sleep(hangs._RETURN_SECONDS)
+        await turns(c, machine, "Running")
+
+
 async def test_one_that_answers_or_waits_for_a_processor_does_not_hang():
     async with cluster() as c:
         machine, guest = await one_machine(c)

@@ -280,10 +280,7 @@ class ImageStore:
             virtual_size=kind.virtual_size,
         )
         await asyncio.to_thread(self._commit, disk, record, aliases)
-        image = self._read(self._record_path(record.reference, record.file))
-        if image is None:
-            raise invalid_disk(f"{record.reference} was removed as it came in", "try again")
-        return image
+        return self._kept(record.reference, record.file)
 
     # ---------------------------------------------------------------- changing
 
@@ -309,18 +306,30 @@ class ImageStore:
                 raise pull_failed(
                     f"{image.reference} was removed or replaced as {name} was pulled", "try again"
                 )
-            written = self._write(msgspec.structs.replace(record, reference=name, access=access))
+            self._write(msgspec.structs.replace(record, reference=name, access=access))
             self._collect()
-        return msgspec.structs.replace(image, reference=name, access=written.access)
+        return self._kept(name, image.file)
 
-    def _write(self, record: Record) -> Record:
-        """Who had the same image under that name keeps it; the lock is held."""
+    def _kept(self, name: str, file: str) -> Image:
+        """What a name means that was written a moment ago; raises ImageError."""
+        image = self._read(self._record_path(name, file))
+        if image is None:
+            raise invalid_disk(f"{name} was removed as it came in", "try again")
+        return image
+
+    def _write(self, record: Record) -> None:
+        """Who had the same image under that name keeps it; the lock is held.
+
+        So does what was imported under it while it was pulled: that stands for the image.
+        """
         path = self._record_path(record.reference, record.file)
         old = files.read_json(path, Record)
+        is_imported = old is not None and old.source == "import" and self._read(path) is not None
+        if is_imported and record.source != "import":
+            return
         if old is not None and old.manifest and old.manifest == record.manifest:
             record = msgspec.structs.replace(record, access=old.access.joined(record.access))
         files.replace(path, msgspec.json.encode(record), mode=0o600, durable=True)
-        return record
 
     async def remove(self, reference: str) -> None:
         """Forget a name, and the disk when it was its last; raises ImageError ``ImageNotFound``.

@@ -5,7 +5,8 @@ names mean; it is asked for no address that is barred here.
 """
 
 import ssl
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from urllib.request import getproxies, proxy_bypass
 
 import httpcore2
@@ -13,6 +14,9 @@ import httpx2
 
 from corral.aio import apart
 from corral.node.destinations import Destinations
+
+_NEXT_SECONDS = 3.0
+"""How long an address is waited for where there is another one: IPv6 may lead nowhere."""
 
 
 class _Dialler(httpcore2.AsyncNetworkBackend):
@@ -31,17 +35,16 @@ class _Dialler(httpcore2.AsyncNetworkBackend):
         socket_options: Iterable[httpcore2.SOCKET_OPTION] | None = None,
     ) -> httpcore2.AsyncNetworkStream:
         """Raises Refused, and httpcore2's ConnectError and ConnectTimeout."""
-        failure = httpcore2.ConnectError(f"{host} has no address")
-        for address in await self._addresses(host, port):
-            try:
+        *others, last = await self._addresses(host, port)
+        soon = _NEXT_SECONDS if timeout is None else min(timeout, _NEXT_SECONDS)
+        for address in others:
+            with suppress(httpcore2.ConnectError, httpcore2.ConnectTimeout):
                 return await self._plain.connect_tcp(
-                    address, port, timeout, local_address, socket_options
+                    address, port, soon, local_address, socket_options
                 )
-            except httpcore2.ConnectError as error:
-                failure = error
-        raise failure
+        return await self._plain.connect_tcp(last, port, timeout, local_address, socket_options)
 
-    async def _addresses(self, host: str, port: int) -> Iterable[str]:
+    async def _addresses(self, host: str, port: int) -> Sequence[str]:
         """Names are looked up in a thread of their own: a server of names may take its time."""
         try:
             return await apart(self._destinations.addresses, host, port)

@@ -155,6 +155,25 @@ async def test_an_imported_disk_stands_for_its_image_under_every_policy(store, t
     )
 
 
+@pytest.mark.parametrize("known", [False, True])
+async def test_what_is_imported_while_it_is_pulled_stays(store, registry, shapes, tmp_path, known):
+    name = registry.add("demo/disk", shapes.tar({"disk/a.img": shapes.disk()}))
+    path = "/v2/demo/disk/manifests/latest"
+    if known:  # its disk is there under another name of the repository
+        registry.manifests["/v2/demo/disk/manifests/2"] = registry.manifests[path]
+        await store.ensure(name.replace(":latest", ":2"), policy="Always")
+    registry.waiting.clear()
+    gate = registry.fault.manifest_gates[path] = asyncio.Event()
+    pull = asyncio.create_task(store.ensure(name, policy="Always"))
+    await registry.waiting.wait()
+    source = tmp_path / "disk.raw"
+    source.write_bytes(shapes.disk(fill=b"i"))
+    imported = await store.import_disk(source, [name])
+    gate.set()
+    assert (await pull).digest == imported.digest
+    assert store.find(name) == imported
+
+
 async def test_many_waiters_share_one_pull(store, registry, shapes):
     name = registry.add("demo/disk", shapes.tar({"disk/a.img": shapes.disk()}))
     async with asyncio.TaskGroup() as group:

@@ -1,11 +1,15 @@
 """By which way a registry is reached: at an address that was judged, or by a proxy."""
 
+import socket
 import ssl
+from contextlib import ExitStack
 
 import httpx2
 import pytest
 
+from corral.node import destinations
 from corral.node.destinations import ANYWHERE, FOR_TENANTS, Refused
+from corral.node.images import transport
 from corral.node.images.transport import Transport
 
 PROXIES = ("http_proxy", "https_proxy", "all_proxy", "no_proxy")
@@ -19,8 +23,8 @@ def no_proxy(monkeypatch):
 
 
 async def get(url, *, destinations=FOR_TENANTS, proxies=True):
-    transport = Transport(ssl.create_default_context(), destinations, proxies=proxies)
-    async with httpx2.AsyncClient(transport=transport, trust_env=False, timeout=5) as client:
+    way = Transport(ssl.create_default_context(), destinations, proxies=proxies)
+    async with httpx2.AsyncClient(transport=way, trust_env=False, timeout=5) as client:
         return await client.get(url)
 
 
@@ -35,6 +39,30 @@ async def test_what_may_be_dialled_answers(registry):
     answer = await get(f"http://localhost:{registry.port}/v2/nothing", destinations=ANYWHERE)
     assert answer.status_code == 404
     assert registry.requests
+
+
+@pytest.fixture
+def silent(registry):
+    """An address that answers to no connection at the registry's port."""
+    with ExitStack() as stack:
+        deaf = stack.enter_context(socket.socket())
+        deaf.bind(("127.0.0.2", registry.port))
+        deaf.listen(0)
+        for _ in range(3):  # more than may wait
+            waiting = stack.enter_context(socket.socket())
+            waiting.setblocking(False)
+            waiting.connect_ex(deaf.getsockname())
+        yield "127.0.0.2"
+
+
+async def test_an_address_that_answers_to_nobody_is_not_the_last(registry, silent, monkeypatch):
+    monkeypatch.setattr(transport, "_NEXT_SECONDS", 0.2)
+    monkeypatch.setattr(destinations, "_looked_up", lambda *_: [silent, "127.0.0.1"])
+    answer = await get(f"http://both.example:{registry.port}/v2/nothing", destinations=ANYWHERE)
+    assert answer.status_code == 404
+    monkeypatch.setattr(destinations, "_looked_up", lambda *_: [silent])
+    with pytest.raises(httpx2.ConnectTimeout):
+        await get(f"http://one.example:{registry.port}/", destinations=ANYWHERE)
 
 
 async def test_a_proxy_of_the_environment_is_asked(registry, monkeypatch):
