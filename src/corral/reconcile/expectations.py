@@ -9,7 +9,7 @@ object of that name must not wait for what was expected of the old one.
 """
 
 from collections.abc import Callable, Hashable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 K = TypeVar("K", bound=Hashable)
@@ -21,8 +21,8 @@ EXPIRY_SECONDS = 300.0
 @dataclass(slots=True)
 class _Outstanding:
     since: float
-    creations: int = 0
-    deletions: set[str] = field(default_factory=set)
+    creations: int
+    deletions: set[str]
 
 
 class Expectations(Generic[K]):

@@ -1,4 +1,5 @@
 import asyncio
+import time
 
 import pytest
 from structlog.testing import capture_logs
@@ -112,3 +113,38 @@ async def test_one_key_is_never_worked_on_twice_at_once():
             queue.add("a")
             await asyncio.sleep(0.3)
     assert most == 1
+
+
+async def test_nothing_outlives_a_controller(looptime):
+    """A key that was to be looked at later would keep the process's loop busy for a dead one."""
+    queue = WorkQueue[str]()
+
+    async def later(_):
+        return Result(requeue_after=100)
+
+    controller = Controller("test", later, queue=queue, sources=[])
+    async with Background() as tasks:
+        tasks.start(controller.run(), name="controller")
+        queue.add("a")
+        await asyncio.sleep(1)
+    await asyncio.sleep(200)
+    assert (len(queue), queue.adds) == (0, 1)
+
+
+async def test_each_reconcile_is_counted_and_measured():
+    queue = WorkQueue[str]()
+    begun = time.monotonic()
+
+    async def mixed(key):
+        if key == "b":
+            raise Terminal("no retry")
+
+    controller = Controller("test", mixed, queue=queue, sources=[])
+    async with Background() as tasks:
+        tasks.start(controller.run(), name="controller")
+        for key in "abc":
+            queue.add(key)
+        await asyncio.sleep(1)
+    assert controller.results == {"success": 2, "error": 1}
+    assert sum(controller.took.counts) == 3
+    assert 0 < controller.took.sum <= time.monotonic() - begun

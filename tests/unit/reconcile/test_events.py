@@ -34,6 +34,37 @@ def test_many_different_messages_for_one_reason_become_one_event():
     assert correlator.telling(said("calm again"), later).message == "calm again"
 
 
+def test_messages_that_trickle_in_are_combined_too():
+    """What counts is the time since the last one, as in client-go's EventAggregator."""
+    correlator = Correlator()
+    moments = [NOW + timedelta(seconds=600 * number) for number in range(10)]
+    told = [correlator.telling(said(f"message {at}"), at) for at in moments]
+    assert [each.message.startswith(COMBINED) for each in told] == [False] * 9 + [True]
+
+
+def others(correlator, count):
+    for number in range(count):
+        correlator.telling(said(name=f"other{number}"), NOW)
+
+
+@pytest.mark.parametrize(("others_between", "count"), [(4095, 2), (4096, 1)])
+def test_of_so_many_events_one_is_remembered(others_between, count):
+    """client-go's LRU caches hold 4096."""
+    correlator = Correlator()
+    correlator.telling(said(), NOW)
+    others(correlator, others_between)
+    assert correlator.telling(said(), NOW).count == count
+
+
+def test_what_is_told_again_and_again_is_remembered():
+    correlator = Correlator()
+    correlator.telling(said(), NOW)
+    others(correlator, 4095)
+    correlator.telling(said(), NOW)
+    correlator.telling(said(name="one more"), NOW)
+    assert correlator.telling(said(), NOW).count == 3
+
+
 def test_an_object_about_which_too_much_is_told_falls_silent_and_recovers():
     correlator = Correlator()
     told = [correlator.telling(said("x", reason=f"R{n}"), NOW) for n in range(BURST + 5)]

@@ -136,6 +136,93 @@ async def test_a_server_that_is_away_is_asked_less_and_less_often(client, loopti
     assert min(pauses[-3:]) >= 15
 
 
+async def test_what_went_while_nobody_watched_is_gone_from_the_cache_and_its_indexes(client):
+    await client.create(ConfigMap, config("gone", color="red"))
+    await client.create(ConfigMap, config("stays", color="red"))
+    troubled = Troubled(client._transport, *[Unavailable("away")] * 4, Gone("too old"))
+    informers = Informers(Client(troubled))
+    informer = informers.of(ConfigMap)
+    informer.index("color", lambda one: [one.metadata.labels["color"]])
+    gone = []
+    informer.handle(lambda old, new: new is None and gone.append(key_of(old).name))
+    assert informer.has_synced is False
+    async with Background() as tasks:
+        tasks.start(informers.run(), name="informers")
+        await informer.synced()
+        assert informer.has_synced is True
+        await client.delete(ConfigMap, Key("default", "gone"))
+        assert troubled.trouble, "no watch has told of it"
+        await settle()
+    assert (troubled.trouble, troubled.lists) == ([], 2)
+    assert names(informer.items()) == names(informer.indexed("color", "red")) == ["stays"]
+    assert gone == ["gone"]
+
+
+class Cut:
+    """A transport whose watches are cut off after so many seconds each."""
+
+    def __init__(self, inner, *lasting):
+        self.inner = inner
+        self.lasting = list(lasting)
+        self.watched = []
+
+    async def send(self, request):
+        if "watch=" not in request.query:
+            return await self.inner.send(request)
+        begun = asyncio.get_running_loop().time()
+        await asyncio.sleep(self.lasting.pop(0) if self.lasting else 1e6)
+        self.watched.append((begun, asyncio.get_running_loop().time()))
+        raise Unavailable("cut off")
+
+
+async def test_a_watch_that_lasted_is_followed_by_the_next_one_at_once(client):
+    """Nothing is missed in a pause where there is none; what fails at once is left alone longer."""
+    cut = Cut(client._transport, 0, 0, 0, 1.1, 0.9, 0.9, 0)
+    informers = Informers(Client(cut))
+    informers.of(ConfigMap)
+    async with Background() as tasks:
+        tasks.start(informers.run(), name="informers")
+        await settle()
+    pauses = [
+        begun - ended
+        for (_, ended), (begun, _) in zip(cut.watched, cut.watched[1:], strict=False)
+    ]  # fmt: skip
+    bounds = [(0.4, 0.8), (0.8, 1.6), (1.6, 3.2), (0, 0.001), (0.4, 0.8), (0.8, 1.6)]
+    assert len(pauses) == len(bounds)
+    for pause, (least, most) in zip(pauses, bounds, strict=True):
+        assert least <= pause <= most, pauses
+
+
+async def test_a_kind_that_is_served_no_more_is_followed_no_more_and_others_are(client):
+    """What follows a kind that comes again under its name must not meet what was before."""
+    await client.create(ConfigMap, config("a"))
+    informers = Informers(client)
+    ended, other = informers.of(ConfigMap), informers.of(Secret)
+    gone = []
+    ended.handle(lambda old, new: new is None and gone.append(key_of(old).name))
+    async with Background() as tasks:
+        tasks.start(informers.run(), name="informers")
+        await settle()
+        informers.end(kind_of(ConfigMap))
+        assert (names(ended.items()), gone) == ([], ["a"])
+        assert informers.of_kind(kind_of(ConfigMap)) == []
+        await client.create(ConfigMap, config("b"))
+        await client.create(Secret, config("s"))
+        await settle()
+        assert (names(ended.items()), names(other.items())) == ([], ["s"])
+        assert informers.of(Secret) is other
+        again = informers.of(ConfigMap)
+        await again.synced()
+        assert names(again.items()) == ["a", "b"]
+
+
+async def test_a_kind_can_go_before_its_informer_ever_ran(client):
+    informers = Informers(client)
+    informers.of(ConfigMap)
+    informers.end(kind_of(ConfigMap))
+    assert informers.of_kind(kind_of(ConfigMap)) == []
+
+
 async def test_an_object_of_the_same_name_but_another_uid_is_another_object(client):
     await client.create(ConfigMap, config("a"))
     troubled = Troubled(client._transport)
@@ -166,6 +253,44 @@ async def test_two_caches_hold_one_copy_of_an_object(client):
         key = Key("default", "a")
         assert every.get(key) is some.get(key)
         assert names(some.items()) == ["a"]
+
+
+async def test_a_large_cache_keeps_one_copy_of_what_its_objects_have_in_common(client):
+    """A small one does not take the time for that."""
+    informer = Informers(client).of(ConfigMap)
+    async with Background() as tasks:
+        tasks.start(informer.run(), name="informer")
+        await informer.synced()
+        for number in range(102):
+            await client.create(ConfigMap, config(f"n{number}", color="red"))
+        await settle()
+
+        def labels(number):
+            return informer.get(Key("default", f"n{number}")).metadata.labels
+
+        assert labels(98) is not labels(99)
+        assert labels(99) is labels(100) is labels(101)
+        await client.patch(ConfigMap, Key("default", "n0"), {"data": {"x": "y"}})
+        await settle()
+        assert informer.get(Key("default", "n0")).data == {"x": "y"}
+        assert labels(0) is labels(101)
+
+
+async def test_any_view_can_be_asked_for_of_any_kind(client):
+    await client.create(ConfigMap, config("a"))
+    await client.create(Secret, config("s"))
+    informers = Informers(client)
+    kind = kind_of(ConfigMap)
+    partial = informers.metadata(kind)
+    secrets, some = informers.of(Secret), informers.of(ConfigMap, fields="metadata.name=b")
+    assert informers.metadata(kind) is partial is informers.of(Partial, kind=kind)
+    assert informers.metadata(kind_of(Secret)) is secrets, "nothing is kept twice"
+    assert informers.of_kind(kind) == [partial, some]
+    async with Background() as tasks:
+        tasks.start(informers.run(), name="informers")
+        await settle()
+    assert (names(partial.items()), names(secrets.items())) == (["a"], ["s"])
+    assert names(some.items()) == []
 
 
 async def test_a_loop_reads_its_own_writes(client):
@@ -205,7 +330,9 @@ async def test_an_answer_that_comes_late_revives_nothing(client):
 def test_versions_that_are_no_numbers_are_never_older():
     assert is_older("9", "10")
     assert not is_older("10", "9")
+    assert not is_older("10", "10")
     assert not is_older("abc", "10")
+    assert not is_older("9", "abc")
     assert not is_older("", "10")
 
 

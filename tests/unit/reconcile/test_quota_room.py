@@ -4,7 +4,7 @@ import asyncio
 
 import msgspec
 import pytest
-from lightkube.models.core_v1 import ResourceQuota
+from lightkube.models.core_v1 import LimitRange, ResourceQuota
 
 from corral.aio import Background
 from corral.api.object import Key
@@ -68,3 +68,33 @@ async def test_what_failed_where_there_is_more_room_is_tried_at_once(client):
         async with queue.take() as key:
             assert key == here
         assert len(queue) == 0
+
+
+@pytest.mark.looptime
+async def test_what_a_range_may_have_refused_is_tried_again_where_the_range_changes_or_goes(client):
+    world, queue = World(client), WorkQueue[Key](first_delay=1000.0)
+    retry_with_room(world, queue)
+    here, elsewhere = Key("default", "a"), Key("other", "a")
+    limits = {"limits": [{"type": "Container", "max": {"cpu": "1"}}]}
+    more = {"limits": [{"type": "Container", "max": {"cpu": "2"}}]}
+    ranges = Key("default", "r")
+    async with Background() as tasks:
+        tasks.start(world.run(), name="world")
+        await asyncio.sleep(1)
+        queue.add(elsewhere)
+        async with queue.take():
+            queue.retry(elsewhere)
+        for change, tried in (
+            (client.create(LimitRange, {"metadata": ranges._asdict(), "spec": limits}), 0),
+            (client.patch(LimitRange, ranges, {"spec": more}), 1),
+            (client.delete(LimitRange, ranges), 1),
+        ):
+            queue.add(here)
+            async with queue.take():
+                queue.retry(here)
+            await change
+            await asyncio.sleep(1)
+            assert len(queue) == tried
+            for _ in range(tried):
+                async with queue.take() as key:
+                    assert key == here

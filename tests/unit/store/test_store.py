@@ -11,8 +11,9 @@ from corral.api.errors import Gone, InternalError, StorageFull, TooLarge, Unavai
 from corral.api.object import Key
 from corral.store import Log, LogError, Store, record
 from corral.store.memory import Retention
-from corral.store.record import LARGEST_BYTES
+from corral.store.record import LARGEST_BYTES, Event, Record
 from corral.store.row import Row
+from corral.store.watch import MOST_BYTES, Watch
 
 KIND = "things.example.com"
 
@@ -165,6 +166,26 @@ async def test_few_large_changes_are_taken_at_once(store):
         await write(store, "a", spec=str(number) * 40_000)
     assert [len(await watch.take(1)) for _ in range(2)] == [2, 2]
     watch.close()
+
+
+async def test_changes_that_fill_a_piece_to_the_byte_are_all_of_it():
+    watch = Watch(0, on_close=lambda _: None)
+    watch.tell([event(revision, MOST_BYTES // 2) for revision in range(1, 4)])
+    assert [len(await watch.take(1)) for _ in range(2)] == [2, 1]
+
+
+async def test_a_watcher_is_cut_off_only_where_the_window_has_lost_what_it_should_hear():
+    watch = Watch(0, on_close=lambda _: None)
+    watch.forget(4)
+    watch.tell([event(revision) for revision in (5, 6)])
+    watch.forget(4)
+    assert (watch.ended, watch.lost, watch.next_revision) == (False, None, 5)
+    watch.forget(5)
+    assert (watch.finished, watch.lost, watch.next_revision) == (True, 4, None)
+
+
+def event(revision, size=2):
+    return Event(Record(KIND, key("a"), revision, 0, b" " * size, {}), None)
 
 
 @pytest.mark.looptime

@@ -1,0 +1,43 @@
+"""A set takes what its selector matches, and none is believed that takes what it never made."""
+
+import pytest
+from lightkube.models.meta_v1 import LabelSelector, LabelSelectorRequirement
+
+from corral.reconcile.controller import Terminal
+from corral.reconcile.selectors import own_selector
+
+LABELS = {"app": "a"}
+
+
+def found(selector, labels=LABELS):
+    return own_selector(selector, labels, template="spec.template")
+
+
+def test_a_selector_takes_what_the_set_makes_and_leaves_the_rest():
+    selector = found(LabelSelector(matchLabels=LABELS))
+    assert selector.matches({"app": "a", "more": "b"})
+    assert not selector.matches({"app": "b"})
+
+
+@pytest.mark.parametrize(
+    ("selector", "labels", "why"),
+    [
+        (None, LABELS, "does not match"),
+        (LabelSelector(), LABELS, "is empty"),
+        (LabelSelector(matchLabels={"app": "b"}), LABELS, "does not match spec.template.metadata"),
+        (LabelSelector(matchLabels=LABELS), {}, "does not match"),
+        (
+            LabelSelector(matchExpressions=[LabelSelectorRequirement("app", "DoesNotExist")]),
+            {},
+            "does not match",
+        ),
+        (
+            LabelSelector(matchExpressions=[LabelSelectorRequirement("app", "Sometimes")]),
+            LABELS,
+            "cannot be read",
+        ),
+    ],
+)
+def test_a_selector_that_takes_the_wrong_objects_stops_the_set(selector, labels, why):
+    with pytest.raises(Terminal, match=f"spec.selector.*{why}"):
+        found(selector, labels)
