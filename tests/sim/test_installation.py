@@ -80,6 +80,18 @@ async def test_its_ratio_says_what_later_machines_ask_for():
             await here.client.patch(KubeVirt, KEY, ratio("ten"))
 
 
+async def test_a_ratio_that_was_stored_when_it_had_no_effect_hinders_no_other_change():
+    async with cluster(about_itself=True) as here:
+        await installed(here)
+        store, kind = here.server.rest.store, "kubevirts.kubevirt.io"
+        document = store.get(kind, KEY).document() | ratio("ten")
+        await store.write(kind, KEY, document)
+        await here.client.patch(KubeVirt, KEY, {"metadata": {"labels": {"a": "b"}}})
+        await here.client.patch(KubeVirt, KEY, {"status": {"phase": "x"}}, subresource="status")
+        await asyncio.sleep(1)
+        assert (await read(here)).status.phase == "Deployed"
+
+
 async def test_a_full_node_names_the_way_out_and_a_machine_made_after_it_fits():
     small = Capacity(cpu=1, memory_bytes=1 << 34, storage_bytes=1 << 40)
     async with cluster(about_itself=True, capacity=small) as here:

@@ -7,7 +7,7 @@ from contextlib import suppress
 import structlog
 from lightkube.models.core_v1 import Node, Pod
 
-from corral.api.errors import Conflict, NotFound
+from corral.api.errors import ApiError, Conflict, NotFound
 from corral.api.object import Key
 from corral.client.client import Client
 from corral.client.transport import InProcess
@@ -106,9 +106,17 @@ def deserted(server: ApiServer, nodes: Mapping[str, str]) -> Controller[str]:
 async def play(
     agent: Agent, server: ApiServer, gone: dict[str, str], removal: Controller[str]
 ) -> None:
-    """Serve a node; once a retired one has no machine left, have ``removal`` delete it."""
+    """Serve a node; once a retired one has no machine left, have ``removal`` delete it.
+
+    Where it cannot be read, as somebody has just deleted it, the manager goes on without: what is
+    left of it goes at the next start.
+    """
     await agent.run()
-    node = await Client(InProcess(server.handle, ADMINISTRATOR)).get(Node, agent.name)
+    try:
+        node = await Client(InProcess(server.handle, ADMINISTRATOR)).get(Node, agent.name)
+    except ApiError as error:
+        log.warning("retired node not removed", node=agent.name, error=str(error))
+        return
     gone[agent.name] = uid_of(node)
     removal.queue.add(agent.name)
 

@@ -39,11 +39,13 @@ class Commit:
         ``make_room`` gives up some room that was kept for that; False where none is left.
         """
         self._append(log, self.writes, ())
-        if not isinstance(self.error, StorageFull):
-            return
-        ends, others = parted(self.writes)
-        while (ends or self.discards) and not self.is_stored and make_room():
+        ends, others = parted(self.writes) if self._is_full else ([], [])
+        while (ends or self.discards) and self._is_full and not self.is_stored and make_room():
             self._append(log, ends, others)
+
+    @property
+    def _is_full(self) -> bool:
+        return isinstance(self.error, StorageFull)
 
     def _append(self, log: Log, writes: Sequence[Write], others: Sequence[Write]) -> None:
         rows = [each.row() for each in writes]

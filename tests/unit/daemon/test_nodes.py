@@ -9,11 +9,12 @@ from lightkube.models.core_v1 import Node, Pod
 from corral.aio import Background
 from corral.api.errors import Conflict, Forbidden
 from corral.api.kinds.cdiconfig import CDIConfig
+from corral.api.object import Key
 from corral.client.client import Client
 from corral.client.transport import InProcess
 from corral.config import Hollow, Settings
 from corral.daemon.beginning import begin, tell_where_to_upload
-from corral.daemon.nodes import deserted, node_names, settle_nodes
+from corral.daemon.nodes import deserted, node_names, play, settle_nodes
 from corral.reconcile.controller import REQUEUED
 from corral.server import ApiServer
 from corral.server.authn import ADMINISTRATOR
@@ -91,6 +92,29 @@ async def test_a_node_that_is_no_more_goes_with_its_pods(server, client, setting
     async with removing(server, gone) as until:
         await until("success")
     assert await names(client, Pod) == []
+
+
+class Emptied:
+    """A node whose last machine has ended."""
+
+    name = "earlier"
+
+    async def run(self):
+        return
+
+
+async def test_a_retired_node_goes_with_its_last_machine(server, client):
+    gone = {}
+    loop = deserted(server, gone)
+    await play(Emptied(), server, gone, loop)
+    assert (len(loop.queue), [*gone]) == (1, ["earlier"])
+
+
+async def test_a_retired_node_that_somebody_has_deleted_ends_no_manager(server, client):
+    await client.delete(Node, Key("", "earlier"), grace_seconds=0)
+    gone = {}
+    await play(Emptied(), server, gone, deserted(server, gone))
+    assert gone == {}
 
 
 async def allow(client):

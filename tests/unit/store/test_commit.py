@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from corral.api.errors import StorageFull
+from corral.api.errors import InternalError, StorageFull
 from corral.api.object import Key
 from corral.store import Log, Store
 
@@ -28,9 +28,12 @@ class Disk:
         self.compacted, self.rows, self.close = self.log.compacted, self.log.rows, self.log.close
         self.room, self.pieces = room, pieces
         self.tried = []
+        self.fails = False
 
     def append(self, rows, forget, compacted):
         self.tried.append(len(rows))
+        if self.fails and len(self.tried) > 1:
+            raise InternalError("input/output error")
         if len(rows) > self.room:
             raise StorageFull("no space left")
         self.room -= len(rows)
@@ -129,6 +132,12 @@ async def test_where_nothing_is_left_the_end_is_refused(store, disk):
     ) == ["StorageFull", "StorageFull"]
     assert names(store) == ["a", "b", "c"]
     assert disk.tried == [2, 2]
+
+
+async def test_room_is_given_up_for_a_full_disk_and_for_no_other_failure(store, disk):
+    disk.fails, disk.pieces = True, 20
+    assert await outcomes(store.delete(KIND, key("a"), thing("a"))) == ["InternalError"]
+    assert (disk.tried, disk.pieces) == ([1, 1], 19)
 
 
 async def test_what_was_staged_during_a_commit_that_failed_ends_all_the_same(disk, tmp_path):

@@ -77,8 +77,9 @@ class Pressure:
     async def _step(self) -> None:
         short = await self._shortages()
         self._note(short)
-        if short and not self._is_busy():
-            await self._reclaim(short[0])
+        ours = [each for each in short if each.threshold.of.is_ours]
+        if ours and not self._is_busy():
+            await self._reclaim(ours[0])
 
     def _is_busy(self) -> bool:
         """Whether a machine still ends; one that does not end keeps no other from going."""
@@ -116,7 +117,7 @@ class Pressure:
     def _is_short(self) -> bool:
         """Whether the disk is too full as of now; asked between two images."""
         return any(
-            each.threshold.of.condition == DISK_PRESSURE
+            each.threshold.of.condition == DISK_PRESSURE and each.threshold.of.is_ours
             for each in shortages(self._thresholds, self._look())
         )
 

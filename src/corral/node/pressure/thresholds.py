@@ -18,15 +18,17 @@ class Signal:
     condition: what the node says when it falls short.
     resource: what there is too little of, as pods request it and messages call it.
     form: how its amounts are written.
+    is_ours: whether images and machines take enough of it for their end to help.
     """
 
     condition: str
     resource: str
     form: Form
+    is_ours: bool = True
 
 
 _DISK = Signal(DISK_PRESSURE, "ephemeral-storage", Form.BINARY)
-_INODES = Signal(DISK_PRESSURE, "inodes", Form.DECIMAL)
+_INODES = Signal(DISK_PRESSURE, "inodes", Form.DECIMAL, is_ours=False)
 SIGNALS: Final[Mapping[str, Signal]] = {
     "memory.available": Signal(MEMORY_PRESSURE, "memory", Form.BINARY),
     "nodefs.available": _DISK,
