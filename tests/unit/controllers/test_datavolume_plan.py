@@ -188,6 +188,15 @@ def test_a_copy_of_what_is_not_there_waits_and_says_it_once():
     assert (again.status, said(again)) == (first.status, [])
 
 
+def test_another_hindrance_is_told_when_the_first_is_over():
+    first = decide(volume(CLONE))
+    copied = claim(owner="", size="3Gi", name="golden", namespace="images")
+    then = volume(CLONE, status=msgspec.to_builtins(first.status))
+    assert [reason for _, reason, _ in said(decide(then, copied=copied))] == [
+        "CloneValidationFailed"
+    ]
+
+
 def test_a_copy_may_not_be_smaller():
     copied = claim(owner="", size="3Gi", name="golden", namespace="images")
     decided = decide(volume(CLONE), copied=copied)

@@ -4,6 +4,7 @@ import pytest
 from tests.unit.controllers.make import machine, pod
 
 from corral.api.kinds.vmi import FINALIZER
+from corral.controllers.vmi.claims import Claims
 from corral.controllers.vmi.lifecycle import plan
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -23,6 +24,26 @@ def test_a_new_machine_gets_a_pod_and_nothing_is_written_yet():
     decided = plan(machine(phase="Pending"), [], NOW)
     assert decided.create_pod
     assert decided.patch is None
+
+
+def test_a_machine_that_is_deleted_before_it_has_a_pod_gets_none():
+    decided = plan(machine(phase="Pending", going=True), [], NOW)
+    assert not decided.create_pod
+    assert decided.patch["status"]["phase"] == "Failed"
+    assert decided.patch["metadata"]["finalizers"] is None
+
+
+def test_a_machine_waits_for_its_claims_and_says_so_of_one_that_is_missing():
+    filling = plan(machine(phase="Pending"), [], NOW, Claims(filling=True))
+    missing = plan(machine(phase="Pending"), [], NOW, Claims(missing="data"))
+    assert not filling.create_pod
+    assert not missing.create_pod
+    assert condition(filling.patch, "PodScheduled") is None
+    assert condition(filling.patch, "Synchronized") is None
+    for name, reason in (("PodScheduled", "Unschedulable"), ("Synchronized", "FailedPvcNotFound")):
+        said = condition(missing.patch, name)
+        assert (said["status"], said["reason"]) == ("False", reason)
+        assert "PVC default/data does not exist" in said["message"]
 
 
 def test_a_machine_with_a_pod_is_scheduling():

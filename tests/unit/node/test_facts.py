@@ -8,10 +8,13 @@ from corral.node.facts import (
     Facts,
     State,
     Trouble,
+    answering,
     doomed,
     fold,
     never_started,
     out_of_memory,
+    stuck,
+    unanswering,
 )
 from corral.node.hypervisor import Change
 from corral.node.record import Outcome
@@ -67,6 +70,19 @@ def test_an_io_error_is_not_taken_for_the_users_wish():
 def test_trouble_is_over_when_the_guest_runs():
     troubled = Facts(trouble=Trouble(reason="ErrImagePull", message="no"))
     assert fold(troubled, Change.RESUMED) == RUNNING
+
+
+@pytest.mark.parametrize("hangs", [False, True])
+def test_a_silence_is_over_when_qemu_answers_and_other_trouble_is_not(hangs):
+    silent = unanswering(Facts(), "no answer", hangs=hangs)
+    assert silent.state is State.RUNNING
+    assert silent.silent is hangs
+    assert silent.trouble.reason == "MonitorSilent"
+    assert silent.trouble.message.endswith("no answer")
+    assert answering(silent) == RUNNING
+    still = stuck(silent, "its disk does not answer")
+    assert still.trouble == Trouble(reason="FailedKillPod", message="its disk does not answer")
+    assert answering(still) == replace(still, silent=False)
 
 
 @pytest.mark.parametrize("change", [Change.PAUSED, Change.PAUSED_BY_IO_ERROR])

@@ -36,6 +36,12 @@ def spawn(directory, command):
         os.close(output)
 
 
+def descriptors() -> set[int]:
+    """Those that are open now; that of the listing itself is closed by then."""
+    listed = [int(entry.name) for entry in Path("/proc/self/fd").iterdir()]
+    return {one for one in listed if Path(f"/proc/self/fd/{one}").is_symlink()}
+
+
 async def test_the_lock_tells_that_something_runs(tmp_path):
     assert not runs(tmp_path)
     started = spawn(tmp_path, ["sleep", "60"])
@@ -45,6 +51,23 @@ async def test_the_lock_tells_that_something_runs(tmp_path):
     async with asyncio.timeout(60):
         await started.wait()
     assert not runs(tmp_path)
+
+
+def test_nobody_else_may_take_the_lock_of_a_directory(tmp_path):
+    lock = hold(tmp_path)
+    assert os.fstat(lock).st_mode & 0o777 == 0o600
+    os.close(lock)
+
+
+def test_what_was_inherited_is_not_handed_on():
+    inherited = os.dup(0)
+    os.set_inheritable(inherited, True)
+    try:
+        process.keep_to_ourselves()
+        assert not os.get_inheritable(inherited)
+        assert all(map(os.get_inheritable, (0, 1, 2)))
+    finally:
+        os.close(inherited)
 
 
 async def test_the_end_of_a_process_is_told_without_asking(tmp_path):
@@ -154,6 +177,31 @@ async def test_a_number_that_was_given_to_another_process_is_not_believed(tmp_pa
     assert await Process.adopt(tmp_path) is None
 
 
+async def test_a_number_that_is_given_away_while_it_is_looked_up_is_not_believed(
+    tmp_path, monkeypatch
+):
+    mine = identify(os.getpid())
+    before = process.Identity(mine.pid, mine.started_ticks - 1, mine.boot_id)
+    monkeypatch.setattr(process, "find", lambda _directory: before)
+    held = descriptors()
+    assert await Process.adopt(tmp_path) is None
+    assert descriptors() <= held
+    assert process.read_record(tmp_path) is None
+
+
+async def test_a_start_leaves_no_descriptor_open_but_the_one_that_tells_the_end(tmp_path):
+    held = descriptors()
+    started = spawn(tmp_path, ["sleep", "60"])
+    assert len(descriptors() - held) == 1
+    started.kill()
+    async with asyncio.timeout(60):
+        await started.wait()
+    assert descriptors() <= held
+    with pytest.raises(FileNotFoundError):
+        spawn(tmp_path, ["no-such-program"])
+    assert descriptors() <= held
+
+
 async def test_a_released_process_runs_on(tmp_path):
     sleeper = spawn(tmp_path, ["sleep", "60"])
     sleeper.release()
@@ -250,6 +298,7 @@ async def test_one_that_stands_still_is_told_from_one_that_works(tmp_path, sleep
     assert worker.pulse() is None
     assert not stood_still(None, before)
     assert not stood_still(before, None)
+    assert not stood_still(None, None)
 
 
 WITHOUT_MAIN_THREAD = """

@@ -1,7 +1,9 @@
 """What is written down of machines."""
 
 import os
+import time
 
+import msgspec
 import pytest
 
 from corral.node import record as records
@@ -27,6 +29,17 @@ def test_a_record_is_read_as_it_was_written(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == [records.NAME]
 
 
+def test_a_guest_is_on_record_as_started_since_when_it_was_let_go():
+    before = time.time()
+    started = RECORD.started()
+    assert before <= started.started_at <= time.time()
+    assert msgspec.structs.replace(RECORD, stage=Stage.STARTED) == msgspec.structs.replace(
+        started, started_at=0.0
+    )
+    saving = msgspec.structs.replace(started, stage=Stage.SAVING)
+    assert saving.going_on() == started
+
+
 @pytest.mark.parametrize(
     "content", [b"", b"{}", b"\xff", b'{"stage":"Unheard"}', b'{"namespace":"\xff"}']
 )
@@ -41,6 +54,27 @@ def test_machines_are_found_with_and_without_a_record(tmp_path):
     (tmp_path / "file").touch()
     records.write(tmp_path / "two", RECORD)
     assert list(records.scan(tmp_path)) == [(tmp_path / "one", None), (tmp_path / "two", RECORD)]
+
+
+def test_machines_that_have_not_ended_on_record_are_unfinished(tmp_path):
+    machines = tmp_path / records.MACHINES
+    for name in ("ended", "running", "unknown"):
+        (machines / name).mkdir(parents=True)
+    records.write(machines / "running", RECORD.started())
+    records.write(machines / "ended", msgspec.structs.replace(RECORD, stage=Stage.ENDED))
+    assert [directory.name for directory, _ in records.unfinished(tmp_path)] == ["running"]
+
+
+def test_the_record_and_the_logs_stay_of_what_is_stripped(tmp_path):
+    (tmp_path / "volumes").mkdir()
+    (tmp_path / "volumes" / "root.qcow2").touch()
+    (tmp_path / "root.qcow2").touch()
+    (tmp_path / "serial.log").touch()
+    (tmp_path / "serial.log.1").touch()
+    records.write(tmp_path, RECORD)
+    records.strip(tmp_path)
+    left = {entry.name for entry in tmp_path.iterdir()}
+    assert left == {records.NAME, "serial.log", "serial.log.1"}
 
 
 def test_nothing_remains_of_what_is_erased(tmp_path):

@@ -111,6 +111,7 @@ def test_after_failures_the_next_machine_waits(strategy):
     failure = {"consecutiveFailCount": 2, "retryAfterTimestamp": retry}
     one = vm(strategy, failure=failure)
     assert plan(one, None, NOW) == Plan(wait_seconds=25)
+    assert plan(one, None, NOW + timedelta(seconds=24.5)) == Plan(wait_seconds=0.5)
     assert plan(one, None, NOW + timedelta(seconds=25)) == CREATE
 
 
