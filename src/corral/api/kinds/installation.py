@@ -159,10 +159,12 @@ def _validate(document: Document, old: Document | None, _user: str) -> Verdict:
     if Key(metadata.get("namespace", ""), metadata.get("name", "")) != KEY:
         message = f"KubeVirt is already created: there is one, {KEY}, kept by corral itself"
         return Verdict(causes=[Cause("metadata.name", message)])
-    try:
-        _ratio(at(document, "spec", "configuration"))
-    except ValueError as error:
-        return Verdict(causes=[Cause(RATIO_FIELD, f"{RATIO_FIELD}: {error}")])
+    configuration = at(document, "spec", "configuration")
+    if old is None or configuration != at(old, "spec", "configuration"):
+        try:
+            _ratio(configuration)
+        except ValueError as error:
+            return Verdict(causes=[Cause(RATIO_FIELD, f"{RATIO_FIELD}: {error}")])
     asked = list(_asked(document.get("spec") or {}, "spec"))
     known = list(_asked(at(old, "spec") or {}, "spec"))
     return Verdict(
