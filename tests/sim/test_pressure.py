@@ -184,6 +184,19 @@ async def test_on_a_full_disk_whoever_holds_most_goes_and_leaves_its_room():
         assert (other / "root.qcow2").exists()
 
 
+async def test_without_inodes_nothing_starts_and_nobody_goes_as_that_would_free_none():
+    async with cluster() as c:
+        await c.client.create(ReplicaSet, replica_set())
+        await c.settled("test", 3)
+        before = {machine.metadata.uid for machine in await c.machines()}
+        c.left["node0"]["nodefs.inodesFree"] = Observation(10, 10_000)
+        await asyncio.sleep(20 * LOOK)
+        assert (await condition(c, DISK_PRESSURE)).status == "True"
+        assert {machine.metadata.uid for machine in await c.machines()} == before
+        assert await phases(c) == ["Running"] * 3
+        assert await events(c, "EvictionThresholdMet") == []
+
+
 async def test_an_eviction_is_completed_by_the_next_manager():
     async with cluster() as c:
         await c.client.create(ReplicaSet, replica_set(replicas=1))
