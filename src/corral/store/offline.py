@@ -13,7 +13,7 @@ from corral.api.encoding import encode
 from corral.store import wal
 from corral.store.damage import Damaged, sort_out, told
 from corral.store.row import Row, fault, is_whole
-from corral.store.sqlite import Log, LogError, expected, statements_of
+from corral.store.sqlite import UNREADABLE, Log, LogError, expected, statements_of
 
 
 def copy(source: Path, target: Path) -> None:
@@ -26,7 +26,7 @@ def copy(source: Path, target: Path) -> None:
             reading.backup(writing, pages=-1)  # all at once: of one moment, and never begun anew
             writing.execute("PRAGMA journal_mode=DELETE")
             writing.execute("VACUUM")
-    except (sqlite3.Error, OSError) as error:
+    except (*UNREADABLE, OSError) as error:
         raise LogError(f"{source}: cannot be copied: {error}") from error
 
 
@@ -41,7 +41,7 @@ def check(path: Path) -> None:
             (version,) = connection.execute("PRAGMA user_version").fetchone()
             statements = statements_of(connection)
             (verdict,) = connection.execute("PRAGMA integrity_check(1)").fetchone()
-    except (sqlite3.Error, OSError) as error:
+    except (*UNREADABLE, OSError) as error:
         raise LogError(f"{path}: is no store that can be read: {error}") from error
     if verdict != "ok":
         raise LogError(f"{path}: is damaged: {verdict}")
@@ -49,7 +49,7 @@ def check(path: Path) -> None:
         raise LogError(f"{path}: is a database, but not corral's")
     log = Log(path)
     try:
-        found = sort_out(log.rows())
+        found = sort_out(log.rows(strict=True))
     finally:
         log.close()
     if found.damaged:
@@ -70,7 +70,7 @@ def is_empty(path: Path) -> bool:
     try:
         with closing(_existing(path)) as connection:
             (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
-    except (sqlite3.Error, OSError):
+    except (*UNREADABLE, OSError):
         return False  # something else: who opens it says what
     return not tables
 
@@ -84,7 +84,7 @@ def newest(path: Path) -> int:
                 "SELECT value FROM meta WHERE name = 'compacted'"
             ).fetchone()
             return max(int(last), int(compacted))
-    except (sqlite3.Error, OSError, TypeError, ValueError) as error:
+    except (*UNREADABLE, OSError, TypeError, ValueError) as error:
         raise LogError(f"{path}: cannot be read: {error}") from error
 
 
@@ -100,7 +100,7 @@ def latest(path: Path, kind: str, namespace: str, name: str) -> bytes | None:
     try:
         with closing(_existing(path)) as connection:
             found = connection.execute(query, (kind, namespace, name)).fetchone()
-    except sqlite3.Error as error:
+    except UNREADABLE as error:
         raise LogError(f"{path}: cannot be read: {error}") from error
     if found is None:
         return None
@@ -129,7 +129,7 @@ def begin_at(path: Path, revision: int) -> int:
             (count,) = connection.execute("SELECT count(*) FROM log").fetchone()
             connection.execute("COMMIT")
             return int(count)
-    except (sqlite3.Error, OSError) as error:
+    except (*UNREADABLE, OSError) as error:
         raise LogError(f"{path}: cannot be changed: {error}") from error
 
 
@@ -176,7 +176,7 @@ def settle(path: Path) -> None:
     try:
         with closing(_existing(path)) as connection:
             connection.execute("PRAGMA journal_mode=DELETE")
-    except (sqlite3.Error, OSError) as error:
+    except (*UNREADABLE, OSError) as error:
         raise LogError(f"{path}: cannot be settled: {error}") from error
 
 

@@ -4,7 +4,8 @@ SQLite checks its write-ahead log, and nothing of what lies in its file: one byt
 changed would be read as if somebody had written it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from string import ascii_lowercase, digits
 from typing import Any, Final, NamedTuple
 from zlib import crc32
 
@@ -14,6 +15,9 @@ from corral.api.encoding import decode_as
 
 UNKNOWN: Final = -1
 """The checksum of a row that was damaged before there were checksums: no row has it."""
+
+_LETTERS: Final = f"{ascii_lowercase}{digits}.-"
+"""What names of kinds consist of."""
 
 
 class Row(NamedTuple):
@@ -59,6 +63,35 @@ class _Object(msgspec.Struct):
     api_version: str = msgspec.field(name="apiVersion")
     kind: str
     metadata: _Metadata
+
+
+def corrected(row: Row, stored: object, kinds: Iterable[str]) -> Row | None:
+    """A damaged row as it was stored, where the damage is in what it is kept as.
+
+    Its object tells that, too, and the checksum whether a guess is right.  None where it lies
+    elsewhere.  ``kinds``: the names of kinds that there are.
+    """
+    try:
+        told = decode_as(row.data, _Object)
+    except (msgspec.DecodeError, TypeError, UnicodeDecodeError):
+        return None
+    name, namespace = told.metadata.name, told.metadata.namespace or ""
+    group = told.api_version.rpartition("/")[0] if "/" in told.api_version else ""
+    guesses = dict.fromkeys((*kinds, *_near(str(row.kind))))
+    for kind in (each for each in guesses if each.partition(".")[2] == group):
+        for deleted in (False, True):
+            guess = row._replace(kind=kind, namespace=namespace, name=name, deleted=deleted)
+            if is_whole(guess, stored):
+                return guess
+    return None
+
+
+def _near(text: str) -> Iterator[str]:
+    """A name of a kind, and those from which it differs in one letter."""
+    yield text
+    for place in range(len(text)):
+        for letter in _LETTERS:
+            yield text[:place] + letter + text[place + 1 :]
 
 
 def fault(row: Row) -> str:

@@ -78,13 +78,13 @@ async def test_one_damaged_byte_costs_one_object(path):
     await again.close()
 
 
-@pytest.mark.parametrize("column", ["kind", "name", "namespace", "written", "deleted", "data"])
+@pytest.mark.parametrize("column", ["kind", "written", "data"])
 async def test_every_column_is_checked(tmp_path, column):
     path = tmp_path / "store.sqlite"
     store = Store.open(path)
     await write(store, "a")
     await store.close()
-    change = "written + 1" if column == "written" else "1" if column == "deleted" else "'x'"
+    change = "written + 1" if column == "written" else "'x'"
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
         connection.execute(f"UPDATE log SET {column} = {change}")
     store = Store.open(path)
@@ -93,8 +93,49 @@ async def test_every_column_is_checked(tmp_path, column):
     await store.close()
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        "name = 'q'",
+        "name = 'b'",
+        "namespace = 'defaulu'",
+        "kind = 'thinos.example.com'",
+        "kind = 'x'",
+        "deleted = 1",
+    ],
+)
+async def test_what_an_object_is_kept_as_is_mended_by_what_it_tells(tmp_path, change):
+    """Else it would be gone, or an older version stand in for it, and nobody would hear of it."""
+    path = tmp_path / "store.sqlite"
+    store = Store.open(path)
+    await write(store, "b")
+    await write(store, "a", spec=1)
+    last = await write(store, "a", spec=2)
+    await store.close()
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.execute(f"UPDATE log SET {change} WHERE revision = {last.revision}")
+    for _ in range(2):
+        store = Store.open(path)
+        assert [*store.damaged] == []
+        assert names(store) == ["a", "b"]
+        assert store.get(KIND, key("a")).data == last.data
+        await store.close()
+    offline.check(path)
+
+
+async def test_the_kind_of_the_only_object_of_its_kind_is_mended_too(tmp_path):
+    path = tmp_path / "store.sqlite"
+    store = Store.open(path)
+    await write(store, "a")
+    await store.close()
+    flip(path, b"things.example.com")
+    store = Store.open(path)
+    assert names(store) == ["a"]
+    await store.close()
+
+
 @pytest.mark.parametrize("value", ["NULL", "1.5", "7", "x'ff'", "'1'"])
-@pytest.mark.parametrize("column", ["kind", "name", "written", "deleted", "data"])
+@pytest.mark.parametrize("column", ["kind", "written", "data"])
 async def test_a_column_of_another_type_is_damage_too(tmp_path, column, value):
     """A damaged head of a row makes another type of what follows."""
     path = tmp_path / "store.sqlite"
@@ -212,6 +253,14 @@ async def test_damaged_objects_that_vanish_by_themselves_are_thrown_away(path):
     assert rows(path) == [(1,), (3,), (4,)]
 
 
+async def test_a_damaged_description_of_the_tables_refuses_the_file_in_words(path):
+    flip(path, b"CREATE TABLE log", by=0x80)
+    for use in (Log, offline.check, offline.settle):
+        with pytest.raises(LogError, match=r"store\.sqlite: "):
+            use(path)
+    assert not offline.is_empty(path)
+
+
 async def test_a_damaged_byte_anywhere_is_never_taken_for_what_was_written(tmp_path):
     """All objects are as they were, or some are set aside, or the file is refused."""
     path, copy = tmp_path / "store.sqlite", tmp_path / "copy.sqlite"
@@ -236,13 +285,13 @@ async def test_a_damaged_byte_anywhere_is_never_taken_for_what_was_written(tmp_p
         else:
             found = {record.key: record.data for record in store.objects(KIND)}
             assert found.items() <= written.items()
-            missing = len(written) - len(found)
-            assert missing <= len([*store.damaged])
+            missing = written.keys() - found.keys()
+            assert missing <= {each.key for each in store.damaged}
             outcomes["aside" if missing else "same"] += 1
             await store.close()
         for each in tmp_path.glob("copy.sqlite-*"):
             each.unlink()
-    assert outcomes["aside"] > 20
+    assert outcomes["aside"] > 10
 
 
 def of_the_first_version(path, documents):
