@@ -4,7 +4,8 @@ SQLite reads it up to the first frame that does not fit its checksum, and drops 
 word: that is right for a write that a power cut has torn, which is the last one.  Where whole ones
 follow, the frame was on the disk before them.  It is taken as it is then: mostly a later frame
 holds the same page, and else the checksums of rows tell what is damaged.  Where not even the number
-of its page is left, as in a block of zeros, that page stays as it was before.
+of its page is left, as in a block of zeros, that page stays as it was before.  The head of the log
+is made anew from frames that follow each other.
 
 The format: https://www.sqlite.org/fileformat2.html#walformat.  It is looked at only where a manager
 was killed, and takes 0.1 s for the usual 4 MB.
@@ -12,6 +13,7 @@ was killed, and takes 0.1 s for the usual 4 MB.
 
 import shutil
 import struct
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import takewhile
@@ -24,6 +26,10 @@ _HEAD: Final = struct.Struct(">8I")
 _FRAME: Final = struct.Struct(">6I")
 _MAGIC: Final = {0x377F0682: "<II", 0x377F0683: ">II"}
 """And in which order of bytes the words are summed up."""
+_NATIVE_MAGIC: Final = 0x377F0682 + (sys.byteorder == "big")
+_VERSION: Final = 3007000
+_PAGE_SIZES: Final = (512, 1024, 2048, 4096, 8192, 16384, 32768)
+"""And 65536, which a store's head calls 1."""
 _KEPT: Final = ".damaged"
 
 Sum = tuple[int, int]
@@ -52,6 +58,7 @@ class _Log:
     page_bytes: int
     salts: Sum
     first: Sum
+    has_new_head: bool = False
 
     @classmethod
     def read(cls, content: bytes) -> "_Log | None":
@@ -64,6 +71,33 @@ class _Log:
         if order is None or _sum((0, 0), content[: _HEAD.size - 8], order) != first:
             return None
         return cls(bytearray(content), order, page_bytes, salts, first)
+
+    @classmethod
+    def headless(cls, content: bytes, page_bytes: int) -> "_Log | None":
+        """A log whose head is damaged, with a new one; None where nothing tells that it is a log.
+
+        Nor where the first frame is of another log than those behind it: that one has just begun.
+        """
+        magic = _NATIVE_MAGIC
+        log = cls(bytearray(content), _MAGIC[magic], page_bytes, (0, 0), (0, 0), has_new_head=True)
+        log.salts = log._agreed_salts()
+        if log.salts == (0, 0):
+            return None
+        _HEAD.pack_into(log.content, 0, magic, _VERSION, page_bytes, 0, *log.salts, 0, 0)
+        log.first = _sum((0, 0), log.content[: _HEAD.size - 8], log.order)
+        struct.pack_into(">2I", log.content, _HEAD.size - 8, *log.first)
+        return log
+
+    def _agreed_salts(self) -> Sum:
+        """The salts of the first two frames of which one follows the other; zeros where none do."""
+        size, stated, before = _FRAME.size + self.page_bytes, (0, 0), (0, 0)
+        for start in range(_HEAD.size, len(self.content) - size + 1, size):
+            page, _, *rest = _FRAME.unpack_from(self.content, start)
+            salts, stored = (rest[0], rest[1]), (rest[2], rest[3])
+            if page and start > _HEAD.size and self._sum_of(start, before) == stored:
+                return salts if stated in (salts, (0, 0)) else (0, 0)
+            stated, before = stated if stated != (0, 0) else salts, stored
+        return 0, 0
 
     def frames(self) -> Iterator[_Frame]:
         before, size = self.first, _FRAME.size + self.page_bytes
@@ -121,12 +155,12 @@ def mend(store: Path) -> str:
     Nobody may have the store open.  The files as they were stay beside it.  Raises OSError.
     """
     path = _beside(store)
-    log = _Log.read(path.read_bytes()) if path.exists() else None
+    log = _read(path.read_bytes(), store) if path.exists() else None
     if log is None:
         return ""
     frames = list(log.frames())
     written = _written(frames)
-    damaged = [number for number, frame in enumerate(frames[:written]) if not frame.fits]
+    damaged = sum(not frame.fits for frame in frames[:written]) + log.has_new_head
     if not damaged:
         return ""
     kept = [shutil.copy2(each, f"{each}{_KEPT}") for each in (path, store)]
@@ -136,9 +170,23 @@ def mend(store: Path) -> str:
     store.with_name(f"{store.name}-shm").unlink(missing_ok=True)
     gaps = f" {lost} pages are lost: objects may be as before, or missing." if lost else ""
     return (
-        f"{path}: was damaged in {len(damaged)} of {written} places; what follows was kept.{gaps} "
+        f"{path}: was damaged in {damaged} of {written + 1} places; what follows was kept.{gaps} "
         f"As it was: {', '.join(map(str, kept))}"
     )
+
+
+def _read(content: bytes, store: Path) -> _Log | None:
+    return _Log.read(content) or _Log.headless(content, _page_bytes(store))
+
+
+def _page_bytes(store: Path) -> int:
+    """Of a store, as its head tells; SQLite's usual where that tells none."""
+    head = b""
+    if store.exists():
+        with store.open("rb") as file:
+            head = file.read(18)
+    stated = int.from_bytes(head[16:18], "big")
+    return {1: 65536, **{size: size for size in _PAGE_SIZES}}.get(stated, 4096)
 
 
 def _fill_gaps(log: _Log, frames: list[_Frame], written: int) -> int:

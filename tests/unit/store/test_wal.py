@@ -115,6 +115,43 @@ async def test_what_follows_a_block_of_zeros_is_there(path):
     assert opening, "mostly a later frame holds the page"
 
 
+@pytest.mark.parametrize("damaged", [(0, 1), (17, 18), (0, 32), (0, 4096)])
+async def test_what_follows_a_damaged_head_is_there(path, damaged):
+    """SQLite takes such a log for none at all."""
+    content = bytearray(wal(path).read_bytes())
+    begin, end = damaged
+    content[begin:end] = bytes(end - begin)
+    wal(path).write_bytes(content)
+    found, _, said = await opened(path)
+    assert "n10" in found
+    assert "was damaged in" in said
+    assert path.with_name("store-wal.damaged").read_bytes() == content
+
+
+@pytest.mark.parametrize("head", [b"", b"x" * 18])
+def test_a_damaged_head_of_the_store_besides_is_no_failure(path, head):
+    path.write_bytes(head)
+    content = wal(path).read_bytes()
+    wal(path).write_bytes(bytes(32) + content[32:])
+    assert "was damaged in" in mend(path)
+
+
+async def test_a_log_that_has_just_begun_is_not_mended_by_the_one_before(path):
+    """What that one holds is in the store already, and may be older than what is there."""
+    log, copy = Log(path), path.with_name("copy")
+    with closing(sqlite3.connect(path)) as other:
+        other.execute("PRAGMA wal_checkpoint(RESTART)")
+    log.append([Row(11, KIND, "a", "n11", False, 0, b'{"metadata":{"name":"n11"}}')], [], 0)
+    content = bytearray(wal(path).read_bytes())
+    log_frames = [content[32 + n * PAGE + 8 :][:8] for n in range(2)]
+    log.close()
+    assert log_frames[0] != log_frames[1], "one frame is of the new log"
+    content[:32] = bytes(32)
+    shutil.copy(path, copy)
+    copy.with_name("copy-wal").write_bytes(content)
+    assert mend(copy) == ""
+
+
 async def test_frames_of_the_log_before_are_not_taken_for_ones_of_this(path):
     """A power cut tears the last transaction, in whose middle an older frame shows through."""
     log, torn = Log(path), path.with_name("torn")
