@@ -254,7 +254,7 @@ async def test_damaged_objects_that_vanish_by_themselves_are_thrown_away(path):
 
 
 async def test_a_damaged_description_of_the_tables_refuses_the_file_in_words(path):
-    flip(path, b"CREATE TABLE log", by=0x80)
+    flip(path, b"EATE TABLE log", by=0x80)
     for use in (Log, offline.check, offline.settle):
         with pytest.raises(LogError, match=r"store\.sqlite: "):
             use(path)
