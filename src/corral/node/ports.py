@@ -118,6 +118,10 @@ def _failed(protocol: str, address: str, port: int, error: Exception) -> str:
     host = f"[{address}]" if ":" in address else address
     if isinstance(error, TimeoutError):
         return f"dial {protocol} {host}:{port}: i/o timeout"
+    if isinstance(error, socket.gaierror):  # its numbers are not those of other errors
+        unknown = error.errno in (socket.EAI_NONAME, socket.EAI_NODATA)
+        why = "no such host" if unknown else (error.strerror or "").lower()
+        return f"dial {protocol}: lookup {address}: {why}"
     number = error.errno if isinstance(error, OSError) else None
     reason = (os.strerror(number) if number else str(error)).lower()
     return f"dial {protocol} {host}:{port}: connect: {reason}"

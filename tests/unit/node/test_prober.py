@@ -398,6 +398,23 @@ async def test_a_probe_asks_its_own_machine_and_others_that_it_may(machine):
     assert [address for address, _ in site.connected] == ["10.244.0.7"] * 2 + ["198.51.100.7"]
 
 
+@pytest.mark.parametrize(
+    ("number", "why"),
+    [
+        (socket.EAI_NONAME, "no such host"),
+        (socket.EAI_AGAIN, "temporary failure in name resolution"),
+    ],
+)
+async def test_a_name_that_means_nothing_is_told_in_words(machine, monkeypatch, number, why):
+    def looked_up(*_):
+        raise socket.gaierror(number, "Temporary failure in name resolution")
+
+    monkeypatch.setattr("corral.node.destinations._looked_up", looked_up)
+    probe = msgspec.convert({"tcpSocket": {"port": 80, "host": "db.example"}}, Probe)
+    answer = await Question(instance(), probe, Ports(Site())).ask(machine)
+    assert answer.why == f"dial tcp: lookup db.example: {why}"
+
+
 @pytest.mark.looptime
 async def test_a_port_that_nobody_declares_is_told_of(machine, voice):
     probe = {"httpGet": {"port": "nosuch"}, "failureThreshold": 1}
