@@ -396,3 +396,27 @@ def test_a_store_that_has_lost_how_far_back_it_goes_says_so(tmp_path, change):
         connection.execute(change)
     with pytest.raises(LogError, match="is damaged: nothing tells how far back it goes"):
         Log(path)
+
+
+@pytest.mark.parametrize(
+    "change", ["name = 'b'", "namespace = 'other'", "kind = 'thinks.example.com'", "name = x'ff'"]
+)
+async def test_an_object_whose_name_is_damaged_beside_it_is_not_gone(tmp_path, change):
+    """Much would follow from that: its dependents are collected, machines end."""
+    path = tmp_path / "store"
+    store = Store.open(path)
+    await write(store, "a", x=1)
+    await write(store, "a", x=2)
+    await write(store, "other")
+    await store.close()
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute(f"UPDATE log SET {change} WHERE revision = 2")
+    for _ in range(2):
+        store = Store.open(path)
+        assert store.get(KIND, key("a")).document()["x"] == 2
+        assert [*store.damaged] == []
+        await store.close()
+    offline.check(path)
+    with closing(sqlite3.connect(path)) as connection:
+        kept = connection.execute("SELECT kind, namespace, name FROM log WHERE revision = 2")
+        assert kept.fetchall() == [(KIND, *key("a"))]
