@@ -5,6 +5,7 @@ import msgspec
 import pytest
 from lightkube.models.coordination_v1 import Lease
 from lightkube.models.core_v1 import ConfigMap, Secret
+from structlog.testing import capture_logs
 
 from corral.aio import Background
 from corral.api.errors import Gone, Unavailable
@@ -125,10 +126,12 @@ async def test_a_server_that_is_away_is_asked_less_and_less_often(client, loopti
 
     informers = Informers(Client(Away()))
     informer = informers.of(ConfigMap)
-    async with Background() as tasks:
-        tasks.start(informers.run(), name="informers")
-        await asyncio.sleep(300)
+    with capture_logs() as logged:
+        async with Background() as tasks:
+            tasks.start(informers.run(), name="informers")
+            await asyncio.sleep(300)
     assert not informer.has_synced
+    assert {(each["kind"], each["error"]) for each in logged} == {("configmaps", "away")}
     pauses = [later - sooner for sooner, later in zip(Away.asked, Away.asked[1:], strict=False)]
     assert 10 <= len(pauses) <= 25
     assert pauses[0] <= 0.8
@@ -308,6 +311,20 @@ async def test_a_loop_reads_its_own_writes(client):
         assert informer.get(key) == answer
         await settle()
         assert informer.get(key) == answer
+
+
+async def test_who_acts_in_another_name_shares_the_caches_and_fills_them(client):
+    world = World(client)
+    informer = world.informers.of(ConfigMap)
+    acting = world.acting(Client(client._transport))
+    assert acting.client is not client
+    assert acting.informers is world.informers
+    async with Background() as tasks:
+        tasks.start(world.run(), name="world")
+        await client.create(ConfigMap, config("a"))
+        await settle()
+        answer = await acting.client.patch(ConfigMap, A, {"data": {"x": "y"}})
+        assert informer.get(A) == answer
 
 
 async def test_an_answer_that_comes_late_revives_nothing(client):

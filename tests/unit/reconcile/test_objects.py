@@ -4,7 +4,14 @@ import msgspec
 import pytest
 from lightkube.models.core_v1 import Node
 
-from corral.reconcile.objects import annotations_of, is_ready, labels_of
+from corral.reconcile.objects import (
+    Partial,
+    annotations_of,
+    controller_uid,
+    is_ready,
+    labels_of,
+    owners_of,
+)
 
 
 def node(conditions=None, **metadata):
@@ -31,3 +38,15 @@ def test_labels_and_annotations_may_be_left_out():
     assert labels_of(node()) == annotations_of(node()) == {}
     assert labels_of(node(labels={"a": "b"})) == {"a": "b"}
     assert annotations_of(node(annotations={"a": "b"})) == {"a": "b"}
+
+
+def test_an_owner_manages_an_object_and_holds_its_own_end_up_only_where_it_says_so():
+    owner = {"apiVersion": "v1", "kind": "Node", "name": "n", "uid": "u"}
+    for more, managed, blocks in (
+        ({}, "", False),
+        ({"controller": True}, "u", False),
+        ({"blockOwnerDeletion": True}, "", True),
+    ):
+        view = msgspec.convert({"metadata": {"ownerReferences": [owner | more]}}, Partial)
+        assert controller_uid(view) == managed
+        assert [each.blocks for each in owners_of(view)] == [blocks]

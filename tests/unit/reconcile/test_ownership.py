@@ -112,3 +112,9 @@ async def test_what_is_gone_needs_no_release(client):
     adopted = await adopt(client, web, [await make_orphan(client)])
     await client.delete(ConfigMap, Key("default", "one"))
     await release(client, web.metadata.uid, adopted)
+
+
+async def test_who_has_no_orphans_asks_nobody_and_adopts_none(client):
+    gone = await make_set(client, "gone")
+    await client.delete(ReplicaSet, gone.key)
+    assert await adopt(client, gone, []) == []
