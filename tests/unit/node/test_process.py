@@ -260,6 +260,12 @@ async def test_processor_time_is_read_from_outside(tmp_path, sleeper):
         process.cpu_nanos(2**22 + 1)
 
 
+async def test_memory_is_told_in_bytes():
+    this = Process(identify(os.getpid()), os.pidfd_open(os.getpid()))
+    assert 2**22 < this.resident_bytes() < 2**36
+    this.release()
+
+
 def test_a_process_that_has_ended_has_no_identity_before_its_parent_has_heard_of_it():
     pid = os.posix_spawn("/bin/true", ["true"], {})
     os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
