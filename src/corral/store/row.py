@@ -94,21 +94,6 @@ def _near(text: str) -> Iterator[str]:
             yield text[:place] + letter + text[place + 1 :]
 
 
-def repaired(row: Row, stored: object, kinds: Iterable[str]) -> Row | None:
-    """The row that was stored, where only the kind or the name that it is kept as is damaged.
-
-    Its data tells the name, ``kinds`` are what the kind may be, and the checksum judges.  The
-    object would else be gone, and another one damaged that nobody knows.
-    """
-    try:
-        metadata = decode_as(row.data, _Object).metadata
-    except (msgspec.DecodeError, TypeError):
-        return None
-    whole = row._replace(namespace=metadata.namespace or "", name=metadata.name)
-    found = (whole._replace(kind=kind) for kind in kinds)
-    return next((each for each in found if is_whole(each, stored)), None)
-
-
 def fault(row: Row) -> str:
     """Why what a row holds is not the object that it is kept as; empty where it is."""
     try:
