@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from corral import backup, pki
+from corral import backup, files, pki
 from corral.api.errors import Gone
 from corral.api.object import Key
 from corral.api.revocation import MAP, USERS
-from corral.backup import BackupError
+from corral.backup import BackupError, archive
 from corral.config import Layout
 from corral.store import Log, Store
 
@@ -186,7 +186,7 @@ def packed(file, tmp_path, change):
     size = head["parts"][0]["bytes"]
     path.write_bytes(rest[:size])
     change(path)
-    part = backup._part("store.sqlite", path)
+    part = archive.part_of("store.sqlite", path)
     head["parts"][0] = {"name": part.name, "bytes": part.bytes, "sha256": part.sha256}
     put(file, head, path.read_bytes() + rest[size:])
 
@@ -335,7 +335,7 @@ def test_a_restore_that_fails_on_the_way_takes_back_what_it_has_placed(
         raise OSError(errno.EIO, os.strerror(errno.EIO))
 
     fresh = Layout(file.parent / "fresh")
-    monkeypatch.setattr(backup.files, step, broken)
+    monkeypatch.setattr(files, step, broken)
     with pytest.raises(OSError, match="Input/output"):
         backup.restore(fresh, file)
     assert list(fresh.root.iterdir()) == []

@@ -4,10 +4,11 @@ from pathlib import Path
 from typing import Any
 
 from corral import ranges
+from corral.api.addresses import Network
 from corral.api.time import parse_duration
 from corral.cli import again
 from corral.cli.problem import Problem
-from corral.cli.ranges import Network, overlapping, written
+from corral.cli.ranges import overlapping, written
 from corral.cli.thresholds import eviction_hard
 from corral.config import Hollow, Layout, Settings
 

@@ -1,13 +1,11 @@
 """Ranges of addresses and addresses, as options of the command line."""
 
-from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
+from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 from typing import Any
 
 import click
 
-from corral.api.addresses import port_of
-
-Network = IPv4Network | IPv6Network
+from corral.api.addresses import Network, port_of
 
 _LONGEST_PREFIX = {4: 28, 6: 120}
 

@@ -17,15 +17,14 @@ from dataclasses import dataclass
 from ipaddress import (
     IPv4Address,
     IPv4Network,
-    IPv6Address,
     IPv6Network,
     ip_address,
     ip_network,
 )
 from typing import Final, TypeVar
 
-Address = IPv4Address | IPv6Address
-Network = IPv4Network | IPv6Network
+from corral.api.addresses import Address, Network
+
 N = TypeVar("N", IPv4Network, IPv6Network)
 
 METADATA: Final[tuple[Network, ...]] = tuple(

@@ -1,14 +1,10 @@
 """Backups: the store as it was at one moment, and what makes its users find it again.
 
-A file begins with a line of JSON that says what follows, with sizes and checksums; then come the
-files themselves, one behind the other.  In it are all objects, secrets among them, certificates
-and keys (``pki/``), and which addresses are given (``ranges.json``).  Disks are not: those of
-claims lie in ``storage/``, those of machines below ``nodes/``, and images can be had again.
+In one are all objects, secrets among them, certificates and keys (``pki/``), and which addresses
+are given (``ranges.json``).  Disks are not: those of claims lie in ``storage/``, those of machines
+below ``nodes/``, and images can be had again.
 """
 
-import hashlib
-import os
-import re
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -16,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory, mkdtemp
 from time import time
-from typing import BinaryIO, Final
+from typing import Final
 
 import msgspec
 
@@ -26,48 +22,33 @@ from corral.api.encoding import encode
 from corral.api.errors import ApiError
 from corral.api.object import Document
 from corral.api.time import rfc3339
+from corral.backup.archive import (
+    FORM,
+    PKI,
+    RANGES,
+    STORE,
+    BackupError,
+    Head,
+    is_other,
+    opened,
+    part_of,
+    unpack,
+    write,
+)
 from corral.config import Layout
 from corral.server import revocations
 from corral.store import Log, LogError, offline, wal
-from corral.store.offline import Mended as Mended  # noqa: PLC0414 (said to callers)
+from corral.store.offline import Mended
 from corral.store.row import Row
 
-FORM: Final = 1
-STORE: Final = "store.sqlite"
-RANGES: Final = "ranges.json"
 JUMP: Final = 1_000_000
 """How far ahead of all that was ever given a restored store begins: whoever saw more than the
 backup holds must not take something new for something known."""
-LARGEST_HEAD: Final = 64 << 10
-_PIECE: Final = 1 << 20
 _ROOM: Final = ".restore-"
 """How the directory's name begins in which a restore unpacks what it is to put in place."""
 _NOTE: Final = "placed"
 """The file in it that names what was to be put beside the store, which comes last."""
 _MAPS: Final = "configmaps"
-_PKI: Final = re.compile(r"pki/[a-z][a-z-]{0,40}(\.[a-z]{1,4})?")
-
-
-class BackupError(Exception):
-    """A backup that cannot be made or used; the message says which, why, and what to do."""
-
-
-class Part(msgspec.Struct, forbid_unknown_fields=True):
-    """One file of a backup."""
-
-    name: str
-    bytes: int
-    sha256: str
-
-
-class Head(msgspec.Struct, forbid_unknown_fields=True):
-    """What a backup is: when and by which corral it was made, up to which revision, and of what."""
-
-    form: int = msgspec.field(name="corral-backup")
-    corral: str
-    made: str
-    revision: int
-    parts: list[Part]
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +72,7 @@ def make(layout: Layout, target: Path, warn: Callable[[str], object] | None = No
     """
     if not layout.store.exists():
         raise BackupError(f"there is no store in {layout.root}: corral up makes one")
-    if target.exists() and _is_other(target):
+    if target.exists() and is_other(target):
         raise BackupError(f"{target} is something else than a backup. Choose another name.")
     with TemporaryDirectory(prefix=f".{target.name}.", dir=target.parent) as room:
         store = Path(room) / STORE
@@ -109,10 +90,10 @@ def make(layout: Layout, target: Path, warn: Callable[[str], object] | None = No
             corral=__version__,
             made=rfc3339(time()),
             revision=revision,
-            parts=[_part(name, path) for name, path in parts.items()],
+            parts=[part_of(name, path) for name, path in parts.items()],
         )
         written = Path(room) / "backup"
-        _write(written, head, list(parts.values()))
+        write(written, head, list(parts.values()))
         written.replace(target)
         files.sync_directory(target.parent)
     return head
@@ -121,8 +102,8 @@ def make(layout: Layout, target: Path, warn: Callable[[str], object] | None = No
 def check(source: Path) -> Head:
     """Read a whole backup.  Raises BackupError for one that is damaged or foreign, and OSError."""
     with TemporaryDirectory(prefix="corral-backup-") as room:
-        with _opened(source) as (file, head):
-            _unpack(source, file, head, Path(room))
+        with opened(source) as (file, head):
+            unpack(source, file, head, Path(room))
         _check_store(Path(room) / STORE)
     return head
 
@@ -136,8 +117,8 @@ def restore(layout: Layout, source: Path) -> Restored:
     """
     layout.root.mkdir(mode=0o700, parents=True, exist_ok=True)
     sweep(layout)
-    with _opened(source) as (file, head), _made_room(layout) as room:
-        _unpack(source, file, head, room)
+    with opened(source) as (file, head), _made_room(layout) as room:
+        unpack(source, file, head, room)
         _check_store(room / STORE)
         try:
             known, revoked = 0, tuple[str, ...]()
@@ -160,8 +141,8 @@ def mend(layout: Layout, source: Path) -> Mended:
     """
     if not layout.store.exists():
         raise BackupError(f"there is no store in {layout.root}: restore all of the backup")
-    with _opened(source) as (file, head), TemporaryDirectory(dir=layout.root) as room:
-        _unpack(source, file, head, Path(room))
+    with opened(source) as (file, head), TemporaryDirectory(dir=layout.root) as room:
+        unpack(source, file, head, Path(room))
         _check_store(Path(room) / STORE)
         try:
             return offline.mend(layout.store, Path(room) / STORE)
@@ -208,7 +189,7 @@ def _made_room(layout: Layout) -> Iterator[Path]:
 def _beside(layout: Layout) -> dict[str, Path]:
     """What is kept beside the store."""
     found = {f"pki/{path.name}": path for path in sorted(layout.pki.glob("*")) if path.is_file()}
-    known = {name: path for name, path in found.items() if _PKI.fullmatch(name)}
+    known = {name: path for name, path in found.items() if PKI.fullmatch(name)}
     return known | ({RANGES: layout.ranges} if layout.ranges.exists() else {})
 
 
@@ -318,94 +299,8 @@ def _map(store: Path) -> Document | None:
     return None if data is None else msgspec.json.decode(data)
 
 
-# ------------------------------------------------------------------ the file
-
-
-def _part(name: str, path: Path) -> Part:
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        while piece := file.read(_PIECE):
-            digest.update(piece)
-        return Part(name, file.tell(), digest.hexdigest())
-
-
-def _write(target: Path, head: Head, contents: list[Path]) -> None:
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-    with os.fdopen(os.open(target, flags, 0o600), "wb") as file:
-        file.write(msgspec.json.encode(head) + b"\n")
-        for part, path in zip(head.parts, contents, strict=True):
-            with path.open("rb") as content:
-                _copy(content, file, part, path)
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def _copy(source: BinaryIO, target: BinaryIO, part: Part, told: Path) -> None:
-    """Copy a part, which has to be what its head says."""
-    digest, left = hashlib.sha256(), part.bytes
-    while left and (piece := source.read(min(left, _PIECE))):
-        digest.update(piece)
-        target.write(piece)
-        left -= len(piece)
-    if left or digest.hexdigest() != part.sha256:
-        raise BackupError(f"{told}: {part.name} is damaged, or has changed meanwhile")
-
-
-@contextmanager
-def _opened(source: Path) -> Iterator[tuple[BinaryIO, Head]]:
-    with source.open("rb") as file:
-        head = _head(file)
-        if head is None:
-            raise BackupError(f"{source} is no backup that corral has made")
-        if fault := _fault(head, os.fstat(file.fileno()).st_size - file.tell()):
-            raise BackupError(f"{source}: {fault}")
-        yield file, head
-
-
-def _head(file: BinaryIO) -> Head | None:
-    try:
-        return msgspec.json.decode(file.readline(LARGEST_HEAD), type=Head)
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        return None
-
-
-def _fault(head: Head, size: int) -> str:
-    """What is wrong with a backup by its head and its size; empty where nothing is."""
-    names = [part.name for part in head.parts]
-    if head.form != FORM:
-        return f"it has form {head.form}, and this version reads {FORM}: use corral {head.corral}"
-    unknown = [each for each in names if each not in (STORE, RANGES) and not _PKI.fullmatch(each)]
-    if unknown or len(set(names)) != len(names) or STORE not in names:
-        return f"it is no backup of corral: it holds {', '.join(names) or 'nothing'}"
-    if any(part.bytes < 0 for part in head.parts) or head.revision < 0:
-        return "it is damaged: a size is below zero"
-    if size != (wanted := sum(part.bytes for part in head.parts)):
-        return f"it is damaged: it should hold {wanted} bytes, and holds {size}"
-    return ""
-
-
-def _unpack(source: Path, file: BinaryIO, head: Head, room: Path) -> None:
-    """Put the parts into a directory, each if it is whole."""
-    (room / "pki").mkdir(mode=0o700)
-    for part in head.parts:
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-        with os.fdopen(os.open(room / part.name, flags, 0o600), "wb") as target:
-            _copy(file, target, part, source)
-            target.flush()
-            os.fsync(target.fileno())
-    if not any((room / "pki").iterdir()):
-        (room / "pki").rmdir()
-
-
 def _check_store(path: Path) -> None:
     try:
         offline.check(path)
     except LogError as error:
         raise BackupError(f"the store in the backup cannot be used: {error}") from error
-
-
-def _is_other(target: Path) -> bool:
-    if not target.is_file():
-        return True
-    with target.open("rb") as file:
-        return _head(file) is None
