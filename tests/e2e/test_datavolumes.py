@@ -8,7 +8,8 @@ import pytest
 from tests.cluster import Outside, outside, ranges, until
 from tests.unit.node.storage.filling.conftest import Server
 
-RANGES = ranges(__file__)
+# The server of what is imported is on this host.
+RANGES = (*ranges(__file__), "--allow-destination", "127.0.0.1/32")
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
 
