@@ -46,7 +46,7 @@ def test_a_machine_is_limited_to_its_processors_and_a_multiple_of_its_memory():
     auto = AutoLimits(cpu=True, memory_ratio=1.5)
     given = compute_resources(machine(spec={"domain": {"devices": {}, **domain}}), auto=auto)
     assert given["limits"] == {"cpu": "2", "memory": "96Mi"}
-    assert given["requests"]["cpu"] == "8m", "what is limited alone would be requested, too"
+    assert given["requests"]["cpu"] == "200m", "what is limited alone would be requested, too"
     domain["resources"]["limits"] = {"cpu": "300m", "memory": "1Gi"}
     own = machine(spec={"domain": {"devices": {}, **domain}})
     assert compute_resources(own, auto=auto) == compute_resources(own)
