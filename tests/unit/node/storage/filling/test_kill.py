@@ -5,9 +5,11 @@ import shutil
 import subprocess
 
 import pytest
+from tests.sim.cluster import Inline
 from tests.unit.node.storage.test_kill import killed_at
 
 from corral.node.destinations import ANYWHERE
+from corral.node.images import progress
 from corral.node.images.progress import silent
 from corral.node.storage import Storage
 from corral.node.storage.filling import http
@@ -45,6 +47,12 @@ def seen(directory, tmp_path):
 def unsynced(monkeypatch):
     """A kill leaves what the kernel has; only a power cut would not, and disks are slow."""
     monkeypatch.setattr("os.fsync", lambda _: None)
+
+
+@pytest.fixture(autouse=True)
+def threadless(monkeypatch):
+    """A process that is forked has none of the threads that its parent's pool counts on."""
+    monkeypatch.setattr(progress, "_THREADS", Inline())
 
 
 @pytest.mark.parametrize(
