@@ -104,6 +104,16 @@ async def running(host: Host, name: str, annotations=None, **spec) -> str:
     return guest_of(host, machine).memory
 
 
+async def up(host: Host, name: str) -> None:
+    """Wait until a guest has come up: one that boots has nothing to lose, and is ended at once."""
+
+    async def is_up():
+        conditions = (await machine_of(host, name)).status.conditions
+        return any((one.type, one.status) == ("AgentConnected", "True") for one in conditions)
+
+    await host.whole.until(is_up, 300)
+
+
 async def save(host: Host, name: str, claim: str = "memory") -> None:
     patch = {"metadata": {"annotations": {SAVE_TO: claim}}}
     await host.whole.client.patch(Machine, Key("default", name), patch)
@@ -302,6 +312,7 @@ async def test_a_guest_that_cannot_be_saved_is_shut_down_and_marks_nothing(tmp_p
     monkeypatch.setattr(HollowGuest, "save", refuse)
     async with host_with_storage(tmp_path) as host:
         await running(host, "vm")
+        await up(host, "vm")
         await save(host, "vm")
         await in_phase(host, "vm", "Succeeded")
         assert "no space" in await told(host, "vm", "SaveFailed")
