@@ -15,7 +15,7 @@ from corral.api.encoding import copied, decode_any
 from corral.api.errors import BadRequest, Cause, Details, Timeout, UnsupportedMedia
 from corral.api.kind import Kind, at
 from corral.api.object import Document, Key
-from corral.api.patch.json import json_patch
+from corral.api.patch.json import json_patch, unknown_members
 from corral.api.patch.merge import merge_patch
 from corral.api.patch.strategic import strategic_merge
 from corral.api.schema import structural
@@ -306,6 +306,8 @@ def read_patch(call: Call) -> Change:
     patch = decode_any(call.request.body)
     call.repeated = body.repeated(call.request.body, patch)
     if media == JSON_PATCH:
+        unknown = [f'unknown field "{path}"' for path in unknown_members(patch)]
+        call.repeated = [f"json patch {fault}" for fault in (*call.repeated, *unknown)]
         return lambda document: json_patch(document, patch)
     if not isinstance(patch, dict):
         raise BadRequest("error decoding patch: it must be a JSON object")

@@ -359,6 +359,24 @@ async def test_patches_that_cannot_be_carried_out_are_refused(ask):
     assert (await ask.patch(f"{MAPS}/a", stale)).status == 409
 
 
+async def test_a_json_patch_adds_what_it_replaces_and_tells_of_what_it_does_not_know(
+    ask, replica_set
+):
+    json_patch = {"content-type": "application/json-patch+json"}
+    await ask.create(MAPS, "a")
+    await ask("POST", SETS, replica_set)
+    labels = b"""[{"op": "replace", "path": "/metadata/labels", "value": {"a": "1"}, "more": 1,
+                   "path": "/metadata/labels"}]"""
+    for path in (f"{MAPS}/a", f"{SETS}/web"):
+        patched = await ask.patch(path, labels, json_patch)
+        assert patched.status == 200, patched.text
+        assert patched.metadata["labels"] == {"a": "1"}
+        assert patched.warnings == [
+            '299 - "json patch duplicate field \\"[0].path\\""',
+            '299 - "json patch unknown field \\"[0].more\\""',
+        ]
+
+
 async def test_patches_at_once_all_take_effect(ask):
     await ask.create(MAPS, "a")
     async with asyncio.TaskGroup() as group:

@@ -2,10 +2,19 @@
 
 import re
 from collections.abc import Callable
+from itertools import islice
 from typing import Any, NoReturn
 
 from corral.api.encoding import copied, encode, same, too_deep
-from corral.api.errors import BadRequest, Cause, Details, Invalid, TooLarge
+from corral.api.errors import (
+    MOST_CAUSES,
+    BadRequest,
+    Cause,
+    Details,
+    Invalid,
+    TooLarge,
+    shortened,
+)
 from corral.api.object import Document
 
 MOST_OPERATIONS = 10_000
@@ -14,125 +23,151 @@ MOST_COPIED_BYTES = 3 * 1024 * 1024
 MOST_SHIFTED = 100_000_000
 """List items that may be moved aside in all: a patch of a long list could take minutes else."""
 
-_INDEX = re.compile(r"0|[1-9][0-9]{0,9}", re.ASCII)
-_MISSING = object()
+_INDEX = re.compile(r"[+-]?[0-9]{1,10}", re.ASCII)
+_MEMBERS = ("op", "path", "from", "value")
 
 
 def json_patch(document: Document, operations: Any) -> Document:
-    """The document with a JSON patch applied.
+    """The document with a JSON patch applied, as the real server's library applies it.
 
-    Raises BadRequest for what is no patch, TooLarge past ``MOST_OPERATIONS``, and Invalid where an
-    operation cannot be carried out: its cause names the path.  One thing is laxer than the RFC, as
-    in the real server: ``test`` for null holds where an object lacks the key.
+    That is laxer than the RFC: ``replace`` adds what an object lacks, ``copy`` and ``test`` take
+    what it lacks for null, as they do a ``value`` that is not said, and negative indices count from
+    a list's end (evanphx/json-patch 4).  Raises BadRequest for what is no patch, TooLarge past
+    ``MOST_OPERATIONS``, and Invalid where an operation cannot be carried out: its cause names the
+    path.
     """
     if not isinstance(operations, list):
         raise BadRequest("error decoding patch: a JSON patch must be a list of operations")
+    if not all(isinstance(operation, dict) for operation in operations):
+        raise BadRequest("error decoding patch: an operation must be a JSON object")
     if len(operations) > MOST_OPERATIONS:
         raise TooLarge(
             f"The allowed maximum operations in a JSON patch is {MOST_OPERATIONS}, "
             f"got {len(operations)}"
         )
-    work = _Work({"": copied(document)})
+    work = _Work(copied(document))
     try:
         for operation in operations:
             work.carry_out(operation)
-        patched = work.root.get("")
-        if not isinstance(patched, dict):
+        if not isinstance(work.root, dict):
             _refuse("", "the document is no object any more")
-        if too_deep(patched):
+        if too_deep(work.root):
             _refuse("", "the document is nested too deeply")
     except RecursionError:
         _refuse("", "the document is nested too deeply")
-    return patched
+    return work.root
+
+
+def unknown_members(operations: Any) -> list[str]:
+    """Paths of members that no operation of a JSON patch has."""
+    if not isinstance(operations, list):
+        return []
+    paths = (
+        f"[{index}].{shortened(name)}"
+        for index, operation in enumerate(operations)
+        if isinstance(operation, dict)
+        for name in operation
+        if name not in _MEMBERS
+    )
+    return list(islice(paths, MOST_CAUSES))
 
 
 class _Work:
-    """The document being patched, under the key "" so that the whole of it can be replaced."""
+    """The document being patched, and what that has cost."""
 
-    def __init__(self, root: dict[str, Any]) -> None:
+    def __init__(self, root: Any) -> None:
         self.root = root
         self.copied_bytes = 0
         self.shifted = 0
 
-    def carry_out(self, operation: Any) -> None:
-        if not isinstance(operation, dict):
-            raise BadRequest("error decoding patch: an operation must be a JSON object")
-        name = operation.get("op")
-        if not isinstance(name, str) or name not in _OPERATIONS:
-            raise BadRequest(f'error decoding patch: unknown operation "{name}"')
+    def carry_out(self, operation: Document) -> None:
+        name = operation.get("op", "unknown")
+        if not isinstance(name, str):
+            raise BadRequest('error decoding patch: "op" of an operation must be a string')
+        if name not in _OPERATIONS:
+            _refuse("", f"Unexpected kind: {shortened(name)}")
         _OPERATIONS[name](self, operation)
 
     def add(self, operation: Document) -> None:
-        self.put(_path(operation, "path"), copied(_value(operation)))
+        self.put("add", _path(operation), copied(operation.get("value")))
 
     def remove(self, operation: Document) -> None:
-        self.take(_path(operation, "path"))
+        path = _path(operation)
+        self.take("remove", path, *self.place("remove", path))
 
     def replace(self, operation: Document) -> None:
-        path, value = _path(operation, "path"), copied(_value(operation))
-        parent, key = self.parent(path)
-        if _child(parent, key) is _MISSING:
-            _refuse(path, "nothing to replace there")
-        parent[_position(parent, key)] = value
+        path, value = _path(operation), copied(operation.get("value"))
+        if path == "":
+            self.root = value
+            return
+        parent, key = self.place("replace", path)
+        parent[_position(path, parent, key)] = value
 
     def move(self, operation: Document) -> None:
-        source, target = _path(operation, "from"), _path(operation, "path")
-        if target.startswith(f"{source}/"):
-            _refuse(target, "a value cannot be moved into itself")
-        self.put(target, self.take(source))
+        source, target = _path(operation, "from"), _path(operation)
+        parent, key = self.place("move", source, "from ")
+        value = _child(source, parent, key)
+        self.take("move", source, parent, key)
+        self.put("move", target, value)
 
     def copy(self, operation: Document) -> None:
-        source, target = _path(operation, "from"), _path(operation, "path")
-        value = self.get(source)
+        source, target = _path(operation, "from"), _path(operation)
+        value = _child(source, *self.place("copy", source, "from "))
         self.copied_bytes += len(encode({"": value}))
         if self.copied_bytes > MOST_COPIED_BYTES:
-            _refuse(target, f"the patch copies more than {MOST_COPIED_BYTES} bytes")
-        self.put(target, copied(value))
+            _refuse(
+                target,
+                "Unable to complete the copy, the accumulated size increase of copy is "
+                f"{self.copied_bytes}, exceeding the limit {MOST_COPIED_BYTES}",
+            )
+        self.put("copy", target, copied(value))
 
     def test(self, operation: Document) -> None:
-        path, wanted = _path(operation, "path"), _value(operation)
-        parent, key = self.parent(path)
-        value = _child(parent, key)
-        if value is _MISSING and isinstance(parent, dict):
-            value = None
-        if value is _MISSING or not same(value, wanted):
-            _refuse(path, "the value there is not the one that the patch tests for")
+        path = _path(operation)
+        value = self.root if path == "" else _child(path, *self.place("test", path))
+        if not same(value, operation.get("value")):
+            _refuse(path, f"testing value {path} failed: test failed")
 
-    def parent(self, path: str) -> tuple[Any, str]:
+    def place(self, operation: str, path: str, which: str = "") -> tuple[Any, str]:
         """The object or list that the last step of a path is a key or an index of."""
-        *steps, last = [step.replace("~1", "/").replace("~0", "~") for step in path.split("/")]
-        value: Any = self.root
-        for step in steps:
-            value = _child(value, step)
+        _, *steps = [step.replace("~1", "/").replace("~0", "~") for step in path.split("/")]
+        value: Any = self.root if steps else None
+        for step in steps[:-1]:
+            if isinstance(value, list) and _number(value, step) is None:
+                value = None
             if not isinstance(value, dict | list):
-                _refuse(path, "no such path")
-        return value, last
+                break
+            value = _child(path, value, step)
+        if not isinstance(value, dict | list):
+            _refuse(
+                path,
+                f"{operation} operation does not apply: doc is missing {which}path: "
+                f'"{path}": missing value',
+            )
+        return value, steps[-1]
 
-    def get(self, path: str) -> Any:
-        value = _child(*self.parent(path))
-        if value is _MISSING:
-            _refuse(path, "no such path")
-        return value
-
-    def put(self, path: str, value: Any) -> None:
-        parent, key = self.parent(path)
+    def put(self, operation: str, path: str, value: Any) -> None:
+        parent, key = self.place(operation, path)
         if isinstance(parent, dict):
             parent[key] = value
             return
-        index = len(parent) if key == "-" else _position(parent, key)
-        if index is None or index > len(parent):
-            _refuse(path, "no such index")
+        index = len(parent) if key == "-" else _number([*parent, None], key)
+        if index is None:
+            _refuse(path, f"Unable to access invalid index: {key}: invalid index referenced")
         self.shift(path, parent, index)
         parent.insert(index, value)
 
-    def take(self, path: str) -> Any:
-        value = self.get(path)
-        parent, key = self.parent(path)
-        position = _position(parent, key)
+    def take(self, operation: str, path: str, parent: Any, key: str) -> None:
+        if isinstance(parent, dict) and key not in parent:
+            _refuse(
+                path,
+                f"error in {operation} for path: '{path}': "
+                f"Unable to remove nonexistent key: {key}: missing value",
+            )
+        position = _position(path, parent, key)
         if isinstance(parent, list):
             self.shift(path, parent, position)
         del parent[position]
-        return value
 
     def shift(self, path: str, items: list[Any], index: int) -> None:
         self.shifted += len(items) - index
@@ -150,34 +185,38 @@ _OPERATIONS: dict[str, Callable[[_Work, Document], None]] = {
 }
 
 
-def _position(parent: Any, key: str) -> Any:
-    """What to index the parent with: the key of an object, the number of a list, else None."""
+def _number(items: list[Any], key: str) -> int | None:
+    """The index of a list that a step says, where there is an item; the last one is -1, too."""
+    number = int(key) if _INDEX.fullmatch(key) else len(items)
+    if not -len(items) <= number < len(items):
+        return None
+    return number % len(items)
+
+
+def _position(path: str, parent: Any, key: str) -> Any:
+    """What to index the parent with: the key of an object, the number of an item."""
     if isinstance(parent, dict):
         return key
-    return int(key) if _INDEX.fullmatch(key) else None
+    index = _number(parent, key)
+    if index is None:
+        _refuse(path, f"Unable to access invalid index: {key}: invalid index referenced")
+    return index
 
 
-def _child(parent: Any, key: str) -> Any:
-    position = _position(parent, key)
-    if isinstance(parent, dict):
-        return parent.get(position, _MISSING)
-    return parent[position] if position is not None and position < len(parent) else _MISSING
+def _child(path: str, parent: Any, key: str) -> Any:
+    """What stands at a step: None where an object has no such member."""
+    return parent.get(key) if isinstance(parent, dict) else parent[_position(path, parent, key)]
 
 
-def _path(operation: Document, member: str) -> str:
+def _path(operation: Document, member: str = "path") -> str:
     path = operation.get(member)
-    if not isinstance(path, str) or not (path == "" or path.startswith("/")):
+    if path is None:
+        _refuse("", f"operation missing {member} field: missing value")
+    if not isinstance(path, str):
         raise BadRequest(
-            f'error decoding patch: "{member}" of operation "{operation["op"]}" '
-            "must be a path that begins with a slash"
+            f'error decoding patch: "{member}" of operation "{operation["op"]}" must be a string'
         )
     return path
-
-
-def _value(operation: Document) -> Any:
-    if "value" not in operation:
-        raise BadRequest(f'error decoding patch: operation "{operation["op"]}" needs a "value"')
-    return operation["value"]
 
 
 def _refuse(path: str, reason: str) -> NoReturn:

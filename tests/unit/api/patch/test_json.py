@@ -5,7 +5,7 @@ from hypothesis import given, settings, strategies as st
 
 from corral.api.encoding import copied, same
 from corral.api.errors import ApiError, BadRequest, Invalid, TooLarge
-from corral.api.patch.json import MOST_OPERATIONS, json_patch
+from corral.api.patch.json import MOST_OPERATIONS, json_patch, unknown_members
 
 KEYS = st.sampled_from(["a", "b", "~/"])
 VALUES = st.recursive(
@@ -49,7 +49,16 @@ OPERATIONS = st.one_of(
         ({"a": {"b": 1}}, [{"op": "move", "from": "/a/b", "path": "/c"}], {"a": {}, "c": 1}),
         ({"a": [1, 2]}, [{"op": "copy", "from": "/a/1", "path": "/a/0"}], {"a": [2, 1, 2]}),
         ({"a": 1}, [{"op": "test", "path": "/b", "value": None}], {"a": 1}),
+        ({"a": 1}, [{"op": "test", "path": "/b"}], {"a": 1}),
         ({"a": 1}, [], {"a": 1}),
+        ({"a": 1}, [{"op": "replace", "path": "/b", "value": 2}], {"a": 1, "b": 2}),
+        ({"a": 1}, [{"op": "copy", "from": "/b", "path": "/c"}], {"a": 1, "c": None}),
+        ({"a": 1}, [{"op": "add", "path": "/b"}], {"a": 1, "b": None}),
+        ({"a": [1, 2]}, [{"op": "replace", "path": "/a/-1", "value": 3}], {"a": [1, 3]}),
+        ({"a": [1, 2]}, [{"op": "add", "path": "/a/-1", "value": 3}], {"a": [1, 2, 3]}),
+        ({"a": [1, 2]}, [{"op": "remove", "path": "/a/-2"}], {"a": [2]}),
+        ({"a": [[1]]}, [{"op": "remove", "path": "/a/-1/00"}], {"a": [[]]}),
+        ({"x": 0}, [{"op": "add", "path": "data/x", "value": 1}], {"x": 1}),
     ],
 )
 def test_json_patches(document, operations, patched):
@@ -60,15 +69,21 @@ def test_json_patches(document, operations, patched):
     "operation",
     [
         {"op": "remove", "path": "/b"},
-        {"op": "replace", "path": "/b", "value": 1},
+        {"op": "replace", "path": "/b/c", "value": 1},
+        {"op": "replace", "path": "/a/b", "value": 1},
+        {"op": "replace", "path": "/list/1", "value": 1},
+        {"op": "replace", "path": "/list/-", "value": 1},
+        {"op": "add", "path": "a", "value": 1},
+        {"op": "add", "path": "", "value": {}},
+        {"op": "move", "from": "/b", "path": "/c"},
         {"op": "add", "path": "/b/c", "value": 1},
         {"op": "add", "path": "/list/2", "value": 1},
-        {"op": "add", "path": "/list/01", "value": 1},
-        {"op": "add", "path": "/list/-1", "value": 1},
+        {"op": "add", "path": "/list/-3", "value": 1},
+        {"op": "add", "path": "/list/x", "value": 1},
         {"op": "remove", "path": "/list/-"},
         {"op": "test", "path": "/a", "value": True},
         {"op": "test", "path": "/b", "value": 2},
-        {"op": "copy", "from": "/b", "path": "/c"},
+        {"op": "copy", "from": "/b/c", "path": "/c"},
         {"op": "move", "from": "/list", "path": "/list/0"},
         {"op": "remove", "path": ""},
         {"op": "replace", "path": "", "value": []},
@@ -94,18 +109,34 @@ def test_an_operation_that_cannot_be_done_is_invalid_and_names_its_path(operatio
         None,
         "add",
         [1],
-        [{}],
-        [{"op": "grow", "path": "/a"}],
         [{"op": ["add"], "path": "/a"}],
-        [{"op": "add", "path": "/a"}],
-        [{"op": "add", "path": "a", "value": 1}],
-        [{"op": "add", "value": 1}],
-        [{"op": "move", "path": "/a"}],
+        [{"op": "add", "path": 1, "value": 1}],
     ],
 )
 def test_what_is_no_json_patch_is_a_bad_request(operations):
     with pytest.raises(BadRequest, match=r"^error decoding patch: "):
         json_patch({"a": 1}, operations)
+
+
+@pytest.mark.parametrize(
+    ("operation", "why"),
+    [
+        ({}, "Unexpected kind: unknown"),
+        ({"op": "grow", "path": "/a"}, "Unexpected kind: grow"),
+        ({"op": "add", "value": 1}, "operation missing path field: missing value"),
+        ({"op": "move", "path": "/a"}, "operation missing from field: missing value"),
+    ],
+)
+def test_an_operation_that_says_not_all_is_invalid(operation, why):
+    with pytest.raises(Invalid) as refusal:
+        json_patch({"a": 1}, [operation])
+    assert refusal.value.details.causes[0].message == why
+
+
+def test_members_that_no_operation_has_are_found():
+    operations = [{"op": "add", "path": "/a", "more": 1}, 1, {"from": "/b", "value": 1, "x": 0}]
+    assert unknown_members(operations) == ["[0].more", "[2].x"]
+    assert unknown_members({"more": 1}) == []
 
 
 def test_too_many_operations_are_refused():
@@ -118,7 +149,7 @@ def test_copies_cannot_fill_the_memory():
     double = {"op": "copy", "from": "/a", "path": "/a/-"}
     with pytest.raises(Invalid) as refusal:
         json_patch({"a": ["x" * 1000]}, [double] * 50)
-    assert "copies more than" in refusal.value.details.causes[0].message
+    assert "exceeding the limit" in refusal.value.details.causes[0].message
 
 
 def test_a_patch_of_a_long_list_ends_soon():
@@ -141,6 +172,23 @@ def test_a_patch_cannot_dig_too_deep():
         json_patch({"a": {}}, swallow * 3000)
 
 
+def _plain(operation, document):
+    """An operation in the words of the RFC: what an object lacks is added, and copied as null."""
+    try:
+        parent, key = jsonpointer.JsonPointer(operation.get("from", operation["path"])).to_last(
+            document
+        )
+    except jsonpointer.JsonPointerException:
+        return operation
+    if isinstance(parent, dict) and key not in parent:
+        path = operation["path"]
+        return {
+            "replace": operation | {"op": "add"},
+            "copy": {"op": "add", "path": path, "value": None},
+        }.get(operation["op"], operation)
+    return operation
+
+
 @settings(max_examples=300)
 @given(st.dictionaries(KEYS, VALUES, max_size=3), st.lists(OPERATIONS, max_size=4))
 def test_patches_are_understood_as_the_public_library_understands_them(document, operations):
@@ -151,7 +199,9 @@ def test_patches_are_understood_as_the_public_library_understands_them(document,
         patched = None
     assert same([document, operations], list(before))
     try:
-        expected = jsonpatch.apply_patch(copied(document), copied(operations))
+        expected = copied(document)
+        for operation in copied(operations):
+            expected = jsonpatch.apply_patch(expected, [_plain(operation, expected)])
     except (jsonpatch.JsonPatchException, jsonpointer.JsonPointerException, TypeError):
         expected = None
     assert same(patched, expected)
