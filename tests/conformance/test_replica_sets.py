@@ -395,13 +395,20 @@ def test_a_disk_without_its_volume_is_refused_with_its_path(api, namespace):
     assert "disks[0].Name 'disk' not found." in status["message"]
 
 
-def test_unknown_fields_are_refused_whatever_is_asked(api, namespace):
+def test_unknown_fields_are_refused_told_or_dropped_as_is_asked(api, namespace):
     document = replica_set("web", 1)
     document["spec"]["template"]["spec"]["domain"]["nosuch"] = 1
-    for validation in ("Strict", "Warn", "Ignore"):
-        answer = api.post(sets(namespace), json=document, params={"fieldValidation": validation})
-        assert answer.status_code in (400, 422)
-        assert "nosuch" in answer.json()["message"]
+    for validation, code in (("Strict", 400), ("Warn", 201), ("Ignore", 201)):
+        query = {"fieldValidation": validation, "dryRun": "All"}
+        answer = api.post(sets(namespace), json=document, params=query)
+        assert answer.status_code == code
+        assert (
+            "nosuch" not in answer.json().get("spec", {})["template"]["spec"]["domain"]
+            if (code == 201)
+            else "nosuch" in answer.json()["message"]
+        )
+        told = " ".join(answer.headers.get_list("warning"))
+        assert ("nosuch" in told) == (validation == "Warn")
 
 
 def test_fields_without_effect_are_named_in_a_warning(api, namespace):

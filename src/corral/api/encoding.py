@@ -5,7 +5,8 @@ What gets in is nested no deeper than ``DEEPEST``, so whoever walks it afterward
 
 import json
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
+from itertools import islice
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -112,6 +113,36 @@ def duplicate_keys(body: bytes) -> list[str]:
     return found
 
 
+def faults_in_order(body: bytes, unknown: Collection[str]) -> list[tuple[str, str]]:
+    """What strict decoding tells of a JSON text in the order of the text: what is wrong, where.
+
+    That is how the real server's decoder of Kubernetes' own kinds tells it: each field once, and of
+    what stands in ``unknown`` fields, which are told by their paths, nothing.
+    """
+    found: dict[tuple[str, str], None] = {}
+
+    def walk(value: Any, path: str) -> None:
+        if isinstance(value, _Pairs):
+            seen = set()
+            for key, inner in value:
+                below = f"{path}.{shortened(key)}".lstrip(".")
+                if below in unknown:
+                    found.setdefault(("unknown", below))
+                    continue
+                if key in seen:
+                    found.setdefault(("duplicate", below))
+                seen.add(key)
+                if isinstance(inner, list):
+                    walk(inner, below)
+        elif isinstance(value, list):
+            for index, inner in enumerate(value):
+                if isinstance(inner, list):
+                    walk(inner, f"{path}[{index}]")
+
+    walk(json.loads(body, object_pairs_hook=_Pairs), "")
+    return list(islice(found, MOST_CAUSES))
+
+
 def decode_as(text: bytes | str | msgspec.Raw, form: type[T]) -> T:
     """JSON of somebody else's, in a form.
 
@@ -155,6 +186,10 @@ def _same(left: Any, right: Any) -> bool:
     if isinstance(left, list) and isinstance(right, list):
         return len(left) == len(right) and all(map(_same, left, right))
     return bool(left == right) and isinstance(left, bool) == isinstance(right, bool)
+
+
+class _Pairs(list[tuple[str, Any]]):
+    """A JSON object with all that was written in it."""
 
 
 class _Repeating(dict[str, Any]):

@@ -88,15 +88,10 @@ class Scale:
 
 
 class Webhook(NamedTuple):
-    """Names of the webhooks by which KubeVirt checks a kind when it is created and updated.
-
-    ``refuses_unknown``: fields that the schema does not know are refused, whatever
-    ``fieldValidation`` says.
-    """
+    """Names of the webhooks by which KubeVirt checks a kind when it is created and updated."""
 
     create: str
     update: str
-    refuses_unknown: bool = True
 
 
 @dataclass(slots=True)

@@ -4,11 +4,11 @@ Create, update and patch differ in where the document comes from; from then on t
 steps.  Nothing here touches the store but to ask for the namespace.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from corral.api.decoding import misfit
-from corral.api.encoding import written_alike
+from corral.api.encoding import faults_in_order, written_alike
 from corral.api.errors import (
     ApiError,
     BadRequest,
@@ -20,12 +20,13 @@ from corral.api.errors import (
     shortened,
 )
 from corral.api.kind import Kind, at
+from corral.api.kinds.causes import invalid
 from corral.api.kinds.legacy import hint
 from corral.api.metadata import check_metadata, metadata_warnings
 from corral.api.object import Document, Key
 from corral.api.schema import NONE_SETTLED, Schema, schema_for
 from corral.api.schema.ratcheting import brought
-from corral.server import managed, query
+from corral.server import body, managed, query
 from corral.server.call import Call
 from corral.store import Store
 
@@ -46,6 +47,8 @@ def incoming(call: Call, document: Document) -> Document:
     """A document as a client sent it, in the stored version and with a metadata object."""
     kind = call.kind
     said = document.get("apiVersion"), document.get("kind")
+    if said[1] not in (None, "", kind.name) and not kind.native and said[0] == call.api_version:
+        raise _of_another_kind(call, document)
     if said[1] not in (None, "", kind.name):
         raise BadRequest(
             f'{said[1]} in version "{call.version.name}" cannot be handled as a {kind.name}: '
@@ -68,16 +71,24 @@ def incoming(call: Call, document: Document) -> Document:
     document["apiVersion"] = stored_api_version(kind)
     document["kind"] = kind.name
     metadata = _metadata(document)
-    namespace = metadata.get("namespace") or call.namespace
-    if namespace != call.namespace:
+    if not kind.namespaced:
+        metadata.pop("namespace", None)
+    elif (metadata.get("namespace") or call.namespace) == call.namespace:
+        metadata["namespace"] = call.namespace
+    else:
         raise BadRequest(
             "the namespace of the provided object does not match the namespace sent on the request"
         )
-    if kind.namespaced:
-        metadata["namespace"] = call.namespace
-    else:
-        metadata.pop("namespace", None)
     return document
+
+
+def _of_another_kind(call: Call, document: Document) -> Invalid:
+    """The refusal of what a custom resource's path was sent, in the other kind's name."""
+    said, name = str(document["kind"]), str(at(document, "metadata", "name") or call.name)
+    cause = invalid("kind", said, f"must be {call.kind.name}")
+    details = Details(name=name, group=call.kind.group, kind=shortened(said), causes=[cause])
+    told = f'{shortened(said)}.{call.kind.group} "{name}" is invalid: kind: {cause.message}'
+    return Invalid(told, details=details)
 
 
 def _metadata(document: Document) -> Document:
@@ -100,13 +111,13 @@ def stored_api_version(kind: Kind) -> str:
     return f"{group}/{version}" if group else version
 
 
-def conform(call: Call, document: Document, *, creating: bool, old: Document | None = None) -> None:
+def conform(call: Call, document: Document, old: Document | None = None) -> None:
     """Make a document fit its kind's schema: what comes after may rely on the types of fields.
 
-    Fields that the schema does not know are dropped or refused, as ``fieldValidation`` asks;
-    most of KubeVirt's kinds refuse them always, as its webhooks do.  Of kinds that users bring,
-    what is wrong and was so in the ``old`` document is let be; of the others it is not looked at
-    what is written as it was stored.  Raises BadRequest and Invalid.
+    Fields that the schema does not know are dropped or refused, as ``fieldValidation`` asks: also
+    of KubeVirt's kinds, whose webhooks see what the definition's schema has left.  Of kinds that
+    users bring, what is wrong and was so in the ``old`` document is let be; of the others it is not
+    looked at what is written as it was stored.  Raises BadRequest and Invalid.
     """
     mode = query.field_validation(call.query, call.options)
     unknown = list(call.unknown)
@@ -115,24 +126,31 @@ def conform(call: Call, document: Document, *, creating: bool, old: Document | N
     fits = call.kind.stored_as is not None or schema.fits(document, settled)
     if not fits:
         unknown += schema.prune(document, settled)
-    told = list(call.repeated)
-    told += [f'unknown field "{path}"{hint(call.kind, path)}' for path in unknown]
+    told = _strict_faults(call, unknown)
     if told and mode == "Strict":
-        version = call.version.name
-        raise BadRequest(
-            f'{call.kind.name} in version "{version}" cannot be handled as a {call.kind.name}: '
-            f"strict decoding error: {', '.join(told)}"
-        )
-    if unknown and call.kind.webhook is not None and call.kind.webhook.refuses_unknown:
-        causes = [
-            Cause(path, f"{path} in body is a forbidden property{hint(call.kind, path)}")
-            for path in unknown
-        ]
-        raise call.kind.denied(document["metadata"].get("name", ""), causes, creating=creating)
+        raise _undecodable(call, f"strict decoding error: {', '.join(told)}")
     if mode == "Warn":
         call.warnings += [" ".join(each.split()) for each in told]
     if not fits and (causes := _misfits(call, document, old, settled)):
         raise _unfit(call, document, causes, call.kind.version)
+
+
+def _strict_faults(call: Call, unknown: list[str]) -> list[str]:
+    """What strict decoding finds in a body: keys that come again, and unknown fields.
+
+    Kubernetes' own kinds are told of them in the order of the body; of custom resources the latter
+    are only known when all is read, and sorted.
+    """
+    unknown_told = {path: f'unknown field "{path}"{hint(call.kind, path)}' for path in unknown}
+    if call.kind.native and unknown and call.repeated and call.verb != "patch":
+        if body.media_type(call) == body.JSON:
+            return [
+                unknown_told.get(path) or f'{fault} field "{path}"'
+                for fault, path in faults_in_order(call.request.body, unknown)
+            ]
+        return [*call.repeated, *unknown_told.values()]
+    in_order = unknown if call.kind.native else sorted(unknown)
+    return [*call.repeated, *(unknown_told[path] for path in in_order)]
 
 
 def _settled(kind: Kind, document: Document, old: Document | None) -> frozenset[str]:
@@ -166,6 +184,12 @@ def _unfit(call: Call, document: Document, causes: list[Cause], version: str) ->
     if not kind.native or not (fault := misfit(kind, version, document)):
         name = str(at(document, "metadata", "name") or call.name)
         return kind.invalid(name, causes)
+    return _undecodable(call, fault)
+
+
+def _undecodable(call: Call, fault: str) -> ApiError:
+    """The refusal of a body that cannot be decoded as the kind of its path."""
+    kind = call.kind
     if call.verb == "patch":  # what is patched is decoded anew, and the patch is to blame
         sent = shortened(call.request.body.decode(errors="replace"))
         cause = Cause("patch", f'Invalid value: "{sent}": {fault}')
@@ -200,9 +224,13 @@ def check(
     old: Document | None,
     allocate: Allocate | None = None,
     *,
+    changed: Iterable[Cause] = (),
     now: str,
 ) -> None:
-    """Default and validate a document that fits its schema and has its identity: Invalid."""
+    """Default and validate a document that fits its schema and has its identity: Invalid.
+
+    ``changed`` tells of metadata that the client wanted changed and no update changes.
+    """
     kind = call.kind
     name = document["metadata"].get("name", "")
     if old is not None:
@@ -213,11 +241,14 @@ def check(
     else:
         managed.book(call, document, old, now)
         kind.default(document)
-    if causes := [*check_metadata(kind, document, old), *_check_scale(kind, document)]:
+    causes = [*changed, *check_metadata(kind, document, old), *_check_scale(kind, document)]
+    if causes and not kind.native:  # KubeVirt's webhooks are asked about what its schema takes only
         raise kind.invalid(name, causes)
     if allocate is not None and call.subresource != "status":
         allocate(document, old)
     verdict = kind.validate(document, old, call.user.name)
+    if causes:
+        raise kind.invalid(name, [*causes, *verdict.causes])
     if verdict.causes:
         raise kind.denied(name, verdict.causes, creating=old is None)
     call.warnings += [*metadata_warnings(kind, document, old), *verdict.warnings]

@@ -5,6 +5,7 @@ import random
 from corral.api.encoding import same
 from corral.api.errors import AlreadyExists, BadRequest, Cause, Conflict, Details, Invalid
 from corral.api.kind import Kind, at
+from corral.api.kinds.causes import invalid
 from corral.api.names import SUFFIX_LENGTH, SUFFIX_LETTERS
 from corral.api.object import Document, Key
 from corral.api.uid import random_uuid
@@ -55,13 +56,24 @@ class Stale(Conflict):
 
 
 def disown(document: Document) -> None:
-    """Take from a document that is to be created what only the server gives."""
+    """Take from a document that is to be created what only the server gives.
+
+    A resource version is left: ``require_new`` refuses it, once all else is well.
+    """
     metadata = document["metadata"]
-    if metadata.pop("resourceVersion", "") not in ANY_VERSION:
-        raise BadRequest("resourceVersion should not be set on objects to be created")
+    if metadata.get("resourceVersion") in ANY_VERSION:
+        del metadata["resourceVersion"]
     for field in _OF_THE_SERVER:
         if field in metadata:
             del metadata[field]
+
+
+def require_new(store: Store, call: Call, document: Document) -> None:
+    """Refuse to create what is there, or claims to be: the last that the real server looks at."""
+    if "resourceVersion" in document["metadata"]:
+        raise BadRequest("resourceVersion should not be set on objects to be created")
+    if store.latest(storage(call.kind), call.key) is not None:
+        raise already_exists(store, call)
 
 
 def identify(store: Store, call: Call, document: Document, now: str) -> None:
@@ -102,16 +114,21 @@ def _generated(store: Store, call: Call, base: str) -> str:
 def require_match(call: Call, document: Document, old: Document) -> None:
     """Refuse a document that speaks of another object or of an older version of it."""
     require_name(call, document)
-    metadata, known = document["metadata"], old["metadata"]
-    if metadata.get("resourceVersion", "") not in (*ANY_VERSION, known["resourceVersion"]):
+    known = old["metadata"]["resourceVersion"]
+    if document["metadata"].get("resourceVersion", "") not in (*ANY_VERSION, known):
         raise conflict(call.kind, call.name, _MODIFIED)
-    uid = metadata.get("uid")
-    if uid and uid != known["uid"]:
-        raise conflict(
-            call.kind,
-            call.name,
-            f"Precondition failed: UID in precondition: {uid}, UID in object meta: {known['uid']}",
-        )
+
+
+def require_uid(call: Call, document: Document, record: Record | None) -> None:
+    """Refuse what is to take the place of an object of the same name: its uid is a precondition.
+
+    Where there is ``None``, it is one that cannot hold.
+    """
+    uid = at(document, "metadata", "uid")
+    known = at(record.document(), "metadata", "uid") if uid and record is not None else ""
+    if uid and uid != known:
+        why = f"Precondition failed: UID in precondition: {uid}, UID in object meta: {known}"
+        raise conflict(call.kind, call.name, why)
 
 
 def require_name(call: Call, document: Document) -> None:
@@ -124,8 +141,12 @@ def require_name(call: Call, document: Document) -> None:
 
 
 def needs_revision(call: Call) -> Invalid:
-    message = "Invalid value: 0: must be specified for an update"
-    return call.kind.invalid(call.name, [Cause("metadata.resourceVersion", message)])
+    """The refusal of an update that says no version, in the name of the resource."""
+    kind, why = call.kind, "must be specified for an update"
+    cause = invalid("metadata.resourceVersion", 0, why)
+    told = f'{kind.resource} "{call.name}" is invalid: {cause.field}: {cause.message}'
+    details = Details(name=call.name, group=kind.group, kind=kind.plural, causes=[cause])
+    return Invalid(told, details=details)
 
 
 def already_exists(store: Store, call: Call) -> AlreadyExists:
@@ -147,6 +168,25 @@ def conflict(kind: Kind, name: str, why: str, *, label: str = "") -> Conflict:
         f'Operation cannot be fulfilled on {label or kind.resource} "{name}": {why}',
         details=Details(name=name, group=kind.group, kind=kind.plural),
     )
+
+
+def changes(call: Call, document: Document, old: Document) -> list[Cause]:
+    """What a client wants changed of an object's identity, which nobody can change.
+
+    What it leaves out is kept, and what it says of a deletion that goes on is not looked at.  An
+    update of the status of a custom resource is not about its metadata at all.
+    """
+    if call.subresource in call.kind.doors and not call.kind.native:
+        return []
+    metadata, known = document["metadata"], old["metadata"]
+    fields = ["uid"]
+    if not call.subresource and "deletionTimestamp" not in known:
+        fields += ["deletionTimestamp", "deletionGracePeriodSeconds"]
+    return [
+        invalid(f"metadata.{field}", metadata[field], "field is immutable")
+        for field in fields
+        if metadata.get(field) not in (None, "", known.get(field))
+    ]
 
 
 def keep_identity(document: Document, old: Document) -> None:

@@ -63,5 +63,5 @@ def _asked(call: Call) -> Document:
     """The question, in its kind's form.  Nothing is kept of it, so a dry run changes nothing."""
     query.dry_run([call.query.get("dryRun", "")], "CreateOptions")
     document = incoming(call, body.read(call))
-    conform(call, document, creating=True)
+    conform(call, document)
     return document

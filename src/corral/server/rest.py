@@ -8,7 +8,7 @@ anew.
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
 from corral.api.encoding import copied, decode_any
@@ -107,7 +107,7 @@ class Rest:
         """Create what a client sent or applied, with all that belongs to a creation."""
         presenter = self.presenter(call)
         dry = query.dry_run([call.query.get("dryRun", "")], "CreateOptions")
-        admission.conform(call, document, creating=True)
+        admission.conform(call, document)
         name = document["metadata"].get("name", "")
         admission.require_namespace(self.store, call, name)
         identity.disown(document)
@@ -119,10 +119,11 @@ class Rest:
         _leave_status(call.kind, document)
         call.kind.default_create(document)
         self._prepare(call, document, None)
-        self._check_new(call, document)
+        self._check(call, document, None)
         if await self.reviewers.validate(call, document, None):
             admission.require_namespace(self.store, call, call.name)
-            self._check_new(call, document)  # what was free may have been taken meanwhile
+            self._check(call, document, None)  # what was free may have been taken meanwhile
+        identity.require_new(self.store, call, document)
         self._guard(call, document, None)
         self.quotas.admit(call.kind, document, None)
         if dry:
@@ -130,24 +131,28 @@ class Rest:
         record = await self.store.write(storage(call.kind), call.key, document)
         return json_response(presenter.one(record), status=201)
 
-    def _check_new(self, call: Call, document: Document) -> None:
-        self._check(call, document, None)
-        if self.store.latest(storage(call.kind), call.key) is not None:
-            raise identity.already_exists(self.store, call)
-
-    def _check(self, call: Call, document: Document, old: Document | None) -> None:
+    def _check(
+        self,
+        call: Call,
+        document: Document,
+        old: Document | None,
+        changed: Iterable[Cause] = (),
+    ) -> None:
         allocate = self.allocators.get(storage(call.kind))
-        admission.check(call, document, old, allocate, now=rfc3339(self.now()))
+        now = rfc3339(self.now())
+        admission.check(call, document, old, allocate, changed=changed, now=now)
 
     async def update(self, call: Call) -> Response:
         sent = admission.incoming(call, body.read(call))
         identity.require_name(call, sent)
         stored = storage(call.kind)
         if self._makes(call) and self.store.latest(stored, call.key) is None:
+            identity.require_uid(call, sent, None)
             creation = replace(call, verb="create")
             self.admit(creation)
             return await self.make(creation, sent)
         record = identity.existing(self.store, call.kind, stored, call.key)
+        identity.require_uid(call, sent, record)
         version = sent["metadata"].get("resourceVersion", "")
         if not call.kind.native and version in identity.ANY_VERSION:
             raise identity.needs_revision(call)
@@ -195,7 +200,7 @@ class Rest:
     def require_fit(self, call: Call, wanted: Document, old: Document) -> None:
         """Refuse a document that is about something else, or that does not fit its schema."""
         identity.require_match(call, wanted, old)
-        admission.conform(call, wanted, creating=False, old=old)
+        admission.conform(call, wanted, old)
 
     def _account(self, call: Call, draft: Document, old: Document) -> None:
         """Book what is wanted before reviewers change it: their changes are nobody's."""
@@ -205,11 +210,12 @@ class Rest:
 
     def prepared(self, call: Call, wanted: Document, old: Document) -> Document:
         """A wanted document with all that the server gives, keeps and requires."""
+        changed = identity.changes(call, wanted, old)
         identity.keep_identity(wanted, old)
         document = identity.separate_status(call, wanted, old)
         self._prepare(call, document, old)
         identity.check_finalizers(call, document, old)
-        self._check(call, document, old)
+        self._check(call, document, old, changed)
         identity.count_generation(call, document, old)
         return document
 

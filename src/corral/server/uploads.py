@@ -58,7 +58,7 @@ class Uploads:
         """A token for the claim that an UploadTokenRequest names.  Raises NotFound, Invalid."""
         dry = query.dry_run([call.query.get("dryRun", "")], "CreateOptions")
         document = incoming(call, body.read(call))
-        conform(call, document, creating=True)
+        conform(call, document)
         name = at(document, "spec", "pvcName") or ""
         record = self._store.latest(storage(CLAIM), Key(call.namespace, name))
         if record is None:

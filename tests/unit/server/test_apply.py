@@ -70,7 +70,9 @@ async def test_where_old_words_are_not_known_todays_are_named(ask, apply, replic
         await ask("POST", SETS, replica_set),
     ):
         assert answer.status in (400, 422)
-        assert "(today it is called containerDisk)" in answer["message"]
+        assert "(today it is called containerDisk)" in " ".join(
+            [answer["message"], *answer.warnings]
+        )
 
 
 async def test_what_is_applied_and_not_there_is_made(apply):

@@ -84,6 +84,72 @@ async def test_a_resource_version_on_create_is_refused(ask):
     assert made.metadata["resourceVersion"] != "0"
 
 
+async def test_a_resource_version_on_create_is_the_last_thing_to_be_refused(ask, replica_set):
+    await ask.create(MAPS, "a")
+    taken = await ask("POST", MAPS, {"metadata": {"name": "a", "resourceVersion": "1"}})
+    assert taken.status == 400
+    wrong = {"metadata": {"name": "b", "resourceVersion": "1"}, "data": {"/": ""}}
+    assert (await ask("POST", MAPS, wrong)).status == 422
+    replica_set["metadata"]["resourceVersion"] = "1"
+    assert (await ask("POST", SETS, replica_set)).status == 400
+    replica_set["spec"]["selector"] = {"matchLabels": {"app": "other"}}
+    refused = await ask("POST", SETS, replica_set)
+    assert refused.status == 422
+    assert "denied the request" in refused["message"]
+
+
+async def test_a_namespace_that_a_cluster_scoped_object_names_is_cleared(ask):
+    for path in ("/api/v1/nodes", "/api/v1/namespaces"):
+        body = {"metadata": {"name": "a", "namespace": "default", "labels": {"a": "b"}}}
+        made = await ask("POST", path, body)
+        assert made.status == 201, made.text
+        replaced = await ask("PUT", f"{path}/a", body)
+        patched = await ask.patch(f"{path}/a", body)
+        applied = await ask(
+            "PATCH",
+            f"{path}/a?fieldManager=me&force=true",
+            {"apiVersion": "v1", "kind": made["kind"], **body},
+            {"content-type": "application/apply-patch+yaml"},
+        )
+        for answer in (made, replaced, patched, applied):
+            assert answer.status in (200, 201), answer.text
+            assert "namespace" not in answer.metadata
+    elsewhere = await ask("POST", MAPS, {"metadata": {"name": "a", "namespace": "other"}})
+    assert elsewhere.status == 400
+
+
+async def test_all_that_is_wrong_with_an_object_is_told_at_once(ask):
+    wrong = {"metadata": {"name": "A", "labels": {"/": ""}}, "data": {"/": "", "+": ""}}
+    refused = await ask("POST", MAPS, wrong)
+    assert [cause["field"] for cause in refused["details"]["causes"]] == [
+        *(
+            "metadata.name",
+            "metadata.labels",
+            "metadata.labels",
+            "metadata.labels",
+            "data[/]",
+            "data[+]",
+        )
+    ]
+
+
+async def test_another_kind_at_a_custom_kinds_path_is_invalid(ask, replica_set):
+    replica_set["kind"] = "VirtualMachine"
+    refused = await ask("POST", SETS, replica_set)
+    assert (refused.status, refused["reason"]) == (422, "Invalid")
+    why = 'Invalid value: "VirtualMachine": must be VirtualMachineInstanceReplicaSet'
+    assert refused["message"] == f'VirtualMachine.kubevirt.io "web" is invalid: kind: {why}'
+    assert refused["details"] == {
+        "name": "web",
+        "group": "kubevirt.io",
+        "kind": "VirtualMachine",
+        "causes": [{"reason": "FieldValueInvalid", "message": why, "field": "kind"}],
+    }
+    replica_set["apiVersion"] = "kubevirt.io/v2"
+    assert (await ask("POST", SETS, replica_set)).status == 400
+    assert (await ask("POST", MAPS, {"kind": "Pod", "metadata": {"name": "a"}})).status == 400
+
+
 async def test_a_namespace_must_exist_and_stay(ask):
     refused = await ask("POST", "/api/v1/namespaces/nons/configmaps", {"metadata": {"name": "a"}})
     assert (refused.status, refused["message"]) == (404, 'namespaces "nons" not found')
@@ -216,12 +282,49 @@ async def test_a_count_below_zero_is_refused_by_whatever_way_it_comes(ask, repli
     assert ".spec.replicas: Invalid value: -1: should be a non-negative" in refused["message"]
 
 
-async def test_kubevirts_kinds_never_take_unknown_fields(ask, replica_set):
+async def test_unknown_fields_of_kubevirts_kinds_are_pruned_before_its_webhooks_see_them(
+    ask, replica_set
+):
     replica_set["spec"]["replicaz"] = 3
-    refused = await ask("POST", SETS, replica_set)
+    replica_set["spec"]["more"] = {"replicas": 1}
+    told = ['299 - "unknown field \\"spec.more\\""', '299 - "unknown field \\"spec.replicaz\\""']
+    for mode, warnings in (("Warn", told), ("Ignore", [])):
+        made = await ask("POST", f"{SETS}?dryRun=All&fieldValidation={mode}", replica_set)
+        assert (made.status, made.warnings) == (201, warnings)
+        assert not {"replicaz", "more"} & made["spec"].keys()
+    refused = await ask("POST", f"{SETS}?fieldValidation=Strict", replica_set)
+    assert (refused.status, refused["reason"]) == (400, "BadRequest")
+    assert refused["message"].endswith(
+        'strict decoding error: unknown field "spec.more", unknown field "spec.replicaz"'
+    )
+    del replica_set["spec"]["replicaz"], replica_set["spec"]["more"]
+    await ask("POST", SETS, replica_set)
+    path = f"{SETS}/web?fieldValidation=Strict"
+    refused = await ask.patch(path, {"spec": {"replicaz": 3}})
     assert (refused.status, refused["reason"]) == (422, "Invalid")
-    assert "denied the request" in refused["message"]
-    assert refused["details"]["causes"][0]["field"] == "spec.replicaz"
+    (cause,) = refused["details"]["causes"]
+    assert cause["field"] == "patch"
+    assert cause["message"].endswith('strict decoding error: unknown field "spec.replicaz"')
+
+
+async def test_strict_faults_of_native_kinds_are_told_in_the_order_of_the_body(ask):
+    body = b"""{"metadata": {"name": "a", "nme": 1}, "data": {"x": "1", "x": "2", "x": "3"},
+                "more": {"a": 1, "a": 2}, "more": 1}"""
+    refused = await ask("POST", f"{MAPS}?fieldValidation=Strict", body)
+    assert refused["message"].partition("strict decoding error: ")[2] == (
+        'unknown field "metadata.nme", duplicate field "data.x", unknown field "more"'
+    )
+    assert len((await ask("POST", MAPS, body)).warnings) == 3
+
+
+async def test_strict_faults_of_custom_kinds_are_told_twice_written_ones_first(ask):
+    body = (
+        b"""{"metadata": {"name": "a"}, "spec": {"z": 1, "b": 2, "replicas": 1, "replicas": 2}}"""
+    )
+    refused = await ask("POST", f"{SETS}?fieldValidation=Strict", body)
+    assert refused["message"].partition("strict decoding error: ")[2] == (
+        'duplicate field "spec.replicas", unknown field "spec.b", unknown field "spec.z"'
+    )
 
 
 async def test_a_dry_run_stores_nothing(ask):
@@ -253,10 +356,14 @@ async def test_an_update_without_a_version_is_for_native_kinds_only(ask, replica
     await ask("POST", SETS, replica_set)
     refused = await ask("PUT", f"{SETS}/web", replica_set)
     assert refused.status == 422
-    assert "metadata.resourceVersion: Invalid value: 0: must be specified" in refused["message"]
+    assert refused["message"] == (
+        'virtualmachineinstancereplicasets.kubevirt.io "web" is invalid: '
+        "metadata.resourceVersion: Invalid value: 0: must be specified for an update"
+    )
+    assert refused["details"]["kind"] == "virtualmachineinstancereplicasets"
 
 
-async def test_an_update_of_another_name_or_uid_is_refused(ask):
+async def test_an_update_of_another_name_or_uid_is_refused(ask, replica_set):
     old = await ask.create(MAPS, "a")
     renamed = await ask("PUT", f"{MAPS}/a", {"metadata": {"name": "b"}})
     assert renamed.status == 400
@@ -264,6 +371,35 @@ async def test_an_update_of_another_name_or_uid_is_refused(ask):
     refused = await ask("PUT", f"{MAPS}/a", other)
     assert refused.status == 409
     assert "UID in precondition: another" in refused["message"]
+    stale = {**old["metadata"], "uid": "another", "resourceVersion": "1"}
+    assert "UID in pre" in (await ask("PUT", f"{MAPS}/a", {"metadata": stale}))["message"]
+    foreign = {"metadata": {"name": "web", "uid": "another"}}
+    await ask("POST", SETS, replica_set)
+    for path in (f"{MAPS}/a", f"{SETS}/web"):
+        foreign["metadata"]["name"] = path.rpartition("/")[2]
+        refused = await ask("PUT", path, foreign)
+        assert (refused.status, refused["reason"]) == (409, "Conflict")
+        patched = await ask.patch(path, foreign)
+        assert (patched.status, patched["reason"]) == (422, "Invalid")
+        assert 'metadata.uid: Invalid value: "another": field is immutable' in patched["message"]
+    foreign["metadata"]["name"] = "none"
+    events = await ask("PUT", "/api/v1/namespaces/default/services/none", foreign)
+    assert (events.status, events["reason"]) == (409, "Conflict")
+
+
+async def test_no_update_begins_a_deletion(ask):
+    old = await ask.create(MAPS, "a")
+    for change in (
+        {"deletionTimestamp": "2020-01-01T00:00:00Z"},
+        {"deletionGracePeriodSeconds": 5},
+    ):
+        for refused in (
+            await ask.patch(f"{MAPS}/a", {"metadata": change}),
+            await ask("PUT", f"{MAPS}/a", {"metadata": old["metadata"] | change}),
+        ):
+            (cause,) = refused["details"]["causes"]
+            assert cause["field"] == f"metadata.{next(iter(change))}"
+            assert cause["message"].endswith(": field is immutable")
 
 
 async def test_an_update_of_nothing_is_not_found(ask):
@@ -340,7 +476,7 @@ async def test_what_only_equals_what_is_stored_is_looked_at(ask, replica_set):
         assert wrong.status == 422
         assert wrong["details"]["causes"][0]["field"] == "spec.replicas"
     unknown = await ask.patch(path, {"metadata": {"labels": {"a": "b"}}, "more": {}})
-    assert "more" in unknown["message"]
+    assert unknown.warnings == ['299 - "unknown field \\"more\\""']
     gone = await ask.patch(path, {"spec": None})
     assert gone.status == 422
     kept = await ask.patch(path, {"metadata": {"labels": {"a": "b"}}})
@@ -473,7 +609,7 @@ async def test_a_key_that_stands_twice_is_found_however_it_is_written(ask):
     await ask.create(MAPS, "a")
     patch = b'{"data":{"x":"1","x":"2"}}'
     refused = await ask.patch(f"{MAPS}/a?fieldValidation=Strict", patch)
-    assert refused.status == 400
+    assert refused.status == 422
     assert 'duplicate field "data.x"' in refused["message"]
     assert (await ask.patch(f"{MAPS}/a", patch)).warnings == [
         '299 - "duplicate field \\"data.x\\""'

@@ -36,7 +36,7 @@ DATA_VOLUME = Kind(
         age(),
     ),
     validate=datavolume_rules.validate,
-    webhook=Webhook(create=_VALIDATOR, update=_VALIDATOR, refuses_unknown=False),
+    webhook=Webhook(create=_VALIDATOR, update=_VALIDATOR),
 )
 
 DATA_SOURCE = Kind(
@@ -53,7 +53,6 @@ DATA_SOURCE = Kind(
     webhook=Webhook(
         create="datasource-validate.cdi.kubevirt.io",
         update="datasource-validate.cdi.kubevirt.io",
-        refuses_unknown=False,
     ),
 )
 

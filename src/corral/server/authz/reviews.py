@@ -88,7 +88,7 @@ def _asked(call: Call) -> Document:
     query.dry_run([call.query.get("dryRun", "")], "CreateOptions")
     document = admission.incoming(call, body.read(call))
     document.pop("status", None)
-    admission.conform(call, document, creating=True)
+    admission.conform(call, document)
     if causes := call.kind.validate(document, None, call.user.name).causes:
         raise call.kind.invalid("", causes)
     document["metadata"].setdefault("creationTimestamp", None)

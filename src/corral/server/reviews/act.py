@@ -79,7 +79,7 @@ class Act:
             document["metadata"].pop("managedFields", None)
         call = replace(self.call, version=version, query={}, warnings=[])
         document = admission.incoming(call, document)
-        admission.conform(call, document, creating=self.old is None)
+        admission.conform(call, document)
         return document
 
 
