@@ -64,6 +64,7 @@ def incoming(call: Call, document: Document) -> Document:
     if call.version.view is not None:  # what is sent has another form than what is stored
         schema = schema_for(kind, call.version.name)
         call.unknown = schema.prune(document)
+        schema.complete(document)
         if causes := schema.check(document):
             raise _unfit(call, document, causes, call.version.name)
     if call.version.read is not None:

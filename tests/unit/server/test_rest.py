@@ -513,6 +513,44 @@ async def test_a_json_patch_adds_what_it_replaces_and_tells_of_what_it_does_not_
         ]
 
 
+async def test_a_status_of_kubernetes_own_kinds_needs_not_say_all(ask, pod):
+    await ask("POST", PODS, pod)
+    terminated = {"state": {"terminated": {"reason": "Completed"}}}
+    told = {
+        "conditions": [{"type": "Ready"}],
+        "containerStatuses": [{"name": "compute", **terminated}],
+        "podIPs": [{}],
+    }
+    shown = await ask.patch(f"{PODS}/pod/status", {"status": told})
+    assert shown.status == 200, shown.text
+    assert shown["status"]["conditions"] == [{"type": "Ready", "status": ""}]
+    assert shown["status"]["podIPs"] == [{"ip": ""}]
+    zeros = {"image": "", "imageID": "", "ready": False, "restartCount": 0}
+    ended = {"terminated": {"reason": "Completed", "exitCode": 0}}
+    assert shown["status"]["containerStatuses"] == [{"name": "compute", "state": ended, **zeros}]
+    node = {"metadata": {"name": "n"}, "status": {"nodeInfo": {"kubeletVersion": "v1"}}}
+    made = await ask("POST", "/api/v1/nodes", node)
+    assert made.status == 201, made.text
+    assert made["status"]["nodeInfo"]["kubeletVersion"] == "v1"
+    assert made["status"]["nodeInfo"]["machineID"] == ""
+    wrong = {"status": {"nodeInfo": {"kubeletVersion": 1}}}
+    assert (await ask.patch("/api/v1/nodes/n/status", wrong)).status == 422
+    asked = {"kind": "Pod", "apiVersion": "v1", "metadata": {"name": "b"}, "spec": {}}
+    assert (await ask("POST", PODS, asked)).status == 422
+
+
+async def test_an_applied_status_manages_only_what_it_says(ask):
+    await ask("POST", "/api/v1/nodes", {"metadata": {"name": "n"}})
+    node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}}
+    node["status"] = {"nodeInfo": {"kubeletVersion": "v1"}}
+    applied = {"content-type": "application/apply-patch+yaml"}
+    shown = await ask("PATCH", "/api/v1/nodes/n/status?fieldManager=me", node, applied)
+    assert shown.status == 200, shown.text
+    assert shown["status"]["nodeInfo"]["machineID"] == ""
+    (mine,) = [e for e in shown.metadata["managedFields"] if e["manager"] == "me"]
+    assert mine["fieldsV1"]["f:status"]["f:nodeInfo"] == {"f:kubeletVersion": {}}
+
+
 async def test_patches_at_once_all_take_effect(ask):
     await ask.create(MAPS, "a")
     async with asyncio.TaskGroup() as group:

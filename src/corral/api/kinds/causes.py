@@ -6,6 +6,8 @@ from typing import Any
 import msgspec
 
 from corral.api.errors import Cause, shortened
+from corral.api.kind import at
+from corral.api.object import Document
 
 _encode = msgspec.json.Encoder().encode
 
@@ -46,6 +48,20 @@ def unsupported(path: str, value: Any, supported: Iterable[str]) -> Cause:
     listed = ", ".join(f'"{each}"' for each in sorted(supported))
     message = f"Unsupported value: {_shown(value)}: supported values: {listed}"
     return Cause(path, message, "FieldValueNotSupported")
+
+
+def of_conditions(document: Document, old: Document | None) -> Iterable[Cause]:
+    """What is missing of conditions that follow meta/v1 (its ValidateConditions), if they are new.
+
+    Many kinds ask nothing of conditions.
+    """
+    known = at(old, "status", "conditions") or ()
+    for index, condition in enumerate(at(document, "status", "conditions") or ()):
+        if condition not in known:
+            for name in ("type", "status", "lastTransitionTime", "reason"):
+                if not condition.get(name):
+                    why = "is required" if name == "type" else ""
+                    yield required(f"status.conditions[{index}].{name}", why)
 
 
 def _shown(value: Any) -> str:

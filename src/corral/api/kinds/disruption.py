@@ -9,7 +9,7 @@ from lightkube.models.policy_v1 import PodDisruptionBudget
 from corral.api.conditions import set_condition
 from corral.api.errors import Cause, limited
 from corral.api.kind import Column, Kind, Verdict, Version, at
-from corral.api.kinds.causes import invalid, unsupported
+from corral.api.kinds.causes import invalid, of_conditions, unsupported
 from corral.api.kinds.columns import age
 from corral.api.kinds.label_selectors import selector_causes
 from corral.api.object import Document
@@ -62,9 +62,10 @@ def told(status: Document, now: str, *, failure: str = "") -> list[Document]:
     return [one | said if one["type"] == DISRUPTION_ALLOWED else one for one in conditions]
 
 
-def validate(document: Document, _old: Document | None, _user: str) -> Verdict:
+def validate(document: Document, old: Document | None, _user: str) -> Verdict:
     """One bound, and one that can be meant; selectors that can be understood in one way only."""
-    return Verdict(limited([*_spec(document.get("spec") or {}), *_status(document)]))
+    spec = _spec(document.get("spec") or {})
+    return Verdict(limited([*spec, *_status(document), *of_conditions(document, old)]))
 
 
 def _spec(spec: Document) -> Iterator[Cause]:

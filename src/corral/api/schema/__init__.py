@@ -16,7 +16,7 @@ from corral.api.kind import Kind
 from corral.api.object import Document
 from corral.api.schema.causes import Causes, EnoughError
 from corral.api.schema.compiler import Compiler
-from corral.api.schema.defaults import Defaults
+from corral.api.schema.defaults import Defaults, zeros_of_status
 from corral.api.schema.nodes import Node, Object
 from corral.api.types import schema_of
 
@@ -39,6 +39,7 @@ class Schema:
         self.native = native
         self._root = Compiler(native=native, foreign=foreign).compile(schema)
         self._defaults = Defaults(schema) if foreign else None
+        self._zeros = zeros_of_status(schema) if native else None
         self._has_rules = _has_rules(schema) if foreign else not native
 
     def fits(self, document: Document, settled: frozenset[str] = NONE_SETTLED) -> bool:
@@ -66,9 +67,14 @@ class Schema:
         return unknown
 
     def complete(self, document: Document) -> None:
-        """Put the schema's defaults where a pruned document says nothing."""
-        if self._defaults:
-            self._defaults.complete(document)
+        """Put the schema's defaults where a pruned document says nothing.
+
+        Kubernetes' own kinds have none here, but the zeros that reading a status into Go's types
+        gives.
+        """
+        for defaults in (self._defaults, self._zeros):
+            if defaults:
+                defaults.complete(document)
 
     def check(self, document: Document, settled: frozenset[str] = NONE_SETTLED) -> list[Cause]:
         """What is wrong with a pruned document: types, missing fields, values out of bounds.

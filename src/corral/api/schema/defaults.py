@@ -1,10 +1,54 @@
 """Defaults that a schema names: they stand where a document says nothing."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from corral.api.encoding import copied
 from corral.api.schema.places import Place
+
+_ZEROS: Final[Mapping[str, Any]] = {
+    "string": "",
+    "boolean": False,
+    "integer": 0,
+    "number": 0,
+    "object": {},
+    "array": [],
+}
+
+
+def zeros_of_status(schema: Mapping[str, Any]) -> "Defaults | None":
+    """What Go's types put where the status of one of Kubernetes' own kinds says nothing.
+
+    The real server reads a status into types of which a field is always there, and asks nothing of
+    it; that OpenAPI calls such fields required is only about what the server writes.
+    """
+    status = (schema.get("properties") or {}).get("status")
+    if status is None:
+        return None
+    return Defaults({"properties": {"status": _with_zeros(status)}}) or None
+
+
+def _with_zeros(schema: Any) -> Any:
+    """A schema that has the zero of its type as the default of every field that it requires."""
+    if not isinstance(schema, Mapping):
+        return schema
+    properties = {
+        name: _with_zeros(inner) | ({"default": _zero(inner)} if name in required else {})
+        for required in [frozenset(schema.get("required") or ())]
+        for name, inner in (schema.get("properties") or {}).items()
+    }
+    below = {
+        word: _with_zeros(schema[word])
+        for word in ("items", "additionalProperties")
+        if word in schema
+    }
+    return {**schema, **below, "properties": properties}
+
+
+def _zero(schema: Mapping[str, Any]) -> Any:
+    if schema.get("format") == "quantity":
+        return "0"
+    return _ZEROS[schema.get("type", "integer")]
 
 
 class Defaults(Place):

@@ -90,6 +90,17 @@ def test_what_cannot_be_meant_is_refused(spec, field, message):
     assert causes(budget(**spec)) == [(field, message)]
 
 
+def test_a_condition_that_is_new_says_all():
+    said = {"type": "DisruptionAllowed", "status": "", "reason": "Known"}
+    document = {"metadata": {"name": "budget"}, "status": {"conditions": [said]}}
+    found = validate(document, None, "").causes
+    assert [(cause.field, cause.message) for cause in found] == [
+        ("status.conditions[0].status", "Required value"),
+        ("status.conditions[0].lastTransitionTime", "Required value"),
+    ]
+    assert validate(document, document, "").causes == []
+
+
 def test_counts_in_the_status_are_not_below_zero():
     document = budget() | {"status": {"disruptionsAllowed": -1, "currentHealthy": 0}}
     assert causes(document) == [

@@ -27,6 +27,7 @@ from corral.api.kinds.causes import (
     each_invalid,
     forbidden,
     invalid,
+    of_conditions,
     required,
     unsupported,
 )
@@ -90,9 +91,9 @@ def _default_resources(resources: Document) -> None:
 # --------------------------------------------------------------------- policy
 
 
-def _validate_policy(document: Document, _old: Document | None, _user: str) -> Verdict:
+def _validate_policy(document: Document, old: Document | None, _user: str) -> Verdict:
     name, spec = document["metadata"]["name"], document.get("spec") or {"failurePolicy": FAIL}
-    return Verdict(limited(_policy(name, spec)))
+    return Verdict(limited([*_policy(name, spec), *of_conditions(document, old)]))
 
 
 def _policy(name: str, spec: Document) -> Iterator[Cause]:
