@@ -79,7 +79,8 @@ class Kinds:
         name = key_of(definition).name
         before = self._brought.get(name)
         kind = None if new is None else kind_of(msgspec.to_builtins(new))
-        if before is not None and (kind is None or _address(kind) != _address(before)):
+        # What clients ask for: while it stays, their caches are good.
+        if before is not None and (kind is None or kind.asked_version != before.asked_version):
             self.table.remove(before)
             del self._brought[name]
             self._informers.end(before)
@@ -90,8 +91,3 @@ class Kinds:
             if before is None:
                 for came in self._followers:
                     came(kind)
-
-
-def _address(kind: Kind) -> tuple[str, str, bool]:
-    """What clients ask for: while it stays, their caches are good."""
-    return kind.asked_version, kind.plural, kind.namespaced

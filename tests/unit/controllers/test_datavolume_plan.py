@@ -314,6 +314,23 @@ def test_the_phase_of_a_claim_that_is_not_bound(state, binding, phase):
     assert decided.status.phase == phase
 
 
+def test_what_a_claim_waits_for_is_told_by_its_own_class():
+    """Not by the default one, which it does not name; of a class that is gone nothing is known."""
+    other = {"metadata": {"name": "other"}, "volumeBindingMode": "WaitForFirstConsumer"}
+    classes = [
+        msgspec.convert({"provisioner": "example.com/disks"} | each, StorageClass)
+        for each in (CORRAL | {"volumeBindingMode": "Immediate"}, other)
+    ]
+    named = claim("Pending")
+    named.spec.storageClassName = "other"
+
+    def phase(classes):
+        seen = Observed(claim=named, reference=None, copied=None, classes=classes, now=NOW)
+        return plan(volume(HTTP), seen).status.phase
+
+    assert [phase(classes), phase(classes[:1])] == ["WaitForFirstConsumer", "Pending"]
+
+
 @pytest.mark.parametrize(
     ("source", "told", "event"),
     [

@@ -198,6 +198,19 @@ def test_what_the_node_says_of_synchronizing_is_left_alone():
     assert condition(patch, "Synchronized")["reason"] == said["reason"]
 
 
+def test_a_machine_is_marked_for_eviction_for_as_long_as_it_is_to_leave_its_node():
+    def told(node, *conditions):
+        vmi = machine(phase="Running", node="node0", conditions=list(conditions))
+        vmi.status.evacuation_node_name = node
+        patch = plan(vmi, [pod(vmi, phase="Running", node="node0", running=True)], NOW).patch
+        return condition(patch, "EvictionRequested")
+
+    assert told("") is None
+    marked = told("node0")
+    assert (marked["status"], marked["message"]) == ("True", "VMI is marked for eviction")
+    assert told("", marked) is None
+
+
 def test_a_pod_that_cannot_be_made_is_told():
     decided = plan(machine(phase="Pending"), [], NOW, create_error="Error creating pod: full")
     assert not decided.create_pod

@@ -2,8 +2,10 @@
 
 import asyncio
 import json
+import os
 import sqlite3
 import sys
+from types import SimpleNamespace
 
 import pytest
 
@@ -300,6 +302,9 @@ async def test_objects_with_a_lifetime_vanish():
     await write(store, "old")
     now = 1050.0
     await write(store, "young")
+    now = 1060.0
+    await store.tidy()
+    assert [record.key.name for record in store.objects(KIND)] == ["old", "young"]
     now = 1061.0
     watch = store.watch(KIND, store.revision)
     await store.tidy()
@@ -471,6 +476,23 @@ def test_a_full_disk_is_no_reason_to_start_empty(tmp_path, monkeypatch):
             Log(tmp_path / "store.db")
     with pytest.raises(LogError, match=r"missing/store\.db: cannot be opened"):
         Log(tmp_path / "missing" / "store.db")
+
+
+@pytest.mark.parametrize(
+    ("blocks", "refusal"), [(255, StorageFull), (256, InternalError)], ids=["full", "has room"]
+)
+def test_a_write_that_fails_is_for_want_of_space_where_less_than_a_mebibyte_is_left(
+    tmp_path, monkeypatch, blocks, refusal
+):
+    """SQLite does not say so of every such write: of some, only that the disk has failed."""
+    log = Log(tmp_path / "store.db")
+    row = Row(1, KIND, "default", "a", 0, 0, b"{}")
+    log.append([row], [], 0)
+    room = SimpleNamespace(f_bavail=blocks, f_frsize=4096)
+    monkeypatch.setattr(os, "statvfs", {tmp_path: room}.__getitem__)
+    with pytest.raises(refusal, match="nothing was stored"):
+        log.append([row], [], 0)
+    log.close()
 
 
 def test_a_file_that_is_no_database_is_named(tmp_path):

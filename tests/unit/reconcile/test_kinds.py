@@ -1,0 +1,165 @@
+"""Which kinds loops know of, as definitions come, change and go."""
+
+import asyncio
+from contextlib import asynccontextmanager
+
+import pytest
+from tests.unit.reconcile.conftest import ADMIN
+
+from corral.aio import Background
+from corral.api.kinds import KINDS, kind_of
+from corral.api.kinds.definition import CustomResourceDefinition
+from corral.api.kinds.virtualmachine import VirtualMachine
+from corral.api.object import Key
+from corral.client.client import Client
+from corral.client.transport import InProcess
+from corral.reconcile.objects import Partial
+from corral.reconcile.world import World
+
+pytestmark = pytest.mark.looptime
+
+GROUP = "farm.example.com"
+NAME = Key("", f"herds.{GROUP}")
+HERDS = ("herds", f"{GROUP}/v1")
+BUILT_IN = {(kind.group, kind.plural) for kind in KINDS}
+
+
+def definition(stored="v1", *further, served=True, group=GROUP, plural="herds", kind="Herd"):
+    """Of a kind that is served in some versions, the first of which its objects are stored in."""
+    versions = [
+        {"name": name, "served": served, "storage": name == stored}
+        | {"schema": {"openAPIV3Schema": {"type": "object"}}}
+        for name in (stored, *further)
+    ]
+    names = {"plural": plural, "kind": kind, "singular": kind.lower(), "listKind": f"{kind}List"}
+    return {
+        "metadata": {"name": f"{plural}.{group}"},
+        "spec": {"group": group, "scope": "Namespaced", "names": names, "versions": versions},
+    }
+
+
+async def settle():
+    await asyncio.sleep(60)
+
+
+async def establish(client, document, status="True"):
+    """Make a definition of a kind that is served from now on, or is not yet."""
+    condition = {"type": "Established", "status": status, "reason": "InitialNamesAccepted"}
+    told = {
+        "conditions": [condition | {"message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}],
+        "acceptedNames": document["spec"]["names"],
+    }
+    key = Key("", document["metadata"]["name"])
+    await client.create(CustomResourceDefinition, document)
+    await client.patch(CustomResourceDefinition, key, {"status": told}, subresource="status")
+    await settle()
+
+
+async def change(client, document):
+    await client.patch(CustomResourceDefinition, NAME, {"spec": document["spec"]})
+    await settle()
+
+
+async def remove(client):
+    await client.delete(CustomResourceDefinition, NAME)
+    await client.patch(CustomResourceDefinition, NAME, {"metadata": {"finalizers": None}})
+    await settle()
+
+
+@asynccontextmanager
+async def following(client):
+    """A world, and the kinds of which one who follows it was told beside those built in."""
+    world, told = World(client), []
+
+    def came(kind):
+        if (kind.group, kind.plural) not in BUILT_IN:
+            told.append((kind.plural, kind.asked_version))
+
+    world.kinds.follow(came)
+    async with Background() as tasks:
+        tasks.start(world.run(), name="world")
+        await world.kinds.synced()
+        yield world, told
+
+
+async def test_who_follows_is_told_of_kinds_that_are_built_in_at_once(client):
+    told = []
+    World(client).kinds.follow(told.append)
+    assert told == [kind for kind in KINDS if kind.is_kept]
+
+
+async def test_who_follows_is_told_of_a_kind_once_it_is_served_and_once_only(client):
+    async with following(client) as (world, told):
+        await establish(client, definition(), status="False")
+        assert told == []
+        assert world.kinds.table.by_kind(GROUP, "Herd") is None
+        await remove(client)
+        await establish(client, definition())
+        labels = {"metadata": {"labels": {"colour": "brown"}}}
+        await client.patch(CustomResourceDefinition, NAME, labels)
+        await settle()
+        assert told == [HERDS]
+        assert world.kinds.table.by_kind(GROUP, "Herd").plural == "herds"
+
+
+async def test_what_is_built_in_stays_as_it_is_whatever_its_definition_says(client):
+    """People see KubeVirt's kinds as definitions; loops read them with views of their own."""
+    kind = kind_of(VirtualMachine)
+    names = {"plural": kind.plural, "kind": kind.name}
+    async with following(client) as (world, told):
+        await establish(client, definition(group=kind.group, **names))
+        assert told == []
+        assert world.kinds.table.by_kind(kind.group, kind.name) is kind
+
+
+async def test_a_kind_that_is_served_in_one_more_version_keeps_its_caches(client):
+    """Who follows it has them already; what the table answers is the kind as it is now."""
+    async with following(client) as (world, told):
+        await establish(client, definition("v1"))
+        informer = world.informers.of(Partial, kind=world.kinds.table.by_kind(GROUP, "Herd"))
+        await change(client, definition("v1", "v1alpha1"))
+        assert told == [HERDS]
+        kind = world.kinds.table.by_kind(GROUP, "Herd")
+        assert [version.name for version in kind.versions] == ["v1", "v1alpha1"]
+        assert world.informers.of_kind(kind) == [informer]
+
+
+async def test_a_kind_that_is_stored_in_another_version_is_told_anew_and_its_caches_end(client):
+    async with following(client) as (world, told):
+        await establish(client, definition("v1"))
+        before = world.kinds.table.by_kind(GROUP, "Herd")
+        world.informers.of(Partial, kind=before)
+        await change(client, definition("v2", "v1"))
+        assert told == [HERDS, ("herds", f"{GROUP}/v2")]
+        assert world.informers.of_kind(before) == []
+
+
+@pytest.mark.parametrize("removed", [True, False], ids=["removed", "not served"])
+async def test_a_kind_that_goes_is_known_no_more_and_told_anew_when_it_comes_again(client, removed):
+    async with following(client) as (world, told):
+        await establish(client, definition())
+        kind = world.kinds.table.by_kind(GROUP, "Herd")
+        world.informers.of(Partial, kind=kind)
+        if removed:
+            await remove(client)
+        else:
+            await change(client, definition(served=False))
+        assert world.kinds.table.by_kind(GROUP, "Herd") is None
+        assert world.informers.of_kind(kind) == []
+        if removed:
+            await establish(client, definition())
+        else:
+            await change(client, definition())
+        assert told == [HERDS, HERDS]
+
+
+async def test_definitions_are_known_when_nothing_is_on_its_way(client, server):
+    async with following(client) as (world, _):
+        await establish(client, definition())
+        assert await world.kinds.are_known(client)
+        somebody_else = Client(InProcess(server.handle, ADMIN))
+        labels = {"metadata": {"labels": {"colour": "brown"}}}
+        await somebody_else.patch(CustomResourceDefinition, NAME, labels)
+        assert not await world.kinds.are_known(client)
+        await settle()
+        assert await world.kinds.are_known(client)
