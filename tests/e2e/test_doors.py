@@ -15,7 +15,8 @@ from tests.cluster import Outside, outside, ranges, until
 from tests.conformance.api import Api
 from tests.console import console
 from tests.terminal import Terminal
-from websockets.sync.client import connect
+from websockets import Subprotocol
+from websockets.asyncio.client import connect
 
 from corral.client.kubeconfig import load
 
@@ -161,23 +162,30 @@ def test_the_guest_tells_of_itself(api):
     assert api.get_document(f"{DOOR}/userlist")["items"] is not None
 
 
-def test_its_screen_is_seen(user, api):
+async def test_its_screen_is_seen(user, api):
     picture = api.get(f"{DOOR}/vnc/screenshot", params={"moveCursor": "true"}).content
     assert picture[:8] == b"\x89PNG\r\n\x1a\n"
     width, height = struct.unpack(">II", picture[16:24])
     target = load(user.one.directory / "kubeconfig")
-    with connect(
+    opened = connect(
         f"wss{target.server.removeprefix('https')}{DOOR}/vnc",
-        ssl=target.tls(), additional_headers=dict(target.headers),
-        subprotocols=["plain.kubevirt.io"], proxy=None, compression=None,
-    ) as screen:  # fmt: skip
-        assert screen.recv(timeout=60) == b"RFB 003.008\n"
-        screen.send(b"RFB 003.008\n")
-        assert screen.recv(timeout=60) == b"\x01\x01", "one way to log in: none"
-        screen.send(b"\x01")
-        assert screen.recv(timeout=60) == b"\0\0\0\0"
-        screen.send(b"\x01")
-        assert struct.unpack(">HH", screen.recv(timeout=60)[:4]) == (width, height)
+        ssl=target.tls(),
+        additional_headers=dict(target.headers),
+        subprotocols=[Subprotocol("plain.kubevirt.io")],
+        proxy=None,
+        compression=None,
+        open_timeout=60,
+    )
+    async with asyncio.timeout(120), opened as screen:
+        assert await screen.recv() == b"RFB 003.008\n"
+        await screen.send(b"RFB 003.008\n")
+        assert await screen.recv() == b"\x01\x01", "one way to log in: none"
+        await screen.send(b"\x01")
+        assert await screen.recv() == b"\0\0\0\0"
+        await screen.send(b"\x01")
+        said = await screen.recv()
+        assert isinstance(said, bytes)
+        assert struct.unpack(">HH", said[:4]) == (width, height)
 
 
 def test_a_machine_that_is_paused_is_not_ready(user, api):
