@@ -310,6 +310,11 @@ class WebSocket(Unread, WebSocketsSansIOProtocol):
             self._end.cancel()
         super().connection_lost(exc)
 
+    def shutdown(self) -> None:
+        """The server ends.  uvicorn says so to who has said farewell, too, which it may not."""
+        if not self.transport.is_closing():
+            super().shutdown()
+
     async def send(self, message: Any) -> None:
         await super().send(message)
         if message["type"] == "websocket.http.response.body":

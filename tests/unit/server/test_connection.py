@@ -164,3 +164,24 @@ async def test_a_client_that_was_switched_off_is_noticed(opened, monkeypatch):
         (connected,) = watched
         assert connected.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
         assert connected.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 60_000
+
+
+async def test_a_server_can_end_while_a_client_leaves(tmp_path):
+    identity = pki.ensure(tmp_path / "pki")
+    left = asyncio.Event()
+
+    async def hear(scope, receive, send):
+        await app(scope, receive, send)
+        left.set()
+
+    tls = tls_context(identity.certificate, identity.key)
+    async with asyncio.timeout(60):
+        async with listening(hear, "127.0.0.1", 0, tls) as (_, port):
+            trust = ssl.create_default_context(cafile=identity.authority)
+            reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=trust)
+            writer.write(UPGRADE.format("echo").encode())
+            await reader.readuntil(b"\r\n\r\n")
+            writer.transport.pause_reading()  # so that TLS is not closed
+            writer.write(masked(CLOSE, b""))
+            await left.wait()
+        writer.close()
