@@ -20,8 +20,8 @@ from corral.api.kinds.usage import NODE_METRICS, POD_METRICS
 from corral.api.wire import User
 from corral.client.client import Client
 from corral.client.transport import InProcess
-from corral.cluster import STAND_INS, accounts, certificates, secret_tokens
-from corral.config import Settings
+from corral.cluster import STAND_INS, accounts, certificates, secret_tokens, system_config
+from corral.config import Layout, Settings
 from corral.controllers import SOURCES, controllers as own_controllers
 from corral.daemon.beginning import begin, tell_where_to_upload
 from corral.daemon.damage import tell_damaged
@@ -255,6 +255,11 @@ def _ended() -> asyncio.Event:
     return ended
 
 
+def _authorities(layout: Layout) -> tuple[str, str]:
+    """Who certifies users, and who certifies what forwards requests in their names."""
+    return layout.clients.read_text(), pki.front_proxy_authority(layout.pki)
+
+
 def _start(
     settings: Settings,
     server: ApiServer,
@@ -274,7 +279,8 @@ def _start(
     given = accounts.controller(settings.layout.authority.read_text)
     signer = certificates.signer(partial(pki.sign_request, settings.layout.pki))
     tokens = secret_tokens.controller(settings.layout.authority.read_text)
-    own = (given, signer, tokens, *network.stand_ins())
+    told = system_config.controller(partial(_authorities, settings.layout))
+    own = (given, signer, tokens, told, *network.stand_ins())
     stand_ins = [*STAND_INS, *own] if hypervisors else []
     controllers += [make(world) for make in stand_ins]
     reached = destinations(settings)

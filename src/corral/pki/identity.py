@@ -149,6 +149,21 @@ def clients_authority(directory: Path) -> Pair:
     return pair
 
 
+def front_proxy_authority(directory: Path) -> str:
+    """Who certifies what forwards requests in users' names to other API servers, as PEM.
+
+    Nothing does so here, and nobody is to pass for it: the key is thrown away as it is made.
+    Raises PkiError.
+    """
+    path = directory / "front-proxy-ca.crt"
+    with told(directory):
+        known = read_bundle(path)
+        if not known or known[0].not_valid_after_utc - datetime.now(UTC) < timedelta(RENEW_DAYS):
+            known = [issue_authority("corral-front-proxy-ca").certificate]
+            files.replace(path, pem(*known), durable=True)
+        return pem(*known).decode()
+
+
 def _trust(directory: Path, authority: x509.Certificate) -> None:
     """Have an authority of clients among those that are trusted, and none that has ended."""
     path = directory / "clients.crt"

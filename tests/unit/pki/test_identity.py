@@ -205,3 +205,11 @@ def test_a_renewal_that_fails_says_so_and_breaks_nothing(tmp_path):
     identity.certificate.unlink()
     with pytest.raises(pki.PkiError, match=r"server\.crt"):
         pki.renew(tmp_path, [], context)
+
+
+def test_nobody_can_pass_for_what_forwards_requests(tmp_path):
+    pki.ensure(tmp_path)
+    authority = pki.front_proxy_authority(tmp_path)
+    assert pki.front_proxy_authority(tmp_path) == authority
+    assert authority not in {(tmp_path / name).read_text() for name in ("ca.crt", "clients.crt")}
+    assert not list(tmp_path.glob("front-proxy*.key"))

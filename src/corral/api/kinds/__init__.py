@@ -24,6 +24,7 @@ from corral.api.kinds import (
     ingress,
     installation,
     instancetype_kinds,
+    kept,
     kubevirt,
     limit_range,
     networkpolicy,
@@ -71,6 +72,7 @@ KINDS = KindTable(
         installation.KUBEVIRT_KIND,
         *instancetype_kinds.KINDS,
         *cdi.KINDS,
+        *kept.KUBEVIRT,
         *usage.KINDS,
         definition.DEFINITION,
         apiservice.API_SERVICE,
@@ -79,6 +81,7 @@ KINDS = KindTable(
         *authentication.KINDS,
         signing_request.SIGNING_REQUEST,
         *admissionregistration.KINDS,
+        *kept.KINDS,
     )
 )
 

@@ -73,7 +73,7 @@ def test_a_kind_can_be_added_and_replaced_later():
 def test_every_kind_is_described_in_full(kind):
     assert kind.plural == kind.plural.lower()
     assert kind.singular == kind.name.lower()
-    assert kind.versions[0].name in ("v1", "v1beta1", "v2")
+    assert kind.versions[0].name in ("v1", "v1beta1", "v1alpha1", "v2")
     assert kind.columns
     assert all(column.description or column.priority for column in kind.columns)
     for column in kind.columns:

@@ -275,12 +275,12 @@ def _actions(path: str, actions: Sequence[str]) -> Iterator[Cause]:
 # ---------------------------------------------------------------------- kinds
 
 
-def _param_kind_cell(document: Document) -> str:
+def param_kind_cell(document: Document) -> str:
     kind = at(document, "spec", "paramKind")
     return f"{kind.get('apiVersion')}/{kind.get('kind')}" if kind else "<unset>"
 
 
-def _param_ref_cell(document: Document) -> str:
+def param_ref_cell(document: Document) -> str:
     reference = at(document, "spec", "paramRef")
     if not reference:
         return "<unset>"
@@ -309,7 +309,7 @@ POLICY = Kind(
         ),
         Column(
             name="ParamKind",
-            cell=_param_kind_cell,
+            cell=param_kind_cell,
             description="the kind of objects that hold the policy's parameters",
         ),
         age(),
@@ -332,7 +332,7 @@ BINDING = Kind(
         field("PolicyName", "spec", "policyName", description="the policy that is enforced"),
         Column(
             name="ParamRef",
-            cell=_param_ref_cell,
+            cell=param_ref_cell,
             description="the object that holds the policy's parameters",
         ),
         age(),

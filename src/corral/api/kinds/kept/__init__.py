@@ -1,0 +1,15 @@
+"""Kinds that are served and kept, and on which nothing here acts.
+
+Kubernetes' own schedulers and controllers, KubeVirt's, and operators list and watch these before
+they begin: where one is not served they wait for ever.  Whoever writes an object of them is warned;
+what would be an order to do something is refused (``kubevirt``).
+"""
+
+from corral.api.kinds.kept import admission, kubevirt, networking, resource, storage
+
+__all__ = ["KINDS", "KUBEVIRT"]
+
+KINDS = (*storage.KINDS, *networking.KINDS, *resource.KINDS, *admission.KINDS)
+"""Kubernetes' own."""
+KUBEVIRT = kubevirt.KINDS
+"""KubeVirt's and CDI's."""

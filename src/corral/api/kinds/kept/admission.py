@@ -1,0 +1,73 @@
+"""MutatingAdmissionPolicy and its binding: changes that are made by rules in CEL."""
+
+from collections.abc import Iterator
+from typing import Final
+
+from lightkube.models.admissionregistration_v1 import (
+    MutatingAdmissionPolicy,
+    MutatingAdmissionPolicyBinding,
+)
+
+from corral.api.errors import Cause
+from corral.api.kind import Column, at
+from corral.api.kinds.admissionregistration.policies import param_kind_cell, param_ref_cell
+from corral.api.kinds.admissionregistration.rules import GROUP
+from corral.api.kinds.causes import required
+from corral.api.kinds.columns import age, field
+from corral.api.kinds.kept.row import kept
+from corral.api.object import Document
+
+_V1: Final = f"{GROUP}/v1"
+_WHY: Final = "corral changes objects by webhooks, not by policies"
+_CATEGORIES: Final = ("api-extensions",)
+
+
+def _policy_causes(document: Document) -> Iterator[Cause]:
+    if not at(document, "spec", "mutations"):
+        yield required("spec.mutations", "mutations must contain at least one item")
+    if not at(document, "spec", "matchConstraints", "resourceRules"):
+        yield required("spec.matchConstraints")
+
+
+def _binding_causes(document: Document) -> Iterator[Cause]:
+    if not at(document, "spec", "policyName"):
+        yield required("spec.policyName")
+
+
+KINDS = (
+    kept(
+        MutatingAdmissionPolicy,
+        "mutatingadmissionpolicies",
+        _V1,
+        Column(
+            name="Mutations",
+            type="integer",
+            cell=lambda document: len(at(document, "spec", "mutations") or ()),
+            description="how many changes the policy makes",
+        ),
+        Column(
+            name="ParamKind",
+            cell=param_kind_cell,
+            description="the kind of objects that hold the policy's parameters",
+        ),
+        age(),
+        why=_WHY,
+        categories=_CATEGORIES,
+        causes=_policy_causes,
+    ),
+    kept(
+        MutatingAdmissionPolicyBinding,
+        "mutatingadmissionpolicybindings",
+        _V1,
+        field("PolicyName", "spec", "policyName", description="the policy that is applied"),
+        Column(
+            name="ParamRef",
+            cell=param_ref_cell,
+            description="the object that holds the policy's parameters",
+        ),
+        age(),
+        why=_WHY,
+        categories=_CATEGORIES,
+        causes=_binding_causes,
+    ),
+)

@@ -1,0 +1,58 @@
+"""What rows of kinds share on which nothing acts."""
+
+from collections.abc import Callable, Iterable
+
+import msgspec
+
+from corral.api.errors import Cause, limited
+from corral.api.kind import Column, Kind, Verdict, Version
+from corral.api.object import Document
+
+Causes = Callable[[Document], Iterable[Cause]]
+
+
+def _fine(_document: Document) -> Iterable[Cause]:
+    return ()
+
+
+def _nothing(_document: Document) -> None:
+    """Default nothing."""
+
+
+def kept(
+    view: type[msgspec.Struct],
+    plural: str,
+    api_version: str,
+    *columns: Column,
+    why: str,
+    short: tuple[str, ...] = (),
+    categories: tuple[str, ...] = (),
+    namespaced: bool = False,
+    status: bool = False,
+    default: Callable[[Document], None] = _nothing,
+    causes: Causes = _fine,
+) -> Kind:
+    """The row of one of Kubernetes' kinds; ``why`` is what keeps it from having an effect."""
+    name = view.__name__
+    group, version = api_version.split("/")
+    warning = f"{why}: nothing acts on this {name}"
+
+    def validate(document: Document, _old: Document | None, _user: str) -> Verdict:
+        return Verdict(limited(causes(document)), [warning])
+
+    return Kind(
+        group=group,
+        name=name,
+        plural=plural,
+        singular=name.lower(),
+        short=short,
+        categories=categories,
+        versions=(Version(name=version),),
+        view=view,
+        namespaced=namespaced,
+        status=status,
+        native=True,
+        columns=columns,
+        default=default,
+        validate=validate,
+    )

@@ -1,0 +1,66 @@
+"""kube-system has the two ConfigMaps in which an API server tells of itself."""
+
+import pytest
+from lightkube.models.core_v1 import ConfigMap
+from tests.sim.cluster import cluster
+
+from corral.api.errors import NotFound
+from corral.cluster import system_config
+from corral.cluster.system_config import AUTHENTICATION, REQUEST_HEADERS, TRACKING
+
+pytestmark = pytest.mark.looptime
+
+LOOP = system_config.controller(lambda: ("USERS", "PROXIES"))
+TOLD = {"client-ca-file": "USERS", "requestheader-client-ca-file": "PROXIES", **REQUEST_HEADERS}
+
+
+async def data(c, key):
+    try:
+        return (await c.client.get(ConfigMap, key.name, key.namespace)).data
+    except NotFound:
+        return None
+
+
+def holds(c, key, wanted):
+    async def is_so():
+        return await data(c, key) == wanted
+
+    return c.until(is_so)
+
+
+async def since(c):
+    async def is_there():
+        return await data(c, TRACKING) is not None
+
+    await c.until(is_there)
+    return await data(c, TRACKING)
+
+
+async def test_both_are_there_and_come_back():
+    async with cluster(stand_ins=[LOOP]) as c:
+        await holds(c, AUTHENTICATION, TOLD)
+        first = await since(c)
+        assert system_config._DAY.fullmatch(first["since"])
+        for key in (AUTHENTICATION, TRACKING):
+            await c.client.delete(ConfigMap, key)
+        await holds(c, AUTHENTICATION, TOLD)
+        assert await since(c) == first
+
+
+async def test_what_somebody_changed_is_put_right_and_what_is_added_stays():
+    async with cluster(stand_ins=[LOOP]) as c:
+        await holds(c, AUTHENTICATION, TOLD)
+        forged = {"client-ca-file": "FORGED", "more": "x"}
+        await c.client.patch(ConfigMap, AUTHENTICATION, {"data": forged})
+        await holds(c, AUTHENTICATION, {**TOLD, "more": "x"})
+
+
+async def test_the_day_since_which_tokens_are_tracked_stays():
+    async with cluster(stand_ins=[LOOP]) as c:
+        today = await since(c)
+        await c.client.patch(ConfigMap, TRACKING, {"data": {"since": "long ago"}})
+        await holds(c, TRACKING, today)
+        await c.client.patch(ConfigMap, TRACKING, {"data": {"since": "2020-02-02"}})
+        await c.client.patch(ConfigMap, AUTHENTICATION, {"data": {"client-ca-file": "FORGED"}})
+        await holds(c, AUTHENTICATION, TOLD)
+        assert await data(c, TRACKING) == {"since": "2020-02-02"}
