@@ -67,8 +67,12 @@ DAY_SECONDS = 86400
 EVENT_SECONDS = 3600
 """How long events are kept, as in Kubernetes."""
 RESERVE_SECONDS = 30
-GARBAGE_AFTER = 5000
-"""So many more objects than before, and the youngest are searched for cycles: Python's is 700."""
+GARBAGE_AFTER = 50_000
+"""So many more objects than before, and the youngest are searched for cycles: Python's is 700.
+
+It has to be more than what the requests that are on their way hold, or these count as old and are
+searched again and again: a hundred, of some hundred objects each.
+"""
 log = structlog.get_logger()
 
 

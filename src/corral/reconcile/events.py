@@ -7,7 +7,7 @@ combined, and an object about which too much is told falls silent (client-go's E
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Generic, NamedTuple, TypeVar
@@ -20,6 +20,7 @@ from corral.api.errors import ApiError, NotFound
 from corral.api.object import Document, Key
 from corral.api.time import rfc3339
 from corral.client.client import Client
+from corral.reconcile.batch import AT_ONCE, each
 from corral.reconcile.objects import reference
 
 log = structlog.get_logger()
@@ -73,6 +74,20 @@ class _Similar:
 class _Bucket:
     tokens: float
     filled: datetime
+
+
+_Told = tuple[Said, Document, datetime]
+"""An event, the object that it is about, and when it was told."""
+
+
+class _Outcome(NamedTuple):
+    """How an event is to be written now that it was told, perhaps several times."""
+
+    said: Said
+    involved: Document
+    telling: Telling
+    begun: datetime
+    moment: datetime
 
 
 class _Recent(Generic[V]):
@@ -173,7 +188,7 @@ class Events:
         self._client = client
         self._clock = clock
         self._correlator = Correlator()
-        self._queue: asyncio.Queue[tuple[Said, Document, datetime]] = asyncio.Queue(_QUEUED)
+        self._queue: asyncio.Queue[_Told] = asyncio.Queue(_QUEUED)
         self._last_stamp = 0
 
     def recorder(self, component: str, host: str = "") -> Recorder:
@@ -187,22 +202,38 @@ class Events:
             log.debug("event dropped", reason=said.reason, about=involved.get("name"))
 
     async def run(self) -> None:
-        """Write what is told until cancelled."""
+        """Write what is told until cancelled: what waits together is written together.
+
+        A commit to the disk is shared then, and what was told several times is written once.
+        """
         while True:
-            said, involved, moment = await self._queue.get()
+            waiting = [await self._queue.get()]
+            while len(waiting) < AT_ONCE and not self._queue.empty():
+                waiting.append(self._queue.get_nowait())
+            await each(self._outcomes(waiting), self._write_one)
+
+    def _outcomes(self, waiting: Iterable[_Told]) -> Sequence[_Outcome]:
+        """What is to be written of what was told: of each event its last state, in their order."""
+        outcomes: dict[int, _Outcome] = {}
+        for said, involved, moment in waiting:
             telling = self._correlator.telling(said, moment)
             if telling is None:
                 continue
-            try:
-                async with asyncio.timeout(_WRITE_SECONDS):
-                    await self._write(said, involved, telling, moment)
-            except (ApiError, TimeoutError) as error:
-                # Telling is best effort: what is told of is durable elsewhere.
-                log.debug("event not written", reason=said.reason, error=str(error))
+            known = outcomes.get(id(telling))
+            begun = moment if known is None else known.begun
+            outcomes[id(telling)] = _Outcome(said, involved, telling, begun, moment)
+        return tuple(outcomes.values())
 
-    async def _write(
-        self, said: Said, involved: Document, telling: Telling, moment: datetime
-    ) -> None:
+    async def _write_one(self, outcome: _Outcome) -> None:
+        try:
+            async with asyncio.timeout(_WRITE_SECONDS):
+                await self._write(outcome)
+        except (ApiError, TimeoutError) as error:
+            # Telling is best effort: what is told of is durable elsewhere.
+            log.debug("event not written", reason=outcome.said.reason, error=str(error))
+
+    async def _write(self, outcome: _Outcome) -> None:
+        said, involved, telling, begun, moment = outcome
         namespace = involved.get("namespace") or "default"
         message = telling.message[:_LONGEST_MESSAGE]
         if telling.name:
@@ -223,7 +254,7 @@ class Events:
             "source": {"component": said.component, **({"host": said.host} if said.host else {})},
             "reportingComponent": said.component,
             "reportingInstance": said.host,
-            "firstTimestamp": rfc3339(moment),
+            "firstTimestamp": rfc3339(begun),
             "lastTimestamp": rfc3339(moment),
             "count": telling.count,
         }

@@ -103,6 +103,57 @@ async def test_events_are_written_as_kubectl_shows_them(client):
         assert event.count == 1
 
 
+async def written(events):
+    async with Background() as tasks:
+        tasks.start(events.run(), name="events")
+        await asyncio.sleep(1)
+
+
+@pytest.mark.looptime
+async def test_what_repeats_before_it_is_written_is_written_once(client, store):
+    moment = NOW
+    events = Events(client, lambda: moment)
+    about = {"apiVersion": "v1", "kind": "Node", "name": "n", "uid": "n"}
+    for _ in range(5):
+        events.recorder("tester").event(about, "Normal", "Noise", "again")
+        moment += timedelta(seconds=10)
+    before = store.revision
+    await written(events)
+    assert store.revision == before + 1
+    [event] = (await client.list(Event)).items
+    assert event.count == 5
+    assert (event.lastTimestamp - event.firstTimestamp).total_seconds() == 40
+    events.recorder("tester").event(about, "Normal", "Noise", "again")
+    await written(events)
+    [event] = (await client.list(Event)).items
+    assert event.count == 6
+
+
+@pytest.mark.looptime
+async def test_events_that_wait_together_share_a_commit_and_keep_their_order(client, store):
+    events = Events(client, lambda: NOW)
+    for number in range(BURST):
+        about = {"apiVersion": "v1", "kind": "Node", "name": f"n{number}", "uid": "n"}
+        events.recorder("tester").event(about, "Normal", "Noise", f"{number}")
+    before = sum(store.commits.counts)
+    await written(events)
+    assert sum(store.commits.counts) - before == 1
+    told = sorted(
+        (await client.list(Event)).items, key=lambda one: int(one.metadata.resourceVersion)
+    )
+    assert [event.message for event in told] == [f"{number}" for number in range(BURST)]
+
+
+@pytest.mark.looptime
+async def test_an_event_that_is_refused_takes_no_other_along(client):
+    events = Events(client, lambda: NOW)
+    for namespace in ("default", "nowhere", "default"):
+        about = {"kind": "Pod", "namespace": namespace, "name": "a", "uid": namespace}
+        events.recorder("tester").event(about, "Normal", "Noise", namespace)
+    await written(events)
+    assert [event.message for event in (await client.list(Event)).items] == ["default"]
+
+
 @pytest.mark.looptime
 async def test_events_never_hold_up_who_tells_them(client):
     events = Events(client, lambda: NOW)

@@ -330,6 +330,8 @@ class VirtualMachines:
                 self._expectations.created(owner)
             if new is None or is_going(new):
                 self._expectations.deleted(owner, changed.metadata.uid)
+        if self.vms.get(key) is None and (new is None or FINALIZER not in new.metadata.finalizers):
+            return  # a set's, most often: nobody waits for it here, and nothing holds it
         if old is not None and new is not None and old.status.phase == new.status.phase:
             self.queue.add_after(key, BATCH_SECONDS)
         else:
