@@ -4,6 +4,8 @@ There are two forms of the same facts: the old one, a document for each group an
 aggregated one, everything in two documents (apidiscovery.k8s.io).
 """
 
+import base64
+import hashlib
 from collections.abc import Iterator, Sequence
 from typing import Final
 
@@ -223,7 +225,24 @@ def _resource(kind: Kind) -> Document:
         "kind": kind.name,
         "verbs": list(kind.verbs),
     }
-    return resource | _names(kind)
+    return resource | _names(kind) | _storage_hash(kind)
+
+
+def _storage_hash(kind: Kind) -> Document:
+    """What tells clients that two resources are stored as the same, for which nobody asks twice.
+
+    Of custom resources it is there only where the version that is stored is served.
+    """
+    if not kind.is_kept and kind.stored_as is None:
+        return {}
+    group, version = kind.group, kind.versions[0]
+    if kind.stored_as is not None:
+        group = kind.stored_as[0]
+    elif not version.served:
+        return {}
+    name = "v1" if kind.stored_as is not None else version.name
+    digest = hashlib.sha256(f"{group}/{name}/{kind.name}".encode()).digest()
+    return {"storageVersionHash": base64.b64encode(digest[:8]).decode()}
 
 
 def _names(kind: Kind) -> Document:

@@ -4,6 +4,7 @@ from lightkube.models.core_v1 import Namespace, Pod
 from corral.api.below import Subresource
 from corral.api.discovery import Discovery, api_versions, content_type
 from corral.api.kind import Kind, Scale, Version
+from corral.api.kinds import KINDS as SERVED
 from corral.api.kinds.table import KindTable
 
 V1 = (Version(name="v1"),)
@@ -92,6 +93,7 @@ def test_the_old_form_of_the_resources():
         ],
         "shortNames": ["th"],
         "categories": ["all"],
+        "storageVersionHash": "qVMZDgNieR4=",
     }
     assert things[2] == {
         "name": "things/scale",
@@ -104,6 +106,27 @@ def test_the_old_form_of_the_resources():
     }
     orphans = DISCOVERY.document("/apis/subresources.example.io/v1")["resources"]
     assert [resource["name"] for resource in orphans] == ["things/console"]
+
+
+def test_the_hash_of_the_version_in_which_a_kind_is_stored_is_kubernetes_own():
+    discovery = Discovery(SERVED)
+    core, scaling, events, reviews = (
+        "/api/v1",
+        "autoscaling",
+        "events.k8s.io",
+        "authorization.k8s.io",
+    )
+    hashes = {
+        (path, resource["name"]): resource.get("storageVersionHash")
+        for path in (core, *(f"/apis/{group}/v1" for group in (scaling, events, reviews)))
+        for resource in discovery.document(path)["resources"]
+    }
+    assert hashes[core, "pods"] == "xPOwRZ+Yhw8="
+    assert hashes[core, "pods/status"] is None
+    assert hashes[core, "events"] == hashes["/apis/events.k8s.io/v1", "events"] == "r2yiGXH7wu8="
+    autoscalers = hashes["/apis/autoscaling/v1", "horizontalpodautoscalers"]
+    assert autoscalers == "qwQve8ut294="  # of autoscaling/v2
+    assert hashes["/apis/authorization.k8s.io/v1", "subjectaccessreviews"] is None
 
 
 @pytest.mark.parametrize(

@@ -229,11 +229,12 @@ class Operations:
             "tags": [tag(self._group_version)],
             "description": act.about,
             "operationId": name,
-            "parameters": [parameter.document() for parameter in act.query],
             "responses": answers | {"401": {"description": _SAID["401"]}},
             "x-kubernetes-action": act.action,
             GVK: dict(named),
         }
+        if act.query:
+            operation["parameters"] = [parameter.document() for parameter in act.query]
         if act.takes:
             content = {media: {"schema": act.takes} for media in act.medias}
             required = {"required": True} if act.takes_always else {}

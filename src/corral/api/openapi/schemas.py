@@ -16,6 +16,7 @@ _ELSEWHERE: Mapping[type[msgspec.Struct], type[msgspec.Struct]] = {
     ours.ObjectMeta: meta_v1.ObjectMeta,
     ours.OwnerReference: meta_v1.OwnerReference,
 }
+_NAMING: Final = frozenset(("properties", "required", "allOf", "anyOf", "oneOf"))
 _QUANTITY: Final = "io.k8s.apimachinery.pkg.api.resource.Quantity"
 _INT_OR_STRING: Final = "io.k8s.apimachinery.pkg.util.intstr.IntOrString"
 _PATCH: Final = "io.k8s.apimachinery.pkg.apis.meta.v1.Patch"
@@ -95,6 +96,7 @@ class Schemas:
         if kind.schemas is None:
             return None
         schema: Mapping[str, Any] = kind.schemas[group_version.version]
+        schema = without_empty(schema)
         metadata = {"description": _METADATA, "allOf": [self.refer(meta_v1.ObjectMeta)]}
         properties = {**schema.get("properties", {}), **_TYPED, "metadata": metadata}
         return {**schema, "properties": properties}
@@ -114,7 +116,8 @@ class Schemas:
             for name, inner in schema["properties"].items()
         }
         told = {"description": about} if is_native(view) or issubclass(view, ours.Object) else {}
-        return told | schema | {"properties": properties}
+        del schema["properties"]
+        return told | schema | ({"properties": properties} if properties else {})
 
     def _property(self, schema: Schema, text: str) -> Schema:
         schema = self._resolved(schema)
@@ -138,6 +141,23 @@ class Schemas:
             if inner in schema:
                 return schema | {inner: self._resolved(schema[inner])}
         return schema
+
+
+def without_empty(schema: Any) -> Any:
+    """A schema without words that say nothing: they are lost when Go reads and writes it."""
+    if not isinstance(schema, Mapping):
+        return schema
+    tidy = {word: value for word, value in schema.items() if word not in _NAMING or value}
+    if "properties" in tidy:
+        inner = tidy["properties"].items()
+        tidy["properties"] = {name: without_empty(each) for name, each in inner}
+    for word in ("items", "additionalProperties", "not"):
+        if word in tidy:
+            tidy[word] = without_empty(tidy[word])
+    for word in ("allOf", "anyOf", "oneOf"):
+        if word in tidy:
+            tidy[word] = [without_empty(each) for each in tidy[word]]
+    return tidy
 
 
 def _about(schema: Schema) -> str:

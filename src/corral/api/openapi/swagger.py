@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from corral.api.object import Document
+from corral.api.openapi.names import GVK
 from corral.api.types import Schema
 
 _OLD: Final = "#/definitions/"
@@ -20,6 +21,9 @@ _TEXTS: Final = ("string", "number", "integer")
 
 def schema(new: Schema) -> Schema:
     """A schema in the words of v2."""
+    if GVK in new and new.get("x-kubernetes-preserve-unknown-fields"):
+        # Clients take fields that are named for all that there are.
+        return {"type": "object", GVK: new[GVK]}
     old: Schema = {
         word: _translated(word, value) for word, value in new.items() if word not in _ONLY_NEW
     }

@@ -229,7 +229,8 @@ def test_what_is_below_kinds_of_another_group_has_a_document_of_its_own():
 
 
 def test_a_kind_that_brings_its_schema_is_told_by_it():
-    schemas = {"v1": {"type": "object", "properties": {"spec": {"type": "object"}}}}
+    spec = {"type": "object", "properties": {"a": {"type": "object", "properties": {}}}}
+    schemas = {"v1": {"type": "object", "properties": {"spec": spec | {"required": []}}}}
     brought = Kind(
         group="example.io", name="Brought", plural="broughts", versions=V1, view=Thing,
         schemas=schemas,
@@ -241,7 +242,20 @@ def test_a_kind_that_brings_its_schema_is_told_by_it():
     assert set(brought["properties"]) == {"apiVersion", "kind", "metadata", "spec"}
     (metadata,) = brought["properties"]["metadata"]["allOf"]
     assert metadata["$ref"].endswith(".ObjectMeta")
-    assert schemas["v1"]["properties"] == {"spec": {"type": "object"}}
+    assert brought["properties"]["spec"] == {
+        "type": "object",
+        "properties": {"a": {"type": "object"}},
+    }
+    assert schemas["v1"]["properties"]["spec"]["required"] == []
+
+
+def test_nothing_is_told_empty():
+    """Go leaves out what is empty: who reads and writes a document would get another."""
+    for path in json.loads(OPENAPI.index().body)["paths"]:
+        text = OPENAPI.document(path).body
+        for word in (b"parameters", b"properties", b"required"):
+            assert b'"%b":[]' % word not in text
+            assert b'"%b":{}' % word not in text
 
 
 def test_both_forms_of_v2_tell_the_same():

@@ -38,6 +38,16 @@ REFERENCE = {"$ref": "#/components/schemas/io.example.Thing"}
         (
             {
                 "type": "object",
+                "x-kubernetes-preserve-unknown-fields": True,
+                "description": "Whatever.",
+                "properties": {"spec": {"type": "object"}},
+                "x-kubernetes-group-version-kind": [{"kind": "Thing"}],
+            },
+            {"type": "object", "x-kubernetes-group-version-kind": [{"kind": "Thing"}]},
+        ),
+        (
+            {
+                "type": "object",
                 "required": ["a", "b"],
                 "properties": {
                     "a": {"type": "string", "nullable": True},

@@ -112,6 +112,41 @@ async def test_a_binding_may_warn_in_place_of_a_refusal(ask, bind):
     assert made.warnings == [f'299 - "Validation failed for {told}"']
 
 
+async def test_variables_have_the_types_of_their_expressions(ask, bind):
+    variables = [
+        {"name": "many", "expression": "size(object.data) > 1"},
+        {"name": "few", "expression": "!variables.many"},
+        {"name": "name", "expression": "string(object.metadata.name)"},
+    ]
+    await bind("few", {"expression": "variables.few"}, variables=variables)
+    made = await ask("POST", MAPS, {"metadata": {"name": "one"}, "data": {"x": "1"}})
+    assert made.status == 201, made.text
+    refused = await ask("POST", MAPS, {"metadata": {"name": "two"}, "data": {"x": "1", "y": "2"}})
+    assert "failed expression: variables.few" in refused["message"]
+
+
+@pytest.mark.parametrize(
+    ("expression", "why"),
+    [
+        ("variables.name", "must evaluate to bool"),
+        ("variables.any", "must evaluate to bool"),
+        ("variables.later", "undefined field 'later'"),
+        ("variables.name > 1", "found no matching overload for '_>_' applied to '(string, int)'"),
+    ],
+)
+async def test_what_variables_are_not_is_refused(ask, expression, why):
+    variables = [
+        {"name": "name", "expression": "string(object.metadata.name)"},
+        {"name": "any", "expression": "object.metadata"},
+    ]
+    spec = {"matchConstraints": {"resourceRules": [RULE]}, "variables": variables}
+    spec["validations"] = [{"expression": expression}]
+    body = {"metadata": {"name": "never"}, "spec": spec}
+    refused = await ask("POST", f"{GROUP}/validatingadmissionpolicies", body)
+    assert refused.status == 422
+    assert why in refused["message"]
+
+
 async def test_rules_look_at_variables_parameters_the_namespace_and_the_user(ask, bind):
     await ask("POST", MAPS, {"metadata": {"name": "limits"}, "data": {"most": "3"}})
     await bind(

@@ -21,6 +21,7 @@ from corral.api.kinds.admissionregistration.rules import (
     expression_causes,
     rule_causes,
     selection_causes,
+    type_of,
 )
 from corral.api.kinds.causes import (
     duplicate,
@@ -105,14 +106,16 @@ def _policy(name: str, spec: Document) -> Iterator[Cause]:
     yield from _constraints("spec.matchConstraints", spec.get("matchConstraints"))
     conditions = spec.get("matchConditions") or ()
     yield from condition_causes("spec.matchConditions", conditions, known)
+    made: dict[str, str] = {}
     for index, variable in enumerate(spec.get("variables") or ()):
-        yield from _variable(f"spec.variables[{index}]", variable, known)
+        yield from _variable(f"spec.variables[{index}]", variable, known, made)
+        made[variable.get("name") or ""] = type_of(variable.get("expression"), known, made)
     if not spec.get("validations") and not spec.get("auditAnnotations"):
         yield required("spec.validations", _NOTHING)
         yield required("spec.auditAnnotations", _NOTHING)
     for index, validation in enumerate(spec.get("validations") or ()):
-        yield from _validation(f"spec.validations[{index}]", validation, known)
-    yield from _annotations(name, spec.get("auditAnnotations") or (), known)
+        yield from _validation(f"spec.validations[{index}]", validation, known, made)
+    yield from _annotations(name, spec.get("auditAnnotations") or (), known, made)
 
 
 def _param_kind(path: str, kind: Document) -> Iterator[Cause]:
@@ -159,7 +162,9 @@ def _resource_names(path: str, names: Sequence[str]) -> Iterator[Cause]:
             yield duplicate(f"{path}[{index}]", name)
 
 
-def _variable(path: str, variable: Document, known: dict[str, str]) -> Iterator[Cause]:
+def _variable(
+    path: str, variable: Document, known: dict[str, str], made: dict[str, str]
+) -> Iterator[Cause]:
     name = variable.get("name") or ""
     if not name.strip():
         yield required(f"{path}.name", "name is not specified")
@@ -168,20 +173,24 @@ def _variable(path: str, variable: Document, known: dict[str, str]) -> Iterator[
     expression = variable.get("expression")
     where = f"{path}.expression"
     yield from expression_causes(
-        where, expression, known, returns=(), never=_PASSING, why=_NO_EXPRESSION
+        where, expression, known, returns=(), never=_PASSING, made=made, why=_NO_EXPRESSION
     )
 
 
-def _validation(path: str, validation: Document, known: dict[str, str]) -> Iterator[Cause]:
+def _validation(
+    path: str, validation: Document, known: dict[str, str], made: dict[str, str]
+) -> Iterator[Cause]:
     expression = validation.get("expression")
-    yield from expression_causes(f"{path}.expression", expression, known, why=_NO_EXPRESSION)
+    yield from expression_causes(
+        f"{path}.expression", expression, known, made=made, why=_NO_EXPRESSION
+    )
     telling = validation.get("messageExpression") or ""
     where = f"{path}.messageExpression"
     if telling and not telling.strip():
         yield invalid(where, telling, "must be non-empty if specified")
     elif telling:
         kept = without_rights(known)
-        yield from expression_causes(where, telling, kept, returns=("string",))
+        yield from expression_causes(where, telling, kept, returns=("string",), made=made)
     message = validation.get("message") or ""
     if message and not message.strip():
         yield invalid(f"{path}.message", message, "message must be non-empty if specified")
@@ -193,7 +202,7 @@ def _validation(path: str, validation: Document, known: dict[str, str]) -> Itera
 
 
 def _annotations(
-    name: str, annotations: Sequence[Document], known: dict[str, str]
+    name: str, annotations: Sequence[Document], known: dict[str, str], made: dict[str, str]
 ) -> Iterator[Cause]:
     path = "spec.auditAnnotations"
     if len(annotations) > MOST_ANNOTATIONS:
@@ -217,6 +226,7 @@ def _annotations(
             expression,
             known,
             returns=types,
+            made=made,
             why="valueExpression is not specified",
         )
 

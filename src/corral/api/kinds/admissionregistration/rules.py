@@ -1,9 +1,9 @@
 """What webhooks and policies are about: rules of operations on resources, selectors, conditions."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
-from corral.api.cel import CelError, compile_expression
+from corral.api.cel import CelError, Program, compile_expression, tree
 from corral.api.errors import Cause
 from corral.api.kinds.causes import (
     duplicate,
@@ -146,11 +146,13 @@ def expression_causes(
     *,
     returns: Sequence[str] = ("bool",),
     never: Sequence[str] = (),
+    made: Mapping[str, str] | None = None,
     why: str = "",
 ) -> Iterator[Cause]:
     """What is wrong with an expression, which has to be of one of the types in ``returns``.
 
-    ``never`` are types that it must neither be of nor hold.
+    ``never`` are types that it must neither be of nor hold; ``made`` are those of the policy's own
+    variables, if it may look at such.
     """
     if not (expression or "").strip():
         yield required(path, why)
@@ -158,14 +160,38 @@ def expression_causes(
     assert expression is not None
     try:
         program = compile_expression(expression, variables)
+        told = _fitting(program, made) if made is not None else program.returns
     except CelError as error:
         yield invalid(path, expression, f"compilation failed: {error}")
         return
     for word in never:
-        if word in program.returns:
+        if word in told:
             why = (
                 f"a value of type {word} cannot be kept: write it as a string, or where it is used"
             )
             yield invalid(path, expression, why)
-    if returns and program.returns not in returns:
+    if returns and told not in returns:
         yield invalid(path, expression, f"must evaluate to {' or '.join(returns)}")
+
+
+def type_of(expression: str | None, variables: dict[str, str], made: Mapping[str, str]) -> str:
+    """The type of a policy's variable; ``dyn`` where only a run tells, or nothing does."""
+    try:
+        return _fitting(compile_expression(expression or "", variables), made)
+    except CelError:
+        return "dyn"
+
+
+def _fitting(program: Program, made: Mapping[str, str]) -> str:
+    """The type of an expression's value, by those of the policy's variables.
+
+    Raises CelError for a variable that there is not, and where types do not go together.
+    """
+    types = {}
+    for node in tree.walk(program.tree):
+        of = node.parts[0] if node.kind == "field" else node
+        if node.kind == "field" and (of.kind, of.text) == ("name", "variables"):
+            if node.text not in made:
+                raise program.fault(node, f"undefined field '{node.text}'")
+            types[node.number] = made[node.text]
+    return program.require_fit(types)
