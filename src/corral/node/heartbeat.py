@@ -44,8 +44,12 @@ RETIRED = "corral.dev/retired"
 LEASE_NAMESPACE = "kube-node-lease"
 LEASE_SECONDS = 40
 RENEW_SECONDS = 10.0
-STATUS_EVERY = 30
-"""Renewals after which the node's conditions and annotation are written again: 5 minutes."""
+STATUS_EVERY = 12
+"""Renewals after which the node's conditions and annotation are written again: 2 minutes.
+
+KubeVirt's virt-handler does so after one to two minutes; its virt-controller takes a node whose
+``kubevirt.io/heartbeat`` is older than five for lost, and no machines start there.
+"""
 
 _REQUEST_SECONDS = 10.0
 

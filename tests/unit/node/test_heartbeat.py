@@ -3,6 +3,7 @@
 import asyncio
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 
 import msgspec
 import pytest
@@ -68,14 +69,19 @@ class Server:
 
     def __init__(self) -> None:
         self.away = False
+        self.takes = 0.0
         self.beats: list[float] = []
+        self.told: list[float] = []
 
     async def send(self, request: Request) -> Response:
         if self.away:
             raise Unavailable("away")
+        await asyncio.sleep(self.takes)
         name = request.path.rpartition("/")[2]
         if "leases" in request.path:
             self.beats.append(round(asyncio.get_running_loop().time()))
+        if name == HOST.name and "nodes" in request.path:
+            self.told.append(asyncio.get_running_loop().time())
         return Response(body=msgspec.json.encode({"metadata": {"name": name}}))
 
 
@@ -91,3 +97,15 @@ async def test_a_lease_is_renewed_every_ten_seconds_and_at_once_when_the_server_
         server.away = False
         await asyncio.sleep(15)
     assert server.beats[3:] in ([42, 52], [43, 53])
+
+
+@pytest.mark.looptime
+async def test_a_busy_server_is_told_of_a_node_long_before_kubevirt_takes_it_for_lost():
+    server = Server()
+    server.takes = 2.0
+    async with Background() as tasks:
+        tasks.start(Heartbeat(Client(server), HOST, lambda: NOW).run(), name="heartbeat")
+        await asyncio.sleep(1200)
+    between = [later - earlier for earlier, later in pairwise(server.told)]
+    assert len(between) > 5
+    assert max(between) < 200  # virt-controller waits for 300
