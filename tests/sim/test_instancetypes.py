@@ -1,10 +1,16 @@
 """VirtualMachines that get their processors and devices by name, in a whole cluster."""
 
+import asyncio
+from contextlib import suppress
 from functools import partial
 
+import pytest
 from lightkube.models.apps_v1 import ControllerRevision
+from lightkube.models.core_v1 import Namespace
 from tests.sim.cluster import cluster
 
+from corral.api.errors import AlreadyExists
+from corral.api.kinds.installation import KubeVirt
 from corral.api.kinds.instancetype import (
     VirtualMachineClusterInstancetype as Instancetype,
     VirtualMachinePreference as Preference,
@@ -13,6 +19,8 @@ from corral.api.kinds.virtualmachine import VirtualMachine
 from corral.api.kinds.vmi import VirtualMachineInstance as Machine
 from corral.api.object import Key
 from corral.controllers.vm.restart import INSTANCETYPE
+
+pytestmark = pytest.mark.looptime
 
 SMALL = {
     "metadata": {"name": "small"},
@@ -155,6 +163,134 @@ async def test_a_type_that_went_before_it_was_kept_is_told_and_waited_for():
             )
 
         await c.until(is_told)
+        await asyncio.sleep(400)  # by now, whoever only tried again would do so rarely
         await c.client.create(Instancetype, SMALL)
-        found = await running(c, 400)
+        found = await running(c, 20)
         assert all(one.type != "Failure" for one in found.status.conditions)
+
+
+async def refusal(c):
+    told = (await c.client.get(VirtualMachine, *reversed(KEY))).status.conditions
+    return next(((one.reason, one.message) for one in told if one.type == "Failure"), None)
+
+
+async def test_what_comes_after_its_virtual_machine_is_waited_for():
+    async with cluster() as c:
+        await c.client.create(VirtualMachine, by_name())
+        why = 'virtualmachineclusterinstancetypes.instancetype.kubevirt.io "small" not found'
+
+        async def waits_for_its_type():
+            return await refusal(c) == ("FailedFindInstancetype", why)
+
+        await c.until(waits_for_its_type)
+        await c.client.create(Instancetype, SMALL)
+
+        async def waits_for_its_preference():
+            return ((await refusal(c)) or ("",))[0] == "FailedFindPreference"
+
+        await c.until(waits_for_its_preference)
+        assert await c.machines() == []
+        await c.client.create(Preference, LIKES)
+        await running(c, 20)
+        assert (await machine(c)).spec.domain.cpu.cores == 2
+
+
+async def set_policy(c, policy):
+    configuration = {"instancetype": {"referencePolicy": policy}}
+    document = {
+        "metadata": {"namespace": "kubevirt", "name": "kubevirt"},
+        "spec": {"configuration": configuration},
+    }
+    with suppress(AlreadyExists):
+        await c.client.create(Namespace, {"metadata": {"name": "kubevirt"}})
+    await c.client.create(KubeVirt, document)
+
+
+async def all_revisions(c):
+    return (await c.client.list(ControllerRevision)).items
+
+
+async def is_expanded(c):
+    found = await c.client.get(VirtualMachine, *reversed(KEY))
+    return found.spec.instancetype is None and found.status.instancetype_ref is None
+
+
+@pytest.mark.parametrize("policy", ["expand", "expandAll"])
+async def test_a_virtual_machine_may_be_made_to_say_itself_what_its_references_say(policy):
+    async with cluster() as c:
+        await set_policy(c, policy)
+        found = await started(c)
+        assert await is_expanded(c)
+        assert found.spec.preference is None
+        domain = found.spec.template.spec.domain
+        assert (domain.cpu.cores, domain.memory.guest) == (2, "64Mi")
+        assert domain.devices.disks[0].disk.bus == "scsi"
+        assert (await machine(c)).spec.domain.cpu.cores == 2
+        names = [one.metadata.name for one in await all_revisions(c)]
+        assert all("v1beta1" not in name for name in names)
+
+
+@pytest.mark.parametrize(("policy", "expanded"), [("expand", False), ("expandAll", True)])
+async def test_what_is_kept_already_is_expanded_only_if_all_is(policy, expanded):
+    async with cluster() as c:
+        kept = (await started(c)).status.instancetype_ref.controller_revision_ref.name
+        await set_policy(c, policy)
+        change = {"spec": {"runStrategy": "Halted"}}
+        await c.client.patch(VirtualMachine, KEY, change)
+
+        async def is_stopped():
+            return await c.machines() == []
+
+        await c.until(is_stopped)
+        await asyncio.sleep(5)
+        names = [one.metadata.name for one in await all_revisions(c)]
+        assert (await is_expanded(c), kept in names) == (expanded, not expanded)
+
+
+async def test_a_revision_of_an_old_form_is_kept_anew():
+    async with cluster() as c:
+        old = {
+            "metadata": {"name": "kept", "namespace": "default"},
+            "data": {
+                "apiVersion": "instancetype.kubevirt.io/v1beta1",
+                "kind": "VirtualMachineClusterInstancetype",
+                "metadata": {"name": "small", "uid": "u", "generation": 3},
+                "spec": {"cpu": {"guest": 3}, "memory": {"guest": "64Mi"}},
+            },
+            "revision": 0,
+        }
+        await c.client.create(ControllerRevision, old)
+        await c.client.create(Preference, LIKES)
+        document = by_name()
+        document["spec"]["runStrategy"] = "Halted"
+        document["status"] = {}
+        await c.client.create(VirtualMachine, document)
+        told = {"name": "small", "kind": "VirtualMachineClusterInstancetype"}
+        told["controllerRevisionRef"] = {"name": "kept"}
+        status = {"status": {"instancetypeRef": told}}
+        await c.client.patch(VirtualMachine, KEY, status, subresource="status")
+
+        async def is_upgraded():
+            found = await c.client.get(VirtualMachine, *reversed(KEY))
+            ref = found.status.instancetype_ref
+            return ref.controller_revision_ref.name == "testvm-small-v1beta1-u-3"
+
+        await c.until(is_upgraded)
+        change = {"spec": {"runStrategy": "Always"}}
+        await c.client.patch(VirtualMachine, KEY, change)
+        await running(c)
+        assert (await machine(c)).spec.domain.cpu.cores == 3
+        names = [one.metadata.name for one in await all_revisions(c)]
+        assert "kept" not in names
+
+
+async def test_a_tablet_is_attached_as_is_preferred():
+    async with cluster() as c:
+        await c.client.create(Instancetype, SMALL)
+        devices = {"preferredAutoattachInputDevice": True, "preferredInputBus": "virtio"}
+        likes = {"metadata": LIKES["metadata"], "spec": {"devices": devices}}
+        await c.client.create(Preference, likes)
+        await c.client.create(VirtualMachine, by_name())
+        await running(c)
+        (wanted,) = (await machine(c)).spec.domain.devices.inputs
+        assert (wanted.name, wanted.bus, wanted.type) == ("default-0", "virtio", "tablet")

@@ -1,36 +1,39 @@
 """What VirtualMachines refer to is settled when they are created and changed.
 
 KubeVirt's webhooks do the same: a reference that names a volume is replaced by what the volume's
-labels say, what is referred to must exist, and neither may contradict the machine's template.
+labels say, and what is referred to may not contradict the machine's template.  What is not there
+yet is no reason to refuse: its VirtualMachine says so, and starts when it comes.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from copy import deepcopy
 from typing import Final, TypeVar
 
 import msgspec
 from lightkube.models.apps_v1 import ControllerRevision
-from lightkube.models.core_v1 import PersistentVolumeClaim
 
-from corral.api.errors import Cause, NotFound
+from corral.api.errors import ApiError, BadRequest, Cause, Details, InternalError, Invalid
 from corral.api.instancetypes.apply import apply
-from corral.api.instancetypes.matchers import INSTANCETYPE, PREFERENCE, Matcher, volume_claim
+from corral.api.instancetypes.expand import expand
+from corral.api.instancetypes.matchers import INSTANCETYPE, MATCHERS, PREFERENCE, Matcher
 from corral.api.instancetypes.preferred import preferred_storage_class
 from corral.api.instancetypes.requirements import lacking
 from corral.api.kind import Kind, at
 from corral.api.kinds import kind_of
 from corral.api.kinds.admission import judge
-from corral.api.kinds.datavolume import DataVolume
-from corral.api.kinds.instancetype import InstancetypeSpec, PreferenceSpec
+from corral.api.kinds.defaults import SPEC_STEPS
+from corral.api.kinds.instancetype import GROUP, InstancetypeSpec, PreferenceSpec
 from corral.api.kinds.virtualmachine import VirtualMachine
+from corral.api.kinds.vm_defaults import default_board
 from corral.api.object import Document, Key
 from corral.server.call import storage
+from corral.server.inference import WEBHOOK, Inference
 from corral.store import Store
 
 T = TypeVar("T", InstancetypeSpec, PreferenceSpec)
 
 VM: Final = kind_of(VirtualMachine)
-_NOT_FOUND: Final = "FieldValueNotFound"
+_OBJECT_NAME: Final = f"{GROUP}/object-name"
 
 
 class Refusal(Exception):
@@ -42,9 +45,10 @@ class Instancetypes:
 
     def __init__(self, store: Store) -> None:
         self._store = store
+        self._inference = Inference(store)
 
     def settle(self, document: Document, old: Document | None) -> None:
-        """Complete and check the references of a VirtualMachine.  Raises Invalid.
+        """Complete and check the references of a VirtualMachine.  Raises BadRequest and Invalid.
 
         One whose spec stays as it is passes, whatever has become of what it refers to.
         """
@@ -55,122 +59,79 @@ class Instancetypes:
             return
         if old is not None and spec == old.get("spec"):
             return
-        causes = [
-            *self._name(document, INSTANCETYPE),
-            *self._name(document, PREFERENCE),
-        ] or self._check(document)
-        if causes:
+        if causes := [cause for matcher in MATCHERS for cause in _faults(spec, old, matcher)]:
+            told = ", ".join(cause.message for cause in causes)
+            message = f'admission webhook "{WEBHOOK}" denied the request: {told}'
+            raise Invalid(message, details=Details(causes=tuple(causes)))
+        self._inference.settle(document)
+        for matcher in MATCHERS:
+            _name_kind(spec, matcher)
+        if causes := self._check(document):
             raise VM.denied(document["metadata"].get("name", ""), causes, creating=old is None)
 
-    def expanded(self, vm: Document) -> Document:
-        """A VirtualMachine that says itself what its references say.  Raises Invalid."""
-        for matcher in (INSTANCETYPE, PREFERENCE):
-            kept = at(vm, "status", f"{matcher.field}Ref", "controllerRevisionRef", "name")
-            if kept and (said := vm["spec"].get(matcher.field)) is not None:
-                said["revisionName"] = kept
-        spec, namespace = vm["spec"], vm["metadata"].get("namespace", "")
+    def expanded(self, vm: Document, refused: type[ApiError] = InternalError) -> Document:
+        """A VirtualMachine that says itself what its references say.
+
+        Raises ``refused`` where they cannot be followed, or contradict it.
+        """
+        if not any(vm["spec"].get(matcher.field) for matcher in MATCHERS):
+            return vm
         try:
-            instancetype = self._spec(INSTANCETYPE, spec, namespace, InstancetypeSpec)
-            preference = self._spec(PREFERENCE, spec, namespace, PreferenceSpec)
+            instancetype = self._spec(vm, INSTANCETYPE, InstancetypeSpec)
+            preference = self._spec(vm, PREFERENCE, PreferenceSpec)
         except Refusal as error:
-            raise NotFound(str(error)) from error
-        if causes := apply(spec["template"], instancetype, preference):
-            raise VM.denied(vm["metadata"]["name"], causes, creating=False)
-        for matcher in (INSTANCETYPE, PREFERENCE):
-            spec.pop(matcher.field, None)
+            raise _said(refused, str(error)) from error
+        if causes := expand(vm, instancetype, preference):
+            fields = ", ".join(cause.field for cause in causes)
+            told = f"VM field(s) {fields} conflicts with selected instance type"
+            raise _said(refused, told)
         return vm
-
-    # -- references
-
-    def _name(self, document: Document, matcher: Matcher) -> Iterator[Cause]:
-        """Make a reference name an object of a kind, whatever way it was written."""
-        spec = document["spec"]
-        said = spec.get(matcher.field)
-        if said is None:
-            return
-        if volume := said.get("inferFromVolume"):
-            guess = said.get("inferFromVolumeFailurePolicy") == "Ignore"
-            try:
-                spec[matcher.field] = self._inferred(document, matcher, volume)
-            except Refusal as error:
-                if guess:
-                    del spec[matcher.field]
-                else:
-                    yield Cause(f"spec.{matcher.field}", str(error))
-            else:
-                if guess and matcher is INSTANCETYPE:  # memory was for the case that it fails
-                    spec["template"]["spec"]["domain"].pop("memory", None)
-            return
-        kind = matcher.kind(said.get("kind") or "")
-        if kind is None:
-            message = f"got unexpected kind in {_title(matcher)}Matcher: {said.get('kind')}"
-            yield Cause(f"spec.{matcher.field}", _unfound(matcher, message), _NOT_FOUND)
-        elif not said.get("kind"):
-            said["kind"] = kind.name
-
-    def _inferred(self, document: Document, matcher: Matcher, volume: str) -> Document:
-        """What a volume says that suits it, by labels of its claim or of what fills it."""
-        found = volume_claim(document["spec"], volume)
-        if found is None:
-            raise Refusal(
-                f"unable to find volume {volume} to infer defaults: it must be a "
-                "persistentVolumeClaim or a dataVolume"
-            )
-        namespace = document["metadata"].get("namespace", "")
-        for labels in self._labels(namespace, *found):
-            if (inferred := matcher.inferred(labels)) is not None:
-                return inferred
-        raise Refusal(f"unable to find required {matcher.name_label} label on the volume {volume}")
-
-    def _labels(
-        self, namespace: str, claim: str, template: Document | None
-    ) -> Iterator[Mapping[str, str]]:
-        volume = template or self._find(kind_of(DataVolume), namespace, claim)
-        yield at(volume, "metadata", "labels") or {}
-        yield self._claim_labels(namespace, claim)
-        if source := at(volume, "spec", "source", "pvc"):
-            yield self._claim_labels(source.get("namespace") or namespace, source["name"])
-
-    def _claim_labels(self, namespace: str, name: str) -> Mapping[str, str]:
-        claim = self._find(kind_of(PersistentVolumeClaim), namespace, name)
-        return at(claim, "metadata", "labels") or {}
 
     # -- what is referred to
 
     def _check(self, document: Document) -> list[Cause]:
-        spec, namespace = document["spec"], document["metadata"].get("namespace", "")
-        try:
-            instancetype = self._spec(INSTANCETYPE, spec, namespace, InstancetypeSpec)
-        except Refusal as error:
-            message = _unfound(INSTANCETYPE, str(error))
-            return [Cause("spec.instancetype", message, _NOT_FOUND)]
-        try:
-            preference = self._spec(PREFERENCE, spec, namespace, PreferenceSpec)
-        except Refusal as error:
-            message = _unfound(PREFERENCE, str(error))
-            return [Cause("spec.preference", message, _NOT_FOUND)]
+        spec = document["spec"]
+        instancetype = self._found(document, INSTANCETYPE, InstancetypeSpec)
+        preference = self._found(document, PREFERENCE, PreferenceSpec)
+        if preference is not None:
+            _settle_by(spec, preference)
+        default_board(spec["template"]["spec"])
+        if instancetype is None and preference is None:
+            return []  # the template's own rules have the last word
         template = deepcopy(spec["template"])
-        if storage_class := preferred_storage_class(preference):
-            _store_by(spec, storage_class)
-        causes = lacking(template["spec"], instancetype, preference)
-        causes += apply(template, instancetype, preference)
+        if causes := apply(template, instancetype, preference):
+            return causes
+        machine = template["spec"]
+        asked = deepcopy(machine)
+        for step in SPEC_STEPS:
+            step(asked)
         # What neither says may still be too much together: the machine's rules have the last word.
-        return causes or judge(template["spec"], "spec.template.spec", warn=False).causes
+        return (
+            lacking(asked, instancetype, preference)
+            or judge(machine, "spec.template.spec", warn=False).causes
+        )
 
-    def _spec(self, matcher: Matcher, spec: Document, namespace: str, type_: type[T]) -> T | None:
-        """The spec of what a reference names, as it was if it names a revision."""
-        said = spec.get(matcher.field)
+    def _found(self, vm: Document, matcher: Matcher, type_: type[T]) -> T | None:
+        """The spec of what a reference names; None where it cannot be found."""
+        try:
+            return self._spec(vm, matcher, type_)
+        except Refusal:
+            return None
+
+    def _spec(self, vm: Document, matcher: Matcher, type_: type[T]) -> T | None:
+        """The spec of what a reference names, as it was where a revision keeps that."""
+        said = vm["spec"].get(matcher.field)
         if said is None:
             return None
-        if revision := said.get("revisionName"):
-            record = self._find(kind_of(ControllerRevision), namespace, revision)
-            found = at(record, "data")
-            resource = f'controllerrevisions.apps "{revision}"'
-        else:
+        namespace = vm["metadata"].get("namespace", "")
+        resource, found = self._kept(vm, matcher, said, namespace)
+        if resource == "":
             kind = matcher.kind(said.get("kind") or "")
-            assert kind is not None
-            found = self._find(kind, namespace, said.get("name") or "")
+            if kind is None:
+                title = matcher.field.capitalize()
+                raise Refusal(f"got unexpected kind in {title}Matcher: {said.get('kind')}")
             resource = f'{kind.resource} "{said.get("name")}"'
+            found = self._document(kind, namespace, said.get("name") or "")
         if found is None:
             raise Refusal(f"{resource} not found")
         try:
@@ -178,10 +139,81 @@ class Instancetypes:
         except (msgspec.ValidationError, KeyError, TypeError) as error:
             raise Refusal(f"{resource} cannot be read: {error}") from error
 
-    def _find(self, kind: Kind, namespace: str, name: str) -> Document | None:
+    def _kept(
+        self, vm: Document, matcher: Matcher, said: Document, namespace: str
+    ) -> tuple[str, Document | None]:
+        """What a revision keeps, and how the revision is called: empty where none is named."""
+        known = at(vm, "status", matcher.status_field, "controllerRevisionRef", "name")
+        name = said.get("revisionName") or known
+        if not name:
+            return "", None
+        resource = f'controllerrevisions.apps "{name}"'
+        record = self._document(kind_of(ControllerRevision), namespace, name)
+        if record is not None and not said.get("revisionName"):
+            labels = at(record, "metadata", "labels") or {}
+            if labels.get(_OBJECT_NAME) != said.get("name"):
+                return "", None  # another is named since
+        return resource, at(record, "data")
+
+    def _document(self, kind: Kind, namespace: str, name: str) -> Document | None:
         key = Key(namespace if kind.namespaced else "", name)
         record = self._store.latest(storage(kind), key)
         return None if record is None else record.document()
+
+
+def _faults(spec: Document, old: Document | None, matcher: Matcher) -> Iterator[Cause]:
+    """What is wrong with a reference itself; the words are KubeVirt's."""
+    said, known = spec.get(matcher.field), at(old, "spec", matcher.field)
+    if said is None:
+        return
+    path, title = f"spec.{matcher.field}", f"{matcher.field.capitalize()}Matcher"
+    name, volume = said.get("name"), said.get("inferFromVolume")
+    revision = said.get("revisionName")
+    if known and revision and name != known.get("name") and revision == known.get("revisionName"):
+        message = "the Matcher Name has been updated without updating the RevisionName"
+        yield Cause(f"{path}.revisionName", message)
+        return
+    if not name and not volume:
+        message = f"Either Name or InferFromVolume should be provided within the {title}"
+        yield Cause(path, message, "FieldValueNotFound")
+    for field in ("name", "kind") if volume else ():
+        if said.get(field):
+            message = (
+                f"{field.capitalize()} already set, should be cleared before setting "
+                "inferFromVolume"
+            )
+            yield Cause(f"{path}.{field}", message, "FieldValueNotSupported")
+    policy = said.get("inferFromVolumeFailurePolicy")
+    if policy not in (None, "Ignore", "Reject"):
+        message = f"Invalid value '{policy}' for InferFromVolumeFailurePolicy"
+        yield Cause(f"{path}.inferFromVolumeFailurePolicy", message)
+
+
+def _name_kind(spec: Document, matcher: Matcher) -> None:
+    """Make a reference name its kind, which counts whatever comes later."""
+    said = spec.get(matcher.field)
+    if said is not None and not said.get("kind"):
+        said["kind"] = matcher.of_cluster.name
+
+
+def _settle_by(spec: Document, preference: PreferenceSpec) -> None:
+    """Settle at once what a VirtualMachine keeps of its preference: what is not settled yet."""
+    machine = spec["template"]["spec"]
+    if preference.preferred_architecture and not machine.get("architecture"):
+        machine["architecture"] = preference.preferred_architecture
+    preferred = preference.machine.preferred_machine_type if preference.machine else ""
+    if preferred and not at(machine, "domain", "machine", "type"):
+        machine["domain"]["machine"] = {
+            **(machine["domain"].get("machine") or {}),
+            "type": preferred,
+        }
+    if storage_class := preferred_storage_class(preference):
+        _store_by(spec, storage_class)
+
+
+def _said(refused: type[ApiError], why: str) -> ApiError:
+    """The refusal in Kubernetes' words, of a BadRequest or an InternalError."""
+    return refused(why if refused is BadRequest else f"Internal error occurred: {why}")
 
 
 def _store_by(spec: Document, storage_class: str) -> None:
@@ -191,11 +223,3 @@ def _store_by(spec: Document, storage_class: str) -> None:
             claim = at(template, "spec", form)
             if claim is not None and claim.get("storageClassName") is None:
                 claim["storageClassName"] = storage_class
-
-
-def _title(matcher: Matcher) -> str:
-    return matcher.field.capitalize()
-
-
-def _unfound(matcher: Matcher, why: str) -> str:
-    return f"Failure to find {matcher.field}: {why}"

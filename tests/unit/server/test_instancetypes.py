@@ -59,22 +59,98 @@ async def test_a_reference_names_its_kind_from_then_on(ask):
 
 
 @pytest.mark.parametrize(
-    ("kind", "plural"),
+    "missing",
     [
-        ("virtualmachineinstancetype", "virtualmachineinstancetypes"),
-        ("VirtualMachineClusterInstancetypes", "virtualmachineclusterinstancetypes"),
+        {"instancetype": {"name": "none", "kind": "virtualmachineinstancetype"}},
+        {"preference": {"name": "none"}},
+        {"preference": {"name": "linux", "kind": "Pod"}},
+        {"instancetype": {"name": "small", "revisionName": "none"}},
     ],
 )
-async def test_what_is_not_there_is_refused(ask, kind, plural):
-    told = await causes(ask, vm(instancetype={"name": "none", "kind": kind}))
-    missing = f'{plural}.instancetype.kubevirt.io "none" not found'
-    assert told == {("spec.instancetype", f"Failure to find instancetype: {missing}")}
+async def test_what_is_not_there_yet_is_no_reason_to_refuse(ask, missing):
+    answer = await ask("POST", VMS, vm(**missing))
+    assert answer.status == 201, answer.text
+    machine = answer["spec"]["template"]["spec"]
+    assert (machine["architecture"], machine["domain"]["machine"]["type"]) == ("amd64", "q35")
 
 
-async def test_what_is_no_such_kind_is_refused(ask):
-    told = await causes(ask, vm(preference={"name": "linux", "kind": "Pod"}))
-    unknown = "got unexpected kind in PreferenceMatcher: Pod"
-    assert told == {("spec.preference", f"Failure to find preference: {unknown}")}
+@pytest.mark.parametrize(
+    ("said", "field", "message"),
+    [
+        (
+            {},
+            "spec.instancetype",
+            "Either Name or InferFromVolume should be provided within the InstancetypeMatcher",
+        ),
+        (
+            {"inferFromVolume": "root", "name": "small"},
+            "spec.instancetype.name",
+            "Name already set, should be cleared before setting inferFromVolume",
+        ),
+        (
+            {"inferFromVolume": "root", "kind": "VirtualMachineInstancetype"},
+            "spec.instancetype.kind",
+            "Kind already set, should be cleared before setting inferFromVolume",
+        ),
+        (
+            {"inferFromVolume": "root", "inferFromVolumeFailurePolicy": "Hope"},
+            "spec.instancetype.inferFromVolumeFailurePolicy",
+            "Invalid value 'Hope' for InferFromVolumeFailurePolicy",
+        ),
+    ],
+)
+async def test_a_reference_that_makes_no_sense_is_refused(ask, said, field, message):
+    assert await causes(ask, vm(instancetype=said)) == {(field, message)}
+
+
+async def test_another_name_needs_another_revision(ask):
+    said = {"name": "small", "revisionName": "kept"}
+    assert (await ask("POST", VMS, vm(instancetype=said))).status == 201
+    change = {"spec": {"instancetype": {"name": "large"}}}
+    answer = await ask("PATCH", f"{VMS}/vm", change, headers=MERGE)
+    assert answer.status == 422
+    (cause,) = answer["details"]["causes"]
+    assert cause["field"] == "spec.instancetype.revisionName"
+    told = "the Matcher Name has been updated without updating the RevisionName"
+    assert cause["message"] == told
+
+
+async def test_requirements_are_judged_with_all_defaults(ask):
+    path = f"{GROUP}/virtualmachineclusterpreferences"
+    needs = {"requirements": {"cpu": {"guest": 1}, "memory": {"guest": "64Mi"}}}
+    await ask("POST", path, {"metadata": {"name": "modest"}, "spec": needs})
+    modest = {"preference": {"name": "modest"}}
+    told = await causes(ask, vm(**modest))
+    field, message = "spec.template.spec.domain.memory", "insufficient Memory resources of 0"
+    why = f"{message} provided by VirtualMachine, preference requires 64Mi"
+    assert told == {(field, f"failure checking preference requirements: {why}")}
+    requested = {"resources": {"requests": {"memory": "64Mi"}}}
+    answer = await ask("POST", VMS, vm(requested, **modest))
+    assert answer.status == 201, answer.text
+
+
+async def test_a_preference_settles_at_once_what_is_kept(ask):
+    path = f"{GROUP}/virtualmachineclusterpreferences"
+    likes = {
+        "machine": {"preferredMachineType": "pc-q35-rhel9.4.0"},
+        "volumes": {"preferredStorageClassName": "fast"},
+    }
+    await ask("POST", path, {"metadata": {"name": "likes"}, "spec": likes})
+    answer = await ask(
+        "POST",
+        VMS,
+        vm(
+            preference={"name": "likes"},
+            volumes=[{"name": "root", "dataVolume": {"name": "copy"}}],
+            dataVolumeTemplates=[
+                {"metadata": {"name": "copy"}, "spec": {"source": {"blank": {}}, "pvc": CLAIM}}
+            ],
+        ),
+    )
+    assert answer.status == 201, answer.text
+    spec = answer["spec"]
+    assert spec["template"]["spec"]["domain"]["machine"]["type"] == "pc-q35-rhel9.4.0"
+    assert spec["dataVolumeTemplates"][0]["spec"]["pvc"]["storageClassName"] == "fast"
 
 
 async def test_a_template_may_not_contradict(ask):
@@ -99,7 +175,8 @@ async def test_a_spec_is_expanded(ask):
     assert answer.status == 200, answer.text
     domain = answer["spec"]["template"]["spec"]["domain"]
     assert domain["memory"] == {"guest": "128Mi"}
-    assert domain["cpu"]["sockets"] == 1
+    assert domain["cpu"] == {"sockets": 1, "cores": 1, "threads": 1}
+    assert domain["devices"]["interfaces"] == [{"name": "default", "bridge": {}}]
     assert not answer["spec"].keys() & {"instancetype", "preference"}
     assert (await ask("PUT", path)).status == 405
 
@@ -115,6 +192,76 @@ async def test_a_volume_says_what_suits_it(ask):
     assert "memory" not in answer["spec"]["template"]["spec"]["domain"]
     settled = {"name": "small", "kind": "VirtualMachineInstancetype"}
     assert answer["spec"]["instancetype"] == settled
+
+
+def of_template(**spec):
+    template = {"metadata": {"name": "copy"}, "spec": {"pvc": CLAIM, **spec}}
+    return {
+        "volumes": [{"name": "root", "dataVolume": {"name": "copy"}}],
+        "dataVolumeTemplates": [template],
+    }
+
+
+CLAIMS = "/api/v1/namespaces/default/persistentvolumeclaims"
+SOURCES = "/apis/cdi.kubevirt.io/v1beta1/namespaces/default/datasources"
+GOLDEN = {"source": {"pvc": {"namespace": "default", "name": "golden"}}}
+
+
+@pytest.mark.parametrize("labelled", ["claim", "source"])
+async def test_a_golden_image_says_what_suits_it(ask, labelled):
+    told = {"labels": LABELS}
+    of_claim, of_source = (told, {}) if labelled == "claim" else ({}, told)
+    await ask("POST", CLAIMS, {"metadata": {"name": "golden", **of_claim}, "spec": CLAIM})
+    source = {"metadata": {"name": "fedora", **of_source}, "spec": GOLDEN}
+    assert (await ask("POST", SOURCES, source)).status == 201
+    named = of_template(sourceRef={"kind": "DataSource", "name": "fedora"})
+    answer = await ask("POST", VMS, vm(instancetype={"inferFromVolume": "root"}, **named))
+    assert answer.status == 201, answer.text
+    settled = {"name": "small", "kind": "VirtualMachineInstancetype"}
+    assert answer["spec"]["instancetype"] == settled
+
+
+@pytest.mark.parametrize(
+    ("spec", "why", "ignored"),
+    [
+        (of_template(**GOLDEN), 'persistentvolumeclaims "golden" not found', False),
+        (
+            of_template(sourceRef={"kind": "DataSource", "name": "fedora"}),
+            'datasources.cdi.kubevirt.io "fedora" not found',
+            False,
+        ),
+        ({}, "unable to find volume root to infer defaults", False),
+        (
+            of_template(source={"blank": {}}),
+            "unable to infer defaults from DataVolumeSpec as DataVolumeSource is not supported",
+            True,
+        ),
+        (
+            {"volumes": [{"name": "root", "containerDisk": {"image": "demo"}}]},
+            "unable to infer defaults from volume root as type is not supported",
+            True,
+        ),
+        (
+            {"volumes": [{"name": "root", "persistentVolumeClaim": {"claimName": "silent"}}]},
+            (
+                "unable to find required instancetype.kubevirt.io/default-preference label on "
+                "the volume"
+            ),
+            True,
+        ),
+    ],
+)
+async def test_a_way_that_ends_is_told_of_in_kubevirts_words(ask, spec, why, ignored):
+    await ask("POST", CLAIMS, {"metadata": {"name": "silent"}, "spec": CLAIM})
+    said = {"inferFromVolume": "root"}
+    answer = await ask("POST", VMS, vm(preference=said, **spec))
+    denied = 'admission webhook "virtualmachines-mutator.kubevirt.io" denied the request: '
+    assert (answer.status, answer["message"]) == (400, denied + why)
+    said["inferFromVolumeFailurePolicy"] = "Ignore"
+    answer = await ask("POST", VMS, vm(preference=said, **spec))
+    assert answer.status == (201 if ignored else 400), answer.text
+    if ignored:
+        assert "preference" not in answer["spec"]
 
 
 async def test_what_fills_a_volume_says_what_suits_it(ask):
@@ -134,23 +281,19 @@ async def test_what_fills_a_volume_says_what_suits_it(ask):
     assert answer["spec"]["instancetype"]["name"] == "small"
 
 
-async def test_a_volume_that_says_nothing_is_told_of_or_passed_over(ask):
-    volumes = [{"name": "root", "containerDisk": {"image": "demo"}}]
-    silent = {"inferFromVolume": "root"}
-    ((field, message),) = await causes(ask, vm(volumes=volumes, instancetype=silent))
-    assert field == "spec.instancetype"
-    assert "unable to find volume root" in message
-    silent["inferFromVolumeFailurePolicy"] = "Ignore"
-    answer = await ask("POST", VMS, vm(volumes=volumes, instancetype=silent))
-    assert answer.status == 201, answer.text
-    assert "instancetype" not in answer["spec"]
-
-
-async def test_a_type_that_went_since_is_no_reason_to_refuse_a_label(ask):
+async def test_a_type_that_went_since_is_no_reason_to_refuse_a_change(ask):
     assert (await ask("POST", VMS, vm(instancetype={"name": "small"}))).status == 201
     gone = await ask("DELETE", f"{GROUP}/virtualmachineclusterinstancetypes/small")
     assert gone.status == 200
     label = {"metadata": {"labels": {"a": "b"}}}
     assert (await ask("PATCH", f"{VMS}/vm", label, headers=MERGE)).status == 200
     change = {"spec": {"runStrategy": "Manual"}}
-    assert (await ask("PATCH", f"{VMS}/vm", change, headers=MERGE)).status == 422
+    assert (await ask("PATCH", f"{VMS}/vm", change, headers=MERGE)).status == 200
+
+
+async def test_a_type_may_leave_out_how_many_processors_there_are(ask):
+    path = f"{GROUP}/virtualmachineclusterinstancetypes"
+    none = {"cpu": {"guest": 0}, "memory": {"guest": "64Mi"}}
+    assert (await ask("POST", path, {"metadata": {"name": "none"}, "spec": none})).status == 201
+    answer = await ask("POST", VMS, vm(instancetype={"name": "none"}))
+    assert answer.status == 201, answer.text

@@ -6,6 +6,7 @@ says counts where the template says nothing.  The order, and which fields confli
 """
 
 from collections.abc import Callable, Iterator, Mapping
+from struct import Struct
 
 import msgspec
 
@@ -62,6 +63,9 @@ def _conflict(field: str) -> Cause:
     return Cause(field, f"VM field(s) {field} conflicts with selected instance type")
 
 
+_FLOAT32 = Struct("f")
+MOST_BYTES = (1 << 63) - 1
+"""What Kubernetes takes any amount for that is larger."""
 _SETTLED = (
     "domain.resources.requests.cpu",
     "domain.resources.limits.cpu",
@@ -122,8 +126,16 @@ def _overcommit(
     """Ask less memory of the node than the guest sees, by so many percent."""
     if percent := instancetype.memory.overcommit_percent:
         guest = amount(instancetype.memory.guest)
-        whole_bytes = guest.rounded_up() * (100 - percent) // 100
+        share = float32(1 - float32(float32(percent) / 100))
+        seen = float32(min(guest.rounded_up(), MOST_BYTES))
+        whole_bytes = int(float32(seen * share))
         put(spec, "domain.resources.requests.memory", str(Amount(whole_bytes * NANO, guest.form)))
+
+
+def float32(number: float) -> float:
+    """A number as Go's float32 holds it, in which KubeVirt reckons what is asked of a node."""
+    (rounded,) = _FLOAT32.unpack(_FLOAT32.pack(number))
+    return float(rounded)
 
 
 _STEPS: tuple[Callable[[InstancetypeSpec, PreferenceSpec | None, Document], None], ...] = (

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from corral.api.kind import Kind, at
+from corral.api.kind import Kind
 from corral.api.kinds.instancetype import (
     VirtualMachineClusterInstancetype,
     VirtualMachineClusterPreference,
@@ -34,6 +34,11 @@ class Matcher:
     of_namespace: Kind
 
     @property
+    def status_field(self) -> str:
+        """Where the status of a VirtualMachine tells what is in use."""
+        return f"{self.field}Ref"
+
+    @property
     def name_label(self) -> str:
         return f"instancetype.kubevirt.io/default-{self.field}"
 
@@ -51,7 +56,7 @@ class Matcher:
         return None
 
     def inferred(self, labels: Mapping[str, str]) -> Document | None:
-        """The reference that a volume's labels make; None where they make none."""
+        """The reference that labels make; None where they make none."""
         if not (name := labels.get(self.name_label)):
             return None
         kind = labels.get(self.kind_label)
@@ -66,20 +71,4 @@ INSTANCETYPE: Final = Matcher(
 PREFERENCE: Final = Matcher(
     "preference", _VIEWS[VirtualMachineClusterPreference], _VIEWS[VirtualMachinePreference]
 )
-
-
-def volume_claim(spec: Document, volume: str) -> tuple[str, Document | None] | None:
-    """The claim behind a volume, and the template of the DataVolume that makes it, where one does.
-
-    ``spec`` is a VirtualMachine's.  None where the volume has no claim.
-    """
-    for each in at(spec, "template", "spec", "volumes") or ():
-        if each["name"] != volume:
-            continue
-        if claim := at(each, "persistentVolumeClaim", "claimName"):
-            return claim, None
-        if name := at(each, "dataVolume", "name"):
-            templates = spec.get("dataVolumeTemplates") or ()
-            made = (one for one in templates if at(one, "metadata", "name") == name)
-            return name, next(made, None)
-    return None
+MATCHERS: Final = (INSTANCETYPE, PREFERENCE)

@@ -8,13 +8,18 @@ from corral.api.instancetypes.fields import get, put
 from corral.api.kinds.instancetype import PreferenceSpec
 from corral.api.object import Document
 
-_PREFERRED: Mapping[str, str] = {
-    "cpu.preferredCPUFeatures": "domain.cpu.features",
+_ATTACHED: Mapping[str, str] = {
     "devices.preferredAutoattachGraphicsDevice": "domain.devices.autoattachGraphicsDevice",
     "devices.preferredAutoattachMemBalloon": "domain.devices.autoattachMemBalloon",
     "devices.preferredAutoattachPodInterface": "domain.devices.autoattachPodInterface",
     "devices.preferredAutoattachSerialConsole": "domain.devices.autoattachSerialConsole",
     "devices.preferredAutoattachInputDevice": "domain.devices.autoattachInputDevice",
+}
+"""Which devices there are that nobody named."""
+
+_PREFERRED: Mapping[str, str] = {
+    "cpu.preferredCPUFeatures": "domain.cpu.features",
+    **_ATTACHED,
     "devices.preferredUseVirtioTransitional": "domain.devices.useVirtioTransitional",
     "devices.preferredBlockMultiQueue": "domain.devices.blockMultiQueue",
     "devices.preferredNetworkInterfaceMultiQueue": "domain.devices.networkInterfaceMultiqueue",
@@ -71,6 +76,11 @@ def prefer(preference: PreferenceSpec, spec: Document) -> None:
         put(spec, "domain.features.hyperv", {**hyperv, **own})
     if devices := said.get("devices"):
         _devices(devices, spec)
+
+
+def prefer_attached(preference: PreferenceSpec, spec: Document) -> None:
+    """Put in what decides which devices there are, before there are any, in place."""
+    _fill(msgspec.to_builtins(preference), spec, _ATTACHED)
 
 
 def _fill(said: Document, target: Document, fields: Mapping[str, str]) -> None:

@@ -1,6 +1,6 @@
 """Whether a VirtualMachine has what its preference needs; the words are KubeVirt's."""
 
-from collections.abc import Iterator
+from typing import NamedTuple
 
 from corral.api.errors import Cause
 from corral.api.instancetypes import topology
@@ -8,6 +8,14 @@ from corral.api.instancetypes.fields import get
 from corral.api.kinds.instancetype import InstancetypeSpec, PreferenceSpec
 from corral.api.object import Document
 from corral.api.quantity import amount
+
+
+class _Lack(NamedTuple):
+    """Of what there is too little: the fields that say how much, and the words for it."""
+
+    fields: str
+    message: str
+
 
 _CPU = "spec.template.spec.domain.cpu"
 _MEMORY = "spec.template.spec.domain.memory"
@@ -22,46 +30,52 @@ _COUNTED = {
 def lacking(
     spec: Document, instancetype: InstancetypeSpec | None, preference: PreferenceSpec | None
 ) -> list[Cause]:
-    """What a machine's spec, as it was written, and its instance type lack of what is needed."""
+    """What a machine's spec, with all defaults, and its instance type lack of what is needed.
+
+    Only the first of it is told, as KubeVirt does: processors, memory, then the architecture.
+    """
     if preference is None or preference.requirements is None:
         return []
     needed = preference.requirements
-    causes: list[Cause] = []
-    if needed.cpu is not None:
-        causes += _processors(spec, instancetype, preference, needed.cpu.guest)
-    if needed.memory is not None:
-        causes += _memory(spec, instancetype, str(needed.memory.guest))
-    has = get(spec, "architecture") or "amd64"
-    if needed.architecture and needed.architecture != has:
-        message = (
-            f"preference requires architecture {needed.architecture} but {has} is being requested"
-        )
-        causes.append(Cause(_ARCHITECTURE, message))
-    return causes
+    found = (
+        (needed.cpu is not None and _processors(spec, instancetype, preference, needed.cpu.guest))
+        or (needed.memory is not None and _memory(spec, instancetype, str(needed.memory.guest)))
+        or (needed.architecture and _architecture(spec, needed.architecture))
+    )
+    if not found:
+        return []
+    field, message = found
+    told = f"failure checking preference requirements: {message}"
+    return [Cause(field, told, "FieldValueNotFound")]
+
+
+def _architecture(spec: Document, needed: str) -> _Lack | None:
+    has = get(spec, "architecture") or ""
+    if needed == has:
+        return None
+    message = f"preference requires architecture {needed} but {has} is being requested"
+    return _Lack(_ARCHITECTURE, message)
 
 
 def _processors(
     spec: Document, instancetype: InstancetypeSpec | None, preference: PreferenceSpec, needed: int
-) -> Iterator[Cause]:
+) -> _Lack | None:
     lacks = "insufficient CPU resources of"
     if instancetype is not None:
-        if (has := instancetype.cpu.guest) < needed:
-            provided = f"{has} vCPU provided by instance type, preference requires {needed} vCPU"
-            yield Cause("spec.instancetype", f"{lacks} {provided}")
-        return
-    cpu = get(spec, "domain.cpu")
-    if cpu is None:
-        message = f"no CPU resources provided by VirtualMachine, preference requires {needed} vCPU"
-        yield Cause(_CPU, message)
-        return
+        if (has := instancetype.cpu.guest) >= needed:
+            return None
+        provided = f"{has} vCPU provided by instance type, preference requires {needed} vCPU"
+        return _Lack("spec.instancetype", f"{lacks} {provided}")
+    cpu = get(spec, "domain.cpu") or {}
     fields, told = _counted(preference)
     has = 1
     for field in fields:
         has *= cpu.get(field) or 0
-    if has < needed:
-        provided = f"{has} vCPU provided by VirtualMachine, preference requires {needed} vCPU"
-        for field in fields:
-            yield Cause(f"{_CPU}.{field}", f"{lacks} {provided} provided as {told}")
+    if has >= needed:
+        return None
+    provided = f"{has} vCPU provided by VirtualMachine, preference requires {needed} vCPU"
+    where = ", ".join(f"{_CPU}.{field}" for field in fields)
+    return _Lack(where, f"{lacks} {provided} provided as {told}")
 
 
 def _counted(preference: PreferenceSpec) -> tuple[tuple[str, ...], str]:
@@ -76,18 +90,14 @@ def _counted(preference: PreferenceSpec) -> tuple[tuple[str, ...], str]:
             return (unit,), unit
 
 
-def _memory(spec: Document, instancetype: InstancetypeSpec | None, needed: str) -> Iterator[Cause]:
-    lacks = "insufficient Memory resources of"
+def _memory(spec: Document, instancetype: InstancetypeSpec | None, needed: str) -> _Lack | None:
+    has = get(spec, "domain.memory.guest")
+    where, whose = _MEMORY, "VirtualMachine"
     if instancetype is not None:
-        has = str(instancetype.memory.guest)
-        if amount(has) < amount(needed):
-            provided = f"{has} provided by instance type, preference requires {needed}"
-            yield Cause("spec.instancetype", f"{lacks} {provided}")
-        return
-    guest = get(spec, "domain.memory.guest")
-    if guest is None:
-        message = f"no Memory provided by VirtualMachine, preference requires {needed}"
-        yield Cause(_MEMORY, message)
-    elif amount(guest) < amount(needed):
-        provided = f"{guest} provided by VirtualMachine, preference requires {needed}"
-        yield Cause(_MEMORY, f"{lacks} {provided}")
+        has = instancetype.memory.guest if has is None else has
+        where, whose = "spec.instancetype", "instance type"
+    has = "0" if has is None else has
+    if amount(has) >= amount(needed):
+        return None
+    provided = f"{has} provided by {whose}, preference requires {needed}"
+    return _Lack(where, f"insufficient Memory resources of {provided}")

@@ -65,6 +65,10 @@ def _board(spec: Document) -> None:
     machine = domain.setdefault("machine", {})
     if not machine.get("type"):
         machine["type"] = MACHINE
+
+
+def _identity(spec: Document) -> None:
+    domain = spec["domain"]
     firmware = domain.setdefault("firmware", {})
     if not firmware.get("uuid"):
         firmware["uuid"] = random_uuid()
@@ -99,12 +103,16 @@ def _processors(spec: Document) -> None:
         resources = domain.get("resources") or {}
         limits, requests = resources.get("limits") or {}, resources.get("requests") or {}
         cpu.update(sockets=sockets(limits, requests), cores=1, threads=1)
+
+
+def _model(spec: Document) -> None:
+    cpu = spec["domain"]["cpu"]
     if not cpu.get("model"):
         cpu["model"] = CPU_MODEL
 
 
 def _disks(spec: Document) -> None:
-    """Every volume has a disk, every disk a device, every device a bus."""
+    """Every volume has a disk."""
     devices = spec["domain"]["devices"]
     disks = devices.setdefault("disks", [])
     shown = {one.get("name") for one in (*disks, *(devices.get("filesystems") or ()))}
@@ -115,7 +123,12 @@ def _disks(spec: Document) -> None:
     ]
     if not disks:
         del devices["disks"]
-    for disk in disks:
+
+
+def _buses(spec: Document) -> None:
+    """Every disk has a device, every device a bus."""
+    devices = spec["domain"]["devices"]
+    for disk in devices.get("disks") or ():
         kind = next((kind for kind in _DEVICES if kind in disk), "disk")
         device = disk.setdefault(kind, {})
         if not device.get("bus"):
@@ -124,6 +137,23 @@ def _disks(spec: Document) -> None:
             device.setdefault("readonly", True)
             if not device.get("tray"):
                 device["tray"] = "closed"
+
+
+def _inputs(spec: Document) -> None:
+    """A tablet where one is asked for without a word about it.
+
+    KubeVirt attaches it to machines of VirtualMachines alone, whose preference may like another.
+    """
+    devices = spec["domain"]["devices"]
+    if devices.get("autoattachInputDevice") and not devices.get("inputs"):
+        devices["inputs"] = [{"name": "default-0"}]
+
+
+def complete_inputs(spec: Document) -> None:
+    """Every input device has a bus and a type."""
+    for wanted in spec["domain"]["devices"].get("inputs") or ():
+        for field, default in (("bus", "usb"), ("type", "tablet")):
+            wanted[field] = wanted.get(field) or default
 
 
 def _networks(spec: Document) -> None:
@@ -164,13 +194,26 @@ def _metadata(metadata: dict[str, Any]) -> None:
     metadata.setdefault("annotations", {})[PCI_TOPOLOGY] = "v3"
 
 
-STEPS: tuple[Callable[[Document], None], ...] = (
+FURNISHING: tuple[Callable[[Document], None], ...] = (_disks, _inputs, _networks)
+"""Devices that nobody named; a preference may still like them to be of another sort."""
+
+SPEC_STEPS: tuple[Callable[[Document], None], ...] = (
     _board,
     _requests,
     _memory,
     _processors,
-    _disks,
-    _networks,
+    *FURNISHING,
     _images,
+)
+"""What a VirtualMachine says itself once its references are replaced by what they say (KubeVirt's
+SetDefaultVirtualMachineInstanceSpec)."""
+
+STEPS: tuple[Callable[[Document], None], ...] = (
+    *SPEC_STEPS,
+    _identity,
+    _model,
+    _buses,
+    complete_inputs,
     _probes,
 )
+"""What a machine gets besides when it is made."""

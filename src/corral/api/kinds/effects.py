@@ -62,6 +62,7 @@ DEVICES: Tree = {
     "autoattachGraphicsDevice": True,
     "autoattachSerialConsole": True,
     "autoattachMemBalloon": True,
+    "autoattachInputDevice": True,
     "logSerialConsole": True,
     "inputs": True,
     "video": {"type": frozenset({"vga", "bochs"})},

@@ -1,8 +1,8 @@
 """KubeVirt: the object by which one installs and sets up KubeVirt (kubevirt.io/v1).
 
 Here there is nothing to install: the one object is made by the manager and tells what runs, since
-virtctl, user interfaces and operators look for it.  Of what it asks for, ``cpuAllocationRatio`` has
-an effect; every other field has none, and is warned of by name.
+virtctl, user interfaces and operators look for it.  Of what it asks for, ``cpuAllocationRatio`` and
+``referencePolicy`` have an effect; every other field has none, and is warned of by name.
 """
 
 from collections.abc import Iterator
@@ -27,6 +27,10 @@ KEY = Key("kubevirt", "kubevirt")
 CPU_RATIO: Final = 10
 """Virtual processors that share a real one where a machine names no cpu request: each asks for 100m
 (KubeVirt's DefaultCPUAllocationRatio)."""
+POLICIES = REFERENCE, EXPAND, EXPAND_ALL = "reference", "expand", "expandAll"
+"""What becomes of a VirtualMachine's instance type and preference once they are found: they are
+kept as they are; the VirtualMachine says itself what they say; so do those that had them kept."""
+POLICY_FIELD: Final = "spec.configuration.instancetype.referencePolicy"
 RATIO_FIELD: Final = "spec.configuration.developerConfiguration.cpuAllocationRatio"
 
 _CONDITIONS = (
@@ -36,9 +40,12 @@ _CONDITIONS = (
     ("Created", "True", "AllResourcesCreated", "All resources were created."),
 )
 
+_LOOKED_INTO = ("configuration", "developerConfiguration", "instancetype")
+_ACTED_UPON = (RATIO_FIELD, POLICY_FIELD)
+
 
 class KubeVirtSpec(Struct, kw_only=True):
-    """What was asked for; only ``cpuAllocationRatio`` has an effect in this version.
+    """What was asked for; only ``cpuAllocationRatio`` and ``referencePolicy`` have an effect.
 
     image_tag: the version of the images of KubeVirt's components.
     image_registry: where those images come from.
@@ -135,6 +142,12 @@ def _ratio(configuration: Any) -> int | None:
     return named
 
 
+def reference_policy(found: KubeVirt | None) -> str:
+    """What becomes of instance types and preferences: one of POLICIES."""
+    named = at(found.spec.configuration, "instancetype", "referencePolicy") if found else None
+    return named if named in POLICIES else REFERENCE
+
+
 def deployed(found: KubeVirt, architecture: str, now: str) -> Document:
     """The status of the KubeVirt that runs; the same as long as nothing changes."""
     conditions: list[Document] = msgspec.to_builtins(found.status.conditions)
@@ -165,6 +178,11 @@ def _validate(document: Document, old: Document | None, _user: str) -> Verdict:
             _ratio(configuration)
         except ValueError as error:
             return Verdict(causes=[Cause(RATIO_FIELD, f"{RATIO_FIELD}: {error}")])
+        policy = at(configuration, "instancetype", "referencePolicy")
+        if policy is not None and policy not in POLICIES:
+            supported = ", ".join(f'"{each}"' for each in POLICIES)
+            message = f'Unsupported value: "{policy}": supported values: {supported}'
+            return Verdict(causes=[Cause(POLICY_FIELD, f"{POLICY_FIELD}: {message}")])
     asked = list(_asked(document.get("spec") or {}, "spec"))
     known = list(_asked(at(old, "spec") or {}, "spec"))
     return Verdict(
@@ -176,9 +194,11 @@ def _asked(document: Document, path: str) -> Iterator[str]:
     """The fields that ask for something: of ``configuration`` those below it."""
     for name, value in document.items():
         here = f"{path}.{name}"
-        if value in (None, "", {}, []) or here == RATIO_FIELD:
+        if value in (None, "", {}, []) or here in _ACTED_UPON:
             continue
-        if name in ("configuration", "developerConfiguration") and isinstance(value, dict):
+        if name in ("configuration", "developerConfiguration", "instancetype") and isinstance(
+            value, dict
+        ):
             yield from _asked(value, here)
         else:
             yield here

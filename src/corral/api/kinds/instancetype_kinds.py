@@ -24,17 +24,18 @@ _OLD = {
 
 
 def _check_instancetype(document: Document, _old: Document | None, _user: str) -> Verdict:
-    cpu, memory = document["spec"]["cpu"], document["spec"]["memory"]
-    causes = []
+    memory = document["spec"]["memory"]
+    verdict = Verdict()
     if memory.get("overcommitPercent") and memory.get("hugepages"):
-        message = "overcommitPercent and hugepages should not be requested together."
-        causes.append(Cause("spec.memory.overcommitPercent", f"spec.memory: {message}"))
-    if not cpu["guest"]:
-        causes.append(Cause("spec.cpu.guest", "spec.cpu.guest must be greater than 0"))
-    if (most := cpu.get("maxSockets")) and most < cpu["guest"]:
-        message = "spec.cpu.maxSockets cannot be less than spec.cpu.guest"
-        causes.append(Cause("spec.cpu.maxSockets", message))
-    return Verdict(causes)
+        path = "spec.memory.overcommitPercent"
+        message = f"{path} and spec.memory.hugepages should not be requested together."
+        verdict.causes.append(Cause(path, message))
+    if at(document, "spec", "launchSecurity") is not None:
+        verdict.warnings.append(
+            "launchSecurity is deprecated and will be removed in a future release. "
+            "Use preference instead."
+        )
+    return verdict
 
 
 def _check_preference(document: Document, _old: Document | None, _user: str) -> Verdict:

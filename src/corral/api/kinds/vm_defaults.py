@@ -21,14 +21,19 @@ def default_new_vm(document: Document) -> None:
         if not firmware.get(name):
             firmware[name] = random_uuid()
     if document["spec"].get("preference") is None:  # which may like others
-        if not spec.get("architecture"):
-            spec["architecture"] = ARCHITECTURE
-        machine = spec["domain"].get("machine") or {}
-        if not machine.get("type"):
-            spec["domain"]["machine"] = {**machine, "type": MACHINE}
+        default_board(spec)
     metadata = template["metadata"] = template.get("metadata") or {}
     annotations = metadata["annotations"] = metadata.get("annotations") or {}
     annotations[PCI_TOPOLOGY] = "v3"
+
+
+def default_board(spec: Document) -> None:
+    """Settle on which board a machine will run, in its spec, in place."""
+    if not spec.get("architecture"):
+        spec["architecture"] = ARCHITECTURE
+    machine = spec["domain"].get("machine") or {}
+    if not machine.get("type"):
+        spec["domain"]["machine"] = {**machine, "type": MACHINE}
 
 
 def keep_identity(document: Document, old: Document, _user: str) -> None:

@@ -23,6 +23,7 @@ from corral.controllers.vm import machine as manufacture
 from corral.controllers.vm.data_volumes import DataVolumes
 from corral.controllers.vm.disks import names as disk_names
 from corral.controllers.vm.instancetypes import Instancetypes
+from corral.controllers.vm.references import References
 from corral.controllers.vm.refused import Refused
 from corral.controllers.vm.restart import restart_reason
 from corral.controllers.vm.start_failure import Dice
@@ -60,6 +61,7 @@ def controller(world: World, *, dice: Dice = random.randrange) -> Controller[Key
             loop.vms,
             loop.machines,
             loop.revisions,
+            *loop.references.sources,
             loop.disks.volumes,
             loop.disks.claims,
         ),
@@ -80,7 +82,8 @@ class VirtualMachines:
         self._client = world.client
         self._recorder = world.recorder(COMPONENT)
         self._expectations = Expectations[str](world.monotonic)
-        self._instancetypes = Instancetypes(world.client)
+        self.references = References(world, self.vms, self.queue)
+        self._instancetypes = Instancetypes(world.client, self.revisions)
         self._volumes = Volumes(world.client, self._recorder)
         self._dice = dice
         self.vms.index("disks", _disks)
@@ -171,8 +174,7 @@ class VirtualMachines:
             await self._delete(vm, vmi)
         if is_going(vm):
             return vm, vmi
-        if kept := await self._instancetypes.keep(vm):
-            vm = await self._patch_status(vm, kept)
+        vm = await self._instancetypes.follow(vm, vmi, self.references.policy)
         vm, vmi = await self._volumes.follow(vm, vmi)
         settled = await self.disks.provide(vm, starting=decided.create)
         if decided.become_always:

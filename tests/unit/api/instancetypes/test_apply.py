@@ -120,7 +120,7 @@ def test_overcommitted_memory_is_asked_for_in_part():
     some = instancetype(memory={"guest": "128Mi", "overcommitPercent": 15})
     spec = applied(template(), some)
     assert spec["domain"]["memory"]["guest"] == "128Mi"
-    assert spec["domain"]["resources"]["requests"]["memory"] == "114085068"
+    assert spec["domain"]["resources"]["requests"]["memory"] == "114085072"
 
 
 def test_annotations_come_along_and_conflict():

@@ -19,15 +19,18 @@ TYPE = msgspec.convert({"cpu": {"guest": 2}, "memory": {"guest": "1Gi"}}, Instan
 
 def test_a_type_that_has_enough_will_do():
     needs = preference(cpu={"guest": 2}, memory={"guest": "1024Mi"}, architecture="amd64")
-    assert lacking({"domain": {}}, TYPE, needs) == []
+    assert lacking({"architecture": "amd64", "domain": {}}, TYPE, needs) == []
     assert lacking({"domain": {}}, TYPE, None) == []
 
 
-def test_a_type_that_has_too_little_is_refused():
-    needs = preference(cpu={"guest": 3}, memory={"guest": "2Gi"}, architecture="arm64")
-    told = [(cause.field, cause.message) for cause in lacking({"domain": {}}, TYPE, needs)]
-    assert told == [
+CHECKED = "failure checking preference requirements: "
+
+
+@pytest.mark.parametrize(
+    ("needs", "field", "why"),
+    [
         (
+            {"cpu": {"guest": 3}, "memory": {"guest": "2Gi"}},
             "spec.instancetype",
             (
                 "insufficient CPU resources of 2 vCPU provided by instance type, "
@@ -35,6 +38,7 @@ def test_a_type_that_has_too_little_is_refused():
             ),
         ),
         (
+            {"memory": {"guest": "2Gi"}, "architecture": "arm64"},
             "spec.instancetype",
             (
                 "insufficient Memory resources of 1Gi provided by instance type, "
@@ -42,10 +46,16 @@ def test_a_type_that_has_too_little_is_refused():
             ),
         ),
         (
+            {"architecture": "arm64"},
             "spec.template.spec.architecture",
             "preference requires architecture arm64 but amd64 is being requested",
         ),
-    ]
+    ],
+)
+def test_a_type_that_has_too_little_is_refused_for_the_first_lack(needs, field, why):
+    (cause,) = lacking({"architecture": "amd64", "domain": {}}, TYPE, preference(**needs))
+    assert (cause.field, cause.message) == (field, CHECKED + why)
+    assert cause.reason == "FieldValueNotFound"
 
 
 @pytest.mark.parametrize(
@@ -61,23 +71,18 @@ def test_a_type_that_has_too_little_is_refused():
 )
 def test_what_the_machine_itself_has_counts_as_it_is_preferred(topology, across, cpu, fields):
     needs = preference(topology, across, cpu={"guest": 3})
-    causes = lacking({"domain": {"cpu": cpu}}, None, needs)
-    assert [cause.field for cause in causes] == [
-        f"spec.template.spec.domain.cpu.{field}" for field in fields
-    ]
-    assert "provided by VirtualMachine, preference requires 3 vCPU provided as" in causes[0].message
+    (cause,) = lacking({"domain": {"cpu": cpu}}, None, needs)
+    assert cause.field == ", ".join(f"spec.template.spec.domain.cpu.{field}" for field in fields)
+    assert "provided by VirtualMachine, preference requires 3 vCPU provided as" in cause.message
 
 
-def test_a_machine_that_says_nothing_lacks_everything():
-    needs = preference(cpu={"guest": 1}, memory={"guest": "1Gi"})
-    told = [cause.message for cause in lacking({"domain": {}}, None, needs)]
-    assert told == [
-        "no CPU resources provided by VirtualMachine, preference requires 1 vCPU",
-        "no Memory provided by VirtualMachine, preference requires 1Gi",
-    ]
-    (cause,) = lacking(
-        {"domain": {"memory": {"guest": "512Mi"}, "cpu": {"sockets": 1}}}, None, needs
-    )
+@pytest.mark.parametrize("memory", [{}, {"guest": "512Mi"}])
+def test_a_machine_without_a_type_must_have_it_itself(memory):
+    needs = preference(memory={"guest": "1Gi"})
+    (cause,) = lacking({"domain": {"memory": memory}}, None, needs)
+    has = memory.get("guest", "0")
+    assert cause.field == "spec.template.spec.domain.memory"
     assert cause.message == (
-        "insufficient Memory resources of 512Mi provided by VirtualMachine, preference requires 1Gi"
+        f"{CHECKED}insufficient Memory resources of {has} provided by VirtualMachine, "
+        "preference requires 1Gi"
     )

@@ -1,0 +1,46 @@
+"""A machine's template with all that its instance type, its preference and defaults make of it.
+
+The order matters: devices that nobody named are there before a preference says of which sort they
+shall be (KubeVirt's virt-controller, and its pkg/instancetype/expand).
+"""
+
+from corral.api.errors import Cause
+from corral.api.instancetypes.apply import apply
+from corral.api.instancetypes.matchers import MATCHERS
+from corral.api.instancetypes.preferred import prefer_attached
+from corral.api.kinds.defaults import FURNISHING, SPEC_STEPS, complete_inputs
+from corral.api.kinds.instancetype import InstancetypeSpec, PreferenceSpec
+from corral.api.object import Document
+
+
+def furnish(
+    template: Document,
+    instancetype: InstancetypeSpec | None,
+    preference: PreferenceSpec | None,
+    path: str = "spec.template.spec",
+) -> list[Cause]:
+    """Change a template in place as ``apply`` does, with the devices that nobody named."""
+    spec = template["spec"]
+    if preference is not None:
+        prefer_attached(preference, spec)
+    for step in FURNISHING:
+        step(spec)
+    if causes := apply(template, instancetype, preference, path):
+        return causes
+    complete_inputs(spec)
+    return []
+
+
+def expand(
+    vm: Document, instancetype: InstancetypeSpec | None, preference: PreferenceSpec | None
+) -> list[Cause]:
+    """Let a VirtualMachine say itself what its references say, in place; answers the conflicts."""
+    template = vm["spec"]["template"]
+    if causes := furnish(template, instancetype, preference):
+        return causes
+    for step in SPEC_STEPS:
+        step(template["spec"])
+    for matcher in MATCHERS:
+        vm["spec"].pop(matcher.field, None)
+        (vm.get("status") or {}).pop(matcher.status_field, None)
+    return []
