@@ -13,6 +13,8 @@ import structlog
 IN_MODIFY = 0x2
 IN_MOVED_TO = 0x80
 IN_MOVE_SELF = 0x800
+OVERFLOW = -1
+"""In place of a watch: more has changed than the kernel keeps (IN_Q_OVERFLOW); look at all."""
 
 _HINT = "raise fs.inotify.max_user_instances or max_user_watches with sysctl"
 _CHUNK = 512 * 1024
@@ -29,8 +31,8 @@ class Inotify:
     """One descriptor for any number of watches.
 
     ``changed`` is called with the watch, and with the file's name where that is in a directory;
-    without a name, too, when what was watched is no more or was moved away, or when more has
-    changed than could be told.
+    without a name, too, when what was watched is no more or was moved away, and with OVERFLOW when
+    more has changed than could be told.
     """
 
     def __init__(self, changed: Callable[[int, str], None]) -> None:

@@ -16,7 +16,7 @@ from pathlib import Path
 import structlog
 
 from corral import files
-from corral.node.inotify import IN_MODIFY, Inotify
+from corral.node.inotify import IN_MODIFY, OVERFLOW, Inotify
 from corral.node.log_times import Times
 
 NAME = "console.log"
@@ -107,7 +107,11 @@ class Logs:
                 del self._readers[directory]
 
     def _on_change(self, watch: int, _name: str) -> None:
-        if (directory := self._watches.get(watch)) is not None:
+        if watch == OVERFLOW:  # guests wrote so much that nobody knows which
+            changed = list(self._watches.values())
+        else:
+            changed = [self._watches[watch]] if watch in self._watches else []
+        for directory in changed:
             self._look(directory)
             self.wake(directory)
 

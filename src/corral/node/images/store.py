@@ -44,7 +44,7 @@ from corral.node.images.reference import parse
 from corral.node.images.refusals import as_pull, never_pulled
 from corral.node.images.streams import Stream, pieces_of, write_sparse
 from corral.node.images.workplace import workplace
-from corral.node.inotify import IN_MOVE_SELF, IN_MOVED_TO, Inotify
+from corral.node.inotify import IN_MOVE_SELF, IN_MOVED_TO, OVERFLOW, Inotify
 
 log = structlog.get_logger()
 
@@ -155,7 +155,7 @@ class ImageStore:
             if name:
                 self._tell(self._read(self._references / name))
                 return
-            if watch >= 0 and watch not in watches:
+            if watch != OVERFLOW and watch not in watches:
                 return  # the end of one that is watched no more
             begin()  # the directory is gone, and others may have made it anew
             for image in self.images():
