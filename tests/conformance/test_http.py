@@ -114,7 +114,13 @@ def test_a_change_must_name_its_object(api, method):
     assert refused(answer, 400, "BadRequest")["message"] == "name must be provided"
 
 
-@pytest.mark.parametrize("accept", ["application/xml", "application/vnd.kubernetes.protobuf"])
+@pytest.mark.parametrize(
+    "accept",
+    [
+        "application/xml",
+        "application/vnd.kubernetes.protobuf;as=Table;v=v1;g=meta.k8s.io",
+    ],
+)
 def test_an_answer_in_a_form_that_is_not_spoken(api, accept):
     answer = api.get(core("namespaces"), headers={"Accept": accept})
     status = refused(answer, 406, "NotAcceptable")

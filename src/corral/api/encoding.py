@@ -72,7 +72,7 @@ def decode_json(body: bytes, kind: str = "") -> Document:
             return value
         fault = "couldn't get version/kind; json parse error: the body must be a JSON object"
     wanted = f" (must be of type {kind})" if kind else ""
-    raise BadRequest(f"the object provided is unrecognized{wanted}: {fault} ({_summary(body)})")
+    raise BadRequest(f"the object provided is unrecognized{wanted}: {fault} ({summary(body)})")
 
 
 def decode_any(body: bytes) -> Any:
@@ -269,7 +269,7 @@ def _levels(value: Any) -> Iterator[list[Any]]:
         ]
 
 
-def _summary(body: bytes) -> str:
+def summary(body: bytes) -> str:
     """The beginning of a body, readable where it looks like JSON, else in hexadecimal."""
     if not body:
         return "<empty>"

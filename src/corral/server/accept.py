@@ -1,5 +1,11 @@
-"""What form of an answer a client accepts: plain, a Table, or metadata alone; in JSON or YAML."""
+"""What form of an answer a client accepts: plain, a Table, or metadata alone; and in what encoding.
 
+That is JSON, as everything is kept; YAML; or protobuf, which kinds of Kubernetes have, and metadata
+of all.  Protobuf is written for who wants it more than JSON, or takes no JSON: who takes both, as
+typed clients do, is told what is there already.
+"""
+
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from functools import lru_cache
@@ -36,25 +42,31 @@ _FORMS = {
 }
 _JSON = ("application/json", "application/*", "*/*")
 YAML = "application/yaml"
+PROTOBUF = "application/vnd.kubernetes.protobuf"
 _TYPES = (*_JSON, YAML)
 LONGEST = 1 << 10
 """Characters of a header that are looked at: browsers send 200, kubectl 250.  What anybody sends is
 read on the loop, before it is known who it is, and kept."""
 MOST_RANGES = 32
 _ACCEPTED = "only the following media types are accepted: "
+_STREAM = ";stream=watch"
 
 
 @dataclass(frozen=True, slots=True)
 class _Accepted:
     """What an Accept header says: its media ranges, and which form in which type they ask for.
 
-    ``aggregated`` is the range that asks for aggregated discovery.
+    ``aggregated`` is the range that asks for aggregated discovery.  ``protobuf`` is the form that
+    is wanted in protobuf, if any is; ``metadata`` says that metadata is, of kinds that have no such
+    form themselves.
     """
 
     medias: tuple[Media, ...]
     aggregated: Media | None
     form: Form | None
     type: str = ""
+    protobuf: Form | None = None
+    metadata: bool = False
 
 
 def medias(header: str) -> tuple[Media, ...]:
@@ -83,8 +95,18 @@ def _read(header: str) -> _Accepted:
         )
         if kind and (weight := _weight(dict(pairs).get("q", ""))) > 0:
             found.append((-weight, *_wildcards(kind), Media(kind.lower(), pairs)))
-    ordered = tuple(media for *_, media in sorted(found, key=itemgetter(0, 1, 2)))
-    return _Accepted(ordered, _aggregated(ordered), *_chosen(header, ordered))
+    ranked = [(-each[0], each[3]) for each in sorted(found, key=itemgetter(0, 1, 2))]
+    ordered = tuple(media for _, media in ranked)
+    form, kind, weight = _chosen(header, ranked)
+    messages = [asked for more, asked in _messages(ranked) if more > weight]
+    return _Accepted(
+        ordered,
+        _aggregated(ordered),
+        form,
+        kind,
+        protobuf=messages[0] if messages else None,
+        metadata=Form.METADATA in messages,
+    )
 
 
 def _wildcards(kind: str) -> tuple[bool, bool]:
@@ -101,12 +123,22 @@ def _weight(text: str) -> float:
     return weight if 0 <= weight <= 1 else 1.0
 
 
-def form(header: str) -> Form:
-    """The form to answer in.  Raises NotAcceptable."""
+def form(header: str, *, native: bool = False) -> Form:
+    """The form to answer in; ``native`` kinds can be told in protobuf.  Raises NotAcceptable."""
+    if wants_protobuf(header, native=native):
+        return _accepted(header).protobuf or Form.METADATA if native else Form.METADATA
     chosen = _accepted(header).form
     if chosen is None:
-        raise NotAcceptable(f"{_ACCEPTED}application/json, application/yaml")
+        raise NotAcceptable(f"{_ACCEPTED}application/json, {YAML}, {PROTOBUF}")
     return chosen
+
+
+def wants_protobuf(header: str, *, native: bool = True) -> bool:
+    """Whether an answer is to be in protobuf, as far as there is such a form of it."""
+    if "protobuf" not in header.lower():
+        return False
+    accepted = _accepted(header)
+    return accepted.protobuf is not None if native else accepted.metadata
 
 
 def wants_yaml(header: str) -> bool:
@@ -125,21 +157,30 @@ def takes_json(header: str) -> bool:
     return accepted.type in _JSON or any(media.type in _JSON for media in accepted.medias)
 
 
-def require_stream(header: str) -> None:
-    """Raises NotAcceptable for who wants a stream of what is none: that is only JSON."""
-    if not takes_json(header):
-        raise NotAcceptable(f"{_ACCEPTED}application/json, application/json;stream=watch")
+def require_stream(header: str, *, native: bool) -> None:
+    """Raises NotAcceptable for who wants a stream of what is none: that is JSON and protobuf."""
+    if not takes_json(header) and not wants_protobuf(header, native=native):
+        streams = f"application/json{_STREAM}, {PROTOBUF}{_STREAM}"
+        raise NotAcceptable(f"{_ACCEPTED}application/json, {streams}")
 
 
-def _chosen(header: str, ordered: tuple[Media, ...]) -> tuple[Form | None, str]:
-    """The form of an answer, and the type in which it is written."""
+def _chosen(header: str, ranked: Sequence[tuple[float, Media]]) -> tuple[Form | None, str, float]:
+    """The form of an answer, the type in which it is written, and how much that is wanted."""
     if not header:
-        return Form.PLAIN, _JSON[0]
-    for media in ordered:
+        return Form.PLAIN, _JSON[0], 1.0
+    for weight, media in ranked:
         asked = _FORMS.get(media.get("as"))
         if media.type in _TYPES and asked is not None and _version_is_known(media):
-            return asked, media.type
-    return None, ""
+            return asked, media.type, weight
+    return None, "", 0.0
+
+
+def _messages(ranked: Sequence[tuple[float, Media]]) -> Iterator[tuple[float, Form]]:
+    """The forms that are wanted in protobuf, and how much; Tables have no such form."""
+    for weight, media in ranked:
+        asked = _FORMS.get(media.get("as"))
+        if media.type == PROTOBUF and asked not in (None, Form.TABLE) and _version_is_known(media):
+            yield weight, asked
 
 
 def _aggregated(ordered: tuple[Media, ...]) -> Media | None:

@@ -61,11 +61,11 @@ from corral.server.deadline import deadline_of, within
 from corral.server.definitions import Definitions
 from corral.server.delete import delete, delete_collection
 from corral.server.documents import Documents
+from corral.server.encodings import Encodings, Recode
 from corral.server.exposure import Exposure
 from corral.server.fairness import Fairness
 from corral.server.identity import Stale
 from corral.server.identity_reviews import IdentityReviews
-from corral.server.in_yaml import YamlAnswers, in_yaml
 from corral.server.instancetypes import Instancetypes
 from corral.server.limit_ranges import LimitRanges
 from corral.server.metrics import Asked, Metrics
@@ -105,8 +105,8 @@ class _Asking:
     sender: User | None = None
     audited: Audited | None = None
     warnings: list[str] = field(default_factory=list)
-    yaml: bytes | None = None
-    """The answer in YAML, where it is to be told so."""
+    recode: Recode | None = None
+    """Tells the answer in another encoding, where that is wanted."""
 
 
 def _no_nodes(_name: str) -> None:
@@ -192,7 +192,7 @@ class ApiServer:
         """What answers each kind whose objects are never kept."""
         self.turns = Fairness(store)
         self.watches = Watches(self.rest, self.turns)
-        self._yaml = YamlAnswers(self.turns.answers)
+        self._encodings = Encodings(self.turns.answers)
         self._metrics = Metrics(kinds, store, self.turns)
         registry = metrics or Registry()
         registry.add("server", self._metrics.tell)
@@ -224,17 +224,17 @@ class ApiServer:
             response = self._audit.answered(asking.audited, request, response, asking.sender)
         counted = asking.counted or Asked.by_method(request.method)
         self._metrics.answered(counted, response.status, time.monotonic() - begun)
-        return in_yaml(response, asking.yaml)
+        return response if asking.recode is None else asking.recode(response)
 
     async def _told(self, asking: _Asking) -> Response:
-        """The answer, and beside it what it is in YAML: the audit log tells of what is JSON."""
+        """The answer in JSON, of which the audit log tells, and beside it its other encoding."""
         deadline = None
         try:
             deadline = deadline_of(asking.request)
             response = await within(deadline, partial(self._answer, asking))
         except ApiError as error:
             response = refusal(error)
-        asking.yaml = await self._yaml.text(asking.request, response, deadline)
+        asking.recode = await self._encodings.recoded(asking.request, response, deadline)
         return response
 
     async def _answer(self, asking: _Asking) -> Response:

@@ -14,10 +14,13 @@ from corral.server.call import Call
 
 JSON = "application/json"
 YAML = "application/yaml"
-PROTOBUF = "application/vnd.kubernetes.protobuf"
+PROTOBUF = protobuf.MEDIA_TYPE
 
 LARGE_BYTES: Final = 128 << 10
 """What is larger may take long to read, if it is no JSON."""
+
+_DELETING: Final = ("delete", "deletecollection")
+"""Verbs whose options are Kubernetes' own, whatever kind they are about."""
 
 
 def media_type(call: Call) -> str:
@@ -40,9 +43,10 @@ def read(call: Call) -> Document:
         return document
     if kind == YAML:
         return read_yaml(call)
-    if kind == PROTOBUF and call.kind.native:
-        return protobuf.decode(body)
-    accepted = [JSON, YAML] + ([PROTOBUF] if call.kind.native else [])
+    readable = call.has_protobuf or call.verb in _DELETING
+    if kind == PROTOBUF and readable:
+        return protobuf.decode(body, call.kind.name)
+    accepted = [JSON, YAML] + ([PROTOBUF] if readable else [])
     raise UnsupportedMedia(
         "the body of the request was in an unknown format - accepted media types include: "
         + ", ".join(accepted)
@@ -65,7 +69,7 @@ async def prepare(call: Call) -> None:
 
     Raises what that raises.
     """
-    if call.verb in ("create", "update") and media_type(call) in (YAML, PROTOBUF):
+    if call.verb in ("create", "update", *_DELETING) and media_type(call) in (YAML, PROTOBUF):
         call.sent = None
         call.sent = await asyncio.to_thread(read, call)
 

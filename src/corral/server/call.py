@@ -63,8 +63,19 @@ class Call:
         return _OPTIONS.get(self.verb, "UpdateOptions")
 
     @property
+    def has_protobuf(self) -> bool:
+        """Whether what is told of its objects has a form in protobuf, beside their metadata."""
+        return self.kind.native or self.subresource == "scale"
+
+    @property
+    def wants_protobuf(self) -> bool:
+        return accept.wants_protobuf(
+            self.request.headers.get("accept", ""), native=self.has_protobuf
+        )
+
+    @property
     def form(self) -> Form:
-        return accept.form(self.request.headers.get("accept", ""))
+        return accept.form(self.request.headers.get("accept", ""), native=self.has_protobuf)
 
 
 Answer = Callable[[Call], Awaitable[Response]]

@@ -3,11 +3,14 @@
 from collections.abc import Iterable, Iterator
 from typing import Final
 
+import msgspec
+
 from corral.api.encoding import encode
-from corral.api.errors import ApiError
+from corral.api.errors import ApiError, InternalError
 from corral.api.object import Document
-from corral.server.accept import Form
-from corral.server.call import Call
+from corral.api.protobuf import writer
+from corral.server.accept import PROTOBUF, Form
+from corral.server.call import JSON_HEADERS, Call
 from corral.server.lists import Selector
 from corral.server.present import Presenter
 from corral.store import Event, Record
@@ -20,8 +23,9 @@ _LARGE: Final = 32 << 10
 _MOST_SHARED: Final = 512
 _MOST_SHARED_BYTES: Final = 8 << 20
 
-Address = tuple[int, str, str, Form, str, int]
-"""What a frame depends on: revision, type of change, version, form, what stands in rows, moment."""
+Address = tuple[int, str, str, bool, Form, str, int]
+"""What a frame depends on: revision, type of change, version, whether it is protobuf, form, what
+stands in rows, moment."""
 
 
 class Shared:
@@ -53,7 +57,16 @@ class Frames:
         self._call = call
         self._presenter = presenter
         self._shared = shared
+        self._protobuf = call.wants_protobuf
         self.selector = selector
+
+    @property
+    def headers(self) -> list[tuple[str, str]]:
+        """What says how the frames are written."""
+        if not self._protobuf:
+            return list(JSON_HEADERS)
+        kind = ("content-type", f"{PROTOBUF};stream=watch")
+        return [kind, *(each for each in JSON_HEADERS if each[0] != kind[0])]
 
     def initial(self, records: Iterable[Record]) -> Iterator[bytes]:
         """The objects that there are, in pieces; those that are not selected count as work, too."""
@@ -88,7 +101,7 @@ class Frames:
     def _shared_frame(
         self, kind: str, record: Record, revision: int, event: Event | None = None
     ) -> bytes:
-        address = (revision, kind, self._call.api_version, *self._presenter.variant)
+        address = (revision, kind, self._call.api_version, self._protobuf, *self._presenter.variant)
         frame = self._shared.get(address)
         if frame is None or self._presenter.is_first:
             if kind == "DELETED" and event is not None:
@@ -100,10 +113,16 @@ class Frames:
         return frame
 
     def _made(self, kind: str, record: Record) -> bytes:
-        return b'{"type":"%b","object":%b}\n' % (
-            kind.encode(),
-            self._presenter.frame_object(record),
-        )
+        return self._written(kind, self._presenter.frame_object(record))
+
+    def _written(self, kind: str, text: bytes) -> bytes:
+        """A frame that tells of an object in JSON."""
+        if not self._protobuf:
+            return b'{"type":"%b","object":%b}\n' % (kind.encode(), text)
+        try:
+            return writer.frame(kind, writer.encode(msgspec.json.decode(text)))
+        except writer.UnwritableError as error:
+            raise InternalError(str(error)) from None
 
     def bookmark(self, revision: int, *, end_of_initial: bool = False) -> bytes:
         metadata: Document = {"resourceVersion": str(revision), "creationTimestamp": None}
@@ -114,13 +133,16 @@ class Frames:
         if call.form is Form.TABLE:
             document = {"kind": "Table", "apiVersion": "meta.k8s.io/v1"}
             bookmark = {"columnDefinitions": [], "rows": [], "metadata": metadata, **document}
-            return _line("BOOKMARK", bookmark)
+            return self._line("BOOKMARK", bookmark)
         if call.form is Form.METADATA:
             document = {"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1"}
-        return _line("BOOKMARK", {**document, "metadata": metadata})
+        return self._line("BOOKMARK", {**document, "metadata": metadata})
 
     def error(self, error: ApiError) -> bytes:
-        return _line("ERROR", error.status())
+        return self._line("ERROR", error.status())
+
+    def _line(self, kind: str, document: Document) -> bytes:
+        return self._written(kind, encode(document))
 
 
 def _pieces(frames: Iterable[bytes]) -> Iterator[bytes]:
@@ -147,10 +169,6 @@ def _type(event: Event) -> str:
     if event.deleted:
         return "DELETED"
     return "ADDED" if event.previous is None else "MODIFIED"
-
-
-def _line(kind: str, document: Document) -> bytes:
-    return b'{"type":"%b","object":%b}\n' % (kind.encode(), encode(document))
 
 
 def _last_seen(event: Event) -> Record:

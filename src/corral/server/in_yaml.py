@@ -89,11 +89,10 @@ class YamlAnswers:
         return text
 
 
-def in_yaml(response: Response, text: bytes | None) -> Response:
-    """An answer, as it is in YAML if that is given."""
-    if text is not None:
-        response.headers = [_header(*each) for each in response.headers]
-        response.body = text
+def in_yaml(response: Response, text: bytes) -> Response:
+    """An answer, as it is in YAML."""
+    response.headers = [_header(*each) for each in response.headers]
+    response.body = text
     return response
 
 

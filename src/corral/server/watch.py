@@ -13,7 +13,7 @@ from corral.api.object import Key
 from corral.api.wire import Response
 from corral.server import accept, lists, query
 from corral.server.backlog import Backlog
-from corral.server.call import JSON_HEADERS, Call, storage
+from corral.server.call import Call, storage
 from corral.server.fairness import Fairness
 from corral.server.frames import PIECE_BYTES, PIECE_FRAMES, Frames, Shared
 from corral.server.lists import Selector
@@ -92,13 +92,14 @@ class Watches:
         self._trimming = Trimming()
 
     async def answer(self, call: Call) -> Response:
-        """A stream of frames, one JSON object a line.
+        """A stream of frames: a JSON object a line, or messages with their lengths before them.
 
-        Raises Invalid, BadRequest, NotAcceptable for what is no JSON, Timeout, and TooManyRequests
+        Raises Invalid, BadRequest, NotAcceptable for what is neither, Timeout, and TooManyRequests
         for a user with too many.
         """
         rest, store = self._rest, self._rest.store
-        accept.require_stream(call.request.headers.get("accept", ""))
+        header = call.request.headers.get("accept", "")
+        accept.require_stream(header, native=call.has_protobuf)
         presenter, selector = rest.presenter(call), Selector(call.kind, call.query)
         if call.name:
             selector.only(call.name)
@@ -112,7 +113,7 @@ class Watches:
         if asked.since is None:
             await reach(store, asked.not_older_than)
         frames = Frames(call, presenter, selector, self._shared)
-        return Response(headers=list(JSON_HEADERS), body=self._counted(call, frames, asked))
+        return Response(headers=frames.headers, body=self._counted(call, frames, asked))
 
     async def _counted(
         self, call: Call, frames: Frames, asked: Wanted

@@ -250,7 +250,7 @@ async def test_users_take_turns_at_yaml(ask, thread):
 
 
 async def test_what_waits_to_be_yaml_is_bounded_for_each_user(ask, thread):
-    ask.server._yaml._waiting = Budget(5000, 100_000, small=1000)
+    ask.server._encodings._yaml._waiting = Budget(5000, 100_000, small=1000)
     ann = ask.as_user("ann", "system:masters")
     async with asyncio.TaskGroup() as group:
         await begun(group, ann, "a1", "a2")
@@ -262,7 +262,7 @@ async def test_what_waits_to_be_yaml_is_bounded_for_each_user(ask, thread):
         other = await begun(group, bob, "b1")
         thread.may.set()
     assert other[0].result().status == 200
-    assert ask.server._yaml._waiting.held == 0
+    assert ask.server._encodings._yaml._waiting.held == 0
 
 
 async def test_who_holds_many_answers_gets_no_more_in_yaml(ask, thread):
@@ -303,13 +303,15 @@ async def test_who_waits_for_yaml_has_a_deadline(ask, thread):
 
 async def test_who_gives_up_counts_until_the_thread_is_done_with_it(ask, thread):
     """Else its memory would be given to others, who find the thread taken."""
-    waiting = ask.server._yaml._waiting
+    waiting = ask.server._encodings._yaml._waiting
     soon = asyncio.get_running_loop().time() + 0.05
     body = json.dumps({"metadata": {"name": "a"}, "data": {"a": "x" * 2000}}).encode()
     header = {"accept": "application/yaml, */*"}
     request = Request(method="GET", path=f"{MAPS}/a", headers=header)
     async with asyncio.TaskGroup() as group:
-        asked = group.create_task(ask.server._yaml.text(request, json_response(body), soon))
+        asked = group.create_task(
+            ask.server._encodings._yaml.text(request, json_response(body), soon)
+        )
         await asyncio.sleep(0.2)
         assert waiting.held == len(body)
         assert not asked.done()
@@ -325,7 +327,7 @@ async def test_only_what_was_read_is_refused_for_how_long_it_waits_to_be_yaml(as
 
     async def told(method, header):
         request = Request(method=method, path=f"{MAPS}/a", headers={"accept": header})
-        return await ask.server._yaml.text(request, json_response(body), over)
+        return await ask.server._encodings._yaml.text(request, json_response(body), over)
 
     for method, header in (
         ("PUT", "application/yaml"),
@@ -392,5 +394,5 @@ def test_only_so_much_of_a_header_is_read_and_kept():
 
 def test_a_long_header_without_a_whole_range_says_nothing():
     header = "application/yaml;x=" + "x" * 6000
-    accept.require_stream(header)
+    accept.require_stream(header, native=True)
     assert accept.form(header) is Form.PLAIN

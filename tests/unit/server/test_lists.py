@@ -183,7 +183,7 @@ async def test_metadata_alone(ask):
         ("application/json", 200),
         ("application/vnd.kubernetes.protobuf,application/json", 200),
         ("application/json;as=Table;v=v9;g=meta.k8s.io,application/json", 200),
-        ("application/vnd.kubernetes.protobuf", 406),
+        ("application/vnd.kubernetes.protobuf;as=Table;v=v1;g=meta.k8s.io", 406),
         ("text/html", 406),
     ],
 )

@@ -1,8 +1,8 @@
-"""Kubernetes' protobuf: read, never written.
+"""Kubernetes' protobuf: read, and written for those who take nothing else.
 
 kubectl sends it for the objects that it makes itself (``create namespace``), and so do typed
-clients; both read JSON answers.  ``wire`` cuts bytes into fields, ``numbers`` says which field of
-which type has which number, ``reader`` makes documents of both.
+clients for all that they send.  ``wire`` cuts bytes into fields, ``messages`` says which field of
+which message has which number, ``reader`` makes documents of both, and ``writer`` the other way.
 """
 
 from corral.api.protobuf.reader import decode

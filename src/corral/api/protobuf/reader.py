@@ -1,227 +1,296 @@
 """From a protobuf body to the document that the same client would have sent as JSON.
 
 Unset and zero look alike in what Kubernetes sends, since most of its fields are not pointers: zero
-values are left out, as JSON's ``omitempty`` leaves them out, but where the tables say otherwise.
+values are left out, as JSON's ``omitempty`` leaves them out, but where the table says otherwise.
+Fields that the table has not are passed over, as every reader of protobuf does.
 """
 
 import base64
-import importlib
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from functools import cache
+import math
+import struct
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
-import msgspec
-
-from corral.api.encoding import MOST_VALUES, decode_json, too_many
+from corral.api.encoding import (
+    DEEPEST,
+    MOST_VALUES,
+    decode_any,
+    summary,
+    too_deep,
+    too_many,
+    values_at_most,
+)
 from corral.api.errors import BadRequest
 from corral.api.object import Document
-from corral.api.protobuf.numbers import KINDS, NUMBERS
-from corral.api.protobuf.wire import Field, fields, signed, varint
+from corral.api.protobuf.messages import Field, Message, kind_message, message
+from corral.api.protobuf.wire import BYTES, FIXED_64, VARINT, Part, parts, signed, varint
 from corral.api.time import rfc3339, rfc3339_micro
-from corral.api.types import Schema, object_schema
 
 MAGIC: Final = b"k8s\0"
-_LATEST: Final = 253402300799  # the last second of the year 9999
+MEDIA_TYPE: Final = "application/vnd.kubernetes.protobuf"
+_YEARS: Final = range(-62135596800, 253402300800)  # the seconds of 1 to 9999
+_INT_32: Final = 1 << 32
+_PREFIX: Final = (
+    "provided data does not appear to be a protobuf message, expected prefix [107 56 115 0]"
+)
+_WIRE_TYPES: Final = {"b": VARINT, "i": VARINT, "l": VARINT, "d": FIXED_64}
 
 
-def decode(body: bytes) -> Document:
+def decode(body: bytes, wanted: str = "") -> Document:
     """The document in a body of ``application/vnd.kubernetes.protobuf``.
 
-    Raises BadRequest for what is none, for kinds that are not in the tables, and for fields that
-    are not in them but say something: better refused than lost.  Raises TooLarge for more than
+    ``wanted`` is the kind that it should be, for messages.  Raises BadRequest for what is none, for
+    kinds that are not in the table, and for what is nested too deeply, and TooLarge for more than
     ``MOST_VALUES`` fields.
     """
-    if not body.startswith(MAGIC):
-        raise BadRequest("the protobuf body does not begin with the magic bytes k8s\\0")
+    reader = _Reader()
     try:
-        return _Reader().unwrapped(body[len(MAGIC) :])
+        document = reader.unwrapped(body)
     except (ValueError, OverflowError) as error:
-        raise BadRequest(f"the protobuf body cannot be read: {error}") from None
+        raise _refused(body, wanted, reader, _why(error)) from None
+    if too_deep(document):
+        raise _refused(body, wanted, reader, f"exceeded max depth of {DEEPEST}")
+    return document
 
 
-@dataclass(frozen=True, slots=True)
-class _Field:
-    """What the tables and the types say of one field.
-
-    ``inlined`` is set where a number stands for a message whose fields are the object's own.
-    """
-
-    name: str
-    schema: Schema
-    flag: str
-    keeps_zero: bool
-    inlined: "_Layout | None" = None
+def _refused(body: bytes, wanted: str, reader: "_Reader", why: str) -> BadRequest:
+    if reader.kind:
+        version = reader.api_version.rpartition("/")[2]
+        told = f'{reader.kind} in version "{version}" cannot be handled as a'
+        return BadRequest(f"{told} {wanted or reader.kind}: {why}")
+    must = f" (must be of type {wanted})" if wanted else ""
+    return BadRequest(f"the object provided is unrecognized{must}: {why} ({summary(body)})")
 
 
-@dataclass(frozen=True, slots=True)
-class _Layout:
-    """The fields of a message by their numbers."""
-
-    name: str
-    fields: Mapping[int, _Field]
-
-
-@cache
-def _layout(name: str) -> _Layout:
-    module, _, view = name.partition(".")
-    found = getattr(importlib.import_module(f"lightkube.models.{module}"), view)
-    schema = object_schema(found, lambda inner: {"$struct": _view_name(inner)})
-    return _laid_out(name, schema)
-
-
-def _laid_out(name: str, schema: Schema) -> _Layout:
-    laid_out = {}
-    for word in NUMBERS[name].split():
-        field, _, told = word.partition("=")
-        number = int(told.rstrip("*~!@"))
-        flag = told.lstrip("0123456789")
-        if field.startswith("+"):
-            inlined = _laid_out(field[1:], schema)
-            laid_out[number] = _Field(field, {}, flag, keeps_zero=False, inlined=inlined)
-        else:
-            keeps_zero = flag == "*" or field in schema.get("required", ())
-            laid_out[number] = _Field(field, schema["properties"][field], flag, keeps_zero)
-    return _Layout(name, laid_out)
-
-
-def _view_name(view: type[msgspec.Struct]) -> str:
-    return f"{view.__module__.rpartition('.')[2]}.{view.__name__}"
+def _why(error: Exception) -> str:
+    return "string field contains invalid UTF-8" if isinstance(error, UnicodeError) else str(error)
 
 
 class _Reader:
-    """Reads one body, and counts its fields: each may take but two bytes."""
+    """Reads one body, and counts its fields: each may take but two bytes.
+
+    ``api_version`` and ``kind`` are what it says of itself.
+    """
 
     def __init__(self) -> None:
         self.fields_left = MOST_VALUES
+        self.depth = 0
+        self.api_version = self.kind = ""
 
-    def fields(self, message: bytes) -> Iterator[Field]:
+    def parts(self, content: bytes, name: str) -> Iterator[Part]:
         """The fields of a message.  Raises ValueError and TooLarge."""
-        for field in fields(message):
+        for part in parts(content, name):
             self.count()
-            yield field
+            yield part
 
-    def count(self) -> None:
-        self.fields_left -= 1
+    def count(self, values: int = 1) -> None:
+        self.fields_left -= values
         if self.fields_left < 0:
             raise too_many()
 
-    def unwrapped(self, message: bytes) -> Document:
+    def unwrapped(self, body: bytes) -> Document:
         """Reads runtime.Unknown: what kind of object it wraps, and the object."""
-        wrapper = dict(self.fields(message))
-        named = dict(self.fields(_bytes(wrapper.get(1, b""))))
+        if not body.startswith(MAGIC):
+            raise ValueError(_PREFIX)
+        if len(body) == len(MAGIC):
+            raise ValueError("empty body")
+        wrapper = self.entry(body[len(MAGIC) :], "Unknown")
+        named = self.entry(wrapper.get(1, b""), "TypeMeta")
         api_version, kind = _text(named.get(1, b"")), _text(named.get(2, b""))
-        name = KINDS.get((api_version, kind))
+        if not kind:
+            raise ValueError("Object 'Kind' is missing in the body")
+        if not api_version:
+            raise ValueError("Object 'apiVersion' is missing in the body")
+        self.api_version, self.kind = api_version, kind
+        name = kind_message(api_version, kind)
         if name is None:
-            raise ValueError(
-                f"{kind or 'the kind'} in version {api_version!r} is read as JSON only"
-            )
-        if wrapper.get(3) or _text(wrapper.get(4, b"")) not in (
-            "",
-            "application/vnd.kubernetes.protobuf",
-        ):
+            raise ValueError(f'no kind "{kind}" is registered for version "{api_version}"')
+        if wrapper.get(3) or _text(wrapper.get(4, b"")) not in ("", MEDIA_TYPE):
             raise ValueError("encoded or compressed contents are not read")
-        document = self.message(_bytes(wrapper.get(2, b"")), _layout(name))
-        return {"apiVersion": api_version, "kind": kind} | document
+        document: Document = {"apiVersion": api_version, "kind": kind}
+        return self.message(_bytes(wrapper.get(2, b"")), message(name), document)
 
-    def message(self, message: bytes, layout: _Layout) -> Document:
-        document: Document = {}
-        for number, raw in self.fields(message):
-            field = layout.fields.get(number)
-            if field is None:
-                if raw:
-                    raise ValueError(f"field {number} of {layout.name} is read as JSON only")
-            elif field.inlined is not None:
-                document |= self.message(_bytes(raw), field.inlined)
-            elif field.flag == "@":
-                key, texts = self.texts(_bytes(raw))
-                document.setdefault(field.name, {})[key] = texts
-            elif field.schema.get("type") == "array":
-                items = document.setdefault(field.name, [])
-                items.extend(self.items(raw, field.schema["items"], field.flag))
-            elif "additionalProperties" in field.schema:
-                document.setdefault(field.name, {}).update([self.entry(_bytes(raw), field)])
-            else:
-                value = self.value(raw, field.schema, field.flag)
-                if value is not None and (field.keeps_zero or value or isinstance(value, dict)):
-                    document[field.name] = value
+    def entry(self, content: int | bytes, name: str) -> Mapping[int, int | bytes]:
+        """A small message: the last of each field counts."""
+        return {number: raw for number, _, raw in self.parts(_bytes(content), name)}
+
+    def message(self, content: bytes, layout: Message, document: Document) -> Document:
+        """Reads a message into a document, which has what came before of the same one."""
+        self.depth += 1
+        if self.depth > DEEPEST:
+            raise ValueError(f"exceeded max depth of {DEEPEST}")
+        fields = layout.fields
+        for number, wire, raw in parts(content, layout.name):
+            self.fields_left -= 1
+            if self.fields_left < 0:
+                raise too_many()
+            field = fields.get(number)
+            if field is not None:
+                self.field(field, wire, raw, document)
+        self.depth -= 1
         return document
 
-    def items(self, raw: int | bytes, schema: Schema, flag: str) -> list[Any]:
+    def field(self, field: Field, wire: int, raw: int | bytes, document: Document) -> None:
+        told, name = field.type, field.name
+        if field.shape == "[]":
+            document.setdefault(name, []).extend(self.items(field, wire, raw))
+            return
+        if wire != _WIRE_TYPES.get(told, BYTES) or (field.shape == "{}" and wire != BYTES):
+            raise _misplaced(field, wire)
+        if field.shape == "{}":
+            key, value = self.pair(field, raw)
+            document.setdefault(name, {})[key] = value
+        elif field.inlined:
+            self.message(_bytes(raw), message(told), document)
+        elif field.is_message and isinstance(earlier := document.get(name), dict):
+            document[name] = self.value(told, raw, earlier)
+        else:
+            value = self.value(told, raw)
+            if value is not None and (value or field.keeps_zero):
+                document[name] = value
+            elif name in document:
+                del document[name]
+
+    def items(self, field: Field, wire: int, raw: int | bytes) -> list[Any]:
         """One item, or several numbers packed together."""
-        if isinstance(raw, bytes) and schema.get("type") in ("integer", "boolean"):
-            numbers, at = [], 0
-            while at < len(raw):
-                self.count()
-                number, at = varint(raw, at)
-                numbers.append(self.value(number, schema, flag))
-            return numbers
-        return [self.value(raw, schema, flag)]
+        if wire != BYTES or field.type not in _WIRE_TYPES or not isinstance(raw, bytes):
+            if wire != _WIRE_TYPES.get(field.type, BYTES):
+                raise _misplaced(field, wire)
+            return [self.value(field.type, raw)]
+        numbers, at = [], 0
+        while at < len(raw):
+            self.count()
+            number, at = varint(raw, at)
+            numbers.append(self.value(field.type, number))
+        return numbers
 
-    def entry(self, message: bytes, field: _Field) -> tuple[str, Any]:
-        entry = dict(self.fields(message))
-        key, raw = _text(entry.get(1, b"")), entry.get(2, b"")
-        if field.flag == "!":
-            return key, base64.b64encode(_bytes(raw)).decode()
-        return key, self.value(raw, field.schema["additionalProperties"], field.flag)
+    def pair(self, field: Field, raw: int | bytes) -> tuple[str, Any]:
+        entry = self.entry(raw, field.name)
+        empty = 0 if field.type in _WIRE_TYPES else b""
+        return _text(entry.get(1, b"")), self.value(field.type, entry.get(2, empty))
 
-    def texts(self, message: bytes) -> tuple[str, list[str]]:
-        """An entry of a map to lists of texts, which are messages on the wire."""
-        entry = dict(self.fields(message))
-        return _text(entry.get(1, b"")), [
-            _text(raw) for _, raw in self.fields(_bytes(entry.get(2, b"")))
-        ]
+    def value(self, told: str, raw: int | bytes, earlier: Document | None = None) -> Any:
+        """A value of a type of the table; None for a time that is not set."""
+        simple = _SIMPLE.get(told)
+        if simple is not None:
+            return simple(raw)
+        if told in _WRAPPED:
+            return _WRAPPED[told](self, self.entry(raw, told))
+        if told == "w":
+            return [_text(text) for _, _, text in self.parts(_bytes(raw), "items")]
+        value = self.message(_bytes(raw), message(told), {} if earlier is None else earlier)
+        alternative = _ALTERNATIVES.get(told)
+        return value if alternative is None else alternative(value)
 
-    def value(self, raw: int | bytes, schema: Schema, flag: str) -> Any:
-        """A value of the type that a schema tells; None for a time that is not set."""
-        match schema.get("type"):
-            case "boolean":
-                return bool(_number(raw))
-            case "integer":
-                return signed(_number(raw))
-            case "string" if schema.get("format") == "date-time":
-                return self.time(_bytes(raw), micro=flag == "~")
-            case "string" if flag == "!":
-                return base64.b64encode(_bytes(raw)).decode()
-            case "string":
-                return _text(raw)
-            case _:
-                return self.wrapped(_bytes(raw), schema)
+    def json(self, entry: Mapping[int, int | bytes]) -> Any:
+        raw = _bytes(entry.get(1, b""))
+        self.count(values_at_most(raw))
+        try:
+            return decode_any(raw) if raw else None
+        except BadRequest as error:
+            raise ValueError(error.message) from None
 
-    def wrapped(self, message: bytes, schema: Schema) -> Any:
-        """A value that is a message on the wire, also where it is none in JSON."""
-        if "$struct" in schema:
-            return self.message(message, _layout(schema["$struct"]))
-        parts = dict(self.fields(message))
-        if schema.get("x-kubernetes-preserve-unknown-fields"):
-            return decode_json(_bytes(parts.get(1, b"{}")))
-        if schema.get("format") == "quantity":
-            return _text(parts.get(1, b""))
-        return _text(parts.get(3, b"")) if parts.get(1) else signed(_number(parts.get(2, 0)))
 
-    def time(self, message: bytes, *, micro: bool) -> str | None:
-        parts = dict(self.fields(message))
-        seconds, nanos = signed(_number(parts.get(1, 0))), _number(parts.get(2, 0))
-        if not seconds and not nanos:
-            return None
-        if not 0 <= seconds <= _LATEST or nanos >= 10**9:
-            raise ValueError(f"{seconds} seconds and {nanos} nanoseconds are no time since 1970")
-        if micro:
-            return f"{rfc3339_micro(float(seconds))[:-8]}.{nanos // 1000:06}Z"
-        return rfc3339(float(seconds))
+def _misplaced(field: Field, wire: int) -> ValueError:
+    name = field.name[:1].upper() + field.name[1:]
+    return ValueError(f"proto: wrong wireType = {wire} for field {name}")
 
 
 def _bytes(raw: int | bytes) -> bytes:
     if isinstance(raw, int):
-        raise ValueError("a number stands where text or a message must be")  # noqa: TRY004 (input)
+        raise ValueError("proto: wrong wireType = 0")  # noqa: TRY004 (input)
     return raw
 
 
 def _number(raw: int | bytes) -> int:
     if isinstance(raw, bytes):
-        raise ValueError("text or a message stands where a number must be")  # noqa: TRY004 (input)
+        raise ValueError("proto: wrong wireType = 2")  # noqa: TRY004 (input)
     return raw
 
 
 def _text(raw: int | bytes) -> str:
     return _bytes(raw).decode()
+
+
+def _int_32(raw: int | bytes) -> int:
+    """The low half of a number: what Go keeps of it."""
+    low = _number(raw) % _INT_32
+    return low - _INT_32 if low >= _INT_32 // 2 else low
+
+
+def _double(raw: int | bytes) -> float:
+    (value,) = struct.unpack("<d", _bytes(raw).ljust(8, b"\0")[:8])
+    if not math.isfinite(value):
+        raise ValueError(f"json: unsupported value: {value}")
+    return int(value) if value.is_integer() else value
+
+
+def _base64(raw: int | bytes) -> str:
+    return base64.b64encode(_bytes(raw)).decode()
+
+
+def _time(_reader: _Reader, entry: Mapping[int, int | bytes]) -> str | None:
+    moment = _moment(entry)
+    return None if moment is None else rfc3339(float(moment[0]))
+
+
+def _micro_time(_reader: _Reader, entry: Mapping[int, int | bytes]) -> str | None:
+    moment = _moment(entry)
+    if moment is None:
+        return None
+    return f"{rfc3339_micro(float(moment[0]))[:-8]}.{moment[1] // 1000:06}Z"
+
+
+def _moment(entry: Mapping[int, int | bytes]) -> tuple[int, int] | None:
+    seconds, nanos = signed(_number(entry.get(1, 0))), _number(entry.get(2, 0))
+    if not seconds and not nanos:
+        return None
+    if seconds not in _YEARS or nanos >= 10**9:
+        raise ValueError("Time.MarshalJSON: year outside of range [0,9999]")
+    return seconds, nanos
+
+
+def _quantity(_reader: _Reader, entry: Mapping[int, int | bytes]) -> str:
+    return _text(entry.get(1, b"0"))
+
+
+def _int_or_text(_reader: _Reader, entry: Mapping[int, int | bytes]) -> int | str:
+    return _text(entry.get(3, b"")) if entry.get(1) else _int_32(entry.get(2, 0))
+
+
+def _schemas(value: Document) -> Any:
+    """JSONSchemaPropsOrArray."""
+    return value.get("jSONSchemas") or value.get("schema")
+
+
+def _schema_or_whether(value: Document) -> Any:
+    """JSONSchemaPropsOrBool."""
+    return value["schema"] if "schema" in value else value.get("allows", False)
+
+
+def _schema_or_texts(value: Document) -> Any:
+    """JSONSchemaPropsOrStringArray."""
+    return value.get("property") or value.get("schema")
+
+
+_SIMPLE: Final[Mapping[str, Callable[[int | bytes], Any]]] = {
+    "s": _text,
+    "b": lambda raw: bool(_number(raw)),
+    "i": _int_32,
+    "l": lambda raw: signed(_number(raw)),
+    "d": _double,
+    "y": _base64,
+}
+_WRAPPED: Final[Mapping[str, Callable[[_Reader, Mapping[int, int | bytes]], Any]]] = {
+    "t": _time,
+    "u": _micro_time,
+    "q": _quantity,
+    "x": _int_or_text,
+    "j": _Reader.json,
+}
+_ALTERNATIVES: Final[Mapping[str, Callable[[Document], Any]]] = {
+    "apiextensions.v1.JSONSchemaPropsOrArray": _schemas,
+    "apiextensions.v1.JSONSchemaPropsOrBool": _schema_or_whether,
+    "apiextensions.v1.JSONSchemaPropsOrStringArray": _schema_or_texts,
+}
+"""What is one of several things in JSON, and a message that has room for each on the wire."""

@@ -14,30 +14,83 @@ _BITS = 64
 
 Field = tuple[int, int | bytes]
 """The number of a field, and its value: a number, or bytes that the reader must know to read."""
+Part = tuple[int, int, int | bytes]
+"""The number of a field, its wire type, and its value."""
+_GROUP, _GROUP_END = 3, 4
+_NUMBERS = (1 << 29) - 1
 
 
 def fields(message: bytes) -> Iterator[Field]:
     """The fields of a message, in the order in which they stand.  Raises ValueError."""
-    at = 0
-    while at < len(message):
-        key, at = varint(message, at)
-        number, kind = key >> 3, key & 7
-        if number == 0:
-            raise ValueError("a field has the number 0")
-        if kind == VARINT:
-            value, at = varint(message, at)
-            yield number, value
+    for number, _, value in parts(message):
+        yield number, value
+
+
+def parts(message: bytes, name: str = "message") -> Iterator[Part]:
+    """The fields of a message with their wire types; groups, which nobody sends, are passed over.
+
+    Raises ValueError, in the words that Kubernetes' own readers have; ``name`` is what it is.
+    """
+    at, end = 0, len(message)
+    while at < end:
+        key = message[at]
+        if key & 7 == BYTES and 7 < key < 0x80 and at + 1 < end:
+            # Most fields begin so, and a call for each takes as long as all else.
+            start, length = at + 2, message[at + 1]
+            if length < 0x80 and start + length <= end:
+                at = start + length
+                yield key >> 3, BYTES, message[start:at]
+                continue
+        number, kind, at = _key(message, at, name)
+        if kind == _GROUP:
+            at = _after_group(message, at, name)
             continue
-        if kind == BYTES:
-            length, at = varint(message, at)
-        elif kind in _FIXED:
-            length = _FIXED[kind]
+        if kind == _GROUP_END:
+            raise ValueError(f"proto: {_short(name)}: wiretype end group for non-group")
+        value, at = _value(message, at, kind)
+        yield number, kind, value
+
+
+def _key(message: bytes, at: int, name: str) -> tuple[int, int, int]:
+    """The number and the wire type of a field, and where its value begins."""
+    key, at = varint(message, at)
+    number, kind = key >> 3 & _NUMBERS, key & 7
+    if number == 0:
+        raise ValueError(f"proto: {_short(name)}: illegal tag 0 (wire type {kind})")
+    return number, kind, at
+
+
+def _value(message: bytes, at: int, kind: int) -> tuple[int | bytes, int]:
+    """The value of a field, and where it ends."""
+    if kind == VARINT:
+        return varint(message, at)
+    if kind == BYTES:
+        length, at = varint(message, at)
+    elif kind in _FIXED:
+        length = _FIXED[kind]
+    else:
+        raise ValueError(f"proto: illegal wireType {kind}")
+    if length > len(message) - at:
+        raise ValueError("unexpected EOF")
+    return message[at : at + length], at + length
+
+
+def _after_group(message: bytes, at: int, name: str) -> int:
+    """Where a group ends whose beginning was read; there may be others in it."""
+    depth = 1
+    while depth:
+        _, kind, at = _key(message, at, name)
+        if kind == _GROUP:
+            depth += 1
+        elif kind == _GROUP_END:
+            depth -= 1
         else:
-            raise ValueError(f"wire type {kind} is not in use")
-        if length > len(message) - at:
-            raise ValueError("a field is longer than its message")
-        yield number, message[at : at + length]
-        at += length
+            _, at = _value(message, at, kind)
+    return at
+
+
+def _short(name: str) -> str:
+    return name.rpartition(".")[2]
 
 
 def varint(message: bytes, at: int) -> tuple[int, int]:
@@ -49,7 +102,7 @@ def varint(message: bytes, at: int) -> tuple[int, int]:
         if byte < 0x80:
             return value & (2**_BITS - 1), place + 1
         shift += 7
-    raise ValueError("a number does not end")
+    raise ValueError("proto: integer overflow" if len(message) - at >= 10 else "unexpected EOF")
 
 
 def signed(value: int) -> int:
@@ -60,22 +113,28 @@ def signed(value: int) -> int:
 # -------------------------------------------------------------------- writing
 
 
+def tag(at: int, kind: int) -> bytes:
+    """What begins a field of a wire type."""
+    return unsigned(at << 3 | kind)
+
+
 def number(at: int, value: int) -> bytes:
     """A field that holds a number, or whether something is so."""
-    return _varint(at << 3 | VARINT) + _varint(value % 2**_BITS)
+    return unsigned(at << 3 | VARINT) + unsigned(value % 2**_BITS)
 
 
 def double(at: int, value: float) -> bytes:
     """A field that holds a floating-point number."""
-    return _varint(at << 3 | FIXED_64) + struct.pack("<d", value)
+    return unsigned(at << 3 | FIXED_64) + struct.pack("<d", value)
 
 
 def block(at: int, content: bytes) -> bytes:
     """A field that holds text, bytes or a message."""
-    return b"".join((_varint(at << 3 | BYTES), _varint(len(content)), content))
+    return b"".join((unsigned(at << 3 | BYTES), unsigned(len(content)), content))
 
 
-def _varint(value: int) -> bytes:
+def unsigned(value: int) -> bytes:
+    """A number that is not negative."""
     if value < 0x80:
         return bytes((value,))
     digits = bytearray()

@@ -28,13 +28,17 @@ def test_fields_of_every_wire_type():
 @pytest.mark.parametrize(
     ("message", "fault"),
     [
-        (b"\x08", "does not end"),
-        (b"\x08" + b"\xff" * 11, "does not end"),
-        (b"\x12\x05ab", "longer than its message"),
-        (b"\x12\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01", "longer than its message"),
-        (b"\x1d12", "longer than its message"),
-        (b"\x0b", "wire type 3"),
-        (b"\x00\x00", "number 0"),
+        (b"\x08", "unexpected EOF"),
+        (b"\x08" + b"\xff" * 11, "integer overflow"),
+        (b"\x12\x05ab", "unexpected EOF"),
+        (b"\x12", "unexpected EOF"),
+        (b"\x12\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01", "unexpected EOF"),
+        (b"\x1d12", "unexpected EOF"),
+        (b"\x0b", "unexpected EOF"),
+        (b"\x0c", "end group for non-group"),
+        (b"\x0e", "illegal wireType 6"),
+        (b"\x00\x00", "illegal tag 0"),
+        (b"\x02\x00", "illegal tag 0"),
     ],
 )
 def test_broken_messages_are_refused(message, fault):

@@ -1,0 +1,56 @@
+import subprocess
+import sys
+from importlib import resources
+
+from corral.api.kinds import KINDS
+from corral.api.protobuf.messages import all_kinds, all_messages, kind_message
+
+SCALARS = set("sbyildtuqxjw")
+
+
+def test_every_type_of_the_table_is_known():
+    known = all_messages()
+    for each in known.values():
+        for field in each.fields.values():
+            assert field.type in (known if field.is_message else SCALARS), (each.name, field)
+
+
+def test_no_field_of_the_table_is_lost_when_it_is_read():
+    text = resources.files("corral.api.protobuf").joinpath("messages.txt").read_text()
+    lines = [line for line in text.splitlines() if not line.startswith(("#", "@"))]
+    assert len(lines) > 600
+    assert sum(len(line.split()) - 1 for line in lines) == sum(
+        len(each.fields) for each in all_messages().values()
+    )
+
+
+def test_every_kind_of_kubernetes_that_is_served_has_its_message():
+    served = [
+        (f"{kind.group}/{version.name}".lstrip("/"), kind.name)
+        for kind in KINDS
+        if kind.native
+        for version in kind.versions
+    ]
+    assert len(served) > 50
+    assert [each for each in served if kind_message(*each) is None] == []
+
+
+def test_what_is_no_kind_of_its_group_has_none():
+    assert kind_message("v1", "PodSpec") is None
+    assert kind_message("example.com/v1", "Status") is None
+    assert kind_message("kubevirt.io/v1", "VirtualMachine") is None
+    assert kind_message("v1", "Status") == "meta.v1.Status"
+    assert (
+        kind_message("meta.k8s.io/v1", "PartialObjectMetadata") == "meta.v1.PartialObjectMetadata"
+    )
+    assert ("apps/v1", "DeploymentList") in set(all_kinds())
+
+
+def test_the_table_is_not_read_before_it_is_needed():
+    """It takes milliseconds, which a manager's start does not wait for."""
+    program = (
+        "from corral.server.app import ApiServer; from corral.api.protobuf import messages; "
+        "print(messages._table.cache_info().currsize)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True)
+    assert done.stdout == b"0\n"

@@ -1,0 +1,301 @@
+"""A client that speaks nothing but protobuf, and every kind of Kubernetes that is served."""
+
+import asyncio
+import json
+from pathlib import Path
+
+import pytest
+from tests.unit.server.conftest import MAPS, MERGE, SETS, Asker
+
+from corral.api.kinds import KINDS
+from corral.api.protobuf import decode, writer
+from corral.api.protobuf.messages import message
+from corral.api.protobuf.reader import MAGIC, _Reader
+from corral.api.protobuf.writer import encode
+from corral.server import accept
+from corral.server.accept import Form
+
+PROTOBUF = "application/vnd.kubernetes.protobuf"
+ONLY = {"accept": PROTOBUF, "content-type": PROTOBUF}
+METADATA = ";as=PartialObjectMetadata;v=v1;g=meta.k8s.io"
+GOLDEN = Path(__file__).parents[1] / "api" / "protobuf" / "golden.jsonl"
+DOCUMENTS = [json.loads(line)["document"] for line in GOLDEN.read_text().splitlines()]
+BY_KIND = {(each["apiVersion"], each["kind"]): each for each in DOCUMENTS}
+SERVED = [
+    (f"{kind.group}/{version.name}".lstrip("/"), kind)
+    for kind in KINDS
+    if kind.native
+    for version in kind.versions
+]
+KEPT = [
+    (version, kind)
+    for version, kind in SERVED
+    if "list" in kind.verbs and kind.name != "APIService"  # which nobody can make
+]
+
+
+class Speaker(Asker):
+    """Sends and reads nothing but protobuf, as a typed client does that was told to."""
+
+    async def __call__(self, method, path, body=None, headers=None):
+        if isinstance(body, dict):
+            body = encode(body)
+        response = await self.raw(method, path, body, ONLY | (headers or {}))
+        kinds = [value for name, value in response.headers if name == "content-type"]
+        assert kinds == [PROTOBUF], response.body
+        return response.status, decode(response.body)
+
+    async def watch(self, path, count):
+        """So many events of a watch."""
+        response = await self.raw("GET", path, headers=ONLY)
+        assert ("content-type", f"{PROTOBUF};stream=watch") in response.headers
+        events, stream = [], b""
+        async for piece in response.body:
+            stream += piece
+            while len(stream) >= 4 and len(stream) >= (size := 4 + int.from_bytes(stream[:4])):
+                frame, stream = stream[4:size], stream[size:]
+                events.append(event(frame))
+            if len(events) >= count:
+                await response.body.aclose()
+        return events
+
+
+def event(frame):
+    """The type of a WatchEvent, and its object, which is a body of its own in a RawExtension."""
+    assert not frame.startswith(MAGIC)
+    parts = _Reader().entry(frame, "WatchEvent")
+    raw = _Reader().entry(parts[2], "RawExtension")
+    return parts[1].decode(), decode(raw[1])
+
+
+@pytest.fixture
+def speak(ask):
+    return Speaker(ask.server)
+
+
+def collection(version, kind):
+    root = f"/apis/{version}" if "/" in version else f"/api/{version}"
+    return (
+        f"{root}/namespaces/default/{kind.plural}" if kind.namespaced else f"{root}/{kind.plural}"
+    )
+
+
+def told(kind):
+    return f"{kind[0]} {kind[1].name}"
+
+
+@pytest.mark.parametrize("served", KEPT, ids=told)
+async def test_every_verb_on_every_kind(speak, served):
+    version, kind = served
+    path = collection(version, kind)
+    wanted = BY_KIND[version, kind.name]
+    name = wanted["metadata"]["name"]
+    status, made = await speak("POST", path, wanted)
+    assert status == 201, made["message"]
+    assert (made["apiVersion"], made["kind"]) == (version, kind.name)
+    assert made["metadata"]["uid"]
+    since = made["metadata"]["resourceVersion"]
+
+    assert await speak("GET", f"{path}/{name}") == (200, made)
+    status, listed = await speak("GET", path)
+    assert listed["kind"] == (kind.list_name or f"{kind.name}List")
+    assert listed["metadata"]["resourceVersion"]
+    # Items of a list do not say what they are.
+    bare = {key: value for key, value in made.items() if key not in ("apiVersion", "kind")}
+    assert [each for each in listed["items"] if each["metadata"]["name"] == name] == [bare]
+
+    made["metadata"]["labels"] = {"first": "yes"}
+    status, changed = await speak("PUT", f"{path}/{name}", made)
+    assert (status, changed["metadata"]["labels"]["first"]) == (200, "yes")
+    patch = json.dumps({"metadata": {"labels": {"second": "yes"}}}).encode()
+    status, changed = await speak("PATCH", f"{path}/{name}", patch, MERGE)
+    labels = changed["metadata"]["labels"]
+    assert (status, labels["first"], labels["second"]) == (200, "yes", "yes")
+
+    options = {"apiVersion": version, "kind": "DeleteOptions", "propagationPolicy": "Background"}
+    status, gone = await speak("DELETE", f"{path}/{name}", options)
+    assert status == 200, gone
+    assert gone["kind"] in ("Status", kind.name)
+    status, gone = await speak("DELETE", f"{path}?labelSelector=first", options)
+    if kind.sweeps:
+        assert (status, gone["kind"]) == (200, kind.list_name or f"{kind.name}List")
+    watched = f"{path}?watch=true&resourceVersion={since}&fieldSelector=metadata.name={name}"
+    events = await speak.watch(watched, 2)
+    assert [kind for kind, _ in events[:2]] == ["MODIFIED", "MODIFIED"]
+    assert events[1][1] == changed
+
+
+@pytest.mark.parametrize("served", [each for each in SERVED if each[1].only_created], ids=told)
+async def test_questions_are_asked_and_answered(speak, served):
+    version, kind = served
+    status, answer = await speak("POST", collection(version, kind), BY_KIND[version, kind.name])
+    assert (status, answer["kind"]) == (201, kind.name)
+    assert answer["status"] or kind.name == "TokenReview"
+
+
+async def test_what_nobody_can_make_is_read_and_refused(speak):
+    path = "/apis/apiregistration.k8s.io/v1/apiservices"
+    status, refused = await speak("POST", path, BY_KIND["apiregistration.k8s.io/v1", "APIService"])
+    assert (status, refused["reason"]) == (422, "Invalid")
+    assert "corral serves all of its API itself" in refused["message"]
+    assert (await speak("GET", path))[1]["kind"] == "APIServiceList"
+
+
+async def test_refusals_are_told(speak):
+    assert await speak("GET", f"{MAPS}/none") == (
+        404,
+        {
+            "apiVersion": "v1",
+            "kind": "Status",
+            "metadata": {},
+            "status": "Failure",
+            "message": 'configmaps "none" not found',
+            "reason": "NotFound",
+            "details": {"name": "none", "kind": "configmaps"},
+            "code": 404,
+        },
+    )
+    status, refused = await speak("POST", MAPS, b"k8s\0\xff")
+    assert (status, refused["reason"]) == (400, "BadRequest")
+    assert refused["message"].startswith("the object provided is unrecognized (must be of type Con")
+
+
+async def test_a_watch_tells_what_there_is_and_its_end_and_errors(speak):
+    await speak("POST", MAPS, BY_KIND["v1", "ConfigMap"])
+    initial = "sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true"
+    (first, present), (second, end) = await speak.watch(f"{MAPS}?watch=true&{initial}", 2)
+    assert (first, present["metadata"]["name"]) == ("ADDED", "cm")
+    assert (second, end["kind"]) == ("BOOKMARK", "ConfigMap")
+    assert end["metadata"]["annotations"] == {"k8s.io/initial-events-end": "true"}
+    ((told, status),) = await speak.watch(
+        f"{MAPS}?watch=true&resourceVersion=1&timeoutSeconds=1", 1
+    )
+    assert (told, status["metadata"]["name"]) == ("ADDED", "cm") or status["code"] == 410
+
+
+async def test_watchers_of_each_encoding_have_frames_of_their_own(ask, speak):
+    path = f"{MAPS}?watch=true&resourceVersion=1"
+    streams = [
+        (await ask.raw("GET", path, headers=headers)).body
+        for headers in ({}, ONLY, {"accept": "application/json"}, ONLY)
+    ]
+    await ask.create(MAPS, "m")
+    pieces = [await anext(stream) for stream in streams]
+    for stream in streams:
+        await stream.aclose()
+    assert pieces[0] == pieces[2]
+    assert pieces[1] == pieces[3]
+    assert event(pieces[1][4:])[1] == json.loads(pieces[0])["object"]
+
+
+async def test_metadata_of_any_kind(ask, speak, replica_set):
+    await ask("POST", SETS, replica_set)
+    headers = {"accept": PROTOBUF + METADATA}
+    status, one = await speak("GET", f"{SETS}/web", headers=headers)
+    assert (status, one["apiVersion"], one["kind"]) == (
+        200,
+        "meta.k8s.io/v1",
+        "PartialObjectMetadata",
+    )
+    status, listed = await speak("GET", SETS, headers=headers)
+    assert listed["kind"] == "PartialObjectMetadataList"
+    assert [each["metadata"] for each in listed["items"]] == [one["metadata"]]
+    status, empty = await speak("GET", MAPS, headers=headers)
+    assert (status, empty.get("items")) == (200, None)
+
+
+async def test_kinds_that_are_not_of_kubernetes_are_not_told(ask, speak, replica_set):
+    await ask("POST", SETS, replica_set)
+    for path in (SETS, f"{SETS}/web", f"{SETS}?watch=true"):
+        status, refused = await speak("GET", path)
+        assert (status, refused["reason"]) == (406, "NotAcceptable")
+        assert refused["message"].startswith("only the following media types are accepted: ")
+    answer = await ask("GET", f"{SETS}/web", headers={"accept": f"{PROTOBUF},application/json"})
+    assert answer["kind"] == "VirtualMachineInstanceReplicaSet"
+    rather = {"accept": f"{PROTOBUF};q=0.9,application/json;q=0.1"}
+    answer = await ask("GET", f"{SETS}/web", headers=rather)
+    assert answer["kind"] == "VirtualMachineInstanceReplicaSet"
+    status, refused = await speak("GET", f"{SETS}/none", headers=rather)
+    assert (status, refused["reason"]) == (404, "NotFound")
+    options = {"apiVersion": "kubevirt.io/v1", "kind": "DeleteOptions"}
+    status, gone = await speak("DELETE", f"{SETS}/web", options, {"accept": PROTOBUF})
+    assert status == 406, gone
+
+
+async def test_what_any_kind_has_in_common_is_told(ask, speak, replica_set):
+    await ask("POST", SETS, replica_set)
+    status, scale = await speak("GET", f"{SETS}/web/scale")
+    assert (status, scale["kind"], scale["spec"]) == (200, "Scale", {"replicas": 3})
+    scale["spec"]["replicas"] = 0
+    status, scale = await speak("PUT", f"{SETS}/web/scale", scale)
+    assert (status, scale["spec"]) == (200, {})
+    options = {"apiVersion": "kubevirt.io/v1", "kind": "DeleteOptions"}
+    gone = await ask("DELETE", f"{SETS}/web", encode(options), {"content-type": PROTOBUF})
+    assert gone.status == 200, gone.text
+
+
+async def test_a_table_has_no_such_form(ask):
+    table = PROTOBUF + ";as=Table;v=v1;g=meta.k8s.io"
+    refused = await ask("GET", MAPS, headers={"accept": table})
+    assert (refused.status, refused["reason"]) == (406, "NotAcceptable")
+
+
+async def test_what_was_done_is_not_refused_for_how_it_is_told(ask, monkeypatch):
+    def refuse(_document):
+        raise writer.UnwritableError("no")
+
+    monkeypatch.setattr(writer, "encode", refuse)
+    headers = {"accept": PROTOBUF}
+    made = await ask("POST", MAPS, {"metadata": {"name": "m"}}, headers)
+    assert (made.status, made["kind"]) == (201, "ConfigMap")
+    assert (await ask("GET", f"{MAPS}/m", headers=headers)).status == 406
+    both = {"accept": f"{PROTOBUF},application/json;q=0.5"}
+    assert (await ask("GET", f"{MAPS}/m", headers=both)).status == 200
+
+
+async def test_a_long_list_lets_others_have_their_turn(ask, speak):
+    for index in range(120):
+        await ask.create(MAPS, f"m{index:03}")
+    turns = 0
+
+    async def others():
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    beside = asyncio.create_task(others())
+    _, listed = await speak("GET", MAPS)
+    beside.cancel()
+    assert len(listed["items"]) == 120
+    assert turns >= 2
+
+
+@pytest.mark.parametrize(
+    ("header", "form", "protobuf"),
+    [
+        (PROTOBUF, Form.PLAIN, True),
+        (f"{PROTOBUF}, application/json", Form.PLAIN, False),
+        (f"{PROTOBUF}, */*", Form.PLAIN, False),
+        (f"application/json, {PROTOBUF}", Form.PLAIN, False),
+        (f"{PROTOBUF}, application/json;q=0.9", Form.PLAIN, True),
+        (f"{PROTOBUF};q=0.8, application/json;q=0.9", Form.PLAIN, False),
+        (f"{PROTOBUF}, application/yaml", Form.PLAIN, False),
+        (f"{PROTOBUF}, text/html", Form.PLAIN, True),
+        (f"{PROTOBUF};stream=watch", Form.PLAIN, True),
+        (f"{PROTOBUF}{METADATA}", Form.METADATA, True),
+        (f"{PROTOBUF}{METADATA},application/json{METADATA}", Form.METADATA, False),
+        (f"{PROTOBUF};as=Table;v=v1;g=meta.k8s.io,{PROTOBUF}", Form.PLAIN, True),
+        (f"{PROTOBUF};as=Table;v=v1;g=meta.k8s.io,application/json", Form.PLAIN, False),
+        (f"{PROTOBUF};as=PartialObjectMetadata;v=v9;g=x,{PROTOBUF}", Form.PLAIN, True),
+        (f"{PROTOBUF.upper()}", Form.PLAIN, True),
+    ],
+)
+def test_protobuf_is_for_who_wants_it_more_than_json(header, form, protobuf):
+    assert accept.wants_protobuf(header) is protobuf
+    assert accept.form(header, native=True) is form
+
+
+def test_every_kind_that_is_served_is_tried():
+    assert {(version, kind.name) for version, kind in SERVED} <= set(BY_KIND)
+    assert message("core.v1.Pod").name == "core.v1.Pod"
