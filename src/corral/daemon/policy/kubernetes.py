@@ -42,6 +42,7 @@ _EDIT = (
     rule(CHANGE, "batch", "cronjobs jobs"),
     rule(CHANGE, "policy", "poddisruptionbudgets"),
     rule(CHANGE, "networking.k8s.io", "ingresses networkpolicies"),
+    rule(CHANGE, "resource.k8s.io", "resourceclaims resourceclaimtemplates"),
     rule(WRITE, "coordination.k8s.io", "leases"),
 )
 _VIEW = (
@@ -70,6 +71,7 @@ _VIEW = (
     rule(READ, "batch", "cronjobs cronjobs/status jobs jobs/status"),
     rule(READ, "policy", "poddisruptionbudgets poddisruptionbudgets/status"),
     rule(READ, "networking.k8s.io", "ingresses ingresses/status networkpolicies"),
+    rule(READ, "resource.k8s.io", "resourceclaims resourceclaims/status resourceclaimtemplates"),
 )
 
 ROLES = (
@@ -138,6 +140,15 @@ ROLES = (
         rule("create patch update", "core events.k8s.io", "events"),
     ),
 )
+
+ROLES_OF_NAMESPACES = (
+    role(  # who answers requests of its own (metrics adapters, schedulers) is bound to this one
+        "extension-apiserver-authentication-reader",
+        rule(READ, "core", "configmaps", names="extension-apiserver-authentication"),
+        namespace="kube-system",
+    ),
+)
+"""Roles, each in its namespace."""
 
 _AUTHENTICATED = group("system:authenticated")
 _UNAUTHENTICATED = group("system:unauthenticated")

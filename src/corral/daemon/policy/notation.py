@@ -37,14 +37,17 @@ def role(
     labels: Mapping[str, str] = BOOTSTRAPPING,
     part_of: str = "",
     of_parts: str = "",
+    namespace: str = "",
 ) -> Document:
-    """A ClusterRole.
+    """A ClusterRole, or a Role in a namespace.
 
     ``part_of`` names the role that it becomes part of; ``of_parts`` is set for a role that has no
     rules of its own, but those of its parts.
     """
     marked = {**labels, **({f"{AGGREGATE}{part_of}": "true"} if part_of else {})}
     metadata = {"name": name, "labels": marked, "annotations": {AUTOUPDATE: "true"}}
+    if namespace:
+        metadata["namespace"] = namespace
     if not of_parts:
         return {"metadata": metadata, "rules": list(rules)}
     selector = {"matchLabels": {f"{AGGREGATE}{of_parts}": "true"}}

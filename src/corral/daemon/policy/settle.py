@@ -12,7 +12,7 @@ import msgspec
 
 from corral.api.errors import AlreadyExists, Conflict, NotFound, StoreReadError
 from corral.api.kind import Kind
-from corral.api.kinds.rbac import CLUSTER_ROLE, CLUSTER_ROLE_BINDING, aggregated
+from corral.api.kinds.rbac import CLUSTER_ROLE, CLUSTER_ROLE_BINDING, ROLE, aggregated
 from corral.api.object import Document, Key
 from corral.client.client import Client
 from corral.daemon.policy import kubernetes, kubevirt
@@ -48,6 +48,9 @@ async def settle_policy(client: Client) -> None:
                 "rules": aggregated(whole[name], whole.values())
             }
     await _write(client, CLUSTER_ROLE, wanted.values(), present)
+    for role in kubernetes.ROLES_OF_NAMESPACES:
+        there = await _present(client, ROLE, role["metadata"]["namespace"])
+        await _write(client, ROLE, [settled_role(role, there)], there)
     bound = await _present(client, CLUSTER_ROLE_BINDING)
     bindings = [settled_binding(each, bound) for each in BINDINGS]
     await _write(client, CLUSTER_ROLE_BINDING, bindings, bound)
@@ -92,8 +95,8 @@ def _labelled(found: Document, wanted: Document) -> Document:
     return found | {"metadata": metadata}
 
 
-async def _present(client: Client, kind: Kind) -> dict[str, Document]:
-    items = (await client.list(_Seen, kind=kind)).items
+async def _present(client: Client, kind: Kind, namespace: str = "") -> dict[str, Document]:
+    items = (await client.list(_Seen, namespace, kind=kind)).items
     documents = [msgspec.to_builtins(item) for item in items]
     return {each["metadata"]["name"]: each for each in documents}
 
@@ -115,7 +118,7 @@ async def _write(
 
 
 async def _put(client: Client, kind: Kind, wanted: Document, present: Document | None) -> None:
-    key = Key("", wanted["metadata"]["name"])
+    key = Key(wanted["metadata"].get("namespace", ""), wanted["metadata"]["name"])
     try:
         if present is not None and wanted.get("roleRef") == present.get("roleRef"):
             await client.replace(_Seen, wanted, kind=kind)

@@ -95,6 +95,20 @@ async def test_what_is_there_is_what_was_meant_and_a_second_start_changes_nothin
     assert ask.server.store.revision == revision
 
 
+async def test_who_is_bound_to_it_reads_by_whom_users_are_known(ask, policy):
+    name = "extension-apiserver-authentication-reader"
+    await ask.create("/api/v1/namespaces", "kube-system")
+    await settle(ask)
+    await bind(ask, name, "Role", name, user("eve"), namespace="kube-system")
+    place = "/api/v1/namespaces/kube-system/configmaps"
+    assert (await ask.as_user("eve")("GET", f"{place}/others")).status == 403
+    told = await ask.as_user("eve")("GET", f"{place}/extension-apiserver-authentication")
+    assert told.status == 404  # whose making is not of this test
+    revision = ask.server.store.revision
+    await settle(ask)
+    assert ask.server.store.revision == revision
+
+
 async def test_what_was_lost_comes_back_and_what_was_added_stays(ask, policy):
     extra = {"verbs": ["get"], "apiGroups": ["example.com"], "resources": ["things"]}
     lacking = {"verbs": ["get"], "apiGroups": [""], "resources": ["pods"]}
