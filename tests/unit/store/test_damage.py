@@ -123,6 +123,35 @@ async def test_what_an_object_is_kept_as_is_mended_by_what_it_tells(tmp_path, ch
     offline.check(path)
 
 
+async def test_what_belongs_to_no_namespace_is_mended_too(tmp_path):
+    path, document = tmp_path / "store.sqlite", thing("a")
+    del document["metadata"]["namespace"]
+    store = Store.open(path)
+    await store.write(KIND, key("a", ""), document)
+    await store.close()
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.execute("UPDATE log SET name = 'q'")
+    store = Store.open(path)
+    assert names(store) == ["a"]
+    await store.close()
+
+
+@pytest.mark.parametrize("change", ["name = 'q'", "kind = 'x'", "deleted = 0"])
+async def test_an_object_that_was_deleted_does_not_come_back(tmp_path, change):
+    path = tmp_path / "store.sqlite"
+    store = Store.open(path)
+    await write(store, "b")
+    await write(store, "a")
+    last = await store.delete(KIND, key("a"), thing("a"))
+    await store.close()
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.execute(f"UPDATE log SET {change} WHERE revision = {last.revision}")
+    store = Store.open(path)
+    assert [*store.damaged] == []
+    assert names(store) == ["b"]
+    await store.close()
+
+
 async def test_the_kind_of_the_only_object_of_its_kind_is_mended_too(tmp_path):
     path = tmp_path / "store.sqlite"
     store = Store.open(path)
