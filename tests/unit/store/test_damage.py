@@ -98,6 +98,7 @@ async def test_every_column_is_checked(tmp_path, column):
     [
         "name = 'q'",
         "name = 'b'",
+        "name = CAST(x'ff' AS TEXT)",
         "namespace = 'defaulu'",
         "kind = 'thinos.example.com'",
         "kind = 'x'",
@@ -428,7 +429,8 @@ def test_a_store_that_has_lost_how_far_back_it_goes_says_so(tmp_path, change):
 
 
 @pytest.mark.parametrize(
-    "change", ["name = 'b'", "namespace = 'other'", "kind = 'thinks.example.com'", "name = x'ff'"]
+    "change", ["name = 'b'",
+        "name = CAST(x'ff' AS TEXT)", "namespace = 'other'", "kind = 'thinks.example.com'", "name = x'ff'"]
 )
 async def test_an_object_whose_name_is_damaged_beside_it_is_not_gone(tmp_path, change):
     """Much would follow from that: its dependents are collected, machines end."""

@@ -212,6 +212,16 @@ async def test_a_watch_of_one_name_sleeps_through_the_others(store):
     watch.close()
 
 
+@pytest.mark.looptime
+async def test_who_waits_for_changes_is_told_at_once_that_none_come_any_more(store, looptime):
+    watch = store.watch(KIND, 0)
+    waiting = asyncio.ensure_future(watch.take(3600))
+    await asyncio.sleep(1)
+    store.end_watches(KIND)
+    assert await waiting == []
+    assert (looptime, watch.finished) == (1, True)
+
+
 async def test_a_watcher_that_the_window_leaves_behind_is_cut_off_and_others_are_not():
     store = Store(Log(None), threaded=False, retention=Retention(changes=3))
     slow, quick = store.watch(KIND, 0), store.watch(KIND, 0)
