@@ -3,10 +3,12 @@
 import asyncio
 import errno
 import os
+import re
 import shutil
 import signal
 import sys
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -44,6 +46,7 @@ def descriptors() -> set[int]:
 
 async def test_the_lock_tells_that_something_runs(tmp_path):
     assert not runs(tmp_path)
+    assert list(tmp_path.iterdir()) == [], "who asks leaves nothing behind"
     started = spawn(tmp_path, ["sleep", "60"])
     assert runs(tmp_path)
     assert hold(tmp_path) is None
@@ -95,6 +98,21 @@ async def test_a_child_gets_an_environment_of_its_own(tmp_path, monkeypatch):
         "LC_ALL": "C.UTF-8",
         "MALLOC_ARENA_MAX": "1",
     }
+
+
+async def test_a_child_has_nothing_to_read(tmp_path):
+    """What the manager was started with is not its."""
+    ours, (reader, writer) = os.dup(0), os.pipe()
+    os.dup2(reader, 0)
+    try:
+        started = spawn(tmp_path, ["readlink", "/proc/self/fd/0"])
+    finally:
+        os.dup2(ours, 0)
+        for descriptor in (ours, reader, writer):
+            os.close(descriptor)
+    async with asyncio.timeout(60):
+        await started.wait()
+    assert (tmp_path / "output").read_text() == "/dev/null\n"
 
 
 async def test_a_child_gets_its_own_session_and_only_what_it_is_given(tmp_path):
@@ -168,6 +186,14 @@ async def test_who_only_reads_the_lock_is_not_taken_for_its_holder(tmp_path):
     finally:
         reader.kill()
         await reader.wait()
+
+
+async def test_who_asks_is_not_taken_for_what_runs(tmp_path):
+    """A machine that is about to be started: the lock is taken already, by the manager."""
+    lock = hold(tmp_path)
+    assert runs(tmp_path)
+    assert await Process.adopt(tmp_path) is None
+    os.close(lock)
 
 
 async def test_a_number_that_was_given_to_another_process_is_not_believed(tmp_path):
@@ -260,10 +286,32 @@ async def test_processor_time_is_read_from_outside(tmp_path, sleeper):
         process.cpu_nanos(2**22 + 1)
 
 
-async def test_memory_is_told_in_bytes():
-    this = Process(identify(os.getpid()), os.pidfd_open(os.getpid()))
-    assert 2**22 < this.resident_bytes() < 2**36
-    this.release()
+@pytest.fixture
+async def this():
+    """The process that runs the test."""
+    made = Process(identify(os.getpid()), os.pidfd_open(os.getpid()))
+    yield made
+    made.release()
+
+
+async def test_memory_is_told_in_bytes(this):
+    (resident,) = re.findall(r"VmRSS:\s+(\d+) kB", Path("/proc/self/status").read_text())
+    assert this.resident_bytes() == pytest.approx(int(resident) * 1024, rel=0.1)
+
+
+async def test_how_long_the_main_thread_has_run_is_told_to_the_clock_tick(this):
+    before = time.thread_time_ns()
+    assert before - 10**8 < this.ran_nanos() <= time.thread_time_ns()
+
+
+async def test_of_what_has_ended_nothing_can_be_told(tmp_path):
+    ended = spawn(tmp_path, ["true"])
+    async with asyncio.timeout(60):
+        await ended.wait()
+    for ask in (ended.resident_bytes, ended.cpu_nanos):
+        with pytest.raises(ProcessLookupError):
+            ask()
+    assert (ended.ran_nanos(), ended.pulse()) == (0, None)
 
 
 def test_a_process_that_has_ended_has_no_identity_before_its_parent_has_heard_of_it():

@@ -429,8 +429,14 @@ def test_a_store_that_has_lost_how_far_back_it_goes_says_so(tmp_path, change):
 
 
 @pytest.mark.parametrize(
-    "change", ["name = 'b'",
-        "name = CAST(x'ff' AS TEXT)", "namespace = 'other'", "kind = 'thinks.example.com'", "name = x'ff'"]
+    "change",
+    [
+        "name = 'b'",
+        "name = CAST(x'ff' AS TEXT)",
+        "namespace = 'other'",
+        "kind = 'thinks.example.com'",
+        "name = x'ff'",
+    ],
 )
 async def test_an_object_whose_name_is_damaged_beside_it_is_not_gone(tmp_path, change):
     """Much would follow from that: its dependents are collected, machines end."""

@@ -189,6 +189,23 @@ def test_no_more_is_promised_than_there_is(storage, space):
     storage.provision("pvc-2", 2 * GiB)
 
 
+def test_a_storage_that_has_less_room_than_it_promised_says_that_none_is_left(storage, space):
+    space["free"] = 10 * GiB
+    storage.provision("pvc-1", 6 * GiB)
+    space["free"] = GiB
+    with pytest.raises(NoRoom, match=r"needs .*, and 0\S* .*left that are not promised"):
+        storage.provision("pvc-2", MiB)
+
+
+def test_a_link_in_place_of_a_disk_is_not_followed(storage, tmp_path):
+    path = storage.provision("pvc-1", MiB).disk.path
+    elsewhere = path.rename(tmp_path / "elsewhere")
+    path.symlink_to(elsewhere)
+    with pytest.raises(OSError, match="symbolic links"):
+        storage.resize("pvc-1", 2 * MiB)
+    assert elsewhere.stat().st_size == MiB
+
+
 def test_what_a_volume_occupies_already_is_not_promised_twice(storage, space):
     made = storage.provision("pvc-1", 6 * MiB)
     with made.disk.path.open("r+b") as file:

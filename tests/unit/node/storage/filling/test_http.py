@@ -128,6 +128,21 @@ def test_a_wrong_continuation_is_not_taken(server, work, content, head):
     assert fetch(server, work).path.read_bytes() == content
 
 
+@pytest.mark.parametrize(("last", "length"), [(2, 3), (-1, 3)], ids=["not all", "not as long"])
+def test_a_continuation_that_is_not_all_of_the_rest_is_not_taken(
+    server, work, content, last, length
+):
+    """The end of the file would be missing, and nothing would tell."""
+    server.cuts = [1_500_000] + [0] * 20
+    with pytest.raises(NotFilled):
+        fetch(server, work)
+    start = int(server.header("range").removeprefix("bytes=").removesuffix("-"))
+    last = start + last if last >= 0 else len(content) + last
+    head = f"HTTP/1.1 206 P\r\nContent-Range: bytes {start}-{last}/{len(content)}\r\n"
+    server.cuts, server.heads = [], [f"{head}Content-Length: {length}\r\n\r\nabc".encode()]
+    assert fetch(server, work).path.read_bytes() == content
+
+
 @pytest.mark.parametrize("kind", ["md5", "sha1", "sha256", "sha512"])
 def test_a_checksum_that_fits(server, work, content, kind):
     checksum = f"{kind}:{hashlib.new(kind, content).hexdigest().upper()}"
