@@ -30,10 +30,10 @@ from corral.api.wire import Request, Response, User
 from corral.metrics import Registry
 from corral.pki import SigningKey
 from corral.server import (
+    below_machines,
     body,
     debugging,
-    evacuation,
-    hotplug,
+    expansion,
     lists,
     machines,
     nowhere,
@@ -41,7 +41,6 @@ from corral.server import (
     route,
     streams,
     subresources,
-    virtual_machines,
     warned,
 )
 from corral.server.accounts import Accounts, counted_as
@@ -305,7 +304,7 @@ class ApiServer:
             version=kind.by_name.get(named.version, kind.versions[0]),
             namespace=named.namespace,
             name=named.name,
-            subresource=named.subresource,
+            subresource=expansion.NAME if expansion.is_asked(named) else named.subresource,
             query=asked,
             warnings=warnings,
         )
@@ -313,11 +312,7 @@ class ApiServer:
     def _kind(self, named: Route) -> Kind | None:
         """The kind that a path is about, where it is served with that version and subresource."""
         if named.group == machines.GROUP:
-            kind = self.kinds.find("kubevirt.io", "v1", named.plural)
-            if kind is None or named.version not in machines.VERSIONS:
-                return None
-            known = (hotplug.find, evacuation.find, machines.find, virtual_machines.find)
-            return kind if any(find(kind, named.subresource) for find in known) else None
+            return below_machines.kind_at(self.kinds, named)
         kind = self.kinds.find(named.group, named.version, named.plural)
         if kind is None or not named.subresource:
             return kind
@@ -369,13 +364,7 @@ class ApiServer:
                 await self.reviewers.connect(call)
                 return await streams.answer(self.store, self.nodes, call)
             return await subresources.answer(self.rest, call)
-        if hotplug.find(call.kind, call.subresource):
-            return await hotplug.answer(self.rest, call)
-        if evacuation.find(call.kind, call.subresource):
-            return await evacuation.cancel(self.rest, call)
-        if virtual_machines.find(call.kind, call.subresource):
-            return await virtual_machines.answer(self.rest, self.nodes, call)
-        return await streams.answer(self.store, self.nodes, call)
+        return await below_machines.answer(self.rest, self.nodes, call)
 
 
 _VERBS: dict[str, _Verb] = {

@@ -7,7 +7,7 @@ from lightkube.models import authentication_v1, core_v1, policy_v1
 
 from corral.api.below import Subresource
 from corral.api.kinds.kubevirt import VIRTUAL_MACHINE, VIRTUAL_MACHINE_INSTANCE
-from corral.server import evacuation, hotplug, machines, virtual_machines
+from corral.server import evacuation, expansion, hotplug, machines, virtual_machines
 
 _CONTAINER = {"container": "Which container; the machine's own where there is no other."}
 _LOG = {
@@ -109,3 +109,16 @@ SUBRESOURCES = (
     ),
     *(each for version in machines.VERSIONS for each in _of_machines(version)),
 )
+
+NAMELESS = tuple(
+    Subresource(
+        group=machines.GROUP,
+        version=version,
+        plural=expansion.NAME,
+        name="",
+        responds=(machines.GROUP, version, VIRTUAL_MACHINE.name),
+        verbs=("update",),
+    )
+    for version in machines.VERSIONS
+)
+"""What discovery tells besides, though it is below no object."""

@@ -15,7 +15,7 @@ from corral.server import accept, health, issuer, machines
 from corral.server.adapter import Adapter
 from corral.server.audit import Audit
 from corral.server.authz import Authorizer
-from corral.server.below import SUBRESOURCES
+from corral.server.below import NAMELESS, SUBRESOURCES
 from corral.server.cached import cached
 from corral.server.call import json_response
 from corral.server.layout import indented
@@ -71,9 +71,10 @@ class Documents:
         self._account_key = account_key
         self._audit = audit
         self._metrics = metrics
-        self._discovery = Discovery(kinds, SUBRESOURCES)
+        listed = (*SUBRESOURCES, *NAMELESS)
+        self._discovery = Discovery(kinds, listed)
         if adapter is not None:
-            listed = (*SUBRESOURCES, *adapter.resources(kinds))
+            listed += tuple(adapter.resources(kinds))
             self._discovery = Discovery(kinds, listed, tuple(adapter.groups()))
         self._schemas = Schemas(kinds)
 

@@ -297,3 +297,59 @@ async def test_a_type_may_leave_out_how_many_processors_there_are(ask):
     assert (await ask("POST", path, {"metadata": {"name": "none"}, "spec": none})).status == 201
     answer = await ask("POST", VMS, vm(instancetype={"name": "none"}))
     assert answer.status == 201, answer.text
+
+
+EXPAND = "/apis/subresources.kubevirt.io/v1/namespaces/default/expand-vm-spec"
+
+
+async def test_a_virtual_machine_that_is_sent_comes_back_in_full(ask):
+    answer = await ask("PUT", EXPAND, vm(instancetype={"name": "small"}))
+    assert answer.status == 200, answer.text
+    assert answer["spec"]["template"]["spec"]["domain"]["memory"] == {"guest": "128Mi"}
+    assert "instancetype" not in answer["spec"]
+    assert answer["metadata"] == {"name": "vm", "namespace": "default"}
+    assert (await ask("GET", f"{VMS}/vm")).status == 404, "nothing is stored"
+
+
+@pytest.mark.parametrize(
+    ("document", "message"),
+    [
+        (
+            vm(instancetype={"name": "none"}),
+            'virtualmachineclusterinstancetypes.instancetype.kubevirt.io "none" not found',
+        ),
+        (
+            vm({"memory": {"guest": "1Gi"}, "cpu": {"cores": 1}}, instancetype={"name": "small"}),
+            (
+                "VM field(s) spec.template.spec.domain.cpu.cores, "
+                "spec.template.spec.domain.memory.guest conflicts with selected instance type"
+            ),
+        ),
+        ({"spec": {"colour": "red"}}, "Object is not a valid VirtualMachine"),
+        (
+            {**vm(), "metadata": {"name": "vm", "namespace": "other"}},
+            "VM namespace must be empty or default",
+        ),
+    ],
+)
+async def test_what_cannot_be_expanded_is_refused(ask, document, message):
+    answer = await ask("PUT", EXPAND, document)
+    assert (answer.status, answer["message"]) == (400, message)
+
+
+async def test_a_stored_one_that_cannot_be_expanded_is_a_fault_of_the_server(ask):
+    assert (await ask("POST", VMS, vm(instancetype={"name": "none"}))).status == 201
+    path = f"{VMS.replace('kubevirt.io', 'subresources.kubevirt.io')}/vm/expand-spec"
+    answer = await ask("GET", path)
+    told = 'virtualmachineclusterinstancetypes.instancetype.kubevirt.io "none" not found'
+    assert (answer.status, answer["message"]) == (500, f"Internal error occurred: {told}")
+
+
+async def test_amounts_may_be_fractions_without_quotes(ask):
+    requests = {"cpu": 0.5, "memory": "64Mi"}
+    answer = await ask("POST", VMS, vm({"resources": {"requests": requests}}))
+    assert answer.status == 201, answer.text
+    stored = answer["spec"]["template"]["spec"]["domain"]["resources"]["requests"]
+    assert stored == {"cpu": "500m", "memory": "64Mi"}
+    answer = await ask("POST", VMS, vm({"memory": {"guest": True}}))
+    assert answer.status == 422

@@ -3,9 +3,10 @@
 from collections.abc import Mapping
 from typing import Any, Final
 
+from corral.api.object import QUANTITY_PATTERN
 from corral.api.schema.bounds import OF_OBJECTS, bounds_of
 from corral.api.schema.definition import JSON_SCHEMA
-from corral.api.schema.forms import Form, form_of
+from corral.api.schema.forms import Form, form_of, unquoted_quantity
 from corral.api.schema.further import Junctors, Values
 from corral.api.schema.nodes import (
     Anything,
@@ -77,7 +78,10 @@ class Compiler:
                 return Scalar(scalar, bounds_of(schema, foreign=self.foreign))
 
     def form(self, schema: Mapping[str, Any], field: str = "") -> Form | None:
-        return form_of(schema, field) if self.native else None
+        if self.native:
+            return form_of(schema, field)
+        is_quantity = schema.get("pattern") == QUANTITY_PATTERN and not self.foreign
+        return unquoted_quantity if is_quantity else None
 
     def empty(self, values: Mapping[str, Any]) -> str | None:
         """What reading null into a Go map gives, of which texts or quantities are the values."""

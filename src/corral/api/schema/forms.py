@@ -26,6 +26,11 @@ def quantity_text(value: Any) -> Any:
         return value
 
 
+def unquoted_quantity(value: Any) -> Any:
+    """A quantity of KubeVirt's kinds, which keep what is written, but for a bare fraction."""
+    return quantity_text(value) if type(value) is float else value
+
+
 def encoded_text(value: Any) -> Any:
     """Bytes in base64, as Go reads and writes them: in any number of lines, and in one."""
     if type(value) is not str:

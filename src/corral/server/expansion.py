@@ -1,0 +1,42 @@
+"""``expand-vm-spec``: a VirtualMachine that is sent comes back saying itself what it refers to.
+
+It is not stored, nor need it be: who writes manifests sees what becomes of them (KubeVirt's
+virt-api, rest/expand.go).
+"""
+
+from typing import Final
+
+from corral.api.encoding import encode
+from corral.api.errors import BadRequest, Cause, Details, MethodNotAllowed
+from corral.api.kinds.kubevirt import VIRTUAL_MACHINE as VM
+from corral.api.schema import schema_for
+from corral.api.wire import Response
+from corral.server import body
+from corral.server.call import Call, json_response
+from corral.server.instancetypes import Instancetypes
+from corral.server.rest import Rest
+from corral.server.route import Route
+
+NAME: Final = "expand-vm-spec"
+
+
+def is_asked(named: Route) -> bool:
+    """Whether a path means it: it stands where the name of a resource does."""
+    return named.plural == NAME and bool(named.namespace) and not named.name
+
+
+async def answer(rest: Rest, call: Call) -> Response:
+    """The VirtualMachine in full.  Raises BadRequest and MethodNotAllowed."""
+    if call.verb != "update":
+        raise MethodNotAllowed(f"{call.verb} is not supported on {NAME}")
+    vm = body.read(call)
+    schema = schema_for(VM)
+    unknown = [Cause(path, f"{path} in body is a forbidden property") for path in schema.prune(vm)]
+    if causes := [*unknown, *schema.check(vm)]:
+        details = Details(causes=tuple(causes))
+        raise BadRequest("Object is not a valid VirtualMachine", details=details)
+    metadata = vm["metadata"] = vm.get("metadata") or {}
+    if metadata.get("namespace") not in (None, "", call.namespace):
+        raise BadRequest(f"VM namespace must be empty or {call.namespace}")
+    metadata["namespace"] = call.namespace
+    return json_response(encode(Instancetypes(rest.store).expanded(vm, BadRequest)))
