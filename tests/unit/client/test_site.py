@@ -19,7 +19,7 @@ async def asked(port, authority):
         f"https://127.0.0.1:{port}", what="it", authorities=authority.cert_pem.bytes().decode()
     )
     try:
-        await site.post("/", b"", content_type="text/plain", seconds=10, most=1000)
+        await site.post("/", b"", content_type="text/plain", seconds=60, most=1000)
     finally:
         await site.aclose()
 

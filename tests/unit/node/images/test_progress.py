@@ -50,18 +50,18 @@ async def test_a_cancelled_waiter_stops_the_thread():
             raise
 
     task = asyncio.create_task(in_thread(work, Meter(lambda _: None, "unpack")))
-    assert await asyncio.to_thread(begun.wait, 5)
+    assert await asyncio.to_thread(begun.wait, 60)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    assert await asyncio.to_thread(ended.wait, 5)
+    assert await asyncio.to_thread(ended.wait, 60)
 
 
 async def test_long_work_leaves_threads_to_who_needs_one_for_a_moment():
     go = threading.Event()
     asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
-    work = [asyncio.create_task(in_thread(lambda _: go.wait(5), Meter(print, ""))) for _ in "12"]
+    work = [asyncio.create_task(in_thread(lambda _: go.wait(60), Meter(print, ""))) for _ in "12"]
     await asyncio.sleep(0)
-    async with asyncio.timeout(2):
+    async with asyncio.timeout(30):
         await asyncio.to_thread(go.set)
     assert await asyncio.gather(*work) == [True, True]

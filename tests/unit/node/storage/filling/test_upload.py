@@ -157,7 +157,7 @@ async def test_a_slow_client_leaves_threads_to_who_needs_one_for_a_moment(part):
     scope = {"type": "http", "method": "POST", "path": PATH + "upload", "headers": []}
     async with uploads.waiting("uid-1", part):
         sending = asyncio.create_task(uploads({**scope, "query_string": b""}, receive, ignore))
-        async with asyncio.timeout(2):
+        async with asyncio.timeout(60):
             await asked.wait()
             await asyncio.to_thread(more.set)
         more.set()
