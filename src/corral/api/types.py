@@ -7,6 +7,7 @@ the values of maps are not told.
 
 import inspect
 import re
+import sys
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from functools import cache
@@ -52,6 +53,7 @@ _QUANTITY_MAPS = frozenset(
         "allocatable",
         "allocatedResources",
         "capacity",
+        "consumedCapacity",
         "default",
         "defaultRequest",
         "hard",
@@ -60,10 +62,32 @@ _QUANTITY_MAPS = frozenset(
         "maxLimitRequestRatio",
         "min",
         "overhead",
+        "podFixed",
         "requests",
         "used",
     ]
 )
+_ATTRIBUTE: Schema = {
+    "type": "object",
+    "properties": {
+        "int": _PLAIN[int],
+        "bool": _PLAIN[bool],
+        "string": _TEXT,
+        "version": _TEXT,
+        "bools": {"type": "array", "items": _PLAIN[bool]},
+        "ints": {"type": "array", "items": _PLAIN[int]},
+        "strings": {"type": "array", "items": _TEXT},
+        "versions": {"type": "array", "items": _TEXT},
+    },
+}
+"""Of a device: lightkube's type has fields called int and bool, which hide what they are."""
+_OBJECT_MAPS: Mapping[tuple[str, str], str] = {
+    ("CounterSet", "counters"): "Counter",
+    ("Device", "capacity"): "DeviceCapacity",
+    ("Device", "nodeAllocatableResources"): "NodeAllocatableResource",
+    ("DeviceCounterConsumption", "counters"): "Counter",
+}
+"""Maps to objects, and the types of these, which stand beside their holders."""
 _INT32: Schema = {"type": "integer", "format": "int32"}
 _IN_64_BITS = frozenset(
     {
@@ -147,7 +171,7 @@ def _told(view: type[msgspec.Struct]) -> tuple[str, dict[str, str]]:
 
 def _field_schema(view: type[msgspec.Struct], field: FieldInfo, nested: Nested) -> Schema:
     if field.type in (dict, dict | None):
-        values = _values_of_map(view.__name__, field.encode_name)
+        values = _values_of_map(view, field.encode_name, nested)
         return {"type": "object", "additionalProperties": values}
     if (view.__name__, field.encode_name) in _IN_BASE_64:
         return _BYTES
@@ -158,7 +182,12 @@ def _field_schema(view: type[msgspec.Struct], field: FieldInfo, nested: Nested) 
     return _type_schema(field.type, nested)
 
 
-def _values_of_map(holder: str, name: str) -> Schema:
+def _values_of_map(view: type[msgspec.Struct], name: str, nested: Nested) -> Schema:
+    holder = view.__name__
+    if (holder, name) == ("Device", "attributes"):
+        return _ATTRIBUTE
+    if (valued := _OBJECT_MAPS.get((holder, name))) is not None:
+        return nested(getattr(sys.modules[view.__module__], valued))
     if name in _QUANTITY_MAPS:
         return _QUANTITY
     if name == "extra":  # what is known of users

@@ -3,8 +3,15 @@ import sys
 from importlib import resources
 
 from corral.api.kinds import KINDS
-from corral.api.protobuf.messages import all_kinds, all_messages, kind_message
+from corral.api.protobuf.messages import all_kinds, all_messages, kind_message, message
+from corral.api.types import schema_of
 
+SERVED = [
+    (f"{kind.group}/{version.name}".lstrip("/"), kind)
+    for kind in KINDS
+    if kind.native
+    for version in kind.versions
+]
 SCALARS = set("sbyildtuqxjw")
 
 
@@ -25,12 +32,7 @@ def test_no_field_of_the_table_is_lost_when_it_is_read():
 
 
 def test_every_kind_of_kubernetes_that_is_served_has_its_message():
-    served = [
-        (f"{kind.group}/{version.name}".lstrip("/"), kind.name)
-        for kind in KINDS
-        if kind.native
-        for version in kind.versions
-    ]
+    served = [(version, kind.name) for version, kind in SERVED]
     assert len(served) > 50
     assert [each for each in served if kind_message(*each) is None] == []
 
@@ -54,3 +56,37 @@ def test_the_table_is_not_read_before_it_is_needed():
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True)
     assert done.stdout == b"0\n"
+
+
+LETTERS = {"s": "string", "t": "string", "y": "string", "w": "array"}
+
+
+def test_schemas_know_what_is_in_maps():
+    """Types that are read from Kubernetes' OpenAPI have lost the values of maps."""
+    found = {}
+    for version, kind in SERVED:
+        name = kind_message(version, kind.name)
+        compare(name, schema_of(kind.view_of(version.rpartition("/")[2])), found)
+    assert found["resource.v1.Device"] == {"attributes", "capacity", "nodeAllocatableResources"}
+    assert len(found) > 15
+
+
+def compare(name, schema, found):
+    """The maps of a message are those of a schema, and so are those of the messages in it."""
+    if name in found or "properties" not in schema:
+        return
+    maps = found[name] = set()
+    for field in message(name).fields.values():
+        told = schema if field.inlined else schema["properties"].get(field.name)
+        if told is None:  # of another version
+            continue
+        if field.shape == "{}":
+            maps.add(field.name)
+            told = told["additionalProperties"]
+            wanted = "object" if field.is_message else LETTERS.get(field.type)
+            assert told.get("type") == wanted, (name, field.name)
+            assert (told.get("format") == "quantity") == (field.type == "q"), (name, field.name)
+        if field.shape == "[]":
+            told = told.get("items", {})
+        if field.is_message:
+            compare(field.type, told, found)
