@@ -37,7 +37,8 @@ def image() -> None:
 
 @image.command(
     "build-demo",
-    epilog="\b\nExample:\n  corral image build-demo\n  corral image build-demo --as my/linux:1",
+    epilog="\b\nExample:\n  corral image build-demo\n"
+    "  corral image build-demo --as lab/a:1 --as lab/b:1",
 )
 @data_directory
 @click.option(
@@ -47,7 +48,7 @@ def image() -> None:
 )
 @click.option(
     "--as", "references", multiple=True, metavar="REFERENCE", default=DEMO_REFERENCES,
-    help="A name for the image, instead of those of KubeVirt's examples.",
+    help="A name for the image, instead of those of KubeVirt's examples; may be given again.",
 )  # fmt: skip
 def build_demo_(layout: Layout, cache: Path | None, references: tuple[str, ...]) -> None:
     """Build a small Linux guest from Debian packages; no root is needed.
@@ -129,6 +130,24 @@ def list_(layout: Layout) -> None:
         click.echo(f"No images yet: {demo} makes one.", err=True)
         return
     click.echo(table(("IMAGE", "DISK", "FORMAT", "SIZE", "GUEST SEES", "SOURCE"), rows))
+
+
+@image.command(
+    epilog="\b\nExample:\n"
+    "  corral image tag kubevirt/cirros-container-disk-demo quay.io/containerdisks/fedora:40"
+)
+@click.argument("reference")
+@click.argument("names", metavar="NAME...", nargs=-1, required=True)
+@data_directory
+def tag(layout: Layout, reference: str, names: tuple[str, ...]) -> None:
+    """Let further NAMEs mean the disk of an image that is here.
+
+    Nothing is built or copied.  The names are as if the disk had been imported under them: no
+    registry is asked for them, and whoever may make machines may use them.
+    """
+    _run(partial(_store(layout).tag, reference, names), Line())
+    for name in names:
+        click.echo(f"{name} is {reference}")
 
 
 @image.command("rm", epilog="\b\nExample:\n  corral image rm lab/debian:12")

@@ -215,3 +215,16 @@ def test_a_fault_of_ours_is_not_dressed_up():
     assert isinstance(problem, Problem)
     assert problem.message == "/x: No space"
     assert "Free some space" in problem.hint
+
+
+def test_an_image_gets_further_names(told, tmp_path):
+    disk = tmp_path / "disk.img"
+    disk.write_bytes(b"\1" * 4096)
+    where = ["--data-dir", tmp_path / "data"]
+    assert told("image", "import", disk, "lab/one:1", *where)[0] == 0
+    code, said = told("image", "tag", "lab/one:1", "lab/two:1", "lab/three:1", *where)
+    assert (code, said) == (0, "lab/two:1 is lab/one:1\nlab/three:1 is lab/one:1\n")
+    listed = told("image", "ls", *where)[1]
+    assert "lab/two:1" in listed
+    assert "lab/three:1" in listed
+    assert told("image", "tag", "lab/none:1", "lab/four:1", *where)[0] == 1

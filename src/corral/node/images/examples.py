@@ -29,6 +29,14 @@ def advice(name: Reference) -> str:
     return ""
 
 
+def standing_in(name: Reference) -> str:
+    """What may take an image's place where no registry is reached; of an example, ``advice``."""
+    others = f"corral image import FILE {name}"
+    if name.digest or advice(name):
+        return others
+    return f"{others}, or a small Linux guest in its place: corral image build-demo --as {name}"
+
+
 def importing(reference: str) -> str:
     """How to have any image without a registry."""
     return f"import a disk under that name: corral image import FILE {reference}"

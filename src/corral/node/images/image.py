@@ -7,7 +7,7 @@ import msgspec
 
 from corral.node.images.access import Access
 from corral.node.images.credentials import Credential
-from corral.node.images.record import Source
+from corral.node.images.record import Record, Source
 from corral.node.images.reference import Reference, parse
 
 
@@ -29,6 +29,26 @@ class Image(msgspec.Struct, frozen=True, kw_only=True):
     file: str = ""
     manifest: str = ""
     access: Access = Access()
+
+    def is_fixed(self, policy: str) -> bool:
+        """Whether no registry is asked for it under an imagePullPolicy."""
+        return self.source == "import" or policy != "Always"
+
+    @classmethod
+    def of(cls, record: Record, disk: Path, size: int) -> "Image":
+        """What a record says of a disk that occupies so many bytes."""
+        return cls(
+            reference=record.reference,
+            digest=disk.stem.replace("-", ":"),
+            path=disk,
+            format=record.format,
+            size=size,
+            virtual_size=record.virtual_size,
+            source=record.source,
+            file=record.file,
+            manifest=record.manifest,
+            access=record.access,
+        )
 
 
 def may_share(image: Image, name: Reference, fitting: Sequence[Credential]) -> bool:

@@ -23,6 +23,7 @@ from corral.node.destinations import Destinations, Refused
 from corral.node.images import authorization, manifest as manifests
 from corral.node.images.credentials import Credential
 from corral.node.images.error import ImageError, pull_failed
+from corral.node.images.examples import standing_in
 from corral.node.images.limits import Limits
 from corral.node.images.manifest import Descriptor, Manifest
 from corral.node.images.progress import Meter
@@ -204,8 +205,7 @@ class Registry:
         if attempt >= self._limits.attempts:
             raise self._failed(
                 str(error),
-                "is the registry up, and the network? without one: "
-                f"corral image import FILE {self._reference}",
+                f"is the registry up, and the network? without one: {standing_in(self._reference)}",
             ) from error
         doubled = self._limits.retry_seconds * 2 ** (attempt - 1)
         await asyncio.sleep(min(max(doubled, error.pause_seconds), _LONGEST_PAUSE_SECONDS))

@@ -116,18 +116,7 @@ class ImageStore:
             size = disk.stat().st_blocks * 512
         except FileNotFoundError:
             return None  # removed meanwhile, or by other hands: as good as absent
-        return Image(
-            reference=record.reference,
-            digest=disk.stem.replace("-", ":"),
-            path=disk,
-            format=record.format,
-            size=size,
-            virtual_size=record.virtual_size,
-            source=record.source,
-            file=record.file,
-            manifest=record.manifest,
-            access=record.access,
-        )
+        return Image.of(record, disk, size)
 
     # ----------------------------------------------------------------- telling
 
@@ -192,7 +181,7 @@ class ImageStore:
         """
         local, name = self.find(reference, file=path), parse(reference)
         fitting = matching(credentials, name)
-        if local and local.access.allows(fitting) and _is_fixed(local, policy):
+        if local and local.access.allows(fitting) and local.is_fixed(policy):
             return local
         if policy == "Never":
             raise never_pulled(reference, name, self._option)
@@ -261,6 +250,25 @@ class ImageStore:
         except OSError as error:
             raise of_storage(f"cannot import {source}", error, invalid_disk) from error
 
+    async def tag(self, reference: str, references: Sequence[str]) -> Image:
+        """Let further names mean the disk of an image, as if it had been imported under them.
+
+        Answers the image of the first.  Raises ImageError ``ImageNotFound`` or
+        ``InvalidImageName``.
+        """
+        found, (name, *aliases) = self.find(reference), [str(parse(each)) for each in references]
+        if found is None:
+            raise ImageError(NO_SUCH_IMAGE, f"no image {parse(reference)}", "see: corral image ls")
+        record = Record(
+            reference=name,
+            disk=found.path.name,
+            format=found.format,
+            virtual_size=found.virtual_size,
+            source="import",
+        )
+        await asyncio.to_thread(self._commit, found.path, record, aliases)
+        return self._kept(name, "")
+
     async def _keep(
         self, disk: Path, shown: str, record: Record, aliases: Sequence[str], report: Report
     ) -> Image:
@@ -287,8 +295,8 @@ class ImageStore:
     def _commit(self, disk: Path, record: Record, aliases: Sequence[str]) -> None:
         """The disk first, then the names: a record never means a disk that is not there."""
         with self._locked():
-            if not (self._disks / record.disk).exists():
-                disk.rename(self._disks / record.disk)
+            if not (kept := self._disks / record.disk).exists():
+                disk.rename(kept)
             files.sync_directory(self._disks)
             for name in (record.reference, *aliases):
                 named = msgspec.structs.replace(record, reference=name)
@@ -384,11 +392,6 @@ class ImageStore:
         with self._lock.open("w") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             yield
-
-
-def _is_fixed(image: Image, policy: str) -> bool:
-    """Whether no registry is asked for an image that is here."""
-    return image.source == "import" or policy != "Always"
 
 
 def _copy(meter: Meter, source: Path, target: Path, limits: Limits) -> None:

@@ -463,6 +463,32 @@ async def test_disks_without_names_can_be_given_up(store, tmp_path, source):
     assert not image.path.exists()
 
 
+async def test_further_names_mean_the_same_disk(store, tmp_path):
+    source = tmp_path / "disk.img"
+    source.write_bytes(b"\1" * 4096)
+    image = await store.import_disk(source, ["lab/one:1"])
+    tagged = await store.tag("lab/one:1", ["lab/two:1", "quay.io/lab/three"])
+    assert (tagged.reference, tagged.source) == ("docker.io/lab/two:1", "import")
+    assert tagged.path == image.path
+    await store.remove("lab/one:1")
+    await store.remove("lab/two:1")
+    kept = await store.ensure("quay.io/lab/three", policy="Always")
+    assert kept.path.read_bytes() == source.read_bytes()
+    with pytest.raises(ImageError, match=r"no image docker\.io/lab/one:1"):
+        await store.tag("lab/one:1", ["lab/four:1"])
+    with pytest.raises(ImageError):
+        await store.tag("quay.io/lab/three", ["lab/four:1", "not a name"])
+    assert store.find("lab/four:1") is None
+
+
+async def test_where_no_registry_is_reached_what_takes_its_place_is_told(store):
+    with pytest.raises(ImageError) as caught:
+        await store.ensure("127.0.0.1:1/lab/fedora:40", policy="Always")
+    name = "127.0.0.1:1/lab/fedora:40"
+    assert f"corral image import FILE {name}" in caught.value.hint
+    assert f"in its place: corral image build-demo --as {name}" in caught.value.hint
+
+
 @pytest.mark.parametrize(
     ("name", "hint"),
     [
