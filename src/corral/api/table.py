@@ -1,7 +1,7 @@
 """Tables: what ``kubectl get`` prints, made by the server (meta/v1 Table)."""
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, Final
 
 from corral.api.errors import BadRequest
 from corral.api.kind import Column, Kind
@@ -16,6 +16,10 @@ _NAME = Column(
 )
 
 
+META: Final = "meta.k8s.io/v1"
+"""The version of the forms that tell of objects; who asks for an older one gets it."""
+
+
 class Moment(float):
     """Seconds since 1970, of which a cell tells how long ago they are."""
 
@@ -24,11 +28,11 @@ Cell = str | int | float | None
 """What stands in a cell; a Moment as long as nobody has asked."""
 
 
-def table(kind: Kind, *, metadata: Mapping[str, Any]) -> Document:
+def table(kind: Kind, *, metadata: Mapping[str, Any], version: str = META) -> Document:
     """A Table that lacks its rows; ``metadata`` is that of the list."""
     return {
         "kind": "Table",
-        "apiVersion": "meta.k8s.io/v1",
+        "apiVersion": version,
         "metadata": dict(metadata),
         "columnDefinitions": [_definition(column, kind) for column in _columns(kind)],
     }
@@ -55,20 +59,20 @@ def check_include(include: str) -> None:
         )
 
 
-def partial(metadata: Any) -> Document:
+def partial(metadata: Any, version: str = META) -> Document:
     """The metadata of an object alone (meta/v1 PartialObjectMetadata)."""
     return {
         "kind": "PartialObjectMetadata",
-        "apiVersion": "meta.k8s.io/v1",
+        "apiVersion": version,
         "metadata": metadata,
     }
 
 
-def partial_list(*, metadata: Mapping[str, Any]) -> Document:
+def partial_list(*, metadata: Mapping[str, Any], version: str = META) -> Document:
     """A list of metadata alone that lacks its items."""
     return {
         "kind": "PartialObjectMetadataList",
-        "apiVersion": "meta.k8s.io/v1",
+        "apiVersion": version,
         "metadata": dict(metadata),
     }
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from enum import Enum
 from functools import lru_cache
 from operator import itemgetter
+from typing import NamedTuple
 
 from corral.api.discovery import AGGREGATED_VERSIONS
 from corral.api.errors import NotAcceptable
@@ -52,19 +53,29 @@ _ACCEPTED = "only the following media types are accepted: "
 _STREAM = ";stream=watch"
 
 
+class _Choice(NamedTuple):
+    """A form, the type in which it is written, its version, and how much that is wanted."""
+
+    form: Form | None
+    type: str
+    version: str
+    weight: float
+
+
 @dataclass(frozen=True, slots=True)
 class _Accepted:
     """What an Accept header says: its media ranges, and which form in which type they ask for.
 
-    ``aggregated`` is the range that asks for aggregated discovery.  ``protobuf`` is the form that
-    is wanted in protobuf, if any is; ``metadata`` says that metadata is, of kinds that have no such
-    form themselves.
+    ``version`` is that of the form, ``aggregated`` the range that asks for aggregated discovery.
+    ``protobuf`` is the form that is wanted in protobuf, if any is; ``metadata`` says that metadata
+    is, of kinds that have no such form themselves.
     """
 
     medias: tuple[Media, ...]
     aggregated: Media | None
     form: Form | None
     type: str = ""
+    version: str = "v1"
     protobuf: Form | None = None
     metadata: bool = False
 
@@ -97,13 +108,14 @@ def _read(header: str) -> _Accepted:
             found.append((-weight, *_wildcards(kind), Media(kind.lower(), pairs)))
     ranked = [(-each[0], each[3]) for each in sorted(found, key=itemgetter(0, 1, 2))]
     ordered = tuple(media for _, media in ranked)
-    form, kind, weight = _chosen(header, ranked)
+    form, kind, version, weight = _chosen(header, ranked)
     messages = [asked for more, asked in _messages(ranked) if more > weight]
     return _Accepted(
         ordered,
         _aggregated(ordered),
         form,
         kind,
+        version,
         protobuf=messages[0] if messages else None,
         metadata=Form.METADATA in messages,
     )
@@ -141,6 +153,20 @@ def wants_protobuf(header: str, *, native: bool = True) -> bool:
     return accepted.protobuf is not None if native else accepted.metadata
 
 
+def form_version(header: str) -> str:
+    """The ``apiVersion`` of a form that is not plain."""
+    return f"meta.k8s.io/{_accepted(header).version}"
+
+
+def require_untabled(header: str) -> None:
+    """Raises NotAcceptable for who wants nothing but a Table of what has none."""
+    accepted = _accepted(header)
+    if accepted.form is Form.TABLE:
+        others = [(1.0, media) for media in accepted.medias if media.get("as") != "Table"]
+        if _chosen(header, others).form is None and accepted.protobuf is None:
+            raise NotAcceptable(f"{_ACCEPTED}application/json, {YAML}, {PROTOBUF}")
+
+
 def wants_yaml(header: str) -> bool:
     """Whether an answer is to be in YAML."""
     return _accepted(header).type == YAML
@@ -164,15 +190,15 @@ def require_stream(header: str, *, native: bool) -> None:
         raise NotAcceptable(f"{_ACCEPTED}application/json, {streams}")
 
 
-def _chosen(header: str, ranked: Sequence[tuple[float, Media]]) -> tuple[Form | None, str, float]:
-    """The form of an answer, the type in which it is written, and how much that is wanted."""
+def _chosen(header: str, ranked: Sequence[tuple[float, Media]]) -> _Choice:
+    """The form in which to answer."""
     if not header:
-        return Form.PLAIN, _JSON[0], 1.0
+        return _Choice(Form.PLAIN, _JSON[0], "v1", 1.0)
     for weight, media in ranked:
         asked = _FORMS.get(media.get("as"))
         if media.type in _TYPES and asked is not None and _version_is_known(media):
-            return asked, media.type, weight
-    return None, "", 0.0
+            return _Choice(asked, media.type, media.get("v") or "v1", weight)
+    return _Choice(None, "", "v1", 0.0)
 
 
 def _messages(ranked: Sequence[tuple[float, Media]]) -> Iterator[tuple[float, Form]]:

@@ -77,6 +77,11 @@ class Call:
     def form(self) -> Form:
         return accept.form(self.request.headers.get("accept", ""), native=self.has_protobuf)
 
+    @property
+    def form_version(self) -> str:
+        """The ``apiVersion`` of that form, if it is not plain."""
+        return accept.form_version(self.request.headers.get("accept", ""))
+
 
 Answer = Callable[[Call], Awaitable[Response]]
 """What answers calls of one kind."""

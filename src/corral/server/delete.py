@@ -203,7 +203,7 @@ def _require(kind: Kind, record: Record, metadata: Document, how: Options) -> No
         message = _differs("ResourceVersion", how.revision, revision) + "modified"
     else:
         return
-    raise identity.conflict(kind, record.key.name, message, label=kind.qualified)
+    raise identity.kind_conflict(kind, record.key.name, message)
 
 
 def _differs(what: str, asked: str, known: str) -> str:

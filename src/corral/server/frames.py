@@ -131,11 +131,11 @@ class Frames:
         call = self._call
         document: Document = {"kind": call.kind.name, "apiVersion": call.api_version}
         if call.form is Form.TABLE:
-            document = {"kind": "Table", "apiVersion": "meta.k8s.io/v1"}
-            bookmark = {"columnDefinitions": [], "rows": [], "metadata": metadata, **document}
+            document = {"kind": "Table", "apiVersion": call.form_version}
+            bookmark = {"columnDefinitions": None, "rows": [], "metadata": metadata, **document}
             return self._line("BOOKMARK", bookmark)
         if call.form is Form.METADATA:
-            document = {"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1"}
+            document = {"kind": "PartialObjectMetadata", "apiVersion": call.form_version}
         return self._line("BOOKMARK", {**document, "metadata": metadata})
 
     def error(self, error: ApiError) -> bytes:

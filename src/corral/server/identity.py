@@ -163,10 +163,18 @@ def stale(kind: Kind, name: str) -> Stale:
     return Stale(known.message, details=known.details)
 
 
-def conflict(kind: Kind, name: str, why: str, *, label: str = "") -> Conflict:
+def conflict(kind: Kind, name: str, why: str) -> Conflict:
     return Conflict(
-        f'Operation cannot be fulfilled on {label or kind.resource} "{name}": {why}',
+        f'Operation cannot be fulfilled on {kind.resource} "{name}": {why}',
         details=Details(name=name, group=kind.group, kind=kind.plural),
+    )
+
+
+def kind_conflict(kind: Kind, name: str, why: str) -> Conflict:
+    """The refusal of a deletion, which the real server words by the kind and not the resource."""
+    return Conflict(
+        f'Operation cannot be fulfilled on {kind.qualified} "{name}": {why}',
+        details=Details(name=name, group=kind.group, kind=kind.name),
     )
 
 

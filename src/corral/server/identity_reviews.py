@@ -8,7 +8,7 @@ from corral.api.kind import at
 from corral.api.object import Document
 from corral.api.time import rfc3339
 from corral.api.wire import Response, User
-from corral.server import body, query
+from corral.server import accept, body, query
 from corral.server.admission import conform, incoming
 from corral.server.authn import Authenticator
 from corral.server.call import Call, json_response
@@ -61,6 +61,7 @@ def user_info(user: User) -> dict[str, Any]:
 
 def _asked(call: Call) -> Document:
     """The question, in its kind's form.  Nothing is kept of it, so a dry run changes nothing."""
+    accept.require_untabled(call.request.headers.get("accept", ""))
     query.dry_run([call.query.get("dryRun", "")], "CreateOptions")
     document = incoming(call, body.read(call))
     conform(call, document)

@@ -4,14 +4,15 @@ The bytes of an object are made once, when it is written.  A plain answer in the
 made of exactly these bytes; another version of a kind replaces the prefix that names it.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from operator import attrgetter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from operator import attrgetter, itemgetter, methodcaller
 
 import msgspec
 
 from corral.aio import OBJECTS_A_TURN, in_turns
 from corral.api import table
-from corral.api.encoding import encode
+from corral.api.encoding import decode_json, encode
 from corral.api.kind import Kind, Version
 from corral.api.object import Document
 from corral.server.accept import Form
@@ -20,8 +21,10 @@ from corral.store import Record
 
 _LINE = b"]}\n"
 """The end of a list, and of its line: it is put there before the list is as large as it gets."""
+Shown = bytes | memoryview
 Show = Callable[[Record], bytes]
 """What makes the bytes of one object for one call."""
+ShowMany = Callable[[Sequence[Record]], Iterable[Shown]]
 
 
 def versioned(kind: Kind, version: Version) -> Show:
@@ -51,6 +54,7 @@ def versioned(kind: Kind, version: Version) -> Show:
 
 
 _data: Show = attrgetter("data")
+_view: Callable[[bytes], memoryview] = memoryview
 
 
 def as_version(document: Document, version: Version, api_version: str) -> Document:
@@ -61,13 +65,39 @@ def as_version(document: Document, version: Version, api_version: str) -> Docume
     return document
 
 
+def listed(kind: Kind, version: Version) -> tuple[ShowMany, bytes]:
+    """What shows records in a plain list, and how each item begins before that.
+
+    Items of Kubernetes' own kinds do not say what they are, as the list does: Go's types know it.
+    """
+    plain = versioned(kind, version)
+    if not kind.native:
+        return partial(map, plain), b""
+    known = f'{{"apiVersion":"{kind.api_version}","kind":"{kind.name}",'.encode()
+    is_usual, rest = methodcaller("startswith", known), itemgetter(slice(len(known), None))
+
+    def bare(record: Record) -> bytes:
+        document = decode_json(plain(record))
+        del document["apiVersion"], document["kind"]
+        return encode(document)[1:]
+
+    def show(records: Sequence[Record]) -> Iterable[Shown]:
+        if version.write is None and version.spell is None:
+            known = [*map(_data, records)]
+            if all(map(is_usual, known)):
+                return map(rest, map(_view, known))
+        return map(bare, records)
+
+    return show, b"{"
+
+
 class Presenter:
     """The answers of one call, whichever form they have; ``now`` is seconds since 1970."""
 
     def __init__(self, call: Call, now: Callable[[], float]) -> None:
         self._call = call
         self._now = now
-        self._form = call.form
+        self._form, self._version = call.form, call.form_version
         self._plain = versioned(call.kind, call.version)
         self._include = call.query.get("includeObject", "Metadata")
         self._columns_told = False
@@ -79,7 +109,7 @@ class Presenter:
         if self._form is Form.PLAIN:
             return self._plain(record)
         if self._form is Form.METADATA:
-            return _partial(record)
+            return self._partial(record)
         return self._page(record)
 
     def shown(self, document: Document) -> bytes:
@@ -89,7 +119,7 @@ class Presenter:
         if version.spell is not None:
             version.spell(document)
         if self._form is Form.METADATA:
-            document = table.partial(document["metadata"])
+            document = table.partial(document["metadata"], self._version)
         return encode(document)
 
     @property
@@ -99,10 +129,15 @@ class Presenter:
 
     @property
     def variant(self) -> tuple[Form, str, int]:
-        """What frames of one version differ in: form, what stands in rows, the second of ages."""
-        if self._form is not Form.TABLE:
+        """What frames of one version differ in: form, what stands in rows, the second of ages.
+
+        The form's version is told with what stands in rows.
+        """
+        if self._form is Form.PLAIN:
             return self._form, "", 0
-        return self._form, self._include, int(self._now())
+        if self._form is Form.METADATA:
+            return self._form, self._version, 0
+        return self._form, f"{self._version} {self._include}", int(self._now())
 
     def frame_object(self, record: Record) -> bytes:
         """A single object as a watch event holds it: of Tables only the first tells its columns."""
@@ -115,24 +150,28 @@ class Presenter:
     async def many(self, records: Sequence[Record], metadata: Mapping[str, object]) -> bytes:
         """A list; while a long one is made, others have their turn."""
         if self._form is Form.TABLE:
-            head = encode(table.table(self._call.kind, metadata=metadata))
-            return _joined(head, b"rows", await _each(self._row, records), end=_LINE)
+            head = encode(table.table(self._call.kind, metadata=metadata, version=self._version))
+            return _joined(head, b"rows", await _each(partial(map, self._row), records), end=_LINE)
         if self._form is Form.METADATA:
-            head = encode(table.partial_list(metadata=metadata))
+            head = encode(table.partial_list(metadata=metadata, version=self._version))
             if not records:  # the real server's empty list of this form
                 return head[:-1] + b',"items":null}'
-            return _joined(head, b"items", await _each(_partial, records), end=_LINE)
+            return _joined(
+                head, b"items", await _each(partial(map, self._partial), records), end=_LINE
+            )
         kind, version = self._call.kind, self._call.api_version
         name = kind.list_name or f"{kind.name}List"
         head = encode({"kind": name, "apiVersion": version, "metadata": dict(metadata)})
-        return _joined(head, b"items", await _each(self._plain, records), end=_LINE)
+        show, opening = listed(kind, self._call.version)
+        items = await _each(show, records)
+        return _joined(head, b"items", items, end=_LINE, opening=opening)
 
     def _page(self, record: Record) -> bytes:
         """A Table of one object; of those of a watch only the first tells its columns."""
         metadata = {"resourceVersion": str(record.revision)}
-        page = table.table(self._call.kind, metadata=metadata)
+        page = table.table(self._call.kind, metadata=metadata, version=self._version)
         if self._columns_told:
-            page["columnDefinitions"] = []
+            page["columnDefinitions"] = None
         return _joined(encode(page), b"rows", [self._row(record)])
 
     def _row(self, record: Record) -> bytes:
@@ -146,26 +185,35 @@ class Presenter:
     def _beside(self, record: Record) -> bytes:
         if self._include == "None":
             return b"null"
-        return self._plain(record) if self._include == "Object" else _partial(record)
+        return self._plain(record) if self._include == "Object" else self._partial(record)
+
+    def _partial(self, record: Record) -> bytes:
+        return encode(table.partial(msgspec.Raw(record.metadata()), self._version))
 
 
-def _partial(record: Record) -> bytes:
-    return encode(table.partial(msgspec.Raw(record.metadata())))
+def _joined(
+    head: bytes,
+    field: bytes,
+    items: Sequence[Shown],
+    *,
+    end: bytes = b"]}",
+    opening: bytes = b"",
+) -> bytes:
+    """An encoded object with one field more: a list.  What may be large is copied once.
 
-
-def _joined(head: bytes, field: bytes, items: Sequence[bytes], *, end: bytes = b"]}") -> bytes:
-    """An encoded object with one field more: a list.  What may be large is copied once."""
+    ``opening`` stands before each item.
+    """
     begun = b'%b,"%b":[' % (head[:-1], field)
     if not items:
         return begun + end
-    pieces = [begun + items[0], *items[1:]]
-    pieces[-1] += end
-    return b",".join(pieces)
+    pieces = [b"".join((begun, opening, items[0])), *items[1:]]
+    pieces[-1] = b"".join((pieces[-1], end))
+    return (b"," + opening).join(pieces)
 
 
-async def _each(show: Show, records: Sequence[Record]) -> list[bytes]:
+async def _each(show: ShowMany, records: Sequence[Record]) -> list[Shown]:
     """All records shown."""
-    shown: list[bytes] = []
+    shown: list[Shown] = []
     async for some in in_turns(records, OBJECTS_A_TURN):
-        shown += map(show, some)
+        shown += show(some)
     return shown

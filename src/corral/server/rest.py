@@ -268,7 +268,7 @@ async def reach(store: Store, revision: int) -> None:
         async with asyncio.timeout(WAIT_SECONDS):
             await store.reach(revision)
     except TimeoutError:
-        message = f"Too large resource version: {revision}, current: {store.revision}"
+        message = f"Timeout: Too large resource version: {revision}, current: {store.revision}"
         cause = Cause("", "Too large resource version", "ResourceVersionTooLarge")
         raise Timeout(message, details=Details(causes=[cause], retry_after_seconds=1)) from None
 

@@ -99,11 +99,12 @@ def _scale_shown(rest: Rest, call: Call, shown: Document) -> Response:
     if call.form is Form.PLAIN:
         return json_response(encode(shown))
     if call.form is Form.METADATA:
-        return json_response(encode(table.partial(metadata)))
+        return json_response(encode(table.partial(metadata, call.form_version)))
     include = call.query.get("includeObject", "Metadata")
     table.check_include(include)
-    page = table.table(SCALE, metadata={"resourceVersion": metadata["resourceVersion"]})
-    beside = {"None": None, "Object": shown}.get(include, table.partial(metadata))
+    version, of_list = call.form_version, {"resourceVersion": metadata["resourceVersion"]}
+    page = table.table(SCALE, metadata=of_list, version=version)
+    beside = {"None": None, "Object": shown}.get(include, table.partial(metadata, version))
     cells = table.told(table.cells(SCALE, shown), rest.now())
     page["rows"] = [{"cells": cells, "object": beside}]
     return json_response(encode(page))

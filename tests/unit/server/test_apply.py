@@ -82,6 +82,23 @@ async def test_what_is_applied_and_not_there_is_made(apply):
     assert (await apply(config_map(a="1"))).status == 200
 
 
+async def test_fields_are_told_in_order(ask, apply):
+    first = {
+        "metadata": {"name": "a", "labels": {"z": "1", "b": "2"}},
+        "data": {"k": "1", "a": "2"},
+    }
+    await ask("POST", MAPS, first)
+    more = {"metadata": {"annotations": {"n": "1"}, "labels": {"c": "1"}}, "data": {"b": "1"}}
+    changed = await ask.patch(f"{MAPS}/a", more)
+
+    def is_ordered(fields):
+        return [*fields] == sorted(fields) and all(map(is_ordered, fields.values()))
+
+    (entry,) = changed.metadata["managedFields"]
+    assert is_ordered(entry["fieldsV1"])
+    assert [*entry["fieldsV1"]["f:data"]] == [".", "f:a", "f:b", "f:k"]
+
+
 async def test_another_value_of_somebody_elses_field_is_a_conflict(apply):
     await apply(config_map(a="1", b="1"))
     refused = await apply(config_map(a="2"), "you")

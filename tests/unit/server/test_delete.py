@@ -56,6 +56,7 @@ async def test_preconditions_name_what_differs(ask, replica_set):
         f"ResourceVersion in the precondition (1) does not match the ResourceVersion in record "
         f"({revision}). The object might have been modified"
     )
+    assert refused["details"]["kind"] == "VirtualMachineInstanceReplicaSet"
     other = await ask("DELETE", f"{SETS}/web", {"preconditions": {"uid": "other"}})
     assert other.status == 409
     assert other["message"].endswith("The object might have been deleted and then recreated")

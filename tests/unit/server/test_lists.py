@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import json
 
 import pytest
 from hypothesis import given, strategies as st
@@ -14,6 +15,16 @@ from corral.server.lists import Continue
 MAPS = "/api/v1/namespaces/default/configmaps"
 SETS = "/apis/kubevirt.io/v1/namespaces/default/virtualmachineinstancereplicasets"
 PODS = "/api/v1/namespaces/default/pods"
+EVENTS = "/apis/events.k8s.io/v1/namespaces/default/events"
+EVENT = {
+    "regarding": {"kind": "Pod", "name": "a", "namespace": "default"},
+    "eventTime": "2020-01-01T00:00:00.000000Z",
+    "reportingController": "example.io/me",
+    "reportingInstance": "me-1",
+    "action": "Looked",
+    "reason": "Looked",
+    "type": "Normal",
+}
 TABLE = {"accept": "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"}
 DEEP = base64.urlsafe_b64encode(b'{"x":' + b"[" * 5000 + b"]" * 5000 + b"}").decode()
 METADATA = {"accept": "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io"}
@@ -37,7 +48,87 @@ async def test_a_list_tells_its_kind_and_revision(ask):
     listed = await ask("GET", MAPS)
     assert listed.names == ["m0", "m1"]
     assert listed.metadata["resourceVersion"] == "3"
-    assert listed["items"][0]["kind"] == "ConfigMap"
+    assert listed["items"][0].keys() == {"metadata", "data"}
+
+
+async def test_items_say_what_they_are_where_no_type_does(ask, replica_set):
+    """Kubernetes' own kinds are read into Go's types, which leave that out of lists."""
+    await fill(ask, 3)
+    await ask("POST", SETS, replica_set)
+    await ask.create(EVENTS, "e", **EVENT)
+    for path in (MAPS, "/api/v1/namespaces/default/events", EVENTS):
+        listed = await ask("GET", path)
+        assert listed["items"]
+        for item in listed["items"]:
+            assert not {"kind", "apiVersion"} & item.keys()
+            whole = (await ask("GET", f"{path}/{item['metadata']['name']}")).document
+            assert item == {k: v for k, v in whole.items() if k not in ("kind", "apiVersion")}
+        shown = await ask("GET", f"{path}?includeObject=Object", headers=TABLE)
+        assert shown["rows"][0]["object"]["kind"] == whole["kind"]
+    (item,) = (await ask("GET", SETS))["items"]
+    assert (item["apiVersion"], item["kind"]) == (replica_set["apiVersion"], replica_set["kind"])
+    told = await ask("GET", MAPS, headers=METADATA)
+    assert told["items"][0]["kind"] == "PartialObjectMetadata"
+
+
+async def test_items_that_were_stored_in_another_form_are_told_the_same(ask):
+    await fill(ask, 2)
+    key = Key("default", "m0")
+    store = ask.server.store
+    odd = {"kind": "ConfigMap", "data": {}, **store.latest("configmaps", key).document()}
+    odd["apiVersion"] = odd.pop("apiVersion")
+    record = await store.write("configmaps", key, odd)
+    record.data = json.dumps(record.document(), sort_keys=True).encode()
+    items = (await ask("GET", MAPS))["items"]
+    assert [item.keys() for item in items] == [{"metadata", "data"}] * 2
+
+
+async def test_a_form_has_the_version_that_is_asked_for(ask):
+    await fill(ask, 1)
+    for form, path in (
+        ("Table", MAPS),
+        ("Table", f"{MAPS}/m0"),
+        ("PartialObjectMetadataList", MAPS),
+        ("PartialObjectMetadata", f"{MAPS}/m0"),
+    ):
+        for version in ("v1", "v1beta1"):
+            asked = {"accept": f"application/json;as={form};v={version};g=meta.k8s.io"}
+            told = await ask("GET", path, headers=asked)
+            assert (told["kind"], told["apiVersion"]) == (form, f"meta.k8s.io/{version}")
+            for row in told.document.get("rows", ()):
+                assert row["object"]["apiVersion"] == f"meta.k8s.io/{version}"
+            for item in told.document.get("items", ()):
+                assert item["apiVersion"] == f"meta.k8s.io/{version}"
+
+
+async def test_what_is_answered_and_not_kept_has_no_table(ask):
+    asked = {"spec": {"nonResourceAttributes": {"path": "/", "verb": "get"}}}
+    alone = {"accept": "application/json;as=Table;v=v1;g=meta.k8s.io"}
+    for path, body in (
+        ("/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", asked),
+        ("/apis/authentication.k8s.io/v1/selfsubjectreviews", {}),
+    ):
+        assert (await ask("POST", path, body, alone)).status == 406
+        assert (await ask("POST", path, body, TABLE)).status == 201
+
+
+async def test_endpoints_are_deprecated(ask):
+    for method, path in (("GET", ""), ("GET", "/nothing")):
+        told = await ask(method, f"/api/v1/namespaces/default/endpoints{path}")
+        assert told.warnings == [
+            '299 - "v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice"'
+        ]
+
+
+async def test_what_is_not_served_below_a_custom_resource_is_told_in_a_status(ask, replica_set):
+    await ask("POST", SETS, replica_set)
+    for path in (f"{SETS}/web/log", f"{SETS}/none/log/x"):
+        answer = await ask("GET", path)
+        name = path.removeprefix(SETS).split("/")[1]
+        assert (answer.status, answer["reason"]) == (404, "NotFound")
+        assert answer["message"] == (
+            f'virtualmachineinstancereplicasets.kubevirt.io "{name}" not found'
+        )
 
 
 async def test_a_list_in_a_namespace_that_does_not_exist_is_empty(ask):
@@ -145,6 +236,7 @@ async def test_a_revision_of_the_future_is_waited_for_then_refused(ask, monkeypa
     for path in (MAPS, f"{MAPS}/a"):
         refused = await ask("GET", f"{path}?resourceVersion=99")
         assert (refused.status, refused["reason"]) == (504, "Timeout")
+        assert refused["message"] == "Timeout: Too large resource version: 99, current: 2"
         assert refused["details"]["causes"][0]["reason"] == "ResourceVersionTooLarge"
         assert refused.headers["retry-after"] == "1"
 

@@ -268,7 +268,7 @@ async def test_each_table_watcher_is_told_the_columns_once(ask):
     told = [[await stream.next() for _ in range(2)] for stream in streams]
     for first, second in told:
         assert first[1]["columnDefinitions"]
-        assert second[1]["columnDefinitions"] == []
+        assert second[1]["columnDefinitions"] is None
         assert (first[1]["rows"][0]["cells"][0], second[1]["rows"][0]["cells"][0]) == ("a", "b")
     for stream in streams:
         await stream.body.aclose()
@@ -357,6 +357,19 @@ async def test_a_watch_of_a_namespace_tells_of_no_other(ask):
     await everywhere.body.aclose()
 
 
+async def test_watchers_are_told_in_the_version_of_the_form_that_they_ask_for(ask):
+    older = {"accept": TABLE["accept"].replace("v=v1;", "v=v1beta1;")}
+    streams = [await watch(ask, "&resourceVersion=1", headers=each) for each in (TABLE, older)]
+    for name in "ab":
+        await ask.create(MAPS, name)
+    for stream, version in zip(streams, ("v1", "v1beta1"), strict=True):
+        for _ in range(2):
+            _, table = await stream.next()
+            assert table["apiVersion"] == f"meta.k8s.io/{version}"
+            assert table["rows"][0]["object"]["apiVersion"] == f"meta.k8s.io/{version}"
+        await stream.body.aclose()
+
+
 async def test_tables_tell_their_columns_once(ask):
     stream = await watch(ask, headers=TABLE)
     await ask.create(MAPS, "a")
@@ -364,7 +377,7 @@ async def test_tables_tell_their_columns_once(ask):
     _, first = await stream.next()
     _, second = await stream.next()
     assert first["columnDefinitions"]
-    assert second["columnDefinitions"] == []
+    assert second["columnDefinitions"] is None
     assert second["rows"][0]["cells"][0] == "b"
     await stream.body.aclose()
 

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
-from corral.api.encoding import decode_as
+from corral.api.encoding import decode_as, encode_sorted
 from corral.api.errors import shortened
 
 Fields = dict[str, Any]
@@ -22,6 +22,12 @@ LEAF: Final[Fields] = {}
 ITSELF: Final = "."
 
 _Operation = Callable[[Fields, Fields], Fields]
+
+
+def in_order(fields: Fields) -> Fields:
+    """A set whose steps are sorted, as it is stored."""
+    ordered: Fields = msgspec.json.decode(encode_sorted(fields))
+    return ordered
 
 
 def union(one: Fields, other: Fields) -> Fields:

@@ -8,7 +8,7 @@ else, and what they applied before and do not any more is taken away, where nobo
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, NamedTuple
 
-from corral.api.apply.fields import LEAF, Fields, difference, union, union_of
+from corral.api.apply.fields import LEAF, Fields, difference, in_order, union, union_of
 from corral.api.apply.types import Difference
 
 Entry = dict[str, Any]
@@ -46,7 +46,7 @@ class Writer(NamedTuple):
         }
         if time:
             entry["time"] = time
-        entry |= {"fieldsType": "FieldsV1", "fieldsV1": fields}
+        entry |= {"fieldsType": "FieldsV1", "fieldsV1": in_order(fields)}
         if self.subresource:
             entry["subresource"] = self.subresource
         return entry

@@ -71,7 +71,13 @@ ENDPOINTS = Kind(
     plural="endpoints",
     singular="endpoints",
     short=("ep",),
-    versions=(Version(name="v1"),),
+    versions=(
+        Version(
+            name="v1",
+            deprecated=True,
+            warning="v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice",
+        ),
+    ),
     view=Endpoints,
     status=False,
     native=True,

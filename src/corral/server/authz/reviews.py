@@ -11,7 +11,7 @@ from corral.api.kinds.authorization import (
 )
 from corral.api.object import Document
 from corral.api.wire import Response, User
-from corral.server import admission, body, query
+from corral.server import accept, admission, body, query
 from corral.server.authz.attributes import Attributes
 from corral.server.authz.authorizer import Authorizer
 from corral.server.call import Answer, Call, json_response, storage
@@ -85,6 +85,7 @@ class Reviews:
 
 def _asked(call: Call) -> Document:
     """The question, checked as any object is that is about to be stored."""
+    accept.require_untabled(call.request.headers.get("accept", ""))
     query.dry_run([call.query.get("dryRun", "")], "CreateOptions")
     document = admission.incoming(call, body.read(call))
     document.pop("status", None)
