@@ -57,6 +57,14 @@ class Client:
         """Is told each object that the server answers to a read or a change, once it is decoded."""
         self._reader = Reader()
 
+    def teach(self, learn: Callable[[msgspec.Struct], None], beside: "Client") -> None:
+        """Let ``learn`` be told of each object, for caches that ``beside`` fills: it may be itself.
+
+        What that client is told of by a watch is not read again then.
+        """
+        self.learn = learn
+        self._reader.answered = beside._reader.answered  # noqa: SLF001 - of the same class
+
     async def get(
         self,
         view: type[T],
@@ -230,6 +238,7 @@ class Client:
         except UNREADABLE as error:
             raise InternalError(f"the server's answer is no {view.__name__}: {error}") from error
         if self.learn is not None:
+            self._reader.answered.put(view, body, decoded)
             self.learn(decoded)
         return decoded
 

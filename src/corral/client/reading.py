@@ -18,6 +18,8 @@ log = structlog.get_logger()
 
 UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 """What is raised for bytes that are not what was asked for."""
+_ANSWERS = 256
+"""So many objects that were answered are remembered until a watch tells of them."""
 _COMPLAINTS = 256
 """So many objects that cannot be read are remembered, so that each is spoken of once."""
 
@@ -96,11 +98,34 @@ _PREFIXES = {
 """How servers written by us or in Go begin a line: the object need not be looked for."""
 
 
+class Answered:
+    """The objects that a server answered last, by their bytes.
+
+    Who writes and watches gets the same bytes twice, within moments: they are read once.
+    """
+
+    def __init__(self) -> None:
+        self._objects: dict[tuple[type[Any], bytes], Any] = {}
+
+    def put(self, view: type[T], body: bytes, item: T) -> None:
+        """Remember an object, which nobody changes from now on."""
+        self._objects[view, body] = item
+        if len(self._objects) > _ANSWERS:
+            del self._objects[next(iter(self._objects))]
+
+    def take(self, view: type[T], raw: msgspec.Raw | memoryview) -> T | None:
+        """The object of these bytes, if it is among them."""
+        item: T | None = self._objects.get((view, bytes(raw))) if self._objects else None
+        return item
+
+
 class Reader:
     """Reads what a server lists and what it watches."""
 
     def __init__(self) -> None:
         self._complain = lru_cache(maxsize=_COMPLAINTS)(_complain)
+        self.answered = Answered()
+        """Of the clients of one process whose objects the same caches hold."""
 
     def items(self, view: type[T], kind: Kind, page: Page) -> Iterator[T]:
         """The objects of a page that the view can hold."""
@@ -129,7 +154,7 @@ class Reader:
         self, view: type[T], kind: Kind, change: str, raw: msgspec.Raw | memoryview
     ) -> WatchEvent[T] | Unreadable:
         """What is deleted is known by its metadata alone: what else it was need not be readable."""
-        item = self.lenient(view, kind, raw)
+        item = self.answered.take(view, raw) or self.lenient(view, kind, raw)
         if item is not None:
             return WatchEvent(change, item)
         try:

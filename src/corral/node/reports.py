@@ -1,5 +1,6 @@
 """Tells the API what has become of machines: in their pods and their instances, in that order."""
 
+from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
 from lightkube.models.core_v1 import Pod
@@ -22,6 +23,15 @@ _SETTLED = frozenset({Stage.STARTED, Stage.ENDED})
 """Stages in which a machine's memory is not on its way."""
 
 
+@dataclass(slots=True)
+class _Told:
+    """Versions of a machine's objects that were found to tell its facts: no need to look again."""
+
+    facts: Facts
+    pod: Pod | None = None
+    vmi: VirtualMachineInstance | None = None
+
+
 class Reports:
     """Writes what is new.  ``address``: the node's; ``shelf``: where memories are saved to."""
 
@@ -31,6 +41,7 @@ class Reports:
         self._address = address
         self._shelf = shelf
         self._marked: WeakKeyDictionary[Machine, Stage] = WeakKeyDictionary()
+        self._told: WeakKeyDictionary[Machine, _Told] = WeakKeyDictionary()
 
     async def of_machine(
         self, machine: Machine, pod: Pod, vmi: VirtualMachineInstance | None
@@ -41,26 +52,32 @@ class Reports:
             return
         await self._mark(machine)
         now = rfc3339(self._clock())
-        if not facts.ended:
-            await self.of_pod(pod, facts)
-        if vmi is not None and (changes := instance_status(facts, vmi, now)):
-            version = {"resourceVersion": vmi.metadata.resource_version}
-            document = {"metadata": version, "status": changes}
-            await self._client.patch(VirtualMachineInstance, vmi.key, document)
+        told = self._told.get(machine)
+        if told is None or told.facts is not facts:
+            told = self._told[machine] = _Told(facts)
+        if not facts.ended and told.pod is not pod:
+            changed = await self.of_pod(pod, facts)
+            told.pod, pod = pod if changed is None else None, changed or pod
+        if vmi is not None and told.vmi is not vmi:
+            if changes := instance_status(facts, vmi, pod, now):
+                version = {"resourceVersion": vmi.metadata.resource_version}
+                document = {"metadata": version, "status": changes}
+                await self._client.patch(VirtualMachineInstance, vmi.key, document)
+            else:
+                told.vmi = vmi
         if facts.ended and vmi is not None and not is_going(vmi):
             # The instance first: who sees the pod end concludes how the instance ended.  The pod
             # of one that goes is taken away right after this, so nothing is told of it.
             await self.of_pod(pod, facts)
 
-    async def of_pod(self, pod: Pod, facts: Facts) -> bool:
-        """Let the pod show the facts; whether it did not yet."""
+    async def of_pod(self, pod: Pod, facts: Facts) -> Pod | None:
+        """Let the pod show the facts: as it is then, or None where it did already."""
         status = pod_status(facts, pod, self._address, rfc3339(self._clock()))
         if not differs(status, pod):
-            return False
+            return None
         version = {"resourceVersion": version_of(pod)}
         document = {"metadata": version, "status": status}
-        await self._client.patch(Pod, key_of(pod), document, subresource="status")
-        return True
+        return await self._client.patch(Pod, key_of(pod), document, subresource="status")
 
     async def _mark(self, machine: Machine) -> None:
         """Let the claim of its memory tell what became of that; before anybody hears of the end."""

@@ -2,24 +2,27 @@
 
 Phases up to Scheduled and the condition Ready belong to the VMI controller (KubeVirt's
 virt-controller); Running, how it ended, and what the guest is like belong here (virt-handler).
+What Ready is in a new phase is told with it: the controller would write just that a moment later.
 """
 
 from collections.abc import Sequence
 from typing import Any
 
 import msgspec
+from lightkube.models.core_v1 import Pod
 
 from corral.api.conditions import get_condition, remove_condition, set_condition
 from corral.api.kinds.machine import guest_memory, processors
 from corral.api.kinds.networks import Interface
 from corral.api.kinds.node_pressure import EVICTED
 from corral.api.kinds.vmi import FINAL_PHASES, UNKNOWN, VirtualMachineInstance
-from corral.api.object import Document
+from corral.api.object import Condition, Document
 from corral.node.addresses import POD_INTERFACE, USER_NETWORK, guest_address, mac_of
 from corral.node.facts import OOM_KILLED, PAUSED_BY_USER, Facts, State
 from corral.node.hypervisor import GuestInterface
 from corral.node.migration import LIVE_MIGRATABLE, live_migratable
 from corral.node.volume_status import volume_status
+from corral.reconcile.readiness import ready
 
 IMAGE_REASONS = frozenset(
     {"ErrImagePull", "ImagePullBackOff", "ErrImageNeverPull", "InvalidImageName"}
@@ -31,10 +34,11 @@ _OURS = frozenset({"Scheduled", "Running", UNKNOWN})
 _CONTROLLERS = IMAGE_REASONS | {"FailedCreate", "FailedPvcNotFound"}
 
 
-def instance_status(facts: Facts, vmi: VirtualMachineInstance, now: str) -> Document:
+def instance_status(facts: Facts, vmi: VirtualMachineInstance, pod: Pod, now: str) -> Document:
     """What the instance's status must say otherwise than it does; ``now`` is the time of that.
 
-    Nothing until it is Scheduled, but trouble and its end: it is the controller's until then.
+    ``pod`` is the machine's, and tells the facts already, except how it ended.  Nothing until it is
+    Scheduled, but trouble and its end: it is the controller's until then.
     """
     if not (vmi.status.phase in _OURS or facts.ended or facts.trouble is not None):
         return {}
@@ -44,7 +48,8 @@ def instance_status(facts: Facts, vmi: VirtualMachineInstance, now: str) -> Docu
         if phase == "Running":
             changes |= _running_facts(vmi)
     old = msgspec.to_builtins(vmi.status.conditions)
-    if (conditions := _conditions(facts, vmi, old, now)) != old:
+    readiness = ready(pod, phase) if changes else None
+    if (conditions := _conditions(facts, vmi, old, readiness, now)) != old:
         changes["conditions"] = conditions
     if facts.state is State.RUNNING:
         interfaces = _interfaces(vmi, facts)
@@ -98,9 +103,16 @@ def _running_facts(vmi: VirtualMachineInstance) -> Document:
 
 
 def _conditions(
-    facts: Facts, vmi: VirtualMachineInstance, conditions: Sequence[Document], now: str
+    facts: Facts,
+    vmi: VirtualMachineInstance,
+    conditions: Sequence[Document],
+    readiness: Condition | None,
+    now: str,
 ) -> list[Document]:
-    """The node's conditions, which are there only while they hold; others' stay as they are."""
+    """The node's conditions, which are there only while they hold; others' stay as they are.
+
+    ``readiness`` is what Ready is to be, where that is new.
+    """
     by_user = facts.paused == PAUSED_BY_USER
     message = "VMI was paused by user" if by_user else "VMI was paused, I/O error"
     wanted = {
@@ -117,6 +129,8 @@ def _conditions(
         wanted["Synchronized"] = ("False", facts.trouble.reason, facts.trouble.message)
     elif synchronized is not None and synchronized.get("reason") not in _CONTROLLERS:
         wanted["Synchronized"] = None
+    if readiness is not None:
+        wanted[readiness.type] = (readiness.status, readiness.reason, readiness.message)
     answer = list(conditions)
     for name, value in wanted.items():
         if value is None:

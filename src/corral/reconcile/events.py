@@ -17,9 +17,10 @@ import structlog
 from lightkube.models.core_v1 import Event
 
 from corral.api.errors import ApiError, NotFound
+from corral.api.kinds import kind_of
 from corral.api.object import Document, Key
 from corral.api.time import rfc3339
-from corral.client.client import Client
+from corral.client.client import Client, path_of
 from corral.reconcile.batch import AT_ONCE, each
 from corral.reconcile.objects import reference
 
@@ -28,6 +29,7 @@ log = structlog.get_logger()
 Clock = Callable[[], datetime]
 V = TypeVar("V")
 
+_EVENT = kind_of(Event)
 _QUEUED = 4096
 _REMEMBERED = 4096
 _LONGEST_MESSAGE = 1024
@@ -246,6 +248,8 @@ class Events:
                 return
         name = f"{involved.get('name', '')}.{self._stamp(moment):x}"
         document = {
+            "apiVersion": _EVENT.api_version,
+            "kind": _EVENT.name,
             "metadata": {"name": name, "namespace": namespace},
             "involvedObject": involved,
             "type": said.type,
@@ -258,7 +262,8 @@ class Events:
             "lastTimestamp": rfc3339(moment),
             "count": telling.count,
         }
-        await self._client.create(Event, document)
+        # Nobody reads the answer: it is the Event that was sent.
+        await self._client.ask("POST", path_of(_EVENT, Key(namespace, "")), document=document)
         telling.name = name
 
     def _stamp(self, moment: datetime) -> int:

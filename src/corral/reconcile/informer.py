@@ -6,6 +6,7 @@ once.  What the cache holds is shared: nobody may change it.
 
 import asyncio
 import random
+from collections import defaultdict
 from collections.abc import Callable, Iterable, ValuesView
 from contextlib import aclosing
 from typing import Any, Generic, TypeVar, cast
@@ -230,6 +231,8 @@ class Informers:
     def __init__(self, client: Client) -> None:
         self._client = client
         self._known: dict[tuple[type[msgspec.Struct], str, str], Informer[Any]] = {}
+        self._by_view: defaultdict[type, tuple[Informer[Any], ...]] = defaultdict(tuple)
+        """Each object that is read or written is shown to those of its view: there are many."""
         self._running: Background | None = None
         self._tasks: dict[Informer[Any], asyncio.Task[None]] = {}
 
@@ -242,6 +245,7 @@ class Informers:
             informer = self._known[address] = Informer(
                 self._client, view, kind, fields=fields, share=self._shared
             )
+            self._by_view[view] += (informer,)
             if self._running is not None:
                 self._start(self._running, informer)
         return informer
@@ -249,11 +253,10 @@ class Informers:
     def _shared(self, item: T) -> T:
         """The one copy of an object that all caches of its view hold."""
         key, version = key_of(item), version_of(item)
-        for (view, _, _), informer in self._known.items():
-            if view is type(item):
-                other = informer.get(key)
-                if other is not None and version_of(other) == version:
-                    return cast("T", other)
+        for informer in self._by_view[type(item)]:
+            other = informer.get(key)
+            if other is not None and version_of(other) == version:
+                return cast("T", other)
         return item
 
     def learn(self, item: msgspec.Struct) -> None:
@@ -261,9 +264,10 @@ class Informers:
 
         Who hears of it from them may ask for further ones.
         """
-        for (view, _, _), informer in tuple(self._known.items()):
-            if view is type(item) and view is not Partial:
-                informer.learn(item)
+        if type(item) is Partial:  # of whatever kind
+            return
+        for informer in self._by_view[type(item)]:
+            informer.learn(item)
 
     def metadata(self, kind: Kind) -> Informer[Any]:
         """An informer of any view of a kind, for loops that look at the metadata only.
@@ -287,6 +291,13 @@ class Informers:
             self._known = {
                 address: other for address, other in self._known.items() if other is not informer
             }
+            self._by_view = defaultdict(
+                tuple,
+                {
+                    view: tuple(each for each in those if each is not informer)
+                    for view, those in self._by_view.items()
+                },
+            )
             if (task := self._tasks.pop(informer, None)) is not None:
                 task.cancel()
             informer.clear()

@@ -24,19 +24,25 @@ def share(item: msgspec.Struct, like: msgspec.Struct) -> None:
 
 def _shared(mine: Any, other: Any) -> Any:
     """``other`` where it is the same, else ``mine``, with what parts of it are."""
-    if mine is other or type(mine) is not type(other):
+    kind = type(mine)
+    if mine is other or kind is not type(other):
         return mine
+    if kind in _LEAVES:  # nearly all parts are
+        return other if mine == other else mine
     if mine == other and _are_written_alike(mine, other):
         return other
     if isinstance(mine, msgspec.Struct):
         share(mine, other)
-    elif isinstance(mine, list):
+    elif kind is list:
         for index, (ours, theirs) in enumerate(zip(mine, other, strict=False)):
             mine[index] = _shared(ours, theirs)
-    elif isinstance(mine, dict):
+    elif kind is dict:
         for key, ours in mine.items():
             mine[key] = _shared(ours, other.get(key))
     return mine
+
+
+_LEAVES = frozenset({str, int, float, bool})
 
 
 def _are_written_alike(mine: Any, other: Any) -> bool:
@@ -44,6 +50,4 @@ def _are_written_alike(mine: Any, other: Any) -> bool:
 
     To write both takes a quarter of the time of a walk through them.
     """
-    return isinstance(mine, str | int | float) or (
-        msgspec.json.encode(mine) == msgspec.json.encode(other)
-    )
+    return msgspec.json.encode(mine) == msgspec.json.encode(other)

@@ -28,7 +28,7 @@ class World:
         self.clock = clock
         self.informers = Informers(client)
         self.kinds = Kinds(self.informers)
-        client.learn = self.informers.learn
+        client.teach(self.informers.learn, beside=client)
         self._events = Events(client, clock)
 
     def acting(self, client: Client) -> "World":
@@ -39,7 +39,7 @@ class World:
         """
         other = copy(self)
         other.client = client
-        client.learn = self.informers.learn
+        client.teach(self.informers.learn, beside=self.client)
         return other
 
     def recorder(self, component: str, host: str = "") -> Recorder:

@@ -1,3 +1,5 @@
+from contextlib import aclosing
+
 import msgspec
 import pytest
 import structlog
@@ -17,7 +19,7 @@ from corral.api.kinds.vmi import VirtualMachineInstance
 from corral.api.object import Key
 from corral.api.wire import Response, User
 from corral.client.client import Client, path_of
-from corral.client.reading import Bookmark, Unreadable
+from corral.client.reading import Answered, Bookmark, Unreadable
 from corral.client.tokens import token_of
 from corral.client.transport import InProcess
 from corral.reconcile.objects import Partial, key_of
@@ -214,3 +216,42 @@ def test_paths_are_kubernetes():
         == "/apis/kubevirt.io/v1/namespaces/ns/virtualmachineinstances/m"
     )
     assert KINDS.by_kind("", "Pod") is pods
+
+
+async def told_of(watch):
+    """The object of the next change that a watch tells of."""
+    return (await anext(watch)).object
+
+
+async def test_what_was_answered_is_not_read_again_when_a_watch_tells_of_it(client):
+    """Reading an object takes longer than to look it up, and caches would hold it twice."""
+    known = []
+    client.teach(known.append, beside=client)
+    acting = Client(client._transport)
+    acting.teach(known.append, beside=client)
+    async with aclosing(client.watch(ConfigMap, resource_version="1")) as watch:
+        for writer in (client, acting):
+            made = await writer.create(ConfigMap, config(f"a{len(known)}", x="y"))
+            assert known[-1] is made
+            assert await told_of(watch) is made
+
+
+async def test_another_view_of_what_was_answered_is_another_object(client):
+    client.teach(lambda _: None, beside=client)
+    async with aclosing(
+        client.watch(Partial, kind=kind_of(ConfigMap), resource_version="1")
+    ) as watch:
+        made = await client.create(ConfigMap, config("a"))
+        told = await told_of(watch)
+    assert type(told) is Partial
+    assert key_of(told) == key_of(made)
+
+
+def test_few_answers_are_remembered():
+    answered = Answered()
+    item = ConfigMap(data={"x": "y"})
+    for number in range(257):
+        answered.put(ConfigMap, b"%d" % number, item)
+    assert answered.take(ConfigMap, memoryview(b"0")) is None
+    assert answered.take(ConfigMap, memoryview(b"1")) is item
+    assert answered.take(ConfigMap, memoryview(b"256")) is item

@@ -35,6 +35,10 @@ def pod(status=None, resources=None) -> Pod:
     )
 
 
+def a_pod(*, ready: bool = True) -> Pod:
+    return pod({"conditions": [{"type": "Ready", "status": str(ready)}]})
+
+
 def vmi(phase="Scheduled", **status) -> VirtualMachineInstance:
     document = {
         "metadata": {"name": "vm", "namespace": "default", "uid": UID},
@@ -157,15 +161,15 @@ def test_a_pod_that_does_not_know_its_quality_of_service_is_told():
 
 
 def test_an_instance_says_in_a_word_that_it_ran_out_of_memory():
-    assert instance_status(replace(FAILED, out_of_memory=True), vmi("Running"), NOW)["reason"] == (
-        "OOMKilled"
-    )
-    assert "reason" not in instance_status(FAILED, vmi("Running"), NOW)
+    assert instance_status(replace(FAILED, out_of_memory=True), vmi("Running"), a_pod(), NOW)[
+        "reason"
+    ] == ("OOMKilled")
+    assert "reason" not in instance_status(FAILED, vmi("Running"), a_pod(), NOW)
 
 
 def test_an_instance_runs_once_it_is_scheduled_and_not_before():
-    assert instance_status(RUNNING, vmi("Scheduling"), NOW) == {}
-    changes = instance_status(RUNNING, vmi(), NOW)
+    assert instance_status(RUNNING, vmi("Scheduling"), a_pod(), NOW) == {}
+    changes = instance_status(RUNNING, vmi(), a_pod(), NOW)
     assert changes["phase"] == "Running"
     assert changes["phaseTransitionTimestamps"] == [
         {"phase": "Running", "phaseTransitionTimestamp": NOW}
@@ -176,53 +180,73 @@ def test_an_instance_runs_once_it_is_scheduled_and_not_before():
 
 
 def test_an_instance_that_says_everything_is_left_alone():
-    changes = instance_status(RUNNING, vmi(), NOW)
-    assert instance_status(RUNNING, vmi(**changes), LATER) == {}
+    changes = instance_status(RUNNING, vmi(), a_pod(), NOW)
+    assert instance_status(RUNNING, vmi(**changes), a_pod(), LATER) == {}
+
+
+@pytest.mark.parametrize("is_ready", [True, False])
+def test_what_a_new_phase_makes_of_ready_is_told_with_it(is_ready):
+    placed = a_pod(ready=is_ready)
+    before = {"type": "Ready", "status": "False", "reason": "GuestNotRunning"}
+    changes = instance_status(RUNNING, vmi(conditions=[before]), placed, NOW)
+    told = condition(changes, "Ready")
+    assert (told["status"], "reason" in told) == (str(is_ready), False)
+    over = instance_status(SUCCEEDED, vmi("Running", conditions=changes["conditions"]), placed, NOW)
+    assert condition(over, "Ready")["status"] == "False"
+    assert condition(over, "Ready")["reason"] == "GuestNotRunning"
+
+
+def test_ready_is_left_to_the_controller_while_the_phase_stays():
+    theirs = {"type": "Ready", "status": "False", "reason": "Theirs"}
+    changes = instance_status(RUNNING, vmi("Running", conditions=[theirs]), a_pod(), NOW)
+    assert condition(changes, "Ready")["reason"] == "Theirs"
 
 
 @pytest.mark.parametrize(("facts", "phase"), [(SUCCEEDED, "Succeeded"), (FAILED, "Failed")])
 @pytest.mark.parametrize("before", ["Scheduling", "Scheduled", "Running"])
 def test_an_instance_ends_as_its_machine_did(facts, phase, before):
-    assert instance_status(facts, vmi(before), NOW)["phase"] == phase
+    assert instance_status(facts, vmi(before), a_pod(), NOW)["phase"] == phase
 
 
 def test_an_instance_that_is_final_stays_so():
-    assert instance_status(FAILED, vmi("Succeeded"), NOW) == {}
+    assert instance_status(FAILED, vmi("Succeeded"), a_pod(), NOW) == {}
 
 
 def test_an_agent_is_connected_or_absent():
     connected = fold(RUNNING, Change.AGENT_CONNECTED)
-    changes = instance_status(connected, vmi("Running"), NOW)
+    changes = instance_status(connected, vmi("Running"), a_pod(), NOW)
     assert condition(changes, "AgentConnected")["status"] == "True"
     again = vmi("Running", **changes)
-    assert instance_status(connected, again, LATER) == {}
-    left = instance_status(RUNNING, again, LATER)["conditions"]
+    assert instance_status(connected, again, a_pod(), LATER) == {}
+    left = instance_status(RUNNING, again, a_pod(), LATER)["conditions"]
     assert [one["type"] for one in left] == ["LiveMigratable"]
 
 
 def test_a_pause_has_its_reason():
-    changes = instance_status(fold(RUNNING, Change.PAUSED_BY_IO_ERROR), vmi("Running"), NOW)
+    changes = instance_status(
+        fold(RUNNING, Change.PAUSED_BY_IO_ERROR), vmi("Running"), a_pod(), NOW
+    )
     assert condition(changes, "Paused")["reason"] == "PausedIOError"
 
 
 def test_trouble_of_this_node_is_told_and_taken_back():
     troubled = Facts(trouble=NO_QEMU)
-    changes = instance_status(troubled, vmi("Scheduling"), NOW)
+    changes = instance_status(troubled, vmi("Scheduling"), a_pod(), NOW)
     assert condition(changes, "Synchronized")["reason"] == "QemuNotFound"
-    after = instance_status(RUNNING, vmi(**changes), NOW)["conditions"]
+    after = instance_status(RUNNING, vmi("Running", **changes), a_pod(), NOW)["conditions"]
     assert [one["type"] for one in after] == ["LiveMigratable"]
 
 
 def test_trouble_with_images_is_left_to_the_controller():
-    assert instance_status(Facts(trouble=NO_IMAGE), vmi("Scheduling"), NOW) == {}
+    assert instance_status(Facts(trouble=NO_IMAGE), vmi("Scheduling"), a_pod(), NOW) == {}
     theirs = {"type": "Synchronized", "status": "False", "reason": "ErrImagePull"}
-    changes = instance_status(RUNNING, vmi(conditions=[theirs]), NOW)
+    changes = instance_status(RUNNING, vmi(conditions=[theirs]), a_pod(), NOW)
     assert condition(changes, "Synchronized")["reason"] == "ErrImagePull"
 
 
 def test_a_machine_that_runs_cannot_move():
-    assert "conditions" not in instance_status(Facts(state=State.PULLING), vmi(), NOW)
-    told = condition(instance_status(RUNNING, vmi(), NOW), "LiveMigratable")
+    assert "conditions" not in instance_status(Facts(state=State.PULLING), vmi(), a_pod(), NOW)
+    told = condition(instance_status(RUNNING, vmi(), a_pod(), NOW), "LiveMigratable")
     assert (told["status"], told["reason"]) == ("False", "MigrationNotSupported")
 
 
@@ -245,7 +269,7 @@ def guest(*interfaces: GuestInterface, binding="masquerade", **changes):
     if binding == "bridge":
         card = msgspec.structs.replace(card, masquerade=None, bridge=Bridge())
     instance.spec.domain.devices.interfaces = [msgspec.structs.replace(card, **changes)]
-    return instance_status(facts, instance, NOW).get("interfaces", [])
+    return instance_status(facts, instance, a_pod(), NOW).get("interfaces", [])
 
 
 def test_behind_a_translation_an_interface_has_the_pods_addresses():
@@ -296,7 +320,7 @@ def test_an_interface_that_is_down_or_absent_says_so():
 
 def test_addresses_come_from_the_guest_where_it_tells_them():
     card = mac(UID, "default")
-    without = instance_status(RUNNING, vmi(), NOW)["interfaces"]
+    without = instance_status(RUNNING, vmi(), a_pod(), NOW)["interfaces"]
     assert without[0]["ipAddress"] == "10.0.2.15"
     assert without[0]["mac"] == card
     assert without[0]["infoSource"] == "domain"
@@ -304,7 +328,7 @@ def test_addresses_come_from_the_guest_where_it_tells_them():
         os={"name": "Debian"},
         interfaces=(GuestInterface(name="eth0", mac=card, addresses=("10.0.2.99", "fd00::1")),),
     )
-    changes = instance_status(Facts(state=State.RUNNING, introduction=told), vmi(), NOW)
+    changes = instance_status(Facts(state=State.RUNNING, introduction=told), vmi(), a_pod(), NOW)
     assert changes["interfaces"][0]["ipAddresses"] == ["10.0.2.99", "fd00::1"]
     assert changes["interfaces"][0]["interfaceName"] == "eth0"
     assert changes["interfaces"][0]["infoSource"] == "domain, guest-agent"

@@ -6,6 +6,7 @@ of before, say less; whoever asks here need not know.
 
 import hashlib
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import NamedTuple
 
 from corral.api.kinds.domain import Cpu, Domain, Resources
@@ -110,9 +111,15 @@ def pod_name(vmi: VirtualMachineInstance) -> str:
     lost finds the pod that is there, and never makes a second one of the same machine.  By it the
     node knows the machine's own pod from others that name the machine as their owner.
     """
-    number = int.from_bytes(hashlib.sha256(vmi.metadata.uid.encode()).digest()[:8])
+    suffix = _suffix(vmi.metadata.uid)
+    return f"virt-launcher-{vmi.metadata.name}-"[: _LONGEST_POD_NAME - SUFFIX_LENGTH] + suffix
+
+
+@lru_cache(maxsize=4096)
+def _suffix(uid: str) -> str:
+    number = int.from_bytes(hashlib.sha256(uid.encode()).digest()[:8])
     suffix = ""
     for _ in range(SUFFIX_LENGTH):
         number, letter = divmod(number, len(SUFFIX_LETTERS))
         suffix += SUFFIX_LETTERS[letter]
-    return f"virt-launcher-{vmi.metadata.name}-"[: _LONGEST_POD_NAME - SUFFIX_LENGTH] + suffix
+    return suffix

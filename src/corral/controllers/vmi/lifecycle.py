@@ -1,7 +1,8 @@
 """How far a machine is, judged by its pod, and what follows.  Pure.
 
 Phases until Scheduled, the conditions Ready, PodScheduled and part of Synchronized, and the
-finalizer belong to this loop; Running and how a machine ended are told by the node that runs it.
+finalizer belong to this loop; Running and how a machine ended are told by the node that runs it,
+with what Ready is from then on.
 The rules are KubeVirt's (virt-controller, lifecycle.go).
 """
 
@@ -10,7 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 import msgspec
-from lightkube.models.core_v1 import Pod, PodCondition
+from lightkube.models.core_v1 import Pod
 
 from corral.api.conditions import remove_condition, set_condition
 from corral.api.kinds.machine import COMPUTE, pod_name
@@ -20,6 +21,7 @@ from corral.api.time import rfc3339
 from corral.controllers.vmi.claims import NONE, Claims, conditions as of_claims, volume_status
 from corral.controllers.vmi.launcher import NODE_NAME
 from corral.reconcile.objects import is_going, key_of, uid_of
+from corral.reconcile.readiness import copied, denied, pod_condition, ready
 
 IMAGE_REASONS = frozenset(
     {"ErrImagePull", "ImagePullBackOff", "ErrImageNeverPull", "InvalidImageName"}
@@ -179,17 +181,17 @@ def conditions(
     if claims is not NONE:
         told |= of_claims(claims)
     missing = missing_claim(vmi, claims) if pod is None and phase in _UNPLACED else ""
-    unscheduled = _pod_condition(pod, "PodScheduled")
+    unscheduled = pod_condition(pod, "PodScheduled")
     if unscheduled is not None and unscheduled.status == "False":
-        told["PodScheduled"] = _copy(unscheduled)
+        told["PodScheduled"] = copied(unscheduled)
     elif missing:
-        told["PodScheduled"] = _false("PodScheduled", "Unschedulable", missing)
+        told["PodScheduled"] = denied("PodScheduled", "Unschedulable", missing)
     else:
         told["PodScheduled"] = None
     if create_error:
-        told["Synchronized"] = _false("Synchronized", FAILED_CREATE, create_error)
+        told["Synchronized"] = denied("Synchronized", FAILED_CREATE, create_error)
     elif missing:
-        told["Synchronized"] = _false("Synchronized", CLAIM_MISSING, missing)
+        told["Synchronized"] = denied("Synchronized", CLAIM_MISSING, missing)
     elif (image := _image_problem(pod)) is not None:
         told["Synchronized"] = image
     elif any(
@@ -216,22 +218,6 @@ def missing_claim(vmi: VirtualMachineInstance, claims: Claims) -> str:
     return f"PVC {namespace}/{claims.missing} does not exist, waiting for it to appear"
 
 
-def ready(pod: Pod | None, phase: str) -> Condition:
-    """Whether the machine can serve, as far as its pod tells; evaluated in KubeVirt's order."""
-    if pod is None:
-        text = "virt-launcher pod has not yet been scheduled"
-        return _false("Ready", "PodNotExists", text)
-    if is_going(pod):
-        return _false("Ready", "PodTerminating", "virt-launcher pod is terminating")
-    if phase != "Running":
-        return _false("Ready", "GuestNotRunning", "Guest VM is not reported as running")
-    copied = _pod_condition(pod, "Ready")
-    if copied is None:
-        text = "virt-launcher pod is missing the Ready condition"
-        return _false("Ready", "PodConditionMissing", text)
-    return _copy(copied)
-
-
 def merged(
     old: Iterable[Condition], told: Mapping[str, Condition | None], now: datetime
 ) -> list[Document] | None:
@@ -256,27 +242,8 @@ def merged(
     return None if after == before else [{"lastProbeTime": None, **each} for each in after]
 
 
-def _false(name: str, reason: str, message: str) -> Condition:
-    return Condition(type=name, status="False", reason=reason, message=message)
-
-
-def _copy(condition: PodCondition) -> Condition:
-    return Condition(
-        type=condition.type,
-        status=condition.status,
-        reason=condition.reason or "",
-        message=condition.message or "",
-    )
-
-
 def _pod_phase(pod: Pod) -> str:
     return (pod.status and pod.status.phase) or ""
-
-
-def _pod_condition(pod: Pod | None, name: str) -> PodCondition | None:
-    if pod is None or pod.status is None:
-        return None
-    return next((each for each in pod.status.conditions or () if each.type == name), None)
 
 
 def _image_problem(pod: Pod | None) -> Condition | None:
@@ -286,5 +253,5 @@ def _image_problem(pod: Pod | None) -> Condition | None:
     for container in statuses:
         waiting = container.state.waiting if container.state is not None else None
         if waiting is not None and waiting.reason in IMAGE_REASONS:
-            return _false("Synchronized", waiting.reason or "", waiting.message or "")
+            return denied("Synchronized", waiting.reason or "", waiting.message or "")
     return None

@@ -1,0 +1,72 @@
+"""How much is written in the life of a machine: each write costs the manager most of a millisecond.
+
+A figure that grows here is a thousand writes more for each thousand machines.
+"""
+
+import asyncio
+from collections import Counter
+
+import pytest
+from tests.sim.cluster import Cluster, cluster, replica_set
+
+from corral.api.kinds.replicaset import VirtualMachineInstanceReplicaSet as ReplicaSet
+from corral.api.kinds.vmi import VirtualMachineInstance as Machine
+
+pytestmark = pytest.mark.looptime
+
+MACHINES = 30
+"""More than the events that are told of one set at once."""
+OF_MACHINES = Machine, "virtualmachineinstances.kubevirt.io"
+
+
+def written(c: Cluster, since: int) -> Counter[str]:
+    """How often each kind was written."""
+    kinds = (OF_MACHINES[1], "pods", "events")
+    return Counter({kind: len(c.server.store.changes(kind, since)) for kind in kinds})
+
+
+async def scaled(c: Cluster, count: int) -> Counter[str]:
+    """What is written until a set has so many machines and all is said of it."""
+    since = c.server.store.revision
+    await c.scale("test", count)
+    await c.settled("test", count)
+    await asyncio.sleep(10)
+    return written(c, since)
+
+
+async def test_a_machine_is_written_four_times_until_it_is_ready_and_three_until_it_is_gone():
+    async with cluster() as c:
+        await c.client.create(ReplicaSet, replica_set("test", 0))
+        up = await scaled(c, MACHINES)
+        assert up[OF_MACHINES[1]] == 4 * MACHINES  # made, Scheduling, Scheduled, Running and Ready
+        assert up["pods"] == 3 * MACHINES  # made, bound, running
+        assert up["events"] <= 4 * MACHINES + 10  # of the pod 2, of the guest 2, and of the set
+        down = await scaled(c, 0)
+        assert down[OF_MACHINES[1]] == 3 * MACHINES  # marked, Succeeded, gone
+        assert down["pods"] == MACHINES
+        assert down["events"] <= 2 * MACHINES + 10
+
+
+async def test_a_machine_is_ready_in_the_version_in_which_it_runs():
+    async with cluster() as c:
+        since = c.server.store.revision
+        await c.client.create(ReplicaSet, replica_set("test", 1))
+        await c.settled("test", 1)
+        versions = [
+            event.record.document()["status"]
+            for event in c.server.store.changes(OF_MACHINES[1], since)
+        ]
+        running = [status for status in versions if status.get("phase") == "Running"]
+        assert len(running) >= 1
+        for status in running:
+            [ready] = [each for each in status["conditions"] if each["type"] == "Ready"]
+            assert ready["status"] == "True"
+
+
+async def test_machines_of_a_set_are_no_concern_of_virtual_machines():
+    async with cluster() as c:
+        await c.client.create(ReplicaSet, replica_set("test", 3))
+        await c.settled("test", 3)
+        told = await c.told()
+        assert told.value("workqueue_adds_total", name="vm") == 0
+        assert told.value("workqueue_adds_total", name="vmi") >= 3
