@@ -73,10 +73,21 @@ BY_KUBERNETES = [
     "/apis/autoscaling/v2/horizontalpodautoscalers",
     "/apis/batch/v1/cronjobs",
     "/apis/batch/v1/jobs",
-    "/apis/certificates.k8s.io/v1/certificatesigningrequests",
+    *(
+        f"/apis/certificates.k8s.io/v1/{plural}"
+        for plural in (
+            "certificatesigningrequests",
+            "clustertrustbundles",
+            "podcertificaterequests",
+        )
+    ),
     "/apis/coordination.k8s.io/v1/leases",
     "/apis/discovery.k8s.io/v1/endpointslices",
     "/apis/events.k8s.io/v1/events",
+    *(
+        f"/apis/flowcontrol.apiserver.k8s.io/v1/{plural}"
+        for plural in ("flowschemas", "prioritylevelconfigurations")
+    ),
     *(
         f"/apis/networking.k8s.io/v1/{plural}"
         for plural in ("ingressclasses", "ingresses", "ipaddresses", "servicecidrs")
@@ -89,7 +100,7 @@ BY_KUBERNETES = [
     *(
         f"/apis/resource.k8s.io/v1/{plural}"
         for plural in (
-            *("deviceclasses", "resourceclaims"),
+            *("deviceclasses", "devicetaintrules", "resourceclaims"),
             *("resourceclaimtemplates", "resourceslices"),
         )
     ),
@@ -101,8 +112,9 @@ BY_KUBERNETES = [
             *("volumeattachments", "volumeattributesclasses"),
         )
     ),
+    "/apis/storagemigration.k8s.io/v1/storageversionmigrations",
 ]
-"""By kube-scheduler and kube-controller-manager."""
+"""By kube-scheduler and kube-controller-manager, of Kubernetes 1.36 and 1.37."""
 ORDERS = [
     ("backup.kubevirt.io/v1alpha1", "VirtualMachineBackup"),
     ("backup.kubevirt.io/v1alpha1", "VirtualMachineBackupTracker"),

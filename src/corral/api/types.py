@@ -44,6 +44,7 @@ _IN_BASE_64 = frozenset(
         *(("APIServiceSpec", "caBundle"), ("WebhookClientConfig", "caBundle")),
         *(("CertificateSigningRequestSpec", "request"),),
         *(("CertificateSigningRequestStatus", "certificate"),),
+        *(("PodCertificateRequestSpec", "stubPKCS10Request"),),
     }
 )
 """Fields of Kubernetes that are bytes."""

@@ -8,6 +8,8 @@ from corral.api.kinds import KINDS
 from corral.api.openapi import OpenAPI
 from corral.server.below import SUBRESOURCES
 
+UNTOLD = "io.k8s.apimachinery.pkg.apis.meta.v1.GroupResource"
+"""Kubernetes says nothing of its fields either."""
 REFERENCE = "#/components/schemas/"
 KIND = "x-kubernetes-group-version-kind"
 
@@ -25,6 +27,8 @@ def test_every_kind_and_every_field_is_described(documents):
     for document in documents.values():
         schemas = document["components"]["schemas"]
         for name, schema in schemas.items():
+            if name == UNTOLD:
+                continue
             if KIND in schema and not schema.get("description"):
                 missing.add(name)
             for field, inner in schema.get("properties", {}).items():

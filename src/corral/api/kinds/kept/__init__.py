@@ -5,11 +5,28 @@ they begin: where one is not served they wait for ever.  Whoever writes an objec
 what would be an order to do something is refused (``kubevirt``).
 """
 
-from corral.api.kinds.kept import admission, kubevirt, networking, resource, storage
+from corral.api.kinds.kept import (
+    admission,
+    certificates,
+    flowcontrol,
+    kubevirt,
+    networking,
+    resource,
+    storage,
+    storagemigration,
+)
 
 __all__ = ["KINDS", "KUBEVIRT"]
 
-KINDS = (*storage.KINDS, *networking.KINDS, *resource.KINDS, *admission.KINDS)
+KINDS = (
+    *storage.KINDS,
+    *networking.KINDS,
+    *resource.KINDS,
+    *admission.KINDS,
+    *certificates.KINDS,
+    *storagemigration.KINDS,
+    *flowcontrol.KINDS,
+)
 """Kubernetes' own."""
 KUBEVIRT = kubevirt.KINDS
 """KubeVirt's and CDI's."""

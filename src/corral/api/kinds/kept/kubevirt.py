@@ -295,15 +295,7 @@ _SETTINGS = (
         singular="virtualmachineinstancepreset",
         short=("vmipreset", "vmipresets"),
         categories=("all",),
-        versions=tuple(
-            Version(
-                name=version,
-                deprecated=True,
-                warning=f"{GROUP}/{version} {VirtualMachineInstancePreset.kind}s is now deprecated "
-                "and will be removed in v2.",
-            )
-            for version in ("v1", "v1alpha3")
-        ),
+        versions=(Version(name="v1"), Version(name="v1alpha3")),
         view=VirtualMachineInstancePreset,
         status=False,
         columns=(age(),),

@@ -5,6 +5,7 @@ from typing import Final
 
 from lightkube.models.resource_v1 import (
     DeviceClass,
+    DeviceTaintRule,
     ResourceClaim,
     ResourceClaimTemplate,
     ResourceSlice,
@@ -43,6 +44,7 @@ def _slice_causes(document: Document) -> Iterator[Cause]:
 
 KINDS = (
     kept(DeviceClass, "deviceclasses", _V1, age(), why=_WHY),
+    kept(DeviceTaintRule, "devicetaintrules", _V1, age(), why=_WHY, status=True),
     kept(
         ResourceClaim,
         "resourceclaims",

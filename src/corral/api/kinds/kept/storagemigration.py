@@ -1,0 +1,17 @@
+"""Orders to write all objects of a kind anew, in another version (storagemigration.k8s.io)."""
+
+from lightkube.models.storagemigration_v1 import StorageVersionMigration
+
+from corral.api.kinds.columns import age
+from corral.api.kinds.kept.row import kept
+
+KINDS = (
+    kept(
+        StorageVersionMigration,
+        "storageversionmigrations",
+        "storagemigration.k8s.io/v1",
+        age(),
+        why="corral stores each kind in one version",
+        status=True,
+    ),
+)
