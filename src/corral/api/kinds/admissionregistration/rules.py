@@ -185,7 +185,15 @@ def type_of(expression: str | None, variables: dict[str, str], made: Mapping[str
 def _fitting(program: Program, made: Mapping[str, str]) -> str:
     """The type of an expression's value, by those of the policy's variables.
 
-    Raises CelError for a variable that there is not, and where types do not go together.
+    Raises CelError where types do not go together, and what ``variable_types`` raises.
+    """
+    return program.require_fit(variable_types(program, made))
+
+
+def variable_types(program: Program, made: Mapping[str, str]) -> dict[int, str]:
+    """The types of those parts of an expression that are a policy's variables, by their numbers.
+
+    Raises CelError for a variable that there is not.
     """
     types = {}
     for node in tree.walk(program.tree):
@@ -194,4 +202,4 @@ def _fitting(program: Program, made: Mapping[str, str]) -> str:
             if node.text not in made:
                 raise program.fault(node, f"undefined field '{node.text}'")
             types[node.number] = made[node.text]
-    return program.require_fit(types)
+    return types

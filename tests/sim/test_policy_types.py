@@ -1,0 +1,77 @@
+"""ValidatingAdmissionPolicies are told what their expressions have against the types they meet."""
+
+import pytest
+from lightkube.models.admissionregistration_v1 import ValidatingAdmissionPolicy
+from tests.sim.cluster import cluster
+
+from corral.api.object import Key
+
+pytestmark = pytest.mark.looptime
+
+
+def policy(*expressions, groups=("",), resources=("configmaps",), **spec):
+    rule = {"apiGroups": [*groups], "apiVersions": ["v1"], "resources": [*resources]}
+    return {
+        "metadata": {"name": "rules"},
+        "spec": {
+            "matchConstraints": {"resourceRules": [rule | {"operations": ["CREATE"]}]},
+            "validations": [{"expression": each} for each in expressions],
+            **spec,
+        },
+    }
+
+
+async def told(c, generation):
+    """The warnings in the status, once it tells of a generation."""
+
+    async def observed():
+        found = await c.client.get(ValidatingAdmissionPolicy, "rules")
+        return found.status is not None and found.status.observedGeneration == generation
+
+    await c.until(observed)
+    status = (await c.client.get(ValidatingAdmissionPolicy, "rules")).status
+    assert status.typeChecking is not None
+    return {each.fieldRef: each.warning for each in status.typeChecking.expressionWarnings or ()}
+
+
+async def test_what_types_do_not_allow_is_told_once_a_generation():
+    async with cluster(about_itself=True) as c:
+        made = policy("object.dada.x == '1'", "object.metadata.name == 1", "has(object.data)")
+        await c.client.create(ValidatingAdmissionPolicy, made)
+        warnings = await told(c, 1)
+        assert [*warnings] == [f"spec.validations[{index}].expression" for index in (0, 1)]
+        assert warnings["spec.validations[0].expression"] == (
+            "/v1, Kind=ConfigMap: compilation failed: ERROR: <input>:1:7: undefined field 'dada'\n"
+            " | object.dada.x == '1'\n | ......^\n"
+        )
+        assert "no matching overload" in warnings["spec.validations[1].expression"]
+        change = {"spec": policy("object.data.x == '1'")["spec"]}
+        await c.client.patch(ValidatingAdmissionPolicy, Key("", "rules"), change)
+        assert await told(c, 2) == {}
+
+
+async def test_each_kind_that_is_named_is_told_of():
+    async with cluster(about_itself=True) as c:
+        made = policy(
+            "variables.one > 1",
+            groups=("", "kubevirt.io"),
+            resources=("secrets", "pods/status", "virtualmachines"),
+            variables=[{"name": "one", "expression": "object.spec.running ? 1 : 2"}],
+            auditAnnotations=[{"key": "x", "valueExpression": "'1'"}],
+        )
+        made["spec"]["validations"] += [{"expression": "object.spec.running"}]
+        made["spec"]["validations"][1]["expression"] += " == true"
+        await c.client.create(ValidatingAdmissionPolicy, made)
+        warnings = await told(c, 1)
+        assert [*warnings] == ["spec.validations[1].expression"]
+        (told_of,) = warnings.values()
+        assert told_of.startswith("/v1, Kind=Secret: compilation failed: ")
+        assert "VirtualMachine" not in told_of
+
+
+async def test_of_kinds_that_are_not_named_nothing_is_told():
+    async with cluster(about_itself=True) as c:
+        await c.client.create(
+            ValidatingAdmissionPolicy, policy("object.dada == 1", resources=("*",))
+        )
+        assert await told(c, 1) == {}
