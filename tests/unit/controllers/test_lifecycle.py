@@ -156,7 +156,9 @@ def test_a_machine_that_is_deleted_before_it_was_placed_takes_its_pod_along_grac
     of = pod(vmi, node="node0")
     decided = plan(vmi, [of], NOW)
     assert (decided.delete_pods, decided.force) == ((of,), False)
-    assert phase_after(vmi, pod(vmi, node="node0", going=True)) == "Scheduling"
+    for running in (False, True):  # nor is it placed once both go
+        going = pod(vmi, node="node0", going=True, running=running)
+        assert phase_after(vmi, going) == "Scheduling"
     assert phase_after(vmi) == "Failed"
 
 

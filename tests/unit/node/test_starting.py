@@ -25,8 +25,14 @@ def tries():
 
 
 @pytest.fixture
-def starting(tries, monkeypatch):
-    voice = SimpleNamespace(of_pod=lambda *_: None, of_instance=lambda *_: None)
+def told():
+    """Events about the pod."""
+    return []
+
+
+@pytest.fixture
+def starting(tries, told, monkeypatch):
+    voice = SimpleNamespace(of_pod=lambda *event: told.append(event), of_instance=lambda *_: None)
     chronicle = SimpleNamespace(voice=voice, trouble=lambda _: None)
     made = Starting(
         chronicle,
@@ -49,10 +55,11 @@ def starting(tries, monkeypatch):
     return made
 
 
-async def test_without_news_the_pauses_grow(starting, tries):
+async def test_without_news_the_pauses_grow(starting, tries, told):
     task = asyncio.create_task(starting.run(None, None))
     await asyncio.sleep(75)
     assert [round(moment) for moment in tries] == [0, 10, 30, 70]
+    assert told == [("Warning", "FailedMount", "missing")] * 4
     task.cancel()
 
 

@@ -4,12 +4,73 @@ import asyncio
 import socket
 from concurrent.futures import ThreadPoolExecutor
 
+import msgspec
 import pytest
+from lightkube.models.core_v1 import PersistentVolumeClaim, Pod
 
+from corral.api.kinds import population
+from corral.api.kinds.datavolume import ClaimCopy, Source
+from corral.api.kinds.population import Wish
+from corral.api.object import Key
 from corral.node.destinations import ANYWHERE
 from corral.node.storage.filling import http
+from corral.node.storage.filling.error import Waits
+from corral.node.storage.filling.job import Job
 from corral.node.storage.filling.part import Part
-from corral.node.storage.filling.ways import _fetched
+from corral.node.storage.filling.ways import Ways, _fetched
+
+
+class Present:
+    """What there is of claims, as a test has it."""
+
+    def __init__(self, claim=None, users=(), handle="pvc-golden"):
+        self._claim, self._users, self._handle = claim, users, handle
+
+    def claim(self, key):
+        assert key == Key("images", "golden")
+        return self._claim
+
+    def users_of(self, _key):
+        return self._users
+
+    def handle_of(self, _claim):
+        return self._handle
+
+
+def golden(**annotations):
+    metadata = {"name": "golden", "namespace": "images", "annotations": annotations}
+    return msgspec.convert({"metadata": metadata}, PersistentVolumeClaim)
+
+
+USER = msgspec.convert({"metadata": {"name": "user", "namespace": "images"}}, Pod)
+COPY = Job(
+    key=Key("default", "copy"),
+    uid="u",
+    handle="pvc-copy",
+    capacity=1 << 20,
+    wish=Wish(source=Source(pvc=ClaimCopy(name="golden", namespace="images"))),
+)
+
+
+@pytest.mark.parametrize(
+    ("present", "reason"),
+    [
+        (Present(), "CloneWithoutSource"),
+        (Present(golden(), users=[USER]), "CloneSourceInUse"),
+        (Present(golden(), handle=None), "ImportPVCNotReady"),
+        (Present(golden(**{population.WISH: "{}"})), "ImportPVCNotReady"),
+        (Present(golden()), ""),
+    ],
+    ids=["not there", "in use", "no volume", "not filled", "at rest"],
+)
+def test_a_copy_waits_until_its_source_is_there_and_filled_and_at_rest(present, reason):
+    ways = Ways(None, None, None, None, present, destinations=ANYWHERE)
+    try:
+        ways.check(COPY)
+    except Waits as error:
+        assert error.reason == reason
+    else:
+        assert not reason
 
 
 async def test_a_silent_server_leaves_threads_to_who_needs_one_for_a_moment(work):
