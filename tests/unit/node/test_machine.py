@@ -1,10 +1,14 @@
 """The life of one machine, with a guest that is not there: what it does to what others hold."""
 
 import asyncio
+from contextlib import asynccontextmanager
 from types import SimpleNamespace
 
+import msgspec
 import pytest
 
+from corral.aio import Background
+from corral.api.kinds.vmi import VirtualMachineInstance
 from corral.node import record as records
 from corral.node.boots import Boots
 from corral.node.hollow import Hollow
@@ -17,6 +21,13 @@ from corral.node.record import Record, Stage
 pytestmark = pytest.mark.looptime
 
 NAMED = {"namespace": "default", "instance": "vm", "uid": "u", "pod": "p", "pod_uid": "p"}
+VMI = msgspec.convert(
+    {
+        "metadata": {"name": "vm", "namespace": "default", "uid": "u"},
+        "spec": {"domain": {"devices": {}}},
+    },
+    VirtualMachineInstance,
+)
 
 
 class Limits:
@@ -67,15 +78,18 @@ def told():
 
 @pytest.fixture
 def machine_of(tmp_path, hypervisor, limits, told, monkeypatch):
-    """A machine as an earlier manager has left it: its record says so much."""
+    """A new machine, or one that an earlier manager has left: its record says so much."""
     monkeypatch.setattr(asyncio, "to_thread", inline)
+    directory = tmp_path / "machines" / "u"
 
     def make(**on_record):
         record = Record(bounds=Bounds(cpu_nanos=300_000_000), **NAMED | on_record)
-        records.write(tmp_path, record)
+        if on_record:
+            directory.mkdir(parents=True)
+            records.write(directory, record)
         return Machine(
             record,
-            tmp_path,
+            directory,
             hypervisor=hypervisor,
             networking=Networking(None),
             boots=Boots(hypervisor.boots_at_once),
@@ -105,3 +119,43 @@ async def test_what_was_stopped_by_an_earlier_manager_is_woken_before_it_is_aske
     assert not limits.stopped
     assert "Unresponsive" not in [reason for _, reason, _ in told]
     assert machine.record.stage is Stage.ENDED
+
+
+@asynccontextmanager
+async def running(machine):
+    async with Background() as tasks:
+        tasks.start(machine.run(VMI, nothing), name="machine")
+        await asyncio.sleep(1)
+        yield
+
+
+async def nothing():
+    return {}
+
+
+async def test_what_a_machine_has_is_for_nobody_else(machine_of, limits):
+    limits.stopped = False
+    machine = machine_of()
+    async with running(machine):
+        assert machine.directory.stat().st_mode & 0o777 == 0o700
+        assert machine.record.stage is Stage.STARTED
+
+
+@pytest.mark.parametrize(
+    ("seconds", "events"), [(30, ["ShuttingDown", "Stopped"]), (0, ["Stopped"])]
+)
+async def test_a_machine_tells_that_it_shuts_down_where_it_gets_the_time_to(
+    machine_of, told, limits, seconds, events
+):
+    limits.stopped = False
+    machine = machine_of()
+    async with running(machine):
+        machine.stop(seconds)
+        machine.stop(seconds)
+        await asyncio.sleep(60)
+    assert [reason for _, reason, _ in told] == ["Created", "Started", *events]
+
+
+async def test_what_has_not_run_yet_does_not_tell_that_it_shuts_down(machine_of, told):
+    machine_of().stop(30)
+    assert told == []
