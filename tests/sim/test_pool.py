@@ -254,7 +254,8 @@ async def test_an_orphaning_deletion_leaves_running_machines_that_nobody_holds()
             await web.gone(name)
 
 
-async def test_a_pool_whose_finalizer_was_removed_by_hand_leaves_nobody_held():
+@pytest.mark.parametrize("made_again", [False, True], ids=["gone", "another of its name"])
+async def test_a_pool_whose_finalizer_was_removed_by_hand_leaves_nobody_held(made_again):
     async with cluster() as c:
         web = Pools(c)
         await web.create(2)
@@ -262,6 +263,8 @@ async def test_a_pool_whose_finalizer_was_removed_by_hand_leaves_nobody_held():
         await c.crash_loops()
         await c.client.patch(Pool, web.key, {"metadata": {"finalizers": None}})
         await c.client.delete(Pool, web.key)
+        if made_again:
+            await web.create(0)
         c.start_loops()
         for name in ("web-0", "web-1"):
             await web.gone(name)

@@ -11,7 +11,7 @@ from corral.aio import Background
 from corral.api.kinds.vmi import VirtualMachineInstance
 from corral.node import record as records
 from corral.node.boots import Boots
-from corral.node.hollow import Hollow
+from corral.node.hollow import Behaviour, Hollow
 from corral.node.hypervisor import HungError
 from corral.node.limits.bounds import Bounds
 from corral.node.machine import Machine
@@ -35,6 +35,8 @@ class Limits:
 
     def __init__(self):
         self.stopped = True
+        self.released = False
+        self.back = []
 
     async def wake(self, _directory):
         self.stopped = False
@@ -46,9 +48,11 @@ class Limits:
 
     async def clear(self, _uid, _groups): ...
 
-    def step_back(self, _uid, _back): ...
+    def step_back(self, _uid, back):
+        self.back.append(back)
 
-    def release(self, _uid): ...
+    def release(self, _uid):
+        self.released = True
 
 
 @pytest.fixture
@@ -68,7 +72,12 @@ def hypervisor(limits):
             assert not limits.stopped, "QEMU does not hear that it is to end"
             await super().end(directory)
 
-    return Stoppable()
+    return Stoppable(Behaviour(boot_seconds=10))
+
+
+@pytest.fixture
+def boots(hypervisor):
+    return Boots(hypervisor.boots_at_once, size=2)
 
 
 @pytest.fixture
@@ -77,7 +86,7 @@ def told():
 
 
 @pytest.fixture
-def machine_of(tmp_path, hypervisor, limits, told, monkeypatch):
+def machine_of(tmp_path, hypervisor, limits, boots, told, monkeypatch):
     """A new machine, or one that an earlier manager has left: its record says so much."""
     monkeypatch.setattr(asyncio, "to_thread", inline)
     directory = tmp_path / "machines" / "u"
@@ -92,7 +101,7 @@ def machine_of(tmp_path, hypervisor, limits, told, monkeypatch):
             directory,
             hypervisor=hypervisor,
             networking=Networking(None),
-            boots=Boots(hypervisor.boots_at_once),
+            boots=boots,
             voice=SimpleNamespace(
                 changed=lambda: None,
                 of_pod=lambda *event: told.append(event),
@@ -154,6 +163,26 @@ async def test_a_machine_tells_that_it_shuts_down_where_it_gets_the_time_to(
         machine.stop(seconds)
         await asyncio.sleep(60)
     assert [reason for _, reason, _ in told] == ["Created", "Started", *events]
+
+
+async def test_the_last_of_those_that_boot_lets_the_others_go_first(machine_of, limits, boots):
+    limits.stopped = False
+    await boots.take(lambda _size: None)
+    async with running(machine_of()):
+        assert limits.back == [True]
+        await asyncio.sleep(10)
+        assert limits.back == [True, False], "it is up"
+
+
+async def test_of_a_start_that_failed_nothing_is_held(machine_of, hypervisor, limits, boots, told):
+    limits.stopped = False
+    hypervisor.behaviour = Behaviour(start_failures=1)
+    async with running(machine_of()):
+        assert [reason for _, reason, _ in told] == ["StartFailed"]
+        assert limits.released
+        async with asyncio.timeout(1):
+            for _ in range(2):
+                await boots.take(lambda _size: None)
 
 
 async def test_what_has_not_run_yet_does_not_tell_that_it_shuts_down(machine_of, told):
