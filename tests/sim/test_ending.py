@@ -45,3 +45,7 @@ async def test_a_guest_has_its_grace_once_it_is_up(boot_seconds, shutdown_second
         c.guest(machine).happen(Change.AGENT_DISCONNECTED)  # it is up without one
         await asyncio.sleep(0)
         assert least <= await ends_after(c, machine) <= most
+        killed = [
+            each.message for each in await c.events(machine.key.name) if each.reason == "Deleted"
+        ]
+        assert killed == (["Signaled Deletion"] if least > 10 else [])

@@ -39,6 +39,8 @@ async def test_it_tells_that_kubevirt_runs_and_which():
             "Degraded": "False",
             "Created": "True",
         }
+        assert found.spec.image_pull_policy == "IfNotPresent"
+        assert found.spec.configuration == {"developerConfiguration": {"featureGates": []}}
         await asyncio.sleep(60)
         after = await read(here)
         assert after.metadata.resource_version == found.metadata.resource_version
@@ -60,6 +62,16 @@ async def test_it_comes_again_and_its_status_is_mended():
         second = await read(here)
         assert second.metadata.uid != first.metadata.uid
         assert second.status.phase == "Deployed"
+
+
+async def test_one_that_says_nothing_says_what_kubevirts_does():
+    async with cluster(about_itself=True) as here:
+        await installed(here)
+        await here.client.patch(KubeVirt, KEY, {"spec": None})
+        found = await installed(here)
+        assert found.spec.workload_update_strategy == {}
+        assert found.spec.image_pull_policy == "IfNotPresent"
+        assert found.status.observed_generation == found.metadata.generation
 
 
 def ratio(value):

@@ -6,7 +6,14 @@ import msgspec
 from lightkube.models.core_v1 import Namespace
 
 from corral.api.errors import AlreadyExists, Forbidden, NotFound
-from corral.api.kinds.installation import KEY, KubeVirt, KubeVirtStatus, deployed
+from corral.api.kinds.installation import (
+    KEY,
+    SPEC,
+    KubeVirt,
+    KubeVirtSpec,
+    KubeVirtStatus,
+    deployed,
+)
 from corral.api.object import Key
 from corral.api.time import rfc3339
 from corral.reconcile.controller import Controller
@@ -54,6 +61,9 @@ class Installation:
             if self.namespaces.get(NAMESPACE) is not None:
                 await self._create(key)
             return
+        if found.spec == KubeVirtSpec():  # it is of a corral that let it say nothing
+            await self._client.patch(KubeVirt, key, {"spec": SPEC})
+            return
         machine = platform.machine()
         status = deployed(found, _ARCHITECTURES.get(machine, machine), rfc3339(self._clock()))
         if msgspec.convert(status, KubeVirtStatus) != found.status:
@@ -64,8 +74,7 @@ class Installation:
 
     async def _create(self, key: Key) -> None:
         try:
-            await self._client.create(
-                KubeVirt, {"metadata": {"namespace": key.namespace, "name": key.name}}
-            )
+            metadata = {"namespace": key.namespace, "name": key.name}
+            await self._client.create(KubeVirt, {"metadata": metadata, "spec": SPEC})
         except (AlreadyExists, NotFound, Forbidden):
             return  # the caches will tell: it is there, or its namespace is going

@@ -10,6 +10,8 @@ from corral.node import websockets
 from corral.node.lines import StreamLine
 
 OPEN_SECONDS = 30.0
+LEAVING_SECONDS = 1.0
+"""So long whoever leaves may take to be gone: the news of it takes another way than the next."""
 DISPLACED = "another client came in its place"
 
 
@@ -23,6 +25,16 @@ class _Seat:
     def __init__(self) -> None:
         self.displaced = asyncio.Event()
         self.left = asyncio.Event()
+
+
+async def _leaves(seat: _Seat) -> bool:
+    """Whether whoever sits there is about to leave: it may be who wants to sit down again."""
+    try:
+        async with asyncio.timeout(LEAVING_SECONDS):
+            await seat.left.wait()
+    except TimeoutError:
+        return False
+    return True
 
 
 class Consoles:
@@ -44,9 +56,10 @@ class Consoles:
         Raises what ``connect`` raises, TimeoutError, and Occupied, before the websocket is
         accepted.
         """
-        seat, before = _Seat(), self._seats.get(which)
-        if before is not None and not displace:
+        before = self._seats.get(which)
+        if before is not None and not displace and not await _leaves(before):
             raise Occupied
+        seat, before = _Seat(), self._seats.get(which)
         self._seats[which] = seat
         try:
             async with asyncio.timeout(OPEN_SECONDS):

@@ -220,3 +220,12 @@ def doomed(facts: Facts, *, in_order: bool) -> Facts:
         Outcome.FAILED,
         "The VirtualMachineInstance was destroyed: its guest did not shut down in time.",
     )
+
+
+def end_type(facts: Facts, *, told: bool) -> str:
+    """The type of the event that tells of the end: a Warning where nobody wanted it.
+
+    ``told``: it was told to end.
+    """
+    unasked = facts.outcome is Outcome.FAILED and not (told and not facts.unhealthy)
+    return "Warning" if unasked or facts.message == CRASHED else "Normal"

@@ -148,6 +148,16 @@ def reference_policy(found: KubeVirt | None) -> str:
     return named if named in POLICIES else REFERENCE
 
 
+SPEC: Final[Document] = {
+    "certificateRotateStrategy": {},
+    "configuration": {"developerConfiguration": {"featureGates": []}},
+    "customizeComponents": {},
+    "imagePullPolicy": "IfNotPresent",
+    "workloadUpdateStrategy": {},
+}
+"""What the one KubeVirt says where nobody has said anything, as in KubeVirt's own manifest."""
+
+
 def deployed(found: KubeVirt, architecture: str, now: str) -> Document:
     """The status of the KubeVirt that runs; the same as long as nothing changes."""
     conditions: list[Document] = msgspec.to_builtins(found.status.conditions)

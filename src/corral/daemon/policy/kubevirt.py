@@ -53,9 +53,7 @@ _TOLD = _below(
 
 def _common(verbs: str) -> Iterator[Document]:
     """What the roles that change machines share."""
-    instances = _below(
-        "virtualmachineinstances", "console vnc vnc/screenshot portforward usbredir objectgraph"
-    )
+    instances = _below("virtualmachineinstances", "console vnc portforward usbredir objectgraph")
     yield rule("get", _SUBRESOURCES, f"{instances} {_TOLD}")
     changes = (
         "pause unpause addvolume removevolume freeze unfreeze softreboot reset evacuate/cancel "
@@ -64,7 +62,7 @@ def _common(verbs: str) -> Iterator[Document]:
     yield rule("update", _SUBRESOURCES, _below("virtualmachineinstances", changes))
     machines = _below("virtualmachines", "expand-spec portforward objectgraph")
     yield rule("get", _SUBRESOURCES, machines)
-    orders = "start stop restart addvolume removevolume memorydump evacuate/cancel"
+    orders = "start stop restart addvolume removevolume memorydump removememorydump evacuate/cancel"
     yield rule("update", _SUBRESOURCES, _below("virtualmachines", orders))
     yield rule("update", _SUBRESOURCES, "expand-vm-spec")
     yield from _made(verbs)
@@ -102,10 +100,17 @@ _CDI_VIEW = (
 ROLES = (
     role(
         "kubevirt.io:default",
+        rule("get list", "kubevirt.io", "kubevirts"),
         rule("get list", _SUBRESOURCES, "version guestfs"),
         labels={**_LABELS, **BOOTSTRAPPING},
     ),
-    role("kubevirt.io:admin", *_common(_ADMIN), labels=_LABELS, part_of="admin"),
+    role(
+        "kubevirt.io:admin",
+        *_common(_ADMIN),
+        rule("get", _SUBRESOURCES, "virtualmachineinstances/vnc/screenshot"),
+        labels=_LABELS,
+        part_of="admin",
+    ),
     role(
         "kubevirt.io:edit",
         *_common(_EDIT),
@@ -134,7 +139,6 @@ BINDINGS = (
     binding(
         "kubevirt.io:default",
         group("system:authenticated"),
-        group("system:unauthenticated"),
         labels=_LABELS,
     ),
     binding("instancetype.kubevirt.io:view", group("system:authenticated"), labels=_LABELS),

@@ -1,0 +1,40 @@
+"""Who sits at a console, and who comes next."""
+
+import asyncio
+
+import pytest
+
+from corral.node.console import LEAVING_SECONDS, Consoles, Occupied
+from corral.node.hypervisor import GuestError
+
+pytestmark = pytest.mark.looptime
+
+
+class Silent:
+    """A websocket of which nothing is asked."""
+
+
+async def connect_first(began, leave):
+    began.set()
+    await leave.wait()
+    raise GuestError("it went")
+
+
+async def connect_next():
+    raise GuestError("let in")
+
+
+@pytest.mark.parametrize(
+    ("seconds", "outcome"), [(LEAVING_SECONDS / 2, GuestError), (LEAVING_SECONDS * 2, Occupied)]
+)
+async def test_who_does_not_displace_anybody_waits_a_moment_for_who_leaves(seconds, outcome):
+    consoles, began, leave = Consoles(), asyncio.Event(), asyncio.Event()
+    first = asyncio.create_task(
+        consoles.join("screen", Silent(), lambda: connect_first(began, leave))
+    )
+    await began.wait()
+    asyncio.get_running_loop().call_later(seconds, leave.set)
+    with pytest.raises(outcome):
+        await consoles.join("screen", Silent(), connect_next, displace=False)
+    with pytest.raises(GuestError, match="it went"):
+        await first
