@@ -10,6 +10,7 @@ from typing import Any, Final, NamedTuple
 from corral.api.cel import CelError, Program, compile_expression, cost
 from corral.api.encoding import same
 from corral.api.errors import Cause
+from corral.api.kinds.definitions import rule_costs
 from corral.api.kinds.definitions.field_paths import normal
 from corral.api.kinds.definitions.selections import UnknownFieldError, read_fields
 from corral.api.schema.places import Place
@@ -44,6 +45,10 @@ REASONS: Final[Mapping[str, str]] = {
     "FieldValueRequired": "Required value: {text}",
     "FieldValueDuplicate": 'Duplicate value: "{type}"',
 }
+
+
+class CostError(Exception):
+    """A rule that is to be stored is over its budget with the largest object that can be sent."""
 
 
 class _SpentError(Exception):
@@ -82,7 +87,7 @@ class Rule:
 
     @cached_property
     def program(self) -> Program:
-        """Raises CelError."""
+        """Raises CelError and CostError."""
         return self._compile(self.text)
 
     @cached_property
@@ -94,7 +99,8 @@ class Rule:
     def _typed(self, program: Program) -> Program:
         """A program that takes texts for what their formats say.
 
-        Raises CelError where it selects a field that its schema has not, or types do not fit.
+        Raises CelError where it selects a field that its schema has not, or types do not fit, and
+        CostError.
         """
         known: dict[str, Mapping[str, Any]] = {"self": self.schema}
         if self.is_optional:
@@ -107,6 +113,8 @@ class Rule:
             raise program.fault(fault.node, fault.why) from None
         made = program.converted(selections.read)
         if self.is_new:
+            if rule_costs.is_far_over(program.tree, selections.ranges):
+                raise CostError(rule_costs.EXCEEDED)
             made.returns = program.require_fit(selections.types)
         return made
 

@@ -6,8 +6,8 @@ from typing import Any
 
 from corral.api.cel import CelError
 from corral.api.errors import Cause
-from corral.api.kinds.causes import invalid, required, unsupported
-from corral.api.kinds.definitions.expressions import REASONS, RULES, Rule
+from corral.api.kinds.causes import forbidden, invalid, required, unsupported
+from corral.api.kinds.definitions.expressions import REASONS, RULES, CostError, Rule
 from corral.api.kinds.definitions.field_paths import normal
 
 _LINE_BREAK = re.compile(r"[\n\r]")
@@ -72,6 +72,10 @@ def _of_program(path: str, rule: Rule, *, is_message: bool = False) -> Iterator[
         program = rule.message_program if is_message else rule.program
     except CelError as error:
         yield Cause(path, f'Invalid value: "{text}": compilation failed: {error}')
+        return
+    except CostError as error:
+        told = str(error)
+        yield forbidden(path, told.replace("rule", "messageExpression", 1) if is_message else told)
         return
     if program is not None and program.returns not in (wanted, "dyn"):
         yield Cause(path, f'Invalid value: "{text}": {what} must evaluate to a {wanted}')

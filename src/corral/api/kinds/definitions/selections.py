@@ -63,10 +63,12 @@ class Selections(NamedTuple):
 
     read: the function that makes times and the like of texts.
     types: the types of variables and fields, in words of ``corral.api.cel``.
+    ranges: the schemas of what loops go over.
     """
 
     read: Mapping[int, str]
     types: Mapping[int, str]
+    ranges: Mapping[int, Told]
 
 
 def read_fields(root: Node, known: Mapping[str, Told], escaped: Callable[[str], str]) -> Selections:
@@ -77,7 +79,7 @@ def read_fields(root: Node, known: Mapping[str, Told], escaped: Callable[[str], 
     """
     reader = _Reader(escaped)
     reader.read(root, known)
-    return Selections({**reader.whole, **reader.instead}, reader.types)
+    return Selections({**reader.whole, **reader.instead}, reader.types, reader.ranges)
 
 
 class _Reader:
@@ -90,6 +92,7 @@ class _Reader:
         self.instead: dict[int, str] = {}
         """What is called instead of functions that give a list's items, as these are read."""
         self.types: dict[int, str] = {}
+        self.ranges: dict[int, Told] = {}
 
     def read(self, node: Node, known: Mapping[str, Told]) -> Told:
         """The schema of a part's value; empty where nothing is known."""
@@ -179,6 +182,7 @@ class _Reader:
         over, start, condition, step, result = node.parts
         item, gathered, second = node.names
         ranged, begun = self._read_below(over, known), self.read(start, known)
+        self.ranges[node.number] = ranged
         if item == UNUSED:  # the library leaves out what rounds would do
             return self.read(result, {**known, gathered: begun})
         within = dict(known)

@@ -14,7 +14,7 @@ SPEC = {
         "x-y": {"type": "integer"},
         "any": {"x-kubernetes-preserve-unknown-fields": True},
         "port": {"x-kubernetes-int-or-string": True},
-        "disks": {"type": "array", "items": DISK},
+        "disks": {"type": "array", "items": DISK, "maxItems": 8},
         "labels": {"type": "object", "additionalProperties": DISK},
         "open": OPEN,
         "pod": {**OPEN, "x-kubernetes-embedded-resource": True},
