@@ -332,6 +332,28 @@ async def test_a_data_source_leads_to_what_it_names(loops):
         await c.until(partial(is_in, c, "Succeeded", "copy"))
 
 
+async def test_a_data_source_may_lead_to_another_which_says_later_what_it_means(loops):
+    async with cluster(stand_ins=loops) as c:
+        await c.client.create(DataVolume, volume())
+        await c.until(partial(is_in, c, "Succeeded"))
+        for name, source in (("newest", {"dataSource": {"name": "golden"}}), ("golden", {})):
+            metadata = {"name": name, "namespace": "default"}
+            document = {"metadata": metadata, "spec": {"source": source}}
+            await c.client.create(DataSource, document)
+        reference = {"kind": "DataSource", "name": "newest"}
+        await c.client.create(DataVolume, volume("copy", size="", sourceRef=reference))
+
+        async def is_told():
+            told = (await of(c, "copy")).status.conditions
+            why = "Empty source field in 'golden'. DataSource may not be ready yet"
+            return any(each.message == why for each in told)
+
+        await c.until(is_told)
+        source = {"pvc": {"name": "disk", "namespace": "default"}}
+        await c.client.patch(DataSource, Key("default", "golden"), {"spec": {"source": source}})
+        await c.until(partial(is_in, c, "Succeeded", "copy"))
+
+
 async def test_an_upload_is_waited_for(loops):
     async with cluster(stand_ins=loops) as c:
         await c.client.create(DataVolume, volume(source={"upload": {}}))

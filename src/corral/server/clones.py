@@ -92,13 +92,20 @@ class Clones:
         if reference:
             field = "spec.sourceRef.namespace"
             named = Key(reference.get("namespace") or namespace, reference.get("name") or "")
-            record = self._store.latest(storage(DATA_SOURCE), named)
-            claim = at(record.document(), "spec", "source", "pvc") if record is not None else None
+            source = self._source(named)
+            if other := at(source, "dataSource", "name"):
+                source = self._source(Key(named.namespace, other))
+            claim = at(source, "pvc")
             claim, within = claim or {"name": named.name}, named.namespace
         if claim:
             key = Key(claim.get("namespace") or within, claim.get("name") or "")
             if key.namespace != namespace:
                 yield _Source(field, key)
+
+    def _source(self, key: Key) -> Document | None:
+        """What a DataSource says that it means."""
+        record = self._store.latest(storage(DATA_SOURCE), key)
+        return at(record.document(), "spec", "source") if record is not None else None
 
     def _may(self, call: Call, user: User, source: Key) -> bool:
         inside = user is call.request.user

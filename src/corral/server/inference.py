@@ -122,6 +122,11 @@ class Inference:
         if source is None:
             raise _Missing(_not_found(_DATA_SOURCE, reference["name"]))
         yield _labels_of(source)
+        if other := at(source, "spec", "source", "dataSource", "name"):
+            source = self._document(_DATA_SOURCE, namespace, other)
+            if source is None:
+                raise _Missing(_not_found(_DATA_SOURCE, other))
+            yield _labels_of(source)
         claim = at(source, "spec", "source", "pvc")
         if claim is None:
             raise _Silent(_NO_MEANING)

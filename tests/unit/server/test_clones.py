@@ -74,6 +74,41 @@ async def test_a_data_source_is_no_way_around_it(ask, bob):
     assert DENIED in (await bob("POST", VOLUMES, volume(sourceRef=elsewhere)))["message"]
 
 
+async def test_nor_is_one_that_names_another(ask, bob):
+    name = (await ask("POST", SOURCES, data_source())).metadata["name"]
+    naming = {"metadata": {"name": "mine"}, "spec": {"source": {"dataSource": {"name": name}}}}
+    assert (await bob("POST", SOURCES, naming)).status == 201
+    reference = {"kind": "DataSource", "name": "mine"}
+    assert DENIED in (await bob("POST", VOLUMES, volume(sourceRef=reference)))["message"]
+    assert (await ask("POST", VOLUMES, volume(sourceRef=reference))).status == 201
+
+
+@pytest.mark.parametrize(
+    ("source", "status", "told"),
+    [
+        ({}, 201, ""),
+        ({"dataSource": {"name": "other"}}, 201, ""),
+        (
+            {"dataSource": {"name": "other", "namespace": "golden"}},
+            422,
+            "DataSource cannot reference a DataSource in another namespace",
+        ),
+        ({"dataSource": {"name": "mine"}}, 422, "DataSource cannot self-reference"),
+        (
+            {"dataSource": {"name": "other"}, "pvc": {"name": "image"}},
+            422,
+            "DataSource should have one source: multiple sources",
+        ),
+    ],
+)
+async def test_what_a_data_source_may_mean(ask, source, status, told):
+    await ask.create("/api/v1/namespaces", "lab")
+    answer = await ask("POST", SOURCES, {"metadata": {"name": "mine"}, "spec": {"source": source}})
+    assert answer.status == status, answer.text
+    if told:
+        assert told in answer["message"]
+
+
 def machine(**source):
     template = {"metadata": {"name": "root"}, "spec": volume(**source)["spec"]}
     devices = {"disks": [{"name": "root", "disk": {"bus": "virtio"}}]}

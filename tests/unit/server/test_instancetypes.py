@@ -207,15 +207,18 @@ SOURCES = "/apis/cdi.kubevirt.io/v1beta1/namespaces/default/datasources"
 GOLDEN = {"source": {"pvc": {"namespace": "default", "name": "golden"}}}
 
 
+@pytest.mark.parametrize("named", ["fedora", "newest"])
 @pytest.mark.parametrize("labelled", ["claim", "source"])
-async def test_a_golden_image_says_what_suits_it(ask, labelled):
+async def test_a_golden_image_says_what_suits_it(ask, labelled, named):
     told = {"labels": LABELS}
     of_claim, of_source = (told, {}) if labelled == "claim" else ({}, told)
     await ask("POST", CLAIMS, {"metadata": {"name": "golden", **of_claim}, "spec": CLAIM})
     source = {"metadata": {"name": "fedora", **of_source}, "spec": GOLDEN}
     assert (await ask("POST", SOURCES, source)).status == 201
-    named = of_template(sourceRef={"kind": "DataSource", "name": "fedora"})
-    answer = await ask("POST", VMS, vm(instancetype={"inferFromVolume": "root"}, **named))
+    newest = {"source": {"dataSource": {"name": "fedora"}}}
+    await ask("POST", SOURCES, {"metadata": {"name": "newest"}, "spec": newest})
+    made = of_template(sourceRef={"kind": "DataSource", "name": named})
+    answer = await ask("POST", VMS, vm(instancetype={"inferFromVolume": "root"}, **made))
     assert answer.status == 201, answer.text
     settled = {"name": "small", "kind": "VirtualMachineInstancetype"}
     assert answer["spec"]["instancetype"] == settled

@@ -8,8 +8,19 @@ from corral.api.kinds.datavolume import GROUP, ClaimCopy
 from corral.api.object import AnyFields, Object, Struct
 
 
+class SourceName(Struct, kw_only=True):
+    """Names another DataSource, which must name what it means itself.
+
+    namespace: where it is: beside the one that names it.
+    name: its name.
+    """
+
+    name: str
+    namespace: str = ""
+
+
 class DataSourceSource(Struct, kw_only=True):
-    """What the name means: exactly one of them.
+    """What the name means: one of them, or nothing yet.
 
     pvc: a claim.
     snapshot: a VolumeSnapshot.
@@ -18,13 +29,13 @@ class DataSourceSource(Struct, kw_only=True):
 
     pvc: ClaimCopy | None = None
     snapshot: AnyFields | None = None
-    data_source: AnyFields | None = None
+    data_source: SourceName | None = None
 
 
 class DataSourceSpec(Struct, kw_only=True):
     """What the DataSource shall be.
 
-    source: what the name means: exactly one of them.
+    source: what the name means: one of them, or nothing yet.
     """
 
     source: DataSourceSource

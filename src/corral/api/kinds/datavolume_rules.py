@@ -62,16 +62,31 @@ def validate(document: Document, old: Document | None, _user: str) -> Verdict:
 
 
 def validate_reference(document: Document, _old: Document | None, _user: str) -> Verdict:
-    """The rules for a DataSource: it means a claim."""
+    """The rules for a DataSource: it means a claim, another that does, or nothing yet."""
     source = document["spec"]["source"]
     named = [name for name in source if source[name] is not None]
-    if len(named) != 1:
-        which = "multiple sources" if named else "missing source"
-        return Verdict([Cause("spec.source", f"DataSource should have one source: {which}")])
+    if not named:
+        return Verdict()
+    if len(named) > 1:
+        return Verdict(
+            [Cause("spec.source", "DataSource should have one source: multiple sources")]
+        )
+    if other := source.get("dataSource"):
+        return Verdict(list(_check_name(other, document["metadata"])))
     if named[0] != "pvc":
         return Verdict([_unbuilt(f"spec.source.{named[0]}", "name a claim: spec.source.pvc")])
     copied = msgspec.convert(source["pvc"], ClaimCopy)
     return Verdict(list(_check_copy(copied, "spec.source.PVC")))
+
+
+def _check_name(other: Document, metadata: Document) -> Iterator[Cause]:
+    """CDI takes these, and tells of them in the status, in the same words."""
+    namespace = other.get("namespace") or metadata.get("namespace")
+    if namespace != metadata.get("namespace"):
+        message = "DataSource cannot reference a DataSource in another namespace"
+        yield Cause("spec.source.dataSource.namespace", message)
+    elif other["name"] == metadata.get("name"):
+        yield Cause("spec.source.dataSource.name", "DataSource cannot self-reference")
 
 
 def check(spec: DataVolumeSpec, path: str) -> Iterator[Cause]:

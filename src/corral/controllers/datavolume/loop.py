@@ -81,7 +81,7 @@ class DataVolumes:
 
     def _decide(self, volume: DataVolume, claim: Claim | None) -> Plan:
         named = plans.reference_key(volume)
-        reference = self.references.get(named) if named else None
+        reference = self._meant(named) if named else None
         copied = plans.copied_key(plans.source_of(volume, reference))
         return plans.plan(
             volume,
@@ -93,6 +93,12 @@ class DataVolumes:
                 now=rfc3339(self._world.clock()),
             ),
         )
+
+    def _meant(self, key: Key) -> DataSource | None:
+        """The DataSource that one means, which is itself unless it names another."""
+        reference = self.references.get(key)
+        other = plans.named_key_of(reference) if reference is not None else None
+        return self.references.get(other) if other is not None else reference
 
     async def _create(self, volume: DataVolume, document: Document, decided: Plan) -> Plan:
         """Make the claim, and say what there is then."""
@@ -152,9 +158,16 @@ class DataVolumes:
 
     def _reference_changed(self, old: DataSource | None, new: DataSource | None) -> None:
         reference = new or old
-        if reference is not None:
-            for volume in self.volumes.indexed("reference", str(reference.key)):
+        if reference is None:
+            return
+        naming = [one.key for one in self.references.items() if _names(one, reference)]
+        for key in (reference.key, *naming):
+            for volume in self.volumes.indexed("reference", str(key)):
                 self.queue.add(volume.key)
+
+
+def _names(one: DataSource, other: DataSource) -> bool:
+    return plans.named_key_of(one) == other.key
 
 
 def _referred_by(volume: DataVolume) -> list[str]:

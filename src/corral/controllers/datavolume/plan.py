@@ -87,6 +87,12 @@ def copied_key(source: Source | None) -> Key | None:
     return Key(source.pvc.namespace, source.pvc.name) if source and source.pvc else None
 
 
+def named_key_of(reference: DataSource) -> Key | None:
+    """The DataSource that a DataSource means."""
+    other = reference.spec.source.data_source
+    return Key(reference.metadata.namespace, other.name) if other is not None else None
+
+
 def copied_key_of(reference: DataSource) -> Key | None:
     """The claim that a DataSource means."""
     copied = reference.spec.source.pvc
@@ -99,7 +105,7 @@ def plan(volume: DataVolume, seen: Observed) -> Plan:
     if seen.claim is not None:
         return _with_claim(volume, source or Source(), seen.claim, seen)
     if source is None:
-        return _hindered(volume, _no_source(volume), seen.now)
+        return _hindered(volume, _no_source(volume, seen.reference), seen.now)
     if source.pvc is not None and (problem := _cannot_copy(volume, source.pvc, seen.copied)):
         return _hindered(volume, problem, seen.now)
     size = claims.size(seen.copied) if seen.copied is not None else None
@@ -138,8 +144,12 @@ def _owned(claim: PersistentVolumeClaim, volume: DataVolume) -> Document:
     return {"metadata": metadata}
 
 
-def _no_source(volume: DataVolume) -> Problem:
+def _no_source(volume: DataVolume, reference: DataSource | None) -> Problem:
     named = volume.spec.source_ref
+    if reference is not None:
+        name = reference.metadata.name
+        message = f"Empty source field in '{name}'. DataSource may not be ready yet"
+        return Problem("NotFound", message)
     key = reference_key(volume)
     return Problem("NotFound", f"{named.kind if named else 'Source'} {key} not found")
 
