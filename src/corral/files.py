@@ -2,7 +2,6 @@
 
 import os
 import stat
-from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
 
@@ -18,11 +17,8 @@ def replace(path: Path, content: bytes, *, mode: int = 0o600, durable: bool = Fa
     disk is full; the old content is still there then.
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    with suppress(FileNotFoundError):
-        temporary.unlink()
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     try:
-        with os.fdopen(os.open(temporary, flags, mode), "wb") as file:
+        with os.fdopen(_made(temporary, mode), "wb") as file:
             file.write(content)
             file.flush()
             if durable:
@@ -33,6 +29,16 @@ def replace(path: Path, content: bytes, *, mode: int = 0o600, durable: bool = Fa
         raise
     if durable:
         sync_directory(path.parent)
+
+
+def _made(path: Path, mode: int) -> int:
+    """A new file; what somebody who had this process id has left there is put away."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    try:
+        return os.open(path, flags, mode)
+    except FileExistsError:
+        path.unlink()
+        return os.open(path, flags, mode)
 
 
 def sync_file(path: Path) -> None:

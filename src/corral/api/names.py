@@ -4,6 +4,7 @@ Each function answers what is wrong, in the real server's words; an empty list m
 """
 
 import re
+from functools import lru_cache
 
 _LABEL_NAME = re.compile(r"([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]", re.ASCII)
 _SUBDOMAIN = re.compile(
@@ -17,8 +18,21 @@ SUFFIX_LENGTH = 5
 _LETTER_FIRST = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?", re.ASCII)
 
 
+_LONGEST_KEY = 253 + 1 + 63
+
+
 def label_key_faults(key: str) -> list[str]:
     """Label and annotation keys: an optional DNS prefix with a slash, then a name of 63."""
+    return [] if len(key) <= _LONGEST_KEY and _is_label_key(key) else _key_faults(key)
+
+
+@lru_cache(maxsize=1024)
+def _is_label_key(key: str) -> bool:
+    """The same few keys come again with every object."""
+    return not _key_faults(key)
+
+
+def _key_faults(key: str) -> list[str]:
     prefix, slash, name = key.rpartition("/")
     if "/" in prefix:
         return [

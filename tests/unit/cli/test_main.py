@@ -228,3 +228,10 @@ def test_an_image_gets_further_names(told, tmp_path):
     assert "lab/two:1" in listed
     assert "lab/three:1" in listed
     assert told("image", "tag", "lab/none:1", "lab/four:1", *where)[0] == 1
+
+
+@pytest.mark.parametrize("library", ["pycdlib", "cel_expr_python"])
+def test_a_start_imports_no_library_that_most_never_need(library):
+    """Where bytecode is not kept, each start compiles all that it imports."""
+    code = f"import sys; import corral.cli.up, corral.daemon; sys.exit('{library}' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
