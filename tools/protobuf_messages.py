@@ -17,7 +17,7 @@ from typing import NamedTuple
 GROUPS = (
     *("core", "admissionregistration", "apps", "authentication", "authorization", "autoscaling"),
     *("batch", "certificates", "coordination", "discovery", "events", "flowcontrol", "networking"),
-    *("node", "policy", "rbac", "resource", "scheduling", "storage"),
+    *("node", "policy", "rbac", "resource", "scheduling", "storage", "storagemigration"),
 )
 BETAS = ("admissionregistration/v1beta1", "policy/v1beta1", "scheduling/v1alpha3")
 LETTERS = {
