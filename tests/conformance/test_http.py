@@ -9,6 +9,8 @@ import pytest
 from tests.conformance.api import KUBEVIRT, MERGE, PATIENCE, refused
 from tests.conformance.manifests import config_map, core, replica_set, sets
 
+PROTOBUF = "application/vnd.kubernetes.protobuf"
+
 pytestmark = pytest.mark.conformance
 
 
@@ -134,6 +136,24 @@ def test_json_is_the_answer_to_all_who_take_it(api, accept):
     answer = api.get(core("namespaces"), headers={"Accept": accept})
     assert answer.status_code == 200
     assert answer.headers["content-type"] == "application/json"
+
+
+def test_protobuf_is_the_answer_to_who_takes_nothing_else(api):
+    headers = {"Accept": PROTOBUF}
+    answer = api.get(core("namespaces"), headers=headers)
+    assert (answer.status_code, answer.headers["content-type"]) == (200, PROTOBUF)
+    assert answer.content.startswith(b"k8s\0\n\x13\n\x02v1\x12\rNamespaceList")
+    answer = api.get(f"{core('namespaces')}/none", headers=headers)
+    assert (answer.status_code, answer.headers["content-type"]) == (404, PROTOBUF)
+    path = f"{core('namespaces')}?watch=true&timeoutSeconds=1"
+    answer = api.get(path, headers=headers)
+    assert answer.headers["content-type"] == f"{PROTOBUF};stream=watch"
+    frames, rest = 0, answer.content
+    while rest:
+        size = int.from_bytes(rest[:4])
+        assert rest[4:].startswith(b"\n\x05ADDED\x12")
+        frames, rest = frames + 1, rest[4 + size :]
+    assert frames >= 1
 
 
 def test_yaml_is_read(api, namespace):

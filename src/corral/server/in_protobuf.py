@@ -20,7 +20,7 @@ from corral.api.wire import Request, Response
 from corral.server import accept
 from corral.server.budget import SMALL_BYTES, Budget
 from corral.server.deadline import within
-from corral.server.layout import media_type
+from corral.server.layout import is_told, media_type
 
 _ITEMS_A_TURN: Final = 50
 """Some 10 ms of work, where they are pods."""
@@ -45,7 +45,9 @@ class ProtobufAnswers:
         body = response.body
         if not accept.wants_protobuf(header) or not isinstance(body, bytes) or not body:
             return None
-        if media_type(response).partition(";")[0] != _JSON:
+        if media_type(response) != _JSON or not (
+            is_told(request, response) or response.status >= 400
+        ):
             return None
         try:
             return await within(deadline, partial(self._written, request.sender, body))

@@ -3,6 +3,7 @@
 import asyncio
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from tests.unit.server.conftest import MAPS, MERGE, SETS, Asker
@@ -12,7 +13,8 @@ from corral.api.protobuf import decode, writer
 from corral.api.protobuf.messages import message
 from corral.api.protobuf.reader import MAGIC, _Reader
 from corral.api.protobuf.writer import encode
-from corral.server import accept
+from corral.api.wire import User
+from corral.server import accept, body, in_protobuf
 from corral.server.accept import Form
 
 PROTOBUF = "application/vnd.kubernetes.protobuf"
@@ -37,11 +39,13 @@ KEPT = [
 class Speaker(Asker):
     """Sends and reads nothing but protobuf, as a typed client does that was told to."""
 
-    async def __call__(self, method, path, body=None, headers=None):
+    async def __call__(self, method, path, body=None, headers=None, *, told=True):
         if isinstance(body, dict):
             body = encode(body)
         response = await self.raw(method, path, body, ONLY | (headers or {}))
         kinds = [value for name, value in response.headers if name == "content-type"]
+        if not told:  # there is no room for it
+            return response.status, json.loads(response.body)
         assert kinds == [PROTOBUF], response.body
         return response.status, decode(response.body)
 
@@ -234,6 +238,24 @@ async def test_what_any_kind_has_in_common_is_told(ask, speak, replica_set):
     assert gone.status == 200, gone.text
 
 
+async def test_discovery_is_told_and_what_is_no_object_stays_json(ask, speak):
+    for path, kind in (
+        ("/api", "APIVersions"),
+        ("/apis", "APIGroupList"),
+        ("/apis/apps", "APIGroup"),
+        ("/apis/apps/v1", "APIResourceList"),
+    ):
+        status, found = await speak("GET", path)
+        assert (status, found["kind"]) == (200, kind)
+        json_found = (await ask("GET", path)).document
+        assert encode(found) == encode(json_found)
+        headers = dict((await ask.raw("GET", path, headers=ONLY)).headers)
+        assert "etag" not in headers  # which would be that of the JSON
+    for path in ("/version", "/openapi/v3"):
+        answer = await ask("GET", path, headers={"accept": PROTOBUF})
+        assert (answer.status, type(answer.document)) == (200, dict)
+
+
 async def test_a_table_has_no_such_form(ask):
     table = PROTOBUF + ";as=Table;v=v1;g=meta.k8s.io"
     refused = await ask("GET", MAPS, headers={"accept": table})
@@ -269,6 +291,60 @@ async def test_a_long_list_lets_others_have_their_turn(ask, speak):
     beside.cancel()
     assert len(listed["items"]) == 120
     assert turns >= 2
+
+
+@pytest.fixture
+def writing(monkeypatch):
+    """Holds what is written up, and tells how much that is at present and was at most."""
+    real, state = in_protobuf.written, SimpleNamespace(may=asyncio.Event(), now=0, most=0)
+
+    async def written(body):
+        state.now += 1
+        state.most = max(state.most, state.now)
+        await state.may.wait()
+        state.now -= 1
+        return await real(body)
+
+    monkeypatch.setattr(in_protobuf, "written", written)
+    return state
+
+
+async def test_long_answers_of_one_user_are_written_one_after_the_other(ask, speak, writing):
+    for name in ("a", "b"):
+        await ask.create(MAPS, name, data={"x": "x" * 100_000})
+    other = Speaker(ask.server, User(name="bob", groups=("system:masters",)))
+    async with asyncio.TaskGroup() as group:
+        for each in (speak, speak, speak, other):
+            group.create_task(each("GET", MAPS))
+        for _ in range(50):
+            await asyncio.sleep(0)
+        assert writing.now == 2
+        writing.may.set()
+    assert writing.most == 2
+
+
+async def test_who_holds_many_answers_gets_no_more(ask, speak):
+    await ask.create(MAPS, "a", data={"x": "x" * 100_000})
+    name = ask.user.name
+    with ask.server.turns.answers.hold(name, 64 << 20):
+        status, refused = await speak("GET", f"{MAPS}/a", told=False)
+    assert (status, refused["reason"]) == (429, "TooManyRequests")
+    assert (await speak("GET", f"{MAPS}/a"))[0] == 200
+    assert ask.server.turns.answers.held == 0
+
+
+async def test_options_that_take_long_to_read_are_read_beside_the_loop(ask, speak, monkeypatch):
+    await ask.create(MAPS, "a")
+    beside = []
+
+    async def to_thread(work, *arguments):
+        beside.append(arguments[0].verb)
+        return work(*arguments)
+
+    monkeypatch.setattr(body.asyncio, "to_thread", to_thread)
+    options = {"apiVersion": "v1", "kind": "DeleteOptions", "dryRun": ["x" * 200_000]}
+    assert (await speak("DELETE", f"{MAPS}/a", options))[0] == 422
+    assert beside == ["delete"]
 
 
 @pytest.mark.parametrize(

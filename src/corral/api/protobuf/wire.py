@@ -22,19 +22,21 @@ _NUMBERS = (1 << 29) - 1
 
 def fields(message: bytes) -> Iterator[Field]:
     """The fields of a message, in the order in which they stand.  Raises ValueError."""
-    for number, _, value in parts(message):
-        yield number, value
+    for number, kind, value in parts(message):
+        if number and kind != _GROUP:
+            yield number, value
 
 
 def parts(message: bytes, name: str = "message") -> Iterator[Part]:
-    """The fields of a message with their wire types; groups, which nobody sends, are passed over.
+    """The fields of a message with their wire types.
 
-    Raises ValueError, in the words that Kubernetes' own readers have; ``name`` is what it is.
+    Groups, which nobody sends, are told as empty; what is in them has the number 0, so that it can
+    be counted.  Raises ValueError, in the words of Kubernetes' own readers; ``name`` is what it is.
     """
-    at, end = 0, len(message)
+    at, end, groups = 0, len(message), 0
     while at < end:
         key = message[at]
-        if key & 7 == BYTES and 7 < key < 0x80 and at + 1 < end:
+        if key & 7 == BYTES and 7 < key < 0x80 and at + 1 < end and not groups:
             # Most fields begin so, and a call for each takes as long as all else.
             start, length = at + 2, message[at + 1]
             if length < 0x80 and start + length <= end:
@@ -42,13 +44,17 @@ def parts(message: bytes, name: str = "message") -> Iterator[Part]:
                 yield key >> 3, BYTES, message[start:at]
                 continue
         number, kind, at = _key(message, at, name)
-        if kind == _GROUP:
-            at = _after_group(message, at, name)
-            continue
+        value: int | bytes = b""
         if kind == _GROUP_END:
-            raise ValueError(f"proto: {_short(name)}: wiretype end group for non-group")
-        value, at = _value(message, at, kind)
-        yield number, kind, value
+            groups -= 1
+            if groups < 0:
+                raise ValueError(f"proto: {_short(name)}: wiretype end group for non-group")
+        elif kind != _GROUP:
+            value, at = _value(message, at, kind)
+        yield 0 if groups or kind == _GROUP_END else number, kind, value
+        groups += kind == _GROUP
+    if groups:
+        raise ValueError("unexpected EOF")
 
 
 def _key(message: bytes, at: int, name: str) -> tuple[int, int, int]:
@@ -73,20 +79,6 @@ def _value(message: bytes, at: int, kind: int) -> tuple[int | bytes, int]:
     if length > len(message) - at:
         raise ValueError("unexpected EOF")
     return message[at : at + length], at + length
-
-
-def _after_group(message: bytes, at: int, name: str) -> int:
-    """Where a group ends whose beginning was read; there may be others in it."""
-    depth = 1
-    while depth:
-        _, kind, at = _key(message, at, name)
-        if kind == _GROUP:
-            depth += 1
-        elif kind == _GROUP_END:
-            depth -= 1
-        else:
-            _, at = _value(message, at, kind)
-    return at
 
 
 def _short(name: str) -> str:

@@ -74,7 +74,8 @@ def frame(kind: str, inner: bytes) -> bytes:
 
 
 def _begun(document: Document) -> tuple[str, bytes]:
-    api_version, kind = document.get("apiVersion", ""), document.get("kind", "")
+    kind = document.get("kind", "")
+    api_version = document.get("apiVersion") or "v1"  # APIVersions does not say it in JSON
     name = kind_message(api_version, kind)
     if name is None:
         raise UnwritableError(f"{kind} in version {api_version} has no form in protobuf")

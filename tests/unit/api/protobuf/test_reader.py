@@ -443,7 +443,11 @@ def nested(depth):
         ),
         (body("v1", "Pod", b"\x02\x00"), POD + "proto: Pod: illegal tag 0 (wire type 2)"),
         (body("v1", "Pod", b"\x14"), POD + "proto: Pod: wiretype end group for non-group"),
-        (body("v1", "Pod", b"\x13"), POD + "unexpected EOF"),
+        (body("v1", "Pod", b"\x9b\x06"), POD + "unexpected EOF"),
+        (
+            body("v1", "Pod", b"\x13\x14"),
+            POD + "proto: wrong wireType = 3 for field Spec",
+        ),
         (body("v1", "Pod", b"\x16"), POD + "proto: illegal wireType 6"),
         (
             body("v1", "Pod", message((1, message((1, b"\xff"))))),
@@ -534,6 +538,12 @@ def test_what_comes_again_is_added_to_or_replaced():
     }
 
 
+def test_values_in_json_are_counted():
+    many = b"[" + b"1," * 2000 + b"1]"
+    with pytest.raises(TooLarge, match="limit is 100000 values"):
+        decode(schema(b"".join(message((20, message((1, many)))) for _ in range(60))))
+
+
 def test_times_before_1970_are_read():
     metadata = message((8, message((1, -1), (2, 0))))
     read = decode(body("v1", "ConfigMap", message((1, metadata))))
@@ -554,7 +564,11 @@ def test_options_are_those_of_any_group(version):
     assert decode(sent)["propagationPolicy"] == "Background"
 
 
-@pytest.mark.parametrize("empty", [b"\x6a\x00", b"\x5a\x00"], ids=["owners", "labels"])
+@pytest.mark.parametrize(
+    "empty",
+    [b"\x6a\x00", b"\x5a\x00", b"\xfa\x06\x00", b"\x7b\x7c", b"\x7b\x08\x01\x7c"],
+    ids=["owners", "labels", "unknown", "groups", "in groups"],
+)
 def test_a_body_has_a_bounded_number_of_fields(empty):
     metadata = message((1, empty * MOST_VALUES))
     with pytest.raises(TooLarge, match="limit is 100000 values"):

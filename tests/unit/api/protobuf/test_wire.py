@@ -1,7 +1,7 @@
 import pytest
 from hypothesis import given, strategies as st
 
-from corral.api.protobuf.wire import fields, signed, varint
+from corral.api.protobuf.wire import fields, parts, signed, varint
 
 
 def encoded(value):
@@ -23,6 +23,12 @@ def test_numbers_come_back(value):
 def test_fields_of_every_wire_type():
     message = b"\x08\x05\x12\x02ab\x1d1234\x2112345678\x0a\x00"
     assert list(fields(message)) == [(1, 5), (2, b"ab"), (3, b"1234"), (4, b"12345678"), (1, b"")]
+
+
+def test_groups_are_passed_over_and_counted():
+    message = b"\x0b\x08\x05\x13\x0a\x01x\x14\x0c\x12\x01y"
+    assert list(fields(message)) == [(2, b"y")]
+    assert [number for number, _, _ in parts(message)] == [1, 0, 0, 0, 0, 0, 2]
 
 
 @pytest.mark.parametrize(
