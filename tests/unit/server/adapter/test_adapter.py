@@ -2,6 +2,7 @@
 
 import asyncio
 import gzip
+import socket
 
 import pytest
 from tests.exposition import Told
@@ -375,14 +376,14 @@ async def test_a_query_that_prometheus_refuses_is_a_fault_of_the_rules(ask, fake
 
 
 async def test_where_prometheus_is_away_its_name_is_told(tmp_path):
-    async with FakePrometheus().serving() as fake:
-        url = fake.url
     gone = FakePrometheus()
-    gone.url = url
-    async with asking(gone, None) as ask:
-        answer = await ask("GET", f"{EXTERNAL}/busy")
+    with socket.socket() as taken:  # so that nobody else answers there
+        taken.bind(("127.0.0.1", 0))
+        gone.url = f"http://127.0.0.1:{taken.getsockname()[1]}"
+        async with asking(gone, None) as ask:
+            answer = await ask("GET", f"{EXTERNAL}/busy")
     assert (answer.status, answer["reason"]) == (503, "ServiceUnavailable")
-    assert answer["message"].startswith(f"Prometheus at {url} does not answer: ")
+    assert answer["message"].startswith(f"Prometheus at {gone.url} does not answer: ")
 
 
 async def test_a_prometheus_that_hangs_is_not_waited_for(ask, fake, monkeypatch):

@@ -209,10 +209,12 @@ def test_an_answer_that_may_be_better_the_next_time(server, work, content, head)
 
 
 def test_a_server_that_is_not_there(server, work):
-    with socket.create_server(("127.0.0.1", 0)) as nobody:
-        url = f"http://127.0.0.1:{nobody.getsockname()[1]}/"
-    with pytest.raises(NotFilled, match=r"Unable to connect to http data source: 127\.0\.0\.1"):
-        fetch(server, work, url=url)
+    with socket.socket() as taken:  # so that nobody else answers there
+        taken.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{taken.getsockname()[1]}/"
+        told = r"Unable to connect to http data source: 127\.0\.0\.1"
+        with pytest.raises(NotFilled, match=told):
+            fetch(server, work, url=url)
 
 
 def test_a_redirect_is_followed_and_gets_no_credentials(server, work, content):
