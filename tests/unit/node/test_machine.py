@@ -11,8 +11,8 @@ from corral.aio import Background
 from corral.api.kinds.vmi import VirtualMachineInstance
 from corral.node import record as records
 from corral.node.boots import Boots
-from corral.node.hollow import Behaviour, Hollow
-from corral.node.hypervisor import HungError
+from corral.node.hollow import Behaviour, Hollow, HollowGuest
+from corral.node.hypervisor import GuestInterface, HungError, Introduction
 from corral.node.limits.bounds import Bounds
 from corral.node.machine import Machine
 from corral.node.networking import Networking
@@ -20,6 +20,7 @@ from corral.node.record import Record, Stage
 
 pytestmark = pytest.mark.looptime
 
+LINK = GuestInterface(name="eth0", mac="02:00:00:00:00:01", addresses=("192.0.2.7",))
 NAMED = {"namespace": "default", "instance": "vm", "uid": "u", "pod": "p", "pod_uid": "p"}
 VMI = msgspec.convert(
     {
@@ -151,7 +152,7 @@ async def test_what_a_machine_has_is_for_nobody_else(machine_of, limits):
 
 
 @pytest.mark.parametrize(
-    ("seconds", "events"), [(30, ["ShuttingDown", "Stopped"]), (0, ["Stopped"])]
+    ("seconds", "events"), [(1, ["ShuttingDown", "Stopped"]), (0, ["Stopped"])]
 )
 async def test_a_machine_tells_that_it_shuts_down_where_it_gets_the_time_to(
     machine_of, told, limits, seconds, events
@@ -183,6 +184,28 @@ async def test_of_a_start_that_failed_nothing_is_held(machine_of, hypervisor, li
         async with asyncio.timeout(1):
             for _ in range(2):
                 await boots.take(lambda _size: None)
+
+
+async def test_a_guest_is_asked_who_it_is_until_it_knows_its_addresses(
+    machine_of, limits, monkeypatch
+):
+    """Its agent may be up before its network is.  What it has told by then is known at once."""
+    asked = []
+
+    async def introduce(_guest):
+        asked.append(round(asyncio.get_running_loop().time()) - 10)
+        known = (LINK,) if len(asked) == 4 else ()
+        return Introduction(hostname="vm", interfaces=known) if len(asked) > 1 else None
+
+    monkeypatch.setattr(HollowGuest, "introduce", introduce)
+    limits.stopped = False
+    machine = machine_of()
+    async with running(machine):
+        await asyncio.sleep(12)
+        assert machine.facts.introduction == Introduction(hostname="vm")
+        await asyncio.sleep(100)
+        assert asked == [0, 1, 3, 7]
+        assert machine.facts.introduction.interfaces
 
 
 async def test_what_has_not_run_yet_does_not_tell_that_it_shuts_down(machine_of, told):

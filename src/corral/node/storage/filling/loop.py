@@ -9,6 +9,7 @@ import structlog
 from lightkube.models.core_v1 import PersistentVolume, PersistentVolumeClaim, Pod
 
 from corral.aio import Background, wait_at_most
+from corral.api.claims import USED_BY, claim_index, is_finished
 from corral.api.errors import ApiError, Conflict, NotFound
 from corral.api.kinds import population
 from corral.api.kinds.storage import BOUND
@@ -79,7 +80,7 @@ class Fillings:
         """By the same: set when the image that it is filled from has been imported."""
         self._slots = asyncio.Semaphore(AT_ONCE)
         self._background: Background | None = None
-        self.pods.index("claim", _claims_of)
+        self.pods.index(USED_BY, claim_index)
         self.claims.handle(self._claim_changed)
         self.volumes.handle(self._volume_changed)
         self.pods.handle(self._pod_changed)
@@ -116,11 +117,7 @@ class Fillings:
 
     def users_of(self, key: Key) -> list[Pod]:
         """Pods that have a claim and have not ended."""
-        return [
-            pod
-            for pod in self.pods.indexed("claim", str(key))
-            if not (pod.status and pod.status.phase in ("Succeeded", "Failed"))
-        ]
+        return [pod for pod in self.pods.indexed(USED_BY, str(key)) if not is_finished(pod)]
 
     # -------------------------------------------------------------------- work
 
@@ -267,7 +264,7 @@ class Fillings:
     def _pod_changed(self, old: Pod | None, new: Pod | None) -> None:
         pod = new or old
         if pod is not None:
-            for name in _claims_of(pod):
+            for name in claim_index(pod):
                 namespace, _, claim = name.partition("/")
                 self._wake(Key(namespace, claim))
 
@@ -283,17 +280,6 @@ class Fillings:
         for uid, changed in self._changed.items():
             if uid in self._tasks and _is_copied(key, self._tasks[uid][0]):
                 changed.set()
-
-
-def _claims_of(pod: Pod) -> list[str]:
-    """The claims that a pod uses, each with its namespace."""
-    namespace = key_of(pod).namespace
-    volumes = (pod.spec.volumes if pod.spec else None) or ()
-    return [
-        str(Key(namespace, each.persistentVolumeClaim.claimName))
-        for each in volumes
-        if each.persistentVolumeClaim is not None
-    ]
 
 
 def _is_copied(key: Key, job: Job) -> bool:
