@@ -26,16 +26,40 @@ def elf(start=START, *, kind=b"\x01"):
 
 SECTIONS = {
     ".BTF": (0x100, 0x10F80),
+    ".BTF_ids": (0x11080, 0x20),
+    ".return_sites": (0x12000, 8),
+    ".data": (0x14000, 0x1000),
     ".orc_unwind_ip": (0x20010, 0x20),
     ".orc_unwind": (0x20030, 0x12FE0),
     ".init.scratch": (0x40000, 0x1000),
 }
 
 
-def wide_elf(sections=None):
+def seen(offset):
+    return struct.pack("<I", BASE + START + offset & 0xFFFFFFFF)
+
+
+# What the kernel's own instructions say of its sections, and a jump where it returns.
+RETURNS = b"\x48\xc7\xc6" + seen(0x12008) + b"\x48\xc7\xc7" + seen(0x12000)
+FREED = b"\x48\xc7\xc6" + seen(0x12FFF) + b"\x48\xc7\xc2" + seen(0x14000)
+KEPT = b"\x48\x8d\x84\x11" + seen(0x12000), b"\x48\x8d\x84\x0e" + seen(0x12000)
+INSTRUCTIONS = {
+    0x12000: struct.pack("<ii", 0x100, 0x200),
+    0x12100: b"\xe9thnk",
+    0x12204: b"\xe9thnk",
+    0x12300: RETURNS,
+    0x12400: FREED,
+    0x12500: KEPT[0],
+    0x12600: KEPT[1],
+}
+
+
+def wide_elf(sections=None, instructions=INSTRUCTIONS):
     """One segment of 0x35000 bytes 0xEE, and what lies where in it."""
     sections = SECTIONS if sections is None else sections
-    content = b"\xee" * 0x35000
+    content = bytearray(b"\xee" * 0x35000)
+    for at, code in instructions.items():
+        content[at : at + len(code)] = code
     text, rows = b"\0", []
     for name, (at, size) in sections.items():
         rows.append((len(text), 1, 2, BASE + START + at, 0, size, 0, 0, 1, 0))
@@ -94,6 +118,32 @@ def test_a_64_bit_kernel_has_its_initramfs_in_the_place_of_the_tables_that_nobod
     assert b"\xee" * 0x10000 not in whole
     (init_size,) = struct.unpack_from("<I", whole, 0x260)
     assert 0x100000 + init_size == START + 0x40000
+
+
+def test_a_64_bit_kernel_returns_at_once_and_gives_its_types_back():
+    memory = placed(kernel.unpack(image(lzma.compress(wide_elf())))[1024:])
+    assert memory[0x12100:0x12105] == memory[0x12204:0x12209] == b"\xc3\xcc\xcc\xcc\xcc"
+    assert memory[0x12300:].startswith(RETURNS.replace(seen(0x12008), seen(0x12000)))
+    # From the first whole page of its types to the data.
+    assert memory[0x12400:].startswith(FREED.replace(seen(0x12FFF), seen(0x1FFF)))
+    assert memory[0x12500:].startswith(KEPT[0].replace(seen(0x12000), seen(0x1000)))
+    assert memory[0x12600:].startswith(KEPT[1].replace(seen(0x12000), seen(0x1000)))
+
+
+@pytest.mark.parametrize(
+    ("place", "code", "untouched"),
+    [
+        (0x12204, b"\xe8thnk", (0x12100, 0x12204, 0x12300)),  # a call is no return
+        (0x12300, b"\x90", (0x12100, 0x12204)),
+        (0x12400, b"\x90", (0x12500, 0x12600)),
+        (0x12600, b"\x90", (0x12400, 0x12500)),
+    ],
+)
+def test_a_64_bit_kernel_that_is_otherwise_keeps_doing_these_by_itself(place, code, untouched):
+    instructions = INSTRUCTIONS | {place: code}
+    memory = placed(kernel.unpack(image(lzma.compress(wide_elf(instructions=instructions))))[1024:])
+    for at in untouched:
+        assert memory[at:].startswith(instructions[at])
 
 
 def test_a_64_bit_kernel_is_entered_with_the_first_gib_mapped_to_itself():

@@ -86,6 +86,9 @@ _UNWANTED = (
     "hugetlb_init", "init_hugetlbfs_fs", "io_uring_init", "init_mqueue_fs", "zswap_init",
     "dma_atomic_pool_init", "nvme_core_init", "nvme_init", "ksm_init", "xen_pcpu_init",
     "integrity_iintcache_init", "ima_init", "evm_init", "add_pcspkr", "aer_service_init",
+    # These take time: self-tests of ciphers, keys that nobody has, and what describes the kernel.
+    "crypto_kdf108_init", "blake2s_mod_init", "load_system_certificate_list", "init_encrypted",
+    "sched_init_debug", "dmi_sysfs_init", "debugfs_kprobe_init",
 )  # fmt: skip
 _WIDE = (
     *_COMMON,
