@@ -22,10 +22,12 @@ PLURALS = {
     },
     "apis/kubevirt.io/v1": {
         "kubevirts", "virtualmachineinstances", "virtualmachineinstancereplicasets",
-        "virtualmachines",
+        "virtualmachines", "virtualmachineinstancemigrations", "virtualmachineinstancepresets",
     },
     "apis/metrics.k8s.io/v1beta1": {"nodes", "pods"},
-    "apis/networking.k8s.io/v1": {"ingressclasses", "ingresses", "networkpolicies"},
+    "apis/networking.k8s.io/v1": {
+        "ingressclasses", "ingresses", "ipaddresses", "networkpolicies", "servicecidrs",
+    },
 }  # fmt: skip
 
 

@@ -20,7 +20,6 @@ pytestmark = pytest.mark.conformance
         "/nosuch",
         "/apis/nosuch.io/v1/things",
         "/apis/kubevirt.io/v7/virtualmachineinstances",
-        f"{KUBEVIRT}/namespaces/default/virtualmachineinstances/x/nosuch",
         "/api/v2",
         "/openapi/v3/apis/nosuch.io/v1",
     ],
@@ -29,6 +28,12 @@ def test_a_path_that_means_nothing_is_no_page(api, path):
     answer = api.get(path)
     assert (answer.status_code, answer.text) == (404, "404 page not found\n")
     assert answer.headers["content-type"].startswith("text/plain")
+
+
+def test_what_is_not_below_a_custom_resource_is_told_as_if_that_were_not_there(api):
+    answer = api.get(f"{KUBEVIRT}/namespaces/default/virtualmachineinstances/x/nosuch")
+    status = refused(answer, 404, "NotFound")
+    assert status["message"] == 'virtualmachineinstances.kubevirt.io "x" not found'
 
 
 @pytest.mark.parametrize(
