@@ -12,7 +12,7 @@ from corral.api.kinds.vmi import VirtualMachineInstance
 from corral.node import record as records
 from corral.node.boots import Boots
 from corral.node.hollow import Behaviour, Hollow, HollowGuest
-from corral.node.hypervisor import GuestInterface, HungError, Introduction
+from corral.node.hypervisor import Definition, GuestInterface, HungError, Introduction
 from corral.node.limits.bounds import Bounds
 from corral.node.machine import Machine
 from corral.node.networking import Networking
@@ -148,6 +148,20 @@ async def test_what_a_machine_has_is_for_nobody_else(machine_of, limits):
     machine = machine_of()
     async with running(machine):
         assert machine.directory.stat().st_mode & 0o777 == 0o700
+        assert machine.record.stage is Stage.STARTED
+
+
+async def test_a_guest_that_an_earlier_manager_has_not_let_go_is_let_go_and_not_begun_anew(
+    machine_of, hypervisor, limits
+):
+    limits.stopped = False
+    machine = machine_of(stage=Stage.DEFINED)
+    before = await hypervisor.start(
+        Definition(vmi=VMI, directory=machine.directory, drives={}, network=None)
+    )
+    async with running(machine):
+        assert machine.guest is before
+        assert not before.halted
         assert machine.record.stage is Stage.STARTED
 
 

@@ -68,8 +68,9 @@ def test_why_a_machine_has_to_start_anew(change, expected):
 
 def test_processors_that_are_named_for_the_first_time_are_a_change():
     bare = {"domain": {"devices": {}}}
-    named = {"domain": {"devices": {}, "cpu": {"sockets": 2}}}
-    assert restart_reason(of(bare), of(named)) == MORE_SOCKETS
+    one, two = ({"domain": {"devices": {}, "cpu": {"sockets": count}}} for count in (1, 2))
+    assert restart_reason(of(bare), of(two)) == MORE_SOCKETS
+    assert restart_reason(of(bare), of(one)) == "", "that is what it has"
 
 
 def test_a_plugged_disk_that_is_to_look_otherwise_waits():
