@@ -183,6 +183,8 @@ async def test_what_comes_after_its_virtual_machine_is_waited_for():
             return await refusal(c) == ("FailedFindInstancetype", why)
 
         await c.until(waits_for_its_type)
+        told = (await c.client.get(VirtualMachine, *reversed(KEY))).status
+        assert told.printable_status == "Stopped"
         await c.client.create(Instancetype, SMALL)
 
         async def waits_for_its_preference():

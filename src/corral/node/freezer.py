@@ -30,6 +30,14 @@ class Note(msgspec.Struct, frozen=True):
     thaw_at: float
 
 
+_NOT_CONNECTED = (
+    "unexpected return code 400 (400 Bad Request), message: server error. command Freeze failed: "
+    "\"LibvirtError(Code=86, Domain=10, Message='Guest agent is not responding: QEMU guest agent "
+    "is not connected')\""
+)
+"""What KubeVirt's own server says: clients look for these words."""
+
+
 class Freezer:
     """Who is frozen until when.
 
@@ -64,7 +72,7 @@ class Freezer:
         async with self._turn(machine):
             agent, before = machine.guest.agent, machine.facts.frozen
             if not machine.facts.agent_connected:
-                raise GuestError("the guest agent is not connected")
+                raise GuestError(_NOT_CONNECTED)
             if seconds:
                 self._promise(machine, seconds)
             machine.learn(replace(machine.facts, frozen=True))

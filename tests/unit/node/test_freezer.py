@@ -218,3 +218,14 @@ async def test_a_freeze_is_noted_before_it_begins(freezer, quick, cold):
     assert (cold.directory / "frozen.json").exists()
     quick.mute = False
     asked.cancel()
+
+
+async def test_a_guest_without_an_agent_is_refused_in_kubevirts_words(freezer, machine):
+    machine.facts = replace(machine.facts, agent_connected=False)
+    with pytest.raises(GuestError) as refused:
+        await freezer.freeze(machine, 0)
+    assert str(refused.value) == (
+        "unexpected return code 400 (400 Bad Request), message: server error. command Freeze "
+        "failed: \"LibvirtError(Code=86, Domain=10, Message='Guest agent is not responding: QEMU "
+        "guest agent is not connected')\""
+    )

@@ -55,7 +55,7 @@ def status_of(vm: VirtualMachine, facts: Facts, now: datetime, dice: Dice) -> Vi
                 disks=facts.disks,
                 start_failure=failed,
                 stopping=facts.plan.delete,
-                starting=facts.plan.create,
+                starting=facts.plan.create and facts.refused is None,
             )
         ),
     )
