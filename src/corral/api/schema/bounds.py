@@ -26,8 +26,13 @@ _SHORT: Final = 256
 def bounds_of(schema: Mapping[str, Any], *, foreign: bool = False) -> tuple[Bound, ...]:
     """What is asked of a value beside its type.
 
+    Words about values of other types than the schema's ask nothing, as in JSON Schema.
     ``foreign`` schemas are not ours: their patterns must not be able to keep the server busy.
     """
+    about = _ABOUT.get(schema.get("type", ""), _OF_ONE_TYPE)
+    schema = {
+        word: told for word, told in schema.items() if word in about or word not in _OF_ONE_TYPE
+    }
     tests = [make(schema[word]) for word, make in _KEYWORDS.items() if word in schema]
     if "pattern" in schema:
         tests.append(_linear(schema["pattern"]) if foreign else _patterned(schema["pattern"]))
@@ -153,7 +158,7 @@ def _number(bound: float) -> str:
 def _at_least(what: str) -> Callable[[int], Bound]:
     def make(least: int) -> Bound:
         def test(value: Any, path: str) -> Cause | None:
-            if len(value) >= least:
+            if isinstance(value, int) or len(value) >= least:  # where there may be a text, too
                 return None
             return invalid(value, path, f"should {what.format(least)}")
 
@@ -164,7 +169,7 @@ def _at_least(what: str) -> Callable[[int], Bound]:
 
 def _not_too_long(most: int) -> Bound:
     def test(value: Any, path: str) -> Cause | None:
-        if len(value) <= most:
+        if isinstance(value, int) or len(value) <= most:
             return None
         message = f"Too long: may not be more than {most} bytes"
         return Cause(path, message, "FieldValueTooLong")
@@ -174,7 +179,7 @@ def _not_too_long(most: int) -> Bound:
 
 def _not_too_many(most: int) -> Bound:
     def test(value: Any, path: str) -> Cause | None:
-        if len(value) <= most:
+        if isinstance(value, int | str) or len(value) <= most:
             return None
         message = f"Too many: {len(value)}: must have at most {most} items"
         return Cause(path, message, "FieldValueTooMany")
@@ -226,3 +231,12 @@ OF_NUMBERS: Final = frozenset(
 OF_LISTS: Final = frozenset({"minItems", "maxItems"})
 OF_OBJECTS: Final = frozenset({"minProperties", "maxProperties"})
 """Words that say something of values of one type only."""
+_OF_ONE_TYPE: Final = OF_TEXT | OF_NUMBERS | OF_LISTS | OF_OBJECTS
+_ABOUT: Final[Mapping[str, frozenset[str]]] = {
+    "string": OF_TEXT,
+    "integer": OF_NUMBERS | {"format"},
+    "number": OF_NUMBERS | {"format"},
+    "boolean": frozenset(),
+    "array": OF_LISTS,
+    "object": OF_OBJECTS,
+}

@@ -172,6 +172,22 @@ def test_values_are_checked_in_the_real_servers_words(schema, value, message):
         assert messages[0] == message
 
 
+@pytest.mark.parametrize(
+    ("schema", "value"),
+    [
+        ({"type": "integer", "minLength": 3, "maxLength": 0, "maxItems": 0, "maxProperties": 0}, 7),
+        ({"type": "boolean", "minimum": 2, "multipleOf": 3, "minItems": 1}, True),
+        ({"type": "string", "minimum": 2, "minItems": 9, "maxProperties": 0}, "text"),
+        ({"type": "array", "items": {"type": "string"}, "minimum": 2, "maxLength": 0}, ["text"]),
+        ({"x-kubernetes-int-or-string": True, "minLength": 3, "maxLength": 4, "maxItems": 0}, 7),
+        ({"x-kubernetes-int-or-string": True, "maximum": 3, "maxItems": 0}, "text"),
+    ],
+)
+def test_what_is_asked_of_other_types_is_not_asked(schema, value):
+    kind = of({}, x=schema)
+    assert taken(kind, {"x": value}) == ({"x": value}, [], [])
+
+
 def test_numbers_or_text_are_both_well_where_both_may_be():
     alternatives = [{"type": "integer"}, {"type": "string"}]
     kind = of({}, x={"x-kubernetes-int-or-string": True, "anyOf": alternatives, "pattern": "^5"})
