@@ -3,6 +3,7 @@
 That is made, or compared, at the end of a run.
 """
 
+import os
 from pathlib import Path
 
 import pytest
@@ -13,9 +14,11 @@ from tests.client_table import ClientTables
 PAGE = Path(__file__).parent.parent / "docs" / "clients.md"
 
 # How long an example takes is no matter of right or wrong: hosts are slow, and have neighbours.
+# A landing tries the same examples each time; who runs the tests by hand looks for new ones.
 settings.register_profile(
     "patient",
     deadline=None,
+    derandomize="CI" in os.environ,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )
 settings.load_profile("patient")
