@@ -56,9 +56,9 @@ class Consoles:
         Raises what ``connect`` raises, TimeoutError, and Occupied, before the websocket is
         accepted.
         """
-        before = self._seats.get(which)
-        if before is not None and not displace and not await _leaves(before):
-            raise Occupied
+        while not displace and (sitting := self._seats.get(which)) is not None:
+            if not await _leaves(sitting):
+                raise Occupied
         seat, before = _Seat(), self._seats.get(which)
         self._seats[which] = seat
         try:
