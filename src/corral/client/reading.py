@@ -20,6 +20,8 @@ UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 """What is raised for bytes that are not what was asked for."""
 _ANSWERS = 256
 """So many objects that were answered are remembered until a watch tells of them."""
+_LARGEST_ANSWER = 32 << 10
+"""Bytes of the largest of them: users decide how large their objects are."""
 _COMPLAINTS = 256
 """So many objects that cannot be read are remembered, so that each is spoken of once."""
 
@@ -108,7 +110,9 @@ class Answered:
         self._objects: dict[tuple[type[Any], bytes], Any] = {}
 
     def put(self, view: type[T], body: bytes, item: T) -> None:
-        """Remember an object, which nobody changes from now on."""
+        """Remember an object, which nobody changes from now on; a large one is read again."""
+        if len(body) > _LARGEST_ANSWER:
+            return
         self._objects[view, body] = item
         if len(self._objects) > _ANSWERS:
             del self._objects[next(iter(self._objects))]

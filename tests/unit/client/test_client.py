@@ -255,3 +255,10 @@ def test_few_answers_are_remembered():
     assert answered.take(ConfigMap, memoryview(b"0")) is None
     assert answered.take(ConfigMap, memoryview(b"1")) is item
     assert answered.take(ConfigMap, memoryview(b"256")) is item
+
+
+def test_large_answers_are_not_kept_in_memory_until_a_watch_tells_of_them():
+    answered, item = Answered(), ConfigMap()
+    large = b"x" * (1 << 20)
+    answered.put(ConfigMap, large, item)
+    assert answered.take(ConfigMap, memoryview(large)) is None
