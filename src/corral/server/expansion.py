@@ -7,8 +7,9 @@ virt-api, rest/expand.go).
 from typing import Final
 
 from corral.api.encoding import encode
-from corral.api.errors import BadRequest, Cause, Details, MethodNotAllowed
+from corral.api.errors import BadRequest, Cause, Details, MethodNotAllowed, shortened
 from corral.api.kinds.kubevirt import VIRTUAL_MACHINE as VM
+from corral.api.object import Document
 from corral.api.schema import schema_for
 from corral.api.wire import Response
 from corral.server import body
@@ -30,6 +31,7 @@ async def answer(rest: Rest, call: Call) -> Response:
     if call.verb != "update":
         raise MethodNotAllowed(f"{call.verb} is not supported on {NAME}")
     vm = body.read(call)
+    _require_kind(vm)
     schema = schema_for(VM)
     unknown = [Cause(path, f"{path} in body is a forbidden property") for path in schema.prune(vm)]
     if causes := [*unknown, *schema.check(vm)]:
@@ -40,3 +42,17 @@ async def answer(rest: Rest, call: Call) -> Response:
         raise BadRequest(f"VM namespace must be empty or {call.namespace}")
     metadata["namespace"] = call.namespace
     return json_response(encode(Instancetypes(rest.store).expanded(vm, BadRequest)))
+
+
+def _require_kind(vm: Document) -> None:
+    """Refuse an object of another kind; one that does not say what it is, is a VirtualMachine."""
+    kind = vm.get("kind") or VM.name
+    version = vm.get("apiVersion") or VM.api_version
+    served = [f"{VM.group}/{each.name}" for each in VM.versions]
+    if kind != VM.name or version not in served:
+        said = shortened(f"{kind} of {version}")
+        raise BadRequest(
+            f"Object is not a valid VirtualMachine: it says that it is a {said}: send a "
+            f"{VM.name} of {' or '.join(served)}"
+        )
+    vm["apiVersion"], vm["kind"] = version, kind

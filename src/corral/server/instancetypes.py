@@ -12,7 +12,15 @@ from typing import Final, TypeVar
 import msgspec
 from lightkube.models.apps_v1 import ControllerRevision
 
-from corral.api.errors import ApiError, BadRequest, Cause, Details, InternalError, Invalid
+from corral.api.errors import (
+    ApiError,
+    BadRequest,
+    Cause,
+    Details,
+    InternalError,
+    Invalid,
+    shortened,
+)
 from corral.api.instancetypes.apply import apply
 from corral.api.instancetypes.expand import expand
 from corral.api.instancetypes.matchers import INSTANCETYPE, MATCHERS, PREFERENCE, Matcher
@@ -130,8 +138,11 @@ class Instancetypes:
             if kind is None:
                 title = matcher.field.capitalize()
                 raise Refusal(f"got unexpected kind in {title}Matcher: {said.get('kind')}")
-            resource = f'{kind.resource} "{said.get("name")}"'
-            found = self._document(kind, namespace, said.get("name") or "")
+            name = said.get("name")
+            if not name:
+                raise Refusal(_nameless(matcher, said))
+            resource = f'{kind.resource} "{name}"'
+            found = self._document(kind, namespace, name)
         if found is None:
             raise Refusal(f"{resource} not found")
         try:
@@ -187,6 +198,17 @@ def _faults(spec: Document, old: Document | None, matcher: Matcher) -> Iterator[
     if policy not in (None, "Ignore", "Reject"):
         message = f"Invalid value '{policy}' for InferFromVolumeFailurePolicy"
         yield Cause(f"{path}.inferFromVolumeFailurePolicy", message)
+
+
+def _nameless(matcher: Matcher, said: Document) -> str:
+    """Why a reference without a name cannot be followed."""
+    path = f"spec.{matcher.field}"
+    if volume := said.get("inferFromVolume"):
+        return (
+            f'{path}.inferFromVolume: what volume "{shortened(volume)}" says is looked up when the '
+            f"VirtualMachine is created: give {path}.name instead"
+        )
+    return f"{path}.name: Required value: it names the {matcher.field}"
 
 
 def _name_kind(spec: Document, matcher: Matcher) -> None:

@@ -311,6 +311,7 @@ async def test_a_virtual_machine_that_is_sent_comes_back_in_full(ask):
     assert answer["spec"]["template"]["spec"]["domain"]["memory"] == {"guest": "128Mi"}
     assert "instancetype" not in answer["spec"]
     assert answer["metadata"] == {"name": "vm", "namespace": "default"}
+    assert (answer["apiVersion"], answer["kind"]) == ("kubevirt.io/v1", "VirtualMachine")
     assert (await ask("GET", f"{VMS}/vm")).status == 404, "nothing is stored"
 
 
@@ -332,6 +333,31 @@ async def test_a_virtual_machine_that_is_sent_comes_back_in_full(ask):
         (
             {**vm(), "metadata": {"name": "vm", "namespace": "other"}},
             "VM namespace must be empty or default",
+        ),
+        (
+            {**vm(), "kind": "Pod"},
+            (
+                "Object is not a valid VirtualMachine: it says that it is a Pod of kubevirt.io/v1: "
+                "send a VirtualMachine of kubevirt.io/v1 or kubevirt.io/v1alpha3"
+            ),
+        ),
+        (
+            {**vm(), "apiVersion": "v1"},
+            (
+                "Object is not a valid VirtualMachine: it says that it is a VirtualMachine of v1: "
+                "send a VirtualMachine of kubevirt.io/v1 or kubevirt.io/v1alpha3"
+            ),
+        ),
+        (
+            vm(instancetype={"inferFromVolume": "root"}),
+            (
+                'spec.instancetype.inferFromVolume: what volume "root" says is looked up when the '
+                "VirtualMachine is created: give spec.instancetype.name instead"
+            ),
+        ),
+        (
+            vm(preference={"kind": "VirtualMachinePreference"}),
+            "spec.preference.name: Required value: it names the preference",
         ),
     ],
 )
