@@ -181,8 +181,9 @@ def kind_conflict(kind: Kind, name: str, why: str) -> Conflict:
 def changes(call: Call, document: Document, old: Document) -> list[Cause]:
     """What a client wants changed of an object's identity, which nobody can change.
 
-    What it leaves out is kept, and what it says of a deletion that goes on is not looked at.  An
-    update of the status of a custom resource is not about its metadata at all.
+    What it leaves out is kept, and what it says of its birth and of a deletion that goes on is not
+    looked at: the real server takes that back before it compares (rest.BeforeUpdate).  An update of
+    the status of a custom resource is not about its metadata at all.
     """
     if call.subresource in call.kind.doors and not call.kind.native:
         return []

@@ -402,6 +402,17 @@ async def test_no_update_begins_a_deletion(ask):
             assert cause["message"].endswith(": field is immutable")
 
 
+async def test_another_birth_is_not_looked_at(ask):
+    """The real server takes it back before it compares (rest.BeforeUpdate)."""
+    old = await ask.create(MAPS, "a")
+    change = {"creationTimestamp": "2020-01-01T00:00:00Z"}
+    for told in (
+        await ask.patch(f"{MAPS}/a", {"metadata": change}),
+        await ask("PUT", f"{MAPS}/a", {"metadata": old["metadata"] | change}),
+    ):
+        assert (told.status, told.document) == (200, old)
+
+
 async def test_an_update_of_nothing_is_not_found(ask):
     refused = await ask("PUT", f"{MAPS}/a", {"metadata": {"name": "a"}})
     assert (refused.status, refused["message"]) == (404, 'configmaps "a" not found')
