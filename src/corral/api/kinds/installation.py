@@ -201,14 +201,12 @@ def _validate(document: Document, old: Document | None, _user: str) -> Verdict:
 
 
 def _asked(document: Document, path: str) -> Iterator[str]:
-    """The fields that ask for something: of ``configuration`` those below it."""
+    """The fields that ask for something: of those that are looked into the ones below."""
     for name, value in document.items():
         here = f"{path}.{name}"
         if value in (None, "", {}, []) or here in _ACTED_UPON:
             continue
-        if name in ("configuration", "developerConfiguration", "instancetype") and isinstance(
-            value, dict
-        ):
+        if name in _LOOKED_INTO and isinstance(value, dict):
             yield from _asked(value, here)
         else:
             yield here
