@@ -1,8 +1,9 @@
 """Kinds that are served and kept, and on which nothing here acts.
 
 Kubernetes' own schedulers and controllers, KubeVirt's, and operators list and watch these before
-they begin: where one is not served they wait for ever.  Whoever writes an object of them is warned;
-what would be an order to do something is refused (``kubevirt``).
+they begin: where one is not served they wait for ever.  Whoever writes an object of them is warned.
+What would be an order to do something is refused where it is KubeVirt's (``kubevirt``); Kubernetes'
+own orders are kept, since whoever carries them out may run beside.
 """
 
 from corral.api.kinds.kept import (
