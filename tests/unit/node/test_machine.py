@@ -11,6 +11,7 @@ from corral.aio import Background
 from corral.api.kinds.vmi import VirtualMachineInstance
 from corral.node import record as records
 from corral.node.boots import Boots
+from corral.node.facts import Outcome, State
 from corral.node.hollow import Behaviour, Hollow, HollowGuest
 from corral.node.hypervisor import Definition, GuestInterface, HungError, Introduction
 from corral.node.limits.bounds import Bounds
@@ -225,3 +226,62 @@ async def test_a_guest_is_asked_who_it_is_until_it_knows_its_addresses(
 async def test_what_has_not_run_yet_does_not_tell_that_it_shuts_down(machine_of, told):
     machine_of().stop(30)
     assert told == []
+
+
+async def test_what_is_told_to_stop_is_stopping(machine_of):
+    machine = machine_of()
+    assert machine.stopping is False
+    machine.stop(30)
+    assert machine.stopping is True
+
+
+async def test_what_has_ended_is_not_ended_again(machine_of, limits, told):
+    limits.stopped = False
+    machine = machine_of(stage=Stage.ENDED)
+    async with asyncio.timeout(60):
+        await machine.run(VMI, nothing)
+    assert machine.facts.state is State.ENDED
+    assert told == []
+
+
+async def test_what_is_stopped_before_its_guest_runs_has_failed_and_says_so(
+    machine_of, limits, boots
+):
+    limits.stopped = False
+    for _ in range(2):
+        await boots.take(lambda _size: None)
+    machine = machine_of()
+    async with running(machine):
+        assert machine.facts.state is State.QUEUED
+        machine.stop(0)
+        await asyncio.sleep(60)
+        assert machine.record.stage is Stage.ENDED
+    assert machine.facts.outcome is Outcome.FAILED
+    assert "stopped before it was started" in machine.facts.message
+
+
+async def test_a_manager_that_goes_lets_go_of_the_limits_of_what_runs_on(machine_of, limits):
+    limits.stopped = False
+    machine = machine_of()
+    async with running(machine):
+        assert machine.record.stage is Stage.STARTED
+        assert not limits.released
+    assert limits.released
+    assert machine.record.stage is Stage.STARTED
+
+
+async def test_what_a_guest_has_told_of_itself_stays_while_it_does_not_answer(
+    machine_of, limits, monkeypatch
+):
+    answers = [Introduction(hostname="vm")]
+
+    async def introduce(_guest):
+        return answers.pop() if answers else None
+
+    monkeypatch.setattr(HollowGuest, "introduce", introduce)
+    limits.stopped = False
+    machine = machine_of()
+    async with running(machine):
+        await asyncio.sleep(60)
+        assert answers == []
+        assert machine.facts.introduction == Introduction(hostname="vm")

@@ -2,10 +2,12 @@
 
 import asyncio
 import errno
+import json
 import os
 import re
 import shutil
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -56,10 +58,27 @@ async def test_the_lock_tells_that_something_runs(tmp_path):
     assert not runs(tmp_path)
 
 
+def test_who_asks_whether_something_runs_holds_nothing_open(tmp_path):
+    os.close(hold(tmp_path))
+    before = descriptors()
+    assert not runs(tmp_path)
+    assert descriptors() == before
+
+
 def test_nobody_else_may_take_the_lock_of_a_directory(tmp_path):
     lock = hold(tmp_path)
     assert os.fstat(lock).st_mode & 0o777 == 0o600
     os.close(lock)
+
+
+def test_all_but_the_standard_streams_are_kept_from_children():
+    told = (
+        "import os; from corral.node.process import keep_to_ourselves; keep_to_ourselves();"
+        "print([one for one in range(4) if os.get_inheritable(one)])"
+    )
+    command = ("sh", "-c", 'exec "$0" -c "$1" 3</dev/null', sys.executable, told)
+    done = subprocess.run(command, check=True, stdout=subprocess.PIPE)
+    assert json.loads(done.stdout) == [0, 1, 2]
 
 
 def test_what_was_inherited_is_not_handed_on():

@@ -5,9 +5,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from corral.api.kinds.volumes import EmptyDisk, Volume
+from corral.api.kinds.volumes import ContainerDisk, EmptyDisk, Volume
 from corral.node.drives import DriveError
 from corral.node.hypervisor import StartError
+from corral.node.images.error import ImageError
 from corral.node.starting import Starting
 from corral.node.volumes import VolumeError
 
@@ -60,6 +61,29 @@ async def test_without_news_the_pauses_grow(starting, tries, told):
     await asyncio.sleep(75)
     assert [round(moment) for moment in tries] == [0, 10, 30, 70]
     assert told == [("Warning", "FailedMount", "missing")] * 4
+    task.cancel()
+
+
+async def test_an_image_that_cannot_be_pulled_is_told_as_a_kubelet_tells_it(
+    starting, told, monkeypatch
+):
+    """First the error, and then that it is waited (kubelet's images.EnsureImageExists)."""
+    image = Volume(name="root", container_disk=ContainerDisk(image="lab/disk:1"))
+    troubles = []
+
+    async def attempt(_vmi, _prepare):
+        raise DriveError(image, ImageError("ErrImagePull", "no such host"))
+
+    monkeypatch.setattr(starting, "_attempt", attempt)
+    monkeypatch.setattr(starting._chronicle, "trouble", lambda one: troubles.append(one.reason))
+    task = asyncio.create_task(starting.run(None, None))
+    await asyncio.sleep(9)
+    assert troubles == ["ErrImagePull", "ImagePullBackOff"]
+    assert told == [
+        ("Warning", "Failed", 'Failed to pull image "lab/disk:1": no such host'),
+        ("Warning", "Failed", "Error: ErrImagePull"),
+        ("Normal", "BackOff", 'Back-off pulling image "lab/disk:1"'),
+    ]
     task.cancel()
 
 
