@@ -25,6 +25,7 @@ from corral.node.opening import opened
 from corral.node.storage import Storage
 from corral.node.storage.filling import Fillings, Uploads, http, loop as filling
 from corral.node.storage.filling.error import NotFilled
+from corral.node.storage.filling.ways import Ways
 from corral.node.storage.loop import controller as provisioner
 from corral.node.storage.room import Space
 
@@ -378,6 +379,56 @@ async def test_the_claim_and_the_volume_go_with_it(loops, storage, tmp_path):
 
         await c.until(is_gone)
         assert not list((tmp_path / "storage" / "filling").iterdir())
+
+
+async def test_who_fills_a_claim_that_goes_is_told_to_end(loops, monkeypatch):
+    begun, ended = asyncio.Event(), asyncio.Event()
+
+    async def fill(*_):
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+
+    monkeypatch.setattr(Ways, "fill", fill)
+    async with cluster(stand_ins=loops) as c:
+        await c.client.create(DataVolume, volume(source=HTTP))
+        await begun.wait()
+        assert not ended.is_set()
+        await c.client.delete(DataVolume, Key("default", "disk"))
+        async with asyncio.timeout(60):
+            await ended.wait()
+
+
+async def test_what_is_filled_is_left_alone(loops, monkeypatch):
+    async with cluster(stand_ins=loops) as c:
+        await c.client.create(DataVolume, volume())
+        await c.until(partial(is_in, c, "Succeeded"))
+        told = []
+
+        async def tell(_self, job, _change):
+            told.append(job.key)
+
+        monkeypatch.setattr(Fillings, "tell", tell)
+        await c.crash_loops()
+        c.start_loops()
+        labels = {"metadata": {"labels": {"look": "again"}}}
+        await c.client.patch(PersistentVolumeClaim, Key("default", "disk"), labels)
+        await asyncio.sleep(60)
+        assert told == []
+
+
+async def test_the_claim_of_somebody_else_is_made_anew_as_soon_as_it_is_gone(loops):
+    async with cluster(stand_ins=loops) as c:
+        metadata = {"name": "disk", "namespace": "default"}
+        spec = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Mi"}}}
+        await c.client.create(PersistentVolumeClaim, {"metadata": metadata, "spec": spec})
+        await c.client.create(DataVolume, volume())
+        await asyncio.sleep(60)
+        assert await is_in(c, "Pending")
+        await c.client.delete(PersistentVolumeClaim, Key("default", "disk"))
+        await c.until(partial(is_in, c, "Succeeded"), 10)
 
 
 async def test_a_claim_of_somebody_else_is_told_and_left(loops):

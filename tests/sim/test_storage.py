@@ -277,3 +277,17 @@ async def test_every_claim_has_one_volume_and_none_is_left_over(disks, seed):
             return {each.metadata.name for each in volumes} == stored == wanted
 
         await c.until(is_settled, seconds=400)
+
+
+async def test_a_volume_whose_claim_is_there_is_not_removed_before_it_is_told_of(
+    disks, monkeypatch
+):
+    removed = []
+    monkeypatch.setattr(disks.storage, "remove", removed.append)
+    async with cluster(stand_ins=disks.loops()) as c:
+        await c.crash_loops()
+        created = await c.client.create(PersistentVolumeClaim, claim())
+        disks.storage.provision(f"pvc-{created.metadata.uid}", GiB)
+        c.start_loops()
+        await claim_is(c, "Bound")
+        assert removed == []

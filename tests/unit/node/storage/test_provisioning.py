@@ -5,7 +5,7 @@ import pytest
 from lightkube.models.core_v1 import PersistentVolume, PersistentVolumeClaim
 
 from corral.api.kinds.storage import CORRAL_PROVISIONER, PROVISIONED_BY
-from corral.node.storage.provisioning import growth, is_to_be_deleted, shown_size
+from corral.node.storage.provisioning import growth, is_kept, is_to_be_deleted, shown_size
 
 GOING = {"deletionTimestamp": "2026-01-01T00:00:00Z"}
 
@@ -58,6 +58,12 @@ def test_a_claim_that_is_bound_and_stays_grows_to_what_it_asks_for(grows, of, on
 )
 def test_the_files_of_a_volume_go_when_nobody_has_it_any_more(goes, which):
     assert is_to_be_deleted(which) is goes
+
+
+def test_the_files_of_a_volume_stay_unless_it_says_that_they_go():
+    assert is_kept(volume(policy="Retain"))
+    assert is_kept(volume(policy=None))
+    assert not is_kept(volume())
 
 
 def test_a_size_is_shown_in_the_words_of_who_asked_for_exactly_that():

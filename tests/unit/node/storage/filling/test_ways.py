@@ -3,18 +3,20 @@
 import asyncio
 import socket
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from types import SimpleNamespace
 
 import msgspec
 import pytest
-from lightkube.models.core_v1 import PersistentVolumeClaim, Pod
+from lightkube.models.core_v1 import ConfigMap, PersistentVolumeClaim, Pod
 
 from corral.api.kinds import population
-from corral.api.kinds.datavolume import ClaimCopy, Source
+from corral.api.kinds.datavolume import ClaimCopy, HttpSource, Source
 from corral.api.kinds.population import Wish
 from corral.api.object import Key
 from corral.node.destinations import ANYWHERE
-from corral.node.storage.filling import http
-from corral.node.storage.filling.error import Waits
+from corral.node.storage.filling import http, ways
+from corral.node.storage.filling.error import NotFilled, Waits
 from corral.node.storage.filling.job import Job
 from corral.node.storage.filling.part import Part
 from corral.node.storage.filling.ways import Ways, _fetched
@@ -83,3 +85,24 @@ async def test_a_silent_server_leaves_threads_to_who_needs_one_for_a_moment(work
             fetching.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await fetching
+
+
+async def test_the_certificates_of_a_config_map_judge_the_server(storage, monkeypatch):
+    asked = []
+
+    async def fetched(request, *_):
+        asked.append(request)
+        raise NotFilled("enough")
+
+    async def get(_view, name, namespace):
+        assert (name, namespace) == ("authorities", "default")
+        return ConfigMap(data={"one.crt": "first", "two.crt": "second"})
+
+    monkeypatch.setattr(ways, "_fetched", fetched)
+    storage.provision(COPY.handle, COPY.capacity)
+    source = HttpSource(url="https://images.example/disk", cert_config_map="authorities")
+    job = replace(COPY, wish=Wish(source=Source(http=source)))
+    over = Ways(SimpleNamespace(get=get), storage, None, None, None, destinations=ANYWHERE)
+    with pytest.raises(NotFilled, match="enough"):
+        await over.fill(job, lambda *_: None, None)
+    assert [request.authorities for request in asked] == ["first\nsecond"]
