@@ -5,6 +5,7 @@ import asyncio
 import msgspec
 import pytest
 from lightkube.models.apps_v1 import ControllerRevision
+from lightkube.models.core_v1 import ConfigMap
 from tests.sim.cluster import cluster
 from tests.sim.pools import IMAGE, LABELS, Pools, pool
 
@@ -388,3 +389,20 @@ async def test_a_revision_that_cannot_be_read_is_as_none():
         await web.settled(1)
         assert (await web.vm(0)).metadata.labels[REVISION_LABEL] == "web-2"
         assert await web.revisions() == {"web-2"}
+
+
+async def test_a_pool_goes_on_as_soon_as_the_name_of_its_revision_is_free():
+    async with cluster() as c:
+        other = {"metadata": {"name": "other", "namespace": "default"}}
+        uid = (await c.client.create(ConfigMap, other)).metadata.uid
+        owner = {"apiVersion": "v1", "kind": "ConfigMap", "name": "other", "uid": uid}
+        owners = [owner | {"controller": True}]
+        metadata = {"name": "web-1", "namespace": "default", "ownerReferences": owners}
+        await c.client.create(ControllerRevision, {"metadata": metadata, "data": {}, "revision": 1})
+        web = Pools(c)
+        await web.create(1)
+        await asyncio.sleep(3600)
+        assert await web.vms() == {}
+        await c.client.delete(ControllerRevision, Key("default", "web-1"))
+        await asyncio.sleep(5)
+        assert (await web.vms()).keys() == {"web-0"}

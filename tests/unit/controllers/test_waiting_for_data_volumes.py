@@ -47,3 +47,7 @@ def test_a_machine_says_which_data_volumes_it_waits_for_and_why(data_volumes, wa
 def test_nothing_is_waited_for_when_all_are_ready():
     told = conditions(Claims(data_volumes=[DONE]))["DataVolumesReady"]
     assert told.message == "All of the VMI's DVs are bound and not running"
+
+
+def test_a_machine_without_data_volumes_says_nothing_of_them():
+    assert "DataVolumesReady" not in conditions(Claims())

@@ -82,6 +82,7 @@ def test_nothing_is_done_where_the_virtual_machines_own_revision_is_not_known():
         ("1%", 0, 1),
         (2, 7, 2),
         (9, 7, 9),
+        (0, 7, 1),
         (None, 0, 1),
     ],
 )
