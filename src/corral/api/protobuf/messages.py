@@ -56,8 +56,8 @@ class Message:
 
 
 def _field(package: str, found: tuple[str, ...]) -> Field:
-    name, number, shape, told, pointer, zero = found
-    full = f"{package}.{told}" if told[:1].isupper() else told
+    name, number, shape, type_name, pointer, zero = found
+    full = f"{package}.{type_name}" if type_name[:1].isupper() else type_name
     return Field(
         name,
         int(number),

@@ -131,21 +131,21 @@ class _Reader:
         return document
 
     def field(self, field: Field, wire: int, raw: int | bytes, document: Document) -> None:
-        told, name = field.type, field.name
+        type_name, name = field.type, field.name
         if field.shape == "[]":
             document.setdefault(name, []).extend(self.items(field, wire, raw))
             return
-        if wire != _WIRE_TYPES.get(told, BYTES) or (field.shape == "{}" and wire != BYTES):
+        if wire != _WIRE_TYPES.get(type_name, BYTES) or (field.shape == "{}" and wire != BYTES):
             raise _misplaced(field, wire)
         if field.shape == "{}":
             key, value = self.pair(field, raw)
             document.setdefault(name, {})[key] = value
         elif field.inlined:
-            self.message(_bytes(raw), message(told), document)
+            self.message(_bytes(raw), message(type_name), document)
         elif field.is_message and isinstance(earlier := document.get(name), dict):
-            document[name] = self.value(told, raw, earlier)
+            document[name] = self.value(type_name, raw, earlier)
         else:
-            value = self.value(told, raw)
+            value = self.value(type_name, raw)
             if value is not None and (value or field.keeps_zero):
                 document[name] = value
             elif name in document:
@@ -169,17 +169,17 @@ class _Reader:
         empty = 0 if field.type in _WIRE_TYPES else b""
         return _text(entry.get(1, b"")), self.value(field.type, entry.get(2, empty))
 
-    def value(self, told: str, raw: int | bytes, earlier: Document | None = None) -> Any:
+    def value(self, type_name: str, raw: int | bytes, earlier: Document | None = None) -> Any:
         """A value of a type of the table; None for a time that is not set."""
-        simple = _SIMPLE.get(told)
+        simple = _SIMPLE.get(type_name)
         if simple is not None:
             return simple(raw)
-        if told in _WRAPPED:
-            return _WRAPPED[told](self, self.entry(raw, told))
-        if told == "w":
+        if type_name in _WRAPPED:
+            return _WRAPPED[type_name](self, self.entry(raw, type_name))
+        if type_name == "w":
             return [_text(text) for _, _, text in self.parts(_bytes(raw), "items")]
-        value = self.message(_bytes(raw), message(told), {} if earlier is None else earlier)
-        alternative = _ALTERNATIVES.get(told)
+        value = self.message(_bytes(raw), message(type_name), {} if earlier is None else earlier)
+        alternative = _ALTERNATIVES.get(type_name)
         return value if alternative is None else alternative(value)
 
     def json(self, entry: Mapping[int, int | bytes]) -> Any:

@@ -12,7 +12,7 @@ FIXED_32: Final = 5
 _FIXED = {FIXED_64: 8, FIXED_32: 4}
 _BITS = 64
 
-Field = tuple[int, int | bytes]
+RawField = tuple[int, int | bytes]
 """The number of a field, and its value: a number, or bytes that the reader must know to read."""
 Part = tuple[int, int, int | bytes]
 """The number of a field, its wire type, and its value."""
@@ -20,7 +20,7 @@ _GROUP, _GROUP_END = 3, 4
 _NUMBERS = (1 << 29) - 1
 
 
-def fields(message: bytes) -> Iterator[Field]:
+def fields(message: bytes) -> Iterator[RawField]:
     """The fields of a message, in the order in which they stand.  Raises ValueError."""
     for number, kind, value in parts(message):
         if number and kind != _GROUP:

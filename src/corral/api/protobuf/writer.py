@@ -143,21 +143,21 @@ def _map(field: Field) -> Write:
 
 
 @cache
-def _field(at: int, told: str) -> Write:
+def _field(at: int, type_name: str) -> Write:
     """Writes a value of a type with the number of its field before it."""
-    head = tag(at, _wire(told))
-    if told in _PLAIN:
-        plain = _PLAIN[told]
+    head = tag(at, _wire(type_name))
+    if type_name in _PLAIN:
+        plain = _PLAIN[type_name]
         return lambda value: head + plain(value)
     put = _prefixed(head)
-    if told in _WRITERS:
-        inner = _WRITERS[told]
+    if type_name in _WRITERS:
+        inner = _WRITERS[type_name]
         return lambda value: put(inner(value))
     made: list[Write] = []
 
     def write(value: Any) -> bytes:  # messages may be in themselves
         if not made:
-            made.append(_message(told))
+            made.append(_message(type_name))
         return put(made[0](value))
 
     return write
@@ -176,8 +176,8 @@ def _prefixed(head: bytes) -> Callable[[bytes], bytes]:
     return put
 
 
-def _wire(told: str) -> int:
-    return VARINT if told in ("b", "i", "l") else FIXED_64 if told == "d" else BYTES
+def _wire(type_name: str) -> int:
+    return VARINT if type_name in ("b", "i", "l") else FIXED_64 if type_name == "d" else BYTES
 
 
 def _number(value: Any) -> bytes:
