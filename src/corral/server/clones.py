@@ -3,7 +3,8 @@
 A claim's content is more than its object: who wants to copy it into another namespace needs the
 verb ``create`` on ``datavolumes/source`` where it is, or on pods, which could read it as well.
 Machines' DataVolumes are made by a component that may copy anything, so it is asked of who writes
-the machine, or of the ServiceAccount ``default`` beside it.
+the machine, or of the ServiceAccount ``default`` beside it.  What a claim itself says that it is
+filled from is nobody's to say but theirs, who have asked.
 """
 
 from collections.abc import Iterator
@@ -11,12 +12,14 @@ from typing import Final, NamedTuple
 
 from corral.api.errors import Cause, Details, Invalid
 from corral.api.kind import Kind, at
+from corral.api.kinds import population
 from corral.api.kinds.cdi import DATA_SOURCE, DATA_VOLUME
+from corral.api.kinds.claim import CLAIM
 from corral.api.kinds.kubevirt import POOL, VIRTUAL_MACHINE
 from corral.api.object import Document, Key
 from corral.api.wire import User
 from corral.server.accounts import user_name
-from corral.server.authz import Attributes, Authorizer
+from corral.server.authz import Attributes, Authorizer, components
 from corral.server.call import Call, Guard, storage
 from corral.store import Store
 
@@ -44,6 +47,7 @@ class Clones:
     def guards(self) -> dict[str, Guard]:
         """What checks each kind, by the name that it is stored under."""
         return {
+            storage(CLAIM): _claim,
             storage(DATA_VOLUME): self._volume,
             storage(DATA_SOURCE): self._volume,
             storage(VIRTUAL_MACHINE): self._machine,
@@ -119,6 +123,29 @@ class Clones:
                 ("", "pods", ""),
             )
         )
+
+
+def _claim(call: Call, document: Document, old: Document | None) -> None:
+    """Raises Invalid where somebody but who makes DataVolumes' claims asks for content."""
+    wish = _wish(document)
+    if wish is None or wish == _wish(old or {}) or _is_controller(call):
+        return
+    message = (
+        "Forbidden: only corral sets this annotation: leave it out; to have a claim filled, "
+        "create a DataVolume, which makes the claim"
+    )
+    cause = Cause(f"metadata.annotations[{population.WISH}]", message, "FieldValueForbidden")
+    raise call.kind.invalid(document["metadata"]["name"], [cause])
+
+
+def _wish(claim: Document) -> str | None:
+    wish: str | None = at(claim, "metadata", "annotations", population.WISH)
+    return wish
+
+
+def _is_controller(call: Call) -> bool:
+    """Whether it is who makes DataVolumes of machines, and claims of DataVolumes."""
+    return call.user is call.request.user and components.is_controller(call.user)
 
 
 def _refusal(user: str, source: Key) -> str:

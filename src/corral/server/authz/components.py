@@ -10,6 +10,7 @@ from typing import Final
 
 from corral.api.kinds.rbac import CLUSTER_ROLE
 from corral.api.kinds.signing_request import SIGNING_REQUEST
+from corral.api.wire import User
 from corral.server.authz.attributes import Attributes
 from corral.server.machines import GROUP
 
@@ -93,6 +94,11 @@ RULES = (
 def _rules(user: str) -> tuple[Rule, ...]:
     """The rules of a component.  There are as many as loops and nodes: no other name comes here."""
     return tuple(rule for rule in RULES if user.startswith(rule.user))
+
+
+def is_controller(user: User) -> bool:
+    """Whether a component has a controller's name: it acts for those who wrote what it looks at."""
+    return user.name.startswith(_KUBEVIRT)
 
 
 def allow(wish: Attributes) -> bool:
