@@ -133,8 +133,7 @@ def list_(layout: Layout) -> None:
 
 
 @image.command(
-    epilog="\b\nExample:\n"
-    "  corral image tag kubevirt/cirros-container-disk-demo quay.io/containerdisks/fedora:40"
+    epilog="\b\nExample:\n  corral image tag kubevirt/cirros-container-disk-demo lab/linux:1"
 )
 @click.argument("reference")
 @click.argument("names", metavar="NAME...", nargs=-1, required=True)

@@ -547,11 +547,13 @@ def test_the_readiness_gate_is_shut_while_a_machine_is_paused():
 
 
 def test_a_frozen_guest_is_shown_until_it_is_thawed():
-    frozen = instance_status(replace(RUNNING, frozen=True), instance("Running"), "now")
+    frozen = instance_status(replace(RUNNING, frozen=True), instance("Running"), Pod(), "now")
     assert frozen["fsFreezeStatus"] == "frozen"
     seen = instance("Running")
     seen.status.fs_freeze_status = "frozen"
-    assert "fsFreezeStatus" not in instance_status(replace(RUNNING, frozen=True), seen, "now")
-    thawed = instance_status(replace(RUNNING, frozen=False), seen, "now")
+    assert "fsFreezeStatus" not in instance_status(
+        replace(RUNNING, frozen=True), seen, Pod(), "now"
+    )
+    thawed = instance_status(replace(RUNNING, frozen=False), seen, Pod(), "now")
     assert thawed["fsFreezeStatus"] is None
-    assert "fsFreezeStatus" not in instance_status(RUNNING, seen, "now"), "a new manager"
+    assert "fsFreezeStatus" not in instance_status(RUNNING, seen, Pod(), "now"), "a new manager"

@@ -725,7 +725,7 @@ async def test_requests_leave_nothing_that_has_to_be_searched_for(served):
         try:
             for _ in range(20):
                 await one.ask("GET", MAPS)
-            left = [each for each in gc.get_objects() if isinstance(each, RequestResponseCycle)]
+            left = [each for each in gc.get_objects() if type(each) is RequestResponseCycle]
         finally:
             gc.enable()
     assert len(left) < 5
@@ -1017,7 +1017,7 @@ async def test_little_piles_up_where_a_node_does_not_read(served):
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.5):  # it is never taken, however long one waits
                 await talk(connection.writer, 1000)
-        (tunnel,) = (each for each in gc.get_objects() if isinstance(each, Tunnel))
+        (tunnel,) = (each for each in gc.get_objects() if type(each) is Tunnel)
         kept = (tunnel._messages.get_nowait() for _ in range(tunnel._messages.qsize()))
         assert sum(len(message.get("bytes", b"")) for message in kept) <= 1 << 20
         NODE_READS.set()
