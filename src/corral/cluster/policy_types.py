@@ -3,10 +3,14 @@
 That is Kubernetes' validatingadmissionpolicy-status controller: it looks at each generation once.
 """
 
+import asyncio
+from collections.abc import Sequence
+from contextlib import suppress
+
 import msgspec
 from lightkube.models.admissionregistration_v1 import ValidatingAdmissionPolicy
 
-from corral.api.errors import Conflict, NotFound
+from corral.api.errors import Conflict, NotFound, TooLarge
 from corral.api.kinds.admissionregistration.type_checking import checked, warnings
 from corral.api.object import Document, Key
 from corral.reconcile.controller import Controller
@@ -38,11 +42,24 @@ class PolicyTypes:
         if policy is None or not _is_new(policy):
             return
         spec: Document = msgspec.to_builtins(policy.spec) if policy.spec is not None else {}
-        found = warnings(spec, checked(spec, self._kinds.table))
+        found: list[Document] = []
+        for some in warnings(spec, checked(spec, self._kinds.table)):
+            found += some
+            await asyncio.sleep(0)  # a long policy lets others have their turn
+        try:
+            await self._tell(key, policy, found)
+        except TooLarge:  # of a policy that has no room for all that is against it
+            with suppress(TooLarge):
+                await self._tell(key, policy, ())
+
+    async def _tell(
+        self, key: Key, policy: ValidatingAdmissionPolicy, found: Sequence[Document]
+    ) -> None:
+        """Raises TooLarge."""
         assert policy.metadata is not None
         status = {
             "observedGeneration": policy.metadata.generation,
-            "typeChecking": {"expressionWarnings": found or None},
+            "typeChecking": {"expressionWarnings": [*found] or None},
         }
         patch = {"metadata": {"resourceVersion": version_of(policy)}, "status": status}
         try:

@@ -6,11 +6,12 @@ validatingadmissionpolicy type checker, whose texts these are).
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import product
+from operator import itemgetter
 from typing import Any, Final, NamedTuple
 
 from corral.api.cel import CelError, Program, compile_expression
-from corral.api.kind import at
+from corral.api.errors import LONGEST_MESSAGE, shortened
+from corral.api.kind import Kind, at
 from corral.api.kinds.admissionregistration.policies import variables_of
 from corral.api.kinds.admissionregistration.rules import type_of, variable_types
 from corral.api.kinds.definitions.expressions import escaped
@@ -21,6 +22,8 @@ from corral.api.schema import structural
 
 MOST_TYPES: Final = 10
 """Kinds that are looked at."""
+MOST_CHARACTERS: Final = 128 << 10
+"""Of all that is told of one policy: it is kept in the policy, beside what that says itself."""
 
 
 class Checked(NamedTuple):
@@ -32,37 +35,57 @@ class Checked(NamedTuple):
 
 def checked(spec: Document, kinds: KindTable) -> list[Checked]:
     """The kinds that a policy's rules name; what they ask for with ``*`` is anything."""
-    found: dict[tuple[str, str, str], Checked] = {}
+    served, found = _served(kinds), dict[tuple[str, str, str], Checked]()
     for rule in at(spec, "matchConstraints", "resourceRules") or ():
-        told = [sorted(rule.get(f"{part}s") or ()) for part in ("apiGroup", "apiVersion")]
-        resources = sorted(each for each in rule.get("resources") or () if "/" not in each)
-        for group, version, plural in product(*_named(*told, resources)):
-            kind = kinds.find(group, version, plural)
-            if kind is not None and len(found) < MOST_TYPES:
-                name = f"{group}/{version}, Kind={kind.name}"
-                found[group, version, kind.name] = Checked(name, structural(kind, version))
+        parts = ("apiGroups", "apiVersions", "resources")
+        groups, versions, resources = (frozenset(rule.get(part) or ()) for part in parts)
+        if any("*" in part for part in (groups, versions, resources)):
+            continue
+        for group in sorted(groups & served.keys()):
+            for version, plural, kind in served[group]:
+                if version in versions and plural in resources:
+                    name = f"{group}/{version}, Kind={kind.name}"
+                    found[group, version, kind.name] = Checked(name, structural(kind, version))
+                    if len(found) == MOST_TYPES:
+                        return [found[name] for name in sorted(found)]
     return [found[name] for name in sorted(found)]
 
 
-def _named(*parts: Sequence[str]) -> Sequence[Sequence[str]]:
-    return parts if not any("*" in part for part in parts) else ((), (), ())
+def _served(kinds: KindTable) -> Mapping[str, Sequence[tuple[str, str, Kind]]]:
+    """The versions, plurals and kinds of each group: a rule may name much that there is not."""
+    served: dict[str, list[tuple[str, str, Kind]]] = {}
+    for kind in kinds:
+        for version in kind.versions:
+            found = kinds.find(kind.group, version.name, kind.plural)
+            if found is not None:
+                served.setdefault(kind.group, []).append((version.name, kind.plural, found))
+    return {group: sorted(found, key=itemgetter(0, 1)) for group, found in served.items()}
 
 
-def warnings(spec: Document, types: Sequence[Checked]) -> list[Document]:
-    """What there is against a policy's validations (ExpressionWarning)."""
+def warnings(spec: Document, types: Sequence[Checked]) -> Iterator[Sequence[Document]]:
+    """What there is against each of a policy's validations (ExpressionWarning).
+
+    They are looked at one by one: all of them may take long.  What is against many is cut.
+    """
     known = variables_of(spec)
     made: dict[str, str] = {}
     for variable in spec.get("variables") or ():
         made[variable["name"]] = type_of(variable["expression"], known, made)
-    told = []
+        yield ()
+    room = MOST_CHARACTERS
     for index, validation in enumerate(spec.get("validations") or ()):
+        told = []
         for field in ("expression", "messageExpression"):
             text = validation.get(field)
-            faults = [*_faults(text, known, made, types)] if text else []
-            if faults:
+            warning = "\n".join(_faults(text, known, made, types)) if text else ""
+            if warning:
                 path = f"spec.validations[{index}].{field}"
-                told.append({"fieldRef": path, "warning": "\n".join(faults)})
-    return told
+                told.append({"fieldRef": path, "warning": warning})
+                room -= len(path) + len(warning)
+            if room <= 0:
+                yield told
+                return
+        yield told
 
 
 def _faults(
@@ -77,7 +100,7 @@ def _faults(
         try:
             _require_fit(program, variables, each.schema)
         except CelError as fault:
-            yield f"{each.name}: compilation failed: {fault}\n"
+            yield f"{each.name}: compilation failed: {shortened(str(fault), LONGEST_MESSAGE)}\n"
 
 
 def _require_fit(program: Program, variables: Mapping[int, str], schema: Mapping[str, Any]) -> None:
