@@ -10,6 +10,8 @@ from corral.api.kind import at
 from corral.api.object import Document
 
 _encode = msgspec.json.Encoder().encode
+_sorted = msgspec.json.Encoder(order="sorted").encode
+_OF_CONDITIONS = ("type", "status", "lastTransitionTime", "reason")
 
 
 def invalid(path: str, value: Any, fault: str) -> Cause:
@@ -55,13 +57,13 @@ def of_conditions(document: Document, old: Document | None) -> Iterable[Cause]:
 
     Many kinds ask nothing of conditions.
     """
-    known = at(old, "status", "conditions") or ()
+    known = {_sorted(condition) for condition in at(old, "status", "conditions") or ()}
     for index, condition in enumerate(at(document, "status", "conditions") or ()):
-        if condition not in known:
-            for name in ("type", "status", "lastTransitionTime", "reason"):
-                if not condition.get(name):
-                    why = "is required" if name == "type" else ""
-                    yield required(f"status.conditions[{index}].{name}", why)
+        missing = [name for name in _OF_CONDITIONS if not condition.get(name)]
+        if missing and _sorted(condition) not in known:
+            for name in missing:
+                why = "is required" if name == "type" else ""
+                yield required(f"status.conditions[{index}].{name}", why)
 
 
 def _shown(value: Any) -> str:

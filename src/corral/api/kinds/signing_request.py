@@ -5,11 +5,12 @@ the certificate is looked at by the server, which knows who asks and by which do
 """
 
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from typing import Final
 
 from lightkube.models.certificates_v1 import CertificateSigningRequest
 
-from corral.api.errors import Cause
+from corral.api.errors import Cause, limited
 from corral.api.kind import Column, Kind, Verdict, Version, at
 from corral.api.kinds.causes import (
     duplicate,
@@ -47,7 +48,7 @@ _FINAL: Final = (APPROVED, DENIED, FAILED)
 
 
 def _validate(document: Document, _old: Document | None, _user: str) -> Verdict:
-    return Verdict([*_wanted(document["spec"]), *_conditions(document)])
+    return Verdict(limited(chain(_wanted(document["spec"]), _conditions(document))))
 
 
 def _wanted(spec: Document) -> Iterator[Cause]:
@@ -57,8 +58,9 @@ def _wanted(spec: Document) -> Iterator[Cause]:
     for index, usage in enumerate(usages):
         if usage not in USAGES:
             yield unsupported(f"spec.usages[{index}]", usage, USAGES)
+    first: dict[str, int] = {}
     for index, usage in enumerate(usages):
-        if usage in usages[:index]:
+        if first.setdefault(usage, index) < index:
             yield duplicate(f"spec.usages[{index}]", usage)
     yield from _signer("spec.signerName", spec["signerName"])
     seconds = spec.get("expirationSeconds")

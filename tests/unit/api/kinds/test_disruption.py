@@ -101,6 +101,34 @@ def test_a_condition_that_is_new_says_all():
     assert validate(document, document, "").causes == []
 
 
+class Compared(dict):
+    """A condition that counts how often it is compared."""
+
+    times = 0
+
+    def __eq__(self, other):
+        Compared.times += 1
+        return super().__eq__(other)
+
+    __hash__ = None
+
+
+def test_conditions_are_looked_up_and_not_searched_for():
+    def document(reason):
+        said = [Compared(type=f"T{index}", reason=reason) for index in range(60)]
+        return {"metadata": {"name": "budget"}, "status": {"conditions": said}}
+
+    old = document("before")
+    assert len(validate(document("now"), old, "").causes) == 100
+    turned = {
+        "status": {
+            "conditions": [dict(reversed(each.items())) for each in old["status"]["conditions"]]
+        }
+    }
+    assert validate(turned | {"metadata": {"name": "budget"}}, old, "").causes == []
+    assert Compared.times < 100
+
+
 def test_counts_in_the_status_are_not_below_zero():
     document = budget() | {"status": {"disruptionsAllowed": -1, "currentHealthy": 0}}
     assert causes(document) == [

@@ -7,8 +7,11 @@ from datetime import datetime
 from typing import Any
 
 import msgspec
+import pytest
 from hypothesis import given, settings, strategies as st
 
+from corral.api.errors import MOST_CAUSES
+from corral.api.kinds import KINDS
 from corral.api.kinds.kubevirt import REPLICA_SET, VIRTUAL_MACHINE_INSTANCE
 from corral.api.kinds.replicaset import Template
 from corral.api.kinds.vmi import Spec
@@ -136,3 +139,52 @@ def test_the_oldest_form_is_read_whatever_it_holds(spec):
         for version in kind.versions:
             if version.read is not None:
                 version.read({"spec": spec})
+
+
+RULE = {"apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"], "operations": ["CREATE"]}
+
+
+class Unsliced(list):
+    """A list of which nobody may take a part for each of its items."""
+
+    def __getitem__(self, index):
+        assert not isinstance(index, slice)
+        return super().__getitem__(index)
+
+
+@pytest.mark.parametrize(
+    ("group", "plural", "spec", "field"),
+    [
+        (
+            "certificates.k8s.io",
+            "certificatesigningrequests",
+            {"signerName": "a.example/b", "usages": Unsliced(["any"] * 500)},
+            "spec.usages[1]",
+        ),
+        (
+            "admissionregistration.k8s.io",
+            "validatingadmissionpolicybindings",
+            {"policyName": "a", "validationActions": Unsliced(["Deny"] * 500)},
+            "spec.validationActions[1]",
+        ),
+        (
+            "admissionregistration.k8s.io",
+            "validatingadmissionpolicybindings",
+            {
+                "policyName": "a",
+                "validationActions": ["Deny"],
+                "matchResources": {
+                    "resourceRules": [{**RULE, "resourceNames": Unsliced(["a"] * 500)}]
+                },
+            },
+            "spec.matchResources.resourceRules[0].resourceNames[1]",
+        ),
+    ],
+)
+def test_what_comes_again_is_looked_up(group, plural, spec, field):
+    document = {"metadata": {"name": "a"}, "spec": spec}
+    kind = KINDS.find(group, "v1", plural)
+    kind.default(document)
+    causes = kind.validate(document, None, "somebody").causes
+    assert causes[0].field == field
+    assert len(causes) == MOST_CAUSES

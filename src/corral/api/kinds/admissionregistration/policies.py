@@ -156,9 +156,10 @@ def _resources(path: str, resources: Document) -> Iterator[Cause]:
 
 
 def _resource_names(path: str, names: Sequence[str]) -> Iterator[Cause]:
+    first: dict[str, int] = {}
     for index, name in enumerate(names):
         yield from each_invalid(f"{path}[{index}]", name, path_segment_faults(name))
-        if name in names[:index]:
+        if first.setdefault(name, index) < index:
             yield duplicate(f"{path}[{index}]", name)
 
 
@@ -269,10 +270,11 @@ def _param_ref(path: str, reference: Document) -> Iterator[Cause]:
 
 
 def _actions(path: str, actions: Sequence[str]) -> Iterator[Cause]:
+    first: dict[str, int] = {}
     for index, action in enumerate(actions):
         if action not in ACTIONS:
             yield unsupported(f"{path}[{index}]", action, ACTIONS)
-        if action in actions[:index]:
+        if first.setdefault(action, index) < index:
             yield duplicate(f"{path}[{index}]", action)
     if DENY in actions and WARN in actions:
         why = "repeating the same validation failure information in the API response and headers"

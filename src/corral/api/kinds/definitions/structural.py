@@ -217,9 +217,10 @@ def _known_items(path: str, items: Told, kind: str | None) -> Iterator[Cause]:
 
 def _list_keys(path: str, items: Told, keys: Sequence[str]) -> Iterator[Cause]:
     fields = items.get("properties") or {}
+    first: dict[str, int] = {}
     for index, key in enumerate(keys):
         where = f"{path}.{_LIST_KEYS}[{index}]"
-        if key in keys[:index]:
+        if first.setdefault(key, index) < index:
             yield Cause(where, f'Duplicate value: "{key}"', "FieldValueDuplicate")
         if key not in fields:
             fault = "entries must all be names of item properties"

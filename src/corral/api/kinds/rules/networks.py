@@ -68,13 +68,14 @@ def check_pairs(spec: Spec, path: str) -> Iterator[Cause]:
     """Every network has one interface, every interface one network."""
     interfaces = [interface.name for interface in spec.domain.devices.interfaces]
     networks = {network.name for network in spec.networks}
+    first = {name: index for index, name in reversed([*enumerate(interfaces)])}
     for index, network in enumerate(spec.networks):
-        if network.name not in interfaces:
+        if network.name not in first:
             field = f"{path}.networks[{index}].name"
             yield Cause(field, f"{field} '{network.name}' not found.", "FieldValueRequired")
     for index, name in enumerate(interfaces):
         field = f"{path}.domain.devices.interfaces[{index}].name"
-        if name in interfaces[:index]:
+        if first[name] < index:
             message = "Only one interface can be connected to one specific network"
             yield Cause(field, message, "FieldValueDuplicate")
         if name not in networks:
