@@ -24,7 +24,6 @@ from corral.api.kinds import (
     ingress,
     installation,
     instancetype_kinds,
-    kept,
     kubevirt,
     limit_range,
     networkpolicy,
@@ -38,6 +37,7 @@ from corral.api.kinds import (
     service,
     signing_request,
     storageclass,
+    unimplemented,
     usage,
     workloads,
 )
@@ -72,7 +72,7 @@ KINDS = KindTable(
         installation.KUBEVIRT_KIND,
         *instancetype_kinds.KINDS,
         *cdi.KINDS,
-        *kept.KUBEVIRT,
+        *unimplemented.KUBEVIRT,
         *usage.KINDS,
         definition.DEFINITION,
         apiservice.API_SERVICE,
@@ -81,7 +81,7 @@ KINDS = KindTable(
         *authentication.KINDS,
         signing_request.SIGNING_REQUEST,
         *admissionregistration.KINDS,
-        *kept.KINDS,
+        *unimplemented.KINDS,
     )
 )
 

@@ -15,7 +15,7 @@ from corral.api.errors import Cause
 from corral.api.kind import Column, at
 from corral.api.kinds.causes import required
 from corral.api.kinds.columns import age, field
-from corral.api.kinds.kept.row import kept
+from corral.api.kinds.unimplemented.row import unimplemented
 from corral.api.object import Document
 
 _V1: Final = "storage.k8s.io/v1"
@@ -57,7 +57,7 @@ def _capacity_causes(document: Document) -> Iterator[Cause]:
 
 
 KINDS = (
-    kept(
+    unimplemented(
         CSIDriver,
         "csidrivers",
         _V1,
@@ -75,7 +75,7 @@ KINDS = (
         why=_WHY,
         default=_default_driver,
     ),
-    kept(
+    unimplemented(
         CSINode,
         "csinodes",
         _V1,
@@ -88,7 +88,7 @@ KINDS = (
         age(),
         why=_WHY,
     ),
-    kept(
+    unimplemented(
         CSIStorageCapacity,
         "csistoragecapacities",
         _V1,
@@ -98,7 +98,7 @@ KINDS = (
         namespaced=True,
         causes=_capacity_causes,
     ),
-    kept(
+    unimplemented(
         VolumeAttachment,
         "volumeattachments",
         _V1,
@@ -115,7 +115,7 @@ KINDS = (
         why=_WHY,
         status=True,
     ),
-    kept(
+    unimplemented(
         VolumeAttributesClass,
         "volumeattributesclasses",
         _V1,

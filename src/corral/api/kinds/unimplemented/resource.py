@@ -15,7 +15,7 @@ from corral.api.errors import Cause
 from corral.api.kind import Column
 from corral.api.kinds.causes import required
 from corral.api.kinds.columns import age, field
-from corral.api.kinds.kept.row import kept
+from corral.api.kinds.unimplemented.row import unimplemented
 from corral.api.object import Document
 
 _V1: Final = "resource.k8s.io/v1"
@@ -43,9 +43,9 @@ def _slice_causes(document: Document) -> Iterator[Cause]:
 
 
 KINDS = (
-    kept(DeviceClass, "deviceclasses", _V1, age(), why=_WHY),
-    kept(DeviceTaintRule, "devicetaintrules", _V1, age(), why=_WHY, status=True),
-    kept(
+    unimplemented(DeviceClass, "deviceclasses", _V1, age(), why=_WHY),
+    unimplemented(DeviceTaintRule, "devicetaintrules", _V1, age(), why=_WHY, status=True),
+    unimplemented(
         ResourceClaim,
         "resourceclaims",
         _V1,
@@ -55,8 +55,10 @@ KINDS = (
         namespaced=True,
         status=True,
     ),
-    kept(ResourceClaimTemplate, "resourceclaimtemplates", _V1, age(), why=_WHY, namespaced=True),
-    kept(
+    unimplemented(
+        ResourceClaimTemplate, "resourceclaimtemplates", _V1, age(), why=_WHY, namespaced=True
+    ),
+    unimplemented(
         ResourceSlice,
         "resourceslices",
         _V1,

@@ -6,7 +6,7 @@ from lightkube.models.flowcontrol_v1 import FlowSchema, PriorityLevelConfigurati
 
 from corral.api.kind import Column, at
 from corral.api.kinds.columns import NONE, age, condition_status, field
-from corral.api.kinds.kept.row import kept
+from corral.api.kinds.unimplemented.row import unimplemented
 from corral.api.object import Document
 
 _V1: Final = "flowcontrol.apiserver.k8s.io/v1"
@@ -40,7 +40,7 @@ def _limit(name: str, *path: str, description: str) -> Column:
 
 
 KINDS = (
-    kept(
+    unimplemented(
         FlowSchema,
         "flowschemas",
         _V1,
@@ -65,7 +65,7 @@ KINDS = (
         status=True,
         default=_default_schema,
     ),
-    kept(
+    unimplemented(
         PriorityLevelConfiguration,
         "prioritylevelconfigurations",
         _V1,

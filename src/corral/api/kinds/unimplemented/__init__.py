@@ -6,7 +6,7 @@ What would be an order to do something is refused where it is KubeVirt's (``kube
 own orders are kept, since whoever carries them out may run beside.
 """
 
-from corral.api.kinds.kept import (
+from corral.api.kinds.unimplemented import (
     admission,
     certificates,
     flowcontrol,

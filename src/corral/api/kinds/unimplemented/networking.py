@@ -11,7 +11,7 @@ from corral.api.errors import Cause
 from corral.api.kind import Column, at
 from corral.api.kinds.causes import invalid, required
 from corral.api.kinds.columns import age
-from corral.api.kinds.kept.row import kept
+from corral.api.kinds.unimplemented.row import unimplemented
 from corral.api.object import Document
 
 _V1: Final = "networking.k8s.io/v1"
@@ -51,7 +51,7 @@ def _parent(document: Document) -> str:
 
 
 KINDS = (
-    kept(
+    unimplemented(
         ServiceCIDR,
         "servicecidrs",
         _V1,
@@ -65,7 +65,7 @@ KINDS = (
         status=True,
         causes=_range_causes,
     ),
-    kept(
+    unimplemented(
         IPAddress,
         "ipaddresses",
         _V1,

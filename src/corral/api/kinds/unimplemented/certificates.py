@@ -9,7 +9,7 @@ from corral.api.errors import Cause
 from corral.api.kind import Column, at
 from corral.api.kinds.causes import required
 from corral.api.kinds.columns import condition_status, field
-from corral.api.kinds.kept.row import kept
+from corral.api.kinds.unimplemented.row import unimplemented
 from corral.api.object import Document
 
 _V1: Final = "certificates.k8s.io/v1"
@@ -33,7 +33,7 @@ def _bundle_causes(document: Document) -> Iterator[Cause]:
 
 
 KINDS = (
-    kept(
+    unimplemented(
         ClusterTrustBundle,
         "clustertrustbundles",
         _V1,
@@ -41,7 +41,7 @@ KINDS = (
         why="corral gives machines no bundles of authorities",
         causes=_bundle_causes,
     ),
-    kept(
+    unimplemented(
         PodCertificateRequest,
         "podcertificaterequests",
         _V1,

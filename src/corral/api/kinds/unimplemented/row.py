@@ -19,7 +19,7 @@ def _nothing(_document: Document) -> None:
     """Default nothing."""
 
 
-def kept(
+def unimplemented(
     view: type[msgspec.Struct],
     plural: str,
     api_version: str,

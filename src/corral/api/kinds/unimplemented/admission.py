@@ -14,7 +14,7 @@ from corral.api.kinds.admissionregistration.policies import param_kind_cell, par
 from corral.api.kinds.admissionregistration.rules import GROUP
 from corral.api.kinds.causes import required
 from corral.api.kinds.columns import age, field
-from corral.api.kinds.kept.row import kept
+from corral.api.kinds.unimplemented.row import unimplemented
 from corral.api.object import Document
 
 _V1: Final = f"{GROUP}/v1"
@@ -35,7 +35,7 @@ def _binding_causes(document: Document) -> Iterator[Cause]:
 
 
 KINDS = (
-    kept(
+    unimplemented(
         MutatingAdmissionPolicy,
         "mutatingadmissionpolicies",
         _V1,
@@ -55,7 +55,7 @@ KINDS = (
         categories=_CATEGORIES,
         causes=_policy_causes,
     ),
-    kept(
+    unimplemented(
         MutatingAdmissionPolicyBinding,
         "mutatingadmissionpolicybindings",
         _V1,

@@ -3,10 +3,10 @@
 from lightkube.models.storagemigration_v1 import StorageVersionMigration
 
 from corral.api.kinds.columns import age
-from corral.api.kinds.kept.row import kept
+from corral.api.kinds.unimplemented.row import unimplemented
 
 KINDS = (
-    kept(
+    unimplemented(
         StorageVersionMigration,
         "storageversionmigrations",
         "storagemigration.k8s.io/v1",
