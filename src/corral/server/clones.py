@@ -7,7 +7,7 @@ the machine, or of the ServiceAccount ``default`` beside it.  What a claim itsel
 filled from is nobody's to say but theirs, who have asked.
 """
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from typing import Final, NamedTuple
 
 from corral.api.errors import Cause, Details, Invalid
@@ -56,9 +56,10 @@ class Clones:
 
     def _volume(self, call: Call, document: Document, old: Document | None) -> None:
         """Raises Invalid."""
-        known = set(self._of_volume(call.kind, call.namespace, old or {}))
+        if old is not None and _said(document) == _said(old):
+            return
         for source in self._of_volume(call.kind, call.namespace, document):
-            if source not in known and not self._may(call, call.user, source.key):
+            if not self._may(call, call.user, source.key):
                 cause = Cause(source.field, _refusal(call.user.name, source.key))
                 message = f'admission webhook "{_WEBHOOK}" denied the request: {cause.message}'
                 raise Invalid(message, details=Details(causes=(cause,)))
@@ -66,13 +67,12 @@ class Clones:
     def _machine(self, call: Call, document: Document, old: Document | None) -> None:
         """Raises Invalid."""
         path = _TEMPLATES[call.kind.plural]
-        known = {source.key for source in self._of_templates(call, path, old or {})}
+        known = [_said(template) for template in at(old, *path) or ()]
         account = User(name=user_name(call.namespace, "default"))
         causes = [
             Cause(source.field, f"Authorization failed, message is: {why}")
-            for source in self._of_templates(call, path, document)
-            if source.key not in known
-            and not self._may(call, call.user, source.key)
+            for source in self._of_templates(call, path, document, known)
+            if not self._may(call, call.user, source.key)
             and not self._may(call, account, source.key)
             and (why := _refusal(call.user.name, source.key))
         ]
@@ -81,10 +81,13 @@ class Clones:
             raise call.kind.denied(name, causes, creating=old is None)
 
     def _of_templates(
-        self, call: Call, path: tuple[str, ...], document: Document
+        self, call: Call, path: tuple[str, ...], document: Document, known: Container[Document]
     ) -> Iterator[_Source]:
+        """What the templates copy that are not as they were."""
         where = ".".join(path)
         for index, template in enumerate(at(document, *path) or ()):
+            if _said(template) in known:
+                continue
             for source in self._of_volume(DATA_VOLUME, call.namespace, template):
                 yield _Source(f"{where}[{index}]", source.key)
 
@@ -123,6 +126,19 @@ class Clones:
                 ("", "pods", ""),
             )
         )
+
+
+def _said(document: Document) -> Document:
+    """What a DataVolume, a template of one or a DataSource says itself that it copies.
+
+    What that leads to may have changed since somebody was asked about it.
+    """
+    spec = at(document, "spec")
+    return {
+        "name": at(document, "metadata", "name"),
+        "source": at(spec, "source"),
+        "sourceRef": at(spec, "sourceRef"),
+    }
 
 
 def _claim(call: Call, document: Document, old: Document | None) -> None:

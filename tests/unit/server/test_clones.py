@@ -7,6 +7,7 @@ CDI = "/apis/cdi.kubevirt.io/v1beta1/namespaces/lab"
 VOLUMES = f"{CDI}/datavolumes"
 SOURCES = f"{CDI}/datasources"
 MACHINES = "/apis/kubevirt.io/v1/namespaces/lab/virtualmachines"
+APPLY = {"content-type": "application/apply-patch+yaml"}
 DENIED = "User bob has insufficient permissions in clone source namespace golden"
 
 
@@ -74,10 +75,14 @@ async def test_a_data_source_is_no_way_around_it(ask, bob):
     assert DENIED in (await bob("POST", VOLUMES, volume(sourceRef=elsewhere)))["message"]
 
 
+def naming(other):
+    return {"metadata": {"name": "mine"}, "spec": {"source": {"dataSource": {"name": other}}}}
+
+
 async def test_nor_is_one_that_names_another(ask, bob):
-    name = (await ask("POST", SOURCES, data_source())).metadata["name"]
-    naming = {"metadata": {"name": "mine"}, "spec": {"source": {"dataSource": {"name": name}}}}
-    assert (await bob("POST", SOURCES, naming)).status == 201
+    assert (await bob("POST", SOURCES, naming("later"))).status == 201
+    later = {"metadata": {"name": "later"}, "spec": {"source": claim()}}
+    assert (await ask("POST", SOURCES, later)).status == 201
     reference = {"kind": "DataSource", "name": "mine"}
     assert DENIED in (await bob("POST", VOLUMES, volume(sourceRef=reference)))["message"]
     assert (await ask("POST", VOLUMES, volume(sourceRef=reference))).status == 201
@@ -143,3 +148,33 @@ async def test_leave_for_the_account_beside_a_machine_is_enough(ask, bob):
     account = {"kind": "ServiceAccount", "name": "default", "namespace": "lab"}
     await allow(ask, "datavolumes/source", "cdi.kubevirt.io", subject=account)
     assert (await bob("POST", MACHINES, machine(**claim()))).status == 201
+
+
+async def test_a_template_that_meant_a_claim_does_not_allow_to_name_it(ask, bob):
+    """What DataSources mean today was asked of nobody when the machine was written."""
+    mine = {"metadata": {"name": "mine"}, "spec": {"source": {}}}
+    assert (await bob("POST", SOURCES, mine)).status == 201
+    written = machine(sourceRef={"kind": "DataSource", "name": "mine"})
+    made = await bob("POST", MACHINES, written)
+    assert made.status == 201, made.text
+    assert (await ask.patch(f"{SOURCES}/mine", {"spec": {"source": claim()}})).status == 200
+    path = f"{MACHINES}/{made.metadata['name']}"
+    assert (await bob.patch(path, {"metadata": {"labels": {"a": "b"}}})).status == 200
+    templates = machine(**claim())["spec"]["dataVolumeTemplates"]
+    change = {"spec": {"dataVolumeTemplates": templates}}
+    refused = await bob.patch(path, change)
+    assert refused.status == 422
+    assert DENIED in refused["message"]
+    put = made.document | {"spec": made["spec"] | change["spec"]}
+    put["metadata"]["resourceVersion"] = (await bob("GET", path)).metadata["resourceVersion"]
+    assert DENIED in (await bob("PUT", path, put))["message"]
+
+
+async def test_a_data_source_that_named_another_does_not_allow_to_name_its_claim(ask, bob):
+    assert (await bob("POST", SOURCES, naming("later"))).status == 201
+    later = {"metadata": {"name": "later"}, "spec": {"source": claim()}}
+    assert (await ask("POST", SOURCES, later)).status == 201
+    path = f"{SOURCES}/mine"
+    assert (await bob.patch(path, {"metadata": {"labels": {"a": "b"}}})).status == 200
+    refused = await bob.patch(path, {"spec": {"source": {"dataSource": None, **claim()}}})
+    assert DENIED in refused["message"]
