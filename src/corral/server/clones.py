@@ -104,6 +104,9 @@ class Clones:
                 source = self._source(Key(named.namespace, other))
             claim = at(source, "pvc")
             claim, within = claim or {"name": named.name}, named.namespace
+        elif other := at(document, "spec", "source", "dataSource", "name"):
+            field = "spec.source.dataSource.name"
+            claim = at(self._source(Key(namespace, other)), "pvc")
         if claim:
             key = Key(claim.get("namespace") or within, claim.get("name") or "")
             if key.namespace != namespace:

@@ -88,6 +88,25 @@ async def test_nor_is_one_that_names_another(ask, bob):
     assert (await ask("POST", VOLUMES, volume(sourceRef=reference))).status == 201
 
 
+async def test_who_names_a_data_source_means_its_claim(ask, bob):
+    later = {"metadata": {"name": "later"}, "spec": {"source": claim()}}
+    assert (await ask("POST", SOURCES, later)).status == 201
+    path = f"{SOURCES}/mine"
+    refused = await bob("POST", SOURCES, naming("later"))
+    assert refused.status == 422
+    assert DENIED in refused["message"]
+    assert refused["details"]["causes"][0]["field"] == "spec.source.dataSource.name"
+    empty = {"metadata": {"name": "mine"}, "spec": {"source": {}}}
+    assert (await bob("POST", SOURCES, empty)).status == 201
+    assert DENIED in (await bob.patch(path, {"spec": naming("later")["spec"]}))["message"]
+    put = (await bob("GET", path)).document | {"spec": naming("later")["spec"]}
+    assert DENIED in (await bob("PUT", path, put))["message"]
+    applied = naming("later") | {"apiVersion": "cdi.kubevirt.io/v1beta1", "kind": "DataSource"}
+    assert DENIED in (await bob.patch(f"{path}?fieldManager=f", applied, APPLY))["message"]
+    await allow(ask, "datavolumes/source", "cdi.kubevirt.io")
+    assert (await bob.patch(path, {"spec": naming("later")["spec"]})).status == 200
+
+
 @pytest.mark.parametrize(
     ("source", "status", "told"),
     [
