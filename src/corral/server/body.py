@@ -16,8 +16,9 @@ JSON = "application/json"
 YAML = "application/yaml"
 PROTOBUF = protobuf.MEDIA_TYPE
 
-LARGE_BYTES: Final = 128 << 10
-"""What is larger may take long to read, if it is no JSON."""
+LARGE_BYTES: Final = 16 << 10
+"""What is larger may take long to read, if it is no JSON: some 15 ms, as YAML or as protobuf in
+which two bytes are a field."""
 
 _DELETING: Final = ("delete", "deletecollection")
 """Verbs whose options are Kubernetes' own, whatever kind they are about."""

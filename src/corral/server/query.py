@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from urllib.parse import parse_qsl
 
-from corral.api.errors import BadRequest, Cause, Details, Invalid
+from corral.api.errors import LONGEST_MESSAGE, BadRequest, Cause, Details, Invalid, shortened
 
 MOST_PARAMETERS = 4096
 """Who sends a query is not known yet when it is read."""
@@ -78,6 +78,7 @@ def field_validation(query: Mapping[str, str], options: str) -> str:
 def bad_option(
     options: str, field: str, message: str, reason: str = "FieldValueNotSupported"
 ) -> Invalid:
-    """The refusal of a parameter's value."""
+    """The refusal of a parameter's value; the message repeats no more than its beginning."""
+    message = shortened(message, LONGEST_MESSAGE)
     details = Details(group="meta.k8s.io", kind=options, causes=[Cause(field, message, reason)])
     return Invalid(f'{options}.meta.k8s.io "" is invalid: {field}: {message}', details=details)

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import threading
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -275,9 +276,9 @@ async def test_what_was_done_is_not_refused_for_how_it_is_told(ask, monkeypatch)
     assert (await ask("GET", f"{MAPS}/m", headers=both)).status == 200
 
 
-async def test_a_long_list_lets_others_have_their_turn(ask, speak):
-    for index in range(120):
-        await ask.create(MAPS, f"m{index:03}")
+async def test_a_long_list_lets_others_have_their_turn():
+    item = {"metadata": {"name": "m"}, "data": {"x": "x" * 20_000}}
+    listed = {"apiVersion": "v1", "kind": "ConfigMapList", "metadata": {}, "items": [item] * 12}
     turns = 0
 
     async def others():
@@ -287,10 +288,30 @@ async def test_a_long_list_lets_others_have_their_turn(ask, speak):
             await asyncio.sleep(0)
 
     beside = asyncio.create_task(others())
-    _, listed = await speak("GET", MAPS)
+    assert await in_protobuf.written(json.dumps(listed).encode()) == encode(listed)
     beside.cancel()
-    assert len(listed["items"]) == 120
-    assert turns >= 2
+    assert turns == 11  # two of them are more than a turn
+
+
+@pytest.mark.parametrize("is_listed", [False, True])
+async def test_what_is_large_by_itself_is_written_beside_the_loop(ask, speak, is_listed):
+    await ask.create(MAPS, "small", data={"x": "x"})
+    await ask.create(MAPS, "large", data={f"k{index}": "" for index in range(5000)})
+    threads, real = [], writer.content
+
+    def content(name, document):
+        threads.append(threading.current_thread() is threading.main_thread())
+        return real(name, document)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(writer, "content", content)
+        await speak("GET", f"{MAPS}/small")
+        assert threads == [True]
+        threads.clear()
+        _, found = await speak("GET", MAPS if is_listed else f"{MAPS}/large")
+    assert threads == ([True, False, True] if is_listed else [False])
+    (large,) = [each for each in found.get("items", [found]) if len(each["data"]) == 5000]
+    assert large["metadata"]["name"] == "large"
 
 
 @pytest.fixture
@@ -343,8 +364,10 @@ async def test_options_that_take_long_to_read_are_read_beside_the_loop(ask, spea
         return work(*arguments)
 
     monkeypatch.setattr(body.asyncio, "to_thread", to_thread)
-    options = {"apiVersion": "v1", "kind": "DeleteOptions", "dryRun": ["x" * 200_000]}
-    assert (await speak("DELETE", f"{MAPS}/a", options))[0] == 422
+    options = {"apiVersion": "v1", "kind": "DeleteOptions", "dryRun": ["x" * 20_000]}
+    status, refused = await speak("DELETE", f"{MAPS}/a", options)
+    assert status == 422
+    assert len(refused["message"]) < 1200
     assert beside == ["delete"]
 
 
