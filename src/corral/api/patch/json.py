@@ -5,8 +5,9 @@ from collections.abc import Callable
 from itertools import islice
 from typing import Any, NoReturn
 
-from corral.api.encoding import copied, encode, same, too_deep
+from corral.api.encoding import DEEPEST, copied, encode, same, too_deep
 from corral.api.errors import (
+    LONGEST_MESSAGE,
     MOST_CAUSES,
     BadRequest,
     Cause,
@@ -126,10 +127,13 @@ class _Work:
         path = _path(operation)
         value = self.root if path == "" else _child(path, *self.place("test", path))
         if not same(value, operation.get("value")):
-            _refuse(path, f"testing value {path} failed: test failed")
+            _refuse(path, f"testing value {shortened(path)} failed: test failed")
 
     def place(self, operation: str, path: str, which: str = "") -> tuple[Any, str]:
         """The object or list that the last step of a path is a key or an index of."""
+        if path.count("/") > DEEPEST:
+            # told of before it is split: nothing is as deep
+            _refuse(path, _missing(operation, path, which))
         _, *steps = [step.replace("~1", "/").replace("~0", "~") for step in path.split("/")]
         value: Any = self.root if steps else None
         for step in steps[:-1]:
@@ -139,11 +143,7 @@ class _Work:
                 break
             value = _child(path, value, step)
         if not isinstance(value, dict | list):
-            _refuse(
-                path,
-                f"{operation} operation does not apply: doc is missing {which}path: "
-                f'"{path}": missing value',
-            )
+            _refuse(path, _missing(operation, path, which))
         return value, steps[-1]
 
     def put(self, operation: str, path: str, value: Any) -> None:
@@ -153,7 +153,7 @@ class _Work:
             return
         index = len(parent) if key == "-" else _number([*parent, None], key)
         if index is None:
-            _refuse(path, f"Unable to access invalid index: {key}: invalid index referenced")
+            _refuse(path, _not_an_index(key))
         self.shift(path, parent, index)
         parent.insert(index, value)
 
@@ -161,8 +161,8 @@ class _Work:
         if isinstance(parent, dict) and key not in parent:
             _refuse(
                 path,
-                f"error in {operation} for path: '{path}': "
-                f"Unable to remove nonexistent key: {key}: missing value",
+                f"error in {operation} for path: '{shortened(path)}': "
+                f"Unable to remove nonexistent key: {shortened(key)}: missing value",
             )
         position = _position(path, parent, key)
         if isinstance(parent, list):
@@ -199,7 +199,7 @@ def _position(path: str, parent: Any, key: str) -> Any:
         return key
     index = _number(parent, key)
     if index is None:
-        _refuse(path, f"Unable to access invalid index: {key}: invalid index referenced")
+        _refuse(path, _not_an_index(key))
     return index
 
 
@@ -219,8 +219,19 @@ def _path(operation: Document, member: str = "path") -> str:
     return path
 
 
+def _missing(operation: str, path: str, which: str) -> str:
+    return (
+        f"{operation} operation does not apply: doc is missing {which}path: "
+        f'"{shortened(path)}": missing value'
+    )
+
+
+def _not_an_index(key: str) -> str:
+    return f"Unable to access invalid index: {shortened(key)}: invalid index referenced"
+
+
 def _refuse(path: str, reason: str) -> NoReturn:
     raise Invalid(
         "the server rejected our request due to an error in our request",
-        details=Details(causes=(Cause(path, reason),)),
+        details=Details(causes=(Cause(shortened(path, LONGEST_MESSAGE), reason),)),
     )

@@ -3,7 +3,7 @@ import jsonpointer
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from corral.api.encoding import copied, same
+from corral.api.encoding import DEEPEST, copied, same
 from corral.api.errors import ApiError, BadRequest, Invalid, TooLarge
 from corral.api.patch.json import MOST_OPERATIONS, json_patch, unknown_members
 
@@ -205,3 +205,51 @@ def test_patches_are_understood_as_the_public_library_understands_them(document,
     except (jsonpatch.JsonPatchException, jsonpointer.JsonPointerException, TypeError):
         expected = None
     assert same(patched, expected)
+
+
+class Unsplit(str):
+    """A path that nobody may split: it has a million steps."""
+
+    __slots__ = ()
+
+    def split(self, *_arguments):
+        raise AssertionError("a path without end was split")
+
+
+LONG = "x" * 50_000
+
+
+@pytest.mark.parametrize(
+    "operation",
+    [
+        {"op": "remove", "path": Unsplit("/a" * 100_000)},
+        {"op": "add", "path": Unsplit("/" * 100_000), "value": 1},
+        {"op": "copy", "from": Unsplit("/a" * 100_000), "path": "/b"},
+        {"op": "remove", "path": f"/{LONG}"},
+        {"op": "remove", "path": f"/{LONG}/a"},
+        {"op": "remove", "path": f"/list/{LONG}"},
+        {"op": "add", "path": f"/list/{LONG}", "value": 1},
+        {"op": "replace", "path": f"/list/{LONG}", "value": 1},
+        {"op": "test", "path": f"/{LONG}", "value": 1},
+        {"op": "test", "path": f"/list/{LONG}", "value": 1},
+        {"op": "move", "from": f"/{LONG}", "path": "/a"},
+        {"op": "move", "from": f"/{LONG}/a", "path": "/a"},
+    ],
+)
+def test_refusals_repeat_no_more_than_the_beginning_of_a_path(operation):
+    with pytest.raises(Invalid) as refused:
+        json_patch({"list": [1]}, [operation])
+    (cause,) = refused.value.details.causes
+    assert len(cause.message) < 600
+    assert len(cause.field) < 1100
+
+
+def test_a_path_may_be_as_deep_as_what_is_kept():
+    document, path = {}, ""
+    inner = document
+    for _ in range(DEEPEST - 1):
+        inner["a"] = inner = {}
+        path += "/a"
+    json_patch(document, [{"op": "add", "path": f"{path}/b", "value": 1}])
+    with pytest.raises(Invalid, match="error in our request"):
+        json_patch(document, [{"op": "add", "path": f"{path}/b/c", "value": 1}])
