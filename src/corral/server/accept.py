@@ -2,7 +2,7 @@
 
 That is JSON, as everything is kept; YAML; or protobuf, which kinds of Kubernetes have, and metadata
 of all.  Protobuf is written for who wants it more than JSON, or takes no JSON: who takes both, as
-typed clients do, is told what is there already.
+typed clients do, is told what is there already: metadata, if that is the form in protobuf.
 """
 
 from collections.abc import Iterator, Sequence
@@ -194,10 +194,18 @@ def _chosen(header: str, ranked: Sequence[tuple[float, Media]]) -> _Choice:
     """The form in which to answer."""
     if not header:
         return _Choice(Form.PLAIN, _JSON[0], "v1", 1.0)
+    messages: dict[float, Media] = {}
     for weight, media in ranked:
         asked = _FORMS.get(media.get("as"))
-        if media.type in _TYPES and asked is not None and _version_is_known(media):
-            return _Choice(asked, media.type, media.get("v") or "v1", weight)
+        if asked is None or not _version_is_known(media):
+            continue
+        if media.type == PROTOBUF and asked is not Form.TABLE:
+            messages.setdefault(weight, media)
+        elif media.type in _TYPES:
+            # What is told in JSON though protobuf came first is not more than was wanted first.
+            first = messages.get(weight, media)
+            told = first if _FORMS[first.get("as")] is Form.METADATA else media
+            return _Choice(_FORMS[told.get("as")], media.type, told.get("v") or "v1", weight)
     return _Choice(None, "", "v1", 0.0)
 
 

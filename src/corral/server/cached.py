@@ -5,16 +5,22 @@ from corral.api.wire import Request, Response
 
 
 def cached(
-    kept: Tagged, media_type: str, request: Request, *, wants_yaml: bool = False
+    kept: Tagged,
+    media_type: str,
+    request: Request,
+    *,
+    wants_yaml: bool = False,
+    wants_protobuf: bool = False,
 ) -> Response:
     """A document that a client may keep for as long as its ETag stays.
 
-    ``wants_yaml`` says that it will be written so, if there is room and time for that.
+    ``wants_yaml`` says that it will be written so, if there is room and time for that.  What will
+    be in protobuf has no ETag, so whoever has one is told the document, and not that it is theirs.
     """
     tag = f'"{kept.tag}"'
     told = tag_in_yaml(tag) if wants_yaml else tag
     vary = ("vary", "Accept")
-    if request.headers.get("if-none-match") == told:
+    if not wants_protobuf and request.headers.get("if-none-match") == told:
         return Response(status=304, headers=[("etag", told), vary])
     return Response(headers=[("content-type", media_type), ("etag", tag), vary], body=kept.body)
 

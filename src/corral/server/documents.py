@@ -127,7 +127,13 @@ class Documents:
         found = self._discovery.find(path)
         if found is None:
             return None
-        return cached(found, JSON, request, wants_yaml=accept.wants_yaml(header))
+        return cached(
+            found,
+            JSON,
+            request,
+            wants_yaml=accept.wants_yaml(header),
+            wants_protobuf=accept.wants_protobuf(header),
+        )
 
     async def _measured(self, request: Request) -> Response:
         body, media_type = await self._metrics.text(request.headers.get("accept", ""))

@@ -257,6 +257,22 @@ async def test_discovery_is_told_and_what_is_no_object_stays_json(ask, speak):
         assert (answer.status, type(answer.document)) == (200, dict)
 
 
+async def test_who_has_the_tag_of_the_json_is_told_in_protobuf(ask, speak):
+    for path in ("/apis", "/apis/apps", "/apis/apps/v1"):
+        tag = dict((await ask.raw("GET", path)).headers)["etag"]
+        headers = {"if-none-match": tag}
+        assert (await ask.raw("GET", path, headers=headers)).status == 304
+        assert (await speak("GET", path, headers=headers))[0] == 200
+
+
+async def test_metadata_that_is_wanted_first_is_told_as_json(ask):
+    await ask.create(MAPS, "m", data={"a": "b"})
+    header = f"{PROTOBUF}{METADATA.replace('v=v1;', 'v=v1beta1;')}, application/json"
+    found = await ask("GET", f"{MAPS}/m", headers={"accept": header})
+    assert (found["apiVersion"], found["kind"]) == ("meta.k8s.io/v1beta1", "PartialObjectMetadata")
+    assert "data" not in found.document
+
+
 async def test_a_table_has_no_such_form(ask):
     table = PROTOBUF + ";as=Table;v=v1;g=meta.k8s.io"
     refused = await ask("GET", MAPS, headers={"accept": table})
@@ -385,6 +401,11 @@ async def test_options_that_take_long_to_read_are_read_beside_the_loop(ask, spea
         (f"{PROTOBUF};stream=watch", Form.PLAIN, True),
         (f"{PROTOBUF}{METADATA}", Form.METADATA, True),
         (f"{PROTOBUF}{METADATA},application/json{METADATA}", Form.METADATA, False),
+        (f"{PROTOBUF}{METADATA}, application/json", Form.METADATA, False),
+        (f"{PROTOBUF}{METADATA}, */*", Form.METADATA, False),
+        (f"application/json, {PROTOBUF}{METADATA}", Form.PLAIN, False),
+        (f"{PROTOBUF}, {PROTOBUF}{METADATA}, application/json", Form.PLAIN, False),
+        (f"{PROTOBUF}{METADATA};q=0.5, application/json;q=0.9", Form.PLAIN, False),
         (f"{PROTOBUF};as=Table;v=v1;g=meta.k8s.io,{PROTOBUF}", Form.PLAIN, True),
         (f"{PROTOBUF};as=Table;v=v1;g=meta.k8s.io,application/json", Form.PLAIN, False),
         (f"{PROTOBUF};as=PartialObjectMetadata;v=v9;g=x,{PROTOBUF}", Form.PLAIN, True),
