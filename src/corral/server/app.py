@@ -157,7 +157,8 @@ class ApiServer:
         }
         accounts = Accounts(store, account_key, now=now)
         self.reviewers = reviewers_of(store, kinds, self.authorizer)
-        guards = Escalation(self.authorizer).guards() | Clones(store, self.authorizer).guards()
+        clones = Clones(store, self.authorizer)
+        guards = Escalation(self.authorizer).guards() | clones.guards()
         guards |= Exposure(store, allocation.ranges, self.authorizer).guards()
         self.rest = Rest(
             store,
@@ -166,7 +167,7 @@ class ApiServer:
             accounts,
             self.reviewers,
             guards=guards | signing.guards(),
-            preparers={**signing.preparers(), **debugging.PREPARERS},
+            preparers={**signing.preparers(), **debugging.PREPARERS, **clones.preparers()},
             admit=self._admit,
         )
         self.nodes = nodes

@@ -7,12 +7,12 @@ the machine, or of the ServiceAccount ``default`` beside it.  What a claim itsel
 filled from is nobody's to say but theirs, who have asked.
 """
 
-from collections.abc import Container, Iterator
+from collections.abc import Container, Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from corral.api.errors import Cause, Details, Invalid
 from corral.api.kind import Kind, at
-from corral.api.kinds import population
+from corral.api.kinds import copies, population
 from corral.api.kinds.cdi import DATA_SOURCE, DATA_VOLUME
 from corral.api.kinds.claim import CLAIM
 from corral.api.kinds.kubevirt import POOL, VIRTUAL_MACHINE
@@ -20,7 +20,7 @@ from corral.api.object import Document, Key
 from corral.api.wire import User
 from corral.server.accounts import user_name
 from corral.server.authz import Attributes, Authorizer, components
-from corral.server.call import Call, Guard, storage
+from corral.server.call import Call, Guard, Prepare, storage
 from corral.store import Store
 
 _WEBHOOK: Final = "datavolume-mutate.cdi.kubevirt.io"
@@ -54,6 +54,45 @@ class Clones:
             storage(POOL): self._machine,
         }
 
+    def preparers(self) -> dict[str, Prepare]:
+        """What writes down what is allowed, in objects of each kind."""
+        kinds = (DATA_VOLUME, VIRTUAL_MACHINE, POOL)
+        return {storage(kind): self._record for kind in kinds}
+
+    def _record(self, call: Call, document: Document, old: Document | None) -> None:
+        """Write down what may be copied by the DataSources that are named.
+
+        What was written as it is was asked of its author then.  A controller hands on what the
+        author was allowed of what it makes an object for, and is not asked itself: it may copy
+        anything.
+        """
+        by_controller = _is_controller(call)
+        before = copies.record_of(document if by_controller else old)
+        known = [_said(each) for each in _volumes(call.kind, old)]
+        users = [] if by_controller else [call.user]
+        if by_controller or call.kind is not DATA_VOLUME:
+            users.append(_account(call))
+        record = dict(before) if by_controller else {}
+        for volume in _volumes(call.kind, document):
+            name = str(_reference(call.namespace, volume) or "")
+            if _said(volume) in known:
+                record |= {name: before[name]} if name in before else {}
+            else:
+                for source in self._of_volume(DATA_VOLUME, call.namespace, volume):
+                    if name and (allowed := self._allowed(call, users, source.key)):
+                        record[name] = str(allowed)
+        copies.write(document, record)
+
+    def _allowed(self, call: Call, users: Iterable[User], claim: Key) -> Key | None:
+        """What somebody may copy who wants a claim: all of its namespace, or it alone.
+
+        A golden image is renewed by a claim of another name, which is to need no new machines.
+        """
+        every = Key(claim.namespace, "")
+        if any(self._may(call, user, every) for user in users):
+            return Key(claim.namespace, copies.ANY)
+        return claim if any(self._may(call, user, claim) for user in users) else None
+
     def _volume(self, call: Call, document: Document, old: Document | None) -> None:
         """Raises Invalid."""
         if old is not None and _said(document) == _said(old):
@@ -66,12 +105,11 @@ class Clones:
 
     def _machine(self, call: Call, document: Document, old: Document | None) -> None:
         """Raises Invalid."""
-        path = _TEMPLATES[call.kind.plural]
-        known = [_said(template) for template in at(old, *path) or ()]
-        account = User(name=user_name(call.namespace, "default"))
+        known = [_said(template) for template in _volumes(call.kind, old)]
+        account = _account(call)
         causes = [
             Cause(source.field, f"Authorization failed, message is: {why}")
-            for source in self._of_templates(call, path, document, known)
+            for source in self._of_templates(call, document, known)
             if not self._may(call, call.user, source.key)
             and not self._may(call, account, source.key)
             and (why := _refusal(call.user.name, source.key))
@@ -81,11 +119,11 @@ class Clones:
             raise call.kind.denied(name, causes, creating=old is None)
 
     def _of_templates(
-        self, call: Call, path: tuple[str, ...], document: Document, known: Container[Document]
+        self, call: Call, document: Document, known: Container[Document]
     ) -> Iterator[_Source]:
         """What the templates copy that are not as they were."""
-        where = ".".join(path)
-        for index, template in enumerate(at(document, *path) or ()):
+        where = ".".join(_TEMPLATES[call.kind.plural])
+        for index, template in enumerate(_volumes(call.kind, document)):
             if _said(template) in known:
                 continue
             for source in self._of_volume(DATA_VOLUME, call.namespace, template):
@@ -94,11 +132,10 @@ class Clones:
     def _of_volume(self, kind: Kind, namespace: str, document: Document) -> Iterator[_Source]:
         """What is copied from another namespace, also where that is told by a DataSource."""
         claim, field = at(document, "spec", "source", "pvc"), "spec.source.PVC.namespace"
-        reference = at(document, "spec", "sourceRef") if kind is DATA_VOLUME else None
+        named = _reference(namespace, document) if kind is DATA_VOLUME else None
         within = namespace
-        if reference:
+        if named:
             field = "spec.sourceRef.namespace"
-            named = Key(reference.get("namespace") or namespace, reference.get("name") or "")
             source = self._source(named)
             if other := at(source, "dataSource", "name"):
                 source = self._source(Key(named.namespace, other))
@@ -129,6 +166,24 @@ class Clones:
                 ("", "pods", ""),
             )
         )
+
+
+def _volumes(kind: Kind, document: Document | None) -> Sequence[Document]:
+    """A DataVolume, or the templates of those that are made for an object of another kind."""
+    if kind is DATA_VOLUME:
+        return [document] if document is not None else []
+    return at(document, *_TEMPLATES[kind.plural]) or ()
+
+
+def _reference(namespace: str, document: Document) -> Key | None:
+    """The DataSource that a DataVolume names."""
+    named = at(document, "spec", "sourceRef")
+    return Key(named.get("namespace") or namespace, named.get("name") or "") if named else None
+
+
+def _account(call: Call) -> User:
+    """The ServiceAccount beside a machine."""
+    return User(name=user_name(call.namespace, "default"))
 
 
 def _said(document: Document) -> Document:

@@ -7,6 +7,7 @@ from lightkube.models.meta_v1 import OwnerReference
 from lightkube.models.storage_v1 import StorageClass
 
 from corral.api.kinds import population
+from corral.api.kinds.copies import PERMITTED
 from corral.api.kinds.datasource import DataSource
 from corral.api.kinds.datavolume import ADOPT_CLAIM, DataVolume
 from corral.controllers.datavolume.plan import Observed, plan
@@ -214,12 +215,39 @@ def test_a_data_source_leads_to_its_claim():
         DataSource,
     )
     named = {"kind": "DataSource", "name": "fedora", "namespace": "images"}
-    of = volume(sourceRef=named, storage={})
+    allowed = {PERMITTED: '{"images/fedora":"images/golden"}'}
+    of = volume(sourceRef=named, storage={}, annotations=allowed)
     copied = claim(owner="", size="3Gi", name="golden", namespace="images")
     created = decide(of, reference=reference, copied=copied).create
     wish = population.wish_of(msgspec.convert(created, PersistentVolumeClaim))
     assert (wish.source.pvc.namespace, wish.source.pvc.name) == ("images", "golden")
     assert said(decide(of)) == [("Warning", "NotFound", "DataSource images/fedora not found")]
+
+
+@pytest.mark.parametrize(
+    ("allowed", "is_made"),
+    [
+        ('{"default/mine":"images/golden"}', True),
+        ('{"default/mine":"images/*"}', True),
+        ('{"default/mine":"images/other"}', False),
+        ('{"default/mine":"other/*"}', False),
+        ('{"default/other":"images/*"}', False),
+        ("{}", False),
+        ("[", False),
+    ],
+)
+def test_another_namespaces_claim_is_copied_only_if_that_was_allowed(allowed, is_made):
+    spec = {"source": CLONE}
+    metadata = {"name": "mine", "namespace": "default"}
+    reference = msgspec.convert({"metadata": metadata, "spec": spec}, DataSource)
+    of = volume(sourceRef={"kind": "DataSource", "name": "mine"}, annotations={PERMITTED: allowed})
+    copied = claim(owner="", name="golden", namespace="images")
+    decided = decide(of, reference=reference, copied=copied)
+    assert (decided.create is not None) is is_made
+    if is_made:
+        assert PERMITTED not in decided.create["metadata"]["annotations"]
+    else:
+        assert [reason for _, reason, _ in said(decided)] == ["CloneNotPermitted"]
 
 
 # -------------------------------------------------------------- other claims

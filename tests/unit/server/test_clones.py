@@ -1,7 +1,12 @@
 """Tests of who may copy claims of other namespaces."""
 
+import json
+
 import pytest
 from tests.unit.server.authz.test_authorizer import bind, role, rule, user
+
+from corral.api.kinds.copies import PERMITTED
+from corral.daemon.users import CONTROLLER
 
 CDI = "/apis/cdi.kubevirt.io/v1beta1/namespaces/lab"
 VOLUMES = f"{CDI}/datavolumes"
@@ -197,3 +202,96 @@ async def test_a_data_source_that_named_another_does_not_allow_to_name_its_claim
     assert (await bob.patch(path, {"metadata": {"labels": {"a": "b"}}})).status == 200
     refused = await bob.patch(path, {"spec": {"source": {"dataSource": None, **claim()}}})
     assert DENIED in refused["message"]
+
+
+def permitted(answer):
+    """What is written down that may be copied."""
+    return json.loads((answer.metadata.get("annotations") or {}).get(PERMITTED, "{}"))
+
+
+REFERENCE = {"kind": "DataSource", "name": "mine"}
+OTHERS = {"pvc": {"name": "image", "namespace": "golden"}}
+
+
+async def means(ask, name="mine", **source):
+    document = {"metadata": {"name": name}, "spec": {"source": source}}
+    assert (await ask("POST", SOURCES, document)).status == 201
+
+
+@pytest.mark.parametrize(("path", "written"), [(VOLUMES, volume), (MACHINES, machine)])
+async def test_what_may_be_copied_is_written_down(ask, bob, path, written):
+    await means(ask, **OTHERS)
+    made = await ask("POST", path, written(sourceRef=REFERENCE))
+    assert permitted(made) == {"lab/mine": "golden/*"}
+    named = rule("create", "datavolumes/source", apiGroups=["cdi.kubevirt.io"])
+    await role(ask, "copier", named | {"resourceNames": ["image"]}, namespace="golden")
+    await bind(ask, "copiers", "Role", "copier", user("bob"), namespace="golden")
+    made = await bob("POST", path, written(sourceRef=REFERENCE))
+    assert permitted(made) == {"lab/mine": "golden/image"}
+    one = f"{path}/{made.metadata['name']}"
+    for who in (ask, bob, ask.as_user(CONTROLLER.name)):
+        told = await who.patch(one, {"metadata": {"labels": {"by": who.user.name[:4]}}})
+        assert permitted(told) == {"lab/mine": "golden/image"}
+
+
+@pytest.mark.parametrize(("path", "written"), [(VOLUMES, volume), (MACHINES, machine)])
+async def test_nobody_but_the_server_writes_it(ask, bob, path, written):
+    await means(ask)
+    lie = {PERMITTED: json.dumps({"lab/mine": "golden/*"})}
+    document = written(sourceRef=REFERENCE)
+    document["metadata"] = {"name": "one", "annotations": lie}
+    made = await bob("POST", path, document)
+    assert made.status == 201, made.text
+    assert permitted(made) == {}
+    one = f"{path}/one"
+    said = {"metadata": {"annotations": lie}}
+    add = [{"op": "add", "path": "/metadata/annotations", "value": lie}]
+    assert permitted(await bob.patch(one, said)) == {}
+    json_patch = {"content-type": "application/json-patch+json"}
+    assert permitted(await bob.patch(one, add, json_patch)) == {}
+    put = (await bob("GET", one)).document
+    put["metadata"]["annotations"] = lie
+    answer = await bob("PUT", one, put)
+    assert answer.status == 200
+    assert permitted(answer) == {}
+    applied = {name: put[name] for name in ("apiVersion", "kind")} | said
+    answer = await bob.patch(f"{one}?fieldManager=f&force=true", applied, APPLY)
+    assert answer.status == 200, answer.text
+    assert permitted(answer) == {}
+    assert permitted(await bob("GET", one)) == {}
+
+
+async def test_what_leads_nowhere_when_it_is_written_stays_without_leave(ask, bob):
+    """Also where somebody who may copy the claim by then changes something else."""
+    await means(ask)
+    made = await bob("POST", MACHINES, machine(sourceRef=REFERENCE))
+    assert (await ask.patch(f"{SOURCES}/mine", {"spec": {"source": OTHERS}})).status == 200
+    path = f"{MACHINES}/{made.metadata['name']}"
+    told = await ask.patch(path, {"metadata": {"labels": {"a": "b"}}})
+    assert permitted(told) == {}
+    second = {"metadata": {"name": "anew"}, "spec": made["spec"]["dataVolumeTemplates"][0]["spec"]}
+    volumes = [{"name": "root", "dataVolume": {"name": "anew"}}]
+    spec = {"dataVolumeTemplates": [second], "template": {"spec": {"volumes": volumes}}}
+    told = await ask.patch(path, {"spec": spec})
+    assert permitted(told) == {"lab/mine": "golden/*"}, told.text
+
+
+async def test_what_is_named_elsewhere_may_be_renewed_there(ask, bob):
+    await allow(ask, "datavolumes/source", "cdi.kubevirt.io")
+    elsewhere = {"kind": "DataSource", "name": "later", "namespace": "golden"}
+    made = await bob("POST", VOLUMES, volume(sourceRef=elsewhere))
+    assert permitted(made) == {"golden/later": "golden/*"}
+
+
+async def test_a_controller_hands_on_what_the_author_was_allowed(ask, bob):
+    await means(ask, **OTHERS)
+    controller = ask.as_user(CONTROLLER.name)
+    document = volume(sourceRef=REFERENCE)
+    assert permitted(await controller("POST", VOLUMES, document)) == {}
+    told = {"lab/mine": "golden/image"}
+    document["metadata"]["annotations"] = {PERMITTED: json.dumps(told)}
+    assert permitted(await controller("POST", VOLUMES, document)) == told
+    account = {"kind": "ServiceAccount", "name": "default", "namespace": "lab"}
+    await allow(ask, "datavolumes/source", "cdi.kubevirt.io", subject=account)
+    made = await controller("POST", VOLUMES, volume(sourceRef=REFERENCE))
+    assert permitted(made) == {"lab/mine": "golden/*"}

@@ -11,7 +11,7 @@ import msgspec
 from lightkube.models.core_v1 import PersistentVolumeClaim
 from lightkube.models.storage_v1 import StorageClass
 
-from corral.api.kinds import population
+from corral.api.kinds import copies, population
 from corral.api.kinds.datavolume import SIZE, DataVolume, Source, requested_size
 from corral.api.kinds.datavolume_rules import KUBEVIRT
 from corral.api.kinds.storage import CORRAL_PROVISIONER, FILESYSTEM, ONE_NODE, default_class
@@ -30,6 +30,7 @@ _PREALLOCATION = "cdi.kubevirt.io/storage.preallocation.requested"
 _NOT_COPIED = frozenset(
     {
         "kubectl.kubernetes.io/last-applied-configuration",
+        copies.PERMITTED,
         population.WISH,
         population.PHASE,
         population.PROGRESS,

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from lightkube.models.core_v1 import PersistentVolumeClaim
 from lightkube.models.storage_v1 import StorageClass
 
-from corral.api.kinds import population
+from corral.api.kinds import copies, population
 from corral.api.kinds.datasource import DataSource
 from corral.api.kinds.datavolume import (
     ADOPT_CLAIM,
@@ -106,7 +106,10 @@ def plan(volume: DataVolume, seen: Observed) -> Plan:
         return _with_claim(volume, source or Source(), seen.claim, seen)
     if source is None:
         return _hindered(volume, _no_source(volume, seen.reference), seen.now)
-    if source.pvc is not None and (problem := _cannot_copy(volume, source.pvc, seen.copied)):
+    if source.pvc is not None and (
+        problem := _may_not_copy(volume, source.pvc)
+        or _cannot_copy(volume, source.pvc, seen.copied)
+    ):
         return _hindered(volume, problem, seen.now)
     size = claims.size(seen.copied) if seen.copied is not None else None
     try:
@@ -152,6 +155,25 @@ def _no_source(volume: DataVolume, reference: DataSource | None) -> Problem:
         return Problem("NotFound", message)
     key = reference_key(volume)
     return Problem("NotFound", f"{named.kind if named else 'Source'} {key} not found")
+
+
+def _may_not_copy(volume: DataVolume, copy: ClaimCopy) -> Problem | None:
+    """A claim of another namespace is copied only if who wrote the DataVolume was asked about it.
+
+    They were, of what the DataVolume names itself; a DataSource may mean another claim since then.
+    """
+    reference, namespace = reference_key(volume), volume.metadata.namespace
+    if volume.spec.source is not None or reference is None or copy.namespace == namespace:
+        return None
+    claim = Key(copy.namespace, copy.name)
+    if copies.permits(volume.metadata.annotations, reference, claim):
+        return None
+    return Problem(
+        "CloneNotPermitted",
+        f"DataSource {reference} leads to a claim in namespace {copy.namespace} that nobody was "
+        "allowed to copy by it when this DataVolume, or what it is made for, was written: who may "
+        f"create datavolumes/source in namespace {copy.namespace} is to write that anew",
+    )
 
 
 def _cannot_copy(

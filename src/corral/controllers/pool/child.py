@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from corral.api.kind import at
+from corral.api.kinds import copies
 from corral.api.kinds.defaults import PCI_TOPOLOGY
 from corral.api.kinds.pool import FINALIZER, REVISION_LABEL, NameGeneration, VirtualMachinePool
 from corral.api.kinds.saved_memory import IDENTITY, RESTORE_FROM
@@ -80,7 +81,8 @@ def _contents(
     mark = {REVISION_LABEL: revision}
     metadata = spec["template"].setdefault("metadata", {})
     metadata["labels"] = (metadata.get("labels") or {}) | mark
-    return template.metadata.labels | mark, dict(template.metadata.annotations), spec
+    annotations = copies.handed_on(template.metadata.annotations, pool.metadata.annotations)
+    return template.metadata.labels | mark, annotations, spec
 
 
 def _number(spec: Document, suffix: str, switches: NameGeneration) -> None:

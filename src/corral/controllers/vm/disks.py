@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 from lightkube.models.core_v1 import PersistentVolumeClaim
 
+from corral.api.kinds import copies
 from corral.api.kinds.datavolume import ADOPT_CLAIM, DataVolume, DataVolumeTemplate
 from corral.api.kinds.virtualmachine import VirtualMachine
 from corral.api.kinds.volumes import claims_of
@@ -122,6 +123,7 @@ def data_volume(vm: VirtualMachine, template: DataVolumeTemplate) -> Document:
     """The DataVolume that a template makes (KubeVirt's CreateDataVolumeManifest)."""
     spec: dict[str, Any] = msgspec.to_builtins(template.spec)
     importance = vm.spec.template.spec.priority_class_name
+    annotations = {ADOPT_CLAIM: "true", **template.metadata.annotations}
     if importance:
         spec.setdefault("priorityClassName", importance)
     return {
@@ -129,7 +131,7 @@ def data_volume(vm: VirtualMachine, template: DataVolumeTemplate) -> Document:
             "name": template.metadata.name,
             "namespace": vm.metadata.namespace,
             "labels": {**template.metadata.labels, CREATED_BY: vm.metadata.uid},
-            "annotations": {ADOPT_CLAIM: "true", **template.metadata.annotations},
+            "annotations": copies.handed_on(annotations, vm.metadata.annotations),
             "ownerReferences": [owner_reference(vm)],
         },
         "spec": spec,

@@ -6,6 +6,7 @@ import msgspec
 import pytest
 from tests.unit.controllers.pool.make import LABELS, pool, vm
 
+from corral.api.kinds.copies import PERMITTED
 from corral.api.kinds.pool import FINALIZER, REVISION_LABEL
 from corral.api.kinds.saved_memory import RESTORE_FROM
 from corral.controllers.pool.child import new_vm, update
@@ -222,3 +223,13 @@ def test_an_update_gives_what_the_template_says_itself():
     spec = patched(one, vm(one, template=given()))["/spec"]["value"]["template"]["spec"]
     assert spec["domain"]["firmware"] == {"uuid": "u-2", "serial": "s-1"}
     assert spec["domain"]["machine"] == {"type": "pc"}
+
+
+def test_what_the_author_may_copy_goes_to_each_and_a_templates_word_does_not():
+    one = pool()
+    one.spec.virtual_machine_template.metadata.annotations = {PERMITTED: "a lie"}
+    assert new_vm(one, "web-4", "web-9")["metadata"]["annotations"] == {}
+    one.metadata.annotations = {PERMITTED: "what is so"}
+    told = {PERMITTED: "what is so"}
+    assert new_vm(one, "web-4", "web-9")["metadata"]["annotations"] == told
+    assert update(vm(one), one, "web-9")[2]["value"] == told

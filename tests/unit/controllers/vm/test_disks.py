@@ -4,6 +4,7 @@ import msgspec
 import pytest
 from tests.unit.controllers.vm.make import claim, data_volume, vm
 
+from corral.api.kinds.copies import PERMITTED
 from corral.controllers.vm.disks import (
     Disks,
     are_settled,
@@ -122,3 +123,12 @@ def test_the_claim_that_is_copied(source, expected):
     one = vm(templates=({**TEMPLATE, "spec": {**TEMPLATE["spec"], "source": source}},))
     assert source_claim(one, one.spec.data_volume_templates[0]) == expected
     assert msgspec.to_builtins(one.spec.data_volume_templates[0].spec)["source"] == source
+
+
+def test_what_the_author_may_copy_goes_to_its_volume_and_a_templates_word_does_not():
+    lie = {**TEMPLATE, "metadata": {"name": "root", "annotations": {PERMITTED: "a lie"}}}
+    one = vm(templates=(lie,))
+    template = one.spec.data_volume_templates[0]
+    assert PERMITTED not in made_of(one, template)["metadata"]["annotations"]
+    one.metadata.annotations = {PERMITTED: "what is so"}
+    assert made_of(one, template)["metadata"]["annotations"][PERMITTED] == "what is so"
