@@ -10,14 +10,13 @@ from tests.sim.cluster import cluster
 from tests.sim.test_claims import LATE, claim, class_is_there
 
 from corral.api.kinds.datavolume import DataVolume
-from corral.api.kinds.population import FAILED, PHASE, RUNNING, SUCCEEDED, WISH
+from corral.api.kinds.population import FAILED, PHASE, RUNNING, SUCCEEDED, UPLOAD_TARGET
 from corral.api.kinds.vmi import VirtualMachineInstance as Machine
 from corral.api.object import Key
 
 pytestmark = pytest.mark.looptime
 
 MACHINE = Key("default", "vm")
-BLANK = '{"source":{"blank":{}}}'
 
 
 def machine(**sources):
@@ -126,7 +125,7 @@ async def test_a_machine_waits_until_its_claim_has_its_content():
     async with cluster(stand_ins=[provisioner.controller]) as c:
         await class_is_there(c)
         filled = claim()
-        filled["metadata"]["annotations"] = {WISH: BLANK, PHASE: RUNNING}
+        filled["metadata"]["annotations"] = {UPLOAD_TARGET: "", PHASE: RUNNING}
         await c.client.create(PersistentVolumeClaim, filled)
         await c.client.create(Machine, machine(data=DATA))
         await asyncio.sleep(60)
@@ -141,7 +140,7 @@ async def test_a_machine_gets_its_pod_where_the_claim_waits_for_that():
     async with cluster(stand_ins=[provisioner.controller]) as c:
         await c.client.create(StorageClass, LATE)
         late = claim(storageClassName="late")
-        late["metadata"]["annotations"] = {WISH: BLANK}
+        late["metadata"]["annotations"] = {UPLOAD_TARGET: ""}
         await c.client.create(PersistentVolumeClaim, late)
         await c.client.create(Machine, machine(data=DATA))
 

@@ -9,7 +9,7 @@ from tests.sim.cluster import Faults, cluster
 from tests.sim.test_claims import claim, claim_is, claim_of, is_gone
 
 from corral.api.errors import ApiError
-from corral.api.kinds.population import PHASE, SUCCEEDED, WISH
+from corral.api.kinds.population import PHASE, SUCCEEDED, UPLOAD_TARGET
 from corral.api.object import Key
 from corral.node.hypervisor import GuestError
 from corral.node.opening import opened
@@ -210,7 +210,7 @@ async def test_a_clone_waits_for_its_source_to_be_there_and_filled(disks):
         await c.client.create(PersistentVolumeClaim, copy("copy", "data"))
         assert 'claim "data", is not found' in (await refused(c, "copy")).message
         document = claim()
-        document["metadata"]["annotations"] = {WISH: "{}"}
+        document["metadata"]["annotations"] = {UPLOAD_TARGET: ""}
         await bound(c, document)
         await c.until(lambda: is_told(c, "copy", "does not have its content"), seconds=200)
         done = {"metadata": {"annotations": {PHASE: SUCCEEDED}}}
