@@ -123,6 +123,7 @@ async def test_who_names_a_data_source_means_its_claim(ask, bob):
             "DataSource cannot reference a DataSource in another namespace",
         ),
         ({"dataSource": {"name": "mine"}}, 422, "DataSource cannot self-reference"),
+        ({"dataSource": {"name": ""}}, 422, "Required value: name the DataSource that it means"),
         (
             {"dataSource": {"name": "other"}, "pvc": {"name": "image"}},
             422,

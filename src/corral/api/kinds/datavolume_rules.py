@@ -85,6 +85,9 @@ def _check_name(other: Document, metadata: Document) -> Iterator[Cause]:
     if namespace != metadata.get("namespace"):
         message = "DataSource cannot reference a DataSource in another namespace"
         yield Cause("spec.source.dataSource.namespace", message)
+    elif not other["name"]:
+        message = "Required value: name the DataSource that it means, or leave spec.source empty"
+        yield Cause("spec.source.dataSource.name", message, "FieldValueRequired")
     elif other["name"] == metadata.get("name"):
         yield Cause("spec.source.dataSource.name", "DataSource cannot self-reference")
 
