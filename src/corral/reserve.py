@@ -11,8 +11,12 @@ from threading import Lock
 from typing import Final
 
 BYTES: Final = 16 << 20
-_SHARE: Final = 32
-"""It takes no more than this part of a small file system."""
+_SHARE: Final = 8
+"""It takes no more than this part of a small file system.
+
+On one of 48 MB that is more than the 4 MB which SQLite's write-ahead log takes once more when it is
+moved into the database: that begins by itself, and would take all that was kept.
+"""
 _PIECE: Final = 32 << 10
 """What the end of a small object takes: others write to the disk, too, and take what is left."""
 LEAST: Final = 1 << 20

@@ -67,7 +67,7 @@ def test_a_small_disk_loses_a_small_part(tmp_path, disk):
     disk.f_blocks = disk.f_bavail = 48 * MiB // 4096
     kept = Reserve(tmp_path / "reserve")
     assert kept.fill()
-    assert kept.size == 48 * MiB // 32
+    assert kept.size == 48 * MiB // 8
 
 
 def test_who_starts_gets_what_it_takes(kept, disk):
