@@ -70,14 +70,13 @@ class Store:
 
     @classmethod
     def open(
-        cls,
-        path: Path,
-        *,
+        cls, path: Path, *, make_room: Callable[[], bool] = lambda: False,
         lifetimes: Mapping[str, int] | None = None,
-        make_room: Callable[[], bool] = lambda: False,
-    ) -> Self:
+    ) -> Self:  # fmt: skip
         """The store in a file, made when missing.  Raises LogError when it cannot be used."""
-        return cls(Log(path), lifetimes=lifetimes, make_room=make_room)
+        store = cls(log := Log(path), lifetimes=lifetimes, make_room=make_room)
+        log.checkpoint(make_room)
+        return store
 
     @classmethod
     def in_memory(cls, *, clock: Callable[[], float] = time.time) -> Self:

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import shutil
 import sqlite3
 import sys
 from types import SimpleNamespace
@@ -488,6 +489,49 @@ def test_a_full_disk_is_no_reason_to_start_empty(tmp_path, monkeypatch):
             Log(tmp_path / "store.db")
     with pytest.raises(LogError, match=r"missing/store\.db: cannot be opened"):
         Log(tmp_path / "missing" / "store.db")
+
+
+class FullDisk:
+    """A connection to a store; what is in the log fits the database after three pieces."""
+
+    def __init__(self, connection):
+        self.__dict__.update(connection=connection, given=[])
+
+    def __getattr__(self, name):
+        return getattr(self.connection, name)
+
+    def __setattr__(self, name, value):
+        setattr(self.connection, name, value)
+
+    def execute(self, statement, *values):
+        if "wal_checkpoint" in statement and len(self.given) < 3:
+            error = sqlite3.OperationalError("database or disk is full")
+            error.sqlite_errorname = "SQLITE_FULL"
+            raise error
+        return self.connection.execute(statement, *values)
+
+    def give(self):
+        self.given.append(1)
+        return True
+
+
+@pytest.mark.parametrize("has_reserve", [True, False])
+async def test_what_a_killed_manager_left_in_the_log_is_moved_into_the_database(
+    tmp_path, monkeypatch, has_reserve
+):
+    """On a full disk with what was kept for that; without it, it stays where it is."""
+    first = Store.open(tmp_path / "store.db")
+    await write(first, "a")
+    killed = shutil.copytree(tmp_path, tmp_path / "killed")
+    await first.close()
+    disk = FullDisk(sqlite3.connect(killed / "store.db", isolation_level=None))
+    monkeypatch.setattr(sqlite3, "connect", lambda *_, **__: disk)
+    log = killed / "store.db-wal"
+    assert log.stat().st_size > 0
+    again = Store.open(killed / "store.db", make_room=disk.give if has_reserve else lambda: False)
+    assert (log.stat().st_size == 0, len(disk.given)) == ((True, 3) if has_reserve else (False, 0))
+    assert again.get(KIND, key("a")) is not None
+    await again.close()
 
 
 @pytest.mark.parametrize(
