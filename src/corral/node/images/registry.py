@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import cache
 from types import TracebackType
-from typing import Protocol, Self
+from typing import TYPE_CHECKING, Protocol, Self
 
 import httpx2
 import msgspec
@@ -28,7 +28,9 @@ from corral.node.images.limits import Limits
 from corral.node.images.manifest import Descriptor, Manifest
 from corral.node.images.progress import Meter
 from corral.node.images.reference import Reference, is_loopback
-from corral.node.images.transport import Transport
+
+if TYPE_CHECKING:
+    from corral.node.images.transport import Transport
 
 _DOCKER_HUB = "registry-1.docker.io"
 _LARGEST_DOCUMENT = 4 << 20
@@ -43,6 +45,13 @@ _ACCEPT = ", ".join(manifests.MANIFEST_TYPES + manifests.INDEX_TYPES)
 def _trusted() -> ssl.SSLContext:
     """The certificate authorities of this machine, read once: it takes tens of milliseconds."""
     return httpx2.create_ssl_context()
+
+
+def _transport(destinations: Destinations, *, proxies: bool) -> "Transport":
+    """What it imports takes longer than all else of a start, most of which pull nothing."""
+    from corral.node.images.transport import Transport  # noqa: PLC0415
+
+    return Transport(_trusted(), destinations, proxies=proxies)
 
 
 class Sink(Protocol):
@@ -97,8 +106,8 @@ class Registry:
     async def __aenter__(self) -> Self:
         stall = self._limits.stall_seconds
         self._http = httpx2.AsyncClient(
-            transport=Transport(
-                await asyncio.to_thread(_trusted),
+            transport=await asyncio.to_thread(
+                _transport,
                 self._destinations,
                 # A proxy of the environment cannot reach a registry on this machine.
                 proxies=not self._reference.loopback,
