@@ -273,7 +273,7 @@ def require_namespace(store: Store, call: Call, name: str) -> None:
     namespace = store.latest("namespaces", Key("", call.namespace))
     if namespace is None:
         raise _missing_namespace(call.namespace)
-    if b'"deletionTimestamp"' not in namespace.data:
+    if b'"deletionTimestamp"' not in namespace.rest:
         return
     if at(namespace.document(), "metadata", "deletionTimestamp"):
         gone = f"namespace {call.namespace} is being terminated"

@@ -52,7 +52,7 @@ async def answer(rest: "Rest", call: Call) -> Response:
     if record is None and call.subresource:
         identity.existing(rest.store, call.kind, stored, call.key)
     work = partial(_result, call, record, who, rfc3339(rest.now()))
-    if len(call.request.body) + len(record.data if record else b"") < _LARGE_BYTES:
+    if len(call.request.body) + (record.size if record else 0) < _LARGE_BYTES:
         document = work()
     else:
         document = await asyncio.to_thread(work)

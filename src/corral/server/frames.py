@@ -75,7 +75,7 @@ class Frames:
 
     def _present(self, record: Record) -> bytes:
         """What tells of an object that there is: shared only where it is large."""
-        if len(record.data) < _LARGE:
+        if record.size < _LARGE:
             return self._made("ADDED", record)
         return self._shared_frame("ADDED", record, record.revision)
 
@@ -182,6 +182,11 @@ def _restamped(record: Record, revision: int) -> Record:
     """An object as it was, at the revision at which it went out of sight."""
     document = record.document()
     document["metadata"]["resourceVersion"] = str(revision)
-    return Record(
-        record.kind, record.key, revision, record.written, encode(document), record.labels
+    return Record.of(
+        record.kind,
+        record.key,
+        revision,
+        record.written,
+        encode(document),
+        labels=record.labels,
     )

@@ -72,7 +72,7 @@ class Observations:
         document["metadata"] |= {"creationTimestamp": rfc3339(now)}
         if about.labels:
             document["metadata"]["labels"] = dict(about.labels)
-        return Record(
+        return Record.of(
             kind=storage(call.kind),
             key=about.key,
             revision=0,

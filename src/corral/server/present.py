@@ -6,55 +6,63 @@ made of exactly these bytes; another version of a kind replaces the prefix that 
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from operator import attrgetter, itemgetter, methodcaller
+from operator import attrgetter
 
 import msgspec
 
 from corral.aio import OBJECTS_A_TURN, in_turns
 from corral.api import table
-from corral.api.encoding import decode_json, encode
+from corral.api.encoding import encode
 from corral.api.kind import Kind, Version
 from corral.api.object import Document
 from corral.server.accept import Form
 from corral.server.call import Call
-from corral.store import Record
+from corral.store import Record, parts
 
 _LINE = b"]}\n"
 """The end of a list, and of its line: it is put there before the list is as large as it gets."""
-Shown = bytes | memoryview
 Show = Callable[[Record], bytes]
 """What makes the bytes of one object for one call."""
-ShowMany = Callable[[Sequence[Record]], Iterable[Shown]]
+ShowMany = Callable[[Sequence[Record]], Iterable[bytes]]
 
 
 def versioned(kind: Kind, version: Version) -> Show:
     """Plain bytes of a record in one version of its kind."""
-    own = f"{kind.group}/{version.name}" if kind.group else version.name
-    if version.write is not None:
-        return lambda record: encode(as_version(record.document(), version, own))
-    if (spell := version.spell) is not None:
-
-        def spelled(record: Record) -> bytes:
-            document = as_version(record.document(), version, own)
-            spell(document)
-            return encode(document)
-
-        return spelled
+    own = _api_version(kind, version)
+    if version.write is not None or version.spell is not None:
+        return lambda record: encode(_spelled(record, version, own))
     if own == kind.api_version:
         return _data
-    stored = f'{{"apiVersion":"{kind.api_version}",'.encode()
-    shown = f'{{"apiVersion":"{own}",'.encode()
+    stored, shown = _opening(kind, kind.api_version), _opening(kind, own)
 
     def swap(record: Record) -> bytes:
-        if record.data.startswith(stored):
-            return shown + record.data[len(stored) :]
+        if record.opening == stored:
+            return shown + record.rest
         return encode(as_version(record.document(), version, own))
 
     return swap
 
 
 _data: Show = attrgetter("data")
-_view: Callable[[bytes], memoryview] = memoryview
+_openings: Callable[[Record], bytes] = attrgetter("opening")
+_rest: Show = attrgetter("rest")
+
+
+def _api_version(kind: Kind, version: Version) -> str:
+    return f"{kind.group}/{version.name}" if kind.group else version.name
+
+
+def _opening(kind: Kind, api_version: str) -> bytes:
+    """How the bytes of an object of a kind begin, before its metadata."""
+    return f'{{"apiVersion":"{api_version}","kind":"{kind.name}",'.encode()
+
+
+def _spelled(record: Record, version: Version, api_version: str) -> Document:
+    """The document of a record as it is shown in a version."""
+    document = as_version(record.document(), version, api_version)
+    if version.spell is not None:
+        version.spell(document)
+    return document
 
 
 def as_version(document: Document, version: Version, api_version: str) -> Document:
@@ -70,25 +78,18 @@ def listed(kind: Kind, version: Version) -> tuple[ShowMany, bytes]:
 
     Items of Kubernetes' own kinds do not say what they are, as the list does: Go's types know it.
     """
-    plain = versioned(kind, version)
-    if not kind.native:
-        return partial(map, plain), b""
-    known = f'{{"apiVersion":"{kind.api_version}","kind":"{kind.name}",'.encode()
-    is_usual, rest = methodcaller("startswith", known), itemgetter(slice(len(known), None))
+    own, usual = _api_version(kind, version), {_opening(kind, kind.api_version)}
+    is_as_stored = version.write is None and version.spell is None
 
-    def bare(record: Record) -> bytes:
-        document = decode_json(plain(record))
-        del document["apiVersion"], document["kind"]
-        return encode(document)[1:]
+    def anew(record: Record) -> bytes:
+        return parts(encode(_spelled(record, version, own)))[1]
 
-    def show(records: Sequence[Record]) -> Iterable[Shown]:
-        if version.write is None and version.spell is None:
-            known = [*map(_data, records)]
-            if all(map(is_usual, known)):
-                return map(rest, map(_view, known))
-        return map(bare, records)
+    def show(records: Sequence[Record]) -> Iterable[bytes]:
+        if is_as_stored and usual.issuperset(map(_openings, records)):
+            return map(_rest, records)
+        return map(anew, records)
 
-    return show, b"{"
+    return show, b"{" if kind.native else _opening(kind, own)
 
 
 class Presenter:
@@ -194,7 +195,7 @@ class Presenter:
 def _joined(
     head: bytes,
     field: bytes,
-    items: Sequence[Shown],
+    items: Sequence[bytes],
     *,
     end: bytes = b"]}",
     opening: bytes = b"",
@@ -211,9 +212,9 @@ def _joined(
     return (b"," + opening).join(pieces)
 
 
-async def _each(show: ShowMany, records: Sequence[Record]) -> list[Shown]:
+async def _each(show: ShowMany, records: Sequence[Record]) -> list[bytes]:
     """All records shown."""
-    shown: list[Shown] = []
+    shown: list[bytes] = []
     async for some in in_turns(records, OBJECTS_A_TURN):
         shown += show(some)
     return shown

@@ -212,7 +212,7 @@ def _some(stretch: Stretch) -> list[Record]:
     size = 0
     for record in islice(stretch.records, PIECE_FRAMES):
         some.append(record)
-        size += len(record.data)
+        size += record.size
         if size >= PIECE_BYTES:
             break
     return some

@@ -180,7 +180,7 @@ def superseded_bytes(event: Event) -> int:
     """What the window alone keeps alive of a change."""
     size = _OVERHEAD_BYTES // 4
     if event.previous is not None:
-        size += len(event.previous.data) + _OVERHEAD_BYTES
+        size += event.previous.size + _OVERHEAD_BYTES
     if event.deleted:
-        size += len(event.record.data) + _OVERHEAD_BYTES
+        size += event.record.size + _OVERHEAD_BYTES
     return size

@@ -2,7 +2,8 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from functools import lru_cache
+from typing import Any, Final, Self
 
 import msgspec
 
@@ -33,27 +34,49 @@ class _Labelled(msgspec.Struct):
 
 _decode_labels = msgspec.json.Decoder(_Labelled).decode
 NO_LABELS: Mapping[str, str] = {}
+_METADATA: Final = b'"metadata":'
+"""It stands in no text of JSON, whose quotes are marked there."""
 
 
 @dataclass(slots=True, weakref_slot=True, eq=False)
 class Record:
     """An object as it was at one revision.
 
-    ``kind`` is the kind's resource name, ``data`` the encoded document: every answer and every
-    watcher shares these bytes.  ``written`` is seconds since 1970.
+    ``kind`` is the kind's resource name, ``opening`` and ``rest`` the encoded document, as
+    ``parts`` parts it: every answer and every watcher shares these bytes.  ``written`` is seconds
+    since 1970.
     """
 
     kind: str
     key: Key
     revision: int
     written: int
-    data: bytes
+    opening: bytes
+    rest: bytes
     labels: Mapping[str, str]
     fields: Mapping[str, str] | None = field(default=None, repr=False)
     """What field selectors look at, once somebody asked: readers may keep their findings here."""
 
     cells: tuple[object, tuple[Any, ...]] | None = field(default=None, repr=False)
     """What a row of a Table shows, and the kind by which: readers keep it here, likewise."""
+
+    @classmethod
+    def of(
+        cls, kind: str, key: Key, revision: int, written: int, data: bytes, *,
+        labels: Mapping[str, str],
+    ) -> Self:  # fmt: skip
+        """The version of which ``data`` are the bytes."""
+        return cls(kind, key, revision, written, *parts(data), labels)
+
+    @property
+    def data(self) -> bytes:
+        """The encoded document, put together."""
+        return self.opening + self.rest
+
+    @property
+    def size(self) -> int:
+        """How many bytes the encoded document has."""
+        return len(self.opening) + len(self.rest)
 
     def metadata(self) -> bytes:
         """The encoded metadata."""
@@ -73,7 +96,7 @@ def require_size(data: bytes, metadata: Document, before: Record | None) -> None
         return
     if before is not None:
         is_marked = "deletionTimestamp" in metadata
-        if len(data) <= len(before.data) or (is_marked and not _is_marked(before)):
+        if len(data) <= before.size or (is_marked and not _is_marked(before)):
             return
     raise TooLarge(
         f"Request entity too large: limit is {LARGEST_BYTES} bytes for an object as it is stored, "
@@ -85,9 +108,20 @@ def _is_marked(record: Record) -> bool:
     return "deletionTimestamp" in record.document()["metadata"]
 
 
-def trimmed(data: bytes) -> bytes:
-    """The same bytes without the room behind them, which the encoder leaves: up to half as much."""
-    return bytes(memoryview(data))
+def parts(data: bytes) -> tuple[bytes, bytes]:
+    """An encoded document in two: what tells its kind, and the rest, from its metadata on.
+
+    The first is the same for all objects of a kind, so it is held once, and lists that tell it
+    otherwise, or not at all, take the rest as it is.  No room is left behind the rest, which the
+    encoder's bytes have: up to half as much.
+    """
+    end = max(data.find(_METADATA), 0)
+    return _shared(data[:end]), data[end:] if end else bytes(memoryview(data))
+
+
+@lru_cache(maxsize=1024)
+def _shared(opening: bytes) -> bytes:
+    return opening
 
 
 def labels_of(data: bytes) -> Mapping[str, str]:

@@ -96,7 +96,7 @@ class Watch:
     def _taken(self) -> Iterator[Event]:
         size = 0
         for _ in range(min(MOST, len(self._waiting))):
-            size += len(self._waiting[0].record.data)
+            size += self._waiting[0].record.size
             yield self._waiting.popleft()
             if size >= MOST_BYTES:
                 return

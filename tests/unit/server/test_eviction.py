@@ -292,7 +292,7 @@ async def test_options_of_a_deletion_that_are_none_are_refused(ask, options):
 
 
 def test_what_was_read_of_a_budget_is_kept_as_long_as_that():
-    budget = Record(
+    budget = Record.of(
         kind="poddisruptionbudgets.policy",
         key=Key("default", "web"),
         revision=1,

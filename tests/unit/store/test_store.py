@@ -12,7 +12,7 @@ import pytest
 
 from corral.api.errors import Gone, InternalError, StorageFull, TooLarge, Unavailable
 from corral.api.object import Key
-from corral.store import Log, LogError, Store, record
+from corral.store import Log, LogError, Store, parts, record
 from corral.store.memory import Retention
 from corral.store.record import LARGEST_BYTES, Event, Record
 from corral.store.row import Row
@@ -78,6 +78,34 @@ async def test_versions_of_an_object_share_their_key_and_labels(store):
     assert first.key is second.key is third.key
     assert first.labels is second.labels
     assert third.labels == {"app": "other"}
+
+
+async def test_objects_of_a_kind_share_how_their_bytes_begin(tmp_path):
+    store = Store.open(tmp_path / "store.db")
+    first = await write(store, "a", spec='"metadata":{')
+    second = await write(store, "b")
+    assert first.opening is second.opening
+    assert json.loads(first.opening + b'"x":1}').keys() == {"apiVersion", "kind", "x"}
+    assert first.rest.startswith(b'"metadata":{')
+    assert (first.data, first.size) == (first.opening + first.rest, len(first.data))
+    await store.close()
+    store = Store.open(tmp_path / "store.db")
+    again = store.get(KIND, key("a"))
+    assert (again.opening, again.rest) == (first.opening, first.rest)
+    assert again.opening is store.get(KIND, key("b")).opening
+    await store.close()
+
+
+@pytest.mark.parametrize(
+    ("data", "opening"),
+    [
+        (b'{"kind":"\\"metadata\\":","metadata":{}}', b'{"kind":"\\"metadata\\":",'),
+        (b'{"metadata":{}}', b"{"),
+        (b'{"spec":1}', b""),
+    ],
+)
+def test_bytes_that_begin_otherwise_are_parted_too(data, opening):
+    assert parts(data) == (opening, data.removeprefix(opening))
 
 
 async def test_an_object_has_a_largest_size(store):
@@ -188,7 +216,7 @@ async def test_a_watcher_is_cut_off_only_where_the_window_has_lost_what_it_shoul
 
 
 def event(revision, size=2):
-    return Event(Record(KIND, key("a"), revision, 0, b" " * size, {}), None)
+    return Event(Record.of(KIND, key("a"), revision, 0, b" " * size, labels={}), None)
 
 
 @pytest.mark.looptime
