@@ -1,10 +1,14 @@
 """Watch events as bytes: made once for all watchers that want the same."""
 
-from collections.abc import Iterable, Iterator
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from functools import partial
 from typing import Final
+from weakref import WeakValueDictionary
 
 import msgspec
 
+from corral.aio import finished
 from corral.api.encoding import encode
 from corral.api.errors import ApiError, InternalError
 from corral.api.object import Document
@@ -19,10 +23,14 @@ PIECE_BYTES: Final = 64 << 10
 """Frames are sent together up to about this size; a larger one is sent alone."""
 PIECE_FRAMES: Final = 64
 _LARGE: Final = 32 << 10
-"""A frame of more bytes is sent alone, so that all who wait for it hold the same."""
+"""A frame of more bytes is sent alone, so that all who wait for it hold the same.
+
+An object of more is written in protobuf beside the loop, as lists of them are."""
 _MOST_SHARED: Final = 512
 _MOST_SHARED_BYTES: Final = 8 << 20
 
+Piece = bytes | Callable[[], Awaitable[bytes]]
+"""Frames; or what makes one that would keep the loop for longer than a turn."""
 Address = tuple[int, str, str, bool, Form, str, int]
 """What a frame depends on: revision, type of change, version, whether it is protobuf, form, what
 stands in rows, moment."""
@@ -37,6 +45,7 @@ class Shared:
     def __init__(self) -> None:
         self._frames: dict[Address, bytes] = {}
         self._size = 0
+        self._locks: WeakValueDictionary[object, asyncio.Lock] = WeakValueDictionary()
 
     def get(self, address: Address) -> bytes | None:
         return self._frames.get(address)
@@ -46,6 +55,18 @@ class Shared:
         self._frames[address] = frame
         while len(self._frames) > _MOST_SHARED or self._size > _MOST_SHARED_BYTES:
             self._size -= len(self._frames.pop(next(iter(self._frames))))
+
+    async def written(self, address: Address, sender: str, write: Callable[[], bytes]) -> bytes:
+        """A frame, written in a thread: once for all who wait for it, and one at a time of each."""
+        async with self._lock(sender), self._lock(address):
+            frame = self.get(address)
+            if frame is None:
+                frame = await finished(asyncio.to_thread(write))
+                self.put(address, frame)
+            return frame
+
+    def _lock(self, of: object) -> asyncio.Lock:
+        return self._locks.setdefault(of, asyncio.Lock())
 
 
 class Frames:
@@ -68,24 +89,24 @@ class Frames:
         kind = ("content-type", f"{PROTOBUF};stream=watch")
         return [kind, *(each for each in JSON_HEADERS if each[0] != kind[0])]
 
-    def initial(self, records: Iterable[Record]) -> Iterator[bytes]:
+    def initial(self, records: Iterable[Record]) -> Iterator[Piece]:
         """The objects that there are, in pieces; those that are not selected count as work, too."""
         matches = self.selector.matches
         return _pieces(self._present(record) if matches(record) else b"" for record in records)
 
-    def _present(self, record: Record) -> bytes:
+    def _present(self, record: Record) -> Piece:
         """What tells of an object that there is: shared only where it is large."""
         if record.size < _LARGE:
             return self._made("ADDED", record)
         return self._shared_frame("ADDED", record, record.revision)
 
-    def changes(self, events: Iterable[Event]) -> Iterator[bytes]:
+    def changes(self, events: Iterable[Event]) -> Iterator[Piece]:
         """All frames that a watcher gets of some changes, in pieces."""
         if not self.selector:
             return _pieces(self._frame(_type(event), event) for event in events)
         return _pieces(self._selected(event) for event in events)
 
-    def _selected(self, event: Event) -> bytes:
+    def _selected(self, event: Event) -> Piece:
         """To a watcher with a selector, objects come and go as they begin and cease to match."""
         matches = self.selector.matches
         before = event.previous is not None and matches(event.previous)
@@ -94,18 +115,21 @@ class Frames:
             return self._frame("MODIFIED" if before else "ADDED", event)
         return self._frame("DELETED", event) if before else b""
 
-    def _frame(self, kind: str, event: Event) -> bytes:
+    def _frame(self, kind: str, event: Event) -> Piece:
         """What all who watch in this form are told of a change."""
         return self._shared_frame(kind, event.record, event.revision, event)
 
     def _shared_frame(
         self, kind: str, record: Record, revision: int, event: Event | None = None
-    ) -> bytes:
+    ) -> Piece:
         address = (revision, kind, self._call.api_version, self._protobuf, *self._presenter.variant)
         frame = self._shared.get(address)
         if frame is None or self._presenter.is_first:
             if kind == "DELETED" and event is not None:
                 record = _last_seen(event)
+            if self._protobuf and record.size >= _LARGE:
+                write = partial(self._made, kind, record)
+                return partial(self._shared.written, address, self._call.request.sender, write)
             first = self._presenter.is_first
             frame = self._made(kind, record)
             if not first:
@@ -145,13 +169,13 @@ class Frames:
         return self._written(kind, encode(document))
 
 
-def _pieces(frames: Iterable[bytes]) -> Iterator[bytes]:
+def _pieces(frames: Iterable[Piece]) -> Iterator[Piece]:
     """Frames put together: made when they are asked for, bounded in bytes and in work."""
     piece: list[bytes] = []
     size = work = 0
     for frame in frames:
         work += 1
-        if len(frame) >= _LARGE:
+        if not isinstance(frame, bytes) or len(frame) >= _LARGE:
             yield b"".join(piece)
             yield frame
             piece, size, work = [], 0, 0

@@ -15,7 +15,7 @@ from corral.server import accept, lists, query
 from corral.server.backlog import Backlog
 from corral.server.call import Call, storage
 from corral.server.fairness import Fairness
-from corral.server.frames import PIECE_BYTES, PIECE_FRAMES, Frames, Shared
+from corral.server.frames import PIECE_BYTES, PIECE_FRAMES, Frames, Piece, Shared
 from corral.server.lists import Selector
 from corral.server.rest import Rest, reach
 from corral.server.trimming import Trimming
@@ -144,7 +144,7 @@ class Watches:
         """Raises Gone where a watcher asks for what is forgotten, or lags so far behind."""
         store, since = self._rest.store, asked.since
         end = asyncio.get_running_loop().time() + asked.seconds
-        initial: Iterator[bytes] = iter(())
+        initial: Iterator[Piece] = iter(())
         if since is None:
             initial, since = self._present(call, frames), store.revision
         changes = store.watch(storage(call.kind), since, call.namespace, frames.selector.name or "")
@@ -158,7 +158,7 @@ class Watches:
         finally:
             changes.close()
 
-    def _present(self, call: Call, frames: Frames) -> Iterator[bytes]:
+    def _present(self, call: Call, frames: Frames) -> Iterator[Piece]:
         """The objects that there are, as pieces; what is not told yet is not held, but looked up.
 
         Raises Gone once it is so long ago that what was there is forgotten.
@@ -167,7 +167,7 @@ class Watches:
         if frames.selector.name or not since:
             return frames.initial(lists.newest(store, call, frames.selector))
 
-        def told(after: Key | None = None) -> Iterator[bytes]:
+        def told(after: Key | None = None) -> Iterator[Piece]:
             while records := _some(
                 store.stretch(kind, call.namespace, after=after, revision=since)
             ):
@@ -177,13 +177,13 @@ class Watches:
 
         return told()
 
-    async def _initial(self, call: Call, pieces: Iterator[bytes]) -> AsyncGenerator[bytes, None]:
-        async def make(_call: Call) -> bytes | None:
+    async def _initial(self, call: Call, pieces: Iterator[Piece]) -> AsyncGenerator[bytes, None]:
+        async def make(_call: Call) -> Piece | None:
             return next(pieces, None)
 
         while (piece := await self._turns.serve(call, make)) is not None:
             if piece:
-                yield piece
+                yield piece if isinstance(piece, bytes) else await piece()
             await asyncio.sleep(0)  # a long list lets others have their turn
 
 
@@ -200,8 +200,8 @@ async def _changes(
         # Never less than a clock can tell: a timer of that length is over before it is.
         # The changes themselves are not held while they are told: the window may forget them.
         seconds = max(TICK_SECONDS, min(end, bookmark) - now)
-        for piece in [*filter(None, frames.changes(await changes.take(seconds)))]:
-            yield piece
+        for piece in [each for each in frames.changes(await changes.take(seconds)) if each]:
+            yield piece if isinstance(piece, bytes) else await piece()
     if changes.lost is not None:
         raise Gone(f"too old resource version: {changes.lost} ({store.compacted})")
 

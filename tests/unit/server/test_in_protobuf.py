@@ -330,6 +330,41 @@ async def test_what_is_large_by_itself_is_written_beside_the_loop(ask, speak, is
     assert large["metadata"]["name"] == "large"
 
 
+@pytest.mark.parametrize("is_new", [False, True])
+async def test_a_watch_writes_what_is_large_once_and_beside_the_loop(ask, speak, is_new):
+    path = f"{MAPS}?watch=true"
+    if is_new:
+        path += f"&resourceVersion={ask.server.store.revision}"
+    threads, real = [], writer.content
+
+    def content(name, document):
+        threads.append(threading.current_thread() is threading.main_thread())
+        return real(name, document)
+
+    async def told():
+        stream = (await speak.raw("GET", path, headers=ONLY)).body
+        pieces = [await anext(stream) for _ in range(2)]
+        await stream.aclose()
+        return pieces
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(writer, "content", content)
+        watchers = [asyncio.create_task(told()) for _ in range(3)] if is_new else []
+        await asyncio.sleep(0)
+        await ask.create(MAPS, "a-small", data={"x": "x"})
+        await ask.create(MAPS, "large", data={f"k{index}": "" for index in range(5000)})
+        watchers = watchers or [asyncio.create_task(told()) for _ in range(3)]
+        pieces = [await each for each in watchers]
+    assert pieces[0] == pieces[1] == pieces[2]
+    frames = [event(piece[4:]) for piece in pieces[0]]
+    assert [(told, item["metadata"]["name"]) for told, item in frames] == [
+        ("ADDED", "a-small"),
+        ("ADDED", "large"),
+    ]
+    assert threads.count(False) == 1
+    assert len(threads) == (2 if is_new else 4)  # what is small and was there is no frame of all
+
+
 @pytest.fixture
 def writing(monkeypatch):
     """Holds what is written up, and tells how much that is at present and was at most."""
