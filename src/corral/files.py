@@ -1,13 +1,19 @@
 """Small files that are replaced as a whole, and read without trust in what they hold."""
 
+import errno
 import os
 import stat
+from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar
+from typing import Final, TypeVar
 
 import msgspec
 
 T = TypeVar("T")
+
+LONGEST_JOURNAL: Final = 64 << 10
+"""Bytes of a journal that is begun anew with its next line."""
+_APPENDING = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def replace(path: Path, content: bytes, *, mode: int = 0o600, durable: bool = False) -> None:
@@ -29,6 +35,39 @@ def replace(path: Path, content: bytes, *, mode: int = 0o600, durable: bool = Fa
         raise
     if durable:
         sync_directory(path.parent)
+
+
+def note(path: Path, line: bytes) -> None:
+    """Add a state to a journal, of which the last whole line counts; only its owner can read it.
+
+    Takes a tenth of the time of ``replace``, which has file systems bring the new file to the disk.
+    What a process had written when it was killed stays; a power cut may take it.  Raises OSError,
+    for instance where the disk is full; what was noted before still counts then.
+    """
+    descriptor = os.open(path, _APPENDING, 0o600)
+    try:
+        size = os.fstat(descriptor).st_size
+        if size <= LONGEST_JOURNAL:
+            # the end before it, too: whoever was killed at the last line may not have ended it
+            text = b"%b%b\n" % (b"\n" if size else b"", line)
+            if os.write(descriptor, text) == len(text):
+                return
+            os.ftruncate(descriptor, size)
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+    finally:
+        os.close(descriptor)
+    replace(path, line + b"\n")
+
+
+def noted(path: Path, type_: type[T]) -> T | None:
+    """The last state in a journal, or what a JSON file holds; None as of ``read_json``."""
+    return _read(path, _last, type_)
+
+
+def _last(text: bytes) -> bytes:
+    """The last line that was ended, else all."""
+    *whole, rest = text.split(b"\n")
+    return next(filter(None, reversed(whole)), rest)
 
 
 def _made(path: Path, mode: int) -> int:
@@ -78,8 +117,12 @@ def stranger(found: os.stat_result) -> str:
 
 def read_json(path: Path, type_: type[T]) -> T | None:
     """What a JSON file holds; None where it is missing or holds anything else."""
+    return _read(path, bytes, type_)
+
+
+def _read(path: Path, part: Callable[[bytes], bytes], type_: type[T]) -> T | None:
     try:
-        return msgspec.json.decode(path.read_bytes(), type=type_)
+        return msgspec.json.decode(part(path.read_bytes()), type=type_)
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
         return None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):

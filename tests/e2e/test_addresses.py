@@ -275,7 +275,7 @@ def remove_link(play: Play, address: str) -> None:
 def recorded_address(play: Play, name: str) -> str:
     """An address as it is on record, while no API answers."""
     for path in Path(play.user.one.directory).glob("nodes/*/machines/*/machine.json"):
-        record = json.loads(path.read_text())
+        record = json.loads(path.read_text().splitlines()[-1])
         if record["instance"] == name:
             return record["addresses"][0]
     raise AssertionError(name)

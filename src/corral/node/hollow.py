@@ -125,7 +125,7 @@ class Hollow:
     async def find(self, directory: Path) -> "HollowGuest | None":
         if (present := self.guests.get(directory)) is not None:
             return present
-        written = files.read_json(directory / _RECORD, _Written)
+        written = files.noted(directory / _RECORD, _Written)
         if written is None:
             return None
         guest = self.guests[directory] = HollowGuest(self, directory, written)
@@ -205,7 +205,7 @@ class HollowGuest:
         return self._written.memory
 
     def write(self) -> None:
-        files.replace(self._directory / _RECORD, msgspec.json.encode(self._written))
+        files.note(self._directory / _RECORD, msgspec.json.encode(self._written))
 
     def _begin(self) -> None:
         self.happen(Change.RESUMED)

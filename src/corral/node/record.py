@@ -1,6 +1,6 @@
 """What is written down of a machine, so that the next manager knows what this one was doing.
 
-One small file in the machine's directory, replaced as a whole.  It need not survive the host: no
+One small file in the machine's directory, a line for each state.  It need not survive the host: no
 machine does.
 """
 
@@ -97,12 +97,12 @@ def new(pod: Pod, vmi: VirtualMachineInstance) -> Record:
 
 def write(directory: Path, record: Record) -> None:
     """Raises OSError, for instance where the disk is full."""
-    files.replace(directory / NAME, msgspec.json.encode(record))
+    files.note(directory / NAME, msgspec.json.encode(record))
 
 
 def read(directory: Path) -> Record | None:
     """The record of a directory; None where there is none that can be read."""
-    return files.read_json(directory / NAME, Record)
+    return files.noted(directory / NAME, Record)
 
 
 def scan(directory: Path) -> Iterator[tuple[Path, Record | None]]:
