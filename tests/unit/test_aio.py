@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from corral.aio import Background, Signal, wait_at_most
+from corral.aio import Background, Signal, TimeLimit, wait_at_most
 
 
 @pytest.mark.looptime
@@ -180,3 +180,55 @@ async def test_after_a_failure_nothing_begins():
         await live()
     assert signal.is_set()
     assert begun == []
+
+
+@pytest.mark.looptime
+async def test_what_takes_too_long_is_broken_off_and_what_follows_has_its_own_time():
+    limit, loop = TimeLimit(10), asyncio.get_running_loop()
+    for _ in range(3):
+        with limit:
+            await asyncio.sleep(9)
+    begun = loop.time()
+    with pytest.raises(TimeoutError), limit:
+        await asyncio.sleep(11)
+    assert loop.time() - begun == 10
+    with limit:
+        await asyncio.sleep(9)
+    limit.close()
+
+
+@pytest.mark.looptime
+async def test_nothing_is_broken_off_between_two_things():
+    limit = TimeLimit(10)
+    with limit:
+        pass
+    await asyncio.sleep(30)
+    with limit:
+        await asyncio.sleep(9)
+    limit.close()
+
+
+@pytest.mark.looptime
+async def test_who_is_cancelled_is_not_late():
+    limit = TimeLimit(10)
+
+    async def work() -> None:
+        with limit:
+            await asyncio.sleep(60)
+
+    task = asyncio.create_task(work())
+    await asyncio.sleep(5)
+    task.cancel()
+    await asyncio.wait({task})
+    assert task.cancelled()
+    limit.close()
+
+
+@pytest.mark.looptime
+async def test_what_fails_in_time_fails_as_it_does():
+    limit = TimeLimit(10)
+    with pytest.raises(KeyError), limit:
+        raise KeyError
+    with pytest.raises(TimeoutError, match="of its own"), limit:
+        raise TimeoutError("of its own")
+    limit.close()

@@ -6,7 +6,7 @@ Other servers are reached by ``Site``.  The only module that imports httpx2.
 import asyncio
 import ssl
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Protocol, Self
 from urllib.parse import quote
@@ -38,7 +38,8 @@ class InProcess:
     user: User
 
     async def send(self, request: Request) -> Response:
-        return await self.handle(replace(request, user=self.user))
+        request.user = self.user
+        return await self.handle(request)
 
 
 class Https:

@@ -138,7 +138,7 @@ def _conditions(
         else:
             status, reason, text = value
             answer = set_condition(answer, name, status, reason=reason, message=text, now=now)
-    return [{"lastProbeTime": None, **one} for one in answer] if answer != conditions else answer
+    return answer
 
 
 def _interfaces(vmi: VirtualMachineInstance, facts: Facts) -> list[Document]:

@@ -13,7 +13,7 @@ from typing import Generic, Protocol, TypeVar
 
 import structlog
 
-from corral.aio import Background
+from corral.aio import Background, TimeLimit
 from corral.api.errors import ApiError, Conflict, NotFound
 from corral.metrics import Histogram
 from corral.reconcile.queue import WorkQueue
@@ -86,16 +86,20 @@ class Controller(Generic[K]):
             self.queue.close()
 
     async def _work(self) -> None:
-        while True:
-            async with self.queue.take() as key:
-                begun = time.monotonic()
-                self.results[await self._attempt(key)] += 1
-                self.took.observe(time.monotonic() - begun)
+        limit = TimeLimit(SLOWEST_SECONDS)
+        try:
+            while True:
+                async with self.queue.take() as key:
+                    begun = time.monotonic()
+                    self.results[await self._attempt(key, limit)] += 1
+                    self.took.observe(time.monotonic() - begun)
+        finally:
+            limit.close()
 
-    async def _attempt(self, key: K) -> str:
+    async def _attempt(self, key: K, limit: TimeLimit) -> str:
         """Reconcile; answers how it went, in controller-runtime's words."""
         try:
-            async with asyncio.timeout(SLOWEST_SECONDS):
+            with limit:
                 result = await self._reconcile(key)
         except Terminal as error:
             # A verdict on what somebody wrote, not a fault of ours: no traceback.

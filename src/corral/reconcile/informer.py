@@ -55,11 +55,11 @@ class Informer(Generic[T]):
         kind: Kind,
         *,
         fields: str = "",
-        share: Callable[[T], T] = lambda item: item,
+        shared: Callable[[T], T | None] = lambda _: None,
     ) -> None:
-        """``share`` answers the same object from another cache, where one has it already."""
+        """``shared`` answers the same object from another cache, where one has it already."""
         self._client = client
-        self._share = share
+        self._shared = shared
         self._view = view
         self._kind = kind
         self._fields = fields
@@ -193,8 +193,9 @@ class Informer(Generic[T]):
             known, new = version_of(old), version_of(item)
             if known == new or (newer_only and is_older(new, known)):
                 return
-        item = self._share(item)
-        if len(self._objects) >= SHARED_FROM:
+        if (same := self._shared(item)) is not None:
+            item = same
+        elif len(self._objects) >= SHARED_FROM:
             for like in (old, self._last):  # its own older version, and what is like it now
                 if like is not None:
                     share(item, like)
@@ -243,21 +244,21 @@ class Informers:
         informer = self._known.get(address)
         if informer is None:
             informer = self._known[address] = Informer(
-                self._client, view, kind, fields=fields, share=self._shared
+                self._client, view, kind, fields=fields, shared=self._shared
             )
             self._by_view[view] += (informer,)
             if self._running is not None:
                 self._start(self._running, informer)
         return informer
 
-    def _shared(self, item: T) -> T:
-        """The one copy of an object that all caches of its view hold."""
+    def _shared(self, item: T) -> T | None:
+        """The one copy of an object that all caches of its view hold; None where none has it."""
         key, version = key_of(item), version_of(item)
         for informer in self._by_view[type(item)]:
             other = informer.get(key)
             if other is not None and version_of(other) == version:
                 return cast("T", other)
-        return item
+        return None
 
     def learn(self, item: msgspec.Struct) -> None:
         """Tell the informers of an object's view what a server answered.

@@ -40,7 +40,7 @@ def read(call: Call) -> Document:
         raise BadRequest(f"the request has no body: it must hold a {call.kind.name}")
     if kind == JSON:
         document = decode_json(body, call.kind.name)
-        call.repeated = repeated(body, document)
+        note_repeated(call, document)
         return document
     if kind == YAML:
         return read_yaml(call)
@@ -82,6 +82,12 @@ def read_yaml(call: Call) -> Document:
     if found:
         call.repeated = ["\n  ".join(("yaml: unmarshal errors:", *found))]
     return document
+
+
+def note_repeated(call: Call, value: Any) -> None:
+    """Find keys that the body holds twice; components of this process write none so."""
+    if call.request.user is None:
+        call.repeated = repeated(call.request.body, value)
 
 
 def repeated(body: bytes, value: Any) -> list[str]:

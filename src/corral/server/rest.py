@@ -310,7 +310,7 @@ def read_patch(call: Call) -> Change:
         message = "Forbidden: may not be specified for non-apply patch"
         raise query.bad_option("PatchOptions", "force", message, "FieldValueForbidden")
     patch = decode_any(call.request.body)
-    call.repeated = body.repeated(call.request.body, patch)
+    body.note_repeated(call, patch)
     if media == JSON_PATCH:
         unknown = [f'unknown field "{path}"' for path in unknown_members(patch)]
         call.repeated = [f"json patch {fault}" for fault in (*call.repeated, *unknown)]

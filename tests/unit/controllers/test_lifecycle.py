@@ -1,9 +1,12 @@
 from datetime import UTC, datetime
 
+import msgspec
 import pytest
 from tests.unit.controllers.make import machine, pod
 
+from corral.api.kinds.kubevirt import VIRTUAL_MACHINE_INSTANCE
 from corral.api.kinds.vmi import FINALIZER
+from corral.api.schema import schema_for
 from corral.controllers.vmi.claims import Claims
 from corral.controllers.vmi.lifecycle import plan
 
@@ -66,6 +69,15 @@ def test_a_machine_that_a_node_took_on_is_scheduled_there():
     assert patch["status"]["activePods"] == {of.metadata.uid: "node0"}
     assert patch["status"]["qosClass"] == "Burstable"
     assert patch["metadata"]["labels"] == {"kubevirt.io/nodeName": "node0"}
+
+
+def test_what_is_told_of_a_machine_fits_its_schema_as_it_is():
+    """Then it need not be pruned at each write, which takes three times as long."""
+    vmi = machine(phase="Scheduling")
+    of = pod(vmi, phase="Running", node="node0", running=True, ready=True)
+    document = msgspec.to_builtins(vmi) | {"status": plan(vmi, [of], NOW).patch["status"]}
+    assert document["status"]["conditions"]
+    assert schema_for(VIRTUAL_MACHINE_INSTANCE).fits(document)
 
 
 def test_bound_is_not_yet_scheduled():

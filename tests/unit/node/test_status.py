@@ -6,9 +6,11 @@ import msgspec
 import pytest
 from lightkube.models.core_v1 import Container, Pod, PodStatus
 
+from corral.api.kinds.kubevirt import VIRTUAL_MACHINE_INSTANCE
 from corral.api.kinds.networks import Bridge
 from corral.api.kinds.pod import ready
 from corral.api.kinds.vmi import VirtualMachineInstance
+from corral.api.schema import schema_for
 from corral.node.addresses import mac
 from corral.node.facts import Facts, State, Trouble, fold
 from corral.node.hypervisor import Change, GuestInterface, Introduction
@@ -177,6 +179,14 @@ def test_an_instance_runs_once_it_is_scheduled_and_not_before():
     assert changes["machine"] == {"type": "q35"}
     assert changes["currentCPUTopology"] == {"sockets": 1, "cores": 1, "threads": 1}
     assert changes["memory"]["guestAtBoot"] == "64Mi"
+
+
+def test_what_is_told_of_an_instance_fits_its_schema_as_it_is():
+    """Then it need not be pruned at each write, which takes three times as long."""
+    document = msgspec.to_builtins(vmi())
+    document["status"] |= instance_status(RUNNING, vmi(), a_pod(), NOW)
+    assert document["status"]["conditions"]
+    assert schema_for(VIRTUAL_MACHINE_INSTANCE).fits(document)
 
 
 def test_an_instance_that_says_everything_is_left_alone():

@@ -81,8 +81,7 @@ def report(
         "replicas": counts[0],
         "readyReplicas": counts[1],
         "labelSelector": selector,
-        "conditions": [{"lastProbeTime": None, **msgspec.to_builtins(each)} for each in kept]
-        or None,
+        "conditions": msgspec.to_builtins(kept) or None,
     }
     return Report(status, events)
 

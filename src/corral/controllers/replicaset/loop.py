@@ -251,7 +251,6 @@ class ReplicaSets:
         return {
             "type": name,
             "status": "True",
-            "lastProbeTime": None,
             "lastTransitionTime": rfc3339(self._world.clock()),
             "reason": reason,
             "message": message,

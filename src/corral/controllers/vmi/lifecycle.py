@@ -239,7 +239,7 @@ def merged(
                 message=condition.message,
                 now=rfc3339(now),
             )
-    return None if after == before else [{"lastProbeTime": None, **each} for each in after]
+    return None if after == before else after
 
 
 def _pod_phase(pod: Pod) -> str:

@@ -50,7 +50,6 @@ def test_a_pause_is_a_condition_and_an_event_and_so_is_its_end():
     assert condition == {
         "type": "ReplicaPaused",
         "status": "True",
-        "lastProbeTime": None,
         "lastTransitionTime": "2026-01-01T00:00:00Z",
         "reason": "SuccessfulPaused",
         "message": "Pool controller is paused",
