@@ -9,6 +9,7 @@ import random
 from collections import defaultdict
 from collections.abc import Callable, Iterable, ValuesView
 from contextlib import aclosing
+from functools import partial
 from typing import Any, Generic, TypeVar, cast
 
 import msgspec
@@ -232,8 +233,9 @@ class Informers:
     def __init__(self, client: Client) -> None:
         self._client = client
         self._known: dict[tuple[type[msgspec.Struct], str, str], Informer[Any]] = {}
-        self._by_view: defaultdict[type, tuple[Informer[Any], ...]] = defaultdict(tuple)
-        """Each object that is read or written is shown to those of its view: there are many."""
+        self._alike: defaultdict[type | str, tuple[Informer[Any], ...]] = defaultdict(tuple)
+        """Those of one view, and of ``Partial``, which reads any kind, those of one resource: each
+        object that is read or written is shown to those alone."""
         self._running: Background | None = None
         self._tasks: dict[Informer[Any], asyncio.Task[None]] = {}
 
@@ -244,17 +246,21 @@ class Informers:
         informer = self._known.get(address)
         if informer is None:
             informer = self._known[address] = Informer(
-                self._client, view, kind, fields=fields, shared=self._shared
+                self._client, view, kind, fields=fields, shared=partial(self._shared, kind.resource)
             )
-            self._by_view[view] += (informer,)
+            self._alike[kind.resource if view is Partial else view] += (informer,)
             if self._running is not None:
                 self._start(self._running, informer)
         return informer
 
-    def _shared(self, item: T) -> T | None:
-        """The one copy of an object that all caches of its view hold; None where none has it."""
+    def _shared(self, resource: str, item: T) -> T | None:
+        """The one copy of an object that all caches of its view and kind hold; None without one."""
+        view = type(item)
+        alike = self._alike[resource if view is Partial else view]
+        if len(alike) == 1:
+            return None
         key, version = key_of(item), version_of(item)
-        for informer in self._by_view[type(item)]:
+        for informer in alike:
             other = informer.get(key)
             if other is not None and version_of(other) == version:
                 return cast("T", other)
@@ -265,9 +271,7 @@ class Informers:
 
         Who hears of it from them may ask for further ones.
         """
-        if type(item) is Partial:  # of whatever kind
-            return
-        for informer in self._by_view[type(item)]:
+        for informer in self._alike[type(item)]:  # none for Partial: of whatever kind
             informer.learn(item)
 
     def metadata(self, kind: Kind) -> Informer[Any]:
@@ -292,11 +296,11 @@ class Informers:
             self._known = {
                 address: other for address, other in self._known.items() if other is not informer
             }
-            self._by_view = defaultdict(
+            self._alike = defaultdict(
                 tuple,
                 {
-                    view: tuple(each for each in those if each is not informer)
-                    for view, those in self._by_view.items()
+                    address: tuple(each for each in those if each is not informer)
+                    for address, those in self._alike.items()
                 },
             )
             if (task := self._tasks.pop(informer, None)) is not None:
