@@ -108,9 +108,7 @@ class HostLink:
         if not elsewhere:
             return ()
         where = ", ".join(sorted(elsewhere))
-        trouble = (
-            f"when corral started, this host had other ways to {where}, and may not reach these"
-        )
+        trouble = f"this host has other ways to {where}, and may not reach these"
         return (f"{trouble} machines and Services by itself; choose other ranges with {_FLAGS}",)
 
     def _has(self, address: Interface) -> bool:

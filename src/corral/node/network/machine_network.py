@@ -14,10 +14,11 @@ from pathlib import Path
 from socket import SOCK_STREAM
 from typing import Final
 
-from corral.aio import Background, wait_at_most
+from corral.aio import Background
 from corral.failures import describe
 from corral.node.health import Health
 from corral.node.network import antispoof, holder, host, netlink, nft
+from corral.node.network.healing import Healing
 from corral.node.network.helper import Helper, endless
 from corral.node.network.host import HostLink
 from corral.node.network.inbound import Inbound
@@ -32,9 +33,6 @@ USER: Final = "QEMU's user network: machines have no addresses of their own"
 TUN: Final = Path("/dev/net/tun")
 CONNECT_SECONDS: Final = 10.0
 _GUARD: Final = f"inet {antispoof.TABLE}"
-_SETTLING_SECONDS: Final = 0.1
-RETRY_SECONDS: Final = 5.0
-"""What could not be put back is tried again after this long."""
 Connection = socket.socket  # in MachineNetwork ``socket`` is a method
 _FAMILIES: Final = {4: socket.AF_INET, 6: socket.AF_INET6}
 
@@ -99,9 +97,11 @@ class MachineNetwork:
         self._inbound: Inbound | None = None
         self._host: HostLink | None = None
         self._rules = ""
-        self._lost = asyncio.Event()
         self._others: list[Callable[[], None]] = []
         self._mending = Health("the machine network", self._changed)
+        self._healing = Healing(
+            self._mending, put_back=self._put_back, look_at_host=self._look_at_host
+        )
         self._refused: NetworkError | None = None
 
     @property
@@ -169,12 +169,14 @@ class MachineNetwork:
         told = await self._notices()
         try:
             for each in told:
-                follow(each, self._lost.set)
+                follow(each, self._healing.lost)
             async with Background() as tasks:
                 tasks.start(self._holder.run(), name="network holder")
                 tasks.start(self._outward.run(), name="outward")
                 tasks.start(self.inbound.run(), name="inbound")
-                await tasks.start(self._heal(), name="network healing")
+                obstructed = self._host is not None and bool(self._host.problems)
+                healing = self._healing.run(obstructed=obstructed)
+                await tasks.start(healing, name="network healing")
         finally:
             for each in told:
                 leave(each)
@@ -192,28 +194,22 @@ class MachineNetwork:
             self._mending.say(f"what is removed is not noticed: {error.told}")
             return ()
 
-    async def _heal(self) -> None:
-        while True:
-            await self._lost.wait()
-            await asyncio.sleep(_SETTLING_SECONDS)  # several notices tell of one change
-            self._lost.clear()
-            try:
-                await self._put_back()
-                self._mending.say("")
-            except NetworkError as error:
-                self._mending.say(f"what was removed cannot be put back: {error.told}")
-            if self._mending.problem or (self._host is not None and self._host.problems):
-                await wait_at_most(self._lost, RETRY_SECONDS)
-                self._lost.set()
-
     async def _put_back(self) -> None:
         assert self._outward is not None
         await self.namespace.call(self._furnish)
-        if self._host is not None:
-            await self._host.ensure()
         for look_again in (*self._others, self.inbound.look_again):
             look_again()
         await self._outward.look_again()
+
+    async def _look_at_host(self) -> bool:
+        """Make what is missing of the host's link; whether something stands in its way."""
+        if self._host is None:
+            return False
+        before = self._host.problems
+        await self._host.ensure()
+        if self._host.problems != before:
+            self._changed()
+        return bool(self._host.problems)
 
     def close(self) -> None:
         """Let go of it; it stays as it is."""
