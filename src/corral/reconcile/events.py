@@ -212,7 +212,11 @@ class Events:
             waiting = [await self._queue.get()]
             while len(waiting) < AT_ONCE and not self._queue.empty():
                 waiting.append(self._queue.get_nowait())
-            await each(self._outcomes(waiting), self._write_one)
+            try:
+                async with asyncio.timeout(_WRITE_SECONDS):  # one for all: they begin at once
+                    await each(self._outcomes(waiting), self._write_one)
+            except TimeoutError:
+                log.debug("events not written: the server does not answer", count=len(waiting))
 
     def _outcomes(self, waiting: Iterable[_Told]) -> Sequence[_Outcome]:
         """What is to be written of what was told: of each event its last state, in their order."""
@@ -228,8 +232,7 @@ class Events:
 
     async def _write_one(self, outcome: _Outcome) -> None:
         try:
-            async with asyncio.timeout(_WRITE_SECONDS):
-                await self._write(outcome)
+            await self._write(outcome)
         except (ApiError, TimeoutError) as error:
             # Telling is best effort: what is told of is durable elsewhere.
             log.debug("event not written", reason=outcome.said.reason, error=str(error))

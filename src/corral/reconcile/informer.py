@@ -218,12 +218,15 @@ class Informer(Generic[T]):
     def _reindex(self, key: Key, old: T | None, new: T | None) -> None:
         for name, values in self._indexers.items():
             table = self._indexes[name]
-            for value in values(old) if old is not None else ():
-                members = table[value]
-                members.pop(key, None)
-                if not members:
-                    del table[value]
-            for value in values(new) if new is not None else ():
+            before = tuple(values(old)) if old is not None else ()
+            after = tuple(values(new)) if new is not None else ()
+            if before != after:  # which is seldom
+                for value in before:
+                    members = table[value]
+                    members.pop(key, None)
+                    if not members:
+                        del table[value]
+            for value in after:
                 table.setdefault(value, {})[key] = new  # type: ignore[assignment]
 
 

@@ -3,9 +3,12 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 from lightkube.models.core_v1 import ConfigMap, Event
+from tests.unit.reconcile.conftest import ADMIN
 
 from corral.aio import Background
 from corral.api.object import Key
+from corral.client.client import Client
+from corral.client.transport import InProcess
 from corral.reconcile.events import BURST, COMBINED, Correlator, Events, Said
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -166,6 +169,35 @@ async def test_events_never_hold_up_who_tells_them(client):
     written = (await client.list(Event)).items
     assert 1 <= len(written) <= BURST
     assert {event.metadata.namespace for event in written} == {"default"}
+
+
+class Slow:
+    """A server that answers nothing for a minute."""
+
+    def __init__(self, to) -> None:
+        self._to = to
+        self._begun = asyncio.get_running_loop().time()
+
+    async def send(self, request):
+        if asyncio.get_running_loop().time() < self._begun + 60:
+            await asyncio.Event().wait()
+        return await self._to.send(request)
+
+
+@pytest.mark.looptime
+async def test_a_server_that_does_not_answer_holds_up_later_events_for_a_while_only(server, client):
+    slow = Client(Slow(InProcess(server.handle, ADMIN)))
+    events = Events(slow, lambda: NOW)
+    about = {"apiVersion": "v1", "kind": "Node", "name": "n", "uid": "n"}
+    async with Background() as tasks:
+        tasks.start(events.run(), name="events")
+        events.recorder("tester").event(about, "Normal", "Noise", "lost")
+        await asyncio.sleep(45)
+        assert (await client.list(Event)).items == []
+        await asyncio.sleep(30)
+        events.recorder("tester").event(about, "Normal", "Noise", "told")
+        await asyncio.sleep(1)
+    assert [event.message for event in (await client.list(Event)).items] == ["told"]
 
 
 def test_a_clock_that_is_set_back_silences_nobody():
