@@ -11,6 +11,8 @@ from tests.sim.cluster import Cluster, cluster, replica_set
 
 from corral.api.kinds.replicaset import VirtualMachineInstanceReplicaSet as ReplicaSet
 from corral.api.kinds.vmi import VirtualMachineInstance as Machine
+from corral.api.wire import Request, Response
+from corral.server.app import ApiServer
 
 pytestmark = pytest.mark.looptime
 
@@ -45,6 +47,25 @@ async def test_a_machine_is_written_four_times_until_it_is_ready_and_three_until
         assert down[OF_MACHINES[1]] == 3 * MACHINES  # marked, Succeeded, gone
         assert down["pods"] == MACHINES
         assert down["events"] <= 2 * MACHINES + 10
+
+
+async def test_nobody_asks_for_what_the_server_said_is_deleted(monkeypatch):
+    asked: Counter[str] = Counter()
+    handle = ApiServer.handle
+
+    async def count(server: ApiServer, request: Request) -> Response:
+        if "watch=" not in request.query:
+            asked[f"{request.method} {request.path.split('/')[-2]}"] += 1
+        return await handle(server, request)
+
+    monkeypatch.setattr(ApiServer, "handle", count)
+    async with cluster() as c:
+        await c.client.create(ReplicaSet, replica_set("test", 0))
+        await scaled(c, 3)
+        asked.clear()
+        await scaled(c, 0)
+        assert asked["DELETE pods"] == 3
+        assert asked["GET pods"] == 0
 
 
 async def test_a_machine_is_ready_in_the_version_in_which_it_runs():

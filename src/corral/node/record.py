@@ -4,6 +4,7 @@ One small file in the machine's directory, a line for each state.  It need not s
 machine does.
 """
 
+import os
 import shutil
 import time
 from collections.abc import Iterator
@@ -148,12 +149,19 @@ def erase(directory: Path) -> None:
     One that is missing was erased already.
     """
     try:
-        rests = [entry for entry in directory.iterdir() if entry.name != NAME]
+        rests = [entry for entry in os.scandir(directory) if entry.name != NAME]
     except FileNotFoundError:
         return
     for entry in rests:
-        _remove(entry)
-    shutil.rmtree(directory, ignore_errors=True)
+        if entry.is_dir(follow_symlinks=False):
+            shutil.rmtree(entry, ignore_errors=True)
+        else:
+            Path(entry).unlink(missing_ok=True)
+    try:
+        (directory / NAME).unlink(missing_ok=True)
+        directory.rmdir()
+    except OSError:  # something has come meanwhile
+        shutil.rmtree(directory, ignore_errors=True)
 
 
 def _remove(entry: Path) -> None:

@@ -18,7 +18,8 @@ from corral.reconcile.objects import is_going, key_of, version_of
 from corral.reconcile.world import World
 
 _QUIET = frozenset({State.PREPARING, State.STARTING})
-"""States that last for moments: they are not worth a write unless there is trouble in them."""
+"""States that last for moments: they are not worth a write unless there is trouble in them.  Nor is
+it that a guest is about to end."""
 _SETTLED = frozenset({Stage.STARTED, Stage.ENDED})
 """Stages in which a machine's memory is not on its way."""
 
@@ -48,7 +49,8 @@ class Reports:
     ) -> None:
         """Write what a machine's objects do not say yet."""
         facts = machine.facts
-        if facts.state in _QUIET and facts.trouble is None:
+        passing = facts.state in _QUIET or (facts.outcome is not None and not facts.ended)
+        if passing and facts.trouble is None:
             return
         await self._mark(machine)
         now = rfc3339(self._clock())
@@ -62,7 +64,7 @@ class Reports:
             if changes := instance_status(facts, vmi, pod, now):
                 version = {"resourceVersion": vmi.metadata.resource_version}
                 document = {"metadata": version, "status": changes}
-                await self._client.patch(VirtualMachineInstance, vmi.key, document)
+                told.vmi = await self._client.patch(VirtualMachineInstance, vmi.key, document)
             else:
                 told.vmi = vmi
         if facts.ended and vmi is not None and not is_going(vmi):
