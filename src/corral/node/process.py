@@ -16,7 +16,7 @@ import os
 import shutil
 import signal
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -270,6 +270,15 @@ class Process:
     def cpu_nanos(self) -> int:
         """Processor time used so far.  Raises ProcessLookupError when it has ended."""
         return cpu_nanos(self.identity.pid)
+
+    def waited_nanos(self) -> Mapping[str, int]:
+        """How long each thread has waited for a processor; empty where nobody tells."""
+        waited = {}
+        with contextlib.suppress(OSError):
+            for thread in Path(f"/proc/{self.identity.pid}/task").iterdir():
+                with contextlib.suppress(OSError):  # it has just ended
+                    waited[thread.name] = int((thread / "schedstat").read_bytes().split()[1])
+        return waited
 
     def resident_bytes(self) -> int:
         """Memory that it holds now.  Raises ProcessLookupError when it has ended."""

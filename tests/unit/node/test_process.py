@@ -323,6 +323,24 @@ async def test_how_long_the_main_thread_has_run_is_told_to_the_clock_tick(this):
     assert before - 10**8 < this.ran_nanos() <= time.thread_time_ns()
 
 
+async def test_how_long_threads_wait_for_a_processor_is_told(tmp_path):
+    one_processor = {min(os.sched_getaffinity(0))}
+    rivals = []
+    for name in ("one", "other"):
+        (tmp_path / name).mkdir()
+        rivals.append(spawn(tmp_path / name, ["sh", "-c", "while :; do :; done"]))
+        os.sched_setaffinity(rivals[-1].identity.pid, one_processor)
+    try:
+        async with asyncio.timeout(60):
+            for rival in rivals:
+                while sum(rival.waited_nanos().values()) < 10**7:
+                    await asyncio.sleep(0.01)
+                assert list(rival.waited_nanos()) == [str(rival.identity.pid)]
+    finally:
+        for rival in rivals:
+            assert await rival.end()
+
+
 async def test_of_what_has_ended_nothing_can_be_told(tmp_path):
     ended = spawn(tmp_path, ["true"])
     async with asyncio.timeout(60):
@@ -331,6 +349,7 @@ async def test_of_what_has_ended_nothing_can_be_told(tmp_path):
         with pytest.raises(ProcessLookupError):
             ask()
     assert (ended.ran_nanos(), ended.pulse()) == (0, None)
+    assert ended.waited_nanos() == {}
 
 
 def test_a_process_that_has_ended_has_no_identity_before_its_parent_has_heard_of_it():

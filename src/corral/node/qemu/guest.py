@@ -53,6 +53,7 @@ _STEPPED_BACK = 15  # niceness: a thirtieth of the share of the others
 _IDLE_SAMPLES = 6
 _SAMPLE_SECONDS = 0.25
 _IDLE_NANOS = _SAMPLE_SECONDS * 0.25e9  # a quarter of what it may take: one that boots takes more
+_STARVED_NANOS = _SAMPLE_SECONDS * 0.5e9  # who waits that long for a processor is not idle
 _UNPLUGGED_SECONDS = 1.0  # Linux looks at its links once a second
 
 
@@ -214,17 +215,20 @@ class QemuGuest:
     async def booted(self, processors: float) -> None:
         """Until the guest has done with booting: its processors have become idle, or it ended.
 
-        Looked at from outside, since most guests say nothing; only while they boot.
+        Looked at from outside, since most guests say nothing; only while they boot.  One that takes
+        little as others have the processors still boots: it waits for them nearly all the time.
         """
         idle = 0
         with suppress(ProcessLookupError):
             little = _IDLE_NANOS * min(processors, 1.0)
-            before = self._process.cpu_nanos()
+            before, waited = self._process.cpu_nanos(), self._process.waited_nanos()
             while idle < _IDLE_SAMPLES and not self._process.ended:
                 await asyncio.sleep(_SAMPLE_SECONDS)
-                now = self._process.cpu_nanos()
-                idle = idle + 1 if now - before < little else 0
-                before = now
+                now, waits = self._process.cpu_nanos(), self._process.waited_nanos()
+                longest = max((long - waited.get(one, 0) for one, long in waits.items()), default=0)
+                rests = now - before < little and longest < _STARVED_NANOS
+                idle = idle + 1 if rests else 0
+                before, waited = now, waits
 
     async def io_errors(self, vmi: VirtualMachineInstance) -> Mapping[str, bool]:
         names = [disk.name for disk in vmi.spec.domain.devices.disks]

@@ -9,7 +9,7 @@ import pytest
 
 from corral.api.kinds.vmi import VirtualMachineInstance
 from corral.node.hypervisor import Change
-from corral.node.qemu import reboot
+from corral.node.qemu import guest as guests, reboot
 from corral.node.qemu.guest import END, QemuGuest, translate
 from corral.node.qemu.monitor import MonitorError
 
@@ -123,6 +123,50 @@ async def test_the_next_manager_knows_of_the_reboot(guest, monitor, state, event
 
 async def test_what_is_shut_down_otherwise_stays_so(guest):
     assert await changes(guest("shutdown")) == [Change.POWERED_OFF, Change.GONE]
+
+
+SAMPLE_NANOS = int(guests._SAMPLE_SECONDS * 1e9)
+
+
+class Waiting:
+    """A process that waits for a processor for so much of each of the first samples."""
+
+    ended = False
+
+    def __init__(self, shares):
+        self._shares = shares
+        self._waited = 0
+        self.looks = 0
+
+    def on_end(self, _):
+        pass
+
+    def cpu_nanos(self):
+        return 10**9 + self.looks * SAMPLE_NANOS // 30
+
+    def waited_nanos(self):
+        share = self._shares[self.looks] if self.looks < len(self._shares) else 0.1
+        self._waited += int(share * SAMPLE_NANOS)
+        self.looks += 1
+        return {"7": 0, "8": self._waited}
+
+
+@pytest.mark.parametrize(
+    ("shares", "looks"),
+    [
+        pytest.param([0], 7, id="it rests"),
+        pytest.param([0.4] * 7, 7, id="it rests and ticks on a busy host"),
+        pytest.param([0, *[0.95] * 40], 47, id="others have the processors"),
+        pytest.param([0, 0.1, 0.1, 0.95], 10, id="others have them for a while"),
+    ],
+)
+async def test_who_waits_for_a_processor_has_not_booted(
+    monitor, tmp_path, monkeypatch, shares, looks
+):
+    monkeypatch.setattr(guests, "_SAMPLE_SECONDS", 0)
+    waiting = Waiting(shares)
+    await QemuGuest(tmp_path, waiting, monitor, "running").booted(1)
+    assert waiting.looks == looks
 
 
 OPEN = {"event": "VSERPORT_CHANGE", "data": {"id": "agent0", "open": True}}
