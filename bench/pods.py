@@ -5,7 +5,7 @@ import os
 import signal
 import socket
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, suppress
 from ipaddress import ip_address, ip_interface, ip_network
 from pathlib import Path
 from typing import Any, Self
@@ -17,7 +17,9 @@ from corral.node.network.namespaces import Namespace
 PODS = (ip_network("10.244.0.0/16"), ip_network("fd00:10:244::/56"))
 SERVICES = (ip_network("10.96.0.0/12"), ip_network("fd00:10:96::/112"))
 GATEWAYS = (ip_address("10.244.0.1"), ip_address("fd00:10:244::1"))
-PATIENCE_SECONDS = 20.0
+PATIENCE_SECONDS = 120.0
+AGAIN_SECONDS = 1.0
+"""A datagram that nobody has answered for so long may be lost, and is sent anew."""
 
 
 def obtain_rights(directory: Path) -> None:
@@ -90,15 +92,15 @@ class Pod:
         self._scene.stack.callback(server.close)
 
     async def serve_datagrams(self, port: int = 8080) -> None:
-        """Answer each UDP datagram with the pod's name."""
+        """Answer each UDP datagram with the pod's name, and what it was asked."""
         name = self.name.encode()
 
         class Answer(asyncio.DatagramProtocol):
             def connection_made(self, transport: Any) -> None:
                 self.transport = transport
 
-            def datagram_received(self, _data: bytes, client: Any) -> None:
-                self.transport.sendto(name, client)
+            def datagram_received(self, data: bytes, client: Any) -> None:
+                self.transport.sendto(b"%b %b" % (name, data), client)
 
         sock = self.namespace.run(_datagrams, port)
         loop = asyncio.get_running_loop()
@@ -204,12 +206,30 @@ class Asking:
     def __init__(self, namespace: Namespace, address: str, port: int) -> None:
         self.sock = namespace.run(_client, ip_address(address).version, socket.SOCK_DGRAM)
         self.sock.connect((address, port))
+        self._questions = 0
 
     async def answer(self) -> str:
+        """The name of the pod that answers a new question.
+
+        Raises ConnectionRefusedError or PermissionError where the kernel says that nobody does.
+        """
+        self._questions += 1
+        question = b"%d" % self._questions
         loop = asyncio.get_running_loop()
-        await loop.sock_sendall(self.sock, b"?")
         async with asyncio.timeout(PATIENCE_SECONDS):
-            return (await loop.sock_recv(self.sock, 100)).decode()
+            while True:
+                await loop.sock_sendall(self.sock, question)
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(AGAIN_SECONDS):
+                        return await self._answer_to(question)
+
+    async def _answer_to(self, question: bytes) -> str:
+        """Past what is told late of earlier questions."""
+        asked = None
+        while asked != question:
+            told = await asyncio.get_running_loop().sock_recv(self.sock, 100)
+            name, asked = told.split()
+        return name.decode()
 
     def __enter__(self) -> Self:
         return self
