@@ -6,6 +6,14 @@ from pathlib import Path
 import pytest
 from tests.demo_guest import demo_disk as build_or_find
 
+AGENT_SECONDS = 60.0
+"""A manager gives up sooner; but that a guest is slow while others boot is no fault of it."""
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("corral.node.qemu.guestagent.SECONDS", AGENT_SECONDS)
+
 
 @pytest.fixture(scope="session")
 def demo_disk() -> Path:

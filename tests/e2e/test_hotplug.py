@@ -3,6 +3,7 @@
 import asyncio
 import fcntl
 import os
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -148,11 +149,10 @@ async def test_disks_stay_when_a_guest_restarts(machine, tmp_path):
     async with asyncio.timeout(PATIENCE):
         while True:
             await asyncio.sleep(0.5)
-            try:
-                if await shell(guest, "cat /proc/sys/kernel/random/boot_id") != booted:
-                    break
-            except GuestError:
-                continue
+            with suppress(GuestError, TimeoutError):  # what is asked meanwhile may be lost
+                async with asyncio.timeout(5):
+                    if await shell(guest, "cat /proc/sys/kernel/random/boot_id") != booted:
+                        break
     assert {await disk_of(guest, "one"), await disk_of(guest, "two")} == {"vdb", "sda"}
     assert await guest.plugs.settle() == {"one": "claim.of.one", "two": "claim.of.two"}
 

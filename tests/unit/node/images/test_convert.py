@@ -43,7 +43,7 @@ async def test_a_conversion_has_a_deadline(tmp_path):
 
 async def test_a_conversion_that_hangs_is_ended(tmp_path, monkeypatch):
     hanging = tmp_path / "qemu-img"
-    hanging.write_text(f"#!/bin/sh\necho $$ > {tmp_path}/pid\nexec sleep 60\n")
+    hanging.write_text(f"#!/bin/sh\ncd {tmp_path} && echo $$ > new && mv new pid\nexec sleep 60\n")
     hanging.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     seconds = 0.5
