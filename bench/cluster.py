@@ -18,6 +18,9 @@ from pathlib import Path
 
 import yaml
 
+READY_SECONDS = 300.0
+"""Until who waits for a manager gives up: many times what any takes."""
+
 
 @dataclass
 class Cluster:
@@ -92,11 +95,21 @@ class Cluster:
 
 
 def free_port() -> int:
-    """One that the kernel gives to no connection, so it is still free when it is bound."""
+    """One that the kernel gives to no connection, so it is still free when it is bound.
+
+    Nor does anybody else get it here, as long as this process lives: its number is the name of a
+    socket that is kept until then.
+    """
     while True:
         port = 10_000 + secrets.randbelow(20_000)
-        with contextlib.suppress(OSError), socket.socket() as listener:
+        with (
+            contextlib.suppress(OSError),
+            socket.socket() as listener,
+            socket.socket(socket.AF_UNIX) as name,
+        ):
             listener.bind(("127.0.0.1", port))
+            name.bind(f"\0corral-free-port-{port}")
+            name.detach()
             return port
 
 
@@ -138,8 +151,10 @@ def cluster(
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
+            # Nobody needs what its guests would do before they end.
             subprocess.run(
-                [*through, sys.executable, "-m", "corral", "down", "--data-dir", str(directory)],
+                [*through, sys.executable, "-m", "corral", "down", "--grace-period", "0",
+                 "--data-dir", str(directory)],
                 stdout=log, stderr=log, check=False,
             )  # fmt: skip
 
@@ -155,7 +170,8 @@ def trusting() -> ssl.SSLContext:
 def wait_ready(process: subprocess.Popen[bytes], port: int, directory: Path) -> None:
     """Return as soon as ``/readyz`` says ok."""
     context = trusting()
-    for _ in range(6000):
+    deadline = time.monotonic() + READY_SECONDS
+    while time.monotonic() < deadline:
         if process.poll() is not None:
             raise RuntimeError(f"corral up ended: {(directory / 'bench.log').read_text()[-2000:]}")
         connection = http.client.HTTPSConnection("127.0.0.1", port, context=context, timeout=5)
@@ -168,7 +184,7 @@ def wait_ready(process: subprocess.Popen[bytes], port: int, directory: Path) -> 
         finally:
             connection.close()
         time.sleep(0.01)
-    raise RuntimeError("corral up did not become ready within a minute")
+    raise RuntimeError(f"corral up did not become ready within {READY_SECONDS:g} s")
 
 
 def vmi(name: str = "", *, memory: str = "64M", labels: dict[str, str] | None = None) -> dict:
