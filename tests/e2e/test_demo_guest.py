@@ -292,9 +292,8 @@ async def test_it_rests_while_it_has_nothing_to_do(demo_disk, tmp_path):
         best = 1.0
         async with asyncio.timeout(PATIENCE):
             while best > 0.01:
+                before = ticks(await guest.run("cat /proc/interrupts"))
                 best = min(best, await asyncio.to_thread(guest.busy_share, 5))
-        before = ticks(await guest.run("cat /proc/interrupts"))
-        await asyncio.sleep(5)
         assert ticks(await guest.run("cat /proc/interrupts")) - before < 5 * 100
         agent.writer.close()
 
@@ -303,31 +302,38 @@ def ticks(interrupts: str) -> int:
     return int(re.search(r"LOC: +(\d+)", interrupts)[1])
 
 
-@pytest.mark.parametrize("processors", [1, 2])
-async def test_its_clock_runs_as_the_hosts_while_that_is_busy(demo_disk, tmp_path, processors):
+async def test_its_clock_runs_as_the_hosts_while_that_is_busy(demo_disk, tmp_path):
     """A clock whose speed was found by counting, on such a host, was 3 to 20 times too fast."""
     busy = [
         await asyncio.create_subprocess_exec("sh", "-c", "while :; do :; done")
         for _ in range(2 * os.cpu_count())
     ]
     try:
-        more = ("-smp", str(processors))
-        async with machine(tmp_path, virtio(demo_disk), more=more) as guest:
-            await guest.log_in("demo", "demo")
-            assert (await guest.run("nproc")).strip() == str(processors)
-            began = time.monotonic()
-            first = float((await guest.run("cat /proc/uptime")).split()[0])
-            asked = time.monotonic()
-            await guest.run("sleep 8")
-            asked_again = time.monotonic()
-            last = float((await guest.run("cat /proc/uptime")).split()[0])
-            ended = time.monotonic()
-            assert asked_again - asked - 0.1 <= last - first <= ended - began + 0.1
-            assert asked_again - asked >= 7.9
+        async with asyncio.TaskGroup() as machines:
+            for processors in (1, 2):
+                directory = tmp_path / str(processors)
+                directory.mkdir()
+                machines.create_task(look_at_clock(directory, demo_disk, processors))
     finally:
         for each in busy:
             each.kill()
             await each.wait()
+
+
+async def look_at_clock(directory: Path, disk: Path, processors: int) -> None:
+    more = ("-smp", str(processors))
+    async with machine(directory, virtio(disk), more=more) as guest:
+        await guest.log_in("demo", "demo")
+        assert (await guest.run("nproc")).strip() == str(processors)
+        began = time.monotonic()
+        first = float((await guest.run("cat /proc/uptime")).split()[0])
+        asked = time.monotonic()
+        await guest.run("sleep 8")
+        asked_again = time.monotonic()
+        last = float((await guest.run("cat /proc/uptime")).split()[0])
+        ended = time.monotonic()
+        assert asked_again - asked - 0.1 <= last - first <= ended - began + 0.1
+        assert asked_again - asked >= 7.9
 
 
 async def test_what_is_written_is_there_after_a_restart_and_an_instance_is_set_up_once(
