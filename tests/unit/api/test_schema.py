@@ -319,6 +319,53 @@ def test_little_is_repeated_of_a_long_value():
     assert all(len(cause.message) < 1000 for cause in wrong)
 
 
+@pytest.fixture
+def looked():
+    """A schema, and the specs at which it has looked."""
+    schema, specs = Schema(schema_of(Thing)), []
+    real = schema._root.fields["spec"]
+
+    class Spy(type(real)):
+        def fits(self, value):
+            specs.append(copied(value))
+            return real.fits(value)
+
+    schema._root.fields["spec"] = Spy(())
+    return schema, specs
+
+
+def spec_of(size, **fields):
+    return {"selector": {"text": "x" * size}, **fields}
+
+
+def test_a_spec_that_fits_is_looked_at_once(looked):
+    schema, specs = looked
+    for number in range(3):
+        assert schema.fits({"metadata": {"name": f"n{number}"}, "spec": spec_of(500, replicas=1)})
+    assert len(specs) == 1
+    assert not schema.fits({"metadata": {"name": 1}, "spec": spec_of(500, replicas=1)})
+    assert not schema.fits({"metadata": {}, "spec": spec_of(500, replicas=1), "more": 1})
+    assert len(specs) == 1
+    for replicas in (True, 1.0, "1", None):
+        for _ in range(2):
+            assert not schema.fits({"metadata": {}, "spec": spec_of(500, replicas=replicas)})
+    assert len(specs) == 9
+
+
+def test_few_specs_are_remembered_and_none_that_is_very_short_or_long(looked):
+    schema, specs = looked
+    for size in (10, 1 << 20):
+        specs.clear()
+        for _ in range(2):
+            assert schema.fits({"spec": spec_of(size)})
+        assert len(specs) == 2
+    for number in range(1000):
+        assert schema.fits({"spec": spec_of(500, replicas=number)})
+        assert schema.fits({"spec": spec_of(500, replicas=0)})
+    assert len(schema._fitting) == 64
+    assert [spec["replicas"] for spec in specs[2:]] == [*range(1000)]
+
+
 def test_what_needs_nothing_is_seen_to_fit():
     pod = {
         "metadata": {"name": "one", "creationTimestamp": "2024-01-31T12:00:00Z"},

@@ -23,6 +23,11 @@ from corral.api.types import schema_of
 __all__ = ["Schema", "Schemas", "schema_for", "schema_of", "structural"]
 
 NONE_SETTLED: Final[frozenset[str]] = frozenset()
+_encode = msgspec.json.Encoder().encode
+_REMEMBERED: Final = 64
+"""Specs that are known to fit: the objects of a set, or of a script, mostly have the same."""
+_WORTHWHILE: Final = range(256, 16 << 10)
+"""Bytes of an encoded spec that may be remembered: to look at less costs no more."""
 
 
 class Schema:
@@ -41,6 +46,7 @@ class Schema:
         self._defaults = Defaults(schema) if foreign else None
         self._zeros = zeros_of_status(schema) if native else None
         self._has_rules = _has_rules(schema) if foreign else not native
+        self._fitting: dict[bytes, None] = {}
 
     def fits(self, document: Document, settled: frozenset[str] = NONE_SETTLED) -> bool:
         """Whether nothing is to be pruned, completed or told of a document.
@@ -50,7 +56,23 @@ class Schema:
         """
         if self._defaults is not None:
             return False
-        return self._of_others(settled).fits(_without(document, settled))
+        spec = document.get("spec")
+        data = _encode(spec) if type(spec) is dict and "spec" not in settled else b""
+        if len(data) not in _WORTHWHILE:
+            return self._of_others(settled).fits(_without(document, settled))
+        if data in self._fitting:
+            settled |= {"spec"}
+        fits = self._of_others(settled).fits(_without(document, settled))
+        if fits:
+            self._remember(data)
+        return fits
+
+    def _remember(self, spec: bytes) -> None:
+        """Know the spec of these bytes, and that it was seen last."""
+        self._fitting.pop(spec, None)
+        self._fitting[spec] = None
+        if len(self._fitting) > _REMEMBERED:
+            del self._fitting[next(iter(self._fitting))]
 
     def prune(self, document: Document, settled: frozenset[str] = NONE_SETTLED) -> list[str]:
         """Removes fields that the schema does not know, and answers the paths of the first ones.
