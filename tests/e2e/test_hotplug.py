@@ -1,4 +1,4 @@
-"""Disks that are plugged into real guests and taken out again."""
+"""Disks that are plugged into real guests and taken out again, and media of their CD-ROM drives."""
 
 import asyncio
 import fcntl
@@ -245,7 +245,7 @@ async def test_a_manager_that_is_killed_at_any_step_leaves_nothing_behind(
     assert await shell(guest, f"head -c 4 /dev/{name}") == "kept"
 
     told = asyncio.Event()
-    guest.plugs.on_gone(told.set)
+    guest.plugs.on_gone(lambda _volume: told.set())
     await guest.plugs.unplug("data", one.claim)
     async with asyncio.timeout(PATIENCE):
         await told.wait()
@@ -266,7 +266,7 @@ async def test_a_guest_that_sleeps_lets_go_of_a_disk_once_it_is_awake(machine, t
     await guest.plugs.plug(vmi, plug("data", "virtio"), {"data": raw(tmp_path / "data.img", b"")})
     await disk_of(guest, "data")
     told = asyncio.Event()
-    guest.plugs.on_gone(told.set)
+    guest.plugs.on_gone(lambda _volume: told.set())
     await guest.pause()
     await guest.plugs.unplug("data", "claim.of.data")
     await guest.plugs.unplug("data", "claim.of.data")  # asked once more
@@ -317,3 +317,162 @@ async def test_two_disks_of_one_file_are_refused_by_its_lock(qemu, tmp_path, dem
     plugs = plug("one", "scsi"), plug("two", "scsi")
     with pytest.raises(StartError, match=r'"(one|two)" is used .*lock'):
         await qemu.start(with_plugs(wanted, drives, *plugs))
+
+
+def drive(volume: str, bus: str, claim: str = "") -> tuple[dict, list[dict]]:
+    """A CD-ROM drive, and the volume that is in it, if there is one."""
+    disk = {"name": volume, "cdrom": {"bus": bus}}
+    source = {"claimName": claim, "hotpluggable": True}
+    return disk, [{"name": volume, "persistentVolumeClaim": source}] if claim else []
+
+
+def medium(volume: str, claim: str, bus: str = "sata") -> Plug:
+    disk, volumes = drive(volume, bus, claim)
+    spec = {"domain": {"devices": {"disks": [disk]}}, "volumes": volumes}
+    return plugs_of(msgspec.convert(spec, Spec))[volume]
+
+
+def with_drive(wanted, disk, volumes):
+    document = msgspec.to_builtins(wanted.vmi)
+    document["spec"]["domain"]["devices"]["disks"].append(disk)
+    document["spec"].setdefault("volumes", []).extend(volumes)
+    return replace(wanted, vmi=msgspec.convert(document, VirtualMachineInstance))
+
+
+def read_only(path: Path, content: bytes) -> dict[str, Drive]:
+    return {"cd": replace(raw(path, content), volume="cd", read_only=True)}
+
+
+async def reads(guest, command: str, expected: str) -> None:
+    """Until a command in the guest says what is expected of it."""
+    try:
+        async with asyncio.timeout(PATIENCE):
+            while expected not in await shell(guest, command):
+                await asyncio.sleep(0.2)
+    except TimeoutError:
+        pytest.fail(await shell(guest, f"{command}; lsmod; ls /sys/block; dmesg | tail -30"))
+
+
+HEAD = "modprobe -qa ahci sr_mod; head -c 5 /dev/sr0 2>&1"
+
+
+async def drive_is_open(guest) -> bool:
+    blocks = await guest._monitor.execute("query-block")
+    return next(each["tray_open"] for each in blocks if each["qdev"].endswith("tray-cd"))
+
+
+async def test_a_drive_on_usb_takes_media(qemu, tmp_path, demo_disk):
+    wanted = definition(new_directory(tmp_path), demo_disk)
+    guest = await qemu.start(with_drive(wanted, *drive("cd", "usb")))
+    await guest.resume()
+    tree = {"command-line": "info usb"}
+    assert "cd" in await guest._monitor.execute("human-monitor-command", tree)
+    one = medium("cd", "one.claim", "usb")
+    await guest.plugs.plug(wanted.vmi, one, read_only(tmp_path / "1.iso", b"first"))
+    assert await guest.plugs.settle() == {"cd": "one.claim"}
+    assert not await drive_is_open(guest)
+    await guest.plugs.unplug("cd", "one.claim")
+    assert await guest.plugs.settle() == {}
+    await guest.release()
+
+
+@pytest.mark.parametrize("bus", ["sata", "scsi"])
+async def test_a_guest_reads_what_is_put_into_its_drive_and_nothing_once_that_is_out(
+    qemu, tmp_path, demo_disk, following, bus
+):
+    wanted = definition(new_directory(tmp_path), demo_disk)
+    guest = await qemu.start(with_drive(wanted, *drive("cd", bus)))
+    await guest.resume()
+    await following(guest)
+    assert await guest.plugs.settle() == {}
+    await reads(guest, HEAD, "No medium found")
+    first, second = read_only(tmp_path / "1.iso", b"first"), read_only(tmp_path / "2.iso", b"other")
+    await guest.plugs.plug(wanted.vmi, medium("cd", "one.claim", bus), first)
+    assert await guest.plugs.settle() == {"cd": "one.claim"}
+    await reads(guest, HEAD, "first")
+    await guest.plugs.unplug("cd", "one.claim")
+    assert await guest.plugs.settle() == {}
+    await guest.plugs.plug(wanted.vmi, medium("cd", "two.claim", bus), second)
+    assert await guest.plugs.settle() == {"cd": "two.claim"}
+    await reads(guest, HEAD, "other")
+    await guest.plugs.unplug("cd", "two.claim")
+    assert await guest.plugs.settle() == {}
+    await reads(guest, HEAD, "No medium found")
+    await guest.release()
+
+
+async def test_a_guest_that_has_locked_its_drive_is_waited_for(
+    qemu, tmp_path, demo_disk, following
+):
+    wanted = definition(new_directory(tmp_path), demo_disk)
+    disk, volumes = drive("cd", "sata", "one.claim")
+    wanted = with_drive(wanted, disk, volumes)
+    drives = {**wanted.drives, **read_only(tmp_path / "1.iso", b"first")}
+    guest = await qemu.start(replace(wanted, drives=drives))
+    await guest.resume()
+    await following(guest)
+    assert await guest.plugs.settle() == {"cd": "one.claim"}
+    told: list[str] = []
+    guest.plugs.on_gone(told.append)
+    await reads(guest, HEAD, "first")
+    # Who has the drive open has it locked.
+    await shell(guest, "sleep 1000 </dev/sr0 >/dev/null 2>&1 & echo $! >/tmp/reader")
+    await guest.plugs.unplug("cd", "one.claim")
+    assert await guest.plugs.settle() == {"cd": "one.claim"}
+    assert not told
+    await reads(guest, HEAD, "first")
+    await shell(guest, "kill $(cat /tmp/reader)")
+    async with asyncio.timeout(PATIENCE):
+        while await guest.plugs.settle():
+            await guest.plugs.unplug("cd", "one.claim")
+            await asyncio.sleep(0.2)
+    assert told == ["cd"]
+    await reads(guest, HEAD, "No medium found")
+    await guest.release()
+
+
+async def test_a_manager_that_is_killed_while_it_changes_a_medium_leaves_no_drive_open(
+    qemu, tmp_path, demo_disk
+):
+    wanted = definition(new_directory(tmp_path), demo_disk)
+    guest = await qemu.start(with_drive(wanted, *drive("cd", "sata")))
+    await guest.resume()  # QEMU gives back no descriptors of one that stands still
+    claims = {"one.claim": b"first", "two.claim": b"other"}
+    media = {claim: read_only(tmp_path / f"{claim}.iso", what) for claim, what in claims.items()}
+
+    async def cut_at_every_step(change) -> int:
+        """Do it with a manager that is killed after each command; as many as it took."""
+        nonlocal guest
+        for cuts in range(20):
+            done = True
+            plugs = QemuPlugs(Cutting(guest._monitor, cuts))
+            try:
+                await change(plugs)
+                await plugs.settle()
+            except Cut:
+                done = False
+            await guest.release()
+            guest = await qemu.find(guest._directory)
+            present = await guest.plugs.settle()
+            assert not await drive_is_open(guest)
+            nodes = await guest._monitor.execute("query-named-block-nodes", {"flat": True})
+            left = {one["node-name"] for one in nodes if one["node-name"].startswith("plug-")}
+            assert len(left) == 2 * len(present)
+            sets = await guest._monitor.execute("query-fdsets")
+            purposes = [fd.get("opaque", "") for each in sets for fd in each["fds"]]
+            assert sum("cd" in one for one in purposes) == len(present)
+            if done:
+                return cuts
+            if present:
+                await guest.plugs.unplug("cd", present["cd"])
+                await guest.plugs.settle()
+        raise AssertionError("it never came to its end")
+
+    vmi = wanted.vmi
+    for claim, drives in media.items():
+        one = medium("cd", claim)
+        assert await cut_at_every_step(lambda it: it.plug(vmi, one, drives)) > 5  # noqa: B023
+        assert await guest.plugs.settle() == {"cd": claim}
+        await guest.plugs.unplug("cd", claim)
+        assert await guest.plugs.settle() == {}
+    await guest.release()

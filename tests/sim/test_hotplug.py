@@ -148,6 +148,99 @@ async def test_a_changed_template_reaches_the_machine_without_a_restart():
         assert (await machine(c)).metadata.uid == uid
 
 
+def with_drive(claim_name="", *, hotpluggable=True, drive=True):
+    """The template of a VirtualMachine whose CD-ROM drive has a claim in it, or nothing."""
+    disks = [{"name": "root", "disk": {"bus": "virtio"}}]
+    volumes = [{"name": "root", "containerDisk": {"image": "cirros:1"}}]
+    if drive:
+        disks.insert(0, {"name": "cd", "cdrom": {"bus": "sata"}})
+    if claim_name:
+        source = {"claimName": claim_name, "hotpluggable": hotpluggable}
+        volumes.insert(0, {"name": "cd", "persistentVolumeClaim": source})
+    domain = {"resources": {"requests": {"memory": "64M"}}, "devices": {"disks": disks}}
+    return {"volumes": volumes, "domain": domain}
+
+
+async def change(c, **wanted):
+    template = {"template": {"spec": with_drive(**wanted)}}
+    await c.client.patch(VirtualMachine, KEY, {"spec": template})
+
+
+async def waits_for_a_start(c):
+    found = await c.client.get(VirtualMachine, KEY.name, KEY.namespace)
+    return any(one.type == "RestartRequired" for one in found.status.conditions)
+
+
+async def test_media_are_put_into_a_drive_changed_and_taken_out_without_a_restart():
+    async with cluster(stand_ins=[provisioner.controller]) as c:
+        uid = await running(c, vm(**with_drive()))
+        assert await plugged(c) == {}
+        drives = (await machine(c)).spec.domain.devices.disks
+
+        await change(c, claim_name="data")
+        await until_volumes(c, cd="Ready")
+        assert await plugged(c) == {"cd": "data"}
+        await change(c, claim_name="more")
+
+        async def shows_the_other():
+            return await plugged(c) == {"cd": "more"}
+
+        await c.until(shows_the_other)
+
+        async def is_told():
+            [entry] = [one for one in (await machine(c)).status.volume_status if one.name == "cd"]
+            claim_name = entry.persistent_volume_claim_info.claim_name
+            return (entry.phase, entry.target, claim_name) == ("Ready", "sda", "more")
+
+        await c.until(is_told)
+        await change(c)
+        await until_volumes(c)
+        assert await plugged(c) == {}
+        assert not await waits_for_a_start(c)
+
+        await change(c, claim_name="data", hotpluggable=False)
+        await c.until(partial(waits_for_a_start, c))
+        assert await plugged(c) == {}, "what stays comes with the next start"
+        await change(c, claim_name="data")
+        await until_volumes(c, cd="Ready")
+        await change(c, drive=False)
+        await until_volumes(c)
+        assert await waits_for_a_start(c)
+        found = await machine(c)
+        assert found.metadata.uid == uid
+        assert found.spec.domain.devices.disks == drives, "the guest has the drive that it had"
+        await change(c, claim_name="data")
+        await until_volumes(c, cd="Ready")
+        assert await told(c, "VolumeUnplugged") == ["Volume cd has been taken out of the guest"]
+
+
+async def test_a_guest_that_keeps_its_drive_shut_is_told_of():
+    async with cluster(stand_ins=[provisioner.controller]) as c:
+        await running(c, vm(**with_drive("data")))
+        await until_volumes(c, cd="Ready")
+        guest = c.guest(await machine(c))
+        guest.plugs.stubborn = True
+        await change(c, claim_name="more")
+        await until_volumes(c, cd="Detaching")
+        await asyncio.sleep(3 * LONGEST_PAUSE_SECONDS)
+        assert await told(c, "VolumeInUse") == ["The guest does not let go of volume cd"]
+        assert await plugged(c) == {"cd": "data"}
+        guest.plugs.let_go()
+        await until_volumes(c, cd="Ready")
+        assert await plugged(c) == {"cd": "more"}
+
+
+async def test_a_drive_of_a_machine_that_never_had_one_comes_with_the_next_start():
+    async with cluster(stand_ins=[provisioner.controller]) as c:
+        await running(c, vm())
+        await change(c, claim_name="data")
+        await c.until(partial(waits_for_a_start, c))
+        await asyncio.sleep(60)
+        assert len((await machine(c)).spec.domain.devices.disks) == 1
+        assert await told(c, "HotPlugVolumeError") == []
+        assert await volumes(c) == {}
+
+
 async def test_a_machine_of_nobody_is_plugged_for_as_long_as_it_lives():
     async with cluster(stand_ins=[provisioner.controller]) as c:
         template = vm()["spec"]["template"]["spec"]

@@ -18,7 +18,7 @@ class HollowPlugs:
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
-        self._listener: Callable[[], None] = lambda: None
+        self._listener: Callable[[str], None] = lambda _volume: None
         self._asked: dict[str, str] = {}
         self.stubborn = False
 
@@ -27,7 +27,7 @@ class HollowPlugs:
         if plugs := plugs_of(vmi.spec):
             self._write({name: plug.claim for name, plug in plugs.items()})
 
-    def on_gone(self, listener: Callable[[], None]) -> None:
+    def on_gone(self, listener: Callable[[str], None]) -> None:
         self._listener = listener
 
     async def settle(self) -> Mapping[str, str]:
@@ -49,9 +49,10 @@ class HollowPlugs:
     def let_go(self) -> None:
         """Let go of the disks that the guest was asked for."""
         left = {name: claim for name, claim in self._read().items() if name not in self._asked}
-        self._asked.clear()
+        gone, self._asked = self._asked, {}
         self._write(left)
-        self._listener()
+        for volume in gone:
+            self._listener(volume)
 
     def _read(self) -> dict[str, str]:
         return files.read_json(self._directory / _RECORD, dict[str, str]) or {}

@@ -1,5 +1,7 @@
 """Plugs disks into machines that run, and takes them out, as their instances' specs change.
 
+So do the media of CD-ROM drives, which stay.
+
 What is plugged in is asked of the hypervisor, so a manager that was killed between any two steps
 goes on where the last one was.  A guest may take its time to let go of a disk, or never do so: it
 is asked again in pauses that grow.
@@ -57,7 +59,7 @@ class HotPlug:
         """Follow an instance's wishes for as long as ``tasks`` go on, which hold what is known."""
         plugging = _Plugging(machine, voice, self._drives, self._users)
         self._running[machine.record.uid] = plugging
-        machine.guest.plugs.on_gone(plugging.look_again)
+        machine.guest.plugs.on_gone(plugging.let_go)
         tasks.whenever(plugging.due, self._follow, plugging, name="plug")
 
     async def _follow(self, plugging: "_Plugging") -> None:
@@ -119,6 +121,11 @@ class _Plugging:
         """What is plugged in is not known any more."""
         self.present = None
         self.due.set()
+
+    def let_go(self, volume: str) -> None:
+        """The guest lets go of a volume: who waits for that need not wait any longer."""
+        self.attempts.pop(volume, None)
+        self.look_again()
 
     async def step(self, vmi: VirtualMachineInstance) -> float | None:
         """Bring spec and guest together; the seconds until the next try, if one is needed.

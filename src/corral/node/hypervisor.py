@@ -228,13 +228,13 @@ class GuestAgent(Protocol):
 
 
 class Plugs(Protocol):
-    """The disks of a guest that come and go while it runs.
+    """The disks of a guest that come and go while it runs, and the media in its CD-ROM drives.
 
     Their verbs raise GuestError, and can be taken again after they were cut.
     """
 
-    def on_gone(self, listener: Callable[[], None]) -> None:
-        """Whom to call whenever a disk has been let go."""
+    def on_gone(self, listener: Callable[[str], None]) -> None:
+        """Whom to call whenever a guest lets go of a volume that it was asked for."""
 
     async def settle(self) -> Mapping[str, str]:
         """The volumes whose disks are there, and their claims; rests of others are cleared away."""

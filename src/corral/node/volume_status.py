@@ -53,7 +53,7 @@ class _Targets:
 
     def free(self, disk: Disk) -> str:
         """The next name that no other disk has."""
-        target = disk.disk or disk.lun
+        target = disk.disk or disk.lun  # CD-ROM drives have names like SCSI disks
         bus = target.bus if target is not None else ""
         prefix = "vd" if bus == "virtio" else "sd"
         names = (prefix + letters(number) for number in count())

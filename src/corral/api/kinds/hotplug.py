@@ -31,6 +31,11 @@ class Plug(NamedTuple):
     disk: Disk
     claim: str
 
+    @property
+    def is_medium(self) -> bool:
+        """Whether it is put into a drive that stays."""
+        return self.disk.cdrom is not None
+
 
 def plugs_of(spec: Spec) -> Mapping[str, Plug]:
     """The disks that are plugged in, by the names of their volumes."""
@@ -46,7 +51,21 @@ def plugs_of(spec: Spec) -> Mapping[str, Plug]:
 
 def _has_a_plug(disk: Disk) -> bool:
     target = disk.disk or disk.lun
-    return target is not None and target.bus in BUSES
+    return disk.cdrom is not None or (target is not None and target.bus in BUSES)
+
+
+def trays_of(spec: Spec) -> frozenset[str]:
+    """The CD-ROM drives whose medium comes and goes, by name: they are empty, or show a plug.
+
+    A drive that a machine starts with what cannot be taken out has that for as long as it runs
+    (KubeVirt's getUpdatedDisks).
+    """
+    plugs, named = plugs_of(spec), {volume.name for volume in spec.volumes}
+    return frozenset(
+        disk.name
+        for disk in spec.domain.devices.disks
+        if disk.cdrom is not None and (disk.name in plugs or disk.name not in named)
+    )
 
 
 def showing(vmi: VirtualMachineInstance, disks: Iterable[Disk]) -> VirtualMachineInstance:

@@ -7,7 +7,7 @@ are not plugged in.
 from msgspec.structs import replace
 
 from corral.api.kinds.domain import Cpu, Memory
-from corral.api.kinds.hotplug import plugs_of
+from corral.api.kinds.hotplug import plugs_of, trays_of
 from corral.api.kinds.virtualmachine import VirtualMachineSpec
 from corral.api.kinds.vmi import Spec
 from corral.api.quantity import amount
@@ -45,11 +45,14 @@ def _template_reason(started: Spec, wanted: Spec) -> str:
 
 
 def _without_plugs(spec: Spec) -> Spec:
-    """The spec without the disks that come and go while the machine runs."""
+    """The spec without what comes and goes while the machine runs: a CD-ROM's drive stays."""
     plugs = plugs_of(spec)
     if not plugs:
         return spec
-    disks = [disk for disk in spec.domain.devices.disks if disk.name not in plugs]
+    trays = trays_of(spec)
+    disks = [
+        disk for disk in spec.domain.devices.disks if disk.name not in plugs or disk.name in trays
+    ]
     devices = replace(spec.domain.devices, disks=disks)
     volumes = [volume for volume in spec.volumes if volume.name not in plugs]
     return replace(spec, volumes=volumes, domain=replace(spec.domain, devices=devices))

@@ -10,9 +10,9 @@ import msgspec
 
 from corral.api.errors import ApiError, Invalid
 from corral.api.kinds.disks import Disk
-from corral.api.kinds.hotplug import is_hotpluggable, plugs_of
+from corral.api.kinds.hotplug import is_hotpluggable, plugs_of, trays_of
 from corral.api.kinds.virtualmachine import VirtualMachine
-from corral.api.kinds.vmi import VirtualMachineInstance
+from corral.api.kinds.vmi import Spec, VirtualMachineInstance
 from corral.api.kinds.volume_requests import applied, name_of
 from corral.api.kinds.volumes import Volume, claims_of
 from corral.api.object import Document
@@ -76,6 +76,7 @@ def followed(vm: VirtualMachine, vmi: Machine) -> Document | None:
 
     Only volumes that come and go; None for nothing.  The disk of a volume that both have stays as
     the machine has it: that is completed by its preference and by defaults, the template is not.
+    So does a drive whose medium leaves, even where the template has lost it.
     """
     template, machine = vm.spec.template.spec, vmi.spec
     if vmi.status.phase != "Running" or is_going(vmi) or machine.domain.devices.disable_hotplug:
@@ -84,13 +85,26 @@ def followed(vm: VirtualMachine, vmi: Machine) -> Document | None:
     plugs = plugs_of(machine)
     leaves = plugs.keys() - wanted.keys()
     turns = {name for name in plugs.keys() & wanted.keys() if plugs[name].claim != wanted[name]}
-    comes = plugs_of(template).keys() - {volume.name for volume in machine.volumes}
+    comes = _coming(template, machine)
     if not (leaves or turns or comes):
         return None
     volumes = _without(machine.volumes, leaves | turns) + _only(template.volumes, turns | comes)
+    trays = trays_of(machine)
     before, after = machine.domain.devices.disks, template.domain.devices.disks
-    disks = _without(before, leaves) + _only(after, comes)
+    disks = _without(before, leaves - trays) + _only(after, comes - trays)
     return {"volumes": volumes, "domain": {"devices": {"disks": disks}}}
+
+
+def _coming(template: Spec, machine: Spec) -> frozenset[str]:
+    """What a machine does not have yet.  A drive comes when it starts, and stays until it ends."""
+    has = {volume.name for volume in machine.volumes}
+    disks = {disk.name for disk in machine.domain.devices.disks}
+    trays = trays_of(machine)
+    return frozenset(
+        name
+        for name, plug in plugs_of(template).items()
+        if name not in has and (name in trays if plug.is_medium else name not in disks)
+    )
 
 
 def _without(named: Sequence[Volume | Disk], names: Collection[str]) -> list[Document]:

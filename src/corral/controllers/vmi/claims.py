@@ -208,7 +208,11 @@ def volume_status(vmi: VirtualMachineInstance, claims: Claims) -> list[Document]
     before: list[Document] = msgspec.to_builtins(vmi.status.volume_status)
     others = {each["name"]: each for each in before}
     targets = dict(
-        _targets(disk for disk in vmi.spec.domain.devices.disks if disk.name not in plugs)
+        _targets(
+            disk
+            for disk in vmi.spec.domain.devices.disks
+            if disk.name not in plugs or plugs[disk.name].is_medium  # its drive stays
+        )
     )
     told: list[Document] = []
     for volume in vmi.spec.volumes:

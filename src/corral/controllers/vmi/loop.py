@@ -222,6 +222,7 @@ def _matters(old: Machine, new: Machine) -> bool:
     """Whether a change is one that may call for a step."""
     return (
         old.status.phase != new.status.phase
+        or old.metadata.generation != new.metadata.generation
         or old.status.conditions != new.status.conditions
         or old.status.volume_status != new.status.volume_status
         or old.status.evacuation_node_name != new.status.evacuation_node_name

@@ -7,11 +7,16 @@ it is told by events.
 import asyncio
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
+
+import msgspec
 
 from corral.node.hypervisor import MemoryMisfitError
+from corral.node.qemu.devices.plugs import TRAY
 from corral.node.qemu.monitor import Event, Monitor, MonitorError
+from corral.node.qemu.trays import Trays
 
 INCOMING = ("-incoming", "defer")
 """Arguments of a QEMU that waits for a memory."""
@@ -127,7 +132,20 @@ async def shape(monitor: Monitor, pid: int) -> tuple[str, ...]:
     named = {found[1] for one in arguments if (found := _ID.match(one)) is not None}
     if changed := sorted(plugged ^ named):
         raise MonitorError(f"the device {changed[0]} was plugged in or out while it ran")
-    return (f"QEMU {version['major']}.{version['minor']}", *arguments)
+    media = await Trays(monitor).media(plugged)
+    shown = (_with_medium(one, media) for one in arguments)
+    return (f"QEMU {version['major']}.{version['minor']}", *shown)
+
+
+def _with_medium(argument: str, media: Mapping[str, str]) -> str:
+    """An option as it would be if QEMU were started now: a drive may show another medium."""
+    found = _ID.match(argument)
+    if found is None or not found[1].startswith(TRAY):
+        return argument
+    wanted = msgspec.json.decode(argument.removeprefix("-device "), type=dict[str, Any])
+    shown = {"drive": media[found[1]]} if found[1] in media else {}
+    rest = {name: value for name, value in wanted.items() if name != "drive"}
+    return f"-device {msgspec.json.encode(rest | shown).decode()}"
 
 
 def _arguments(pid: int) -> list[str]:

@@ -1,4 +1,4 @@
-"""Disks that are plugged into a QEMU that runs, and taken out again.
+"""Disks that are plugged into a QEMU that runs, and taken out again; media of CD-ROM drives, too.
 
 QEMU itself remembers what is plugged in: a device named after its volume, above block nodes and
 descriptors that are named after it, too.  A manager that is killed between any two steps leaves
@@ -7,19 +7,29 @@ block nodes without a device; they are cleared away by whoever looks next.
 
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+from corral.api.kinds.disks import Disk
 from corral.api.kinds.hotplug import Plug
 from corral.api.kinds.vmi import VirtualMachineInstance
 from corral.node.hypervisor import DiskBusyError, Drive, GuestError
 from corral.node.opening import opened
 from corral.node.qemu.devices.disks import SCSI, attachment, blocks, bus_of, scsi_controller
-from corral.node.qemu.devices.plugs import PREFIX, device_name, node_name, shown_by
+from corral.node.qemu.devices.plugs import (
+    PREFIX,
+    device_name,
+    medium_name,
+    medium_of,
+    node_name,
+    shown_by,
+    tray_name,
+)
 from corral.node.qemu.devices.ports import controller_port, is_disk_port
 from corral.node.qemu.monitor import Event, Monitor, MonitorError
+from corral.node.qemu.trays import Trays
 
 LOCK = '" lock'
 """What QEMU's complaint has in it where another process has a disk."""
@@ -36,17 +46,20 @@ class QemuPlugs:
 
     def __init__(self, monitor: Monitor) -> None:
         self._monitor = monitor
-        self._listener: Callable[[], None] = lambda: None
+        self._trays = Trays(monitor)
+        self._listener: Callable[[str], None] = lambda _volume: None
         self._asked: set[str] = set()
 
-    def on_gone(self, listener: Callable[[], None]) -> None:
+    def on_gone(self, listener: Callable[[str], None]) -> None:
         self._listener = listener
 
     def note(self, event: Event) -> None:
         """Hear what QEMU tells."""
         name = event.get("data", {}).get("device", "")
-        if event["event"] == "DEVICE_DELETED" and shown_by(name) is not None:
-            self._listener()
+        if event["event"] == "DEVICE_DELETED" and (shown := shown_by(name)) is not None:
+            self._listener(shown[0])
+        elif (volume := self._trays.freed(event)) is not None:
+            self._listener(volume)
 
     async def settle(self) -> Mapping[str, str]:
         """Clear away the rests of disks that are gone, or never came to be.
@@ -55,7 +68,11 @@ class QemuPlugs:
         the end only then: until that a disk that is being taken out counts as present.
         """
         devices = await self._devices()
+        lent = await self._lent()
+        await self._trays.shut(devices)
+        media = await self._trays.media(devices)
         kept = {node_name(name) for name in devices if name.startswith(PREFIX)}
+        kept |= set(media.values())
         nodes = await self._monitor.execute("query-named-block-nodes", {"flat": True})
         rests = [name for node in nodes if _is_rest(name := node["node-name"], kept)]
         for name in sorted(rests, key=_depth):
@@ -67,31 +84,60 @@ class QemuPlugs:
                 if _IN_USE not in str(error):
                     raise
                 kept.add(_top(name))
-        for fdset in await self._monitor.execute("query-fdsets"):
-            if any(_is_rest(fd.get("opaque", ""), kept) for fd in fdset["fds"]):
-                await self._monitor.execute("remove-fd", {"fdset-id": fdset["fdset-id"]})
+        for number, purpose in lent:
+            node = purpose if medium_of(purpose) is None else node_name(purpose)
+            if _is_rest(node, kept):
+                await self._monitor.execute("remove-fd", {"fdset-id": number})
         self._asked = {name for name in self._asked if node_name(name) in kept}
         names = (*devices, *self._asked)
-        return dict(shown for name in names if (shown := shown_by(name)) is not None)
+        shown = [each for name in names if (each := shown_by(name)) is not None]
+        shown += [
+            medium
+            for _, purpose in lent
+            if (medium := medium_of(purpose)) is not None
+            and media.get(tray_name(medium[0])) == node_name(purpose)
+        ]
+        return dict(shown)
 
     async def plug(
         self, vmi: VirtualMachineInstance, plug: Plug, drives: Mapping[str, Drive]
     ) -> None:
         """What is left of a step that failed is cleared away by ``settle``."""
         disk, drive = plug.disk, drives[plug.disk.name]
+        devices = await self._devices()
+        if plug.is_medium:
+            tray, medium = tray_name(disk.name), medium_name(disk.name, plug.claim)
+            if tray not in devices:
+                raise GuestError("the machine was started without this drive for media to change")
+            node = node_name(medium)
+            await self._add(node, disk, drive, purpose=medium)
+            await self._trays.load(disk.name, node)
+            return
         name = device_name(disk.name, plug.claim)
         node = node_name(name)
         wanted = attachment(name, node, disk, drive)
-        devices = await self._devices()
         if bus_of(disk) == "virtio":
             wanted["bus"] = await self._free_port(devices)
         elif SCSI not in devices:
             await self._plug_controller(vmi, devices)
-        files = await self._lend(node, drive)
+        await self._add(node, disk, drive, purpose=node, device=wanted)
+
+    async def _add(
+        self,
+        node: str,
+        disk: Disk,
+        drive: Drive,
+        *,
+        purpose: str,
+        device: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Make the block nodes of a drive, and the device above them, if it has one of its own."""
+        files = await self._lend(purpose, drive)
         try:
             for block in blocks(node, disk, drive, files):
                 await self._monitor.execute("blockdev-add", block)
-            await self._monitor.execute("device_add", wanted)
+            if device is not None:
+                await self._monitor.execute("device_add", device)
         except MonitorError as error:
             if LOCK in str(error):
                 raise DiskBusyError(f"its disk {BUSY}") from error
@@ -99,6 +145,11 @@ class QemuPlugs:
 
     async def unplug(self, volume: str, claim: str) -> None:
         name = device_name(volume, claim)
+        devices = await self._devices()
+        if name not in devices and tray_name(volume) in devices:
+            if await self._trays.empty(volume):
+                self._listener(volume)
+            return
         self._asked.add(name)
         try:
             await self._monitor.execute("device_del", {"id": name})
@@ -110,6 +161,14 @@ class QemuPlugs:
         """The devices that have names, and their types."""
         listed = await self._monitor.execute("qom-list", {"path": _DEVICES})
         return {one["name"]: one["type"] for one in listed}
+
+    async def _lent(self) -> Sequence[tuple[int, str]]:
+        """The sets of descriptors that QEMU has, and what they are for."""
+        return [
+            (fdset["fdset-id"], fd.get("opaque", ""))
+            for fdset in await self._monitor.execute("query-fdsets")
+            for fd in fdset["fds"][:1]  # of each set there is one
+        ]
 
     async def _free_port(self, devices: Mapping[str, str]) -> str:
         ports = {name for name in devices if is_disk_port(name)}
@@ -138,7 +197,7 @@ class QemuPlugs:
             raise GuestError("the machine was started without a port for a SCSI controller")
         await self._monitor.execute("device_add", scsi_controller(vmi))
 
-    async def _lend(self, node: str, drive: Drive) -> Mapping[Path, int]:
+    async def _lend(self, purpose: str, drive: Drive) -> Mapping[Path, int]:
         """Open the files of a drive for QEMU, which may open nothing; the sets they are in."""
         files: dict[Path, int] = {}
         with ExitStack() as stack:
@@ -149,7 +208,7 @@ class QemuPlugs:
                     raise GuestError(f"{path.name} cannot be opened: {error.strerror}") from error
                 stack.callback(os.close, descriptor)
                 lent: dict[str, Any] = await self._monitor.lend(
-                    descriptor, "add-fd", {"opaque": node}
+                    descriptor, "add-fd", {"opaque": purpose}
                 )
                 files[path] = lent["fdset-id"]
         return files

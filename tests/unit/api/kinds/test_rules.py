@@ -324,6 +324,11 @@ WRONG = [
         f"{DISK}.Name 'testdisk' not found.",
     ),
     (
+        with_domain(devices={"disks": [{"name": "testdisk", "lun": {}}]}),
+        f"{DISK}.name",
+        f"{DISK}.Name 'testdisk' not found.",
+    ),
+    (
         with_disk(lun={}),
         f"{DISK}.lun",
         f"{DISK}.lun can only be mapped to a DataVolume or PersistentVolumeClaim volume.",

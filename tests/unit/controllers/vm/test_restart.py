@@ -86,6 +86,26 @@ def test_a_plugged_disk_that_is_to_look_otherwise_waits():
     assert restart_reason(plugged(), of(STARTED)) == ""
 
 
+def test_a_drive_waits_for_the_next_start_and_its_medium_does_not():
+    def with_drive(*, drive=True, hotpluggable=True, claim="", **cdrom):
+        spec = copy.deepcopy(STARTED)
+        if drive:
+            spec["domain"]["devices"]["disks"].append({"name": "cd", "cdrom": cdrom})
+        if claim:
+            source = {"claimName": claim, "hotpluggable": hotpluggable}
+            spec["volumes"].insert(0, {"name": "cd", "persistentVolumeClaim": source})
+        return of(spec)
+
+    empty, full = with_drive(), with_drive(claim="one")
+    assert restart_reason(empty, full) == ""
+    assert restart_reason(full, with_drive(claim="two")) == ""
+    assert restart_reason(full, empty) == ""
+    assert restart_reason(full, of(STARTED)) == TEMPLATE, "the drive is gone"
+    assert restart_reason(of(STARTED), full) == TEMPLATE, "the drive is new"
+    assert restart_reason(empty, with_drive(claim="one", hotpluggable=False)) == TEMPLATE
+    assert restart_reason(empty, with_drive(bus="scsi")) == TEMPLATE
+
+
 @pytest.mark.parametrize(
     ("field", "told"), [("instancetype", INSTANCETYPE), ("preference", PREFERENCE)]
 )

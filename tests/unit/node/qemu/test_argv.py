@@ -166,7 +166,9 @@ def test_an_overlay_is_an_explicit_chain_over_inherited_descriptors():
 )
 def test_each_bus_has_its_device_and_controller(disk, driver):
     drive = Drive(volume="root", path=Path("/m/root"), format="raw")
-    arguments = argv(domain({"devices": {"disks": [{"name": "root", **disk}]}}, drives=[drive]))
+    volumes = [{"name": "root", "containerDisk": {"image": "x"}}]
+    spec = {"devices": {"disks": [{"name": "root", **disk}]}}
+    arguments = argv(domain(spec, drives=[drive], volumes=volumes))
     assert devices(arguments)[driver]["drive"] == "disk0"
     controllers = {"ide": "ich9-ahci", "scsi": "virtio-scsi-pci", "usb": "qemu-xhci,id=usb0"}
     for prefix, controller in controllers.items():
@@ -312,3 +314,23 @@ def test_devices_on_request():
 
 def test_a_guest_that_may_not_reboot_ends_instead():
     assert "reboot=shutdown" in value(argv(domain({"rebootPolicy": "Terminate"})), "-action")
+
+
+@pytest.mark.parametrize(
+    ("bus", "driver"), [("sata", "ide-cd"), ("scsi", "scsi-cd"), ("usb", "scsi-cd")]
+)
+def test_an_empty_drive_is_there_and_other_disks_keep_their_names_whatever_is_in_it(bus, driver):
+    root, claim = {"name": "root", "containerDisk": {"image": "x"}}, {"hotpluggable": True}
+    disks = [{"name": "cd", "cdrom": {"bus": bus}}, {"name": "root", "disk": {"bus": "virtio"}}]
+    drives = [Drive(volume="root", path=Path("/m/root"))]
+    empty = argv(domain({"devices": {"disks": disks}}, drives=drives, volumes=[root]))
+    drives.append(Drive(volume="cd", path=Path("/m/cd"), format="raw", read_only=True))
+    shown = {"name": "cd", "persistentVolumeClaim": {"claimName": "my.iso", **claim}}
+    full = argv(domain({"devices": {"disks": disks}}, drives=drives, volumes=[root, shown]))
+    for arguments in (empty, full):
+        assert devices(arguments)[driver]["id"] == "tray-cd"
+        assert devices(arguments)["virtio-blk-pci"]["drive"] == "disk0"
+        assert ("usb-bot" in devices(arguments)) == (bus == "usb")
+    assert "drive" not in devices(empty)[driver]
+    assert devices(full)[driver]["drive"].startswith("plug-")
+    assert any(one.endswith("opaque=medium-cd.my.iso") for one in full)

@@ -5,6 +5,7 @@ import os
 import sys
 from itertools import pairwise
 
+import msgspec
 import pytest
 
 from corral.node.hypervisor import MemoryMisfitError
@@ -128,6 +129,30 @@ async def test_a_shape_is_what_the_guest_sees(called):
 async def test_what_was_plugged_while_it_ran_has_no_place_in_a_memory(called, present, culprit):
     with pytest.raises(MonitorError, match=culprit):
         await memory.shape(Fake(present=present), 1)
+
+
+async def test_a_medium_that_was_changed_is_as_if_the_guest_had_been_started_with_it(monkeypatch):
+    def device(**drive):
+        wanted = {"driver": "ide-cd", "id": "tray-cd", **drive, "bus": "sata0.0"}
+        return ["-device", msgspec.json.encode(wanted).decode()]
+
+    class Drives(Fake):
+        async def execute(self, command, arguments=None, *, seconds=0):
+            if command == "query-block":
+                shown = {"inserted": {"node-name": self.medium}} if self.medium else {}
+                return [{"qdev": "tray-cd", **shown}]
+            return await super().execute(command, arguments, seconds=seconds)
+
+    async def shape(began, medium=""):
+        monkeypatch.setattr(memory, "_arguments", lambda pid: [*ARGUMENTS[1:], *began])
+        fake = Drives(present=(*PRESENT, "tray-cd"))
+        fake.medium = medium
+        return await memory.shape(fake, 1)
+
+    empty, full = device(), device(drive="plug-1")
+    assert await shape(empty) == await shape(full)
+    assert await shape(empty, "plug-1") == await shape(full, "plug-1")
+    assert await shape(full, "plug-2") != await shape(full, "plug-1") != await shape(full)
 
 
 @pytest.mark.parametrize("state", ["running", "paused", "io-error", "postmigrate"])

@@ -24,6 +24,10 @@ class Monitor:
         self.told = []
         self.holding = set()
         self.buses = {}
+        self.media = {}
+        self.open = set()
+        self.locked = set()
+        self.marks = set()
 
     async def execute(self, command, arguments=None, **_):
         self.told.append(command)
@@ -31,11 +35,13 @@ class Monitor:
 
     async def lend(self, descriptor, command, arguments):
         assert os.fstat(descriptor).st_size >= 0, "it is open while it is lent"
-        number = len(self.fdsets)
+        number = max(self.fdsets, default=-1) + 1
         self.fdsets[number] = arguments["opaque"]
         return {"fdset-id": number}
 
-    def qom_list(self, _):
+    def qom_list(self, which):
+        if which["path"] == "/objects":
+            return [{"name": name, "type": "child<secret>"} for name in sorted(self.marks)]
         return [{"name": name, "type": f"child<{kind}>"} for name, kind in self.devices.items()]
 
     def qom_get(self, where):
@@ -65,6 +71,38 @@ class Monitor:
 
     def remove_fd(self, which):
         del self.fdsets[which["fdset-id"]]
+
+    def query_block(self, _):
+        return [
+            {"qdev": name, "inserted": {"node-name": self.media[name]}}
+            if name in self.media
+            else {"qdev": f"/machine/peripheral/{name}"}
+            for name in self.devices
+        ]
+
+    def object_add(self, one):
+        assert one["id"] not in self.marks
+        self.marks.add(one["id"])
+
+    def object_del(self, which):
+        self.marks.remove(which["id"])
+
+    def blockdev_open_tray(self, which):
+        assert which["force"] is False, "the guest decides"
+        self.open |= {which["id"]} - self.locked
+
+    def blockdev_close_tray(self, which):
+        self.open.discard(which["id"])
+
+    def blockdev_remove_medium(self, which):
+        if which["id"] not in self.open:
+            raise MonitorError(f"Tray of device '{which['id']}' is not open")
+        self.media.pop(which["id"], None)
+
+    def blockdev_insert_medium(self, which):
+        assert which["id"] in self.open
+        assert which["id"] not in self.media
+        self.media[which["id"]] = which["node-name"]
 
     def device_add(self, device):
         self.devices[device["id"]] = device["driver"]
@@ -113,7 +151,7 @@ async def test_a_disk_counts_as_there_until_qemu_has_let_go_of_it(drives):
     monitor = Monitor(*ports(4))
     plugs = QemuPlugs(monitor)
     heard = []
-    plugs.on_gone(lambda: heard.append("gone"))
+    plugs.on_gone(heard.append)
     await plugs.plug(*wanted(), drives)
     monitor.holding = {name for name in monitor.nodes if name.startswith("plug-")}
     await plugs.unplug("data", "my.claim")
@@ -123,7 +161,7 @@ async def test_a_disk_counts_as_there_until_qemu_has_let_go_of_it(drives):
     plugs.note({"event": "DEVICE_DELETED", "data": {"device": "nic0"}})
     assert heard == []
     plugs.note({"event": "DEVICE_DELETED", "data": {"device": "plug-data.my.claim"}})
-    assert heard == ["gone"]
+    assert heard == ["data"]
     assert await plugs.settle() == {}
 
 
@@ -162,3 +200,71 @@ async def test_a_disk_that_another_machine_has_is_told_of_in_words(drives):
     monitor.blockdev_add = refuse
     with pytest.raises(DiskBusyError, match="its disk is used by another machine"):
         await QemuPlugs(monitor).plug(*wanted(), drives)
+
+
+CDROM = {"cdrom": {"bus": "sata"}}
+
+
+def drive_monitor():
+    return Monitor(("tray-data", "ide-cd"))
+
+
+async def test_a_medium_is_put_into_its_drive_and_the_drive_is_shut(drives):
+    monitor = drive_monitor()
+    plugs = QemuPlugs(monitor)
+    assert await plugs.settle() == {}
+    await plugs.plug(*wanted(CDROM), drives)
+    assert await plugs.settle() == {"data": "my.claim"}
+    assert (monitor.open, monitor.marks) == (set(), set())
+    assert len(monitor.nodes) == 5, "a chain of two, and the disk that was there"
+    assert sorted(monitor.fdsets.values()) == ["medium-data.my.claim"] * 2
+    heard = []
+    plugs.on_gone(heard.append)
+    await plugs.unplug("data", "my.claim")
+    assert heard == ["data"]
+    assert await plugs.settle() == {}
+    assert (set(monitor.nodes), monitor.fdsets, monitor.open) == ({"disk0"}, {}, set())
+    assert "device_add" not in monitor.told
+    assert "device_del" not in monitor.told
+
+
+async def test_a_drive_that_the_guest_has_locked_is_asked_for_and_told_of_once_it_opens(drives):
+    monitor = drive_monitor()
+    plugs = QemuPlugs(monitor)
+    heard = []
+    plugs.on_gone(heard.append)
+    opened = {"event": "DEVICE_TRAY_MOVED", "data": {"id": "tray-data", "tray-open": True}}
+    await plugs.plug(*wanted(CDROM), drives)
+    plugs.note(opened)  # by ourselves
+    await plugs.settle()
+    monitor.locked.add("tray-data")
+    await plugs.unplug("data", "my.claim")
+    assert await plugs.settle() == {"data": "my.claim"}
+    assert not monitor.marks
+    plugs.note({"event": "DEVICE_TRAY_MOVED", "data": {"id": "tray-data", "tray-open": False}})
+    assert heard == []
+    plugs.note(opened)
+    assert heard == ["data"]
+    monitor.locked.clear()
+    await plugs.unplug("data", "my.claim")
+    assert await plugs.settle() == {}
+    monitor.locked.add("tray-data")
+    with pytest.raises(GuestError, match="the guest keeps its drive shut"):
+        await plugs.plug(*wanted(CDROM), drives)
+    assert await plugs.settle() == {}
+    assert (set(monitor.nodes), monitor.fdsets) == ({"disk0"}, {})
+
+
+async def test_a_drive_that_the_guest_itself_opened_stays_open(drives):
+    monitor = drive_monitor()
+    plugs = QemuPlugs(monitor)
+    await plugs.plug(*wanted(CDROM), drives)
+    await plugs.settle()
+    monitor.open.add("tray-data")
+    assert await QemuPlugs(monitor).settle() == {"data": "my.claim"}
+    assert monitor.open == {"tray-data"}
+
+
+async def test_a_machine_without_the_drive_is_told_so(drives):
+    with pytest.raises(GuestError, match="was started without this drive"):
+        await QemuPlugs(Monitor()).plug(*wanted(CDROM), drives)

@@ -16,11 +16,16 @@ LARGEST_BLOCK = 2 * 1024 * 1024
 
 
 def check_pairs(spec: Spec, path: str) -> Iterator[Cause]:
-    """Every disk shows a volume; ``lun`` needs a volume that understands SCSI."""
+    """Every disk shows a volume; ``lun`` needs a volume that understands SCSI.
+
+    A CD-ROM drive may be empty (KubeVirt's feature gate DeclarativeHotplugVolumes).
+    """
     volumes = {volume.name: volume for volume in spec.volumes}
     for index, disk in enumerate(spec.domain.devices.disks):
         here = f"{path}.domain.devices.disks[{index}]"
         volume = volumes.get(disk.name)
+        if volume is None and disk.cdrom is not None:
+            continue
         if volume is None:
             # KubeVirt's own message spells the field with a capital letter.
             yield Cause(f"{here}.name", f"{here}.Name '{disk.name}' not found.")

@@ -47,10 +47,13 @@ def of_file(disk: Disk, drive: Drive) -> dict[str, bool]:
     return options
 
 
-def of_device(disk: Disk, drive: Drive) -> dict[str, Any]:
-    """What the device says to the guest of its cache and its blocks, and who else may write."""
+def of_device(disk: Disk, drive: Drive | None) -> dict[str, Any]:
+    """What the device says to the guest of its cache and its blocks, and who else may write.
+
+    Only a CD-ROM may have no drive behind it.
+    """
     options: dict[str, Any] = {}
-    if disk.cdrom is None:
+    if disk.cdrom is None and drive is not None:
         if mode(disk, drive) in _THROUGH:
             options["write-cache"] = "off"
         if disk.shareable:

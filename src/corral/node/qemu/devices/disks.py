@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from corral.api.kinds import disks as kinds
-from corral.api.kinds.hotplug import plugs_of
+from corral.api.kinds.hotplug import plugs_of, trays_of
 from corral.api.kinds.vmi import VirtualMachineInstance
 from corral.node.hypervisor import Drive
 from corral.node.qemu.devices import caching
 from corral.node.qemu.devices.boot import boot_indexes
-from corral.node.qemu.devices.plugs import device_name, node_name
+from corral.node.qemu.devices.plugs import TRAY, device_name, medium_name, node_name, tray_name
 from corral.node.qemu.devices.ports import controller_port, disk_ports
 from corral.node.qemu.domain import Domain, device, lent, option
 
@@ -27,13 +27,15 @@ SCSI = "scsi0"
 class _Slot:
     """A disk of the instance, the drive behind it, and its place among all disks.
 
-    ``port``: where it is plugged in, for a disk on virtio that may be taken out again.
+    ``drive``: None for an empty CD-ROM.  ``lent_to``: what its descriptors are for.  ``port``:
+    where it is plugged in, for a disk on virtio that may be taken out again.
     """
 
     node: str
     id: str
     disk: kinds.Disk
-    drive: Drive
+    drive: Drive | None
+    lent_to: str
     boot_index: int | None
     port: str | None
 
@@ -53,11 +55,12 @@ def disks(domain: Domain) -> list[str]:
     arguments = _controllers({slot.bus for slot in slots}, len(slots), domain)
     on_sata = 0
     for slot in slots:
-        files = domain.handles.files[slot.disk.name]
-        for descriptor in files.values():
-            arguments += lent(descriptor, to=slot.node)
-        for block in blocks(slot.node, slot.disk, slot.drive, files):
-            arguments += option("blockdev", **block)
+        if slot.drive is not None:
+            files = domain.handles.files[slot.disk.name]
+            for descriptor in files.values():
+                arguments += lent(descriptor, to=slot.lent_to)
+            for block in blocks(slot.node, slot.disk, slot.drive, files):
+                arguments += option("blockdev", **block)
         wanted = attachment(slot.id, slot.node, slot.disk, slot.drive, boot_index=slot.boot_index)
         if slot.disk.dedicated_io_thread and slot.bus == "virtio":
             wanted["iothread"] = thread = f"iothread-{slot.node}"
@@ -67,6 +70,11 @@ def disks(domain: Domain) -> list[str]:
             on_sata += 1
         elif slot.port is not None:
             wanted["bus"] = slot.port
+        elif slot.bus == "usb" and slot.id.startswith(TRAY):
+            # usb-storage has no drive that may be empty.
+            arguments += device("usb-bot", id=f"bot-{slot.id}")
+            wanted |= {"driver": "scsi-cd", "bus": f"bot-{slot.id}.0"}
+            del wanted["removable"]
         arguments += device(**wanted)
     return arguments
 
@@ -78,18 +86,21 @@ def needs_usb(domain: Domain) -> bool:
 def _slots(domain: Domain) -> Iterator[_Slot]:
     order = boot_indexes(domain)
     names = _names(domain.vmi)
-    plugged = plugs_of(domain.vmi.spec)
+    plugged, trays = plugs_of(domain.vmi.spec), trays_of(domain.vmi.spec)
     free = iter(disk_ports(domain.vmi))
     for disk in domain.vmi.spec.domain.devices.disks:
-        if (drive := domain.drives.get(disk.name)) is None:
+        drive = domain.drives.get(disk.name)
+        if drive is None and disk.name not in trays:
             continue
         name, node = names[disk.name]
+        is_medium = disk.name in trays and disk.name in plugged
         on_port = disk.name in plugged and bus_of(disk) == "virtio"
         yield _Slot(
             node=node,
             id=name,
             disk=disk,
             drive=drive,
+            lent_to=medium_name(disk.name, plugged[disk.name].claim) if is_medium else node,
             boot_index=order.get(("disk", disk.name)),
             port=next(free) if on_port else None,
         )
@@ -102,14 +113,18 @@ def node_of(vmi: VirtualMachineInstance, volume: str) -> str:
 
 def _names(vmi: VirtualMachineInstance) -> Mapping[str, tuple[str, str]]:
     """Device and topmost block node of each disk: the same, whichever disks come and go."""
-    plugged = plugs_of(vmi.spec)
+    plugged, trays = plugs_of(vmi.spec), trays_of(vmi.spec)
     names: dict[str, tuple[str, str]] = {}
     for disk in vmi.spec.domain.devices.disks:
-        if (plug := plugged.get(disk.name)) is not None:
+        plug = plugged.get(disk.name)
+        if disk.name in trays:
+            medium = medium_name(disk.name, plug.claim if plug is not None else "")
+            names[disk.name] = tray_name(disk.name), node_name(medium)
+        elif plug is not None:
             name = device_name(disk.name, plug.claim)
             names[disk.name] = name, node_name(name)
         else:
-            node = f"disk{len(names.keys() - plugged.keys())}"
+            node = f"disk{len(names.keys() - plugged.keys() - trays)}"
             names[disk.name] = f"device-{node}", node
     return names
 
@@ -188,7 +203,7 @@ def _known(**values: Any) -> dict[str, Any]:
 
 
 def attachment(
-    name: str, node: str, disk: kinds.Disk, drive: Drive, *, boot_index: int | None = None
+    name: str, node: str, disk: kinds.Disk, drive: Drive | None, *, boot_index: int | None = None
 ) -> dict[str, Any]:
     """The device that shows a block node to the guest; its place on the bus is not named."""
     is_cdrom = disk.cdrom is not None
@@ -196,7 +211,7 @@ def attachment(
     policy = "enospc" if asked == "enospace" else asked  # KubeVirt's word, and QEMU's
     wanted: dict[str, Any] = {
         "id": name,
-        "drive": node,
+        "drive": node if drive is not None else None,
         "bootindex": boot_index,
         "serial": disk.serial or None,
         "werror": None if is_cdrom else policy,

@@ -6,6 +6,8 @@ A manager that takes a machine over finds by these names what is plugged in.
 import hashlib
 
 PREFIX = "plug-"
+TRAY = "tray-"
+_MEDIUM = "medium-"
 _DIGITS = 12  # of a digest: QEMU's names of block nodes end after 31 letters
 
 
@@ -22,6 +24,24 @@ def shown_by(device: str) -> tuple[str, str] | None:
     return volume, claim
 
 
+def tray_name(volume: str) -> str:
+    """The CD-ROM drive into which a volume is put."""
+    return f"{TRAY}{volume}"
+
+
+def medium_name(volume: str, claim: str) -> str:
+    """What the descriptors of a medium are for: a drive does not tell which claim it shows."""
+    return f"{_MEDIUM}{volume}.{claim}"
+
+
+def medium_of(name: str) -> tuple[str, str] | None:
+    """The volume and the claim of a medium; None for what is none."""
+    if not name.startswith(_MEDIUM):
+        return None
+    volume, _, claim = name.removeprefix(_MEDIUM).partition(".")
+    return volume, claim
+
+
 def node_name(device: str) -> str:
-    """The topmost block node below a device; the names of those below begin with it."""
+    """The topmost block node of a device, or medium; the names of those below begin with it."""
     return PREFIX + hashlib.sha256(device.encode()).hexdigest()[:_DIGITS]
