@@ -208,9 +208,8 @@ class Informer(Generic[T]):
         if (same := self._shared(item)) is not None:
             item = same
         elif len(self._objects) >= SHARED_FROM:
-            for like in (old, self._last):  # its own older version, and what is like it now
-                if like is not None:
-                    share(item, like)
+            # what is like it now, and its own older version
+            share(item, *(like for like in (self._last, old) if like is not None))
             key = key_of(item)
         self._last = self._objects[key] = item
         self._reindex(key, old, item)

@@ -4,42 +4,65 @@ The machines of a set differ in a name, a uid and an address; the rest of their 
 most of their pods', is the same.  Ten thousand copies of it would be most of a process's memory.
 """
 
+from itertools import chain, repeat
 from typing import Any
 
 import msgspec
 
 
-def share(item: msgspec.Struct, like: msgspec.Struct) -> None:
+def share(
+    item: msgspec.Struct, like: msgspec.Struct, further: msgspec.Struct | None = None
+) -> None:
     """Put the parts of ``like`` that are the same in the place of ``item``'s own.
 
-    Both must be treated as constant from then on, as everything in a cache.
+    Else those of ``further``.  What one of them has as a whole is not looked into.  All must be
+    treated as constant from then on, as everything in a cache.
     """
-    if item is like:
+    if item is like or item is further:
         return
     for name in item.__struct_fields__:
         mine, other = getattr(item, name), getattr(like, name)
-        if mine is not other and (part := _shared(mine, other)) is not mine:
-            setattr(item, name, part)
+        if mine is not other:
+            another = None if further is None else getattr(further, name)
+            if (part := _shared(mine, other, another)) is not mine:
+                setattr(item, name, part)
 
 
-def _shared(mine: Any, other: Any) -> Any:
-    """``other`` where it is the same, else ``mine``, with what parts of it are."""
+def _shared(mine: Any, other: Any, another: Any) -> Any:
+    """The first of the two others that is the same, else ``mine``, with what parts of it are.
+
+    None is no other.
+    """
     kind = type(mine)
-    if mine is other or kind is not type(other):
+    if mine is other or mine is another:
         return mine
     if kind in _LEAVES:  # nearly all parts are
-        return other if mine == other else mine
-    if mine == other and _are_written_alike(mine, other):
-        return other
+        if type(other) is kind and mine == other:
+            return other
+        return another if type(another) is kind and mine == another else mine
+    others = [each for each in (other, another) if type(each) is kind]
+    for each in others:
+        if mine == each and _are_written_alike(mine, each):
+            return each
+    if not others:
+        return mine
     if isinstance(mine, msgspec.Struct):
-        share(mine, other)
-    elif kind is list:
-        for index, (ours, theirs) in enumerate(zip(mine, other, strict=False)):
-            mine[index] = _shared(ours, theirs)
-    elif kind is dict:
-        for key, ours in mine.items():
-            mine[key] = _shared(ours, other.get(key))
+        share(mine, *others)
+    elif kind is list or kind is dict:
+        _share_inside(mine, *others)
     return mine
+
+
+def _share_inside(mine: Any, other: Any, another: Any = ()) -> None:
+    """The same with what lies in lists, or in dictionaries."""
+    if type(mine) is dict:
+        for key, ours in mine.items():
+            mine[key] = _shared(ours, other.get(key), another.get(key) if another else None)
+        return
+    rest = repeat(None)
+    lists = zip(mine, chain(other, rest), chain(another, rest), strict=False)
+    for index, (ours, theirs, others) in enumerate(lists):
+        mine[index] = _shared(ours, theirs, others)
 
 
 _LEAVES = frozenset({str, int, float, bool})

@@ -39,6 +39,34 @@ def test_sharing_changes_nothing_that_can_be_read(one, other):
     assert like == msgspec.convert(one, Pod)
 
 
+@given(pods, pods, pods)
+def test_sharing_with_two_changes_nothing_that_can_be_read(one, other, another):
+    documents = one, other, another
+    item, like, further = (msgspec.convert(each, Pod) for each in documents)
+    share(item, like, further)
+    assert [item, like, further] == [msgspec.convert(each, Pod) for each in documents]
+
+
+def test_what_the_first_has_not_is_looked_for_in_the_second():
+    def pod(name, labels, containers):
+        document = {
+            "metadata": {"name": name, "labels": labels},
+            "spec": {"containers": [{"name": each, "image": each * 9} for each in containers]},
+        }
+        return msgspec.json.decode(msgspec.json.encode(document), type=Pod)
+
+    before = pod("mine", {"app": "own" * 9, "tier": "old" * 9}, ["a", "b"])
+    beside = pod("other", {"app": "its" * 9, "tier": "new" * 9}, ["c", "d", "e"])
+    item = pod("mine", {"app": "own" * 9, "tier": "new" * 9}, ["a", "d", "e"])
+    share(item, before, beside)
+    assert item == pod("mine", {"app": "own" * 9, "tier": "new" * 9}, ["a", "d", "e"])
+    assert item.metadata.labels["app"] is before.metadata.labels["app"]
+    assert item.metadata.labels["tier"] is beside.metadata.labels["tier"]
+    assert item.spec.containers[0] is before.spec.containers[0]
+    assert item.spec.containers[1] is beside.spec.containers[1]
+    assert item.spec.containers[2] is beside.spec.containers[2]
+
+
 def test_what_is_equal_is_one_object_and_what_differs_is_not():
     containers = [{"name": "a", "image": "x" * 100}, {"name": "b", "image": "y" * 100}]
     document = {"metadata": {"name": "one"}, "spec": {"containers": containers}}
