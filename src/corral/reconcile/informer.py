@@ -40,8 +40,6 @@ LIST_SECONDS = 60.0
 FIRST_DELAY = 0.8
 LONGEST_DELAY = 30.0
 """Seconds before listing or watching again after a failure: doubled each time, with jitter."""
-SHARED_FROM = 100
-"""A cache of so many objects keeps one copy of what they have in common: it takes a little time."""
 _LIVELY_SECONDS = 1.0
 """A watch that lasted this long was a good one."""
 
@@ -207,7 +205,7 @@ class Informer(Generic[T]):
                 return
         if (same := self._shared(item)) is not None:
             item = same
-        elif len(self._objects) >= SHARED_FROM:
+        else:
             # what is like it now, and its own older version
             share(item, *(like for like in (self._last, old) if like is not None))
             key = key_of(item)
