@@ -350,7 +350,7 @@ async def test_what_is_written_is_there_after_a_restart_and_an_instance_is_set_u
         await guest.says("web login: ")
         await guest.log_in("demo", "demo")
         await guest.run("echo a > /kept; echo b > /root/kept; echo c >> /etc/profile; rm /bin/awk")
-        await guest.run("until [ $(stat -f -c %b /disk) -gt 18000 ]; do usleep 100000; done")
+        await guest.run("until [ $(stat -f -c %b /disk) -gt 16000 ]; do usleep 100000; done")
         key = await guest.run("dropbearkey -y -f /etc/dropbear/dropbear_ed25519_host_key")
         await guest.type("poweroff", "")
         await guest.ends()

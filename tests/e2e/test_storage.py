@@ -132,7 +132,7 @@ def test_a_disk_grows_under_its_guest(user):
 
 
 def test_clones_of_one_disk_boot_and_go_their_own_ways(user, demo_disk):
-    size = "128Mi"
+    size = "64Mi"
     create(user, claim("golden", size))
     bound(user, "golden", size)
     storage = Storage(user.one.directory / "storage")

@@ -1,16 +1,16 @@
-"""The decompressor is taken out of a kernel: what is left lies where the boot loader is told."""
+"""The decompressor is taken out of a kernel: what is left, and where it is to lie."""
 
 import lzma
 import struct
 
 import pytest
 
-from corral.node.images.demo import kernel
+from corral.node.images.demo import kernel, lz4
 from corral.node.images.demo.errors import DemoError
 
 START = 0x1000000
+LZ4_MAGIC = b"\x02\x21\x4c\x18"
 BASE = 0xFFFFFFFF80000000
-STUB = 0x4000
 
 
 def elf(start=START, *, kind=b"\x01"):
@@ -84,44 +84,46 @@ def image(payload):
     return bytes(setup) + bytes(16) + stored
 
 
-def test_the_kernel_follows_a_stub_that_moves_it_to_its_place():
-    whole = kernel.unpack(image(lzma.compress(elf())))
-    body = whole[1024:]
-    assert body[STUB:] == b"code" + bytes(4) + b"data" + bytes(4)
-    assert struct.pack("<I", START) in body[:0x40]
-    assert struct.unpack_from("<I", whole, 0x1F4) == (len(body) // 16,)
-    (init_size,) = struct.unpack_from("<I", whole, 0x260)
-    assert 0x100000 + init_size == START + 8 + 0x2000
+def test_a_32_bit_kernel_is_packed_behind_what_unpacks_it_to_where_its_segments_say():
+    found = kernel.unpack(image(lzma.compress(elf())))
+    assert len(found.setup) == 1024
+    (part,) = found.parts
+    assert struct.unpack_from("<I", found.setup, 0x214) == (part.address,) == (0x100000,)
+    source, target, end = struct.unpack_from("<IxIxI", part.content, 9)
+    assert target == START
+    assert end == part.address + len(part.content)
+    packed = part.content[source - part.address :]
+    unpacked = lz4.unpack(LZ4_MAGIC + struct.pack("<I", len(packed)) + packed)
+    assert unpacked == b"code" + bytes(4) + b"data"
+    assert found.end == START + 8 + 0x2000
 
 
-def placed(body):
-    """What the stub makes of memory that holds 0xAA, by the table in it."""
+def placed(found):
+    """What a boot loader makes of memory that holds 0xAA."""
     memory = bytearray(b"\xaa" * 0x40000)
-    for words, source, target, cleared in struct.iter_unpack("<4I", body[0x900 : 0x900 + 0xF0]):
-        size, at = words * 8, target + 8 - words * 8 - START
-        memory[at : at + size] = body[source + 8 - size - 0x100000 :][:size]
-        memory[at - cleared * 8 : at] = bytes(cleared * 8)
+    for part in found.parts:
+        if part.address >= START:
+            at = part.address - START
+            memory[at : at + len(part.content)] = part.content
     return memory
 
 
 def test_a_64_bit_kernel_has_its_initramfs_in_the_place_of_the_tables_that_nobody_needs():
-    whole = kernel.unpack(image(lzma.compress(wide_elf())), b"initramfs")
-    memory = placed(whole[1024:])
+    found = kernel.unpack(image(lzma.compress(wide_elf())), b"initramfs")
+    memory = placed(found)
     # Whole pages of the unwinder's tables, of which the kernel is told as its initramfs.
-    assert struct.pack("<II", 0x218, START + 0x21000) in whole[1024:]
-    assert struct.pack("<II", 0x21C, 0x12000) in whole[1024:]
+    assert struct.unpack_from("<II", found.setup, 0x218) == (START + 0x21000, 0x12000)
     assert memory[0x21000 : 0x21000 + 9] == b"initramfs"
     assert not any(memory[0x21009:0x33000])
     # What nobody reads is not even cleared, as far as it is whole pages.
     assert set(memory[0x1000:0x11000]) == {0xAA}
     assert set(memory[:0x100]) == set(memory[0x33000:0x35000]) == {0xEE}
-    assert b"\xee" * 0x10000 not in whole
-    (init_size,) = struct.unpack_from("<I", whole, 0x260)
-    assert 0x100000 + init_size == START + 0x40000
+    assert not any(b"\xee" * 0x10000 in part.content for part in found.parts)
+    assert found.end == START + 0x40000
 
 
 def test_a_64_bit_kernel_returns_at_once_and_gives_its_types_back():
-    memory = placed(kernel.unpack(image(lzma.compress(wide_elf())))[1024:])
+    memory = placed(kernel.unpack(image(lzma.compress(wide_elf()))))
     assert memory[0x12100:0x12105] == memory[0x12204:0x12209] == b"\xc3\xcc\xcc\xcc\xcc"
     assert memory[0x12300:].startswith(RETURNS.replace(seen(0x12008), seen(0x12000)))
     # From the first whole page of its types to the data.
@@ -141,13 +143,15 @@ def test_a_64_bit_kernel_returns_at_once_and_gives_its_types_back():
 )
 def test_a_64_bit_kernel_that_is_otherwise_keeps_doing_these_by_itself(place, code, untouched):
     instructions = INSTRUCTIONS | {place: code}
-    memory = placed(kernel.unpack(image(lzma.compress(wide_elf(instructions=instructions))))[1024:])
+    memory = placed(kernel.unpack(image(lzma.compress(wide_elf(instructions=instructions)))))
     for at in untouched:
         assert memory[at:].startswith(instructions[at])
 
 
 def test_a_64_bit_kernel_is_entered_with_the_first_gib_mapped_to_itself():
-    tables = kernel.unpack(image(lzma.compress(wide_elf())))[1024 + 0x1000 :]
+    found = kernel.unpack(image(lzma.compress(wide_elf())))
+    assert struct.unpack_from("<I", found.setup, 0x214) == (found.parts[0].address,) == (0x100000,)
+    tables = found.parts[0].content[0x1000:]
     assert struct.unpack_from("<Q", tables) == (0x102003,)
     assert struct.unpack_from("<Q", tables, 0x1000) == (0x103003,)
     pages = struct.unpack_from("<512Q", tables, 0x2000)
@@ -161,8 +165,7 @@ def test_a_64_bit_kernel_is_entered_with_the_first_gib_mapped_to_itself():
         (image(b"no xz"), b"", "cannot be unpacked"),
         (image(lzma.compress(b"no elf")), b"", "no ELF"),
         (image(lzma.compress(elf(kind=b"\x02"))), b"", "cannot be unpacked"),
-        (image(lzma.compress(elf(start=0x100000))), b"", "where the boot loader puts it"),
-        (image(lzma.compress(elf(start=0x104000))), b"", "too large"),
+        (image(lzma.compress(elf(start=0x100000))), b"", "where its boot loader would be"),
         (image(lzma.compress(wide_elf({}))), b"", "lacks sections"),
         (image(lzma.compress(wide_elf())), bytes(0x13000), "too large"),
         (image(b"\x02\x21\x4c\x18\x01\x02\x03\x04damaged"), b"", "damaged LZ4 data"),

@@ -26,6 +26,13 @@ def test_what_was_said_before_is_repeated():
     assert lz4.unpack(MAGIC + struct.pack("<I", len(data)) + data) == b"aaaaabcdef"
 
 
+def test_what_is_packed_is_smaller_and_unpacked_the_same():
+    data = bytes(range(256)) * 40_000
+    packed = lz4.pack(data)
+    assert len(packed) < len(data) // 100
+    assert lz4.unpack(packed) == data
+
+
 @pytest.mark.parametrize("damaged", [block(b"short")[:-1], struct.pack("<I", 2) + b"\xf0\xff"])
 def test_damaged_data_is_refused(damaged):
     with pytest.raises(ValueError, match="damaged"):

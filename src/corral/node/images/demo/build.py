@@ -1,7 +1,8 @@
 """Builds the demo guest: packages -> kernels and root directory -> disk.
 
-What stands in the way of a quick boot under emulation is left out: the kernels' decompressors,
-module signatures, and (by the command line) the probing of hardware that no virtual machine has.
+What stands in the way of a quick boot under emulation is left out: the 64-bit kernel's
+decompressor, module signatures, and (by the command line) the probing of hardware that no virtual
+machine has.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import os
 from importlib.resources import as_file, files as resources
 from typing import TYPE_CHECKING
 
-from corral.node.images.demo import contents, deb, kernel, loader, packages
+from corral.node.images.demo import contents, deb, kernel, loader, lz4, packages, parameters
 from corral.node.images.demo.disk import write_disk
 from corral.node.images.demo.errors import DemoError
 
@@ -22,10 +23,12 @@ if TYPE_CHECKING:
 
 # How the releases of the two kernels end.
 WIDE_KERNEL, OTHER_KERNEL = "cloud-amd64", "686"
+# Between a kernel and its initramfs, for the kernel's first tables.
+_ROOM_BYTES = 4 * 1024 * 1024
 
 
 async def build_demo(target: Path, *, cache: Path, progress: Callable[[str], None]) -> Path:
-    """Writes the demo guest's disk (raw, 100 MB) to `target` and returns that.
+    """Writes the demo guest's disk (raw, 64 MiB) to `target` and returns that.
 
     Packages are kept in `cache`, so that a second build needs no network. `progress` is called
     with a line for each step. Raises DemoError.
@@ -61,11 +64,11 @@ def _recipe_files(directory: Path) -> list[Path]:
 def _build(found: list[Path], target: Path) -> int:
     files: dict[str, bytes] = {}
     for package in found:
-        files |= deb.files(package, _is_wanted)
+        files |= deb.files(package, contents.is_wanted)
     temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
     target.parent.mkdir(parents=True, exist_ok=True)
     try:
-        write_disk(temporary, _top(files), contents.root(files))
+        write_disk(temporary, _images(files), contents.root(files))
         temporary.replace(target)
         return target.stat().st_size
     except OSError as error:
@@ -77,15 +80,12 @@ def _build(found: list[Path], target: Path) -> int:
         temporary.unlink(missing_ok=True)
 
 
-def _top(files: dict[str, bytes]) -> dict[str, bytes]:
-    """What the boot loader reads."""
+def _images(files: dict[str, bytes]) -> list[loader.Image]:
+    """The two kernels, as the boot loader wants them."""
     wide, other = (contents.boot(files, kind) for kind in (WIDE_KERNEL, OTHER_KERNEL))
-    return loader.files(
-        files,
-        wide=kernel.unpack(wide.kernel, wide.initramfs),
-        other=contents.Boot(kernel.unpack(other.kernel), other.initramfs),
-    )
-
-
-def _is_wanted(path: str) -> bool:
-    return contents.is_wanted(path) or path in {loader.PROGRAM, *loader.LIBRARIES}
+    other_kernel = kernel.unpack(other.kernel)
+    initramfs = kernel.Part(other_kernel.end + _ROOM_BYTES, lz4.pack(other.initramfs))
+    return [
+        loader.image(kernel.unpack(wide.kernel, wide.initramfs), parameters.WIDE),
+        loader.image(other_kernel, parameters.OTHER, initramfs),
+    ]

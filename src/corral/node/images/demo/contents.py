@@ -18,13 +18,12 @@ from corral.node.images.demo.errors import DemoError
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-# Those that lead to the disk that the guest was booted from, and to its file systems.
-FIRST_MODULES = (
-    "virtio_pci", "virtio_blk", "virtio_scsi", "ahci", "sd_mod", "sr_mod",
-    "isofs", "overlay", "crc32c_generic", "ext4",
-)  # fmt: skip
+# Those that lead to the disk that the guest was booted from, and to its file systems: the first
+# ones are loaded on every machine, and need not be on the disk again.
+_DISKS = ("virtio_scsi", "ahci", "sd_mod", "sr_mod", "isofs")
+FIRST_MODULES = ("virtio_pci", "virtio_blk", "overlay", "crc32c_generic", "ext4", *_DISKS)
 MODULES = (
-    *FIRST_MODULES,
+    *_DISKS,
     # virtio: network card, agent's port, memory balloon, entropy
     "virtio_net", "virtio_console", "virtio_balloon", "virtio_rng",
     # the other network cards that machines of KubeVirt may have

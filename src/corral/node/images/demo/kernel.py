@@ -1,9 +1,8 @@
 """Takes the decompressor out of a Linux kernel for the PC: it then boots at once.
 
-Unpacking a kernel in the guest takes over a second where the processor is emulated; read from the
-host's page cache, the unpacked kernel costs a few milliseconds. The result is still a `bzImage`
-(kernel: Documentation/arch/x86/boot.rst), with the real-mode part that Debian built, and a few
-instructions in place of the decompressor, which move the kernel to its place.
+Unpacking a kernel in the guest takes over a second where the processor is emulated. What is left is
+the real-mode part that Debian built (kernel: Documentation/arch/x86/boot.rst), and what lies where
+in memory: a boot loader puts it there.
 """
 
 from __future__ import annotations
@@ -20,8 +19,9 @@ from corral.node.images.demo.errors import DemoError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-_LOADED_AT = 0x100000  # where every boot loader puts the protected-mode part
-_STUB_SIZE = 0x4000
+_ENTRY = 0x100000  # where a few instructions of ours are, with page tables for the 64-bit kernel
+_ENTRY_SIZE = 0x4000
+_UNPACKER_SIZE = 0x80
 _ELF_LOAD = 1
 _PAGE = 0x1000
 _SMALLEST_HOLE = 0x10000
@@ -43,6 +43,26 @@ _MOVE_RDX, _MOVE_RSI, _MOVE_RDI = b"\x48\xc7\xc2", b"\x48\xc7\xc6", b"\x48\xc7\x
 
 
 @dataclass(frozen=True, slots=True)
+class Part:
+    """What lies in memory from `address` on."""
+
+    address: int
+    content: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """A kernel as it starts: its real-mode part, which enters the others, and where these end.
+
+    Up to `end` it needs memory before it looks for more.
+    """
+
+    setup: bytes
+    parts: tuple[Part, ...]
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
 class _Segment:
     offset: int
     address: int
@@ -50,8 +70,8 @@ class _Segment:
     memory_size: int
 
 
-def unpack(image: bytes, initramfs: bytes = b"") -> bytes:
-    """The bzImage `image` with its kernel unpacked. Raises DemoError if it is none that we know.
+def unpack(image: bytes, initramfs: bytes = b"") -> Kernel:
+    """The kernel of the bzImage `image`. Raises DemoError if it is none that we know.
 
     A 64-bit kernel takes `initramfs` with it, in the room of tables that nobody needs here: the
     kernel gives that memory back once it has read the files.
@@ -61,11 +81,9 @@ def unpack(image: bytes, initramfs: bytes = b"") -> bytes:
     setup = bytearray(image[: (image[0x1F1] + 1) * 512])
     elf = _unpacked(_payload(image, len(setup)))
     try:
-        body, end = (_wide if elf[4] == _WIDE else _narrow)(elf, initramfs)
+        return _wide(setup, elf, initramfs) if elf[4] == _WIDE else _narrow(setup, elf)
     except struct.error as error:
         raise DemoError(f"the kernel cannot be unpacked: {error}", _HINT) from error
-    _describe(setup, len(body), end)
-    return bytes(setup) + body
 
 
 def _payload(image: bytes, setup_size: int) -> bytes:
@@ -83,16 +101,6 @@ def _unpacked(payload: bytes) -> bytes:
     return elf
 
 
-def _describe(setup: bytearray, size: int, end: int) -> None:
-    """Tells the boot loader of a kernel that is not to be moved and needs memory up to `end`."""
-    struct.pack_into("<I", setup, 0x1F4, size // 16)  # syssize
-    struct.pack_into("<I", setup, 0x214, _LOADED_AT)  # code32_start
-    struct.pack_into("<B", setup, 0x234, 0)  # relocatable_kernel: no
-    struct.pack_into("<II", setup, 0x248, 0, 0)  # payload: none
-    struct.pack_into("<Q", setup, 0x258, _LOADED_AT)  # pref_address
-    struct.pack_into("<I", setup, 0x260, end - _LOADED_AT)  # init_size
-
-
 def _segments(elf: bytes, *, is_wide: bool) -> list[_Segment]:
     """What of the ELF file lies in memory, by address."""
     if is_wide:
@@ -108,8 +116,8 @@ def _segments(elf: bytes, *, is_wide: bool) -> list[_Segment]:
 
 def _loaded(elf: bytes, segments: list[_Segment]) -> tuple[int, bytearray]:
     """The ELF file as it lies in memory: its first address, and its bytes from there."""
-    if not segments or segments[0].address < _LOADED_AT + _STUB_SIZE:
-        raise DemoError("the kernel's place is where the boot loader puts it", _HINT)
+    if not segments or segments[0].address < _ENTRY + _ENTRY_SIZE:
+        raise DemoError("the kernel is where its boot loader would be", _HINT)
     start, memory = segments[0].address, bytearray()
     for part in segments:
         memory += bytes(part.address - start - len(memory))
@@ -120,8 +128,7 @@ def _loaded(elf: bytes, segments: list[_Segment]) -> tuple[int, bytearray]:
 # ------------------------------------------------------------------ of the 64-bit kernel
 
 
-def _wide(elf: bytes, initramfs: bytes) -> tuple[bytes, int]:
-    """The protected-mode part, and up to where the kernel needs memory before it looks for more."""
+def _wide(setup: bytearray, elf: bytes, initramfs: bytes) -> Kernel:
     start, memory = _loaded(elf, _segments(elf, is_wide=True))
     sections = _sections(elf)
     if not {*_UNWINDER, _TYPES, _TYPES_LAST, _SCRATCH, _RETURNS, _DATA} <= sections.keys():
@@ -131,17 +138,9 @@ def _wide(elf: bytes, initramfs: bytes) -> tuple[bytes, int]:
     _free_types(memory, sections)
     _clear(memory, range(types.start - start, types.stop - start))
     room = _give_room(memory, start, range(*_pages(sections, _UNWINDER)), initramfs)
-    parts = _parts(memory)
-    # The kernel overlaps its place: it is moved from its end on, and what is empty is cleared.
-    moves, source, below = [], _LOADED_AT + _STUB_SIZE, 0
-    for part in parts:
-        hole = range(start + below, start + part.start)
-        is_needed = hole.start < types.start or hole.stop > types.stop
-        source += len(part)
-        moves.append((len(part), source, start + part.stop, len(hole) if is_needed else 0))
-        below = part.stop
-    kernel = b"".join(memory[part.start : part.stop] for part in parts)
-    return _wide_stub(start, moves[::-1], room) + kernel, sections[_SCRATCH].start
+    struct.pack_into("<III", setup, 0x214, _ENTRY, room.start, len(room))  # and the ramdisk
+    parts = (Part(_ENTRY, _entry(start)), *_parts(start, memory, types))
+    return Kernel(bytes(setup), parts, sections[_SCRATCH].start)
 
 
 def _return_at_once(memory: bytearray, start: int, sites: range) -> None:
@@ -215,7 +214,20 @@ def _give_room(memory: bytearray, start: int, room: range, initramfs: bytes) -> 
     return room
 
 
-def _parts(memory: bytearray) -> list[range]:
+def _parts(start: int, memory: bytearray, unused: range) -> tuple[Part, ...]:
+    """What is in `memory`, with holes that are worth it as parts of zeros; nothing of `unused`."""
+    parts: list[Part] = []
+    below = 0
+    for place in _filled(memory):
+        hole = range(start + below, start + place.start)
+        if hole and not (unused.start <= hole.start and hole.stop <= unused.stop):
+            parts.append(Part(hole.start, bytes(len(hole))))
+        parts.append(Part(start + place.start, bytes(memory[place.start : place.stop])))
+        below = place.stop
+    return tuple(parts)
+
+
+def _filled(memory: bytearray) -> list[range]:
     """Where `memory` is not empty, but for holes that are not worth it."""
     empty = bytes(_PAGE)
     found: list[range] = []
@@ -245,19 +257,16 @@ def _sections(elf: bytes) -> dict[str, range]:
     }
 
 
-def _wide_stub(start: int, moves: list[tuple[int, int, int, int]], room: range) -> bytes:
-    """Instructions that enter 64-bit mode, move the kernel's parts and jump to `start`.
+def _entry(start: int) -> bytes:
+    """Instructions that enter 64-bit mode and jump to `start`.
 
     As boot.rst asks of a boot loader: all memory that is looked at is mapped to itself, and rsi
-    holds boot_params, into which they write where the initramfs is. A move is a part's size, the
-    ends of where it is and of where it is to be, and how many bytes below that are to be cleared.
+    holds boot_params.
     """
-    tables = _LOADED_AT + _PAGE
-    segments, wide_code, table = (_LOADED_AT + at for at in (0x800, 0x100, 0x900))
+    tables = _ENTRY + _PAGE
+    segments, wide_code = (_ENTRY + at for at in (0x800, 0x100))
     enter = b"".join(
         (
-            b"\xc7\x86" + struct.pack("<II", 0x218, room.start),  # mov [esi + ramdisk_image], …
-            b"\xc7\x86" + struct.pack("<II", 0x21C, len(room)),  # mov [esi + ramdisk_size], …
             b"\x0f\x01\x15" + struct.pack("<I", segments + 32),  # lgdt
             b"\x0f\x20\xe0\x83\xc8\x20\x0f\x22\xe0",  # cr4 |= PAE
             b"\xb8" + struct.pack("<I", tables) + b"\x0f\x22\xd8",  # cr3 = tables
@@ -267,29 +276,11 @@ def _wide_stub(start: int, moves: list[tuple[int, int, int, int]], room: range) 
             b"\xea" + struct.pack("<IH", wide_code, 0x10),  # jmp 0x10:wide_code
         )
     )
-    move = b"".join(
-        (
-            b"\x89\xf3\xfd",  # mov ebx, esi; std
-            b"\xbd" + struct.pack("<I", table),  # mov ebp, table
-            b"\x8b\x4d\x00\xe3\x16",  # next: mov ecx, [rbp]; jrcxz done
-            b"\x8b\x75\x04\x8b\x7d\x08\xf3\x48\xa5",  # esi, edi = [rbp + 4], [rbp + 8]; rep movsq
-            b"\x8b\x4d\x0c\x31\xc0\xf3\x48\xab",  # ecx, eax = [rbp + 12], 0; rep stosq
-            b"\x83\xc5\x10\xeb\xe5",  # add ebp, 16; jmp next
-            b"\xfc\x89\xde",  # done: cld; mov esi, ebx
-            b"\xb8" + struct.pack("<I", start) + b"\xff\xe0",  # mov eax, start; jmp rax
-        )
-    )
-    rows = b"".join(
-        struct.pack("<4I", size // 8, source - 8, target - 8, cleared // 8)
-        for size, source, target, cleared in moves
-    )
-    code = enter.ljust(0x100, b"\0") + move
+    jump = b"\xb8" + struct.pack("<I", start) + b"\xff\xe0"  # mov eax, start; jmp rax
+    code = enter.ljust(0x100, b"\0") + jump
     # No segment, none, 64-bit code, data; then the table's own size and address.
     descriptors = struct.pack("<4Q", 0, 0, 0x00AF9A000000FFFF, 0x00CF92000000FFFF)
     page = code.ljust(0x800, b"\0") + descriptors + struct.pack("<HI", 31, segments)
-    page = page.ljust(0x900, b"\0") + rows
-    if len(page) > _PAGE - 16:
-        raise DemoError("the kernel is in too many parts", _HINT)
     return page.ljust(_PAGE, b"\0") + _identity_map(tables)
 
 
@@ -304,28 +295,42 @@ def _identity_map(tables: int) -> bytes:
 # ------------------------------------------------------------------ of the 32-bit kernel
 
 
-def _narrow(elf: bytes, _: bytes) -> tuple[bytes, int]:
+def _narrow(setup: bytearray, elf: bytes) -> Kernel:
+    """It is packed, for few machines need it, and the disk is to be small."""
     segments = _segments(elf, is_wide=False)
     start, memory = _loaded(elf, segments)
-    memory += bytes(-len(memory) % 16)
-    stub = _stub(start, len(memory)).ljust(_STUB_SIZE, b"\0")
-    return stub + memory, max(part.address + part.memory_size for part in segments)
+    packed = lz4.pack_block(bytes(memory))
+    if _ENTRY + _UNPACKER_SIZE + len(packed) > start:
+        raise DemoError("the kernel is too large to be unpacked to its place", _HINT)
+    struct.pack_into("<I", setup, 0x214, _ENTRY)
+    part = Part(_ENTRY, _unpacker(start, len(packed)) + packed)
+    return Kernel(bytes(setup), (part,), max(each.address + each.memory_size for each in segments))
 
 
-def _stub(start: int, size: int) -> bytes:
-    """Instructions that move the kernel to `start` and jump there; esi (boot_params) is kept."""
-    if _LOADED_AT + _STUB_SIZE + size > start:
-        raise DemoError("the kernel is too large to be moved to its place", _HINT)
+def _unpacker(start: int, size: int) -> bytes:
+    """Instructions that unpack the block behind them to `start`, and jump there; esi is kept.
+
+    See LZ4's lz4_Block_format.md.
+    """
+    source = _ENTRY + _UNPACKER_SIZE
     return b"".join(
         (
-            b"\x89\xf3",  # mov ebx, esi
-            b"\xfc",  # cld
-            b"\xbe" + struct.pack("<I", _LOADED_AT + _STUB_SIZE),  # mov esi, source
+            b"\xfc\x89\xf2\xbc\x00\x7c\x00\x00",  # cld; mov edx, esi; mov esp, 0x7c00
+            b"\xbe" + struct.pack("<I", source),  # mov esi, source
             b"\xbf" + struct.pack("<I", start),  # mov edi, start
-            b"\xb9" + struct.pack("<I", size // 4),  # mov ecx, size / 4
-            b"\xf3\xa5",  # rep movsd
-            b"\x89\xde",  # mov esi, ebx
-            b"\xb8" + struct.pack("<I", start),  # mov eax, start
+            b"\xbd" + struct.pack("<I", source + size),  # mov ebp, end
+            b"\x31\xc0\xac\x89\xc3",  # next: xor eax, eax; lodsb; mov ebx, eax
+            b"\xc1\xe8\x04\xe8\x2f\x00\x00\x00",  # shr eax, 4; call length
+            b"\xf3\xa4\x39\xee\x73\x20",  # rep movsb; cmp esi, ebp; jae done
+            b"\x66\xad\x52\x0f\xb7\xd0",  # lodsw; push edx; movzx edx, ax
+            b"\x89\xd8\x83\xe0\x0f",  # mov eax, ebx; and eax, 15
+            b"\xe8\x19\x00\x00\x00\x83\xc1\x04",  # call length; add ecx, 4
+            b"\x89\xf0\x89\xfe\x29\xd6",  # mov eax, esi; mov esi, edi; sub esi, edx
+            b"\xf3\xa4\x89\xc6\x5a\xeb\xcd",  # rep movsb; mov esi, eax; pop edx; jmp next
+            b"\x89\xd6\xb8" + struct.pack("<I", start),  # done: mov esi, edx; mov eax, start
             b"\xff\xe0",  # jmp eax
+            b"\x89\xc1\x3c\x0f\x75\x09",  # length: mov ecx, eax; cmp al, 15; jne ready
+            b"\x31\xc0\xac\x01\xc1",  # more: xor eax, eax; lodsb; add ecx, eax
+            b"\x3c\xff\x74\xf7\xc3",  # cmp al, 255; je more; ready: ret
         )
-    )
+    ).ljust(_UNPACKER_SIZE, b"\0")

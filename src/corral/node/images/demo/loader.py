@@ -1,123 +1,236 @@
-"""How ISOLINUX boots the guest: by a script that looks at the machine's devices, then a kernel.
+"""The boot loader: it looks at the machine's devices, and puts a kernel where that is to lie.
 
 The 64-bit kernel rests while the guest has nothing to do, but has drivers for virtio only. Machines
 with other devices get the 32-bit one, which has them all.
+
+Each kernel is one file of the disk, with a table of its parts: the loader reads them by the
+firmware, 60 kB at a time, and copies them to their places. Boot loaders that know file systems read
+16 kB at a time and copy more than once: for an emulated processor that is a tenth of a second.
 """
 
 from __future__ import annotations
 
+import struct
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from corral.node.images.demo.errors import DemoError
+from corral.node.images.demo.kernel import Part
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Sequence
 
-    from corral.node.images.demo.contents import Boot
+    from corral.node.images.demo.kernel import Kernel
 
-PROGRAM = "usr/lib/ISOLINUX/isolinux.bin"
-LIBRARIES = tuple(
-    f"usr/lib/syslinux/modules/bios/{name}.c32"
-    for name in ("ldlinux", "lua", "liblua", "libcom32", "pci", "syslinux")
+BLOCK = 2048  # in which everything on the disk is counted: a CD-ROM's sectors are that large
+PLACE = 0x8000  # where the loader lies in memory
+SIZE = 2048  # of the loader
+
+# Devices that only the 32-bit kernel drives: vendor and device.
+_OTHERS = (
+    (0x8086, 0x2922),  # SATA (AHCI)
+    (0x8086, 0x100E),  # e1000
+    (0x8086, 0x10D3),  # e1000e
+    (0x10EC, 0x8139),  # rtl8139
+    (0x8086, 0x25AB),  # the watchdog i6300esb
 )
 
-# Devices that only the 32-bit kernel drives.
-_DEVICES = {
-    "8086:2922": "SATA (AHCI)",
-    "8086:100e": "e1000",
-    "8086:10d3": "e1000e",
-    "10ec:8139": "rtl8139",
-    "8086:25ab": "the watchdog i6300esb",
-}
-_CHOICE = """\
-local pci, syslinux = require "pci", require "syslinux"
-local others = {{ {others} }}
-local label = "wide"
-for _, device in pairs(pci.getinfo()) do
-  if others[string.format("%04x:%04x", device.vendor, device.product)] then label = "other" end
-end
-syslinux.run_command(label)
-"""
-_SETTINGS = """\
-DEFAULT choose
-PROMPT 0
-NOESCAPE 1
-LABEL choose
-  COM32 lua.c32
-  APPEND choose.lua
-LABEL wide
-  LINUX /kernel64
-  APPEND {wide}
-LABEL other
-  LINUX /kernel32
-  INITRD /initrd32
-  APPEND {other}
-"""
+# Where the loader's own things lie in it, after its code.
+_PACKET, _DESCRIPTORS = 0x1D0, 0x1F0
+_DEVICES_AT, _WIDE_AT, _OTHER_AT = 0x200, 0x280, 0x540
 
-_COMMON = (
-    "console=ttyS0 panic=5",
-    "loglevel=3",  # the kernel misses its types for BPF, and says so
-    "no_timer_check",  # its check of the timer panics now and then when the host is busy
-    "cryptomgr.notests",  # the self-tests of all ciphers
-    "lsm=",  # AppArmor and friends, which no one configures here
-    # The processor's counter of cycles is the host's: how fast it runs is found out by comparing it
-    # with another clock, and on a busy host the guest is stopped between the looks at the two. The
-    # clock of ACPI has a fixed frequency.
-    "tsc=unstable",
+# Below the kernels: their real-mode part, whose heap ends where the command line begins.
+_SETUP, _HEAP_END, _COMMAND_LINE = 0x40000, 0xE000, 0x4E000
+_HINT = "another version of the kernel package may be needed: please report it"
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """`blocks` from block `first` of a file on belong at `address`; of no file, they are zero."""
+
+    first: int | None
+    blocks: int
+    address: int
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    """A kernel as one file, and what of it belongs where."""
+
+    content: bytes
+    rows: tuple[Row, ...]
+
+
+def image(kernel: Kernel, parameters: Sequence[str], initramfs: Part | None = None) -> Image:
+    """`kernel` with its command line, and `initramfs` unless that lies in it already."""
+    line = " ".join(parameters).encode() + b"\0"
+    if len(line) > BLOCK:
+        raise DemoError("the kernel's command line is too long", "please report it")
+    setup = bytearray(kernel.setup)
+    struct.pack_into("<H", setup, 0x1FA, 0xFFFF)  # vid_mode: as it is
+    struct.pack_into("<BB", setup, 0x210, 0xFF, setup[0x211] | 0x80)  # loader, loadflags: heap
+    struct.pack_into("<H", setup, 0x224, _HEAP_END - 0x200)  # heap_end_ptr
+    struct.pack_into("<I", setup, 0x228, _COMMAND_LINE)  # cmd_line_ptr
+    if initramfs:
+        struct.pack_into("<II", setup, 0x218, initramfs.address, len(initramfs.content))
+    content, rows = bytearray(), []
+    parts = [Part(_SETUP, bytes(setup)), Part(_COMMAND_LINE, line), *kernel.parts]
+    for part in parts + ([initramfs] if initramfs else []):
+        blocks = -(-len(part.content) // BLOCK)
+        if part.content.count(0) == len(part.content):
+            rows.append(Row(None, blocks, part.address))
+        else:
+            rows.append(Row(len(content) // BLOCK, blocks, part.address))
+            content += part.content.ljust(blocks * BLOCK, b"\0")
+    return Image(bytes(content), tuple(rows))
+
+
+def program(wide: tuple[Image, int], other: tuple[Image, int]) -> bytes:
+    """The loader, which finds each kernel from that block of the disk on."""
+    devices = b"".join(struct.pack("<HH", device, vendor) for vendor, device in _OTHERS)
+    tables = {_DEVICES_AT: devices, _WIDE_AT: _table(*wide), _OTHER_AT: _table(*other)}
+    out = bytearray(_CODE.ljust(SIZE, b"\0"))
+    ends = (*list(tables)[1:], SIZE)
+    for (at, table), end in zip(tables.items(), ends, strict=True):
+        if at + len(table) >= end:  # what follows a table's last row is zero
+            raise DemoError("the kernel is in too many parts", _HINT)
+        out[at : at + len(table)] = table
+    return bytes(out)
+
+
+def _table(image: Image, place: int) -> bytes:
+    return b"".join(
+        struct.pack("<III", 0 if row.first is None else place + row.first, row.blocks, row.address)
+        for row in image.rows
+    )
+
+
+_INSTRUCTIONS = b"".join(
+    (
+        # The segments are 0, and the stack ends below the boot sector.
+        b"\xfc",  # cld
+        b"\x31\xc0",  # xor ax, ax
+        b"\x8e\xd0",  # mov ss, ax
+        b"\xbc\x00\x7c",  # mov sp, 0x7c00
+        b"\x8e\xd8",  # mov ds, ax
+        b"\x8e\xc0",  # mov es, ax
+        b"\xea\x11\x80\x00\x00",  # jmp 0:0x8011
+        b"\xfb",  # sti
+        b"\x88\x16\xc0\x81",  # mov [drive], dl
+        b"\xe4\x92",  # in al, 0x92: all of the memory's address lines
+        b"\x0c\x02",  # or al, 2
+        b"\xe6\x92",  # out 0x92, al
+        # How large are the drive's sectors?
+        b"\xbe\x00\x06",  # mov si, 0x600
+        b"\xc7\x04\x1a\x00",  # mov word [si], 26
+        b"\xb4\x48",  # mov ah, 0x48
+        b"\xcd\x13",  # int 0x13
+        b"\x0f\x82\xe8\x00",  # jc fail
+        b"\x81\x7c\x18\x00\x08",  # cmp word [si + 24], 2048
+        b"\x74\x05",  # je same
+        b"\xc6\x06\xc1\x81\x02",  # mov byte [shift], 2
+        # Which kernel?
+        b"\xbe\x00\x82",  # same: mov si, devices
+        b"\xbf\x80\x82",  # mov di, wide
+        b"\x8b\x0c",  # next: mov cx, [si]
+        b"\x8b\x54\x02",  # mov dx, [si + 2]
+        b"\xe3\x11",  # jcxz row
+        b"\x83\xc6\x04",  # add si, 4
+        b"\x56",  # push si
+        b"\x31\xf6",  # xor si, si
+        b"\xb8\x02\xb1",  # mov ax, 0xb102: PCI BIOS, find device
+        b"\xcd\x1a",  # int 0x1a
+        b"\x5e",  # pop si
+        b"\x72\xeb",  # jc next
+        b"\xbf\x40\x85",  # mov di, other
+        # How much of this row is next?
+        b"\x66\x8b\x5d\x04",  # row: mov ebx, [di + 4]
+        b"\x66\x85\xdb",  # test ebx, ebx
+        b"\x0f\x84\x9c\x00",  # jz enter
+        b"\x66\x83\xfb\x1e",  # cmp ebx, 30
+        b"\x76\x06",  # jbe enough
+        b"\x66\xbb\x1e\x00\x00\x00",  # mov ebx, 30
+        b"\x66\x29\x5d\x04",  # enough: sub [di + 4], ebx
+        b"\x66\x8b\x05",  # mov eax, [di]
+        b"\x66\x85\xc0",  # test eax, eax
+        b"\x74\x22",  # jz place
+        b"\x66\x01\x1d",  # add [di], ebx
+        # Read that.
+        b"\x8a\x0e\xc1\x81",  # mov cl, [shift]
+        b"\x66\xd3\xe0",  # shl eax, cl
+        b"\x66\xa3\xd8\x81",  # mov [packet.first], eax
+        b"\x89\xd8",  # mov ax, bx
+        b"\xd3\xe0",  # shl ax, cl
+        b"\xa3\xd2\x81",  # mov [packet.count], ax
+        b"\xbe\xd0\x81",  # mov si, packet
+        b"\x8a\x16\xc0\x81",  # mov dl, [drive]
+        b"\xb4\x42",  # mov ah, 0x42
+        b"\xcd\x13",  # int 0x13
+        b"\x72\x79",  # jc fail
+        # Copy it, or clear the place; where all memory can be addressed.
+        b"\x66\x8b\x15",  # place: mov edx, [di]
+        b"\x66\x89\xd9",  # mov ecx, ebx
+        b"\x66\xc1\xe1\x09",  # shl ecx, 9
+        b"\x66\xbe\x00\x00\x02\x00",  # mov esi, 0x20000
+        b"\x66\x8b\x6d\x08",  # mov ebp, [di + 8]
+        b"\x66\x87\xef",  # xchg edi, ebp
+        b"\xfa",  # cli
+        b"\x0f\x01\x16\xe0\x81",  # lgdt [table]
+        b"\x0f\x20\xc0",  # mov eax, cr0
+        b"\x0c\x01",  # or al, 1
+        b"\x0f\x22\xc0",  # mov cr0, eax
+        b"\xbb\x08\x00",  # mov bx, 8
+        b"\x8e\xdb",  # mov ds, bx
+        b"\x8e\xc3",  # mov es, bx
+        b"\x66\x85\xd2",  # test edx, edx
+        b"\x74\x04",  # jz clear
+        b"\x67\x66\xf3\xa5",  # rep movsd: leaves nothing to be cleared
+        b"\x66\x92",  # clear: xchg eax, edx
+        b"\x66\x31\xc0",  # xor eax, eax
+        b"\x67\x66\xf3\xab",  # rep stosd
+        b"\x66\x92",  # xchg eax, edx
+        b"\x24\xfe",  # and al, ~1
+        b"\x0f\x22\xc0",  # mov cr0, eax
+        b"\x31\xdb",  # xor bx, bx
+        b"\x8e\xdb",  # mov ds, bx
+        b"\x8e\xc3",  # mov es, bx
+        b"\xfb",  # sti
+        b"\x66\x87\xef",  # xchg edi, ebp
+        b"\x66\x89\x6d\x08",  # mov [di + 8], ebp
+        b"\x66\x83\x7d\x04\x00",  # cmp dword [di + 4], 0
+        b"\x0f\x85\x5f\xff",  # jne row
+        b"\x83\xc7\x0c",  # add di, 12
+        b"\xe9\x59\xff",  # jmp row
+        # Enter the kernel's real-mode part.
+        b"\xfa",  # enter: cli
+        b"\xb8\x00\x40",  # mov ax, 0x4000
+        b"\x8e\xd8",  # mov ds, ax
+        b"\x8e\xc0",  # mov es, ax
+        b"\x8e\xe0",  # mov fs, ax
+        b"\x8e\xe8",  # mov gs, ax
+        b"\x8e\xd0",  # mov ss, ax
+        b"\xbc\x00\xe0",  # mov sp, 0xe000
+        b"\xfb",  # sti
+        b"\xea\x00\x00\x20\x40",  # jmp 0x4020:0
+        b"\xcd\x18",  # fail: int 0x18, another disk
+    )
 )
-_OTHER = (
-    *_COMMON,
-    "noisapnp",  # a third of a second of looking for ISA cards
-    "nolapic_timer",  # a tenth of a second of calibration; PIT ticks as well
-    "highres=off",  # the kernel ticks all the time: without high resolution, for less
-    "initcall_blacklist=tracer_init_tracefs",  # megabytes of files for tracing
-    # The firmware names a range beyond 4 GiB reserved; this kernel of 32 bits takes that for
-    # all of its addresses, and would have no room for a device that is plugged in later.
-    "pci=no_e820",
+_CODE = b"".join(
+    (
+        _INSTRUCTIONS.ljust(_PACKET, b"\0"),  # drive and shift are among the zeros
+        struct.pack("<HHHHQ", 16, 0, 0, 0x2000, 0),  # how many blocks to read, to where, from where
+        struct.pack("<HI", 15, PLACE + _DESCRIPTORS).ljust(16, b"\0"),
+        struct.pack("<QQ", 0, 0x00CF92000000FFFF),  # none, and one for all memory
+    )
 )
-_CGROUPS = (
-    "memory", "cpu", "cpuset", "blkio", "pids", "hugetlb", "devices", "freezer", "perf_event",
-    "net_cls", "net_prio", "rdma", "misc",
-)  # fmt: skip
-# What takes memory as it starts, and serves those who develop kernels, or many disks and machines.
-_UNWANTED = (
-    "tracer_init_tracefs", "event_trace_init", "init_kprobes", "perf_event_sysfs_init",
-    "slab_sysfs_init", "slab_debugfs_init", "bpf_init", "btf_vmlinux_init",
-    "hugetlb_init", "init_hugetlbfs_fs", "io_uring_init", "init_mqueue_fs", "zswap_init",
-    "dma_atomic_pool_init", "nvme_core_init", "nvme_init", "ksm_init", "xen_pcpu_init",
-    "integrity_iintcache_init", "ima_init", "evm_init", "add_pcspkr", "aer_service_init",
-    # These take time: self-tests of ciphers, keys that nobody has, and what describes the kernel.
-    "crypto_kdf108_init", "blake2s_mod_init", "load_system_certificate_list", "init_encrypted",
-    "sched_init_debug", "dmi_sysfs_init", "debugfs_kprobe_init",
-)  # fmt: skip
-_WIDE = (
-    *_COMMON,
-    "nokaslr mitigations=off audit=0 nowatchdog",
-    # Memory: 64 MB are few for this kernel.
-    "percpu_alloc=page log_buf_len=16K numa=off kfence.sample_interval=0",
-    "slub_min_objects=1 slub_max_order=0 transparent_hugepage=never init_on_alloc=0",
-    "dhash_entries=1024 ihash_entries=1024 mhash_entries=512 mphash_entries=512",
-    "thash_entries=512 uhash_entries=256",
-    f"cgroup_disable={','.join(_CGROUPS)}",
-    f"initcall_blacklist={','.join(_UNWANTED)}",
+# The first sector of a hard disk reads the loader, which follows it.
+BOOT_SECTOR = b"".join(
+    (
+        b"\xfc\x31\xc0\x8e\xd8\x8e\xd0",  # cld; xor ax, ax; mov ds, ax; mov ss, ax
+        b"\xbc\x00\x7c",  # mov sp, 0x7c00
+        b"\xbe\x20\x7c\xb4\x42\xcd\x13",  # mov si, packet; mov ah, 0x42; int 0x13
+        b"\x72\x05\xea\x00\x80\x00\x00",  # jc fail; jmp 0:PLACE
+        b"\xcd\x18".ljust(8, b"\0"),  # fail: int 0x18
+        struct.pack("<HHHHQ", 16, SIZE // 512, PLACE, 0, 1),  # packet
+    )
 )
-
-
-def files(packages: Mapping[str, bytes], *, wide: bytes, other: Boot) -> dict[str, bytes]:
-    """The files of the disk's top directory; `packages` holds ISOLINUX's.
-
-    `wide` is the 64-bit kernel with its initramfs in it.
-    """
-    others = ", ".join(f'["{device}"] = true' for device in _DEVICES)
-    settings = _SETTINGS.format(wide=" ".join(_WIDE), other=" ".join(_OTHER))
-    try:
-        programs = {path.rpartition("/")[2]: packages[path] for path in (PROGRAM, *LIBRARIES)}
-    except KeyError as error:
-        raise DemoError(f"the packages of ISOLINUX lack {error}", "please report it") from error
-    return programs | {
-        "isolinux.cfg": settings.encode(),
-        "choose.lua": _CHOICE.format(others=others).encode(),
-        "kernel64": wide,
-        "kernel32": other.kernel,
-        "initrd32": other.initramfs,
-    }

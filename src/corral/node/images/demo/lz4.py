@@ -1,4 +1,4 @@
-"""Unpacks what kernels are compressed by: LZ4's legacy format, blocks of at most 8 MiB.
+"""Unpacks what kernels are compressed by, and packs: LZ4's legacy format, blocks of at most 8 MiB.
 
 It asks for the system's own library, which apt brings along wherever there is one. The format is
 in LZ4's lz4_Frame_format.md.
@@ -12,6 +12,7 @@ import struct
 _MAGIC = b"\x02\x21\x4c\x18"
 _BLOCK_BYTES = 8 * 1024 * 1024
 _LIBRARY = "liblz4.so.1"
+_LEVEL = 12  # the best
 
 
 def is_legacy(data: bytes) -> bool:
@@ -20,10 +21,7 @@ def is_legacy(data: bytes) -> bool:
 
 def unpack(data: bytes) -> bytes:
     """Raises ValueError if `data` is damaged, or the library is not on this machine."""
-    try:
-        library = ctypes.CDLL(_LIBRARY)
-    except OSError as error:
-        raise ValueError(f"{_LIBRARY} is not on this machine: install liblz4-1") from error
+    library = _library()
     out, at = bytearray(), len(_MAGIC)
     block = ctypes.create_string_buffer(_BLOCK_BYTES)
     while at + 4 <= len(data):
@@ -35,3 +33,25 @@ def unpack(data: bytes) -> bytes:
         out += memoryview(block)[:length]
         at += 4 + size
     return bytes(out)
+
+
+def pack(data: bytes) -> bytes:
+    """`data` as a file of the format. Raises ValueError if the library is not on this machine."""
+    starts = range(0, len(data), _BLOCK_BYTES)
+    blocks = [pack_block(data[start : start + _BLOCK_BYTES]) for start in starts]
+    return _MAGIC + b"".join(struct.pack("<I", len(block)) + block for block in blocks)
+
+
+def pack_block(data: bytes) -> bytes:
+    """`data` as one block, without a head. Raises ValueError as `pack` does."""
+    library = _library()
+    out = ctypes.create_string_buffer(library.LZ4_compressBound(len(data)))
+    size = library.LZ4_compress_HC(data, out, len(data), len(out), _LEVEL)
+    return bytes(memoryview(out)[:size])
+
+
+def _library() -> ctypes.CDLL:
+    try:
+        return ctypes.CDLL(_LIBRARY)
+    except OSError as error:
+        raise ValueError(f"{_LIBRARY} is not on this machine: install liblz4-1") from error

@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 # Empty packages that depend on the current kernels.
 KERNELS = ("linux-image-cloud-amd64:amd64", "linux-image-686:i386")
 NAMES = (
-    "busybox-static", "dhcpcd-base", "dropbear-bin", "e2fsprogs", "isolinux", "libblkid1", "libc6",
+    "busybox-static", "dhcpcd-base", "dropbear-bin", "e2fsprogs", "libblkid1", "libc6",
     "libcom-err2", "libcrypt1", "libext2fs2", "libglib2.0-0", "libgmp10", "libnuma1",
     "libpcre2-8-0", "libtomcrypt1", "libtommath1", "libudev1", "liburing2", "libuuid1",
-    "openssh-client", "openssh-sftp-server", "qemu-guest-agent", "syslinux-common", "zlib1g",
+    "openssh-client", "openssh-sftp-server", "qemu-guest-agent", "zlib1g",
 )  # fmt: skip
 APT_SECONDS = 600
 _INDEX = "packages.json"
