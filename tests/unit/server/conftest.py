@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from corral.api.wire import Request, User
+from corral.api.wire import Certificate, Request, User
 from corral.client.client import Client
 from corral.client.transport import InProcess
 from corral.daemon.policy import settle_policy
@@ -52,6 +52,7 @@ class Asker:
     def __init__(self, server, user=ADMINISTRATOR):
         self.server = server
         self.user = user
+        self.shown = {"user": user}
 
     def as_user(self, name, *groups):
         return Asker(self.server, User(name=name, groups=(*groups, "system:authenticated")))
@@ -66,7 +67,7 @@ class Asker:
             query=query,
             headers=headers or {},
             body=body or b"",
-            user=self.user,
+            **self.shown,
         )
         return await self.server.handle(request)
 
@@ -99,6 +100,23 @@ class Asker:
         assert response.status == 200
         text = b"".join([chunk async for chunk in response.body])
         return [json.loads(line) for line in text.splitlines()]
+
+
+class Outside(Asker):
+    """Asks by a certificate: what is a client's, components of the server's process never are."""
+
+    def __init__(self, server, user=ADMINISTRATOR):
+        super().__init__(server, user)
+        certificate = Certificate(
+            name=user.name, groups=user.groups, begins=0, ends=1e12, fingerprint=""
+        )
+        self.shown = {"certificate": certificate}
+
+
+@pytest.fixture
+def outside(ask):
+    """The administrator's way to the server from outside."""
+    return Outside(ask.server)
 
 
 @pytest.fixture

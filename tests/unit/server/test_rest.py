@@ -264,15 +264,15 @@ async def test_unknown_fields_are_dropped_with_a_warning_or_refused(ask):
     assert (await ask("POST", f"{MAPS}?fieldValidation=Maybe", body)).status == 422
 
 
-async def test_keys_that_stand_twice_are_refused_when_strict(ask):
+async def test_keys_that_stand_twice_are_refused_when_strict(outside):
     body = b'{"metadata":{"name":"a"},"data":{"x":"1","x":"2"}}'
-    refused = await ask("POST", f"{MAPS}?fieldValidation=Strict", body)
+    refused = await outside("POST", f"{MAPS}?fieldValidation=Strict", body)
     assert refused.status == 400
     assert 'duplicate field "data.x"' in refused["message"]
-    warned = await ask("POST", MAPS, body)
+    warned = await outside("POST", MAPS, body)
     assert warned.warnings == ['299 - "duplicate field \\"data.x\\""']
     colons = b'{"metadata":{"name":"b"},"data":{"y":"http://a:b","z":"\\u003a"}}'
-    assert (await ask("POST", f"{MAPS}?fieldValidation=Strict", colons)).status == 201
+    assert (await outside("POST", f"{MAPS}?fieldValidation=Strict", colons)).status == 201
 
 
 async def test_a_count_below_zero_is_refused_by_whatever_way_it_comes(ask, replica_set):
@@ -307,21 +307,21 @@ async def test_unknown_fields_of_kubevirts_kinds_are_pruned_before_its_webhooks_
     assert cause["message"].endswith('strict decoding error: unknown field "spec.replicaz"')
 
 
-async def test_strict_faults_of_native_kinds_are_told_in_the_order_of_the_body(ask):
+async def test_strict_faults_of_native_kinds_are_told_in_the_order_of_the_body(outside):
     body = b"""{"metadata": {"name": "a", "nme": 1}, "data": {"x": "1", "x": "2", "x": "3"},
                 "more": {"a": 1, "a": 2}, "more": 1}"""
-    refused = await ask("POST", f"{MAPS}?fieldValidation=Strict", body)
+    refused = await outside("POST", f"{MAPS}?fieldValidation=Strict", body)
     assert refused["message"].partition("strict decoding error: ")[2] == (
         'unknown field "metadata.nme", duplicate field "data.x", unknown field "more"'
     )
-    assert len((await ask("POST", MAPS, body)).warnings) == 3
+    assert len((await outside("POST", MAPS, body)).warnings) == 3
 
 
-async def test_strict_faults_of_custom_kinds_are_told_twice_written_ones_first(ask):
+async def test_strict_faults_of_custom_kinds_are_told_twice_written_ones_first(outside):
     body = (
         b"""{"metadata": {"name": "a"}, "spec": {"z": 1, "b": 2, "replicas": 1, "replicas": 2}}"""
     )
-    refused = await ask("POST", f"{SETS}?fieldValidation=Strict", body)
+    refused = await outside("POST", f"{SETS}?fieldValidation=Strict", body)
     assert refused["message"].partition("strict decoding error: ")[2] == (
         'duplicate field "spec.replicas", unknown field "spec.b", unknown field "spec.z"'
     )
@@ -507,15 +507,15 @@ async def test_patches_that_cannot_be_carried_out_are_refused(ask):
 
 
 async def test_a_json_patch_adds_what_it_replaces_and_tells_of_what_it_does_not_know(
-    ask, replica_set
+    outside, replica_set
 ):
     json_patch = {"content-type": "application/json-patch+json"}
-    await ask.create(MAPS, "a")
-    await ask("POST", SETS, replica_set)
+    await outside.create(MAPS, "a")
+    await outside("POST", SETS, replica_set)
     labels = b"""[{"op": "replace", "path": "/metadata/labels", "value": {"a": "1"}, "more": 1,
                    "path": "/metadata/labels"}]"""
     for path in (f"{MAPS}/a", f"{SETS}/web"):
-        patched = await ask.patch(path, labels, json_patch)
+        patched = await outside.patch(path, labels, json_patch)
         assert patched.status == 200, patched.text
         assert patched.metadata["labels"] == {"a": "1"}
         assert patched.warnings == [
@@ -650,17 +650,17 @@ async def test_warnings_fit_into_the_head_of_an_answer(ask):
     assert sum(map(len, made.warnings)) < 5000
 
 
-async def test_a_key_that_stands_twice_is_found_however_it_is_written(ask):
+async def test_a_key_that_stands_twice_is_found_however_it_is_written(outside):
     twice = rb'{"metadata":{"name":"a"},"data":{"a":"\u003a","a":"\u003A"}}'
-    refused = await ask("POST", f"{MAPS}?fieldValidation=Strict", twice)
+    refused = await outside("POST", f"{MAPS}?fieldValidation=Strict", twice)
     assert refused.status == 400
     assert 'duplicate field "data.a"' in refused["message"]
-    await ask.create(MAPS, "a")
+    await outside.create(MAPS, "a")
     patch = b'{"data":{"x":"1","x":"2"}}'
-    refused = await ask.patch(f"{MAPS}/a?fieldValidation=Strict", patch)
+    refused = await outside.patch(f"{MAPS}/a?fieldValidation=Strict", patch)
     assert refused.status == 422
     assert 'duplicate field "data.x"' in refused["message"]
-    assert (await ask.patch(f"{MAPS}/a", patch)).warnings == [
+    assert (await outside.patch(f"{MAPS}/a", patch)).warnings == [
         '299 - "duplicate field \\"data.x\\""'
     ]
 
