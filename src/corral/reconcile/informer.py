@@ -205,9 +205,8 @@ class Informer(Generic[T]):
                 return
         if (same := self._shared(item)) is not None:
             item = same
-        else:
-            # what is like it now, and its own older version
-            share(item, *(like for like in (self._last, old) if like is not None))
+        elif self._last is not None:
+            share(item, self._last, old)  # what is like it now, and its own older version
             key = key_of(item)
         self._last = self._objects[key] = item
         self._reindex(key, old, item)
