@@ -68,6 +68,16 @@ async def test_nobody_asks_for_what_the_server_said_is_deleted(monkeypatch):
         assert asked["GET pods"] == 0
 
 
+async def test_a_set_looks_at_its_machines_a_few_times_while_many_go():
+    async with cluster() as c:
+        await c.client.create(ReplicaSet, replica_set("test", 0))
+        await scaled(c, MACHINES)
+        before = (await c.told()).value("workqueue_adds_total", name="replicaset")
+        await scaled(c, 0)
+        looks = (await c.told()).value("workqueue_adds_total", name="replicaset") - before
+        assert looks <= 4
+
+
 async def test_a_machine_is_ready_in_the_version_in_which_it_runs():
     async with cluster() as c:
         since = c.server.store.revision

@@ -20,7 +20,7 @@ from corral.server import body, identity, query
 from corral.server.call import Call, forbidden, json_response, storage
 from corral.server.lists import Selector, page_of, told
 from corral.server.rest import Rest, is_namespace, is_namespace_in_use, is_released
-from corral.store import Record, Store
+from corral.store import Record, Store, may_be_marked
 
 ORPHAN = "orphan"
 FOREGROUND = "foregroundDeletion"
@@ -128,12 +128,11 @@ async def delete(rest: Rest, call: Call) -> Response:
         return await _discard(rest, call, how)
     held = await _dismissed(rest, call, record, how)
     if held is None:
-        gone = record.document()
         if not how.dry:
             record = await remove(rest.store, record, held)
         if call.kind.resource in _ANSWERED_AS_OBJECTS:
             return json_response(presenter.one(record))
-        return json_response(encode(_success(call.kind, gone)))
+        return json_response(encode(_success(call.kind, record.document())))
     if how.dry:
         return json_response(presenter.shown(held))
     return json_response(presenter.one(await remove(rest.store, record, held)))
@@ -162,10 +161,9 @@ async def _dismissed(rest: Rest, call: Call, record: Record, how: Options) -> Do
 
 def remove(store: Store, record: Record, held: Document | None) -> Awaitable[Record]:
     """Stage what ``end`` decided; whoever waits for it has it on disk."""
-    old = record.document()
     if held is None:
-        return store.delete(record.kind, record.key, old)
-    if held == old:  # its deletion goes on already
+        return store.delete(record.kind, record.key, record.document())
+    if may_be_marked(record) and held == record.document():  # its deletion goes on already
         return store.durable(record)
     return store.write(record.kind, record.key, held)
 

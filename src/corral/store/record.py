@@ -104,8 +104,13 @@ def require_size(data: bytes, metadata: Document, before: Record | None) -> None
     )
 
 
+def may_be_marked(record: Record) -> bool:
+    """Whether it may be about to be deleted, without a look at more than its bytes."""
+    return b'"deletionTimestamp"' in record.data
+
+
 def _is_marked(record: Record) -> bool:
-    return "deletionTimestamp" in record.document()["metadata"]
+    return may_be_marked(record) and "deletionTimestamp" in record.document()["metadata"]
 
 
 def parts(data: bytes) -> tuple[bytes, bytes]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from corral.api.object import Document
 from corral.store.damage import Address
-from corral.store.record import Record
+from corral.store.record import Record, may_be_marked
 from corral.store.row import Row
 
 
@@ -65,7 +65,9 @@ def goes_on(document: Document, before: Record | None) -> bool:
     """
     if not document["metadata"].get("deletionTimestamp"):
         return False
-    return before is None or _progress(before.document()) != _progress(document)
+    if before is None or not may_be_marked(before):
+        return True
+    return _progress(before.document()) != _progress(document)
 
 
 def _progress(document: Document) -> tuple[object, ...]:

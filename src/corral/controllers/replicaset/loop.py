@@ -280,7 +280,7 @@ class ReplicaSets:
                 self._expectations.created(owner.uid)
             if new is None or is_going(new):
                 self._expectations.deleted(owner.uid, changed.metadata.uid)
-            if new is None or not is_active(new):
+            if old is not None and is_active(old) and (new is None or not is_active(new)):
                 self._soon(Key(namespace, owner.name), owner.uid)
             else:
                 self.queue.add_after(Key(namespace, owner.name), BATCH_SECONDS)
