@@ -111,10 +111,10 @@ async def serial(guest: Guest) -> AsyncIterator[Console]:
 
 
 @asynccontextmanager
-async def console(user: Outside, name: str) -> AsyncIterator[Console]:
+async def console(user: Outside, name: str, namespace: str = "default") -> AsyncIterator[Console]:
     """The console of an instance, as ``virtctl console`` opens it."""
     target = load(user.one.directory / "kubeconfig")
-    path = "/apis/subresources.kubevirt.io/v1/namespaces/default/virtualmachineinstances"
+    path = f"/apis/subresources.kubevirt.io/v1/namespaces/{namespace}/virtualmachineinstances"
     url = f"wss{target.server.removeprefix('https')}{path}/{name}/console"
     async with (
         Stream.open(url, headers=target.headers, tls=target.tls()) as stream,

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 from tests.cluster import EXAMPLES, PATIENCE, Outside, outside, ranges, until
-from tests.console import console
+from tests.console import Console, console
 
 from corral.api.quantity import NANO, parse
 
@@ -21,10 +21,9 @@ Document = dict[str, Any]
 NAME = "lab05-cirros-replicaset"
 REFERENCE = "kubevirt/cirros-container-disk-demo:latest"
 APIS = {
-    "vmirs": "/apis/kubevirt.io/v1/namespaces/default/virtualmachineinstancereplicasets",
-    "vmpool": "/apis/pool.kubevirt.io/v1beta1/namespaces/default/virtualmachinepools",
-    "hpa": "/apis/autoscaling/v2/namespaces/default/horizontalpodautoscalers",
-    "vmi": "/apis/kubevirt.io/v1/namespaces/default/virtualmachineinstances",
+    "vmirs": "/apis/kubevirt.io/v1/namespaces/{}/virtualmachineinstancereplicasets",
+    "vmpool": "/apis/pool.kubevirt.io/v1beta1/namespaces/{}/virtualmachinepools",
+    "hpa": "/apis/autoscaling/v2/namespaces/{}/horizontalpodautoscalers",
 }
 
 AIM, LIMIT, ASKED = 75, 300, 100 + 5 + 1
@@ -69,23 +68,6 @@ def autoscaler(kind: str) -> str:
     return text
 
 
-def watched(user: Outside, kind: str, holds: Callable[[Document], object]) -> Document:
-    """The first form of the object that is as wanted, as a watch tells it."""
-    path = (
-        f"{APIS[kind]}?watch=true&timeoutSeconds={PATIENCE:.0f}&fieldSelector=metadata.name={NAME}"
-    )
-    last: Document = {}
-    with contextlib.closing(user.one.connect()) as connection:
-        connection.timeout = PATIENCE
-        connection.request("GET", path, headers=user.one.headers)
-        answer = connection.getresponse()
-        while line := answer.readline():
-            last = json.loads(line)["object"]
-            if holds(last):
-                return last
-    raise AssertionError(f"{kind} {NAME} was not as wanted within {PATIENCE} s: {last}")
-
-
 def share(document: Document) -> int | None:
     """The percentage that ``kubectl get hpa`` shows."""
     for metric in document["status"].get("currentMetrics") or ():
@@ -96,15 +78,6 @@ def share(document: Document) -> int | None:
 
 def is_idle(percent: int | None) -> bool:
     return percent is not None and percent < AIM / 4
-
-
-def cpu(user: Outside) -> float:
-    """How many processors the busiest pod takes; all of them where nothing is known yet."""
-    taken = (
-        sum(parse(each["usage"]["cpu"]).nanos for each in pod["containers"]) / NANO
-        for pod in user.items("podmetrics")
-    )
-    return max(taken, default=float("inf"))
 
 
 def has(replicas: int) -> Callable[[Document], bool]:
@@ -118,46 +91,97 @@ def has(replicas: int) -> Callable[[Document], bool]:
     return holds
 
 
-@pytest.mark.parametrize("kind", ["vmirs", "vmpool"])
-def test_a_second_machine_shares_the_load_and_goes_when_it_ends(user, kind):
-    user.kubectl("apply", "-f", "-", input=json.dumps(manifest(kind)))
-    watched(user, kind, has(1))
-    (machine,) = user.items("vmi")
-    asyncio.run(lab(user, kind, machine["metadata"]["name"]))
-    said = user.kubectl("describe", "hpa", NAME)
-    for text in (
-        "New size: 2; reason: cpu resource utilization (percentage of request) above target",
-        "New size: 1; reason: All metrics below target",
-    ):
-        assert text in said
-    user.kubectl("delete", "hpa", NAME)
-    user.kubectl("delete", kind, NAME)
-    until("its machines are gone", lambda: not user.items("vmi"))
+class Lab:
+    """A set or a pool of the lab, in a namespace of its own, and its autoscaler."""
 
+    def __init__(self, user: Outside, kind: str) -> None:
+        self._user = user
+        self._kind = kind
+        self._namespace = f"lab-{kind}"
 
-async def lab(user: Outside, kind: str, name: str) -> None:
-    async with console(user, name) as guest:
-        await guest.log_in("cirros", "gocubsgo")
-        await asyncio.to_thread(until, "what starting took is past", lambda: cpu(user) < IDLE)
-        user.kubectl("apply", "-f", "-", input=autoscaler(kind))
-        assert re.search(rf"cpu: \S+/{AIM}% +1 +2 ", user.kubectl("get", "hpa", NAME))
-        change = {"behavior": BEHAVIOR}
-        user.kubectl("patch", "hpa", NAME, "--type=merge", "-p", json.dumps({"spec": change}))
-        await seen(user, "hpa", lambda each: is_idle(share(each)))
-        assert has(1)(user.get(kind, NAME))
+    async def kubectl(self, *words: str, input: str | None = None) -> str:  # noqa: A002
+        words = ("-n", self._namespace, *words)
+        return await asyncio.to_thread(self._user.kubectl, *words, input=input)
 
+    def items(self, resource: str) -> list[Document]:
+        return self._user.items(resource, "-n", self._namespace)
+
+    async def until(self, what: str, holds: Callable[[], object]) -> None:
+        await asyncio.to_thread(until, f"{self._kind}: {what}", holds)
+
+    async def seen(self, kind: str, holds: Callable[[Document], object]) -> Document:
+        """The first form of the set, pool or autoscaler that is as wanted, as a watch tells it."""
+        return await asyncio.to_thread(self._watched, kind, holds)
+
+    def _watched(self, kind: str, holds: Callable[[Document], object]) -> Document:
+        only = f"timeoutSeconds={PATIENCE:.0f}&fieldSelector=metadata.name={NAME}"
+        path = f"{APIS[kind].format(self._namespace)}?watch=true&{only}"
+        last: Document = {}
+        with contextlib.closing(self._user.one.connect()) as connection:
+            connection.timeout = PATIENCE
+            connection.request("GET", path, headers=self._user.one.headers)
+            answer = connection.getresponse()
+            while line := answer.readline():
+                last = json.loads(line)["object"]
+                if holds(last):
+                    return last
+        raise AssertionError(f"{kind} {NAME} was not as wanted within {PATIENCE} s: {last}")
+
+    def cpu(self) -> float:
+        """How many processors the busiest pod takes; all of them where nothing is known yet."""
+        taken = (
+            sum(parse(each["usage"]["cpu"]).nanos for each in pod["containers"]) / NANO
+            for pod in self.items("podmetrics")
+        )
+        return max(taken, default=float("inf"))
+
+    async def play(self) -> None:
+        await self.kubectl("create", "namespace", self._namespace)
+        await self.kubectl("apply", "-f", "-", input=json.dumps(manifest(self._kind)))
+        await self.seen(self._kind, has(1))
+        (machine,) = self.items("vmi")
+        name = machine["metadata"]["name"]
+        async with console(self._user, name, self._namespace) as guest:
+            await guest.log_in("cirros", "gocubsgo")
+            await self._rests()
+            await self._works(guest)
+            await self.seen(self._kind, has(1))
+        said = await self.kubectl("describe", "hpa", NAME)
+        for text in (
+            "New size: 2; reason: cpu resource utilization (percentage of request) above target",
+            "New size: 1; reason: All metrics below target",
+        ):
+            assert text in said
+        await self.kubectl("delete", "hpa", NAME)
+        await self.kubectl("delete", self._kind, NAME)
+        await self.until("its machines are gone", lambda: not self.items("vmi"))
+
+    async def _rests(self) -> None:
+        """With one machine, which has nothing to do."""
+        await self.until("what starting took is past", lambda: self.cpu() < IDLE)
+        await self.kubectl("apply", "-f", "-", input=autoscaler(self._kind))
+        assert re.search(rf"cpu: \S+/{AIM}% +1 +2 ", await self.kubectl("get", "hpa", NAME))
+        change = json.dumps({"spec": {"behavior": BEHAVIOR}})
+        await self.kubectl("patch", "hpa", NAME, "--type=merge", "-p", change)
+        await self.seen("hpa", lambda each: is_idle(share(each)))
+        assert has(1)(self._user.get(self._kind, NAME, "-n", self._namespace))
+
+    async def _works(self, guest: Console) -> None:
+        """Until a second machine is there to share the load."""
         await guest.types(LOAD, r"load\(")  # a shell breaks what is longer than a line
-        busy = await seen(user, "hpa", lambda each: (share(each) or 0) > 2 * AIM)
+        busy = await self.seen("hpa", lambda each: (share(each) or 0) > 2 * AIM)
         assert share(busy) < 1.1 * FULL, "no more than the limit allows"
-        assert re.search(rf" cpu: \d\d\d%/{AIM}% +1 +2 ", user.kubectl("get", "hpa", NAME))
-        await seen(user, kind, has(2))
-        assert len(user.items("vmi")) == 2
+        assert re.search(rf" cpu: \d\d\d%/{AIM}% +1 +2 ", await self.kubectl("get", "hpa", NAME))
+        await self.seen(self._kind, has(2))
+        assert len(self.items("vmi")) == 2
 
         # Enter ends the load.  No prompt need follow: the signal that dd has ended may interrupt
         # the shell as it writes one, and busybox does not write again what was interrupted.
         await guest.types("", r"\n")
-        await seen(user, kind, has(1))
 
 
-async def seen(user: Outside, kind: str, holds: Callable[[Document], object]) -> Document:
-    return await asyncio.to_thread(watched, user, kind, holds)
+async def test_a_second_machine_shares_the_load_and_goes_when_it_ends(user):
+    """Of a set and of a pool at once: together they may take 1.2 processors."""
+    async with asyncio.TaskGroup() as labs:
+        for kind in ("vmirs", "vmpool"):
+            labs.create_task(Lab(user, kind).play())
