@@ -80,8 +80,9 @@ async def test_a_second_client_takes_the_console_over(user, namespace, running):
     async with opened(user, path) as first:
         await read_until(first, b"login: ")
         async with opened(user, path) as second:
-            with pytest.raises(ConnectionClosed):
+            with pytest.raises(ConnectionClosed) as cut:
                 await read_until(first, b"never said")
+            assert cut.value.rcvd is None, "of a connection that is cut virtctl tells in words"
             await read_until(second, b"login: ")
 
 

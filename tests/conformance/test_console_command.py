@@ -53,7 +53,7 @@ def test_a_signal_leaves_the_terminal_as_it_was(terminal, number):
 
 def test_who_is_displaced_is_told_so(terminal, user, namespace):
     user.corral("console", "one", "-n", namespace, "--expect", "login:")
-    terminal.read_until(b"error: another client came in its place")
+    terminal.read_until(b"error: The console was disconnected.  Either another client opened")
     assert terminal.end() == 1
 
 

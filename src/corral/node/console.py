@@ -12,7 +12,6 @@ from corral.node.lines import StreamLine
 OPEN_SECONDS = 30.0
 LEAVING_SECONDS = 1.0
 """So long whoever leaves may take to be gone: the news of it takes another way than the next."""
-DISPLACED = "another client came in its place"
 
 
 class Occupied(Exception):
@@ -82,6 +81,7 @@ class Consoles:
             if self._seats.get(which) is seat:
                 del self._seats[which]
         if seat.displaced.is_set():
-            await websockets.hang_up(websocket, websockets.NORMAL, DISPLACED)
+            # KubeVirt cuts the connection, which virtctl takes for another client's coming
+            await websockets.hang_up(websocket, websockets.CUT)
         else:
             await websockets.hang_up(websocket, websockets.GOING_AWAY)

@@ -21,6 +21,8 @@ AFTERWARDS_SECONDS = 10.0
 """How long a guest that has said all may take for what its client has said before that."""
 NORMAL = 1000
 GOING_AWAY = 1001
+CUT = 1006
+"""The connection ends without a word, as RFC 6455 has this code (7.4.1)."""
 
 
 async def carry(

@@ -19,7 +19,7 @@ from uvicorn.protocols.http.httptools_impl import (
 )
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from websockets.datastructures import Headers
-from websockets.frames import Frame, Opcode
+from websockets.frames import CloseCode, Frame, Opcode
 from websockets.server import ServerProtocol
 
 from corral.api.wire import Certificate
@@ -316,6 +316,13 @@ class WebSocket(Unread, WebSocketsSansIOProtocol):
             super().shutdown()
 
     async def send(self, message: Any) -> None:
+        if (
+            message["type"] == "websocket.close"
+            and message.get("code") == CloseCode.ABNORMAL_CLOSURE
+        ):
+            self.close_sent = True
+            self.transport.close()  # without a frame: no frame may hold this code (RFC 6455 7.4.1)
+            return
         await super().send(message)
         if message["type"] == "websocket.http.response.body":
             # uvicorn takes a refusal for no answer until the connection is lost, and logs that.

@@ -30,6 +30,10 @@ async def app(scope, receive, send):
         await door.send_denial_response(PlainTextResponse("no", status_code=409))
         return
     await door.accept()
+    if scope["path"] == "/cut":
+        await door.send_bytes(b"all")
+        await door.close(1006)
+        return
     if scope["path"] == "/much":
         for _ in range(30):
             await door.send_bytes(bytes(MUCH // 30))
@@ -97,6 +101,12 @@ async def test_a_client_reads_all_before_the_close(opened):
             found += len(told[1])
         assert found == MUCH
         writer.write(masked(CLOSE, told[1]))
+        assert await reader.read() == b""
+
+
+async def test_a_connection_that_is_cut_ends_without_a_close(opened):
+    async with asyncio.timeout(60), opened("cut") as (reader, _, _):
+        assert await frame(reader) == (BINARY, b"all")
         assert await reader.read() == b""
 
 
