@@ -66,7 +66,7 @@ class Informer(Generic[T]):
         self._indexers: dict[str, Callable[[T], Iterable[str]]] = {}
         self._indexes: dict[str, dict[str, dict[Key, T]]] = {}
         self._handlers: list[Handler[T]] = []
-        self._mourners: list[Callable[[T], None]] = []
+        self._deletion_handlers: list[Callable[[T], None]] = []
         self._synced = asyncio.Event()
         self._last: T | None = None
         self._version = ""
@@ -114,13 +114,13 @@ class Informer(Generic[T]):
         for item in self._objects.values():
             handler(None, item)
 
-    def mourn(self, handler: Callable[[T], None]) -> None:
+    def handle_deleted(self, handler: Callable[[T], None]) -> None:
         """Call ``handler`` with each object that the server says is deleted, before it goes.
 
         What goes without that may be there still: what is damaged on the server's disk is in no
         list, and in no cache.
         """
-        self._mourners.append(handler)
+        self._deletion_handlers.append(handler)
 
     async def run(self) -> None:
         """Follow the API until cancelled, whatever becomes of the server in the meantime."""
@@ -186,8 +186,8 @@ class Informer(Generic[T]):
             self._version = event.resource_version
             return
         if event.type == "DELETED":
-            for mourner in self._mourners:
-                mourner(event.object)
+            for handle in self._deletion_handlers:
+                handle(event.object)
             self._remove(key_of(event.object), uid_of(event.object))
         else:
             self._put(event.object)

@@ -60,22 +60,22 @@ async def test_a_cache_follows_what_happens(client):
     assert seen == [(None, a), (None, b), (b, b), (a, None)]
 
 
-async def test_who_mourns_is_told_of_deletions_and_of_nothing_that_just_vanished(client):
+async def test_handlers_of_deletions_hear_of_nothing_that_is_only_missing_in_a_list(client):
     for name in ("a", "b"):
         await client.create(ConfigMap, config(name))
     informers = Informers(client)
     informer = informers.of(ConfigMap)
-    mourned, gone = [], []
-    informer.mourn(lambda one: mourned.append(key_of(one).name))
+    deleted, gone = [], []
+    informer.handle_deleted(lambda one: deleted.append(key_of(one).name))
     informer.handle(lambda old, new: gone.append(key_of(old).name) if new is None else None)
     async with Background() as tasks:
         tasks.start(informers.run(), name="informers")
         await informer.synced()
         await client.delete(ConfigMap, A)
         await settle()
-        assert mourned == gone == ["a"]
+        assert deleted == gone == ["a"]
         informer.clear()
-        assert (mourned, gone) == (["a"], ["a", "b"])
+        assert (deleted, gone) == (["a"], ["a", "b"])
 
 
 async def test_one_cache_serves_all_who_ask_for_the_same(client):

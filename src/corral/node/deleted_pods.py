@@ -11,7 +11,7 @@ from corral.reconcile.informer import Informer
 from corral.reconcile.objects import key_of, uid_of
 
 
-class Departed:
+class DeletedPods:
     """Remembers which pods of machines the server said are deleted, and asks about all others.
 
     What is missing in a cache may be damaged on the server's disk, and there all the same.
@@ -21,9 +21,9 @@ class Departed:
         self._client = client
         self._roster = roster
         self._uids: set[str] = set()
-        pods.mourn(self._note)
+        pods.handle_deleted(self._note)
 
-    async def has(self, key: Key, uid: str) -> bool:
+    async def include(self, key: Key, uid: str) -> bool:
         """Whether the pod of this uid, which is in no cache, is gone.  Raises ApiError."""
         return uid in self._uids or not await is_there(self._client, key, uid, kind_of(Pod))
 
