@@ -230,6 +230,23 @@ async def test_a_guest_that_keeps_its_drive_shut_is_told_of():
         assert await plugged(c) == {"cd": "more"}
 
 
+async def test_a_guest_that_opens_and_locks_its_drive_at_will_is_asked_once_a_second(monkeypatch):
+    async with cluster(stand_ins=[provisioner.controller]) as c:
+        await running(c, vm(**with_drive("data")))
+        await until_volumes(c, cd="Ready")
+        plugs, asked = c.guest(await machine(c)).plugs, []
+
+        async def unplug(volume, _claim):
+            asked.append(volume)
+            plugs._listener(volume)
+
+        monkeypatch.setattr(plugs, "unplug", unplug)
+        await change(c, claim_name="more")
+        await until_volumes(c, cd="Detaching")
+        await asyncio.sleep(30)
+        assert 25 < len(asked) < 35
+
+
 async def test_a_drive_of_a_machine_that_never_had_one_comes_with_the_next_start():
     async with cluster(stand_ins=[provisioner.controller]) as c:
         await running(c, vm())

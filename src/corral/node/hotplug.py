@@ -33,6 +33,7 @@ from corral.node.voice import Voice
 from corral.reconcile.objects import is_going
 
 LONGEST_PAUSE_SECONDS = 60.0
+_MOMENT_SECONDS = 1.0
 """Between two tries for the same disk; a claim may take minutes to be filled."""
 
 Instance = Callable[[str], VirtualMachineInstance | None]
@@ -123,8 +124,13 @@ class _Plugging:
         self.due.set()
 
     def let_go(self, volume: str) -> None:
-        """The guest lets go of a volume: who waits for that need not wait any longer."""
-        self.attempts.pop(volume, None)
+        """The guest lets go of a volume: who waits for that need not wait any longer.
+
+        But a moment after the last try: a guest may open and lock a drive again at will.
+        """
+        if (attempt := self.attempts.get(volume)) is not None:
+            soonest = attempt.again_at - attempt.pause + _MOMENT_SECONDS
+            attempt.again_at = min(attempt.again_at, max(_now(), soonest))
         self.look_again()
 
     async def step(self, vmi: VirtualMachineInstance) -> float | None:
@@ -202,7 +208,9 @@ class _Plugging:
         self, present: Mapping[str, str], vmi: VirtualMachineInstance, wanted: Mapping[str, Plug]
     ) -> None:
         """Tell of disks that have come, and of those that are gone."""
-        for volume in present.keys() & wanted.keys():
+        for volume, plug in wanted.items():
+            if present.get(volume) != plug.claim:
+                continue
             why = f"Successfully attach hotplugged volume {volume} to VM"
             ready = Plugged(phase=READY, reason="VolumeReady", message=why)
             if self._learn(volume, ready) and phase_of(vmi, volume) != READY:

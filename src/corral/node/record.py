@@ -138,7 +138,7 @@ def own_bytes(directory: Path) -> int:
 
 def strip(directory: Path) -> None:
     """Remove what only a machine that runs needs: its disks, say.  Its record and its logs stay."""
-    for entry in directory.iterdir():
+    for entry in [*os.scandir(directory)]:
         if entry.name != NAME and ".log" not in entry.name:
             _remove(entry)
 
@@ -153,10 +153,7 @@ def erase(directory: Path) -> None:
     except FileNotFoundError:
         return
     for entry in rests:
-        if entry.is_dir(follow_symlinks=False):
-            shutil.rmtree(entry, ignore_errors=True)
-        else:
-            Path(entry).unlink(missing_ok=True)
+        _remove(entry)
     try:
         (directory / NAME).unlink(missing_ok=True)
         directory.rmdir()
@@ -164,8 +161,8 @@ def erase(directory: Path) -> None:
         shutil.rmtree(directory, ignore_errors=True)
 
 
-def _remove(entry: Path) -> None:
-    if entry.is_dir() and not entry.is_symlink():
+def _remove(entry: "os.DirEntry[str]") -> None:
+    if entry.is_dir(follow_symlinks=False):
         shutil.rmtree(entry, ignore_errors=True)
     else:
-        entry.unlink(missing_ok=True)
+        Path(entry).unlink(missing_ok=True)

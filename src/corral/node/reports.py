@@ -18,8 +18,7 @@ from corral.reconcile.objects import is_going, key_of, version_of
 from corral.reconcile.world import World
 
 _QUIET = frozenset({State.PREPARING, State.STARTING})
-"""States that last for moments: they are not worth a write unless there is trouble in them.  Nor is
-it that a guest is about to end."""
+"""States that last for moments: they are not worth a write unless there is trouble in them."""
 _SETTLED = frozenset({Stage.STARTED, Stage.ENDED})
 """Stages in which a machine's memory is not on its way."""
 
@@ -49,6 +48,7 @@ class Reports:
     ) -> None:
         """Write what a machine's objects do not say yet."""
         facts = machine.facts
+        # nor is it worth one that a guest is about to end
         passing = facts.state in _QUIET or (facts.outcome is not None and not facts.ended)
         if passing and facts.trouble is None:
             return

@@ -118,7 +118,8 @@ class Informer(Generic[T]):
         """Call ``handler`` with each object that the server says is deleted, before it goes.
 
         What goes without that may be there still: what is damaged on the server's disk is in no
-        list, and in no cache.
+        list, and in no cache.  Where fields are selected that may change, an object is said to be
+        deleted that has ceased to match.
         """
         self._deletion_handlers.append(handler)
 

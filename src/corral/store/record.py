@@ -106,7 +106,7 @@ def require_size(data: bytes, metadata: Document, before: Record | None) -> None
 
 def may_be_marked(record: Record) -> bool:
     """Whether it may be about to be deleted, without a look at more than its bytes."""
-    return b'"deletionTimestamp"' in record.data
+    return b'"deletionTimestamp"' in record.rest
 
 
 def _is_marked(record: Record) -> bool:

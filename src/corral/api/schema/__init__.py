@@ -27,7 +27,8 @@ _encode = msgspec.json.Encoder().encode
 _REMEMBERED: Final = 64
 """Specs that are known to fit: the objects of a set, or of a script, mostly have the same."""
 _WORTHWHILE: Final = range(256, 16 << 10)
-"""Bytes of an encoded spec that may be remembered: to look at less costs no more."""
+"""Bytes of an encoded spec that may be remembered: to look at less costs no more, and more of them
+would keep much memory."""
 
 
 class Schema:
@@ -47,6 +48,7 @@ class Schema:
         self._zeros = zeros_of_status(schema) if native else None
         self._has_rules = _has_rules(schema) if foreign else not native
         self._fitting: dict[bytes, None] = {}
+        """Encoded specs that fit, the one that was seen last at the end."""
 
     def fits(self, document: Document, settled: frozenset[str] = NONE_SETTLED) -> bool:
         """Whether nothing is to be pruned, completed or told of a document.

@@ -17,6 +17,7 @@ SECONDS = 10.0  # QEMU answers within milliseconds, unless it hangs
 
 Event = Mapping[str, Any]
 
+TRAY_MOVED = "DEVICE_TRAY_MOVED"
 _HEARD = frozenset(
     {
         "BLOCK_IO_ERROR",
@@ -52,20 +53,31 @@ class MonitorTimeoutError(MonitorError, NoAnswerError):
 class Monitor:
     """A connection to one QEMU, which talks to one client at a time.
 
-    ``events`` holds what QEMU told of its guest and nobody has taken yet.
+    ``events`` holds what QEMU told of its guest and nobody has taken yet; ``awaited`` the devices
+    of CD-ROM drives whose guest is asked to open them: that is heard of once, as a guest may do so
+    at will.
     """
 
     def __init__(self, client: QMPClient) -> None:
         self._client = client
         self._lending = asyncio.Lock()
         self.events: asyncio.Queue[Event] = asyncio.Queue()
+        self.awaited: set[str] = set()
         # The library keeps every event for ever in its own listener; its filter lets none through.
         client.events.event_filter = self._note
 
     def _note(self, event: Event) -> bool:
-        if event["event"] in _HEARD:
+        if event["event"] in _HEARD or self._is_awaited(event):
             self.events.put_nowait(event)
         return False
+
+    def _is_awaited(self, event: Event) -> bool:
+        data = event.get("data", {})
+        drive = data.get("id", "").rpartition("/")[2]  # QEMU may tell it with its path
+        if not (event["event"] == TRAY_MOVED and data.get("tray-open") and drive in self.awaited):
+            return False
+        self.awaited.discard(drive)
+        return True
 
     @classmethod
     async def connect(cls, path: Path, *, seconds: float = SECONDS) -> "Monitor":

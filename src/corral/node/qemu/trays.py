@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 
 from corral.node.hypervisor import GuestError
 from corral.node.qemu.devices.plugs import TRAY, tray_name
-from corral.node.qemu.monitor import Event, Monitor, MonitorError
+from corral.node.qemu.monitor import TRAY_MOVED, Event, Monitor, MonitorError
 
 _OPENED = "opened-"
 """How marks are called; the volume follows."""
@@ -22,19 +22,12 @@ class Trays:
 
     def __init__(self, monitor: Monitor) -> None:
         self._monitor = monitor
-        self._locked: set[str] = set()
 
     def freed(self, event: Event) -> str | None:
         """The volume whose drive the guest opens, as it was asked to; None for other news."""
-        data = event.get("data", {})
-        if event["event"] != "DEVICE_TRAY_MOVED" or not data.get("tray-open"):
+        if event["event"] != TRAY_MOVED:
             return None
-        device = _id(data.get("id", ""))
-        volume = device.removeprefix(TRAY)
-        if not device.startswith(TRAY) or volume not in self._locked:
-            return None
-        self._locked.discard(volume)
-        return volume
+        return _id(event["data"]["id"]).removeprefix(TRAY)
 
     async def media(self, devices: Iterable[str]) -> Mapping[str, str]:
         """The topmost block node of the medium in each drive that has one, by device."""
@@ -73,16 +66,16 @@ class Trays:
             # Of all that QEMU has of this kind a secret does the least.
             wanted = {"qom-type": "secret", "id": mark, "data": "-"}
             await self._monitor.execute("object-add", wanted)
+        self._monitor.awaited.add(tray_name(volume))
         await self._monitor.execute("blockdev-open-tray", {**drive, "force": False})
         try:
             await self._monitor.execute("blockdev-remove-medium", drive)
         except MonitorError as error:
             if _IS_SHUT not in str(error):
                 raise
-            self._locked.add(volume)
             await self._monitor.execute("object-del", {"id": mark})
             return False
-        self._locked.discard(volume)
+        self._monitor.awaited.discard(tray_name(volume))
         return True
 
     async def _marks(self) -> list[str]:

@@ -92,7 +92,11 @@ RULES = (
 
 @lru_cache(1024)
 def _allowed(user: str, verb: str, group: str, resource: str, subresource: str) -> bool:
-    """There are as many users as loops and nodes, and each does the same few things."""
+    """Whether a rule lets a component do something.
+
+    Remembered, as rules never change: there are as many users as loops and nodes, and each does the
+    same few things.
+    """
     return any(
         rule.allows(verb, group, resource, subresource)
         for rule in RULES

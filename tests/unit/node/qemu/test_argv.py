@@ -327,9 +327,12 @@ def test_an_empty_drive_is_there_and_other_disks_keep_their_names_whatever_is_in
     drives.append(Drive(volume="cd", path=Path("/m/cd"), format="raw", read_only=True))
     shown = {"name": "cd", "persistentVolumeClaim": {"claimName": "my.iso", **claim}}
     full = argv(domain({"devices": {"disks": disks}}, drives=drives, volumes=[root, shown]))
+    fixed = {"name": "cd", "persistentVolumeClaim": {"claimName": "my.iso"}}
+    stays = argv(domain({"devices": {"disks": disks}}, drives=drives, volumes=[root, fixed]))
+    assert devices(stays)["virtio-blk-pci"]["drive"] == "disk1"
     for arguments in (empty, full):
         assert devices(arguments)[driver]["id"] == "tray-cd"
-        assert devices(arguments)["virtio-blk-pci"]["drive"] == "disk0"
+        assert devices(arguments)["virtio-blk-pci"]["drive"] == "disk1", "as behind one that stays"
         assert ("usb-bot" in devices(arguments)) == (bus == "usb")
     assert "drive" not in devices(empty)[driver]
     assert devices(full)[driver]["drive"].startswith("plug-")

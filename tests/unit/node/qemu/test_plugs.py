@@ -1,5 +1,6 @@
 """Plugging told to a monitor that keeps books of nodes, devices and descriptors, as QEMU does."""
 
+import asyncio
 import os
 
 import pytest
@@ -8,6 +9,7 @@ from tests.unit.node.qemu.test_ports import SCSI, VIRTIO
 
 from corral.api.kinds.hotplug import plugs_of
 from corral.node.hypervisor import DiskBusyError, Drive, GuestError, Layer
+from corral.node.qemu import monitor as real
 from corral.node.qemu.monitor import MonitorError
 from corral.node.qemu.plugs import QemuPlugs
 
@@ -16,6 +18,8 @@ VOLUME = {"name": "data", "persistentVolumeClaim": {"claimName": "my.claim", "ho
 
 class Monitor:
     """QEMU's side of it.  ``holding``: devices whose block nodes are not let go of yet."""
+
+    _note, _is_awaited = real.Monitor._note, real.Monitor._is_awaited
 
     def __init__(self, *devices):
         self.devices = dict(devices)
@@ -28,6 +32,7 @@ class Monitor:
         self.open = set()
         self.locked = set()
         self.marks = set()
+        self.events, self.awaited = asyncio.Queue(), set()
 
     async def execute(self, command, arguments=None, **_):
         self.told.append(command)
@@ -233,18 +238,25 @@ async def test_a_drive_that_the_guest_has_locked_is_asked_for_and_told_of_once_i
     plugs = QemuPlugs(monitor)
     heard = []
     plugs.on_gone(heard.append)
-    opened = {"event": "DEVICE_TRAY_MOVED", "data": {"id": "tray-data", "tray-open": True}}
+
+    def move(*, is_open, drive="/machine/peripheral/tray-data"):
+        monitor._note({"event": "DEVICE_TRAY_MOVED", "data": {"id": drive, "tray-open": is_open}})
+        while not monitor.events.empty():
+            plugs.note(monitor.events.get_nowait())
+
     await plugs.plug(*wanted(CDROM), drives)
-    plugs.note(opened)  # by ourselves
+    move(is_open=True)  # the guest, which nobody has asked
     await plugs.settle()
     monitor.locked.add("tray-data")
     await plugs.unplug("data", "my.claim")
     assert await plugs.settle() == {"data": "my.claim"}
     assert not monitor.marks
-    plugs.note({"event": "DEVICE_TRAY_MOVED", "data": {"id": "tray-data", "tray-open": False}})
+    move(is_open=False)
+    move(is_open=True, drive="tray-other")
     assert heard == []
-    plugs.note(opened)
-    assert heard == ["data"]
+    for _ in range(3):
+        move(is_open=True)
+    assert heard == ["data"], "once for each time that it is asked"
     monitor.locked.clear()
     await plugs.unplug("data", "my.claim")
     assert await plugs.settle() == {}

@@ -112,9 +112,14 @@ def node_of(vmi: VirtualMachineInstance, volume: str) -> str:
 
 
 def _names(vmi: VirtualMachineInstance) -> Mapping[str, tuple[str, str]]:
-    """Device and topmost block node of each disk: the same, whichever disks come and go."""
+    """Device and topmost block node of each disk: the same, whichever disks come and go.
+
+    A drive takes a number whether its medium comes and goes or not: what stands behind it has the
+    same name then for every version of corral that a machine may have been started by.
+    """
     plugged, trays = plugs_of(vmi.spec), trays_of(vmi.spec)
     names: dict[str, tuple[str, str]] = {}
+    fixed = 0
     for disk in vmi.spec.domain.devices.disks:
         plug = plugged.get(disk.name)
         if disk.name in trays:
@@ -123,9 +128,10 @@ def _names(vmi: VirtualMachineInstance) -> Mapping[str, tuple[str, str]]:
         elif plug is not None:
             name = device_name(disk.name, plug.claim)
             names[disk.name] = name, node_name(name)
+            continue
         else:
-            node = f"disk{len(names.keys() - plugged.keys() - trays)}"
-            names[disk.name] = f"device-{node}", node
+            names[disk.name] = f"device-disk{fixed}", f"disk{fixed}"
+        fixed += 1
     return names
 
 
