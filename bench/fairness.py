@@ -52,13 +52,17 @@ def _gets(one: Cluster, authorization: str, when: str, goal: str = "") -> Figure
 
 
 def _user(one: Cluster, name: str) -> str:
-    """A ServiceAccount that may look at what is in its namespace; the header that proves it."""
-    accounts = "/api/v1/namespaces/default/serviceaccounts"
+    """A ServiceAccount that may look at what is there; the header that proves it.
+
+    In a namespace of its own: the accounts of one count as one user.
+    """
+    one.call("POST", "/api/v1/namespaces", {"metadata": {"name": name}})
+    accounts = f"/api/v1/namespaces/{name}/serviceaccounts"
     one.call("POST", accounts, {"metadata": {"name": name}})
     one.call("POST", f"{RBAC}/namespaces/default/rolebindings", {
         "metadata": {"name": name},
         "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "view"},
-        "subjects": [{"kind": "ServiceAccount", "name": name, "namespace": "default"}],
+        "subjects": [{"kind": "ServiceAccount", "name": name, "namespace": name}],
     })  # fmt: skip
     asked = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
     token = one.call("POST", f"{accounts}/{name}/token", asked)["status"]["token"]

@@ -30,7 +30,7 @@ COUNT = 30
 GATEWAY = ip_address("10.244.0.1")
 SITE = Site(gateways=(GATEWAY,), ranges=(ip_network("10.244.0.0/16"),))
 MIB = 1 << 20
-FILE_MIB, TIMES = 12, 8
+FILE_MIB, TIMES = 4, 24
 ROUNDS = 12
 PORT = 8000
 
