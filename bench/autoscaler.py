@@ -79,7 +79,12 @@ def make(one: Cluster, count: int) -> None:
         domain = document["spec"]["template"]["spec"]["domain"]
         domain["resources"]["requests"]["cpu"] = "100m"
         one.call("POST", SETS, document)
-    wait(lambda: sum(each["status"].get("readyReplicas", 0) for each in items(one, SETS)) == count)
+    wait(
+        lambda: (
+            sum(each.get("status", {}).get("readyReplicas", 0) for each in items(one, SETS))
+            == count
+        )
+    )
 
 
 def autoscale(one: Cluster, count: int) -> None:
