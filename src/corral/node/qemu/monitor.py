@@ -38,6 +38,11 @@ _HEARD = frozenset(
 logging.getLogger("qemu.qmp").setLevel(logging.CRITICAL)
 
 
+def device_id(told: str) -> str:
+    """The name of a device, which QEMU may tell with its path."""
+    return told.rpartition("/")[2]
+
+
 class MonitorError(GuestError):
     """The monitor refused a command, or does not answer."""
 
@@ -73,7 +78,7 @@ class Monitor:
 
     def _is_awaited(self, event: Event) -> bool:
         data = event.get("data", {})
-        drive = data.get("id", "").rpartition("/")[2]  # QEMU may tell it with its path
+        drive = device_id(data.get("id", ""))
         if not (event["event"] == TRAY_MOVED and data.get("tray-open") and drive in self.awaited):
             return False
         self.awaited.discard(drive)

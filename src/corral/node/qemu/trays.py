@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 
 from corral.node.hypervisor import GuestError
 from corral.node.qemu.devices.plugs import TRAY, tray_name
-from corral.node.qemu.monitor import TRAY_MOVED, Event, Monitor, MonitorError
+from corral.node.qemu.monitor import TRAY_MOVED, Event, Monitor, MonitorError, device_id
 
 _OPENED = "opened-"
 """How marks are called; the volume follows."""
@@ -27,7 +27,7 @@ class Trays:
         """The volume whose drive the guest opens, as it was asked to; None for other news."""
         if event["event"] != TRAY_MOVED:
             return None
-        return _id(event["data"]["id"]).removeprefix(TRAY)
+        return device_id(event["data"]["id"]).removeprefix(TRAY)
 
     async def media(self, devices: Iterable[str]) -> Mapping[str, str]:
         """The topmost block node of the medium in each drive that has one, by device."""
@@ -36,7 +36,7 @@ class Trays:
         return {
             device: block["inserted"]["node-name"]
             for block in await self._monitor.execute("query-block")
-            if (device := _id(block.get("qdev", ""))).startswith(TRAY) and "inserted" in block
+            if (device := device_id(block.get("qdev", ""))).startswith(TRAY) and "inserted" in block
         }
 
     async def shut(self, devices: Iterable[str]) -> None:
@@ -85,8 +85,3 @@ class Trays:
 
 def _has_trays(devices: Iterable[str]) -> bool:
     return any(name.startswith(TRAY) for name in devices)
-
-
-def _id(device: str) -> str:
-    """The name of a device, which QEMU may tell with its path."""
-    return device.rpartition("/")[2]

@@ -18,10 +18,7 @@ def device_name(volume: str, claim: str) -> str:
 
 def shown_by(device: str) -> tuple[str, str] | None:
     """The volume and the claim that a device shows; None for one that is not plugged in."""
-    if not device.startswith(PREFIX):
-        return None
-    volume, _, claim = device.removeprefix(PREFIX).partition(".")
-    return volume, claim
+    return _parted(device, PREFIX)
 
 
 def tray_name(volume: str) -> str:
@@ -36,9 +33,13 @@ def medium_name(volume: str, claim: str) -> str:
 
 def medium_of(name: str) -> tuple[str, str] | None:
     """The volume and the claim of a medium; None for what is none."""
-    if not name.startswith(_MEDIUM):
+    return _parted(name, _MEDIUM)
+
+
+def _parted(name: str, prefix: str) -> tuple[str, str] | None:
+    if not name.startswith(prefix):
         return None
-    volume, _, claim = name.removeprefix(_MEDIUM).partition(".")
+    volume, _, claim = name.removeprefix(prefix).partition(".")
     return volume, claim
 
 
