@@ -201,6 +201,7 @@ class Cutting:
         self._monitor = monitor
         self._left = after
         self.events = monitor.events
+        self.awaited = monitor.awaited
 
     async def execute(self, *arguments, **named):
         answer = await self._monitor.execute(*arguments, **named)
