@@ -7,6 +7,7 @@ from functools import partial
 from itertools import pairwise
 from operator import le
 
+import msgspec
 import pytest
 from lightkube.models.core_v1 import PersistentVolume, PersistentVolumeClaim, Pod
 from tests.sim.cluster import cluster
@@ -353,6 +354,55 @@ async def test_a_data_source_may_lead_to_another_which_says_later_what_it_means(
         source = {"pvc": {"name": "disk", "namespace": "default"}}
         await c.client.patch(DataSource, Key("default", "golden"), {"spec": {"source": source}})
         await c.until(partial(is_in, c, "Succeeded", "copy"))
+
+
+async def test_data_sources_tell_what_they_mean_as_that_comes_and_goes(loops):
+    claim = {"name": "disk", "namespace": "default"}
+    async with cluster(stand_ins=loops) as c:
+        for name, source in (("newest", {"dataSource": {"name": "golden"}}), ("golden", {})):
+            metadata = {"name": name, "namespace": "default"}
+            document = {"metadata": metadata, "spec": {"source": source}}
+            await c.client.create(DataSource, document)
+
+        async def tell(reason, source=None):
+            for name in ("golden", "newest"):
+                status = (await c.client.get(DataSource, name, "default")).status
+                if [each.reason for each in status.conditions] != [reason]:
+                    return False
+                if status.source != source and msgspec.to_builtins(status.source) != source:
+                    return False
+            return True
+
+        async def mean(source):
+            change = {"spec": {"source": source}}
+            await c.client.patch(DataSource, Key("default", "golden"), change)
+
+        await c.until(partial(tell, "NoSource"))
+        await mean({"pvc": claim})
+        await c.until(partial(tell, "NotFound"))
+        await c.client.create(DataVolume, volume(source={"upload": {}}))
+        await c.until(partial(tell, "UploadReady"))
+        await c.client.delete(DataVolume, Key("default", "disk"))
+        await c.until(partial(tell, "NotFound"))
+        labels = {"instancetype.kubevirt.io/default-instancetype": "u1.small", "app": "web"}
+        document = volume()
+        document["metadata"]["labels"] = labels
+        await c.client.create(DataVolume, document)
+        await c.until(partial(tell, "Ready", {"pvc": claim}))
+        golden = await c.client.get(DataSource, "golden", "default")
+        assert golden.metadata.labels == {
+            "instancetype.kubevirt.io/default-instancetype": "u1.small"
+        }
+        await mean({"pvc": {"name": "disk", "namespace": None}})
+        await c.until(partial(tell, "Ready", {"pvc": {"name": "disk"}}))
+        await c.client.delete(DataSource, Key("default", "golden"))
+
+        async def dangles():
+            newest = await c.client.get(DataSource, "newest", "default")
+            message = 'DataSource.cdi.kubevirt.io "golden" not found'
+            return [each.message for each in newest.status.conditions] == [message]
+
+        await c.until(dangles)
 
 
 async def test_an_upload_is_waited_for(loops):

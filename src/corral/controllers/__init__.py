@@ -17,6 +17,7 @@ CONTROLLERS: tuple[Callable[[World], Controller[Any]], ...] = (
     pool.letting_go,
     vm.controller,
     datavolume.controller,
+    datavolume.references,
 )
 """Each makes one loop; they run beside each other and meet only in the API's objects.  The loop of
 machine instances is made beside these: it is told a ratio."""

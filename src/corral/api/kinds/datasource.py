@@ -4,7 +4,7 @@ from typing import ClassVar
 
 import msgspec
 
-from corral.api.kinds.datavolume import GROUP, ClaimCopy
+from corral.api.kinds.datavolume import GROUP, ClaimCopy, DataVolumeCondition
 from corral.api.object import AnyFields, Object, Struct
 
 
@@ -41,6 +41,17 @@ class DataSourceSpec(Struct, kw_only=True):
     source: DataSourceSource
 
 
+class DataSourceStatus(Struct, kw_only=True):
+    """What is known of the DataSource.
+
+    source: what the name means now, also where another DataSource tells it; only when it is ready.
+    conditions: Ready.
+    """
+
+    source: DataSourceSource | None = None
+    conditions: list[DataVolumeCondition] = []
+
+
 class DataSource(Object, kw_only=True):
     """A name for a claim: DataVolumes whose sourceRef names it become copies of that claim.
 
@@ -52,4 +63,4 @@ class DataSource(Object, kw_only=True):
     kind: ClassVar[str] = "DataSource"
 
     spec: DataSourceSpec
-    status: AnyFields = msgspec.field(default_factory=dict)
+    status: DataSourceStatus = msgspec.field(default_factory=DataSourceStatus)

@@ -194,7 +194,7 @@ class DataVolumeStatus(Struct, kw_only=True):
 
 
 class DataVolumeCondition(Condition, kw_only=True):
-    """One thing that is known of a DataVolume (CDI's condition form).
+    """One thing that is known of a DataVolume or a DataSource (CDI's condition form).
 
     last_heartbeat_time: when it was last looked at.
     """

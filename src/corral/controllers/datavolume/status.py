@@ -16,7 +16,7 @@ PENDING, WAITS, CLAIM_BOUND = "Pending", "WaitForFirstConsumer", "PVCBound"
 SUCCEEDED, FAILED, UNKNOWN = "Succeeded", "Failed", "Unknown"
 UNKNOWN_PROGRESS, ALL = "N/A", "100.0%"
 
-_TRUE, _FALSE = "True", "False"
+TRUE, FALSE = "True", "False"
 
 
 class Telling(NamedTuple):
@@ -113,10 +113,10 @@ def way_of(source: Source) -> _Way:
 def without_claim(volume: DataVolume, problem: Problem | None, now: str) -> DataVolumeStatus:
     """The status while there is no claim of the DataVolume's own."""
     reason, message = (problem.reason, problem.message) if problem else ("NotFound", "No PVC found")
-    conditions = _Conditions(volume.status.conditions, now)
-    conditions.set("Bound", _FALSE, reason, message)
-    conditions.set("Ready", _FALSE, *((reason, message) if problem else ("", "")))
-    conditions.set("Running", _FALSE)
+    conditions = Conditions(volume.status.conditions, now)
+    conditions.set("Bound", FALSE, reason, message)
+    conditions.set("Ready", FALSE, *((reason, message) if problem else ("", "")))
+    conditions.set("Running", FALSE)
     status = msgspec.structs.replace(volume.status, phase=volume.status.phase or PENDING)
     return _with(status, conditions)
 
@@ -130,7 +130,7 @@ def with_claim(
     """
     stage = _stage(volume, source, claim, waits=waits)
     told = annotations_of(claim)
-    conditions = _Conditions(volume.status.conditions, now)
+    conditions = Conditions(volume.status.conditions, now)
     _set_conditions(conditions, claim, stage.phase)
     status = _with(
         msgspec.structs.replace(
@@ -188,8 +188,8 @@ def _count(text: str, known: int) -> int:
 # ---------------------------------------------------------------- conditions
 
 
-class _Conditions:
-    """CDI's conditions: times move only when something changes."""
+class Conditions:
+    """CDI's conditions, of DataVolumes and DataSources: times move only when something changes."""
 
     def __init__(self, conditions: Sequence[DataVolumeCondition], now: str) -> None:
         self.all = list(conditions)
@@ -219,29 +219,29 @@ def find(conditions: Sequence[DataVolumeCondition], type_: str) -> DataVolumeCon
     return next((each for each in conditions if each.type == type_), None)
 
 
-def _set_conditions(conditions: _Conditions, claim: PersistentVolumeClaim, phase: str) -> None:
+def _set_conditions(conditions: Conditions, claim: PersistentVolumeClaim, phase: str) -> None:
     name, told = key_of(claim).name, annotations_of(claim)
     state = claim.status.phase if claim.status else None
     if state == BOUND:
-        conditions.set("Bound", _TRUE, BOUND, f"PVC {name} Bound")
+        conditions.set("Bound", TRUE, BOUND, f"PVC {name} Bound")
     elif state == LOST:
-        conditions.set("Bound", _FALSE, "ClaimLost", "Claim Lost")
+        conditions.set("Bound", FALSE, "ClaimLost", "Claim Lost")
     else:
-        conditions.set("Bound", _FALSE, PENDING, f"PVC {name} Pending")
+        conditions.set("Bound", FALSE, PENDING, f"PVC {name} Pending")
     goes_on = told.get(population.GOES_ON) == "true"
     if goes_on and phase != SUCCEEDED:
-        conditions.set("Ready", _FALSE, "TransferRunning")
+        conditions.set("Ready", FALSE, "TransferRunning")
     else:
-        conditions.set("Ready", _TRUE if phase == SUCCEEDED else _FALSE)
+        conditions.set("Ready", TRUE if phase == SUCCEEDED else FALSE)
     conditions.set(
         "Running",
-        _TRUE if goes_on else _FALSE,
+        TRUE if goes_on else FALSE,
         told.get(population.REASON, ""),
         told.get(population.MESSAGE, ""),
     )
 
 
-def _with(status: DataVolumeStatus, conditions: _Conditions) -> DataVolumeStatus:
+def _with(status: DataVolumeStatus, conditions: Conditions) -> DataVolumeStatus:
     return msgspec.structs.replace(status, conditions=conditions.all)
 
 
@@ -256,9 +256,9 @@ def _told_of(old: DataVolumeStatus, new: DataVolumeStatus) -> list[Telling]:
     running, was = find(new.conditions, "Running"), find(old.conditions, "Running")
     fails = (
         running is not None
-        and running.status == _FALSE
+        and running.status == FALSE
         and running.message
-        and (bound is None or bound.status == _TRUE)
+        and (bound is None or bound.status == TRUE)
         and new.phase != SUCCEEDED
     )
     if running is not None and fails and (was is None or was.message != running.message):
