@@ -18,6 +18,12 @@ def test_what_is_written_is_read_again(seen):
     assert seen.differences(ClientTables.read(seen.text())) == []
 
 
+def test_what_was_tried_by_hand_is_kept(seen):
+    text = seen.text()
+    assert "\n## Tried by hand\n" in text
+    assert ClientTables.read(text).text() == text
+
+
 def test_one_failed_test_makes_the_field_a_no(seen):
     seen.add(("client", DEEDS["watch"], "kr8s 0.20"), passed=False)
     seen.add(("client", DEEDS["watch"], "kr8s 0.20"), passed=True)
