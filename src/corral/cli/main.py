@@ -7,7 +7,7 @@ from typing import Final, NoReturn
 
 import click
 
-from corral import __version__
+from corral import __version__, garbage
 from corral.cli import listing
 from corral.cli.options import before_commands
 from corral.cli.problem import Problem, cause_of, of_system
@@ -127,4 +127,5 @@ def _told(problem: Problem) -> int:
 
 
 def main() -> NoReturn:
+    garbage.search_seldom()  # before a command is imported
     sys.exit(run(sys.argv[1:]))

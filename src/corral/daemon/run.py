@@ -1,7 +1,6 @@
 """One process: the server, the loops, and the nodes, joined and run until it is told to end."""
 
 import asyncio
-import gc
 import os
 import resource
 import signal
@@ -13,7 +12,7 @@ from ssl import SSLContext
 
 import structlog
 
-from corral import __version__, pki
+from corral import __version__, garbage, pki
 from corral.aio import Background
 from corral.api.errors import ApiError
 from corral.api.kinds.usage import NODE_METRICS, POD_METRICS
@@ -67,12 +66,6 @@ DAY_SECONDS = 86400
 EVENT_SECONDS = 3600
 """How long events are kept, as in Kubernetes."""
 RESERVE_SECONDS = 30
-GARBAGE_AFTER = 50_000
-"""So many more objects than before, and the youngest are searched for cycles: Python's is 700.
-
-It has to be more than what the requests that are on their way hold, or these count as old and are
-searched again and again: a hundred, of some hundred objects each.
-"""
 log = structlog.get_logger()
 
 
@@ -232,17 +225,7 @@ async def _keep(reserve: Reserve) -> None:
 def _settle_process() -> None:
     os.umask(0o077)  # logs, disks and sockets are nobody else's, wherever the directory lies
     _raise_descriptor_limit()
-    _look_less_for_garbage()
-
-
-def _look_less_for_garbage() -> None:
-    """Spare the search for cycles what stays for good, and begin it less often.
-
-    A request makes many objects and hardly a cycle: the search took up to a tenth of its time.
-    """
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(GARBAGE_AFTER)
+    garbage.spare_what_stays()
 
 
 def _raise_descriptor_limit() -> None:
