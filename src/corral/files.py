@@ -4,6 +4,7 @@ import errno
 import os
 import stat
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -13,6 +14,8 @@ T = TypeVar("T")
 
 LONGEST_JOURNAL: Final = 64 << 10
 """Bytes of a journal that is begun anew with its next line."""
+_ADVISED: Final = 128 << 10
+"""Bytes of one advice: Linux heeds no more of it than the disk's ``read_ahead_kb``."""
 _APPENDING = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -35,6 +38,17 @@ def replace(path: Path, content: bytes, *, mode: int = 0o600, durable: bool = Fa
         raise
     if durable:
         sync_directory(path.parent)
+
+
+def read_ahead(path: Path) -> None:
+    """Have the system read a file as a whole and in order, beside what the caller does.
+
+    Who reads it a page here and a page there would wait for the disk at each: SQLite's check of a
+    store of 21 MB took 0.3 s, and takes 0.03.
+    """
+    with path.open("rb") as file, suppress(OSError):  # it is only an advice
+        for start in range(0, os.fstat(file.fileno()).st_size, _ADVISED):
+            os.posix_fadvise(file.fileno(), start, _ADVISED, os.POSIX_FADV_WILLNEED)
 
 
 def note(path: Path, line: bytes) -> None:

@@ -1,5 +1,6 @@
 """Files are replaced whole, privately, and read without trust."""
 
+import errno
 import os
 import resource
 import signal
@@ -135,3 +136,25 @@ def test_a_state_for_which_there_is_no_room_leaves_the_one_before(tmp_path):
         signal.signal(signal.SIGXFSZ, handler)
     assert path.read_bytes() == before
     assert files.noted(path, Point) == Point(3)
+
+
+def test_a_file_is_read_ahead_as_a_whole(tmp_path, monkeypatch):
+    """Linux heeds no more of one advice than what the disk reads ahead: 128 KiB, mostly."""
+    path = tmp_path / "file"
+    path.write_bytes(bytes(300_000))
+    advised = []
+    monkeypatch.setattr(files.os, "posix_fadvise", lambda _, *advice: advised.append(advice))
+    files.read_ahead(path)
+    piece = 128 << 10
+    assert advised == [(n * piece, piece, os.POSIX_FADV_WILLNEED) for n in range(3)]
+
+
+def test_a_file_system_that_takes_no_advice_is_asked_for_nothing_more(tmp_path, monkeypatch):
+    def refused(*_):
+        raise OSError(errno.EINVAL, "Invalid argument")
+
+    path = tmp_path / "file"
+    path.write_bytes(b"content")
+    monkeypatch.setattr(files.os, "posix_fadvise", refused)
+    files.read_ahead(path)
+    assert path.read_bytes() == b"content"

@@ -104,10 +104,9 @@ def latest(path: Path, kind: str, namespace: str, name: str) -> bytes | None:
         raise LogError(f"{path}: cannot be read: {error}") from error
     if found is None:
         return None
-    values, stored = found[: len(Row._fields)], found[len(Row._fields) :]
-    if stored and not is_whole(values, *stored):  # the first version knew no checksums
+    row, stored = Row._make(found[: len(Row._fields)]), found[len(Row._fields) :]
+    if stored and not is_whole(row, *stored):  # the first version knew no checksums
         raise LogError(f"{path}: is damaged: {kind} {namespace}/{name} cannot be read")
-    row = Row._make(values)
     return None if row.deleted else row.data
 
 

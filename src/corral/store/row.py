@@ -4,9 +4,9 @@ SQLite checks its write-ahead log, and nothing of what lies in its file: one byt
 changed would be read as if somebody had written it.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from string import ascii_lowercase, digits
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 from zlib import crc32
 
 import msgspec
@@ -41,13 +41,13 @@ def checksum(row: Row) -> int:
     return crc32(row.data, crc32(head.encode(errors="surrogateescape")))
 
 
-def is_whole(values: Sequence[Any], stored: object) -> bool:
-    """Whether values are the row that was stored; a damaged file may hold any type in any column.
+def is_whole(row: Row, stored: object) -> bool:
+    """Whether it is the row that was stored; a damaged file may hold any type in any column.
 
-    ``stored`` is the checksum that was stored with them.
+    ``stored`` is the checksum that was stored with it.
     """
     try:
-        return checksum(Row._make(values)) == stored
+        return checksum(row) == stored
     except (TypeError, ValueError):
         return False
 

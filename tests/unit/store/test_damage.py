@@ -1,6 +1,7 @@
 """What a disk has damaged is found, set aside, and costs nobody else anything."""
 
 import asyncio
+import os
 import random
 import shutil
 import sqlite3
@@ -457,3 +458,18 @@ async def test_an_object_whose_name_is_damaged_beside_it_is_not_gone(tmp_path, c
     with closing(sqlite3.connect(path)) as connection:
         kept = connection.execute("SELECT kind, namespace, name FROM log WHERE revision = 2")
         assert kept.fetchall() == [(KIND, *key("a"))]
+
+
+async def test_a_store_is_read_ahead_before_it_is_checked(tmp_path, monkeypatch):
+    """The check reads a page here and a page there: it took ten times as long from a cold disk."""
+    path = tmp_path / "store.sqlite"
+    store = Store.open(path)
+    await write(store, "large", text="x" * 300_000)
+    await store.close()
+    advised = []
+    monkeypatch.setattr(os, "posix_fadvise", lambda _, *advice: advised.append(advice))
+    log = Log(path)
+    assert not advised
+    next(log.rows())
+    log.close()
+    assert sum(length for _, length, _ in advised) >= path.stat().st_size
