@@ -96,6 +96,7 @@ def pod(
     going=False,
     conditions=(),
     waiting="",
+    created="",
 ) -> Pod:
     metadata = {
         "name": name or pod_name(of),
@@ -113,6 +114,8 @@ def pod(
     }
     if going:
         metadata["deletionTimestamp"] = "2026-01-01T00:01:00Z"
+    if created:
+        metadata["creationTimestamp"] = created
     conditions = list(conditions)
     if ready is not None:
         conditions.append({"type": "Ready", "status": "True" if ready else "False"})

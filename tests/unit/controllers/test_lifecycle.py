@@ -49,15 +49,55 @@ def test_a_machine_waits_for_its_claims_and_says_so_of_one_that_is_missing():
         assert "PVC default/data does not exist" in said["message"]
 
 
+AWHILE = "2025-12-31T23:59:57Z"
+"""When a pod was made that has waited long enough for its machine to say so."""
+JUST_NOW = "2025-12-31T23:59:59Z"
+
+
 def test_a_machine_with_a_pod_is_scheduling():
     vmi = machine(phase="Pending")
-    patch = plan(vmi, [pod(vmi)], NOW).patch
+    patch = plan(vmi, [pod(vmi, created=AWHILE)], NOW).patch
     assert patch["status"]["phase"] == "Scheduling"
     assert patch["status"]["phaseTransitionTimestamps"] == [
         {"phase": "Scheduling", "phaseTransitionTimestamp": "2026-01-01T00:00:00Z"}
     ]
     assert condition(patch, "Ready")["reason"] == "GuestNotRunning"
     assert patch["metadata"] == {"resourceVersion": "7"}
+
+
+def test_that_a_young_pod_waits_for_its_node_is_not_written_yet():
+    vmi = machine(phase="Pending")
+    decided = plan(vmi, [pod(vmi, created=JUST_NOW)], NOW)
+    assert decided.patch is None
+    assert decided.again_seconds == 2
+    placed = pod(vmi, created=JUST_NOW, node="node0", running=True)
+    assert plan(vmi, [placed], NOW).patch["status"]["phaseTransitionTimestamps"] == [
+        {"phase": "Scheduling", "phaseTransitionTimestamp": JUST_NOW},
+        {"phase": "Scheduled", "phaseTransitionTimestamp": "2026-01-01T00:00:00Z"},
+    ]
+
+
+@pytest.mark.parametrize(
+    "news",
+    [
+        {"conditions": [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}]},
+        {"waiting": "ErrImagePull"},
+        {"going": True},
+    ],
+)
+def test_what_is_wrong_with_a_young_pod_is_written_at_once(news):
+    vmi = machine(phase="Pending")
+    assert plan(vmi, [pod(vmi, created=JUST_NOW, **news)], NOW).patch is not None
+
+
+def test_by_a_clock_that_was_set_back_a_pod_is_as_old_as_any():
+    vmi = machine(phase="Pending")
+    assert phase_after(vmi, pod(vmi, created="2026-01-01T00:00:09Z")) == "Scheduling"
+
+
+def test_a_young_pod_of_a_machine_that_is_deleted_goes_at_once():
+    vmi = machine(phase="Pending", going=True)
+    assert plan(vmi, [pod(vmi, created=JUST_NOW)], NOW).delete_pods
 
 
 def test_a_machine_that_a_node_took_on_is_scheduled_there():

@@ -71,11 +71,16 @@ class Transitions:
         before, now = old.status.phase, new.status.phase
         if now == "Running":
             self._stages.begin(new.metadata.uid)  # the node tells what it took until here
-        entered = _entered(new, now)
         created = _moment(new.metadata.creation_timestamp)
-        _observe(self._from_creation, now, created, entered)
-        since = _entered(new, before) if before else created
-        _observe(self._between, (now, before), since, entered)
+        # One write may tell of several phases: who is placed at once was Scheduling, too.
+        passed = new.status.phase_transition_timestamps
+        passed = passed[len(old.status.phase_transition_timestamps) : -1]
+        for phase in (*(each.phase for each in passed), now):
+            entered = _entered(new, phase)
+            _observe(self._from_creation, phase, created, entered)
+            since = _entered(new, before) if before else created
+            _observe(self._between, (phase, before), since, entered)
+            before = phase
         if new.is_final and new.metadata.deletion_timestamp:
             asked = _moment(new.metadata.deletion_timestamp)
             _observe(self._from_deletion, now, asked, entered)

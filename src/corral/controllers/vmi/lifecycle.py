@@ -34,6 +34,9 @@ _OUR_SYNCHRONIZED = IMAGE_REASONS | {FAILED_CREATE, CLAIM_MISSING}
 _UNPLACED = frozenset({"", "Pending"})
 _PLACED = frozenset({"Scheduled", "Running", UNKNOWN})
 _POD_ENDED = frozenset({"Succeeded", "Failed"})
+UNTOLD_SECONDS = 3.0
+"""So old its pod becomes, to the second, before a machine is told to be Scheduling where nothing
+else is to be said: most are Scheduled by then, and have one write less."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +49,9 @@ class Plan:
     """The machine is over: its pods need no time to end."""
     patch: Document | None = None
     """A merge patch of the machine, valid for the version that was looked at."""
+
+    again_seconds: float = 0.0
+    """When there is something to say though nothing happens until then; 0: never."""
 
 
 def plan(
@@ -67,6 +73,8 @@ def plan(
     if begins and claims.are_ready and not create_error:
         return Plan(create_pod=True)
     phase = "Failed" if begins and claims.failed else next_phase(vmi, pod)
+    if seconds := _untold_seconds(vmi, pod, phase, now):
+        return Plan(again_seconds=seconds)
     final = phase in FINAL_PHASES
     doomed: tuple[Pod, ...] = ()
     if is_going(vmi) and (final or vmi.status.phase not in _PLACED):
@@ -100,6 +108,25 @@ def next_phase(vmi: VirtualMachineInstance, pod: Pod | None) -> str:
     return "Scheduled" if is_placed(pod) and not is_going(pod) else "Scheduling"
 
 
+def _untold_seconds(
+    vmi: VirtualMachineInstance, pod: Pod | None, phase: str, now: datetime
+) -> float:
+    """For how long it is not worth a write yet that a machine's pod waits for its node."""
+    if pod is None or phase != "Scheduling" or vmi.status.phase not in _UNPLACED or is_going(vmi):
+        return 0.0
+    placing = pod_condition(pod, "PodScheduled")
+    if (placing is not None and placing.status == "False") or _image_problem(pod):
+        return 0.0
+    age = (now - _created(pod, now)).total_seconds()
+    # Older than it can be: the clock that stamped it is another one, or was set back.
+    return UNTOLD_SECONDS - age if 0 <= age < UNTOLD_SECONDS else 0.0
+
+
+def _created(pod: Pod, otherwise: datetime) -> datetime:
+    assert pod.metadata is not None
+    return pod.metadata.creationTimestamp or otherwise
+
+
 def is_placed(pod: Pod) -> bool:
     """Whether a node has taken the pod on: the machine's container runs there."""
     if not node_of(pod) or pod.status is None:
@@ -130,9 +157,15 @@ def patch(
     old = vmi.status
     if phase != old.phase:
         status["phase"] = phase
+        entered = {phase: now}
+        if pod is not None and phase == "Scheduled" and old.phase in _UNPLACED:
+            entered = {"Scheduling": _created(pod, now), phase: now}
         status["phaseTransitionTimestamps"] = [
             *msgspec.to_builtins(old.phase_transition_timestamps),
-            {"phase": phase, "phaseTransitionTimestamp": rfc3339(now)},
+            *(
+                {"phase": each, "phaseTransitionTimestamp": rfc3339(moment)}
+                for each, moment in entered.items()
+            ),
         ]
     told = conditions(vmi, pod, phase, claims, create_error=create_error)
     if (changed := merged(old.conditions, told, now)) is not None:

@@ -108,7 +108,8 @@ class Machines:
                 self._recorder.event(vmi, "Normal", lifecycle.CLAIM_MISSING, text)
         if error is not None:
             raise error
-        return Result(shown) if shown > 0 else None
+        later = shown or decided.again_seconds
+        return Result(later) if later > 0 else None
 
     def _shown_seconds(self, vmi: Machine) -> float:
         """For how long a machine that ended is still to be there, for others to see how it did."""
