@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 from typing import Protocol
 
@@ -18,7 +19,7 @@ from corral.node.network.netlink import NetworkError
 from corral.node.proxy.backends import Backend
 from corral.node.proxy.clients import remembered
 from corral.node.proxy.part import NO_PART, Door, Part, Surroundings, part
-from corral.node.proxy.rules import PROBE, TABLE, Rules
+from corral.node.proxy.rules import PROBE, SILENT, TABLE, Rules
 from corral.reconcile.objects import key_of, labels_of
 from corral.reconcile.world import World
 
@@ -183,6 +184,10 @@ def write_whole(rules: Rules) -> None:
         clients = remembered(nft.ask(f"list table {TABLE}"))
     except NetworkError:  # there is none
         clients = {}
+    with suppress(NetworkError):
+        # The kernel empties a table's maps before it lets go of its rules: who comes then asks
+        # again, and is not refused.
+        nft.apply(SILENT)
     text = rules.whole(clients)
     try:
         nft.apply(text)

@@ -22,7 +22,8 @@ PROBE = f"add chain {TABLE} dispatch\n"
 NOBODY: Remembered = {}
 _MOST_ELEMENTS = 1000
 _REFUSAL = ("meta l4proto tcp reject with tcp reset", "reject with icmpx port-unreachable")
-_SILENCE = f"add rule {TABLE} refuse drop"
+SILENT = f"flush chain {TABLE} refuse\nadd rule {TABLE} refuse drop"
+"""Statements after which nobody is refused: who is led nowhere is not answered, and asks again."""
 
 _MAPS = {
     "services4": "map services4 { type ipv4_addr . inet_proto . inet_service : verdict; }",
@@ -103,10 +104,9 @@ class Rules:
     def in_steps(self, clients: Remembered = NOBODY) -> list[str]:
         """The same in several transactions, for who may not write that much in one.
 
-        Until the last one nobody is refused: who comes too early is not answered, and asks again.
+        Until the last one nobody is refused.
         """
-        silent = f"{_frame(self.surroundings)}flush chain {TABLE} refuse\n{_SILENCE}"
-        steps = nft.steps([silent, *self._all(clients)])
+        steps = nft.steps([f"{_frame(self.surroundings)}{SILENT}", *self._all(clients)])
         refuse = [f"add rule {TABLE} refuse {rule}" for rule in _REFUSAL]
         return [*steps, _text([f"flush chain {TABLE} refuse", *refuse])]
 
