@@ -75,6 +75,7 @@ class Transitions:
         # One write may tell of several phases: who is placed at once was Scheduling, too.
         passed = new.status.phase_transition_timestamps
         passed = passed[len(old.status.phase_transition_timestamps) : -1]
+        entered = None
         for phase in (*(each.phase for each in passed), now):
             entered = _entered(new, phase)
             _observe(self._from_creation, phase, created, entered)
