@@ -1,6 +1,7 @@
 """Watches: what there is, what changes, bookmarks, and how a stream ends."""
 
 import asyncio
+import math
 import random
 from collections import Counter
 from collections.abc import AsyncGenerator, Iterator
@@ -23,6 +24,11 @@ from corral.store import Record, Store, Stretch, Watch
 
 TICK_SECONDS = 0.001
 BOOKMARK_SECONDS = 60.0
+"""How often a watcher hears how far it is, as in Kubernetes.
+
+Those of this process hear it once, when their watch ends: no connection of theirs breaks before,
+and the hundred of them were most of what woke a manager at rest.
+"""
 MOST_WATCHES = 8192
 """Watches that one user may have open: each takes some 40 KiB."""
 _SHORTEST_SECONDS = 1800
@@ -31,11 +37,15 @@ _SHORTEST_SECONDS = 1800
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """What the query asks of a watch; ``since`` None begins with the objects that there are."""
+    """What the query asks of a watch; ``since`` None begins with the objects that there are.
+
+    ``pause`` is how many seconds lie between bookmarks; without end where there is but the last.
+    """
 
     since: int | None
     not_older_than: int
     bookmarks: bool
+    pause: float
     end_of_initial: bool
     seconds: float
 
@@ -66,6 +76,7 @@ def wanted(call: Call, store: Store) -> Wanted:
         since=since,
         not_older_than=revision,
         bookmarks=bookmarks,
+        pause=BOOKMARK_SECONDS if call.request.user is None else math.inf,
         end_of_initial=bool(initial) and bookmarks,
         seconds=timeout or _SHORTEST_SECONDS * random.uniform(1, 2),  # noqa: S311 - spreads load
     )
@@ -192,16 +203,18 @@ async def _changes(
 ) -> AsyncGenerator[bytes, None]:
     """Raises Gone where the watcher lags so far that changes which it should hear are forgotten."""
     clock = asyncio.get_running_loop().time
-    bookmark = clock() + BOOKMARK_SECONDS if asked.bookmarks else end
+    bookmark = clock() + asked.pause if asked.bookmarks else end
     while (now := clock()) < end and not changes.finished:
         if now >= bookmark:
             yield frames.bookmark(_told(store, changes, asked))
-            bookmark = now + BOOKMARK_SECONDS
+            bookmark = now + asked.pause
         # Never less than a clock can tell: a timer of that length is over before it is.
         # The changes themselves are not held while they are told: the window may forget them.
         seconds = max(TICK_SECONDS, min(end, bookmark) - now)
         for piece in [each for each in frames.changes(await changes.take(seconds)) if each]:
             yield piece if isinstance(piece, bytes) else await piece()
+    if asked.bookmarks and asked.pause == math.inf and not changes.finished:
+        yield frames.bookmark(_told(store, changes, asked))
     if changes.lost is not None:
         raise Gone(f"too old resource version: {changes.lost} ({store.compacted})")
 

@@ -171,9 +171,9 @@ async def test_a_watch_ends_when_its_time_is_over(ask, clock):
         assert await reading is None
 
 
-async def test_bookmarks_come_although_nothing_that_matters_stays_away(ask, clock):
+async def test_bookmarks_come_although_nothing_that_matters_stays_away(ask, outside, clock):
     query = "&resourceVersion=1&allowWatchBookmarks=true&labelSelector=app%3Dweb"
-    stream = await watch(ask, query)
+    stream = await watch(outside, query)
     reading = asyncio.ensure_future(anext(stream.body))
     for number in range(7):
         await ask.create(MAPS, f"n{number}")
@@ -182,6 +182,21 @@ async def test_bookmarks_come_although_nothing_that_matters_stays_away(ask, cloc
     assert bookmark["type"] == "BOOKMARK"
     assert bookmark["object"]["metadata"]["resourceVersion"] == "7"
     await stream.body.aclose()
+
+
+async def test_components_of_the_process_are_woken_once_to_hear_how_far_they_are(ask, clock):
+    """So that at rest nothing happens, and the next watch begins where this one has ended."""
+    stream = await watch(ask, "&resourceVersion=1&allowWatchBookmarks=true&timeoutSeconds=300")
+    reading = asyncio.ensure_future(anext(stream.body))
+    await ask.create("/api/v1/namespaces", "other")  # another kind moves the counter
+    for _ in range(4):
+        await clock.forward(70)
+        assert not reading.done()
+    await clock.forward(20)
+    bookmark = json.loads(await reading)
+    assert bookmark["type"] == "BOOKMARK"
+    assert bookmark["object"]["metadata"]["resourceVersion"] == str(ask.server.store.revision)
+    assert await anext(stream.body, None) is None
 
 
 async def test_a_long_list_is_streamed_in_pieces(ask):
@@ -295,9 +310,9 @@ async def test_one_user_has_not_more_watches_than_are_allowed(ask, monkeypatch):
     assert await (await opened("bob")).type_and_name() == ("ADDED", "a")
 
 
-async def test_bookmarks_tell_progress_where_they_are_asked_for(ask, monkeypatch):
+async def test_bookmarks_tell_progress_where_they_are_asked_for(ask, outside, monkeypatch):
     monkeypatch.setattr("corral.server.watch.BOOKMARK_SECONDS", 0.01)
-    stream = await watch(ask, "&resourceVersion=1&allowWatchBookmarks=true")
+    stream = await watch(outside, "&resourceVersion=1&allowWatchBookmarks=true")
     await ask("POST", SETS.replace("default/", "nons/"), {})  # refused: nothing new
     await ask.create("/api/v1/namespaces", "other")  # another kind moves the counter
     async with asyncio.timeout(60):
