@@ -26,6 +26,7 @@ from corral.node.heartbeat import (
     ACCELERATOR,
     LIMITS,
     LIMITS_REASON,
+    MISSING,
     NETWORK,
     NETWORK_REASON,
     REASON,
@@ -34,6 +35,8 @@ from corral.node.heartbeat import (
 from corral.node.storage import Storage
 
 ASK_SECONDS = 30.0
+NOT_RUNNING: Final = 3
+"""The exit code where no manager runs: that of ``systemctl status`` for what does not run."""
 _GOES_ON: Final = {
     "/readyz/audit": ("audit log", "What it is to tell waits in memory"),
     "/readyz/objects": (
@@ -44,14 +47,26 @@ _GOES_ON: Final = {
 """What does not stop the server: where it is asked for, what it is about, and what comes of it."""
 
 
-@click.command(epilog="\b\nExample:\n  corral status")
+_EPILOG: Final = """\b
+Example:
+  corral status
+
+\b
+Exit codes:
+  0  the manager runs, and machines can be started
+  1  something is wrong: it does not answer, a node is not ready, is short
+     of something or has no QEMU, an object is damaged, or the audit log
+     cannot be written
+  2  the options are wrong
+  3  no manager runs
+What is wrong with the network alone leaves it at 0: machines start all the
+same, on QEMU's user network."""
+
+
+@click.command(epilog=_EPILOG)
 @data_directory
 def status(layout: Layout) -> None:
-    """Tell whether corral runs, what runs its machines and why, and what is wrong.
-
-    The exit code is 0 when the manager runs, all its nodes are ready, no object is damaged and its
-    audit log, if it has one, can be written; else 1.
-    """
+    """Tell whether corral runs, what runs its machines and why, and what is wrong."""
     click.echo(field("corral", __version__))
     click.echo(field("data", str(layout.root)))
     running = manager.find(layout.lock)
@@ -107,8 +122,8 @@ def _why(error: Exception) -> str:
 def _unmanaged(layout: Layout) -> Problem:
     """What there is to say where no manager runs: machines may run on without one."""
     if many := left.running_on(layout):
-        return Problem(f"no manager runs here, but {many}", left.what_next(layout))
-    return Problem("no manager runs here", f"Start one: {again.up(layout)}")
+        return Problem(f"no manager runs here, but {many}", left.what_next(layout), NOT_RUNNING)
+    return Problem("no manager runs here", f"Start one: {again.up(layout)}", NOT_RUNNING)
 
 
 def _stored(layout: Layout) -> str:
@@ -176,6 +191,11 @@ def _wrong(nodes: Sequence[Node], faults: Iterable[str]) -> list[str]:
         f"node {_name(node)} has {each}, and starts no machine: kubectl describe node {_name(node)}"
         for node in nodes
         for each in pressures(node)
+    ]
+    wrong += [
+        f"node {_name(node)} starts no machine: {missing}"
+        for node in nodes
+        if (missing := _annotation(node, MISSING))
     ]
     if not nodes:
         wrong.append("no node: machines have nowhere to run; the manager's log may say why")

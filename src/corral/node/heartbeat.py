@@ -33,6 +33,8 @@ from corral.reconcile.events import Clock
 ACCELERATOR = "corral.dev/accelerator"
 REASON = "corral.dev/accelerator-reason"
 """Annotations of the Node: what runs its machines, and why that and nothing quicker."""
+MISSING = "corral.dev/missing"
+"""Annotation of a Node that can start no machine: what has to be installed first."""
 LIMITS = "corral.dev/limits"
 LIMITS_REASON = "corral.dev/limits-reason"
 """Annotations of the Node: what bounds its machines, and why that and nothing better."""
@@ -123,7 +125,7 @@ class Host:
     pressures: Callable[[], Mapping[str, bool]] = no_pressure
 
     def node(self, now: datetime) -> Document:
-        """The Node document, without its status."""
+        """The Node as a merge patch, without its status."""
         return {
             "metadata": {
                 "name": self.name,
@@ -138,12 +140,12 @@ class Host:
             }
         }
 
-    def _told(self) -> dict[str, str]:
+    def _told(self) -> dict[str, str | None]:
         facts, network = self.facts(), self.network()
-        told = {}
+        told: dict[str, str | None] = {MISSING: facts.get("missing") or None}
         if "accelerator" in facts:
             named = f"{facts['hypervisor']} {facts.get('version', '')}".strip()
-            told = {ACCELERATOR: f"{named}, {facts['accelerator']}", REASON: facts["reason"]}
+            told |= {ACCELERATOR: f"{named}, {facts['accelerator']}", REASON: facts["reason"]}
         if limits := self.limits():
             told |= {LIMITS: limits["limits"], LIMITS_REASON: limits["reason"]}
         if "network" in network:
@@ -293,6 +295,7 @@ class Heartbeat:
 
     def _anew(self, document: Document) -> Document:
         """The node as it is made where there is none, or none any more."""
+        document = merge_patch({}, document)
         if self._host.retired:
             document = merge_patch(document, retirement(retired=True))
         if self._ranges:

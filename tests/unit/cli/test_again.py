@@ -100,7 +100,7 @@ def test_hints_name_the_directory_and_the_options(layout, capsys):
     assert again.up(layout) == f"corral up --detach --data-dir '{layout.root}'"
     again.remember(layout, ["--bind", "127.0.0.1:7443"])
     command = f"corral up --detach --data-dir '{layout.root}' --bind 127.0.0.1:7443"
-    assert run(["status", "--data-dir", str(layout.root)]) == 1
+    assert run(["status", "--data-dir", str(layout.root)]) == 3
     assert f"Start one: {command}\n" in capsys.readouterr().err
     session = Session(
         config=Kubeconfig(server="https://127.0.0.1:1"), namespace="home", path=layout.kubeconfig

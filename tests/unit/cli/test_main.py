@@ -86,7 +86,7 @@ def test_machines_that_run_on_without_a_manager_are_told_of(told, tmp_path):
     record = records.Record(namespace="a", instance="b", uid="uid", pod="c", pod_uid="d")
     records.write(machine, record.started())
     code, said = told("status", "--data-dir", tmp_path)
-    assert code == 1
+    assert code == 3
     assert "error: no manager runs here\n" in said
     descriptor = process.hold(machine)
     assert descriptor is not None
@@ -94,7 +94,7 @@ def test_machines_that_run_on_without_a_manager_are_told_of(told, tmp_path):
         code, said = told("status", "--data-dir", tmp_path)
     finally:
         os.close(descriptor)
-    assert code == 1
+    assert code == 3
     assert "error: no manager runs here, but 1 machine runs on\n" in said
     assert f"corral up --detach --data-dir {tmp_path} takes over" in said
 
@@ -118,10 +118,10 @@ def test_a_stray_file_among_the_nodes_harms_nothing(told, tmp_path):
     )
 
 
-@pytest.mark.parametrize("command", ["kubeconfig", "status"])
-def test_what_needs_a_manager_says_how_to_start_one(told, tmp_path, command):
+@pytest.mark.parametrize(("command", "expected"), [("kubeconfig", 1), ("status", 3)])
+def test_what_needs_a_manager_says_how_to_start_one(told, tmp_path, command, expected):
     code, said = told(command, "--data-dir", tmp_path)
-    assert code == 1
+    assert code == expected
     assert "corral up" in said
 
 

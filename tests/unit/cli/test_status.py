@@ -8,7 +8,7 @@ from corral.api.kinds.vmi import VirtualMachineInstance
 from corral.api.object import Condition
 from corral.api.wire import Response
 from corral.cli.status import _counted, _faults, _told, _waiting, _wrong
-from corral.node.heartbeat import RETIRED
+from corral.node.heartbeat import MISSING, RETIRED
 
 READY = [{"type": "Ready", "status": "True"}]
 NODE = msgspec.convert({"metadata": {"name": "a"}, "status": {"conditions": READY}}, Node)
@@ -29,6 +29,12 @@ def test_a_node_under_pressure_says_so():
     assert "a: ready, DiskPressure; " in _told(short)
     (wrong,) = _wrong([short], "")
     assert wrong.startswith("node a has DiskPressure, and starts no machine: ")
+
+
+def test_a_node_that_can_start_no_machine_is_wrong():
+    metadata = {"name": "a", "annotations": {MISSING: "qemu is not installed: get it"}}
+    bare = msgspec.convert({"metadata": metadata, "status": {"conditions": READY}}, Node)
+    assert _wrong([bare], "") == ["node a starts no machine: qemu is not installed: get it"]
 
 
 def test_a_retired_node_has_no_size():

@@ -56,6 +56,14 @@ def test_a_node_tells_how_limits_are_kept():
     assert "corral.dev/limits" not in HOST.node(NOW)["metadata"]["annotations"]
 
 
+def test_a_node_tells_what_is_missing_until_it_is_there():
+    lacks = replace(HOST, facts=lambda: {"hypervisor": "qemu", "missing": "qemu is missing"})
+    assert lacks.node(NOW)["metadata"]["annotations"]["corral.dev/missing"] == "qemu is missing"
+    assert HOST.node(NOW)["metadata"]["annotations"]["corral.dev/missing"] is None
+    made = Heartbeat(Client(Server()), HOST, lambda: NOW)._anew(HOST.node(NOW))
+    assert "corral.dev/missing" not in made["metadata"]["annotations"]
+
+
 def test_a_host_is_measured(tmp_path):
     capacity = measure(tmp_path)
     assert capacity.cpu >= 1

@@ -35,7 +35,7 @@ from corral.node.qemu.domain import Accelerator, Domain, Handles
 from corral.node.qemu.guest import AGENT, MONITOR, SERIAL, QemuGuest, put_out
 from corral.node.qemu.monitor import Monitor, MonitorError
 from corral.node.qemu.plugs import BUSY, LOCK
-from corral.node.qemu.probe import KVM, Finding, find_accelerator
+from corral.node.qemu.probe import KVM, Finding, find_accelerator, missing_program
 from corral.node.qemu.sockets import listen
 
 CONSOLE_LOG = "console.log"
@@ -61,6 +61,9 @@ class Qemu:
         self._finding: Finding | None = None
         self._shares_root = ""
         """Why QEMU sees the host's files; empty where it has a root directory of its own."""
+        self._was_missing = False
+        """Whether there was no QEMU to be probed."""
+        self._probing = asyncio.Lock()
         self._probed = asyncio.Event()
 
     async def prepare(self) -> None:
@@ -70,6 +73,11 @@ class Qemu:
         ctypes.CDLL(None).prctl(_PR_SET_THP_DISABLE, 1, 0, 0, 0)
         # A core file would hold a guest's memory, and could fill the disk.
         resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
+        await self._probe()
+        self._probed.set()
+
+    async def _probe(self) -> None:
+        self._was_missing = self._is_missing()
         self._finding = await find_accelerator(self._directory, self._program)
         user = account("", device=None)
         self._shares_root = await own_root.obstacle(
@@ -77,11 +85,19 @@ class Qemu:
         )
         if self._shares_root:
             log.info("machines share the files of the host", reason=self._shares_root)
-        self._probed.set()
+
+    def _is_missing(self) -> bool:
+        return shutil.which(self._program) is None
 
     async def finding(self) -> Finding:
-        """Which accelerator works here, and why; waits for the probe.  Raises StartError."""
+        """Which accelerator works here, and why; waits for the probe.  Raises StartError.
+
+        A QEMU that was installed since the manager started is probed by who asks first.
+        """
         await wait_at_most(self._probed, START_SECONDS)
+        async with self._probing:
+            if self._was_missing and not self._is_missing():
+                await self._probe()
         if self._finding is None:
             raise StartError(
                 "StartFailed",
@@ -101,12 +117,15 @@ class Qemu:
         finding = self._finding
         if finding is None:
             return {"hypervisor": self.name}
+        missing = missing_program(self._program) if self._is_missing() else ""
+        installed = self._was_missing and not missing
         return {
             "hypervisor": self.name,
             "accelerator": finding.accelerator.value,
-            "reason": finding.reason,
+            "reason": "probed with the next machine" if installed else finding.reason,
             "version": finding.version,
             "files": "the host's" if self._shares_root else "own",
+            "missing": missing,
         }
 
     async def find(self, directory: Path) -> QemuGuest | None:
@@ -143,7 +162,7 @@ class Qemu:
     async def start(self, definition: Definition) -> QemuGuest:
         """Start QEMU with a halted guest.  Raises StartError, and MemoryMisfitError."""
         directory = definition.directory
-        if shutil.which(self._program) is None:
+        if self._is_missing():
             raise StartError(
                 "QemuNotFound",
                 f"the program {self._program} is not installed",

@@ -82,9 +82,7 @@ async def find_accelerator(directory: Path, program: str) -> Finding:
     """Probe, or recall what was found before with the same QEMU in the same boot."""
     path = shutil.which(program)
     if path is None:
-        return Finding(
-            Accelerator.TCG, f"{program} is not installed: apt-get install qemu-system-x86", ""
-        )
+        return Finding(Accelerator.TCG, missing_program(program), "")
     subject = _subject(path)
     cache = directory / CACHE
     if (known := files.read_json(cache, Finding)) is not None and known.subject == subject:
@@ -94,6 +92,11 @@ async def find_accelerator(directory: Path, program: str) -> Finding:
     finding = Finding(accelerator, reason, await _version(path), subject)
     _remember(cache, finding)
     return finding
+
+
+def missing_program(program: str) -> str:
+    """What there is to say where QEMU is not installed."""
+    return f"{program} is not installed: apt-get install qemu-system-x86"
 
 
 def _subject(path: str) -> str:

@@ -273,3 +273,26 @@ async def test_who_is_cancelled_while_qemu_is_born_leaves_it_to_be_found(tmp_pat
         child = await process.Process.adopt(tmp_path)
         assert process.read_record(tmp_path) == child.identity
         assert await child.end()
+
+
+async def test_a_qemu_that_is_installed_later_is_probed_by_who_asks_first(tmp_path, monkeypatch):
+    probed = []
+
+    async def found(_directory, program):
+        probed.append(program)
+        return Finding(Accelerator.TCG, f"look {len(probed)}", "")
+
+    monkeypatch.setattr(hypervisor, "find_accelerator", found)
+    program = tmp_path / "qemu"
+    qemu = Qemu(tmp_path, program=str(program))
+    await qemu.prepare()
+    lacks = f"{program} is not installed: apt-get install qemu-system-x86"
+    assert qemu.facts()["missing"] == lacks
+    assert (await qemu.finding()).reason == "look 1"
+    program.symlink_to("/bin/true")
+    told = qemu.facts()
+    assert (told["missing"], told["reason"]) == ("", "probed with the next machine")
+    asked = await asyncio.gather(qemu.finding(), qemu.finding())
+    assert [each.reason for each in asked] == ["look 2", "look 2"]
+    assert qemu.facts()["reason"] == "look 2"
+    assert (await qemu.finding()).reason == "look 2"
