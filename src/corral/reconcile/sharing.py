@@ -5,7 +5,7 @@ most of their pods', is the same.  Ten thousand copies of it would be most of a 
 """
 
 from itertools import chain, repeat
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -39,7 +39,7 @@ def _shared(mine: Any, other: Any, another: Any) -> Any:
     if kind in _LEAVES:  # nearly all parts are
         if type(other) is kind and mine == other:
             return other
-        return another if type(another) is kind and mine == another else mine
+        return another if type(another) is kind and mine == another else _kept(mine)
     others = [each for each in (other, another) if type(each) is kind]
     for each in others:
         if mine == each and _are_written_alike(mine, each):
@@ -65,6 +65,24 @@ def _share_inside(mine: Any, other: Any, another: Any = ()) -> None:
         mine[index] = _shared(ours, theirs, others)
 
 
+_recent: dict[str, str] = {}
+"""Texts that were new lately, by what they are."""
+
+
+def _kept(leaf: Any) -> Any:
+    """One copy of a text that stands in several places: a name, a uid, the time of a change.
+
+    An object has most of its own in more than one, and others of its time in theirs.
+    """
+    if type(leaf) is not str:
+        return leaf
+    if len(_recent) >= _RECENT:
+        _recent.clear()
+    return _recent.setdefault(leaf, leaf)
+
+
+_RECENT: Final = 8192
+"""So many texts are remembered: those of some hundred objects that come up at once."""
 _LEAVES = frozenset({str, int, float, bool})
 
 

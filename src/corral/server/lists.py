@@ -3,6 +3,7 @@
 import base64
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import islice
 from typing import NamedTuple
 
@@ -90,9 +91,19 @@ class Selector:
         known = record.fields
         if known is None or any(term.field not in known for term in self.fields.terms):
             document = record.document()
-            found = {name: read(document) for name, read in self._readers.items()}
-            known = record.fields = {**(known or {}), **found}
+            found = {term.field: self._readers[term.field](document) for term in self.fields.terms}
+            known = record.fields = _one({**(known or {}), **found})
         return self.fields.matches(known)
+
+
+def _one(fields: Mapping[str, str]) -> Mapping[str, str]:
+    """Findings that are kept once: all pods of a node have the same."""
+    return _kept(tuple(fields.items()))
+
+
+@lru_cache(maxsize=1024)
+def _kept(fields: tuple[tuple[str, str], ...]) -> Mapping[str, str]:
+    return dict(fields)
 
 
 class Page(NamedTuple):

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
+from sys import intern
 from typing import Any, Final, Self
 
 import msgspec
@@ -66,7 +67,7 @@ class Record:
         labels: Mapping[str, str],
     ) -> Self:  # fmt: skip
         """The version of which ``data`` are the bytes."""
-        return cls(kind, key, revision, written, *parts(data), labels)
+        return cls(intern(kind), key, revision, written, *parts(data), labels)
 
     @property
     def data(self) -> bytes:
@@ -127,6 +128,11 @@ def parts(data: bytes) -> tuple[bytes, bytes]:
 @lru_cache(maxsize=1024)
 def _shared(opening: bytes) -> bytes:
     return opening
+
+
+def key_of(namespace: str, name: str) -> Key:
+    """A key for a record: the objects of a namespace have one copy of its name."""
+    return Key(intern(namespace), name)
 
 
 def labels_of(data: bytes) -> Mapping[str, str]:

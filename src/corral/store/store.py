@@ -15,7 +15,7 @@ from corral.metrics import Histogram
 from corral.store.commit import Commit
 from corral.store.damage import Damaged, DamagedObjects, sort_out
 from corral.store.memory import Memory, Retention, Stretch, obsolete
-from corral.store.record import NO_LABELS, Event, Record, labels_of, require_size
+from corral.store.record import NO_LABELS, Event, Record, key_of, labels_of, require_size
 from corral.store.row import Row
 from corral.store.sqlite import Log, hasten
 from corral.store.watch import Watch
@@ -86,7 +86,7 @@ class Store:
     def _load(self, row: Row) -> Sequence[int]:
         """Take a row in; which revisions nobody can ask for any more, where its past is unknown."""
         labels = labels_of(row.data)
-        key = Key(row.namespace, row.name)
+        key = key_of(row.namespace, row.name)
         record = Record.of(row.kind, key, row.revision, row.written, row.data, labels=labels)
         event = self._memory.apply(record, deleted=bool(row.deleted))
         return tuple(obsolete(event)) if row.revision <= self._memory.compacted else ()
@@ -254,8 +254,9 @@ class Store:
             require_size(data, metadata, before)
         self._last_revision = revision
         now, labels = int(self._clock()), metadata.get("labels") or NO_LABELS
-        if before is not None:  # versions of one object share what seldom changes
-            key, labels = before.key, before.labels if labels == before.labels else labels
+        key = key_of(*key) if before is None else before.key
+        if before is not None and labels == before.labels:  # versions share what seldom changes
+            labels = before.labels
         record = Record.of(kind, key, revision, now, data, labels=labels)
         write = Write(record, deleted, ends=deleted or goes_on(document, before))
         self._latest[kind, key] = write

@@ -47,6 +47,20 @@ def test_sharing_with_two_changes_nothing_that_can_be_read(one, other, another):
     assert [item, like, further] == [msgspec.convert(each, Pod) for each in documents]
 
 
+def test_a_text_that_stands_in_several_places_is_kept_once():
+    def pod(name):
+        document = {
+            "metadata": {"name": name, "labels": {"of": name}},
+            "spec": {"containers": [], "hostname": name},
+        }
+        return msgspec.json.decode(msgspec.json.encode(document), type=Pod)
+
+    item = pod("a-machine-of-its-own")
+    assert item.spec.hostname is not item.metadata.name
+    share(item, pod("another-machine"))
+    assert item.spec.hostname is item.metadata.name is item.metadata.labels["of"]
+
+
 def test_what_the_first_has_not_is_looked_for_in_the_second():
     def pod(name, labels, containers):
         document = {

@@ -147,6 +147,20 @@ async def test_selectors_choose(ask, pod):
     assert (await ask("GET", "/api/v1/pods?fieldSelector=spec.nodeName%3Dtwo")).names == []
 
 
+async def test_what_a_field_selector_finds_is_kept_once_for_all_that_are_alike(ask):
+    spec = {"containers": [{"name": "c", "image": "i"}], "nodeName": "one"}
+    for name in ("a", "b"):
+        await ask.create(PODS, name, spec=spec)
+    store = ask.server.store
+    assert (await ask("GET", f"{PODS}?fieldSelector=spec.nodeName%3Done")).names == ["a", "b"]
+    first, second = store.objects("pods")
+    assert first.fields == {"spec.nodeName": "one"}
+    assert first.fields is second.fields
+    path = f"{PODS}?fieldSelector=spec.nodeName%3Done,status.phase%3DPending"
+    assert (await ask("GET", path)).names == ["a", "b"]
+    assert first.fields == {"spec.nodeName": "one", "status.phase": "Pending"}
+
+
 @pytest.mark.parametrize(
     ("query", "text"),
     [

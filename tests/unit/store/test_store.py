@@ -50,6 +50,20 @@ async def test_a_write_is_seen_by_readers_only_once_it_is_committed(store):
     assert record.document()["metadata"]["resourceVersion"] == str(store.revision) == "1"
 
 
+async def test_what_many_objects_are_kept_under_is_in_memory_once(tmp_path):
+    """Each request, and each row, brings its own copy of a namespace's and of a kind's name."""
+    store = Store.open(tmp_path / "store")
+    for name in "ab":
+        await store.write(KIND, Key("-".join(["name", "space"]), name), thing(name, "name-space"))
+    await store.close()
+    again = Store.open(tmp_path / "store")
+    for one in (store, again):
+        first, second = one.objects(KIND)
+        assert first.key.namespace is second.key.namespace
+        assert first.kind is second.kind
+    await again.close()
+
+
 async def test_the_newest_versions_are_those_on_their_way_too(store):
     for name in "ab":
         await write(store, name)
