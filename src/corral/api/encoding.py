@@ -172,7 +172,7 @@ def copied(value: Any) -> Any:
 
 def written_alike(left: Any, right: Any) -> bool:
     """Whether two JSON values are the same bytes: what was not touched is."""
-    return _encode(left) == _encode(right)
+    return left is right or _encode(left) == _encode(right)
 
 
 def same(left: Any, right: Any) -> bool:

@@ -8,8 +8,8 @@ anew.
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
 
 from corral.api.encoding import copied, decode_any
 from corral.api.errors import BadRequest, Cause, Details, Timeout, UnsupportedMedia
@@ -47,8 +47,20 @@ _MADE_BY_UPDATE = frozenset(
 )
 """Kinds of which a PUT makes what is not there (Kubernetes' AllowCreateOnUpdate)."""
 
-Change = Callable[[Document], Document]
-"""From the newest version to the wanted one; the argument may be changed."""
+_BESIDE_SPEC = frozenset({"apiVersion", "kind", "metadata", "status"})
+
+
+@dataclass(frozen=True, slots=True)
+class Patch:
+    """What a PATCH asks for.
+
+    ``change`` makes the wanted version of the newest, which may be changed by that if ``members``
+    is None.  Otherwise these are the document's members that differ: all others, and whatever of
+    these is not spoken of, are shared.
+    """
+
+    change: Callable[[Document], Document]
+    members: Collection[str] | None = None
 
 
 def _admit_all(_call: Call) -> None:
@@ -166,29 +178,57 @@ class Rest:
     async def patch(self, call: Call) -> Response:
         if configuration.is_applied(call):
             return await configuration.answer(self, call)
-        change = read_patch(call)
+        patch = read_patch(call)
         record = identity.existing(self.store, call.kind, storage(call.kind), call.key)
-        base = as_version(record.document(), call.version, call.api_version)
-        wanted = change(base)
-        return await self.change(call, record, admission.incoming(call, wanted))
+        old = record.document()
+        if self._leaves_spec(call, patch):
+            # What is not touched is the same object in both: it is neither copied nor compared.
+            base = {**old, "metadata": {**old["metadata"]}}
+        else:
+            base = record.document()
+        wanted = patch.change(as_version(base, call.version, call.api_version))
+        return await self.change(call, record, admission.incoming(call, wanted), old)
 
-    async def change(self, call: Call, record: Record, wanted: Document) -> Response:
-        """Put a wanted document in the place of a record, with all that belongs to an update."""
+    def _leaves_spec(self, call: Call, patch: "Patch") -> bool:
+        """Whether all but an object's metadata and status is the same before and after a patch.
+
+        Not where something else of it is converted, pruned or allocated on the way.
+        """
+        stored = storage(call.kind)
+        return (
+            patch.members is not None
+            and _BESIDE_SPEC.issuperset(patch.members)
+            and call.kind.schemas is None
+            and call.version.write is call.version.read is call.version.view is None
+            and stored not in self.allocators
+            and stored not in self.preparers
+        )
+
+    async def change(
+        self, call: Call, record: Record, wanted: Document, old: Document | None = None
+    ) -> Response:
+        """Put a wanted document in the place of a record, with all that belongs to an update.
+
+        ``old`` is the record's document, where somebody has read it.
+        """
         presenter = self.presenter(call)
         dry = query.dry_run([call.query.get("dryRun", "")], call.options)
-        document = await self.updated(call, record, wanted)
+        document = await self.updated(call, record, wanted, old)
         if document is None:
             return json_response(presenter.one(await self.store.durable(record)))
         if dry:
             return json_response(presenter.shown(document))
         return json_response(presenter.one(await self.put(call, document)))
 
-    async def updated(self, call: Call, record: Record, wanted: Document) -> Document | None:
+    async def updated(
+        self, call: Call, record: Record, wanted: Document, old: Document | None = None
+    ) -> Document | None:
         """What an update makes of a record, to be staged at once; None where it changes nothing.
 
-        Raises Stale where the object changed while reviewers were asked.
+        ``old`` is the record's document, where somebody has read it.  Raises Stale where the object
+        changed while reviewers were asked.
         """
-        old = record.document()
+        old = record.document() if old is None else old
         self.require_fit(call, wanted, old)
         if call.account is None and self.reviewers.mutates(call):
             self._account(call, copied(wanted), old)
@@ -293,8 +333,8 @@ def is_namespace_in_use(document: Document) -> bool:
     return is_namespace(document) and bool(at(document, "spec", "finalizers"))
 
 
-def read_patch(call: Call) -> Change:
-    """The change that a PATCH body says.  Raises BadRequest, UnsupportedMedia."""
+def read_patch(call: Call) -> Patch:
+    """The patch that a body says.  Raises BadRequest, UnsupportedMedia."""
     media = body.media_type(call)
     accepted = [JSON_PATCH, MERGE_PATCH] + ([STRATEGIC_PATCH] if call.kind.native else [])
     accepted.append(configuration.APPLY_PATCH)
@@ -314,12 +354,12 @@ def read_patch(call: Call) -> Change:
     if media == JSON_PATCH:
         unknown = [f'unknown field "{path}"' for path in unknown_members(patch)]
         call.repeated = [f"json patch {fault}" for fault in (*call.repeated, *unknown)]
-        return lambda document: json_patch(document, patch)
+        return Patch(lambda document: json_patch(document, patch))
     if not isinstance(patch, dict):
         raise BadRequest("error decoding patch: it must be a JSON object")
     if media == MERGE_PATCH:
-        return lambda document: merge_patch(document, patch)
+        return Patch(lambda document: merge_patch(document, patch), patch.keys())
     # Kubernetes reads the outcome by the path's type: Ansible calls a Scale by what is scaled.
     said = {name: value for name, value in patch.items() if name not in ("apiVersion", "kind")}
     schema = structural(call.kind, call.version.name)
-    return lambda document: strategic_merge(document, said, schema)
+    return Patch(lambda document: strategic_merge(document, said, schema), said.keys())

@@ -74,7 +74,7 @@ async def _scale(rest: Rest, call: Call, paths: Scale) -> Response:
     elif configuration.is_applied(call):
         wanted = configuration.scale(rest, call, old, shown, paths)
     else:
-        wanted = read_patch(call)(shown)
+        wanted = read_patch(call).change(shown)
     _require_scale(call, wanted, shown)
     wanted = await rest.reviewers.mutate(call, wanted, shown)
     document = record.document()
