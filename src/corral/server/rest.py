@@ -199,7 +199,7 @@ class Rest:
             patch.members is not None
             and _BESIDE_SPEC.issuperset(patch.members)
             and call.kind.schemas is None
-            and call.version.write is call.version.read is call.version.view is None
+            and not (call.version.write or call.version.read or call.version.view)
             and stored not in self.allocators
             and stored not in self.preparers
         )
