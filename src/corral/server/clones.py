@@ -11,6 +11,7 @@ from collections.abc import Container, Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from corral.api.errors import Cause, Details, Invalid
+from corral.api.instancetypes.matchers import MATCHERS
 from corral.api.kind import Kind, at
 from corral.api.kinds import copies, population
 from corral.api.kinds.cdi import DATA_SOURCE, DATA_VOLUME
@@ -56,8 +57,21 @@ class Clones:
 
     def preparers(self) -> dict[str, Prepare]:
         """What writes down what is allowed, in objects of each kind."""
-        kinds = (DATA_VOLUME, VIRTUAL_MACHINE, POOL)
-        return {storage(kind): self._record for kind in kinds}
+        return {
+            storage(DATA_VOLUME): self._record,
+            storage(VIRTUAL_MACHINE): self._before_inference,
+            storage(POOL): self._record,
+        }
+
+    def _before_inference(self, call: Call, document: Document, old: Document | None) -> None:
+        """Ask before a volume is looked up for what suits it: that tells whether there is one.
+
+        Of all templates, also of those that were asked about when somebody else wrote them.  Raises
+        Invalid.
+        """
+        if any(at(document, "spec", matcher.field, "inferFromVolume") for matcher in MATCHERS):
+            self._ask(call, document, old, known=())
+        self._record(call, document, old)
 
     def _record(self, call: Call, document: Document, old: Document | None) -> None:
         """Write down what may be copied by the DataSources that are named.
@@ -106,6 +120,12 @@ class Clones:
     def _machine(self, call: Call, document: Document, old: Document | None) -> None:
         """Raises Invalid."""
         known = [_said(template) for template in _volumes(call.kind, old)]
+        self._ask(call, document, old, known)
+
+    def _ask(
+        self, call: Call, document: Document, old: Document | None, known: Container[Document]
+    ) -> None:
+        """Raises Invalid."""
         account = _account(call)
         causes = [
             Cause(source.field, f"Authorization failed, message is: {why}")

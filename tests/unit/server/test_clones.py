@@ -139,6 +139,51 @@ async def test_what_a_data_source_may_mean(ask, source, status, told):
         assert told in answer["message"]
 
 
+def image(labels, name="image"):
+    spec = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+    return {"metadata": {"name": name, "labels": labels}, "spec": spec}
+
+
+@pytest.mark.parametrize(
+    "source",
+    [claim(), {"sourceRef": {"kind": "DataSource", "name": "fedora", "namespace": "golden"}}],
+)
+@pytest.mark.parametrize("policy", ["Reject", "Ignore"])
+async def test_what_suits_an_image_is_looked_up_for_who_may_copy_it(ask, bob, source, policy):
+    """Whether there is such an image, and what it says, is told in the same words: none."""
+    written = machine(**source)
+    said = {"inferFromVolume": "root", "inferFromVolumeFailurePolicy": policy}
+    written["spec"]["preference"] = said
+    answers = [await bob("POST", MACHINES, written)]
+    golden = "/apis/cdi.kubevirt.io/v1beta1/namespaces/golden/datasources"
+    fedora = {"metadata": {"name": "fedora"}, "spec": {"source": claim()}}
+    assert (await ask("POST", golden, fedora)).status == 201
+    answers.append(await bob("POST", MACHINES, written))
+    claims = "/api/v1/namespaces/golden/persistentvolumeclaims"
+    assert (await ask("POST", claims, image({}))).status == 201
+    answers.append(await bob("POST", MACHINES, written))
+    labels = {"metadata": {"labels": {"instancetype.kubevirt.io/default-preference": "none"}}}
+    assert (await ask.patch(f"{claims}/image", labels)).status == 200
+    answers.append(await bob("POST", MACHINES, written))
+    assert {(each.status, each["message"]) for each in answers} == {
+        (answers[0].status, answers[0]["message"])
+    }
+    assert DENIED in answers[0]["message"]
+    assert answers[0].status == 422
+    made = await ask("POST", MACHINES, written)
+    assert made["spec"]["preference"]["name"] == "none"
+
+
+async def test_what_suits_an_image_that_others_named_is_looked_up_for_who_may_copy_it(ask, bob):
+    made = await ask("POST", MACHINES, machine(**claim()))
+    path = f"{MACHINES}/{made.metadata['name']}"
+    change = {"spec": {"preference": {"inferFromVolume": "root"}}}
+    refused = await bob.patch(path, change)
+    assert refused.status == 422
+    assert DENIED in refused["message"]
+    assert (await bob.patch(path, {"spec": {"running": None}})).status == 200
+
+
 def machine(**source):
     template = {"metadata": {"name": "root"}, "spec": volume(**source)["spec"]}
     devices = {"disks": [{"name": "root", "disk": {"bus": "virtio"}}]}
