@@ -30,7 +30,7 @@ def measure() -> list[Figure]:
     return [
         Figure(f"pool 0 → {COUNT} hollow machines Running and Ready", up, "s", "≤ 5 s"),
         Figure(f"a new template: {COUNT} machines made anew", rolled, "s"),
-        Figure(f"{COUNT} → 0, every object gone", down, "s"),
+        Figure(f"{COUNT} → 0, every object gone", down, "s", "≤ 1.5 s"),
     ]
 
 

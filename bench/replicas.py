@@ -26,6 +26,6 @@ def measure() -> list[Figure]:
                 one.settle(SETS, count, (MACHINES,))
                 samples.append(time.perf_counter() - begun)
     return [
-        Figure(f"0 → {COUNT} hollow machines Running and Ready", up, "s", "≤ 10 s"),
-        Figure(f"{COUNT} → 0, every object gone", down, "s", "≤ 10 s"),
+        Figure(f"0 → {COUNT} hollow machines Running and Ready", up, "s", "≤ 6 s"),
+        Figure(f"{COUNT} → 0, every object gone", down, "s", "≤ 3 s"),
     ]
