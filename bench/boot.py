@@ -56,7 +56,7 @@ def measure() -> list[Figure]:
         figures.append(Figure("twenty, raw three at a time, last", [max(raw_twenty)], "s"))
         last, first = (pick(run["userland"] for run in twenty) for pick in (max, min))
         figures.append(Figure("twenty, corral, last", [last], "s", "≤ raw"))
-        figures.append(Figure("twenty, corral, first", [first], "s", "≤ 1.2 × one alone"))
+        figures.append(Figure("twenty, corral, first", [first], "s", "≤ 1.2 of one alone"))
         figures += idle(one)
     return figures
 
