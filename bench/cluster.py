@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -115,11 +115,15 @@ def free_port() -> int:
 
 @contextlib.contextmanager
 def cluster(
-    *arguments: str, directory: Path | None = None, through: tuple[str, ...] = ()
+    *arguments: str,
+    directory: Path | None = None,
+    through: tuple[str, ...] = (),
+    environment: Mapping[str, str] | None = None,
 ) -> Iterator[Cluster]:
     """Run the manager until the block ends; machines it leaves are ended too.
 
-    ``through`` is a program that runs it, and its arguments: as another user, say.
+    ``through`` is a program that runs it, and its arguments: as another user, say.  ``environment``
+    is what the manager finds in its own beside what is in ours.
     """
     with contextlib.ExitStack() as stack:
         if directory is None:
@@ -140,7 +144,12 @@ def cluster(
         ]
         log = stack.enter_context((directory / "bench.log").open("ab"))
         begun = time.perf_counter()
-        process = subprocess.Popen([*command, *arguments], stdout=log, stderr=log)
+        process = subprocess.Popen(
+            [*command, *arguments],
+            stdout=log,
+            stderr=log,
+            env={**os.environ, **(environment or {})},
+        )
         try:
             wait_ready(process, port, directory)
             yield Cluster(directory, port, process, time.perf_counter() - begun)
