@@ -19,7 +19,14 @@ from corral.api.kinds.usage import NODE_METRICS, POD_METRICS
 from corral.api.wire import User
 from corral.client.client import Client
 from corral.client.transport import InProcess
-from corral.cluster import STAND_INS, accounts, certificates, secret_tokens, system_config
+from corral.cluster import (
+    STAND_INS,
+    accounts,
+    certificates,
+    secret_tokens,
+    system_config,
+    upload_address,
+)
 from corral.config import Layout, Settings
 from corral.controllers import SOURCES, controllers as own_controllers
 from corral.daemon.beginning import begin, tell_where_to_upload
@@ -141,6 +148,7 @@ async def run(
                     uploads=uploads,
                     metrics=metrics,
                     sampler=sampler,
+                    url=f"https://{url}",
                 )
                 log.info("ready", url=f"https://{url}", version=__version__, nodes=names)
                 announce(
@@ -258,16 +266,21 @@ def _start(
     uploads: Uploads,
     metrics: Registry,
     sampler: Sampler,
+    url: str,
 ) -> dict[str, Agent]:
     """Start the loops and the nodes; answers the nodes' agents by name."""
     world = World(Client(InProcess(server.handle, STAND_IN)))
     ours = world.acting(Client(InProcess(server.handle, CONTROLLER)))
     controllers = own_controllers(ours, cpu_ratio=settings.cpu_ratio) if hypervisors else []
-    given = accounts.controller(settings.layout.authority.read_text)
-    signer = certificates.signer(partial(pki.sign_request, settings.layout.pki))
-    tokens = secret_tokens.controller(settings.layout.authority.read_text)
-    told = system_config.controller(partial(_authorities, settings.layout))
-    own = (given, signer, tokens, told, *network.stand_ins())
+    authority = settings.layout.authority.read_text
+    own = (
+        accounts.controller(authority),
+        certificates.signer(partial(pki.sign_request, settings.layout.pki)),
+        secret_tokens.controller(authority),
+        system_config.controller(partial(_authorities, settings.layout)),
+        upload_address.controller(url, authority()),
+        *network.stand_ins(),
+    )
     stand_ins = [*STAND_INS, *own] if hypervisors else []
     controllers += [make(world) for make in stand_ins]
     reached = destinations(settings)

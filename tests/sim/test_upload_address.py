@@ -1,0 +1,39 @@
+"""CDI's configuration, by which clients find where to upload."""
+
+import asyncio
+
+import pytest
+from tests.sim.cluster import cluster
+
+from corral.api.kinds.cdiconfig import NAME, CDIConfig
+from corral.api.object import Key
+from corral.cluster import upload_address
+
+pytestmark = pytest.mark.looptime
+
+KEY = Key("", NAME)
+URL = "https://127.0.0.1:6443"
+
+
+async def told(here):
+    await asyncio.sleep(1)
+    found = await here.client.get(CDIConfig, NAME)
+    return found.status.upload_proxy_url, found.status.upload_proxy_ca, found.metadata
+
+
+async def test_it_comes_back_and_tells_the_address_again():
+    loop = upload_address.controller(URL, "authority")
+    async with cluster(stand_ins=(loop,)) as here:
+        *first, metadata = await told(here)
+        assert first == [URL, "authority"]
+        await here.client.delete(CDIConfig, KEY)
+        *second, anew = await told(here)
+        assert second == first
+        assert anew.uid != metadata.uid
+        wrong = {"status": {"uploadProxyURL": "https://elsewhere", "preallocation": True}}
+        await here.client.patch(CDIConfig, KEY, wrong, subresource="status")
+        *third, mended = await told(here)
+        assert third == first
+        await asyncio.sleep(60)
+        *_, after = await told(here)
+        assert after.resource_version == mended.resource_version
