@@ -352,6 +352,31 @@ async def test_who_is_killed_meanwhile_goes_on_where_it_was(pause):
         assert len(await c.pods()) == 1
 
 
+@pytest.mark.parametrize("pause", [0.0, 0.01, 0.05, 0.2, 1.0])
+async def test_who_is_killed_while_a_medium_is_changed_goes_on_where_it_was(pause):
+    async with cluster(stand_ins=[provisioner.controller]) as c:
+        uid = await running(c, vm(**with_drive()))
+        for medium in ("data", "more", ""):
+            await change(c, claim_name=medium)
+            await asyncio.sleep(pause)
+            await c.crash_loops()
+            c.silence(next(iter(c._nodes)))
+            await asyncio.sleep(1)
+            c.start_node(next(iter(c._hypervisors)))
+            c.start_loops()
+            wanted = {"cd": medium} if medium else {}
+            await c.until(partial(has_exactly, c, wanted.keys()))
+
+            async def shows(wanted=wanted):
+                return await plugged(c) == wanted
+
+            await c.until(shows)
+            await until_volumes(c, **dict.fromkeys(wanted, "Ready"))
+        assert (await machine(c)).metadata.uid == uid
+        assert len(await c.pods()) == 1
+        assert not await waits_for_a_start(c)
+
+
 async def test_a_claim_that_comes_later_is_waited_for():
     async with cluster(stand_ins=[provisioner.controller]) as c:
         await running(c, vm())
