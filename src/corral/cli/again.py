@@ -23,6 +23,8 @@ from corral.config import Layout
 BIND: Final = "--bind"
 _OF_THE_START: Final = frozenset(("layout", "detach", "systemd", "new_store", "ready_fd"))
 """Options that say where and how to start, not what."""
+_KEPT: Final = frozenset(("--pod-cidr", "--service-cidr"))
+"""Options whose values the data directory keeps: a start without them goes on with these."""
 _GIVEN: Final = frozenset(
     (ParameterSource.COMMANDLINE, ParameterSource.ENVIRONMENT, ParameterSource.DEFAULT_MAP)
 )
@@ -57,8 +59,8 @@ def bind(layout: Layout) -> str:
 
 
 def left_out(layout: Layout, given: list[str]) -> str:
-    """The options of the last start whose names are not among those of this one."""
-    absent = (each for each in _grouped(_last(layout)) if each[0] not in given)
+    """The options of the last start whose names are not among those of this one, and that count."""
+    absent = (each for each in _grouped(_last(layout)) if each[0] not in {*given, *_KEPT})
     return " ".join(map(shlex.join, absent))
 
 

@@ -36,6 +36,8 @@ from corral.node.storage import Storage
 
 ASK_SECONDS = 30.0
 NOT_RUNNING: Final = 3
+_WAITING: Final = frozenset({"", "Pending", "Scheduling"})
+"""Phases of machines that no node runs yet."""
 """The exit code where no manager runs: that of ``systemctl status`` for what does not run."""
 _GOES_ON: Final = {
     "/readyz/audit": ("audit log", "What it is to tell waits in memory"),
@@ -214,16 +216,17 @@ def _counted(machines: Iterable[VirtualMachineInstance], nodes: Container[str]) 
 
 
 def _waiting(machines: Iterable[VirtualMachineInstance]) -> list[str]:
-    """Why machines have no node: each reason once, with how many it keeps waiting."""
+    """Why machines do not start: each reason once, with how many it keeps waiting."""
+    told = {"PodScheduled": "no node", "Synchronized": "no start"}
     reasons = Counter(
-        condition.message
+        f"{told[condition.type]}: {condition.message}"
         for each in machines
+        if each.status.phase in _WAITING
         for condition in each.status.conditions
-        if condition.type == "PodScheduled" and condition.status == "False"
+        if condition.type in told and condition.status == "False"
     )
     return [
-        f"{count} {'has' if count == 1 else 'have'} no node: {why}"
-        for why, count in reasons.most_common()
+        f"{count} {'has' if count == 1 else 'have'} {why}" for why, count in reasons.most_common()
     ]
 
 

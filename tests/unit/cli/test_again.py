@@ -175,3 +175,9 @@ def again_with(layout, options):
     """The words of the command, in the order in which ``corral up --help`` has the options."""
     machine, network, bind = options[:2], options[2:3], options[3:]
     return ["up", "--detach", "--data-dir", str(layout.root), *bind, *network, *machine]
+
+
+def test_ranges_that_the_directory_keeps_are_not_told_as_left_out(layout):
+    last, _ = given("--pod-cidr", "10.251.0.0/16", "--nodes", "2", where=str(layout.root))
+    again.remember(layout, last)
+    assert again.left_out(layout, []) == "--nodes 2"

@@ -66,6 +66,16 @@ def test_machines_without_a_node_wait_and_it_says_why():
     assert not _waiting([running])
 
 
+def test_machines_without_an_image_wait_and_it_says_why():
+    pulling, running = machine("Scheduling", "a"), machine("Running", "a")
+    said = 'container image "lab:1" is not there'
+    for each in (pulling, running):
+        each.status.conditions.append(
+            Condition(type="Synchronized", status="False", reason="ErrImagePull", message=said)
+        )
+    assert _waiting([pulling, running]) == [f"1 has no start: {said}"]
+
+
 def test_an_audit_log_that_cannot_be_written_is_wrong():
     full = Response(status=500, body=b"internal server error: x is full\n")
     assert _wrong([NODE], _faults({"/readyz/audit": full})) == [

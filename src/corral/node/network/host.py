@@ -16,7 +16,9 @@ from corral.node.network.rules import HOST
 
 MOST: Final = 64
 """So many corrals may have a link on one host."""
-_FLAGS: Final = "--pod-cidr and --service-cidr"
+_WAY_OUT: Final = (
+    "end this corral (corral down), and start it with other ranges: --pod-cidr and --service-cidr"
+)
 
 
 class HostLink:
@@ -109,7 +111,7 @@ class HostLink:
             return ()
         where = ", ".join(sorted(elsewhere))
         trouble = f"this host has other ways to {where}, and may not reach these"
-        return (f"{trouble} machines and Services by itself; choose other ranges with {_FLAGS}",)
+        return (f"{trouble} machines and Services by itself; {_WAY_OUT}",)
 
     def _has(self, address: Interface) -> bool:
         return address.version in {each.version for each in self._ranges}
