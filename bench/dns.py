@@ -18,14 +18,14 @@ from lightkube.models.discovery_v1 import EndpointSlice
 from bench.figure import Figure, percentile
 from bench.pods import GATEWAYS, Pod, Scene, obtain_rights
 from corral.aio import Background
-from corral.api.wire import User
+from corral.api.request import User
 from corral.client.client import Client
 from corral.client.transport import InProcess
 from corral.node.dns.codec import ask, query_for
 from corral.node.dns.records import Type, name_of
 from corral.node.dns.server import Dns
 from corral.reconcile.batch import each
-from corral.reconcile.world import World
+from corral.reconcile.context import World
 from corral.server.app import ApiServer
 from corral.store import Store
 

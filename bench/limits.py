@@ -17,12 +17,12 @@ from tests.limited_machine import BUSY, Limited, disk_with, living
 from tests.real_machine import hypervisor, new_directory
 
 from bench.figure import Figure
+from corral.node.host.process import cpu_nanos
 from corral.node.limits.bounds import Bounds
-from corral.node.limits.duty import DutyCycle
+from corral.node.limits.cpu_duty_cycle import DutyCycle
 from corral.node.limits.limits import Limits
+from corral.node.limits.memory_watch import ResidentSet
 from corral.node.limits.probe import Ways, find_ways, prefix
-from corral.node.limits.resident import ResidentSet
-from corral.node.process import cpu_nanos
 
 SHARES = (0.1, 0.3, 0.7)
 SECONDS = 10.0

@@ -19,11 +19,11 @@ import msgspec
 from tests.real_machine import definition, hypervisor, new_directory
 
 from bench.pods import obtain_rights
-from corral.api.kinds.vmi import VirtualMachineInstance
+from corral.api.kinds.vmi.vmi import VirtualMachineInstance
 from corral.node.hypervisor import Change, Guest
 from corral.node.network import antispoof, dhcp, netlink, nft
 from corral.node.network.namespaces import Namespace
-from corral.node.network.plan import Site
+from corral.node.network.pod_layout import Site
 from corral.node.network.pod_network import PodNetworks, open_tap
 
 COUNT = 30

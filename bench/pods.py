@@ -10,8 +10,8 @@ from ipaddress import ip_address, ip_interface, ip_network
 from pathlib import Path
 from typing import Any, Self
 
-from corral.node import process
-from corral.node.network import holder, netlink
+from corral.node.host import process
+from corral.node.network import namespace_holder, netlink
 from corral.node.network.namespaces import Namespace
 
 PODS = (ip_network("10.244.0.0/16"), ip_network("fd00:10:244::/56"))
@@ -28,7 +28,7 @@ def obtain_rights(directory: Path) -> None:
     Who is in it may have networks; whose process holds it need not live on.
     """
     if os.geteuid() != 0:
-        holder.join(directory)
+        namespace_holder.join(directory)
         identity = process.find(directory)
         assert identity is not None
         os.kill(identity.pid, signal.SIGKILL)

@@ -18,13 +18,13 @@ from lightkube.models.meta_v1 import ObjectMeta
 
 from bench.figure import Figure
 from corral.api.kinds.usage import POD_METRICS, PodMetrics
-from corral.api.wire import User
+from corral.api.request import User
 from corral.client.client import Client
 from corral.client.transport import InProcess
-from corral.node.facts import Facts, State
-from corral.node.process import Process
+from corral.node.host.process import Process
+from corral.node.metrics.sampling.sampler import Sampler, Tenant
 from corral.node.qemu.guest import QemuGuest
-from corral.node.sampling.sampler import Sampler, Tenant
+from corral.node.state.facts import Facts, State
 from corral.reconcile.batch import each
 from corral.server.app import ApiServer
 from corral.store import Store

@@ -15,14 +15,14 @@ from bench.figure import Figure
 from bench.pods import SERVICES, Scene, answered, obtain_rights, scene
 from corral.aio import Background
 from corral.api.object import Key
-from corral.api.wire import User
+from corral.api.request import User
 from corral.client.client import Client
 from corral.client.transport import InProcess
 from corral.cluster import endpoints
 from corral.node.proxy.proxy import Proxy, write_whole
 from corral.reconcile.batch import each
-from corral.reconcile.world import World
-from corral.server.allocation import ServiceRanges
+from corral.reconcile.context import World
+from corral.server.admission.service_allocation import ServiceRanges
 from corral.server.app import ApiServer
 from corral.store import Store
 

@@ -10,16 +10,16 @@ from pathlib import Path
 from tests.real_machine import definition
 
 from corral.aio import Background
-from corral.api.kinds.vmi import VirtualMachineInstance
-from corral.node import record as records
-from corral.node.boots import Boots
+from corral.api.kinds.vmi.vmi import VirtualMachineInstance
 from corral.node.hypervisor import Drive
 from corral.node.limits.bounds import Bounds
 from corral.node.limits.limits import Limits
-from corral.node.machine import Machine
-from corral.node.networking import Networking
+from corral.node.machine.boot_slots import Boots
+from corral.node.machine.lifecycle import Machine
+from corral.node.network.attachment import Networking
 from corral.node.qemu.hypervisor import Qemu
-from corral.node.record import Record
+from corral.node.state import machine_record as records
+from corral.node.state.machine_record import Record
 
 _DISK_BYTES = 1 << 20
 _CODE = 0x7C00

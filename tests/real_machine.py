@@ -8,11 +8,11 @@ from pathlib import Path
 
 import msgspec
 
-from corral.api.kinds.vmi import VirtualMachineInstance
+from corral.api.kinds.vmi.vmi import VirtualMachineInstance
 from corral.node.hypervisor import Change, Definition, Drive, Layer
 from corral.node.images import qcow
+from corral.node.qemu.accelerator_probe import CACHE
 from corral.node.qemu.hypervisor import Qemu
-from corral.node.qemu.probe import CACHE
 
 MEMORY = "64M"
 _found: list[bytes] = []

@@ -12,7 +12,7 @@ AGENT_SECONDS = 60.0
 
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("corral.node.qemu.guestagent.SECONDS", AGENT_SECONDS)
+    monkeypatch.setattr("corral.node.qemu.guest_agent.SECONDS", AGENT_SECONDS)
 
 
 @pytest.fixture(scope="session")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from tests.cluster import Outside, outside, ranges, until
-from tests.unit.node.storage.filling.conftest import Server
+from tests.unit.node.storage.population.conftest import Server
 
 # The server of what is imported is on this host.
 RANGES = (*ranges(__file__), "--allow-destination", "127.0.0.1/32")

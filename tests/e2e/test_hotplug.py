@@ -11,8 +11,8 @@ import msgspec
 import pytest
 from tests.real_machine import definition, hypervisor, new_directory
 
-from corral.api.kinds.hotplug import Plug, plugs_of
-from corral.api.kinds.vmi import Spec, VirtualMachineInstance
+from corral.api.kinds.vmi.hotplug import Plug, plugs_of
+from corral.api.kinds.vmi.vmi import Spec, VirtualMachineInstance
 from corral.node.hypervisor import Change, Drive, GuestError, Layer, StartError
 from corral.node.images import qcow
 from corral.node.qemu.guest import QemuGuest

@@ -10,12 +10,12 @@ import pytest
 from tests.limited_machine import BUSY, Limited, disk_with, greedy, living
 from tests.real_machine import hypervisor, new_directory
 
+from corral.node.host.process import cpu_nanos
 from corral.node.limits.bounds import Bounds
-from corral.node.limits.duty import DutyCycle
+from corral.node.limits.cpu_duty_cycle import DutyCycle
 from corral.node.limits.limits import Limits
+from corral.node.limits.memory_watch import ResidentSet, own_bytes
 from corral.node.limits.probe import Ways, find_ways, prefix
-from corral.node.limits.resident import ResidentSet, own_bytes
-from corral.node.process import cpu_nanos
 from corral.node.qemu.guest import QemuGuest
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]

@@ -11,9 +11,9 @@ from tests.console import serial
 from tests.real_machine import definition, hypervisor, new_directory, seen
 
 from corral.node.hypervisor import Change, StartError
-from corral.node.qemu import own_root, probe
+from corral.node.qemu import accelerator_probe, chroot
+from corral.node.qemu.accelerator_probe import run_probe
 from corral.node.qemu.hypervisor import CONSOLE_LOG, Qemu
-from corral.node.qemu.probe import run_probe
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 
@@ -89,8 +89,8 @@ async def test_qemu_sees_nothing_of_the_host_but_programs(guest, qemu, tmp_path)
         root = Path(f"/proc/{guest.pid}/root")
         places = sorted(f"{each.relative_to(root)}" for each in root.glob("*"))
         assert {"dev", "etc", "usr"} <= set(places)
-        assert set(places) <= {"dev", "etc", *(name for name in own_root._PROGRAMS)}
-        assert sorted(each.name for each in (root / "dev").iterdir()) == sorted(own_root._DEVICES)
+        assert set(places) <= {"dev", "etc", *(name for name in chroot._PROGRAMS)}
+        assert sorted(each.name for each in (root / "dev").iterdir()) == sorted(chroot._DEVICES)
         assert not (root / "etc/passwd").exists()
         with pytest.raises(OSError, match="Read-only"):
             (root / "usr/new").touch()
@@ -198,7 +198,7 @@ async def test_a_finding_is_remembered_for_this_boot_and_this_qemu(tmp_path, mon
     await qemu.prepare()
     facts = qemu.facts()
     assert facts["accelerator"] in {"tcg", "kvm"}
-    monkeypatch.setattr(probe, "_kvm_works", None)  # nobody asks again
+    monkeypatch.setattr(accelerator_probe, "_kvm_works", None)  # nobody asks again
     again = Qemu(tmp_path)
     await again.prepare()
     assert again.facts() == facts

@@ -9,7 +9,7 @@ from tests.real_machine import definition, hypervisor, new_directory, seen
 
 from corral.metrics import Registry
 from corral.node.hypervisor import Change
-from corral.node.measures import Measures
+from corral.node.metrics.vmi_metrics import Measures
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 

@@ -18,7 +18,7 @@ from typing import NamedTuple
 import pytest
 from bench.cluster import free_port
 
-from corral.node.destinations import ANYWHERE
+from corral.node.host.destinations import ANYWHERE
 from corral.node.images import Credential, ImageError
 from corral.node.images.store import ImageStore
 from corral.node.images.streams import zstd

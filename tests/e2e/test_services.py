@@ -22,17 +22,17 @@ from lightkube.models.discovery_v1 import Endpoint, EndpointPort, EndpointSlice
 
 from corral.aio import Background
 from corral.api.object import Key
-from corral.api.wire import User
+from corral.api.request import User
 from corral.client.client import Client
 from corral.client.transport import InProcess
 from corral.cluster import endpoints
 from corral.node.network import nft
 from corral.node.network.netlink import NetworkError
 from corral.node.proxy import proxy as proxies
-from corral.node.proxy.part import part
 from corral.node.proxy.proxy import Proxy
-from corral.reconcile.world import World
-from corral.server.allocation import ServiceRanges
+from corral.node.proxy.service_rules import part
+from corral.reconcile.context import World
+from corral.server.admission.service_allocation import ServiceRanges
 from corral.server.app import ApiServer
 from corral.store import Store
 

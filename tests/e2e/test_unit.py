@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from corral.cli import unit
+from corral.cli import systemd_unit
 from corral.config import Layout
 
 pytestmark = pytest.mark.e2e
@@ -15,7 +15,9 @@ AWKWARD = "/srv/my lab%h $HOME ü\"'\\;"
 @pytest.mark.parametrize("version", [252, 257])
 def test_systemd_understands_the_unit(tmp_path, version):
     file = tmp_path / "corral-test.service"
-    text = unit.text(Layout(Path(AWKWARD)), ["--bind", ":1"], of_user=False, version=version)
+    text = systemd_unit.text(
+        Layout(Path(AWKWARD)), ["--bind", ":1"], of_user=False, version=version
+    )
     file.write_text(text)
     command = ["systemd-analyze", "--man=no", "verify", str(file)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)

@@ -11,9 +11,9 @@ from lightkube.models.meta_v1 import ObjectMeta
 from tests.real_machine import definition, hypervisor, new_directory, seen
 
 from corral.api.object import Key
-from corral.node.facts import Facts, State
 from corral.node.hypervisor import Change
-from corral.node.sampling.sampler import Sampler, Tenant
+from corral.node.metrics.sampling.sampler import Sampler, Tenant
+from corral.node.state.facts import Facts, State
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 

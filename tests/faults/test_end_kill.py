@@ -10,12 +10,12 @@ import pytest
 from tests.limited_machine import BUSY, Limited, disk_with
 from tests.real_machine import hypervisor, new_directory
 
-from corral.node import record as records
+from corral.node.host.process import runs
 from corral.node.limits.bounds import Bounds
 from corral.node.limits.limits import Limits
-from corral.node.process import runs
-from corral.node.record import Outcome, Stage
-from corral.node.shutdown import end_machines
+from corral.node.machine.shutdown import end_machines
+from corral.node.state import machine_record as records
+from corral.node.state.machine_record import Outcome, Stage
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(900)]
 

@@ -15,7 +15,7 @@ import os, signal, sys
 from pathlib import Path
 from bench.cluster import replica_set
 from tests.cluster import outside, until
-from corral.reserve import Reserve
+from corral.daemon.disk_reserve import Reserve
 
 HOLLOW = ("--machine", "hollow", "--no-network")
 MAPS = "/api/v1/namespaces/default/configmaps"

@@ -11,8 +11,8 @@ pytestmark = [pytest.mark.faults, pytest.mark.timeout(600)]
 PROGRAM = """
 import asyncio, os, pathlib, sys
 import msgspec
-from corral.api.kinds.vmi import VirtualMachineInstance
-from corral.api.kinds.volumes import ContainerDisk, EmptyDisk, Volume
+from corral.api.kinds.vmi.vmi import VirtualMachineInstance
+from corral.api.kinds.vmi.volumes import ContainerDisk, EmptyDisk, Volume
 from corral.node.images import ImageError
 from corral.node.images.store import ImageStore
 from corral.node.volumes import VolumeContext, VolumeError, prepare

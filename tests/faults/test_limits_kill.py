@@ -11,12 +11,12 @@ import pytest
 from tests.limited_machine import BUSY, Limited, disk_with, greedy, living
 from tests.real_machine import hypervisor, new_directory
 
+from corral.node.host.process import read_record, runs
 from corral.node.limits.bounds import Bounds
-from corral.node.limits.duty import DutyCycle
+from corral.node.limits.cpu_duty_cycle import DutyCycle
 from corral.node.limits.limits import Limits
+from corral.node.limits.memory_watch import ResidentSet
 from corral.node.limits.probe import Ways, prefix
-from corral.node.limits.resident import ResidentSet
-from corral.node.process import read_record, runs
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(900)]
 
@@ -28,7 +28,7 @@ import asyncio, os, signal, sys
 from pathlib import Path
 from tests.faults.test_limits_kill import BOUNDS, limits
 from tests.limited_machine import Limited
-from corral.node.limits import duty, groups, site
+from corral.node.limits import cpu_duty_cycle as duty, groups, site
 from corral.node.qemu.hypervisor import Qemu
 
 kind, kill_at, data, directory, disk = sys.argv[1:3] + [Path(each) for each in sys.argv[3:6]]

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from tests.real_machine import definition, hypervisor, new_directory, seen
 
-from corral.node import process
+from corral.node.host import process
 from corral.node.hypervisor import Change, GuestError
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(900)]
@@ -20,7 +20,7 @@ MANAGER = """
 import asyncio, os, signal, sys
 from pathlib import Path
 from tests.real_machine import definition
-from corral.node import process
+from corral.node.host import process
 from corral.node.qemu.hypervisor import Qemu
 
 kill_at, directory, disk = sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3])

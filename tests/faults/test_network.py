@@ -10,7 +10,7 @@ import pytest
 from bench.cluster import free_port
 from tests.cluster import outside, ranges, until
 
-from corral.node.process import read_record, runs
+from corral.node.host.process import read_record, runs
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(900)]
 

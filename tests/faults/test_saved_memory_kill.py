@@ -11,11 +11,12 @@ import msgspec
 import pytest
 from tests.real_machine import hypervisor
 
-from corral.node import process, record as records
-from corral.node.memory.saved import Place
+from corral.node.host import process
 from corral.node.qemu.guest import MONITOR
 from corral.node.qemu.monitor import Monitor
-from corral.node.record import Outcome, Stage
+from corral.node.state import machine_record as records
+from corral.node.state.machine_record import Outcome, Stage
+from corral.node.storage.saved_memory import Place
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(900)]
 
@@ -28,18 +29,18 @@ from pathlib import Path
 import msgspec
 from tests.real_machine import definition
 
-from corral.node import record as records
-from corral.node.boots import Boots
+from corral.node.state import machine_record as record as records
+from corral.node.machine.boot_slots import Boots
 from corral.node.hypervisor import Drive, Layer
 from corral.node.images import qcow
-from corral.node.machine import Machine
-from corral.node.memory.saved import Place
-from corral.node.networking import Networking
+from corral.node.machine.lifecycle import Machine
+from corral.node.storage.saved_memory import Place
+from corral.node.network.attachment import Networking
 from corral.node.qemu import hypervisor
 from corral.node.qemu.domain import Accelerator
 from corral.node.qemu.hypervisor import Qemu
 from corral.node.qemu.monitor import Monitor
-from corral.node.qemu.probe import Finding
+from corral.node.qemu.accelerator_probe import Finding
 
 verb, kill_at, directory, disk, place, identity = sys.argv[1:]
 directory, disk, place = Path(directory), Path(disk), Path(place)

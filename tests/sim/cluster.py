@@ -16,30 +16,30 @@ from tests.exposition import Told
 
 from corral.aio import Background
 from corral.api.errors import Unavailable
-from corral.api.kinds.replicaset import VirtualMachineInstanceReplicaSet as ReplicaSet
+from corral.api.kinds.kubevirt.replicaset import VirtualMachineInstanceReplicaSet as ReplicaSet
 from corral.api.kinds.usage import NODE_METRICS, POD_METRICS, NodeMetrics, PodMetrics
-from corral.api.kinds.vmi import VirtualMachineInstance as Machine
+from corral.api.kinds.vmi.vmi import VirtualMachineInstance as Machine
 from corral.api.object import Key
-from corral.api.wire import Request, Response, User
+from corral.api.request import Request, Response, User
 from corral.client.client import Client
 from corral.client.transport import InProcess
-from corral.cluster import STAND_INS, aggregation, catalog, installation
+from corral.cluster import STAND_INS, api_services, clusterrole_aggregation, kubevirt_object
 from corral.config import THRESHOLDS
 from corral.controllers import SOURCES, controllers as own_controllers
+from corral.daemon.component_users import CONTROLLER, STAND_IN
 from corral.daemon.nodes import deserted, play
-from corral.daemon.users import CONTROLLER, STAND_IN
 from corral.metrics import Registry, Source
-from corral.node.agent import Agent
-from corral.node.heartbeat import Capacity
-from corral.node.hollow import Hollow, HollowGuest, HollowNetworks
+from corral.node.agent.agent import Agent
+from corral.node.hollow.hypervisor import Hollow, HollowGuest, HollowNetworks
 from corral.node.hypervisor import Change, Usage
 from corral.node.images.store import ImageStore
+from corral.node.metrics.sampling.sampler import Sampler
 from corral.node.pressure import Pressure, parse_thresholds
-from corral.node.record import MACHINES
-from corral.node.sampling.sampler import Sampler
+from corral.node.state.machine_record import MACHINES
+from corral.node.status.node_status import Capacity
 from corral.reconcile import metrics as loops
+from corral.reconcile.context import World
 from corral.reconcile.controller import Controller
-from corral.reconcile.world import World
 from corral.server.app import ApiServer
 from corral.store import Store
 
@@ -126,7 +126,9 @@ class Inline(ThreadPoolExecutor):
         return future
 
 
-_ABOUT_ITSELF = frozenset((aggregation.controller, catalog.controller, installation.controller))
+_ABOUT_ITSELF = frozenset(
+    (clusterrole_aggregation.controller, api_services.controller, kubevirt_object.controller)
+)
 """Loops that only write down what the server is like: hundreds of writes at each start."""
 
 

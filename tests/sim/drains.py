@@ -11,8 +11,8 @@ from tests.sim.cluster import Cluster
 
 from corral.api.errors import NotFound, TooManyRequests
 from corral.api.object import Key
-from corral.client.reading import Bookmark
-from corral.cluster.disruption.reckoning import is_healthy
+from corral.client.decoding import Bookmark
+from corral.cluster.disruption.allowed_disruptions import is_healthy
 from corral.reconcile.objects import key_of, labels_of, uid_of
 
 RETRY_SECONDS = 5

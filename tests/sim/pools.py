@@ -9,14 +9,14 @@ from tests.sim import provisioner
 from tests.sim.cluster import Cluster
 
 from corral.api.errors import NotFound
-from corral.api.kinds.pool import FINALIZER, REVISION_LABEL, VirtualMachinePool as Pool
-from corral.api.kinds.population import PHASE, SUCCEEDED, is_populated
-from corral.api.kinds.virtualmachine import VirtualMachine
-from corral.api.kinds.vmi import VirtualMachineInstance as Machine
+from corral.api.kinds.cdi.population import PHASE, SUCCEEDED, is_populated
+from corral.api.kinds.kubevirt.pool import FINALIZER, REVISION_LABEL, VirtualMachinePool as Pool
+from corral.api.kinds.kubevirt.virtualmachine import VirtualMachine
+from corral.api.kinds.vmi.vmi import VirtualMachineInstance as Machine
 from corral.api.object import Key
 from corral.reconcile.controller import Controller
 from corral.reconcile.objects import key_of, version_of
-from corral.reconcile.queue import WorkQueue
+from corral.reconcile.workqueue import WorkQueue
 
 LABELS = {"pool": "web"}
 IMAGE = "cirros:1"

@@ -3,7 +3,7 @@
 from lightkube.models.core_v1 import PersistentVolume, PersistentVolumeClaim
 from lightkube.models.storage_v1 import StorageClass
 
-from corral.api.kinds.storage import (
+from corral.api.kinds.storage.common import (
     CORRAL_PROVISIONER,
     DELETE,
     PROVISIONED_BY,
@@ -14,7 +14,7 @@ from corral.api.kinds.storage import (
 from corral.api.object import Key
 from corral.reconcile.controller import Controller
 from corral.reconcile.objects import annotations_of, key_of, reference, uid_of
-from corral.reconcile.queue import WorkQueue
+from corral.reconcile.workqueue import WorkQueue
 
 
 def controller(world):

@@ -6,12 +6,12 @@ from tests.sim.cluster import Faults, cluster
 
 from corral.api.errors import NotFound
 from corral.api.object import Key
-from corral.cluster import accounts
+from corral.cluster import service_accounts
 
 pytestmark = pytest.mark.looptime
 
-LOOP = accounts.controller(lambda: "-----BEGIN CERTIFICATE-----")
-WANTED = ((ServiceAccount, accounts.ACCOUNT), (ConfigMap, accounts.AUTHORITY))
+LOOP = service_accounts.controller(lambda: "-----BEGIN CERTIFICATE-----")
+WANTED = ((ServiceAccount, service_accounts.ACCOUNT), (ConfigMap, service_accounts.AUTHORITY))
 
 
 async def found(c, view, name, namespace):
@@ -39,7 +39,7 @@ async def test_namespaces_of_before_and_new_ones_have_them():
         await complete(c, "default", "kube-system")
         await c.client.create(Namespace, {"metadata": {"name": "farm"}})
         await complete(c, "farm")
-        authority = await found(c, ConfigMap, accounts.AUTHORITY, "farm")
+        authority = await found(c, ConfigMap, service_accounts.AUTHORITY, "farm")
         assert authority.data == {"ca.crt": "-----BEGIN CERTIFICATE-----"}
 
 
@@ -54,7 +54,7 @@ async def test_what_is_deleted_comes_back(view, name):
 async def test_an_authority_that_was_changed_is_put_right():
     async with cluster(stand_ins=[LOOP]) as c:
         await complete(c, "default")
-        key = Key("default", accounts.AUTHORITY)
+        key = Key("default", service_accounts.AUTHORITY)
         await c.client.patch(ConfigMap, key, {"data": {"ca.crt": "forged", "more": "x"}})
 
         async def is_right():

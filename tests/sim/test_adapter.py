@@ -9,9 +9,9 @@ from lightkube.models.autoscaling_v2 import HorizontalPodAutoscaler as Autoscale
 from tests.sim.cluster import EPOCH, Cluster, cluster, replica_set
 
 from corral.api.errors import Unavailable
-from corral.api.kinds.replicaset import VirtualMachineInstanceReplicaSet as ReplicaSet
-from corral.server.adapter import Adapter
-from corral.server.adapter.rules import Rules
+from corral.api.kinds.kubevirt.replicaset import VirtualMachineInstanceReplicaSet as ReplicaSet
+from corral.server.metrics.custom import Adapter
+from corral.server.metrics.custom.metric_rules import Rules
 
 pytestmark = pytest.mark.looptime
 

@@ -14,22 +14,22 @@ from lightkube.models.core_v1 import Event, Node, Pod
 from tests.sim.cluster import cluster, replica_set
 
 from corral.aio import Background
-from corral.api.kinds.replicaset import VirtualMachineInstanceReplicaSet as ReplicaSet
-from corral.api.kinds.vmi import VirtualMachineInstance as Machine
+from corral.api.kinds.kubevirt.replicaset import VirtualMachineInstanceReplicaSet as ReplicaSet
+from corral.api.kinds.vmi.vmi import VirtualMachineInstance as Machine
 from corral.api.object import Key
 from corral.api.quantity import canonical
-from corral.api.wire import User
+from corral.api.request import User
 from corral.client.client import Client
 from corral.client.transport import InProcess
-from corral.node import record as records
-from corral.node.agent import ASK_SECONDS, Agent
-from corral.node.hollow import CAPACITY, Behaviour, Hollow, HollowGuest, HollowNetworks
+from corral.node.agent.agent import ASK_SECONDS, Agent
+from corral.node.hollow.hypervisor import CAPACITY, Behaviour, Hollow, HollowGuest, HollowNetworks
 from corral.node.hypervisor import Change, GuestError, GuestInterface, Introduction
 from corral.node.images.store import ImageStore
-from corral.node.record import Outcome, Stage
-from corral.node.starting import FIRST_BACK_OFF_SECONDS, LONGEST_BACK_OFF_SECONDS
+from corral.node.machine.startup import FIRST_BACK_OFF_SECONDS, LONGEST_BACK_OFF_SECONDS
+from corral.node.state import machine_record as records
+from corral.node.state.machine_record import Outcome, Stage
 from corral.node.storage import Storage
-from corral.reconcile.world import World
+from corral.reconcile.context import World
 
 pytestmark = [pytest.mark.looptime, pytest.mark.timeout(60)]
 

@@ -7,8 +7,8 @@ from lightkube.models.rbac_v1 import ClusterRole, RoleBinding
 from tests.sim.cluster import Faults, cluster
 
 from corral.api.object import Key
-from corral.api.wire import User
-from corral.daemon.policy import settle_policy
+from corral.api.request import User
+from corral.daemon.rbac import settle_policy
 from corral.server.authz import Attributes
 
 pytestmark = pytest.mark.looptime

@@ -10,18 +10,18 @@ from tests.sim.cluster import Cluster, Faults, cluster, replica_set
 from tests.sim.pools import pool
 
 from corral.api.errors import Forbidden, NotFound, Unavailable
-from corral.api.kinds.pool import VirtualMachinePool as Pool
-from corral.api.kinds.replicaset import VirtualMachineInstanceReplicaSet as ReplicaSet
+from corral.api.kinds.kubevirt.pool import VirtualMachinePool as Pool
+from corral.api.kinds.kubevirt.replicaset import VirtualMachineInstanceReplicaSet as ReplicaSet
 from corral.api.kinds.usage import PodMetrics
 from corral.api.object import Key
 from corral.client.client import Client
-from corral.cluster.autoscaler import loop, measured, targets
+from corral.cluster.autoscaler import autoscaler as loop, metrics_client, targets
+from corral.cluster.autoscaler.autoscaler import EARLY_SECONDS, FIRST_SECONDS, SYNC_SECONDS
 from corral.cluster.autoscaler.behavior import DOWN_SECONDS
-from corral.cluster.autoscaler.loop import EARLY_SECONDS, FIRST_SECONDS, SYNC_SECONDS
-from corral.cluster.autoscaler.measured import EXTERNAL, Measured
+from corral.cluster.autoscaler.metrics_client import EXTERNAL, Measured
 from corral.cluster.autoscaler.replicas import MetricError, Unmeasured
 from corral.node.hypervisor import Change
-from corral.node.sampling.sampler import PERIOD_SECONDS
+from corral.node.metrics.sampling.sampler import PERIOD_SECONDS
 
 pytestmark = pytest.mark.looptime
 
@@ -673,7 +673,7 @@ async def test_an_api_that_hangs_holds_up_no_other(monkeypatch):
 
     monkeypatch.setattr(Client, "ask", hang)
     monkeypatch.setattr(Measured, "of_pods", look)
-    monkeypatch.setattr(measured, "AT_ONCE", 4)
+    monkeypatch.setattr(metrics_client, "AT_ONCE", 4)
     monkeypatch.setattr(loop, "WORKERS", 16)
     async with cluster() as whole:
         for number in range(4 * loop.WORKERS):

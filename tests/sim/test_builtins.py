@@ -8,14 +8,14 @@ from lightkube.models.discovery_v1 import EndpointSlice
 from tests.sim.cluster import cluster
 
 from corral.api.object import Key
-from corral.cluster import builtins
+from corral.cluster import builtin_services
 
 pytestmark = pytest.mark.looptime
 
 GATEWAY = ip_address("10.244.0.1")
-LOOP = builtins.controller(
-    builtins.kubernetes(ip_address("10.96.0.1"), GATEWAY, port=6443),
-    builtins.dns(ip_address("10.96.0.10"), GATEWAY),
+LOOP = builtin_services.controller(
+    builtin_services.kubernetes(ip_address("10.96.0.1"), GATEWAY, port=6443),
+    builtin_services.dns(ip_address("10.96.0.10"), GATEWAY),
 )
 
 
@@ -30,7 +30,7 @@ async def settled(c) -> None:
             [
                 await found(c, view, key)
                 for view in (Service, Endpoints, EndpointSlice)
-                for key in (builtins.KUBERNETES, builtins.DNS)
+                for key in (builtin_services.KUBERNETES, builtin_services.DNS)
             ]
         )
 
@@ -40,19 +40,19 @@ async def settled(c) -> None:
 async def test_they_are_made_and_tell_who_answers():
     async with cluster(stand_ins=[LOOP]) as c:
         await settled(c)
-        api = await found(c, Service, builtins.KUBERNETES)
+        api = await found(c, Service, builtin_services.KUBERNETES)
         assert api.spec.clusterIP == "10.96.0.1"
         assert [(port.port, port.targetPort) for port in api.spec.ports] == [(443, 6443)]
         (slices,) = (await c.client.list(EndpointSlice, "default")).items
         assert slices.endpoints[0].addresses == ["10.244.0.1"]
-        names = await found(c, Endpoints, builtins.DNS)
+        names = await found(c, Endpoints, builtin_services.DNS)
         assert [(port.name, port.protocol) for port in names.subsets[0].ports] == [
             ("dns", "UDP"), ("dns-tcp", "TCP")
         ]  # fmt: skip
 
 
 @pytest.mark.parametrize("view", [Service, Endpoints, EndpointSlice])
-@pytest.mark.parametrize("key", [builtins.KUBERNETES, builtins.DNS])
+@pytest.mark.parametrize("key", [builtin_services.KUBERNETES, builtin_services.DNS])
 async def test_what_is_deleted_comes_back(view, key):
     async with cluster(stand_ins=[LOOP]) as c:
         await settled(c)

@@ -9,7 +9,7 @@ from tests.sim import provisioner
 from tests.sim.cluster import Faults, cluster
 
 from corral.api.errors import Conflict, NotFound
-from corral.api.kinds.storage import (
+from corral.api.kinds.storage.common import (
     BIND_COMPLETED,
     BOUND_BY_CONTROLLER,
     DEFAULT_CLASS,

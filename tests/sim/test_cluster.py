@@ -5,10 +5,10 @@ from lightkube.models.core_v1 import ConfigMap, Namespace, Node, Pod
 from tests.sim.cluster import cluster, replica_set
 
 from corral.api.errors import NotFound
-from corral.api.kinds.replicaset import VirtualMachineInstanceReplicaSet as ReplicaSet
-from corral.api.kinds.vmi import VirtualMachineInstance as Machine
+from corral.api.kinds.kubevirt.replicaset import VirtualMachineInstanceReplicaSet as ReplicaSet
+from corral.api.kinds.vmi.vmi import VirtualMachineInstance as Machine
 from corral.api.object import Key
-from corral.node.heartbeat import Capacity
+from corral.node.status.node_status import Capacity
 
 pytestmark = pytest.mark.looptime
 

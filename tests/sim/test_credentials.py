@@ -8,9 +8,9 @@ import pytest
 from lightkube.models.core_v1 import Secret
 from tests.sim.cluster import cluster
 
-from corral.api.kinds.vmi import VirtualMachineInstance as Machine
+from corral.api.kinds.vmi.vmi import VirtualMachineInstance as Machine
 from corral.api.object import Key
-from corral.node.hollow_agent import NOBODY
+from corral.node.hollow.guest_agent import NOBODY
 from corral.node.hypervisor import Change
 
 pytestmark = pytest.mark.looptime

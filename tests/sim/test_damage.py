@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from tests.sim.cluster import cluster, replica_set
 
-from corral.api.kinds.replicaset import VirtualMachineInstanceReplicaSet as ReplicaSet
+from corral.api.kinds.kubevirt.replicaset import VirtualMachineInstanceReplicaSet as ReplicaSet
 from corral.api.object import Key
 from corral.store import Damaged
 

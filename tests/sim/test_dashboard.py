@@ -8,7 +8,7 @@ import pytest
 from tests.exposition import Told
 from tests.sim.cluster import ADMIN, cluster
 
-from corral.api.wire import Request
+from corral.api.request import Request
 from corral.metrics import Registry, process
 
 DASHBOARD = Path(__file__).parent.parent.parent / "docs" / "grafana.json"

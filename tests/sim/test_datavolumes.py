@@ -14,21 +14,21 @@ from tests.sim.cluster import cluster
 
 from corral.aio import Background
 from corral.api.errors import NotFound
-from corral.api.kinds import population
-from corral.api.kinds.datasource import DataSource
-from corral.api.kinds.datavolume import DataVolume
+from corral.api.kinds.cdi import population
+from corral.api.kinds.cdi.datasource import DataSource
+from corral.api.kinds.cdi.datavolume import DataVolume
 from corral.api.object import Key
-from corral.node.images.record import Record
+from corral.node.host.open_disks import opened
+from corral.node.images.image_record import Record
 from corral.node.images.reference import parse
 from corral.node.images.store import ImageStore
-from corral.node.images.workplace import workplace
-from corral.node.opening import opened
+from corral.node.images.work_directory import workplace
 from corral.node.storage import Storage
-from corral.node.storage.filling import Fillings, Uploads, http, loop as filling
-from corral.node.storage.filling.error import NotFilled
-from corral.node.storage.filling.ways import Ways
-from corral.node.storage.loop import controller as provisioner
-from corral.node.storage.room import Space
+from corral.node.storage.disk_space import Space
+from corral.node.storage.population import Fillings, Uploads, http_download, populator as filling
+from corral.node.storage.population.error import NotFilled
+from corral.node.storage.population.sources import Ways
+from corral.node.storage.provisioner import controller as provisioner
 
 pytestmark = pytest.mark.looptime
 
@@ -68,7 +68,7 @@ def web(monkeypatch, storage):
         part.take(io.BytesIO(outcome).readinto, lambda _: told(MiB, MiB))
         part.finish()
 
-    monkeypatch.setattr(http, "fetch", fetch)
+    monkeypatch.setattr(http_download, "fetch", fetch)
     return outcomes
 
 

@@ -11,16 +11,16 @@ from tests.sim.cluster import cluster
 
 from corral.api.errors import Forbidden, Invalid, MethodNotAllowed, NotFound
 from corral.api.kind import Kind, Version
-from corral.api.kinds.definition import CustomResourceDefinition
-from corral.api.kinds.definitions.custom import CustomObject
-from corral.api.kinds.definitions.names import CLEANUP
+from corral.api.kinds.crd.custom_kinds import CustomObject
+from corral.api.kinds.crd.definition import CustomResourceDefinition
+from corral.api.kinds.crd.well_known import CLEANUP
 from corral.api.object import Key
-from corral.api.wire import Request
+from corral.api.request import Request
 from corral.client.client import Client
 from corral.client.transport import InProcess
-from corral.daemon.users import STAND_IN
+from corral.daemon.component_users import STAND_IN
 from corral.reconcile.objects import Partial, key_of
-from corral.server.authn import ADMINISTRATOR
+from corral.server.authn.authenticator import ADMINISTRATOR
 
 pytestmark = pytest.mark.looptime
 

@@ -11,9 +11,9 @@ from tests.sim.test_saved_memory import (
     told,
 )
 
-from corral.api.kinds.vmi import VirtualMachineInstance as Machine
+from corral.api.kinds.vmi.vmi import VirtualMachineInstance as Machine
 from corral.api.object import Key
-from corral.node.hollow import Hollow
+from corral.node.hollow.hypervisor import Hollow
 from corral.node.hypervisor import StartError
 
 pytestmark = [pytest.mark.looptime, pytest.mark.timeout(60)]

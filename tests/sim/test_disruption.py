@@ -10,10 +10,10 @@ from tests.sim.drains import NAME, allows, budget, cordon, drain, evict, pods_on
 from tests.sim.pools import pool
 
 from corral.api.errors import TooManyRequests
-from corral.api.kinds.pool import VirtualMachinePool as Pool
-from corral.api.kinds.replicaset import VirtualMachineInstanceReplicaSet as ReplicaSet
-from corral.api.kinds.virtualmachine import VirtualMachine
-from corral.api.kinds.vmi import VirtualMachineInstance as Machine
+from corral.api.kinds.kubevirt.pool import VirtualMachinePool as Pool
+from corral.api.kinds.kubevirt.replicaset import VirtualMachineInstanceReplicaSet as ReplicaSet
+from corral.api.kinds.kubevirt.virtualmachine import VirtualMachine
+from corral.api.kinds.vmi.vmi import VirtualMachineInstance as Machine
 from corral.api.object import Key
 from corral.node.hypervisor import Change
 from corral.reconcile.objects import key_of, reference, uid_of

@@ -5,9 +5,9 @@ import asyncio
 import pytest
 from tests.sim.cluster import cluster, replica_set
 
-from corral.api.kinds.replicaset import VirtualMachineInstanceReplicaSet as ReplicaSet
-from corral.api.kinds.vmi import VirtualMachineInstance as Machine
-from corral.node.hollow import Behaviour
+from corral.api.kinds.kubevirt.replicaset import VirtualMachineInstanceReplicaSet as ReplicaSet
+from corral.api.kinds.vmi.vmi import VirtualMachineInstance as Machine
+from corral.node.hollow.hypervisor import Behaviour
 from corral.node.hypervisor import Change
 
 pytestmark = pytest.mark.looptime

@@ -8,10 +8,10 @@ from lightkube.models.core_v1 import Endpoints, Pod, Service
 from lightkube.models.discovery_v1 import EndpointSlice
 from tests.sim.cluster import Faults, cluster, replica_set
 
-from corral.api.kinds.replicaset import VirtualMachineInstanceReplicaSet as ReplicaSet
+from corral.api.kinds.kubevirt.replicaset import VirtualMachineInstanceReplicaSet as ReplicaSet
 from corral.api.object import Key
-from corral.cluster import node_ranges
-from corral.node.hollow import HollowNetworks
+from corral.cluster import node_ipam
+from corral.node.hollow.hypervisor import HollowNetworks
 
 pytestmark = pytest.mark.looptime
 
@@ -46,7 +46,7 @@ async def told(c) -> dict[str, bool]:
 
 def addressed(**options):
     """A cluster whose nodes give every pod an address."""
-    ranges = node_ranges.controller(1, ip_network("10.244.0.0/16"))
+    ranges = node_ipam.controller(1, ip_network("10.244.0.0/16"))
     return cluster(stand_ins=[ranges], networks=HollowNetworks(), **options)
 
 

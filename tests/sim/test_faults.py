@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from tests.sim.cluster import Faults, cluster, replica_set
 
-from corral.api.kinds.replicaset import VirtualMachineInstanceReplicaSet as ReplicaSet
+from corral.api.kinds.kubevirt.replicaset import VirtualMachineInstanceReplicaSet as ReplicaSet
 from corral.reconcile.objects import version_of
 
 pytestmark = [pytest.mark.looptime, pytest.mark.timeout(60)]

@@ -6,15 +6,17 @@ import pytest
 from tests.sim.cluster import cluster, replica_set
 from tests.sim.pools import Pools
 
-from corral.api.kinds.replicaset import VirtualMachineInstanceReplicaSet as ReplicaSet
-from corral.api.kinds.vmi import VirtualMachineInstance as Machine
+from corral.api.kinds.kubevirt.replicaset import VirtualMachineInstanceReplicaSet as ReplicaSet
+from corral.api.kinds.vmi.vmi import VirtualMachineInstance as Machine
 from corral.api.object import Key
-from corral.node import hangs
-from corral.node.process import Pulse
+from corral.node.agent import hang_detector
+from corral.node.host.process import Pulse
 
 pytestmark = pytest.mark.looptime
 
-LONGEST_SECONDS = 2 * hangs.LOOK_SECONDS + hangs.QUESTIONS * hangs.ANSWER_SECONDS + 1
+LONGEST_SECONDS = (
+    2 * hang_detector.LOOK_SECONDS + hang_detector.QUESTIONS * hang_detector.ANSWER_SECONDS + 1
+)
 
 
 async def one_machine(c):
@@ -60,7 +62,7 @@ async def test_nobody_knows_how_a_guest_is_whose_qemu_hangs_until_it_goes_on():
         assert ("Warning", "MonitorSilent", why) in await told(c, machine.metadata.name)
 
         guest.hung = False
-        back = await turns(c, machine, "Running", hangs._RETURN_SECONDS + 20)
+        back = await turns(c, machine, "Running", hang_detector._RETURN_SECONDS + 20)
         assert condition(back, "Synchronized") is None
         assert condition(back, "Ready").status == "True"
         phases = [one.phase for one in back.status.phase_transition_timestamps]
@@ -86,9 +88,9 @@ async def test_one_that_answered_while_it_was_saved_is_asked_again_though_it_wor
         guest.hung = True
         await turns(c, machine, "Unknown")
         with monkeypatch.context() as saved:
-            saved.setattr(hangs, "_guest", lambda _: None)
+            saved.setattr(hang_detector, "_guest", lambda _: None)
             guest.hung = False
-            await asyncio.sleep(hangs._RETURN_SECONDS)
+            await asyncio.sleep(hang_detector._RETURN_SECONDS)
         await turns(c, machine, "Running")
 
 
@@ -162,4 +164,4 @@ async def test_a_pool_keeps_a_machine_that_hangs_and_counts_it_as_not_ready():
         after = {name: machine.metadata.uid for name, machine in (await web.machines()).items()}
         assert after == before
         c.guest((await web.machines())["web-0"]).hung = False
-        await web.settled(2, hangs._RETURN_SECONDS + 20)
+        await web.settled(2, hang_detector._RETURN_SECONDS + 20)

@@ -11,13 +11,13 @@ from tests.sim.cluster import ADMIN, cluster
 from tests.sim.test_claims import claim, class_is_there
 from tests.sim.test_virtual_machine import KEY, vm
 
-from corral.api.kinds.instancetype import VirtualMachinePreference
-from corral.api.kinds.virtualmachine import VirtualMachine
-from corral.api.kinds.vmi import VirtualMachineInstance as Machine
+from corral.api.kinds.kubevirt.instancetype import VirtualMachinePreference
+from corral.api.kinds.kubevirt.virtualmachine import VirtualMachine
+from corral.api.kinds.vmi.vmi import VirtualMachineInstance as Machine
 from corral.api.object import Key
-from corral.api.wire import Request
-from corral.node.hollow_plugs import HollowPlugs
-from corral.node.hotplug import LONGEST_PAUSE_SECONDS
+from corral.api.request import Request
+from corral.node.guest.volume_hotplug import LONGEST_PAUSE_SECONDS
+from corral.node.hollow.plugs import HollowPlugs
 from corral.node.hypervisor import GuestError
 
 pytestmark = pytest.mark.looptime

@@ -6,11 +6,11 @@ import pytest
 from tests.sim.cluster import cluster, replica_set
 
 from corral.api.errors import Invalid
-from corral.api.kinds.installation import KEY, TOLD_VERSION, KubeVirt
-from corral.api.kinds.replicaset import VirtualMachineInstanceReplicaSet as ReplicaSet
-from corral.api.kinds.vmi import VirtualMachineInstance as Machine
+from corral.api.kinds.kubevirt.installation import KEY, TOLD_VERSION, KubeVirt
+from corral.api.kinds.kubevirt.replicaset import VirtualMachineInstanceReplicaSet as ReplicaSet
+from corral.api.kinds.vmi.vmi import VirtualMachineInstance as Machine
 from corral.api.object import Key
-from corral.node.heartbeat import Capacity
+from corral.node.status.node_status import Capacity
 
 pytestmark = pytest.mark.looptime
 

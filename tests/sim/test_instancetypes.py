@@ -10,13 +10,13 @@ from lightkube.models.core_v1 import Namespace
 from tests.sim.cluster import cluster
 
 from corral.api.errors import AlreadyExists
-from corral.api.kinds.installation import KubeVirt
-from corral.api.kinds.instancetype import (
+from corral.api.kinds.kubevirt.installation import KubeVirt
+from corral.api.kinds.kubevirt.instancetype import (
     VirtualMachineClusterInstancetype as Instancetype,
     VirtualMachinePreference as Preference,
 )
-from corral.api.kinds.virtualmachine import VirtualMachine
-from corral.api.kinds.vmi import VirtualMachineInstance as Machine
+from corral.api.kinds.kubevirt.virtualmachine import VirtualMachine
+from corral.api.kinds.vmi.vmi import VirtualMachineInstance as Machine
 from corral.api.object import Key
 from corral.controllers.vm.restart import INSTANCETYPE
 

@@ -6,7 +6,7 @@ import pytest
 from lightkube.models.core_v1 import Event
 from tests.sim.cluster import cluster, replica_set
 
-from corral.api.kinds.replicaset import VirtualMachineInstanceReplicaSet as ReplicaSet
+from corral.api.kinds.kubevirt.replicaset import VirtualMachineInstanceReplicaSet as ReplicaSet
 
 pytestmark = pytest.mark.looptime
 

@@ -9,9 +9,9 @@ from tests.sim import provisioner
 from tests.sim.cluster import cluster
 from tests.sim.test_claims import LATE, claim, class_is_there
 
-from corral.api.kinds.datavolume import DataVolume
-from corral.api.kinds.population import FAILED, PHASE, RUNNING, SUCCEEDED, UPLOAD_TARGET
-from corral.api.kinds.vmi import VirtualMachineInstance as Machine
+from corral.api.kinds.cdi.datavolume import DataVolume
+from corral.api.kinds.cdi.population import FAILED, PHASE, RUNNING, SUCCEEDED, UPLOAD_TARGET
+from corral.api.kinds.vmi.vmi import VirtualMachineInstance as Machine
 from corral.api.object import Key
 
 pytestmark = pytest.mark.looptime

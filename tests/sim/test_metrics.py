@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from tests.sim.cluster import cluster, replica_set
 
-from corral.api.kinds.replicaset import VirtualMachineInstanceReplicaSet as ReplicaSet
+from corral.api.kinds.kubevirt.replicaset import VirtualMachineInstanceReplicaSet as ReplicaSet
 
 pytestmark = pytest.mark.looptime
 

@@ -11,7 +11,7 @@ from lightkube.models.core_v1 import ConfigMap, Namespace, Secret
 from tests.sim.cluster import cluster, replica_set
 
 from corral.api.errors import NotFound
-from corral.api.kinds.replicaset import VirtualMachineInstanceReplicaSet as ReplicaSet
+from corral.api.kinds.kubevirt.replicaset import VirtualMachineInstanceReplicaSet as ReplicaSet
 from corral.api.object import Key
 
 pytestmark = pytest.mark.looptime

@@ -7,11 +7,11 @@ from lightkube.models.core_v1 import Node
 from tests.sim.cluster import Faults, cluster
 
 from corral.api.object import Key
-from corral.cluster import node_ranges
+from corral.cluster import node_ipam
 
 pytestmark = pytest.mark.looptime
 
-RANGES = node_ranges.controller(3, ip_network("10.9.0.0/16"), ip_network("fd00:9::/56"))
+RANGES = node_ipam.controller(3, ip_network("10.9.0.0/16"), ip_network("fd00:9::/56"))
 
 
 async def given(c) -> dict[str, list[str]]:
@@ -71,13 +71,9 @@ async def test_where_all_pods_get_another_range_nodes_get_others_too():
 
         await c.until(lambda: both_have("10.9."))
         before = await given(c)
-        await node_ranges.take_back(
-            c.client, [ip_network("10.9.0.0/16"), ip_network("fd00:9::/56")]
-        )
+        await node_ipam.take_back(c.client, [ip_network("10.9.0.0/16"), ip_network("fd00:9::/56")])
         assert await given(c) == before
         await c.client.patch(Node, Key("", "node0"), {"spec": old})
-        await node_ranges.take_back(
-            c.client, [ip_network("10.9.0.0/16"), ip_network("fd00:9::/56")]
-        )
+        await node_ipam.take_back(c.client, [ip_network("10.9.0.0/16"), ip_network("fd00:9::/56")])
         assert "node0" not in await given(c)
         await c.until(lambda: both_have("10.9."))

@@ -8,10 +8,10 @@ from lightkube.models.core_v1 import Namespace, Node
 from tests.sim.cluster import cluster, replica_set
 
 from corral.api.errors import NotFound
-from corral.api.kinds.installation import KEY, KubeVirt
-from corral.api.kinds.replicaset import VirtualMachineInstanceReplicaSet as ReplicaSet
+from corral.api.kinds.kubevirt.installation import KEY, KubeVirt
+from corral.api.kinds.kubevirt.replicaset import VirtualMachineInstanceReplicaSet as ReplicaSet
 from corral.api.object import Key
-from corral.node.heartbeat import LEASE_NAMESPACE, RETIRED, retirement
+from corral.node.status.node_status import LEASE_NAMESPACE, RETIRED, retirement
 
 pytestmark = pytest.mark.looptime
 NODE = Key("", "node0")

@@ -9,12 +9,13 @@ from tests.sim.cluster import Faults, cluster, replica_set
 from tests.sim.pools import IMAGE, Pools
 
 from corral.api.errors import Invalid
-from corral.api.kinds import admission, pool_rules
-from corral.api.kinds.pool import VirtualMachinePool as Pool
-from corral.api.kinds.replicaset import VirtualMachineInstanceReplicaSet as ReplicaSet
-from corral.api.kinds.vmi import VirtualMachineInstance as Machine
+from corral.api.kinds.kubevirt import pool_validation
+from corral.api.kinds.kubevirt.pool import VirtualMachinePool as Pool
+from corral.api.kinds.kubevirt.replicaset import VirtualMachineInstanceReplicaSet as ReplicaSet
+from corral.api.kinds.vmi import admission
+from corral.api.kinds.vmi.vmi import VirtualMachineInstance as Machine
 from corral.api.object import Key
-from corral.daemon.users import CONTROLLER
+from corral.daemon.component_users import CONTROLLER
 from corral.node.hypervisor import Change
 from corral.reconcile.objects import controller_uid
 
@@ -71,7 +72,7 @@ async def test_a_stored_set_that_would_take_everything_takes_nothing(selector, m
 
 
 async def test_a_stored_pool_that_would_take_everything_makes_nothing(monkeypatch):
-    monkeypatch.setattr(pool_rules, "check_selector", lambda *_: [])
+    monkeypatch.setattr(pool_validation, "check_selector", lambda *_: [])
     async with cluster() as c:
         web = Pools(c)
         await web.create(2, selector={})

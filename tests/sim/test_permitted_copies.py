@@ -10,11 +10,11 @@ from tests.sim.pools import pool
 from tests.sim.test_virtual_machine_disks import with_disk
 
 from corral.api.errors import NotFound
-from corral.api.kinds.datasource import DataSource
-from corral.api.kinds.datavolume import DataVolume
-from corral.api.kinds.pool import VirtualMachinePool
-from corral.api.kinds.population import wish_of
-from corral.api.kinds.virtualmachine import VirtualMachine
+from corral.api.kinds.cdi.datasource import DataSource
+from corral.api.kinds.cdi.datavolume import DataVolume
+from corral.api.kinds.cdi.population import wish_of
+from corral.api.kinds.kubevirt.pool import VirtualMachinePool
+from corral.api.kinds.kubevirt.virtualmachine import VirtualMachine
 from corral.api.object import Key
 
 pytestmark = pytest.mark.looptime

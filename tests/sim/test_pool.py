@@ -5,9 +5,9 @@ from tests.sim.cluster import cluster
 from tests.sim.pools import LABELS, Pools, pool
 
 from corral.api.errors import NotFound
-from corral.api.kinds import pool_rules
-from corral.api.kinds.pool import FINALIZER, REVISION_LABEL, VirtualMachinePool as Pool
-from corral.api.kinds.virtualmachine import VirtualMachine
+from corral.api.kinds.kubevirt import pool_validation
+from corral.api.kinds.kubevirt.pool import FINALIZER, REVISION_LABEL, VirtualMachinePool as Pool
+from corral.api.kinds.kubevirt.virtualmachine import VirtualMachine
 
 pytestmark = pytest.mark.looptime
 
@@ -300,7 +300,7 @@ async def test_a_pool_that_would_not_know_its_own_can_be_deleted(monkeypatch):
         anything = {"matchExpressions": [{"key": "x", "operator": "DoesNotExist"}]}
         await web.create(1, selector=anything)
         await web.settled(1)
-        monkeypatch.setattr(pool_rules, "check_selector", lambda *_: [])
+        monkeypatch.setattr(pool_validation, "check_selector", lambda *_: [])
         await web.template({"metadata": {"labels": None}})
         await web.quiet()
         await c.client.delete(Pool, web.key)

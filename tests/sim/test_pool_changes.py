@@ -10,12 +10,12 @@ from tests.sim.cluster import cluster
 from tests.sim.pools import IMAGE, LABELS, Pools, pool
 
 from corral.aio import Background
-from corral.api.kinds.pool import REVISION_LABEL, VirtualMachinePool as Pool
-from corral.api.kinds.virtualmachine import VirtualMachine
-from corral.api.kinds.vmi import VirtualMachineInstance as Machine
+from corral.api.kinds.kubevirt.pool import REVISION_LABEL, VirtualMachinePool as Pool
+from corral.api.kinds.kubevirt.virtualmachine import VirtualMachine
+from corral.api.kinds.vmi.vmi import VirtualMachineInstance as Machine
 from corral.api.object import Key
 from corral.controllers.pool.availability import is_available
-from corral.reconcile.world import World
+from corral.reconcile.context import World
 
 pytestmark = pytest.mark.looptime
 

@@ -8,8 +8,8 @@ from tests.sim.cluster import CONTROLLER, Faults, cluster
 from tests.sim.pools import STORAGE, Pools
 from tests.sim.test_pool_state import DISK, HALTED, disks, start
 
-from corral.api.kinds.datavolume import DataVolume
-from corral.api.kinds.pool import VirtualMachinePool as Pool
+from corral.api.kinds.cdi.datavolume import DataVolume
+from corral.api.kinds.kubevirt.pool import VirtualMachinePool as Pool
 from corral.reconcile.objects import controller_uid, key_of
 
 pytestmark = [pytest.mark.looptime, pytest.mark.timeout(60)]

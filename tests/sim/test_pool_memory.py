@@ -8,8 +8,8 @@ from tests.sim.cluster import cluster
 from tests.sim.pools import STORAGE, Pools
 
 from corral.api.errors import NotFound
-from corral.api.kinds.pool import VirtualMachinePool as Pool
-from corral.api.kinds.saved_memory import (
+from corral.api.kinds.kubevirt.pool import VirtualMachinePool as Pool
+from corral.api.kinds.vmi.saved_memory import (
     IDENTITY,
     RESTORE_FROM,
     SAVED_MACHINE,
@@ -17,12 +17,12 @@ from corral.api.kinds.saved_memory import (
     mark_annotation,
     saves_to,
 )
-from corral.api.kinds.vmi import VirtualMachineInstance as Machine
+from corral.api.kinds.vmi.vmi import VirtualMachineInstance as Machine
 from corral.api.object import Key
-from corral.controllers.pool.memory import LONGEST_SECONDS
-from corral.controllers.pool.scaling import is_marked
+from corral.controllers.pool.memory_plan import LONGEST_SECONDS
+from corral.controllers.pool.scale_plan import is_marked
 from corral.node.hypervisor import Change
-from corral.node.machine import Machine as NodeMachine
+from corral.node.machine.lifecycle import Machine as NodeMachine
 from corral.reconcile.objects import annotations_of, key_of
 
 pytestmark = pytest.mark.looptime

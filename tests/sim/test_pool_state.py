@@ -8,9 +8,9 @@ from tests.sim.cluster import cluster
 from tests.sim.pools import STORAGE, Pools
 
 from corral.api.errors import NotFound
-from corral.api.kinds.datavolume import DataVolume
-from corral.api.kinds.pool import VirtualMachinePool as Pool
-from corral.controllers.pool.scaling import is_marked
+from corral.api.kinds.cdi.datavolume import DataVolume
+from corral.api.kinds.kubevirt.pool import VirtualMachinePool as Pool
+from corral.controllers.pool.scale_plan import is_marked
 from corral.reconcile.objects import key_of, uid_of
 
 pytestmark = pytest.mark.looptime

@@ -7,13 +7,17 @@ import pytest
 from lightkube.models.core_v1 import Event, Node
 from tests.sim.cluster import cluster, replica_set
 
-from corral.api.kinds.node_pressure import DISK_PRESSURE, MEMORY_PRESSURE
-from corral.api.kinds.replicaset import VirtualMachineInstanceReplicaSet as ReplicaSet
-from corral.api.kinds.vmi import VirtualMachineInstance as Machine
+from corral.api.kinds.core.node_pressure import DISK_PRESSURE, MEMORY_PRESSURE
+from corral.api.kinds.kubevirt.replicaset import VirtualMachineInstanceReplicaSet as ReplicaSet
+from corral.api.kinds.vmi.vmi import VirtualMachineInstance as Machine
 from corral.api.object import Key
-from corral.node import record as records
-from corral.node.pressure.manager import CLEANUP_SECONDS, PERIOD_SECONDS, TRANSITION_SECONDS
+from corral.node.pressure.eviction_manager import (
+    CLEANUP_SECONDS,
+    PERIOD_SECONDS,
+    TRANSITION_SECONDS,
+)
 from corral.node.pressure.thresholds import Observation
+from corral.node.state import machine_record as records
 
 pytestmark = pytest.mark.looptime
 MEBIBYTE = 2**20

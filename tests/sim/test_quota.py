@@ -10,18 +10,18 @@ from tests.sim.pools import pool
 from tests.sim.test_virtual_machine import vm
 
 from corral.api.errors import Forbidden
-from corral.api.kinds.pool import VirtualMachinePool as Pool
-from corral.api.kinds.replicaset import VirtualMachineInstanceReplicaSet as ReplicaSet
-from corral.api.kinds.virtualmachine import VirtualMachine
-from corral.api.kinds.vmi import VirtualMachineInstance as Machine
+from corral.api.kinds.kubevirt.pool import VirtualMachinePool as Pool
+from corral.api.kinds.kubevirt.replicaset import VirtualMachineInstanceReplicaSet as ReplicaSet
+from corral.api.kinds.kubevirt.virtualmachine import VirtualMachine
+from corral.api.kinds.vmi.vmi import VirtualMachineInstance as Machine
 from corral.api.object import Key
 from corral.api.quantity import bytes_of
 from corral.client.client import Client
-from corral.cluster import quota as quota_loop
-from corral.cluster.quota import Quotas
+from corral.cluster import resource_quota as quota_loop
+from corral.cluster.resource_quota import Quotas
 from corral.reconcile.events import COMBINED
 from corral.reconcile.objects import key_of, version_of
-from corral.reconcile.queue import HASTENED_AT_ONCE
+from corral.reconcile.workqueue import HASTENED_AT_ONCE
 
 pytestmark = pytest.mark.looptime
 QUOTA = Key("default", "q")

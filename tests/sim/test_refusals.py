@@ -7,11 +7,11 @@ from tests.sim.cluster import cluster, replica_set
 from tests.sim.pools import Pools
 
 from corral.api.errors import Conflict
-from corral.api.kinds.replicaset import VirtualMachineInstanceReplicaSet as ReplicaSet
-from corral.api.kinds.virtualmachine import VirtualMachine
-from corral.api.kinds.vmi import VirtualMachineInstance as Machine
+from corral.api.kinds.kubevirt.replicaset import VirtualMachineInstanceReplicaSet as ReplicaSet
+from corral.api.kinds.kubevirt.virtualmachine import VirtualMachine
+from corral.api.kinds.vmi.vmi import VirtualMachineInstance as Machine
 from corral.api.object import Key
-from corral.daemon.users import CONTROLLER, STAND_IN
+from corral.daemon.component_users import CONTROLLER, STAND_IN
 
 pytestmark = pytest.mark.looptime
 

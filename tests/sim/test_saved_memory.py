@@ -8,7 +8,7 @@ from lightkube.models.core_v1 import PersistentVolumeClaim
 from tests.sim.test_agent import Host, node
 
 from corral.api.errors import NotFound
-from corral.api.kinds.saved_memory import (
+from corral.api.kinds.vmi.saved_memory import (
     IDENTITY,
     RESTORE_FROM,
     SAVE_TO,
@@ -17,13 +17,13 @@ from corral.api.kinds.saved_memory import (
     mark_of,
     resume_annotations,
 )
-from corral.api.kinds.vmi import VirtualMachineInstance as Machine
+from corral.api.kinds.vmi.vmi import VirtualMachineInstance as Machine
 from corral.api.object import Key
-from corral.node.hollow import HollowGuest
+from corral.node.hollow.hypervisor import HollowGuest
 from corral.node.hypervisor import GuestError
-from corral.node.memory.saved import Place
 from corral.node.storage import Storage
-from corral.node.storage.loop import controller as provisioner
+from corral.node.storage.provisioner import controller as provisioner
+from corral.node.storage.saved_memory import Place
 
 pytestmark = [pytest.mark.looptime, pytest.mark.timeout(60)]
 
@@ -335,7 +335,7 @@ async def test_a_memory_of_another_kind_of_machine_is_thrown_away(tmp_path, monk
     async with host_with_storage(tmp_path) as host:
         before = await running(host, "vm")
         mark = await saved(host)
-        monkeypatch.setattr("corral.node.hollow._SHAPE", ("another",))
+        monkeypatch.setattr("corral.node.hollow.hypervisor._SHAPE", ("another",))
         assert await running(host, "vm", resume_annotations("memory", mark)) != before
         assert "of no use" in await told(host, "vm", "RestoreFailed")
         await unmarked(host)

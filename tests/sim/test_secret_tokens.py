@@ -8,16 +8,16 @@ from lightkube.models.core_v1 import Secret, ServiceAccount
 from tests.sim.cluster import Faults, cluster
 
 from corral.api.errors import Invalid, NotFound
-from corral.api.kinds import secret_types
-from corral.api.kinds.secret_types import ACCOUNT_NAME, ACCOUNT_TOKEN
+from corral.api.kinds.core import secret_types
+from corral.api.kinds.core.secret_types import ACCOUNT_NAME, ACCOUNT_TOKEN
 from corral.api.object import Key
 from corral.api.time import MINUTE
-from corral.cluster import secret_tokens
+from corral.cluster import service_account_tokens
 
 pytestmark = pytest.mark.looptime
 
 AUTHORITY = "-----BEGIN CERTIFICATE-----"
-LOOP = secret_tokens.controller(lambda: AUTHORITY)
+LOOP = service_account_tokens.controller(lambda: AUTHORITY)
 KEY = Key("default", "shepherd-token")
 
 
@@ -64,7 +64,7 @@ async def test_a_secret_gets_a_token_of_the_account_that_it_names():
             account.metadata.uid,
         )
         kept = await c.client.get(Secret, *reversed(KEY))
-        assert kept.metadata.annotations[secret_tokens.ACCOUNT_UID] == account.metadata.uid
+        assert kept.metadata.annotations[service_account_tokens.ACCOUNT_UID] == account.metadata.uid
 
 
 async def test_the_token_is_good_for_as_long_as_its_secret_is_there():

@@ -9,13 +9,13 @@ from tests.sim.cluster import Faults, cluster
 from tests.sim.test_claims import claim, claim_is, claim_of, is_gone
 
 from corral.api.errors import ApiError
-from corral.api.kinds.population import PHASE, SUCCEEDED, UPLOAD_TARGET
+from corral.api.kinds.cdi.population import PHASE, SUCCEEDED, UPLOAD_TARGET
 from corral.api.object import Key
+from corral.node.host.open_disks import opened
 from corral.node.hypervisor import GuestError
-from corral.node.opening import opened
 from corral.node.storage import Storage
-from corral.node.storage.loop import controller
-from corral.node.storage.room import Space
+from corral.node.storage.disk_space import Space
+from corral.node.storage.provisioner import controller
 
 pytestmark = pytest.mark.looptime
 

@@ -5,9 +5,9 @@ import asyncio
 import pytest
 from tests.sim.cluster import cluster
 
-from corral.api.kinds.cdiconfig import NAME, CDIConfig
+from corral.api.kinds.cdi.cdiconfig import NAME, CDIConfig
 from corral.api.object import Key
-from corral.cluster import upload_address
+from corral.cluster import cdi_config
 
 pytestmark = pytest.mark.looptime
 
@@ -22,7 +22,7 @@ async def told(here):
 
 
 async def test_it_comes_back_and_tells_the_address_again():
-    loop = upload_address.controller(URL, "authority")
+    loop = cdi_config.controller(URL, "authority")
     async with cluster(stand_ins=(loop,)) as here:
         *first, metadata = await told(here)
         assert first == [URL, "authority"]

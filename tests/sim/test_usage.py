@@ -6,11 +6,11 @@ import pytest
 from tests.sim.cluster import cluster, replica_set
 
 from corral.api.errors import NotFound
-from corral.api.kinds.replicaset import VirtualMachineInstanceReplicaSet as ReplicaSet
+from corral.api.kinds.kubevirt.replicaset import VirtualMachineInstanceReplicaSet as ReplicaSet
 from corral.api.kinds.usage import NodeMetrics, PodMetrics
 from corral.api.object import Key
 from corral.api.quantity import parse
-from corral.node.sampling.sampler import PERIOD_SECONDS
+from corral.node.metrics.sampling.sampler import PERIOD_SECONDS
 
 pytestmark = pytest.mark.looptime
 

@@ -13,11 +13,11 @@ from tests.sim.cluster import Cluster, Faults, Faulty, cluster
 
 from corral.aio import Background
 from corral.api.errors import ApiError, Conflict, NotFound, Unavailable
-from corral.api.kinds.virtualmachine import FINALIZER, VirtualMachine
-from corral.api.kinds.vmi import VirtualMachineInstance as Machine
+from corral.api.kinds.kubevirt.virtualmachine import FINALIZER, VirtualMachine
+from corral.api.kinds.vmi.vmi import VirtualMachineInstance as Machine
 from corral.api.object import Document, Key
+from corral.api.request import Request, Response
 from corral.api.time import parse_rfc3339
-from corral.api.wire import Request, Response
 from corral.node.hypervisor import Change
 
 pytestmark = pytest.mark.looptime

@@ -10,9 +10,9 @@ from tests.sim.cluster import cluster
 from tests.sim.test_virtual_machine import KEY, get, happened, machine, tell, told, vm
 
 from corral.api.errors import NotFound
-from corral.api.kinds.datavolume import DataVolume
-from corral.api.kinds.population import FAILED, PHASE, SUCCEEDED
-from corral.api.kinds.virtualmachine import IMMEDIATE_DATA_VOLUMES, VirtualMachine
+from corral.api.kinds.cdi.datavolume import DataVolume
+from corral.api.kinds.cdi.population import FAILED, PHASE, SUCCEEDED
+from corral.api.kinds.kubevirt.virtualmachine import IMMEDIATE_DATA_VOLUMES, VirtualMachine
 from corral.api.object import Key
 
 pytestmark = pytest.mark.looptime

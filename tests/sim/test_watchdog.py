@@ -3,7 +3,7 @@
 import pytest
 from tests.sim.cluster import cluster
 
-from corral.api.kinds.vmi import VirtualMachineInstance
+from corral.api.kinds.vmi.vmi import VirtualMachineInstance
 from corral.api.object import Key
 from corral.node.hypervisor import Change
 

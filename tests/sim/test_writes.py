@@ -9,9 +9,9 @@ from collections import Counter
 import pytest
 from tests.sim.cluster import Cluster, cluster, replica_set
 
-from corral.api.kinds.replicaset import VirtualMachineInstanceReplicaSet as ReplicaSet
-from corral.api.kinds.vmi import VirtualMachineInstance as Machine
-from corral.api.wire import Request, Response
+from corral.api.kinds.kubevirt.replicaset import VirtualMachineInstanceReplicaSet as ReplicaSet
+from corral.api.kinds.vmi.vmi import VirtualMachineInstance as Machine
+from corral.api.request import Request, Response
 from corral.server.app import ApiServer
 
 pytestmark = pytest.mark.looptime

@@ -9,12 +9,12 @@ import hashlib
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from corral.api.below import Subresource
 from corral.api.encoding import encode
+from corral.api.etag import Tagged
 from corral.api.kind import GroupVersion, Kind
 from corral.api.kinds.table import KindTable
 from corral.api.object import Document
-from corral.api.tagged import Tagged
+from corral.api.subresources import Subresource
 
 AGGREGATED_VERSIONS: Final = ("v2", "v2beta1")
 CHANGE_VERBS: Final = ("get", "patch", "update")

@@ -12,9 +12,9 @@ from lightkube.models.core_v1 import (
 )
 
 from corral.api.kind import at
-from corral.api.kinds import pod_resources
-from corral.api.kinds.limit_range import CLAIM, CONTAINER, POD
-from corral.api.kinds.pod_resources import Amounts, amounts
+from corral.api.kinds.core import pod_resources
+from corral.api.kinds.core.limit_range import CLAIM, CONTAINER, POD
+from corral.api.kinds.core.pod_resources import Amounts, amounts
 from corral.api.object import Document
 from corral.api.quantity import Amount
 

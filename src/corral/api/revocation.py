@@ -1,6 +1,7 @@
 """Where it is written whose certificates are good no more.
 
-``corral kubeconfig --revoke`` writes it and the server reads it (``corral.server.revocations``).
+``corral kubeconfig --revoke`` writes it and the server reads it
+(``corral.server.authn.revocations``).
 """
 
 from typing import Final

@@ -17,7 +17,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 import msgspec
 from msgspec.structs import FieldInfo
 
-from corral.api import merging
+from corral.api import merge_keys
 from corral.api.object import QUANTITY_PATTERN, Object
 
 Schema = dict[str, Any]
@@ -131,13 +131,13 @@ def object_schema(view: type[msgspec.Struct], nested: Nested) -> Schema:
     required = []
     for field in msgspec.structs.fields(view):
         name = field.encode_name
-        inner, merged = _field_schema(view, field, nested), merging.told(view.__name__, name)
+        inner, merged = _field_schema(view, field, nested), merge_keys.told(view.__name__, name)
         properties[name] = inner | merged if merged else inner
         # A missing time is Kubernetes' zero time, which is written as null.
         if field.required and field.type is not datetime:
             required.append(name)
     schema: Schema = {"type": "object", "properties": properties}
-    if view.__name__ in merging.ATOMIC:
+    if view.__name__ in merge_keys.ATOMIC:
         schema["x-kubernetes-map-type"] = "atomic"
     return schema | {"required": required} if required else schema
 

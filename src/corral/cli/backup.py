@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING
 
 import click
 
-from corral import manager
-from corral.cli import again
+from corral.cli import hints
+from corral.cli.errors import Problem
 from corral.cli.options import data_directory
 from corral.cli.output import field, size
-from corral.cli.problem import Problem
 from corral.config import Layout
+from corral.daemon import lock
 
 if TYPE_CHECKING:
-    from corral import backup as backups
+    from corral.daemon import backup as backups
 
 
 @click.command(epilog="\b\nExample:\n  corral backup lab-monday.backup")
@@ -28,7 +28,7 @@ def backup(layout: Layout, file: Path) -> None:
     Disks are not in it: those of claims lie in DIR/storage, and machines begin with their images
     again. The file holds secrets; it is readable by you alone.
     """
-    from corral import backup as backups  # noqa: PLC0415  others need no store
+    from corral.daemon import backup as backups  # noqa: PLC0415  others need no store
 
     _require_place(file)
     known = file.exists()
@@ -56,7 +56,7 @@ def restore(layout: Layout, file: Path, *, check: bool, damaged: bool) -> None:
     and keys are taken from the backup only where there are none: who was let in still is.
     With --damaged all objects stay but those that cannot be read.
     """
-    from corral import backup as backups  # noqa: PLC0415
+    from corral.daemon import backup as backups  # noqa: PLC0415
 
     try:
         if check:
@@ -69,11 +69,11 @@ def restore(layout: Layout, file: Path, *, check: bool, damaged: bool) -> None:
             restored = backups.restore(layout, file.absolute())
     except backups.BackupError as error:
         raise Problem(str(error), "Nothing was changed.") from error
-    except manager.AlreadyRunning as other:
+    except lock.AlreadyRunning as other:
         raise Problem(
             f"a manager runs on {layout.root}",
-            f"End it first: {again.other('down', layout)} ends the machines, too; "
-            f"{again.other('stop', layout)} lets them run on.",
+            f"End it first: {hints.other('down', layout)} ends the machines, too; "
+            f"{hints.other('stop', layout)} lets them run on.",
         ) from other
     _tell(restored.head)
     click.echo(field("objects", f"{restored.objects}, in {layout.root}"))
@@ -84,7 +84,7 @@ def restore(layout: Layout, file: Path, *, check: bool, damaged: bool) -> None:
     if restored.revoked:
         users = ", ".join(restored.revoked)
         click.echo(field("revoked", f"certificates of {users}, as in the store that was there"))
-    click.echo(f"{'next':<12}{again.up(layout)}")  # in one line, to be copied
+    click.echo(f"{'next':<12}{hints.up(layout)}")  # in one line, to be copied
 
 
 def _tell_mended(mended: "backups.Mended", layout: Layout) -> None:
@@ -94,7 +94,7 @@ def _tell_mended(mended: "backups.Mended", layout: Layout) -> None:
         click.echo(field("missing", f"{each} is not in the backup, and stays damaged"))
     if not mended.restored and not mended.missing:
         click.echo("No object is damaged: nothing was changed.")
-    click.echo(f"{'next':<12}{again.up(layout)}")
+    click.echo(f"{'next':<12}{hints.up(layout)}")
 
 
 @contextmanager
@@ -106,7 +106,7 @@ def _held(layout: Layout) -> Iterator[None]:
     missing = [place for place in (layout.root, *layout.root.parents) if not place.exists()]
     try:
         layout.root.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with manager.hold(layout.lock, url=""):
+        with lock.hold(layout.lock, url=""):
             try:
                 yield
             except BaseException:
@@ -122,9 +122,9 @@ def _held(layout: Layout) -> Iterator[None]:
 
 def make_private(layout: Layout) -> None:
     """Let nobody else look into what lies in a data directory."""
-    from corral import beside  # noqa: PLC0415
+    from corral.daemon import data_files  # noqa: PLC0415
 
-    beside.make_private(layout)
+    data_files.make_private(layout)
 
 
 def require_whole(layout: Layout) -> None:
@@ -133,7 +133,7 @@ def require_whole(layout: Layout) -> None:
     Raises Problem where there are no objects but those that it was to bring: a manager would begin
     without any.
     """
-    from corral import backup as backups  # noqa: PLC0415
+    from corral.daemon import backup as backups  # noqa: PLC0415
 
     if not backups.sweep(layout):
         raise Problem(
@@ -145,12 +145,12 @@ def require_whole(layout: Layout) -> None:
 
 def require_store(layout: Layout) -> None:
     """Raises Problem where the store is missing, or empty, beside what only it knows of."""
-    from corral import beside  # noqa: PLC0415
+    from corral.daemon import data_files  # noqa: PLC0415
 
-    if found := beside.unknown(layout):
+    if found := data_files.unknown(layout):
         raise Problem(
             f"there are no objects in {layout.store}, but beside it: {found}",
-            f"{again.other('restore', layout)} FILE brings the objects of a backup back. To begin "
+            f"{hints.other('restore', layout)} FILE brings the objects of a backup back. To begin "
             "without any, add --new-store: machines that run are ended and their disks are lost; "
             "volumes of claims stay as files.",
         )

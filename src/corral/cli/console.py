@@ -11,7 +11,7 @@ import click
 from corral.aio import Background
 from corral.api.errors import BadRequest
 from corral.cli import options, stdio
-from corral.cli.problem import Problem
+from corral.cli.errors import Problem
 from corral.cli.session import Session
 from corral.cli.signals import ended
 from corral.cli.target import Target, machine

@@ -11,9 +11,9 @@ from typing import TextIO
 
 import click
 
-from corral.cli import itself
+from corral.cli import self_command
+from corral.cli.errors import Problem
 from corral.cli.output import field
-from corral.cli.problem import Problem
 from corral.config import Layout
 
 
@@ -28,7 +28,7 @@ def detached(layout: Layout) -> dict[str, str]:
     reading, writing = os.pipe()
     with layout.log.open("ab") as log:
         child = subprocess.Popen(
-            [*itself.COMMAND, *sys.argv[1:], "--no-detach",
+            [*self_command.COMMAND, *sys.argv[1:], "--no-detach",
              "--ready-fd", str(writing)],
             stdin=subprocess.DEVNULL, stdout=log, stderr=log,
             start_new_session=True, pass_fds=(writing,),

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import click
 from lightkube.models.core_v1 import Node
 
-from corral.api.kinds.vmi import VirtualMachineInstance
+from corral.api.kinds.vmi.vmi import VirtualMachineInstance
 from corral.api.object import Document
 from corral.cli import options
 from corral.cli.power import dry_run

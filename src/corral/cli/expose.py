@@ -11,10 +11,10 @@ import msgspec
 
 from corral.api.errors import ApiError
 from corral.api.kind import at
-from corral.api.kinds.machine import INSTANCE_ID, instance_id
+from corral.api.kinds.vmi.derived import INSTANCE_ID, instance_id
 from corral.api.object import Document
 from corral.cli import options
-from corral.cli.problem import Problem
+from corral.cli.errors import Problem
 from corral.cli.session import Session
 
 

@@ -12,7 +12,7 @@ import click
 
 from corral.aio import Background
 from corral.api.errors import ApiError
-from corral.cli.problem import Problem, cause_of, reason
+from corral.cli.errors import Problem, cause_of, reason
 from corral.cli.session import Session
 from corral.cli.target import Target
 from corral.client.stream import Stream, StreamLost

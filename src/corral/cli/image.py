@@ -9,12 +9,12 @@ from typing import TypeVar
 
 import click
 
-from corral.cli import listing
+from corral.cli import help_lists
+from corral.cli.errors import Problem
 from corral.cli.options import data_directory
 from corral.cli.output import Line, size, table
-from corral.cli.problem import Problem
 from corral.config import Layout
-from corral.node.destinations import ANYWHERE
+from corral.node.host.destinations import ANYWHERE
 from corral.node.images.credentials import DOCKER_CONFIG_JSON, from_secret
 from corral.node.images.demo import DemoError, build_demo
 from corral.node.images.error import ImageError
@@ -26,7 +26,7 @@ from corral.node.images.store import ImageStore
 T = TypeVar("T")
 
 
-@click.group(cls=listing.Group)
+@click.group(cls=help_lists.Group)
 def image() -> None:
     """Build, import, pull, list and remove the disks that machines start from.
 

@@ -15,20 +15,20 @@ import click
 from lightkube.models.core_v1 import PersistentVolumeClaim
 
 from corral.api.errors import NotFound
-from corral.api.kinds import population
-from corral.api.kinds.cdiconfig import NAME, CDIConfig
-from corral.api.kinds.datasource import DataSource
-from corral.api.kinds.datavolume import DataVolume
-from corral.api.kinds.uploadtoken import UploadTokenRequest
+from corral.api.kinds.cdi import population
+from corral.api.kinds.cdi.cdiconfig import NAME, CDIConfig
+from corral.api.kinds.cdi.datasource import DataSource
+from corral.api.kinds.cdi.datavolume import DataVolume
+from corral.api.kinds.cdi.uploadtoken import UploadTokenRequest
 from corral.api.object import Key
 from corral.cli import options
+from corral.cli.errors import Problem
 from corral.cli.output import Line, size as shown_size
-from corral.cli.problem import Problem
 from corral.cli.session import Session
-from corral.cli.upload_wish import Wish, document_for, read
+from corral.cli.upload_options import Wish, document_for, read
 from corral.client import upload
 from corral.client.client import Client
-from corral.client.reading import Bookmark, WatchEvent
+from corral.client.decoding import Bookmark, WatchEvent
 from corral.reconcile.objects import annotations_of
 
 _PROCESSING_SECONDS: Final = 24 * 3600.0

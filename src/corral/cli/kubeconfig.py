@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from corral import files
-from corral.cli import again
+from corral.cli import hints
+from corral.cli.errors import Problem
 from corral.cli.options import data_directory
-from corral.cli.problem import Problem
 from corral.config import Layout
 
 if TYPE_CHECKING:
@@ -132,7 +132,7 @@ def kubeconfig(
     if not layout.kubeconfig.exists():
         raise Problem(
             f"there is no {layout.kubeconfig} yet",
-            f"Start corral first: {again.up(layout)}",
+            f"Start corral first: {hints.up(layout)}",
         )
     for name, alone, what in (
         ("--list", listed, "tells of all users"),

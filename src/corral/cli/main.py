@@ -7,10 +7,10 @@ from typing import Final, NoReturn
 
 import click
 
-from corral import __version__, garbage
-from corral.cli import listing
+from corral import __version__, python_gc
+from corral.cli import help_lists
+from corral.cli.errors import Problem, cause_of, of_system
 from corral.cli.options import before_commands
-from corral.cli.problem import Problem, cause_of, of_system
 
 SECTIONS: Final[dict[str, dict[str, str]]] = {
     "corral itself": {
@@ -76,7 +76,9 @@ class _Commands(click.Group):
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         for heading, names in SECTIONS.items():
             commands = ((name, self.get_command(ctx, name)) for name in names)
-            listing.write(formatter, heading, [(name, found) for name, found in commands if found])
+            help_lists.write(
+                formatter, heading, [(name, found) for name, found in commands if found]
+            )
 
 
 EPILOG = """\b
@@ -127,5 +129,5 @@ def _told(problem: Problem) -> int:
 
 
 def main() -> NoReturn:
-    garbage.search_seldom()  # before a command is imported
+    python_gc.search_seldom()  # before a command is imported
     sys.exit(run(sys.argv[1:]))

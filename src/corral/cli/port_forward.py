@@ -9,8 +9,8 @@ import click
 
 from corral.aio import Background
 from corral.cli import options, stdio
+from corral.cli.errors import Problem
 from corral.cli.forwarding import Forwarder, Port, ports_of, relay
-from corral.cli.problem import Problem
 from corral.cli.session import Session
 from corral.cli.signals import ended
 from corral.cli.target import Target, target

@@ -8,7 +8,7 @@ import click
 
 from corral.api.object import Document
 from corral.cli import options
-from corral.cli.problem import Problem
+from corral.cli.errors import Problem
 from corral.cli.session import Session
 from corral.cli.target import Target, vm_named
 

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Final
 
 from corral.api.errors import ApiError, NotFound, Unauthorized, Unavailable
-from corral.cli import again
-from corral.cli.problem import Problem, cause_of
+from corral.cli import hints
+from corral.cli.errors import Problem, cause_of
 from corral.client import kubeconfig
 from corral.client.client import Client
 from corral.client.kubeconfig import Kubeconfig, KubeconfigError
@@ -68,10 +68,10 @@ class Session:
 
     def _hint(self, cause: Exception) -> str:
         if isinstance(cause, Unavailable):
-            layout = again.of_kubeconfig(self.path)
+            layout = hints.of_kubeconfig(self.path)
             if layout is None:
                 return "corral status tells how it is; corral up --detach starts it."
-            return f"{again.other('status', layout)} tells how it is; {again.up(layout)} starts it."
+            return f"{hints.other('status', layout)} tells how it is; {hints.up(layout)} starts it."
         if isinstance(cause, Unauthorized):
             return (
                 f"The certificate or token in {self.path} is not good: it has ended, was revoked, "
@@ -97,10 +97,10 @@ def session_of(
     named = os.environ.get("KUBECONFIG", "").split(os.pathsep)[0]
     path = chosen or (Path(named) if named else layout.kubeconfig)
     if not path.exists():
-        home = again.of_kubeconfig(path) or layout
+        home = hints.of_kubeconfig(path) or layout
         raise Problem(
             f"there is no kubeconfig {path}",
-            f"Start corral ({again.up(home)}), or name another with --kubeconfig.",
+            f"Start corral ({hints.up(home)}), or name another with --kubeconfig.",
         )
     try:
         config = kubeconfig.load(path, context)

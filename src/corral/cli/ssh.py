@@ -15,8 +15,8 @@ from typing import Any, NoReturn
 
 import click
 
-from corral.cli import itself, options
-from corral.cli.problem import Problem
+from corral.cli import options, self_command
+from corral.cli.errors import Problem
 from corral.cli.session import Session
 from corral.cli.target import Target, target
 
@@ -165,7 +165,7 @@ def arguments(place: Place, wanted: Options, rest: Sequence[str]) -> list[str]:
     hosts.
     """
     forward = ["port-forward", "--stdio=true", str(place.machine), str(wanted.port)]
-    proxy = shlex.join([*itself.COMMAND, *forward]).replace("%", "%%")
+    proxy = shlex.join([*self_command.COMMAND, *forward]).replace("%", "%%")
     known_hosts = str(Path(wanted.known_hosts).expanduser())
     identity = ["-i", wanted.identity_file] if wanted.identity_file else []
     return [

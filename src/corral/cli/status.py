@@ -8,21 +8,22 @@ from typing import Final
 import click
 from lightkube.models.core_v1 import Node
 
-from corral import __version__, manager
+from corral import __version__
 from corral.api.errors import ApiError
-from corral.api.kinds.node_pressure import pressures
-from corral.api.kinds.vmi import VirtualMachineInstance
+from corral.api.kinds.core.node_pressure import pressures
+from corral.api.kinds.vmi.vmi import VirtualMachineInstance
 from corral.api.quantity import bytes_of
-from corral.api.wire import Request, Response
-from corral.cli import again, left, unit
+from corral.api.request import Request, Response
+from corral.cli import hints, leftover_machines, systemd_unit
+from corral.cli.errors import Problem, reason as said_by
 from corral.cli.options import data_directory
 from corral.cli.output import field, size
-from corral.cli.problem import Problem, reason as said_by
 from corral.client import kubeconfig
 from corral.client.client import Client
 from corral.client.transport import Https
 from corral.config import Layout
-from corral.node.heartbeat import (
+from corral.daemon import lock
+from corral.node.status.node_status import (
     ACCELERATOR,
     LIMITS,
     LIMITS_REASON,
@@ -71,7 +72,7 @@ def status(layout: Layout) -> None:
     """Tell whether corral runs, what runs its machines and why, and what is wrong."""
     click.echo(field("corral", __version__))
     click.echo(field("data", str(layout.root)))
-    running = manager.find(layout.lock)
+    running = lock.find(layout.lock)
     if running is None:
         raise _unmanaged(layout)
     click.echo(field("manager", f"process {running.pid}, {running.url}"))
@@ -81,8 +82,9 @@ def status(layout: Layout) -> None:
         raise Problem(
             f"the manager does not answer: {_why(error)}",
             "Where it has just begun it starts yet. Its log may say why: "
-            f"{unit.log_of(layout)}. If it hangs, kill -9 {running.pid} ends it; its machines run "
-            f"on, and {again.up(layout)} takes them over.",
+            f"{systemd_unit.log_of(layout)}. If it hangs, kill -9 {running.pid} ends it; its "
+            "machines run "
+            f"on, and {hints.up(layout)} takes them over.",
         ) from error
     for line in (*_of_nodes(nodes), *_of_machines(nodes, machines)):
         click.echo(line)
@@ -123,9 +125,11 @@ def _why(error: Exception) -> str:
 
 def _unmanaged(layout: Layout) -> Problem:
     """What there is to say where no manager runs: machines may run on without one."""
-    if many := left.running_on(layout):
-        return Problem(f"no manager runs here, but {many}", left.what_next(layout), NOT_RUNNING)
-    return Problem("no manager runs here", f"Start one: {again.up(layout)}", NOT_RUNNING)
+    if many := leftover_machines.running_on(layout):
+        return Problem(
+            f"no manager runs here, but {many}", leftover_machines.what_next(layout), NOT_RUNNING
+        )
+    return Problem("no manager runs here", f"Start one: {hints.up(layout)}", NOT_RUNNING)
 
 
 def _stored(layout: Layout) -> str:

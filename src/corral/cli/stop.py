@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from corral import manager
-from corral.cli import options, power, unit
+from corral.cli import options, power, systemd_unit
+from corral.cli.errors import Problem
 from corral.cli.options import data_directory
-from corral.cli.problem import Problem
 from corral.config import Layout
+from corral.daemon import lock
 
 if TYPE_CHECKING:
     from corral.cli.session import Session
@@ -62,8 +62,8 @@ def stop(
 
 def _forgotten(layout: Layout) -> str:
     """Take the unit of systemd away; answers what became of it."""
-    path = unit.unit_of(layout).path
-    if unit.remove(layout):
+    path = systemd_unit.unit_of(layout).path
+    if systemd_unit.remove(layout):
         return f"{path} is removed: systemd starts corral no more. Its machines run on."
     return f"There is no {path}: systemd does not start corral."
 
@@ -84,9 +84,9 @@ def down(layout: Layout, grace_period: float) -> None:
         click.echo(f"Nothing has run in {layout.root} yet.")
         return
     try:
-        with manager.hold(layout.lock, url=""):
+        with lock.hold(layout.lock, url=""):
             count = asyncio.run(_down(layout, grace_period))
-    except manager.AlreadyRunning as other:
+    except lock.AlreadyRunning as other:
         raise Problem(f"another manager has just started on {layout.root}") from other
     manager_told = "The manager has ended" if has_run else "No manager ran"
     click.echo(f"{manager_told}; {count} machine{'s' * (count != 1)} shut down.")
@@ -94,7 +94,7 @@ def down(layout: Layout, grace_period: float) -> None:
 
 def _stop(layout: Layout) -> bool:
     """End the manager if one runs; answers whether one did."""
-    running = manager.find(layout.lock)
+    running = lock.find(layout.lock)
     if running is None:
         return False
     if not running.stop(STOP_SECONDS):
@@ -108,10 +108,10 @@ def _stop(layout: Layout) -> bool:
 async def _down(layout: Layout, grace_seconds: float) -> int:
     from corral.node.hypervisor import StuckError  # noqa: PLC0415
     from corral.node.limits.limits import Limits  # noqa: PLC0415
+    from corral.node.machine.shutdown import end_machines  # noqa: PLC0415
     from corral.node.network.machine_network import remove  # noqa: PLC0415  only where machines are
     from corral.node.network.netlink import NetworkError  # noqa: PLC0415
     from corral.node.qemu.hypervisor import Qemu  # noqa: PLC0415
-    from corral.node.shutdown import end_machines  # noqa: PLC0415
 
     ended: list[str] = []
     limits = Limits(layout.root)

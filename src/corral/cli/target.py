@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Final
 from urllib.parse import quote
 
-from corral.cli.problem import Problem
+from corral.cli.errors import Problem
 
 PLURALS: Final = {"vmi": "virtualmachineinstances", "vm": "virtualmachines"}
 HINT: Final = "Write vmi/NAME or vmi/NAME/NAMESPACE."

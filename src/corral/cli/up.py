@@ -10,19 +10,19 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from corral import manager
-from corral.cli import again, left, unit
+from corral.cli import hints, leftover_machines, systemd_unit
+from corral.cli.address_options import Address, Blocks, Ports, Ranges, written
 from corral.cli.backup import make_private, require_store, require_whole
-from corral.cli.chosen import settings_of
 from corral.cli.detach import Told, announced, detached, tell
-from corral.cli.notify import Notifier, notifying
+from corral.cli.errors import Problem, of_system
+from corral.cli.eviction_options import pressure_options
 from corral.cli.options import data_directory
-from corral.cli.problem import Problem, of_system
-from corral.cli.ranges import Address, Blocks, Ports, Ranges, written
-from corral.cli.thresholds import pressure_options
-from corral.cli.web import Web
+from corral.cli.sd_notify import Notifier, notifying
+from corral.cli.up_settings import settings_of
+from corral.cli.web_address import Web
 from corral.config import POD_CIDRS, SERVICE_CIDRS, Layout, Settings
-from corral.reserve import Reserve
+from corral.daemon import lock
+from corral.daemon.disk_reserve import Reserve
 
 BIND = "127.0.0.1:6443"
 """Where the API listens until somebody chooses another place."""
@@ -52,7 +52,7 @@ def _as_last_time(
     """Where the API listens, which is where it did unless somebody says otherwise."""
     if value is not None:
         return value
-    if last := again.bind(context.params["layout"]):
+    if last := hints.bind(context.params["layout"]):
         context.set_parameter_source("bind", ParameterSource.DEFAULT_MAP)
     return _Bind().convert(last or BIND, parameter, context)
 
@@ -64,7 +64,7 @@ def _as_last_time(
 )
 @data_directory
 @click.option(
-    again.BIND,
+    hints.BIND,
     type=_Bind(),
     default=None,
     callback=_as_last_time,
@@ -224,7 +224,7 @@ def up(
     """
     layout.root.mkdir(mode=0o700, parents=True, exist_ok=True)
     if systemd:
-        for line in unit.install(layout, again.options(click.get_current_context())):
+        for line in systemd_unit.install(layout, hints.options(click.get_current_context())):
             click.echo(line)
         return
     if detach:
@@ -253,9 +253,9 @@ class _Ready:
     announce: Callable[[dict[str, str]], None]
 
     def __call__(self, summary: dict[str, str]) -> None:
-        if absent := again.left_out(self.layout, self.given):
+        if absent := hints.left_out(self.layout, self.given):
             summary |= {"left out": f"{absent}, which the last start had"}
-        again.remember(self.layout, self.given)
+        hints.remember(self.layout, self.given)
         self.notifier.ready(f"The API is {summary['API']}")
         self.announce(summary)
 
@@ -273,30 +273,30 @@ def _hold(
     try:
         with (
             notifying() as notifier,
-            manager.hold(layout.lock, url=f"https://{_host(address)}:{port}"),
+            lock.hold(layout.lock, url=f"https://{_host(address)}:{port}"),
         ):
             Reserve(layout.reserve).make_way()
             make_private(layout)
             require_whole(layout)
             if not chosen["new_store"]:
                 require_store(layout)
-            ready = _Ready(layout, again.options(click.get_current_context()), notifier, announce)
+            ready = _Ready(layout, hints.options(click.get_current_context()), notifier, announce)
             _run(settings_of(layout, chosen), ready, log=log, verbose=verbose)
         if log is None:
             click.echo(_ended(layout))
-    except manager.AlreadyRunning as other:
+    except lock.AlreadyRunning as other:
         who = f" (process {other.manager.pid}, {other.manager.url})" if other.manager else ""
         raise Problem(
             f"corral runs already on {layout.root}{who}",
-            f"{again.other('stop', layout)} ends it; --data-dir chooses another place.",
+            f"{hints.other('stop', layout)} ends it; --data-dir chooses another place.",
         ) from other
 
 
 def _ended(layout: Layout) -> str:
     """What whoever has ended a manager in the foreground may take for ended, too."""
-    many = left.running_on(layout)
+    many = leftover_machines.running_on(layout)
     return (
-        f"The manager has ended; {many}.\n{left.what_next(layout)}"
+        f"The manager has ended; {many}.\n{leftover_machines.what_next(layout)}"
         if many
         else ("The manager has ended.")
     )
@@ -313,8 +313,9 @@ def _run(
     log: Path | None,
     verbose: bool,
 ) -> None:
-    from corral import daemon, logs  # noqa: PLC0415  a second of imports that --detach can spare
-    from corral.networking import Networking  # noqa: PLC0415
+    from corral import logs  # noqa: PLC0415  a second of imports that --detach can spare
+    from corral.daemon import run as daemon  # noqa: PLC0415
+    from corral.daemon.network import Networking  # noqa: PLC0415
 
     logs.configure(log, verbose=verbose)
     network = Networking.join(settings)  # while there is one thread

@@ -15,11 +15,11 @@ from lightkube.models.rbac_v1 import ClusterRole, ClusterRoleBinding, RoleBindin
 
 from corral import pki
 from corral.api.errors import AlreadyExists, Conflict, NotFound
-from corral.api.kinds.rbac import GROUP
+from corral.api.kinds.auth.rbac import GROUP
 from corral.api.object import Document, Key
 from corral.api.revocation import MAP, USERS
 from corral.api.time import rfc3339
-from corral.cli.problem import Problem
+from corral.cli.errors import Problem
 from corral.cli.session import Session, session_of
 from corral.client.client import Client
 from corral.config import Layout

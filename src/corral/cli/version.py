@@ -9,7 +9,7 @@ import msgspec
 
 from corral import __version__
 from corral.cli import options
-from corral.cli.problem import Problem
+from corral.cli.errors import Problem
 from corral.cli.session import Session, session_of
 from corral.config import Layout
 

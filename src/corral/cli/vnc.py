@@ -15,7 +15,7 @@ import click
 
 from corral.aio import Background
 from corral.cli import options
-from corral.cli.problem import Problem, reason
+from corral.cli.errors import Problem, reason
 from corral.cli.session import Session
 from corral.cli.signals import ended
 from corral.cli.target import Target, machine

@@ -8,11 +8,11 @@ import click
 from lightkube.models.core_v1 import PersistentVolumeClaim
 
 from corral.api.errors import ApiError, NotFound
-from corral.api.kinds.datavolume import DataVolume
+from corral.api.kinds.cdi.datavolume import DataVolume
 from corral.api.object import Document
 from corral.cli import options
+from corral.cli.errors import Problem
 from corral.cli.power import dry_run
-from corral.cli.problem import Problem
 from corral.cli.session import Session
 from corral.cli.target import Target
 from corral.client.client import Client

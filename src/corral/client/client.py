@@ -19,8 +19,8 @@ from corral.api.kind import Kind
 from corral.api.kinds import kind_of
 from corral.api.names import path_segment_faults
 from corral.api.object import Document, Key
-from corral.api.wire import Request, Response
-from corral.client.reading import (
+from corral.api.request import Request, Response
+from corral.client.decoding import (
     UNREADABLE,
     Bookmark,
     Reader,

@@ -14,7 +14,7 @@ from urllib.parse import quote
 import httpx2
 
 from corral.api.errors import Unavailable
-from corral.api.wire import Request, Response, User
+from corral.api.request import Request, Response, User
 from corral.client.kubeconfig import Kubeconfig
 from corral.failures import describe
 

@@ -5,13 +5,13 @@ from typing import Any
 import msgspec
 from lightkube.models.core_v1 import Node
 
-from corral.api.kinds.node_pressure import TAINTS, pressure_taints
+from corral.api.kinds.core.node_pressure import TAINTS, pressure_taints
 from corral.api.object import Document, Key
 from corral.api.time import rfc3339
+from corral.reconcile.context import World
 from corral.reconcile.controller import Controller
 from corral.reconcile.objects import key_of, version_of
-from corral.reconcile.queue import WorkQueue
-from corral.reconcile.world import World
+from corral.reconcile.workqueue import WorkQueue
 
 
 def controller(world: World) -> Controller[Key]:

@@ -16,10 +16,10 @@ from lightkube.models.core_v1 import ConfigMap
 from corral.api.errors import AlreadyExists, Forbidden
 from corral.api.object import Key
 from corral.api.time import rfc3339
+from corral.reconcile.context import World
 from corral.reconcile.controller import Controller
 from corral.reconcile.objects import is_going, key_of
-from corral.reconcile.queue import WorkQueue
-from corral.reconcile.world import World
+from corral.reconcile.workqueue import WorkQueue
 
 AUTHENTICATION: Final = Key("kube-system", "extension-apiserver-authentication")
 TRACKING: Final = Key("kube-system", "kube-apiserver-legacy-service-account-token-tracking")

@@ -10,10 +10,10 @@ from lightkube.models.core_v1 import Namespace
 
 from corral.api.errors import AlreadyExists
 from corral.api.object import Key
+from corral.reconcile.context import World
 from corral.reconcile.controller import Controller
 from corral.reconcile.objects import key_of
-from corral.reconcile.queue import WorkQueue
-from corral.reconcile.world import World
+from corral.reconcile.workqueue import WorkQueue
 
 NAMESPACES: Final = ("default", "kube-system", "kube-public", "kube-node-lease", "kubevirt")
 

@@ -3,11 +3,11 @@
 from collections.abc import Callable
 from typing import Any
 
-from corral.api.kinds.installation import CPU_RATIO
+from corral.api.kinds.kubevirt.installation import CPU_RATIO
 from corral.controllers import datavolume, pool, replicaset, vm, vmi
 from corral.controllers.metrics import SOURCES
+from corral.reconcile.context import World
 from corral.reconcile.controller import Controller
-from corral.reconcile.world import World
 
 __all__ = ["SOURCES", "controllers"]
 

@@ -11,20 +11,20 @@ from corral.api.errors import ApiError, Conflict, NotFound
 from corral.api.object import Key
 from corral.client.client import Client
 from corral.client.transport import InProcess
-from corral.cluster import node_ranges
+from corral.cluster import node_ipam
 from corral.config import Settings
-from corral.node import record as records
-from corral.node.agent import Agent
-from corral.node.heartbeat import RETIRED, Capacity, measure, retirement
-from corral.node.hollow import CAPACITY, Behaviour, Hollow
+from corral.node.agent.agent import Agent
+from corral.node.hollow.hypervisor import CAPACITY, Behaviour, Hollow
 from corral.node.hypervisor import Hypervisor
 from corral.node.qemu.hypervisor import Qemu
+from corral.node.state import machine_record as records
+from corral.node.status.node_status import RETIRED, Capacity, measure, retirement
 from corral.reconcile.batch import each
 from corral.reconcile.controller import Controller
 from corral.reconcile.objects import key_of, uid_of
-from corral.reconcile.queue import WorkQueue
+from corral.reconcile.workqueue import WorkQueue
 from corral.server.app import ApiServer
-from corral.server.authn import ADMINISTRATOR
+from corral.server.authn.authenticator import ADMINISTRATOR
 
 LONGEST_SECONDS = 60.0
 """At most so much later what is refused of a node that nobody plays is tried again."""
@@ -138,7 +138,7 @@ async def _delete(client: Client, view: type[Node | Pod], key: Key, uid: str) ->
 async def settle_ranges(settings: Settings, server: ApiServer) -> None:
     """Where pods have other addresses than last time, nodes are to get others before they ask."""
     client = Client(InProcess(server.handle, ADMINISTRATOR))
-    await node_ranges.take_back(client, settings.pod_cidrs)
+    await node_ipam.take_back(client, settings.pod_cidrs)
 
 
 def capacity(settings: Settings) -> Capacity:

@@ -12,25 +12,28 @@ from ssl import SSLContext
 
 import structlog
 
-from corral import __version__, garbage, pki
+from corral import __version__, pki, python_gc
 from corral.aio import Background
 from corral.api.errors import ApiError
 from corral.api.kinds.usage import NODE_METRICS, POD_METRICS
-from corral.api.wire import User
+from corral.api.request import User
 from corral.client.client import Client
 from corral.client.transport import InProcess
 from corral.cluster import (
     STAND_INS,
-    accounts,
+    cdi_config,
     certificates,
-    secret_tokens,
+    service_account_tokens,
+    service_accounts,
     system_config,
-    upload_address,
 )
 from corral.config import Layout, Settings
 from corral.controllers import SOURCES, controllers as own_controllers
-from corral.daemon.beginning import begin, tell_where_to_upload
-from corral.daemon.damage import tell_damaged
+from corral.daemon.bootstrap import begin, tell_where_to_upload
+from corral.daemon.component_users import CONTROLLER, PROVISIONER, STAND_IN, node
+from corral.daemon.damaged_objects import tell_damaged
+from corral.daemon.disk_reserve import Reserve
+from corral.daemon.network import Networking, api_names, destinations
 from corral.daemon.nodes import (
     capacity,
     deserted,
@@ -41,32 +44,29 @@ from corral.daemon.nodes import (
     settle_ranges,
 )
 from corral.daemon.summary import summary
-from corral.daemon.users import CONTROLLER, PROVISIONER, STAND_IN, node
 from corral.metrics import Registry, process
-from corral.networking import Networking, api_names, destinations
-from corral.node.agent import Agent
-from corral.node.growth import grow
-from corral.node.hollow_lines import Echoes
+from corral.node.agent.agent import Agent
+from corral.node.agent.disk_resize import grow
+from corral.node.hollow.streams import Echoes
 from corral.node.hypervisor import Hypervisor
 from corral.node.images.store import ImageStore
 from corral.node.limits.limits import Limits
+from corral.node.metrics.sampling.sampler import Sampler
 from corral.node.pressure import Pressure, parse_thresholds
 from corral.node.pressure.readings import look
-from corral.node.sampling.sampler import Sampler
 from corral.node.storage import Storage
-from corral.node.storage.filling import Fillings, Uploads
-from corral.node.storage.loop import controller as provisioner
-from corral.node.storage.room import Space
+from corral.node.storage.disk_space import Space
+from corral.node.storage.population import Fillings, Uploads
+from corral.node.storage.provisioner import controller as provisioner
 from corral.reconcile import metrics as loops
-from corral.reconcile.world import World
-from corral.reserve import Reserve
-from corral.server.adapter import Adapter, RulesError
+from corral.reconcile.context import World
 from corral.server.app import ApiServer
 from corral.server.asgi import App
 from corral.server.audit import DEFAULT, Audit, AuditError, Log, Policy, PolicyError, told_lost
-from corral.server.authn import ADMINISTRATOR, Authenticator
-from corral.server.serve import ServeError, listening, tls_context
-from corral.server.token_file import TokenFileError, read_tokens
+from corral.server.authn.authenticator import ADMINISTRATOR, Authenticator
+from corral.server.authn.token_file import TokenFileError, read_tokens
+from corral.server.metrics.custom import Adapter, RulesError
+from corral.server.transport.listener import ServeError, listening, tls_context
 from corral.store import LogError, Store
 
 DAY_SECONDS = 86400
@@ -233,7 +233,7 @@ async def _keep(reserve: Reserve) -> None:
 def _settle_process() -> None:
     os.umask(0o077)  # logs, disks and sockets are nobody else's, wherever the directory lies
     _raise_descriptor_limit()
-    garbage.spare_what_stays()
+    python_gc.spare_what_stays()
 
 
 def _raise_descriptor_limit() -> None:
@@ -274,11 +274,11 @@ def _start(
     controllers = own_controllers(ours, cpu_ratio=settings.cpu_ratio) if hypervisors else []
     authority = settings.layout.authority.read_text
     own = (
-        accounts.controller(authority),
+        service_accounts.controller(authority),
         certificates.signer(partial(pki.sign_request, settings.layout.pki)),
-        secret_tokens.controller(authority),
+        service_account_tokens.controller(authority),
         system_config.controller(partial(_authorities, settings.layout)),
-        upload_address.controller(url, authority()),
+        cdi_config.controller(url, authority()),
         *network.stand_ins(),
     )
     stand_ins = [*STAND_INS, *own] if hypervisors else []

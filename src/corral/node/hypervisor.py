@@ -1,7 +1,7 @@
 """The seam between a machine's life and what runs it: QEMU, or a simulation of it.
 
-``corral.node.machine`` drives a VM through these few verbs and never learns which of the two it
-has.  A guest tells what happens to it as a stream of ``Change``; nothing is polled.
+``corral.node.machine.lifecycle`` drives a VM through these few verbs and never learns which of the
+two it has.  A guest tells what happens to it as a stream of ``Change``; nothing is polled.
 """
 
 import os
@@ -11,12 +11,12 @@ from enum import Enum
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, TypeVar, TypeVarTuple
 
-from corral.api.kinds.hotplug import Plug
-from corral.api.kinds.vmi import VirtualMachineInstance
+from corral.api.kinds.vmi.hotplug import Plug
+from corral.api.kinds.vmi.vmi import VirtualMachineInstance
 from corral.api.object import Document
 from corral.node.counters import Counters
-from corral.node.lines import StreamLine
-from corral.node.process import Pulse
+from corral.node.host.process import Pulse
+from corral.node.streams import StreamLine
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")

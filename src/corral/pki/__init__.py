@@ -3,11 +3,16 @@
 from pathlib import Path
 
 from corral import files
+from corral.pki.certificate_requests import (
+    certificate_end,
+    certificate_fault,
+    read_request,
+    sign_request,
+)
 from corral.pki.certificates import SKEW, PkiError
 from corral.pki.clients import LONGEST_NAME, credentials
-from corral.pki.identity import CLIENT_DAYS, Identity, ensure, front_proxy_authority, renew
 from corral.pki.kubeconfig import Credentials, kubeconfig, kubeconfig_of
-from corral.pki.requests import certificate_end, certificate_fault, read_request, sign_request
+from corral.pki.server_identity import CLIENT_DAYS, Identity, ensure, front_proxy_authority, renew
 from corral.pki.signing import SigningKey
 
 __all__ = [

@@ -5,8 +5,8 @@ from datetime import timedelta
 from pathlib import Path
 
 from corral.pki.certificates import issue_client, key_pem, new_key, pem, subject_of, told
-from corral.pki.identity import clients_authority
 from corral.pki.kubeconfig import Credentials
+from corral.pki.server_identity import clients_authority
 
 LONGEST_NAME = 64
 """Letters that a name may have in a certificate (X.509)."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from corral import hosts
-from corral.pki.identity import Identity
+from corral.pki.server_identity import Identity
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

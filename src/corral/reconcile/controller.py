@@ -16,7 +16,7 @@ import structlog
 from corral.aio import Background, TimeLimit
 from corral.api.errors import ApiError, Conflict, NotFound
 from corral.metrics import Histogram
-from corral.reconcile.queue import WorkQueue
+from corral.reconcile.workqueue import WorkQueue
 
 K = TypeVar("K", bound=Hashable)
 

@@ -21,9 +21,9 @@ from corral.api.kind import Kind
 from corral.api.kinds import kind_of
 from corral.api.object import Key
 from corral.client.client import Client
-from corral.client.reading import Bookmark, Unreadable, WatchEvent
+from corral.client.decoding import Bookmark, Unreadable, WatchEvent
+from corral.reconcile.interning import share
 from corral.reconcile.objects import Partial, key_of, uid_of, version_of
-from corral.reconcile.sharing import share
 
 T = TypeVar("T", bound=msgspec.Struct)
 

@@ -11,8 +11,8 @@ import msgspec
 
 from corral.api.kind import Kind
 from corral.api.kinds import KINDS
-from corral.api.kinds.definition import DEFINITION, CustomResourceDefinition
-from corral.api.kinds.definitions.custom import kind_of
+from corral.api.kinds.crd.custom_kinds import kind_of
+from corral.api.kinds.crd.definition import DEFINITION, CustomResourceDefinition
 from corral.api.kinds.table import KindTable
 from corral.client.client import Client
 from corral.reconcile.objects import Partial, key_of, version_of

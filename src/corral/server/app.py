@@ -16,70 +16,62 @@ from starlette.types import ASGIApp
 from corral.api.errors import ApiError, BadRequest, InternalError, MethodNotAllowed, TooLarge
 from corral.api.kind import Kind
 from corral.api.kinds import KINDS
-from corral.api.kinds.authentication import SELF_SUBJECT_REVIEW, TOKEN_REVIEW
-from corral.api.kinds.cdi import UPLOAD_TOKEN_REQUEST
-from corral.api.kinds.claim import CLAIM
-from corral.api.kinds.kubevirt import VIRTUAL_MACHINE
-from corral.api.kinds.pod import POD
-from corral.api.kinds.priorityclass import PRIORITY_CLASS
-from corral.api.kinds.service import SERVICE
+from corral.api.kinds.auth.authentication import SELF_SUBJECT_REVIEW, TOKEN_REVIEW
+from corral.api.kinds.cdi.kinds import UPLOAD_TOKEN_REQUEST
+from corral.api.kinds.core.pod import POD
+from corral.api.kinds.kubevirt.kinds import VIRTUAL_MACHINE
+from corral.api.kinds.networking.service import SERVICE
+from corral.api.kinds.priority_class import PRIORITY_CLASS
+from corral.api.kinds.storage.persistentvolumeclaim import CLAIM
 from corral.api.kinds.table import KindTable
 from corral.api.kinds.usage import NODE_METRICS, POD_METRICS
 from corral.api.object import Document
-from corral.api.wire import Request, Response, User
+from corral.api.request import Request, Response, User
 from corral.metrics import Registry
 from corral.pki import SigningKey
-from corral.server import (
-    below_machines,
-    body,
-    debugging,
-    expansion,
-    lists,
-    machines,
-    nowhere,
-    query,
-    route,
-    streams,
-    subresources,
-    warned,
-)
-from corral.server.accounts import Accounts, counted_as
-from corral.server.adapter import Adapter
-from corral.server.admission import Allocate
-from corral.server.allocation import Allocation, ServiceRanges
+from corral.server.admission.certificate_requests import Signing
+from corral.server.admission.clone_authorization import Clones
+from corral.server.admission.dynamic import reviewers_of
+from corral.server.admission.external_ips import Exposure
+from corral.server.admission.instancetypes import Instancetypes
+from corral.server.admission.limit_ranger import LimitRanges
+from corral.server.admission.priority import Priorities
+from corral.server.admission.service_allocation import Allocation, ServiceRanges
+from corral.server.admission.storage_class import ClaimClasses
 from corral.server.audit import Audit, Audited
-from corral.server.authn import ANONYMOUS, Authenticator
+from corral.server.authn.authenticator import ANONYMOUS, Authenticator
+from corral.server.authn.revocations import Revocations
+from corral.server.authn.service_accounts import Accounts, counted_as
+from corral.server.authn.token_review import IdentityReviews
 from corral.server.authz import Authorizer
+from corral.server.authz.access_review import Reviews
 from corral.server.authz.escalation import Escalation
 from corral.server.authz.impersonation import acting
-from corral.server.authz.reviews import Reviews
-from corral.server.call import Call, storage
-from corral.server.claims import ClaimClasses
-from corral.server.clones import Clones
-from corral.server.deadline import deadline_of, within
-from corral.server.definitions import Definitions
-from corral.server.delete import delete, delete_collection
-from corral.server.documents import Documents
-from corral.server.encodings import Encodings, Recode
-from corral.server.exposure import Exposure
-from corral.server.fairness import Fairness
-from corral.server.identity import Stale
-from corral.server.identity_reviews import IdentityReviews
-from corral.server.instancetypes import Instancetypes
-from corral.server.limit_ranges import LimitRanges
-from corral.server.metrics import Asked, Metrics
-from corral.server.observations import Observations, Observe
-from corral.server.priorities import Priorities
-from corral.server.refusal import refusal
-from corral.server.rest import Rest
-from corral.server.reviews import reviewers_of
-from corral.server.revocations import Revocations
-from corral.server.route import Route
-from corral.server.sessions import Sessions
-from corral.server.signing import Signing
-from corral.server.streams import Nodes
-from corral.server.uploads import Uploads
-from corral.server.watch import Watches
+from corral.server.discovery.custom_resources import Definitions
+from corral.server.discovery.nonresource import Documents
+from corral.server.flowcontrol.fairness import Fairness
+from corral.server.metrics.custom import Adapter
+from corral.server.metrics.resource_metrics import Observations, Observe
+from corral.server.metrics.server import Asked, Metrics
+from corral.server.node_proxy import forwarding, machines
+from corral.server.node_proxy.forwarding import Nodes
+from corral.server.registry import lists
+from corral.server.registry.delete import delete, delete_collection
+from corral.server.registry.rest import Rest
+from corral.server.registry.watch import Watches
+from corral.server.request import body, query, route
+from corral.server.request.call import Call, storage
+from corral.server.request.route import Route
+from corral.server.request.timeout import deadline_of, within
+from corral.server.response import not_found, warning_headers
+from corral.server.response.encodings import Encodings, Recode
+from corral.server.response.errors import refusal
+from corral.server.strategy.object_meta import Stale
+from corral.server.strategy.validation import Allocate
+from corral.server.subresources import ephemeral_containers, kubernetes_subresources
+from corral.server.subresources.cdi_upload import Uploads
+from corral.server.subresources.kubevirt import expand_vm_spec, kubevirt_subresources
+from corral.server.transport.sessions import Sessions
 from corral.store import Store
 
 LARGEST_BODY_BYTES = 3 << 20
@@ -167,7 +159,11 @@ class ApiServer:
             accounts,
             self.reviewers,
             guards=guards | signing.guards(),
-            preparers={**signing.preparers(), **debugging.PREPARERS, **clones.preparers()},
+            preparers={
+                **signing.preparers(),
+                **ephemeral_containers.PREPARERS,
+                **clones.preparers(),
+            },
             admit=self._admit,
         )
         self.nodes = nodes
@@ -219,7 +215,7 @@ class ApiServer:
         except Exception:
             log.exception("request failed", method=request.method, path=request.path)
             response = refusal(InternalError("the server failed at this request; its log says why"))
-        response.headers += warned.headers(asking.warnings)
+        response.headers += warning_headers.headers(asking.warnings)
         if self._audit is not None:
             response = self._audit.answered(asking.audited, request, response, asking.sender)
         counted = asking.counted or Asked.by_method(request.method)
@@ -259,7 +255,7 @@ class ApiServer:
             return await self.documents.answer(request, user)
         call = self.call(request, user, named, asking.warnings)
         if call is None:
-            return nowhere.answer(self.kinds, named)
+            return not_found.answer(self.kinds, named)
         if user is not ANONYMOUS:
             asking.counted = Asked.by(call)
         self.authorizer.admit(request, user, call.verb, named)
@@ -305,7 +301,9 @@ class ApiServer:
             version=kind.by_name.get(named.version, kind.versions[0]),
             namespace=named.namespace,
             name=named.name,
-            subresource=expansion.NAME if expansion.is_asked(named) else named.subresource,
+            subresource=expand_vm_spec.NAME
+            if expand_vm_spec.is_asked(named)
+            else named.subresource,
             query=asked,
             warnings=warnings,
         )
@@ -313,12 +311,12 @@ class ApiServer:
     def _kind(self, named: Route) -> Kind | None:
         """The kind that a path is about, where it is served with that version and subresource."""
         if named.group == machines.GROUP:
-            return below_machines.kind_at(self.kinds, named)
+            return kubevirt_subresources.kind_at(self.kinds, named)
         kind = self.kinds.find(named.group, named.version, named.plural)
         if kind is None or not named.subresource:
             return kind
-        served = subresources.serves(kind, named.subresource)
-        return kind if served or streams.serves(kind, named.subresource) else None
+        served = kubernetes_subresources.serves(kind, named.subresource)
+        return kind if served or forwarding.serves(kind, named.subresource) else None
 
     async def _dispatch(self, call: Call) -> Response:
         """Answer a call; anew where an object changed while somebody outside was asked about it."""
@@ -361,11 +359,11 @@ class ApiServer:
     async def _below(self, call: Call) -> Response:
         """What is asked of a subresource."""
         if call.group != machines.GROUP:
-            if streams.serves(call.kind, call.subresource):
+            if forwarding.serves(call.kind, call.subresource):
                 await self.reviewers.connect(call)
-                return await streams.answer(self.store, self.nodes, call)
-            return await subresources.answer(self.rest, call)
-        return await below_machines.answer(self.rest, self.nodes, call)
+                return await forwarding.answer(self.store, self.nodes, call)
+            return await kubernetes_subresources.answer(self.rest, call)
+        return await kubevirt_subresources.answer(self.rest, self.nodes, call)
 
 
 _VERBS: dict[str, _Verb] = {

@@ -10,14 +10,15 @@ import structlog
 from starlette.types import Message, Receive, Scope, Send
 
 from corral.api.errors import ApiError, BadRequest, TooLarge
-from corral.api.wire import Request, Response
-from corral.server import compression, layout, uploads
+from corral.api.request import Request, Response
 from corral.server.app import LARGEST_BODY_BYTES, ApiServer
-from corral.server.authn import ANONYMOUS
-from corral.server.connection import CUT, SEND_AT_ONCE, SendAtOnce
-from corral.server.refusal import refusal
-from corral.server.sessions import SessionEnded
-from corral.server.streams import Forward
+from corral.server.authn.authenticator import ANONYMOUS
+from corral.server.node_proxy.forwarding import Forward
+from corral.server.response import compression, pretty
+from corral.server.response.errors import refusal
+from corral.server.subresources import cdi_upload
+from corral.server.transport.connection import CUT, SEND_AT_ONCE, SendAtOnce
+from corral.server.transport.sessions import SessionEnded
 
 log = structlog.get_logger()
 
@@ -48,7 +49,7 @@ class App:
             await self._websocket(scope, receive, send)
 
     async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["path"] in uploads.PATHS:
+        if scope["path"] in cdi_upload.PATHS:
             await self._upload(scope, receive, send)
             return
         # taken out, as it holds the scope: each request would be garbage that has to be found
@@ -58,7 +59,7 @@ class App:
         request.cut = cut
         response = await self._server.handle(request, partial(_body, request, receive))
         request.body = b""  # it is not counted any more
-        layout.lay_out(request, response)
+        pretty.lay_out(request, response)
         standing = scope.get("state", {}).get("standing")
         if standing is not None and request.sender not in _NOBODY:
             standing.known = True

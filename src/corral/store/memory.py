@@ -13,7 +13,7 @@ from itertools import islice
 from operator import attrgetter
 
 from corral.api.object import Key
-from corral.store.record import Event, Record
+from corral.store.object_version import Event, Record
 
 _OVERHEAD_BYTES = 800
 """What a version costs in memory beside its data: measured, roughly."""

@@ -15,7 +15,7 @@ from corral.metrics import Histogram
 from corral.store.commit import Commit
 from corral.store.damage import Damaged, DamagedObjects, sort_out
 from corral.store.memory import Memory, Retention, Stretch, obsolete
-from corral.store.record import NO_LABELS, Event, Record, key_of, labels_of, require_size
+from corral.store.object_version import NO_LABELS, Event, Record, key_of, labels_of, require_size
 from corral.store.row import Row
 from corral.store.sqlite import Log, hasten
 from corral.store.watch import Watch

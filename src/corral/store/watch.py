@@ -4,7 +4,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 
-from corral.store.record import Event
+from corral.store.object_version import Event
 
 MOST = 256
 """Changes that are taken at once: to tell more would keep others waiting."""

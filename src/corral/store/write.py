@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from corral.api.object import Document
 from corral.store.damage import Address
-from corral.store.record import Record, may_be_marked
+from corral.store.object_version import Record, may_be_marked
 from corral.store.row import Row
 
 

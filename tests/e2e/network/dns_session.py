@@ -10,7 +10,7 @@ from lightkube.models.discovery_v1 import EndpointSlice
 from tests.e2e.network.site import PATIENCE, Pod, Site, play
 
 from corral.api.object import Key
-from corral.node.dns.rules import table_of
+from corral.node.dns.nft_rate_limit import table_of
 from corral.node.dns.server import Dns
 from corral.node.dns.upstream import Upstream
 from corral.node.network import nft

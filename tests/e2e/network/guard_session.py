@@ -13,10 +13,10 @@ from tests.e2e.network.site import PATIENCE, Pod, Site, play
 
 from corral.node.network import netlink, nft
 from corral.node.network.antispoof import card_rules
-from corral.node.network.host import addresses, alias, number_of
+from corral.node.network.host_link import addresses, alias, number_of
+from corral.node.network.namespace_nft_rules import API_PORT, MOST_CALLS_AT_ONCE
 from corral.node.network.namespaces import Namespace
-from corral.node.network.plan import BRIDGE, BRIDGE_MAC, TAP, translation
-from corral.node.network.rules import API_PORT, MOST_CALLS_AT_ONCE
+from corral.node.network.pod_layout import BRIDGE, BRIDGE_MAC, TAP, translation
 
 SYN = 2
 WAIT_SECONDS = 1.0

@@ -7,10 +7,10 @@ from ipaddress import ip_network
 from pathlib import Path
 
 from corral.node.network import netlink
-from corral.node.network.host import HostLink, addresses, alias
+from corral.node.network.host_link import HostLink, addresses, alias
+from corral.node.network.namespace_nft_rules import HOST
 from corral.node.network.namespaces import CLONE_NEWNET, Namespace, unshare
 from corral.node.network.netlink import Netlink
-from corral.node.network.rules import HOST
 
 DIRECTORY = Path("/nowhere/corral")
 

@@ -11,10 +11,10 @@ from contextlib import asynccontextmanager, suppress
 from ipaddress import ip_address, ip_interface, ip_network
 from pathlib import Path
 
+from corral.node.host.process import read_record, runs
 from corral.node.network import netlink, nft
-from corral.node.network.inbound import HostPort
+from corral.node.network.ingress import HostPort
 from corral.node.network.machine_network import MachineNetwork, remove
-from corral.node.process import read_record, runs
 
 POD, SERVICE = ip_network("10.206.0.0/16"), ip_network("10.207.0.0/16")
 LOOPBACK = ip_address("127.0.0.1")

@@ -8,10 +8,10 @@ from tests.e2e.network.site import BRIEF, PATIENCE, Pod, Site, play
 
 from corral.api.object import Key
 from corral.node.network import nft
-from corral.node.policy.loop import Policies, apply
-from corral.node.policy.policy import INGRESS, Member, policy_of
-from corral.node.policy.rules import REMOVAL, TABLE
-from corral.node.policy.table import Table
+from corral.node.network_policy.network_policy_controller import Policies, apply
+from corral.node.network_policy.nft_rules import REMOVAL, TABLE
+from corral.node.network_policy.nft_table import Table
+from corral.node.network_policy.parsed_policy import INGRESS, Member, policy_of
 
 CLIENT = {"podSelector": {"matchLabels": {"app": "client"}}}
 WEB = Key("default", "web")

@@ -18,14 +18,14 @@ from lightkube.models.core_v1 import Namespace as ApiNamespace, Pod as ApiPod
 
 from corral.aio import Background
 from corral.api.object import Key
-from corral.api.wire import User
+from corral.api.request import User
 from corral.client.client import Client
 from corral.client.transport import InProcess
 from corral.node.network import netlink
 from corral.node.network.machine_network import MachineNetwork, remove
 from corral.node.network.namespaces import Namespace
-from corral.reconcile.world import World
-from corral.server.allocation import ServiceRanges
+from corral.reconcile.context import World
+from corral.server.admission.service_allocation import ServiceRanges
 from corral.server.app import ApiServer
 from corral.store import Store
 

@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[3]
 JOINING = """
 import sys
 from pathlib import Path
-from corral.node.network import holder, netlink
+from corral.node.network import namespace_holder as holder, netlink
 from corral.node.network.namespaces import Namespace
 
 def joined():
@@ -41,7 +41,7 @@ def test_an_ordinary_user_comes_back_to_the_same_namespace(tmp_path):
     until [ "$(readlink /proc/$sleeper/ns/user)" = "$first" ]; do :; done
     {sys.executable} -c "
 from pathlib import Path
-from corral.node import process
+from corral.node.host import process
 process.write_record(Path('{other}'), process.identify($sleeper))"
     kill -9 $holder
     test "$(join)" = "$first"

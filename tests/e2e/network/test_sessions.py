@@ -11,7 +11,7 @@ import pytest
 from tests.e2e.network.policy_session import MANY
 
 from corral.node.network.machine_network import remove
-from corral.node.network.rules import MOST_CALLS_AT_ONCE
+from corral.node.network.namespace_nft_rules import MOST_CALLS_AT_ONCE
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 

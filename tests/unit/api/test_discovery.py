@@ -1,11 +1,11 @@
 import pytest
 from lightkube.models.core_v1 import Namespace, Pod
 
-from corral.api.below import Subresource
 from corral.api.discovery import Discovery, api_versions, content_type
 from corral.api.kind import Kind, Scale, Version
 from corral.api.kinds import KINDS as SERVED
 from corral.api.kinds.table import KindTable
+from corral.api.subresources import Subresource
 
 V1 = (Version(name="v1"),)
 THING = Kind(

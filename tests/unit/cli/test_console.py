@@ -14,7 +14,7 @@ import time
 import pytest
 
 from corral.cli.console import _talk
-from corral.cli.problem import Problem
+from corral.cli.errors import Problem
 from corral.client.stream import StreamLost
 
 

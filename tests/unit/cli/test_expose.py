@@ -2,9 +2,9 @@
 
 import pytest
 
+from corral.cli.errors import Problem
 from corral.cli.expose import Wish, service_for
 from corral.cli.main import run
-from corral.cli.problem import Problem
 
 SET = "VirtualMachineInstanceReplicaSet"
 MACHINE = "VirtualMachineInstance"

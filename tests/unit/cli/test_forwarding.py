@@ -9,8 +9,8 @@ import pytest
 from corral.aio import Background
 from corral.api.errors import BadRequest, InternalError
 from corral.cli import forwarding
+from corral.cli.errors import Problem
 from corral.cli.forwarding import Forwarder, Port, ports_of, relay
-from corral.cli.problem import Problem
 from corral.cli.target import Target
 from corral.client.stream import StreamLost
 

@@ -3,9 +3,9 @@
 import click
 import pytest
 
-from corral.api.kinds import population
-from corral.cli import image_upload, upload_wish
-from corral.cli.problem import Problem
+from corral.api.kinds.cdi import population
+from corral.cli import image_upload, upload_options
+from corral.cli.errors import Problem
 
 
 def read(*arguments):
@@ -15,11 +15,11 @@ def read(*arguments):
     command.parse_args(context, ["--image-path", "disk.img", *arguments])
     names = dict(context.params)
     positional = names.pop("arguments")
-    return upload_wish.read(positional, names)
+    return upload_options.read(positional, names)
 
 
 def document(*arguments):
-    return upload_wish.document_for(read(*arguments))
+    return upload_options.document_for(read(*arguments))
 
 
 def test_a_data_volume():

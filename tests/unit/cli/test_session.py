@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from corral.api.errors import Details, NotFound, Unauthorized
-from corral.cli.problem import Problem
+from corral.cli.errors import Problem
 from corral.cli.session import Session
 from corral.cli.target import kind_of
 from corral.client.kubeconfig import Kubeconfig

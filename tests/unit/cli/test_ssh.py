@@ -7,9 +7,9 @@ import sys
 
 import pytest
 
-from corral.cli import itself
+from corral.cli import self_command
+from corral.cli.errors import Problem
 from corral.cli.main import run
-from corral.cli.problem import Problem
 from corral.cli.ssh import Options, Place, arguments, place_of, scp_ends
 from corral.cli.target import Target
 
@@ -22,7 +22,7 @@ def test_the_proxy_command_is_a_forwarded_port():
     program, proxy = given[1].split("=", 1)
     assert program == "ProxyCommand"
     assert shlex.split(proxy) == [
-        *itself.COMMAND, "port-forward", "--stdio=true", "vmi/web/lab", "2222",
+        *self_command.COMMAND, "port-forward", "--stdio=true", "vmi/web/lab", "2222",
     ]  # fmt: skip
     assert given[2:] == ["me@vmi.web.lab"]
 

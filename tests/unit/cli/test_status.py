@@ -3,12 +3,12 @@
 import msgspec
 from lightkube.models.core_v1 import Node
 
-from corral.api.kinds.status import Status
-from corral.api.kinds.vmi import VirtualMachineInstance
+from corral.api.kinds.vmi.status import Status
+from corral.api.kinds.vmi.vmi import VirtualMachineInstance
 from corral.api.object import Condition
-from corral.api.wire import Response
+from corral.api.request import Response
 from corral.cli.status import _counted, _faults, _told, _waiting, _wrong
-from corral.node.heartbeat import MISSING, RETIRED
+from corral.node.status.node_status import MISSING, RETIRED
 
 READY = [{"type": "Ready", "status": "True"}]
 NODE = msgspec.convert({"metadata": {"name": "a"}, "status": {"conditions": READY}}, Node)

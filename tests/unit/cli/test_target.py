@@ -2,7 +2,7 @@
 
 import pytest
 
-from corral.cli.problem import Problem
+from corral.cli.errors import Problem
 from corral.cli.target import Target, machine, target, vm_named
 
 

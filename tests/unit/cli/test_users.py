@@ -6,12 +6,12 @@ import pytest
 from lightkube.models.core_v1 import Namespace
 from lightkube.models.rbac_v1 import ClusterRoleBinding, RoleBinding
 
-from corral.api.kinds.rbac import GROUP
+from corral.api.kinds.auth.rbac import GROUP
 from corral.cli import users
 from corral.client.client import Client
 from corral.client.transport import InProcess
 from corral.server import ApiServer
-from corral.server.authn import ADMINISTRATOR
+from corral.server.authn.authenticator import ADMINISTRATOR
 from corral.store import Store
 
 

@@ -9,8 +9,8 @@ from contextlib import asynccontextmanager, suppress
 import pytest
 from bench.cluster import free_port
 
+from corral.cli.errors import Problem, cause_of
 from corral.cli.main import run
-from corral.cli.problem import Problem, cause_of
 from corral.cli.vnc import Wish, _show, viewer_of
 
 GREETING = b"RFB 003.008\n"

@@ -15,11 +15,11 @@ from corral.api.errors import (
     NotFound,
 )
 from corral.api.kinds import KINDS, kind_of
-from corral.api.kinds.vmi import VirtualMachineInstance
+from corral.api.kinds.vmi.vmi import VirtualMachineInstance
 from corral.api.object import Key
-from corral.api.wire import Response, User
+from corral.api.request import Response, User
 from corral.client.client import Client, path_of
-from corral.client.reading import Answered, Bookmark, Unreadable
+from corral.client.decoding import Answered, Bookmark, Unreadable
 from corral.client.tokens import token_of
 from corral.client.transport import InProcess
 from corral.reconcile.objects import Partial, key_of

@@ -10,7 +10,7 @@ from corral.api.errors import Unavailable
 from corral.client.transport import Site
 from corral.server.app import ApiServer
 from corral.server.asgi import App
-from corral.server.serve import listening
+from corral.server.transport.listener import listening
 from corral.store import Store
 
 

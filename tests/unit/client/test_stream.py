@@ -12,7 +12,7 @@ from starlette.websockets import WebSocket
 from corral import pki
 from corral.client import stream as streams
 from corral.client.stream import Stream, StreamLost
-from corral.server.serve import listening_on, tls_context
+from corral.server.transport.listener import listening_on, tls_context
 
 MUCH = random.Random(1).randbytes(4 << 20)
 PIECE = 10_000

@@ -8,13 +8,13 @@ from lightkube.models.core_v1 import ConfigMap, Namespace
 from corral.api.errors import NotFound, Unauthorized, Unavailable
 from corral.api.object import Key
 from corral.client.client import Client
+from corral.client.decoding import Bookmark
 from corral.client.kubeconfig import Kubeconfig
-from corral.client.reading import Bookmark
 from corral.client.transport import Https
 from corral.server.app import ApiServer
 from corral.server.asgi import App
-from corral.server.authn import ADMINISTRATOR, Authenticator
-from corral.server.serve import listening
+from corral.server.authn.authenticator import ADMINISTRATOR, Authenticator
+from corral.server.transport.listener import listening
 from corral.store import Store
 
 AUTHORITY = trustme.CA()

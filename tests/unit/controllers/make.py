@@ -5,9 +5,9 @@ from itertools import count
 import msgspec
 from lightkube.models.core_v1 import Pod
 
-from corral.api.kinds.machine import pod_name
-from corral.api.kinds.replicaset import VirtualMachineInstanceReplicaSet as ReplicaSet
-from corral.api.kinds.vmi import FINALIZER, VirtualMachineInstance as Machine
+from corral.api.kinds.kubevirt.replicaset import VirtualMachineInstanceReplicaSet as ReplicaSet
+from corral.api.kinds.vmi.derived import pod_name
+from corral.api.kinds.vmi.vmi import FINALIZER, VirtualMachineInstance as Machine
 
 _UIDS = count()
 

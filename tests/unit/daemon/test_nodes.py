@@ -8,16 +8,16 @@ from lightkube.models.core_v1 import Node, Pod
 
 from corral.aio import Background
 from corral.api.errors import Conflict, Forbidden
-from corral.api.kinds.cdiconfig import CDIConfig
+from corral.api.kinds.cdi.cdiconfig import CDIConfig
 from corral.api.object import Key
 from corral.client.client import Client
 from corral.client.transport import InProcess
 from corral.config import Hollow, Settings
-from corral.daemon.beginning import begin, tell_where_to_upload
+from corral.daemon.bootstrap import begin, tell_where_to_upload
 from corral.daemon.nodes import deserted, node_names, play, settle_nodes
 from corral.reconcile.controller import REQUEUED
 from corral.server import ApiServer
-from corral.server.authn import ADMINISTRATOR
+from corral.server.authn.authenticator import ADMINISTRATOR
 from corral.store import Store
 
 GROUP = "/apis/admissionregistration.k8s.io/v1"

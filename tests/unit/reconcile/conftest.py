@@ -3,7 +3,7 @@
 import pytest
 from lightkube.models.core_v1 import Namespace
 
-from corral.api.wire import User
+from corral.api.request import User
 from corral.client.client import Client
 from corral.client.transport import InProcess
 from corral.server.app import ApiServer

@@ -7,7 +7,7 @@ from structlog.testing import capture_logs
 from corral.aio import Background
 from corral.api.errors import Conflict, Details, Forbidden, Unavailable
 from corral.reconcile.controller import Controller, Result, Terminal
-from corral.reconcile.queue import WorkQueue
+from corral.reconcile.workqueue import WorkQueue
 
 pytestmark = pytest.mark.looptime
 

@@ -12,9 +12,9 @@ from corral.api.errors import Gone, Unavailable
 from corral.api.kinds import kind_of
 from corral.api.object import Key
 from corral.client.client import Client
+from corral.reconcile.context import World
 from corral.reconcile.informer import Informers, is_older
 from corral.reconcile.objects import Partial, key_of
-from corral.reconcile.world import World
 
 pytestmark = pytest.mark.looptime
 

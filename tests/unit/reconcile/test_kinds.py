@@ -8,13 +8,13 @@ from tests.unit.reconcile.conftest import ADMIN
 
 from corral.aio import Background
 from corral.api.kinds import KINDS, kind_of
-from corral.api.kinds.definition import CustomResourceDefinition
-from corral.api.kinds.virtualmachine import VirtualMachine
+from corral.api.kinds.crd.definition import CustomResourceDefinition
+from corral.api.kinds.kubevirt.virtualmachine import VirtualMachine
 from corral.api.object import Key
 from corral.client.client import Client
 from corral.client.transport import InProcess
+from corral.reconcile.context import World
 from corral.reconcile.objects import Partial
-from corral.reconcile.world import World
 
 pytestmark = pytest.mark.looptime
 

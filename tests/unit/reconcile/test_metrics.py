@@ -8,7 +8,7 @@ from corral.aio import Background
 from corral.api.errors import Conflict, Unavailable
 from corral.reconcile import metrics
 from corral.reconcile.controller import Controller, Result
-from corral.reconcile.queue import WorkQueue
+from corral.reconcile.workqueue import WorkQueue
 
 pytestmark = pytest.mark.looptime
 

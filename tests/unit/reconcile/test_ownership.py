@@ -4,7 +4,7 @@ import pytest
 from lightkube.models.core_v1 import ConfigMap
 
 from corral.api.errors import Conflict
-from corral.api.kinds.replicaset import VirtualMachineInstanceReplicaSet as ReplicaSet
+from corral.api.kinds.kubevirt.replicaset import VirtualMachineInstanceReplicaSet as ReplicaSet
 from corral.api.object import Key
 from corral.reconcile.objects import controller_uid, owner_reference, owners_of
 from corral.reconcile.ownership import adopt, release

@@ -5,12 +5,12 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from corral.api.wire import Certificate, Request, User
+from corral.api.request import Certificate, Request, User
 from corral.client.client import Client
 from corral.client.transport import InProcess
-from corral.daemon.policy import settle_policy
+from corral.daemon.rbac import settle_policy
 from corral.server import ApiServer
-from corral.server.authn import ADMINISTRATOR
+from corral.server.authn.authenticator import ADMINISTRATOR
 from corral.store import Store
 
 MAPS = "/api/v1/namespaces/default/configmaps"

@@ -18,14 +18,16 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from corral import pki
 from corral.api.object import Key
-from corral.api.wire import Response, User
-from corral.server import ApiServer, asgi, connection as serving, fairness
+from corral.api.request import Response, User
+from corral.server import ApiServer, asgi
 from corral.server.asgi import App
-from corral.server.authn import ADMINISTRATOR, Authenticator
-from corral.server.backlog import BUFFERED_BYTES, Backlog
-from corral.server.gathering import GATHERED_BYTES, Gathering
-from corral.server.serve import ServeError, listening, tls_context
-from corral.server.tunnel import Tunnel
+from corral.server.authn.authenticator import ADMINISTRATOR, Authenticator
+from corral.server.flowcontrol import fairness
+from corral.server.registry.watch_backlog import BUFFERED_BYTES, Backlog
+from corral.server.transport import connection as serving
+from corral.server.transport.listener import ServeError, listening, tls_context
+from corral.server.transport.spdy_upgrade import Tunnel
+from corral.server.transport.write_coalescing import GATHERED_BYTES, Gathering
 from corral.store import Store
 
 SPACES = "/api/v1/namespaces"
@@ -535,7 +537,7 @@ async def test_a_client_that_sends_nothing_but_ends_of_lines_is_let_go(tmp_path,
 
 
 async def test_a_client_that_does_not_read_is_let_go(tmp_path, monkeypatch):
-    monkeypatch.setattr("corral.server.uptake.UNREAD_SECONDS", 0.05)
+    monkeypatch.setattr("corral.server.transport.slow_reader.UNREAD_SECONDS", 0.05)
     async with running(tmp_path) as served, served.connection() as watcher:
         watcher.send("GET", f"{MAPS}?watch=1&resourceVersion=1")
         await watcher.head()
@@ -993,7 +995,7 @@ async def test_a_client_that_still_talks_gets_all_that_was_said(served):
 
 
 async def test_a_client_that_does_not_leave_is_let_go(served, monkeypatch):
-    monkeypatch.setattr("corral.server.tunnel.LEAVING_SECONDS", 0.05)
+    monkeypatch.setattr("corral.server.transport.spdy_upgrade.LEAVING_SECONDS", 0.05)
     async with served.connection() as connection:
         await tunneled(served, connection)
         connection.writer.write(b"bye")
@@ -1001,7 +1003,7 @@ async def test_a_client_that_does_not_leave_is_let_go(served, monkeypatch):
 
 
 async def test_a_tunnel_whose_client_does_not_read_is_torn_down(served, monkeypatch):
-    monkeypatch.setattr("corral.server.uptake.UNREAD_SECONDS", 0.05)
+    monkeypatch.setattr("corral.server.transport.slow_reader.UNREAD_SECONDS", 0.05)
     async with served.connection() as connection:
         await tunneled(served, connection)
         connection.writer.transport.pause_reading()

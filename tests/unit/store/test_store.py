@@ -12,9 +12,9 @@ import pytest
 
 from corral.api.errors import Gone, InternalError, StorageFull, TooLarge, Unavailable
 from corral.api.object import Key
-from corral.store import Log, LogError, Store, parts, record
+from corral.store import Log, LogError, Store, object_version, parts
 from corral.store.memory import Retention
-from corral.store.record import LARGEST_BYTES, Event, Record
+from corral.store.object_version import LARGEST_BYTES, Event, Record
 from corral.store.row import Row
 from corral.store.watch import MOST_BYTES, Watch
 
@@ -136,7 +136,7 @@ async def test_an_object_has_a_largest_size(store):
 
 
 async def test_what_is_too_large_may_shrink_and_end(store, monkeypatch):
-    monkeypatch.setattr(record, "LARGEST_BYTES", 4 << 20)
+    monkeypatch.setattr(object_version, "LARGEST_BYTES", 4 << 20)
     await write(store, "a", spec="x" * (3 << 20))
     monkeypatch.undo()
     await write(store, "a", spec="x" * (2 << 20))

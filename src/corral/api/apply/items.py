@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from corral.api.apply.fields import ITSELF, LEAF, Fields, has, shown
+from corral.api.apply.field_sets import ITSELF, LEAF, Fields, has, shown
 from corral.api.apply.parts import BARE, MISSING, Part, itself, shown as text
 
 _encode = msgspec.json.Encoder().encode

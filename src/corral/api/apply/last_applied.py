@@ -9,7 +9,7 @@ from typing import Final
 
 import msgspec
 
-from corral.api.apply.fields import LEAF, Fields, difference
+from corral.api.apply.field_sets import LEAF, Fields, difference
 from corral.api.apply.types import Typed
 from corral.api.encoding import decode_as, encode_sorted
 from corral.api.kind import at

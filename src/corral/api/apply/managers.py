@@ -8,7 +8,7 @@ else, and what they applied before and do not any more is taken away, where nobo
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, NamedTuple
 
-from corral.api.apply.fields import LEAF, Fields, difference, in_order, union, union_of
+from corral.api.apply.field_sets import LEAF, Fields, difference, in_order, union, union_of
 from corral.api.apply.types import Difference
 
 Entry = dict[str, Any]

@@ -9,7 +9,7 @@ from typing import Any, Final, Protocol
 
 import msgspec
 
-from corral.api.apply.fields import ITSELF, LEAF, Fields, has, inside
+from corral.api.apply.field_sets import ITSELF, LEAF, Fields, has, inside
 from corral.api.errors import shortened
 
 _SORTS: Final[dict[str, tuple[str, tuple[type, ...]]]] = {

@@ -7,7 +7,7 @@ server gives and what names the object have no managers at all.
 from collections.abc import Mapping
 from typing import Any, Final
 
-from corral.api.apply.fields import LEAF, Fields, inside
+from corral.api.apply.field_sets import LEAF, Fields, inside
 from corral.api.apply.items import Items
 from corral.api.apply.parts import ANY, PLAIN, Leaf, Map, Part
 from corral.api.errors import MOST_CAUSES

@@ -6,12 +6,12 @@ Those in Python cost what they are given and give, too: all of it is made anew o
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from corral.api.cel import inserting
+from corral.api.cel import transform_map
+from corral.api.cel.authorizer import LONGEST_REASON
 from corral.api.cel.function import Function
 from corral.api.cel.functions import FUNCTIONS
 from corral.api.cel.lists import MOST_NUMBERS
 from corral.api.cel.patterns import finders
-from corral.api.cel.rights import LONGEST_REASON
 
 ENDLESS: Final = 1 << 62
 _SHORTEST = 32
@@ -279,7 +279,7 @@ _IN_PYTHON: Final[Mapping[str, Reckon]] = {
     "value": _look,
     "find": _find,
     "findAll": _find_all,
-    inserting.FUNCTION: _insert,
+    transform_map.FUNCTION: _insert,
     "validate": _validate,
     "check": _check,
 }

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from corral.api.cel.calls import ENDLESS, JOINING, OF_GIVEN, Size, called, largest_of, text_of
-from corral.api.cel.tree import Node
+from corral.api.cel.syntax_tree import Node
 
 __all__ = ["MOST_LOOKS", "MOST_ROUNDS", "MOST_WORK", "Size", "looks", "size_of", "work"]
 

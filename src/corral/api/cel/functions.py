@@ -11,12 +11,12 @@ from typing import Any, Final
 from urllib.parse import parse_qs, urlsplit
 
 from corral.api.cel import semver
-from corral.api.cel.conversions import CONVERSIONS
+from corral.api.cel.authorizer import RIGHTS
 from corral.api.cel.formats import NAMED_FORMATS
 from corral.api.cel.function import Function, content
-from corral.api.cel.inserting import INSERTIONS
 from corral.api.cel.lists import LISTS
-from corral.api.cel.rights import RIGHTS
+from corral.api.cel.text_literals import CONVERSIONS
+from corral.api.cel.transform_map import INSERTIONS
 from corral.api.formats import reads
 from corral.api.quantity import parse
 

@@ -6,7 +6,7 @@ functions are given, and as what an expression is.
 
 from typing import Final
 
-from corral.api.cel.tree import Node
+from corral.api.cel.syntax_tree import Node
 
 _TAKERS: Final = frozenset(
     {"hasValue", "value", "orValue", "or", "optional.of", "_?._", "_[?_]", "_[_]"}

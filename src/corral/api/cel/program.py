@@ -11,10 +11,10 @@ from functools import cached_property, lru_cache
 from itertools import product
 from typing import TYPE_CHECKING, Any, Final
 
-from corral.api.cel import cost, inserting, optional, rights, standing_in, tree
-from corral.api.cel.conversions import SHAPES, converted
+from corral.api.cel import authorizer, cost, dynamic_types, optional, syntax_tree, transform_map
 from corral.api.cel.functions import FUNCTIONS
 from corral.api.cel.patterns import Extract, finders
+from corral.api.cel.text_literals import SHAPES, converted
 
 if TYPE_CHECKING:
     from cel_expr_python import cel
@@ -84,8 +84,8 @@ class Environment:
         try:
             expression = self._env.compile(text)
             serialized = expression.serialize()
-            if inserting.is_needed(serialized):
-                serialized = inserting.renamed(serialized)
+            if transform_map.is_needed(serialized):
+                serialized = transform_map.renamed(serialized)
                 expression = self._env.deserialize(serialized)
             program = Program(text, expression, serialized, self)
         except (RuntimeError, UnicodeError) as error:
@@ -104,7 +104,7 @@ class Environment:
     @cached_property
     def typing(self) -> "Environment":
         """The same, in which variables stand in for parts of expressions."""
-        return environment((*self.variables, *standing_in.variables().items()))
+        return environment((*self.variables, *dynamic_types.variables().items()))
 
     def read(self, text: str, serialized: bytes) -> "Program":
         """The program of a checked expression."""
@@ -124,13 +124,13 @@ class Program:
         self.returns = _type_name(expression)
         self._expression = expression
         self._env = env
-        self.tree = tree.read(serialized)
+        self.tree = syntax_tree.read(serialized)
         self._serialized = serialized
-        self.optionals = tree.optionals(serialized)
+        self.optionals = syntax_tree.optionals(serialized)
         """The numbers of all parts that are optional values, or hold some."""
         if (misplaced := optional.misplaced(self.tree, self.optionals)) is not None:
             raise self.fault(misplaced, _NO_OPTIONAL)
-        self._require_known_fields(rights.VARIABLE, (rights.FIELD,))
+        self._require_known_fields(authorizer.VARIABLE, (authorizer.FIELD,))
         self._reckoned: dict[cost.Size, int] = {}
         """Its work by sizes, which are powers of two: so there are few."""
 
@@ -139,10 +139,10 @@ class Program:
 
         Given as ``authorizer`` is who answers the questions about rights.
         """
-        asked = bindings.get(rights.VARIABLE)
-        if isinstance(asked, rights.Authorizer):
+        asked = bindings.get(authorizer.VARIABLE)
+        if isinstance(asked, authorizer.Authorizer):
             with asked.answering():
-                return self._run({**bindings, rights.VARIABLE: asked.value()})
+                return self._run({**bindings, authorizer.VARIABLE: asked.value()})
         return self._run(bindings)
 
     def converted(self, calls: Mapping[int, str]) -> "Program":
@@ -150,9 +150,9 @@ class Program:
         kept = {at: name for at, name in calls.items() if at not in self.optionals}
         return self._env.read(self.text, converted(self._serialized, kept)) if kept else self
 
-    def fault(self, node: tree.Node, why: str) -> CelError:
+    def fault(self, node: syntax_tree.Node, why: str) -> CelError:
         """What is wrong with a part of it, told as the library tells such."""
-        return CelError(self._told_at(*tree.place(self._serialized, self.text, node), why))
+        return CelError(self._told_at(*syntax_tree.place(self._serialized, self.text, node), why))
 
     def _told_at(self, line: int, column: int, why: str) -> str:
         shown = self.text.split("\n")[line - 1]
@@ -164,17 +164,19 @@ class Program:
         Raises CelError where they do not go together.
         """
         known = {at: told for at, told in types.items() if at not in self.optionals}
-        text = standing_in.replaced(self.text, self.tree, known, tree.offsets(self._serialized))
+        text = dynamic_types.replaced(
+            self.text, self.tree, known, syntax_tree.offsets(self._serialized)
+        )
         if text == self.text:
             return self.returns
         returns, complaint = self._env.typing.typed(text)
-        if faults := standing_in.faults(complaint):
+        if faults := dynamic_types.faults(complaint):
             raise CelError("\n".join(self._told_at(*fault) for fault in faults))
         return returns
 
     def _require_known_fields(self, variable: str, known: Sequence[str]) -> None:
         """Refuse what selects another field of a variable.  Raises CelError."""
-        for node in tree.walk(self.tree):
+        for node in syntax_tree.walk(self.tree):
             if node.kind != "field" or node.text in known:
                 continue
             if (node.parts[0].kind, node.parts[0].text) == ("name", variable):
@@ -238,10 +240,10 @@ def _types(cel: Any) -> dict[str, Any]:
     """The library's types by the names that this module's users have for them."""
     of = cel.Type
     simple = {
-        name: getattr(of, name.upper()) for name in (*standing_in.SIMPLE, "double", "dyn", "uint")
+        name: getattr(of, name.upper()) for name in (*dynamic_types.SIMPLE, "double", "dyn", "uint")
     }
     held_in = {}
-    for shape, kind in product(SHAPES, standing_in.SIMPLE):
+    for shape, kind in product(SHAPES, dynamic_types.SIMPLE):
         held = simple[kind]
         for collection in reversed(shape.split("_")):
             held = of.List(held) if collection == "list" else of.Map(of.STRING, held)

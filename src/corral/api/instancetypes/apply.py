@@ -11,10 +11,10 @@ from struct import Struct
 import msgspec
 
 from corral.api.errors import Cause
-from corral.api.instancetypes import topology
 from corral.api.instancetypes.fields import get, put
 from corral.api.instancetypes.preferred import prefer
-from corral.api.kinds.instancetype import InstancetypeSpec, PreferenceSpec
+from corral.api.kinds.kubevirt import instancetype_topology
+from corral.api.kinds.kubevirt.instancetype import InstancetypeSpec, PreferenceSpec
 from corral.api.object import Document
 from corral.api.quantity import NANO, Amount, amount
 
@@ -35,7 +35,9 @@ def apply(
         said: Document = msgspec.to_builtins(instancetype)
         causes = [_conflict(f"{path}.{one}") for one in conflicts(said, spec)]
         causes += _annotate(template, instancetype.annotations)
-        if (cause := topology.indivisible(instancetype.cpu.guest, preference)) is not None:
+        if (
+            cause := instancetype_topology.indivisible(instancetype.cpu.guest, preference)
+        ) is not None:
             causes.append(cause)
         if causes:
             return causes
@@ -116,7 +118,7 @@ def _copy(
 def _lay_out(
     instancetype: InstancetypeSpec, preference: PreferenceSpec | None, spec: Document
 ) -> None:
-    layout = topology.lay_out(instancetype.cpu.guest, preference)
+    layout = instancetype_topology.lay_out(instancetype.cpu.guest, preference)
     put(spec, "domain.cpu", {**(get(spec, "domain.cpu") or {}), **layout._asdict()})
 
 

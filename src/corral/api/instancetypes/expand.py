@@ -8,8 +8,8 @@ from corral.api.errors import Cause
 from corral.api.instancetypes.apply import apply
 from corral.api.instancetypes.matchers import MATCHERS
 from corral.api.instancetypes.preferred import prefer_attached
-from corral.api.kinds.defaults import FURNISHING, SPEC_STEPS, complete_inputs
-from corral.api.kinds.instancetype import InstancetypeSpec, PreferenceSpec
+from corral.api.kinds.kubevirt.instancetype import InstancetypeSpec, PreferenceSpec
+from corral.api.kinds.vmi.defaults import FURNISHING, SPEC_STEPS, complete_inputs
 from corral.api.object import Document
 
 

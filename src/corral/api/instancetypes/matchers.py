@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from typing import Final
 
 from corral.api.kind import Kind
-from corral.api.kinds.instancetype import (
+from corral.api.kinds.kubevirt.instancetype import (
     VirtualMachineClusterInstancetype,
     VirtualMachineClusterPreference,
     VirtualMachineInstancetype,
     VirtualMachinePreference,
 )
-from corral.api.kinds.instancetype_kinds import KINDS
+from corral.api.kinds.kubevirt.instancetype_kinds import KINDS
 from corral.api.object import Document
 
 _VIEWS = {kind.view: kind for kind in KINDS}

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import msgspec
 
 from corral.api.instancetypes.fields import get, put
-from corral.api.kinds.instancetype import PreferenceSpec
+from corral.api.kinds.kubevirt.instancetype import PreferenceSpec
 from corral.api.object import Document
 
 _ATTACHED: Mapping[str, str] = {

@@ -3,9 +3,9 @@
 from typing import NamedTuple
 
 from corral.api.errors import Cause
-from corral.api.instancetypes import topology
 from corral.api.instancetypes.fields import get
-from corral.api.kinds.instancetype import InstancetypeSpec, PreferenceSpec
+from corral.api.kinds.kubevirt import instancetype_topology
+from corral.api.kinds.kubevirt.instancetype import InstancetypeSpec, PreferenceSpec
 from corral.api.object import Document
 from corral.api.quantity import amount
 
@@ -80,11 +80,11 @@ def _processors(
 
 def _counted(preference: PreferenceSpec) -> tuple[tuple[str, ...], str]:
     """Which fields' product counts, and what that is called."""
-    match topology.preferred(preference):
-        case topology.SPREAD:
-            across = topology.spread(preference).across
+    match instancetype_topology.preferred(preference):
+        case instancetype_topology.SPREAD:
+            across = instancetype_topology.spread(preference).across
             return _COUNTED[across], across
-        case topology.ANY:
+        case instancetype_topology.ANY:
             return ("cores", "sockets", "threads"), "cores, sockets and threads"
         case unit:
             return (unit,), unit

@@ -9,38 +9,23 @@ import msgspec
 from corral.api.kind import Kind
 from corral.api.kinds import (
     admissionregistration,
-    apiservice,
-    authentication,
-    authorization,
-    autoscaler,
-    cdi,
-    claim,
-    core,
-    definition,
-    disruption,
-    endpoints,
-    endpointslice,
-    event,
-    ingress,
-    installation,
-    instancetype_kinds,
-    kubevirt,
-    limit_range,
-    networkpolicy,
-    persistentvolume,
-    pod,
-    priorityclass,
-    quota,
-    rbac,
-    revision,
-    runtimeclass,
-    service,
-    signing_request,
-    storageclass,
+    api_service,
+    controller_revision,
+    pod_disruption_budget,
+    priority_class,
+    runtime_class,
     unimplemented,
     usage,
     workloads,
 )
+from corral.api.kinds.auth import authentication, authorization, certificate_signing_request, rbac
+from corral.api.kinds.autoscaling import horizontal_pod_autoscaler
+from corral.api.kinds.cdi import kinds as cdi
+from corral.api.kinds.core import event, kinds as core, limit_range, pod, resource_quota
+from corral.api.kinds.crd import definition
+from corral.api.kinds.kubevirt import installation, instancetype_kinds, kinds as kubevirt
+from corral.api.kinds.networking import endpoints, endpointslice, ingress, networkpolicy, service
+from corral.api.kinds.storage import persistentvolume, persistentvolumeclaim, storageclass
 from corral.api.kinds.table import KindTable
 
 __all__ = ["KINDS", "KindTable", "kind_of"]
@@ -54,20 +39,20 @@ KINDS = KindTable(
         *workloads.CORE,
         service.SERVICE,
         limit_range.LIMIT_RANGE,
-        quota.RESOURCE_QUOTA,
-        claim.CLAIM,
+        resource_quota.RESOURCE_QUOTA,
+        persistentvolumeclaim.CLAIM,
         persistentvolume.PERSISTENT_VOLUME,
         endpointslice.ENDPOINT_SLICE,
         networkpolicy.NETWORK_POLICY,
         ingress.INGRESS,
         ingress.INGRESS_CLASS,
-        disruption.POD_DISRUPTION_BUDGET,
+        pod_disruption_budget.POD_DISRUPTION_BUDGET,
         storageclass.STORAGE_CLASS,
-        revision.CONTROLLER_REVISION,
+        controller_revision.CONTROLLER_REVISION,
         *workloads.KINDS,
-        priorityclass.PRIORITY_CLASS,
-        runtimeclass.RUNTIME_CLASS,
-        autoscaler.HORIZONTAL_POD_AUTOSCALER,
+        priority_class.PRIORITY_CLASS,
+        runtime_class.RUNTIME_CLASS,
+        horizontal_pod_autoscaler.HORIZONTAL_POD_AUTOSCALER,
         *kubevirt.KINDS,
         installation.KUBEVIRT_KIND,
         *instancetype_kinds.KINDS,
@@ -75,11 +60,11 @@ KINDS = KindTable(
         *unimplemented.KUBEVIRT,
         *usage.KINDS,
         definition.DEFINITION,
-        apiservice.API_SERVICE,
+        api_service.API_SERVICE,
         *rbac.KINDS,
         *authorization.KINDS,
         *authentication.KINDS,
-        signing_request.SIGNING_REQUEST,
+        certificate_signing_request.SIGNING_REQUEST,
         *admissionregistration.KINDS,
         *unimplemented.KINDS,
     )

@@ -7,7 +7,7 @@ from typing import Final
 import msgspec
 
 from corral import __version__
-from corral.api.below import Subresource
+from corral.api.etag import Tagged
 from corral.api.kind import GroupVersion, Kind
 from corral.api.kinds.table import KindTable
 from corral.api.object import Document
@@ -15,7 +15,7 @@ from corral.api.openapi import gnostic, swagger
 from corral.api.openapi.names import kind_name, place
 from corral.api.openapi.operations import Operations
 from corral.api.openapi.schemas import Schemas
-from corral.api.tagged import Tagged
+from corral.api.subresources import Subresource
 
 TITLE: Final = "Kubernetes"
 

@@ -7,13 +7,13 @@ from typing import Final
 import msgspec
 from lightkube.models import autoscaling_v1, meta_v1
 
-from corral.api.below import Subresource
 from corral.api.kind import GroupVersion, Kind
 from corral.api.object import Document
 from corral.api.openapi import parameters
 from corral.api.openapi.names import GVK, REFERENCE, group_id, gvk, kind_name, place, tag
 from corral.api.openapi.parameters import Parameter
 from corral.api.openapi.schemas import Schemas
+from corral.api.subresources import Subresource
 from corral.api.types import Schema
 
 _JSON: Final = "application/json"

@@ -1,14 +1,14 @@
 """Strategic merge patches: merge patches that know which lists are sets of things with a key.
 
 Only Kubernetes' own kinds read them.  Which lists merge, and by which key, their schemas tell
-(``corral.api.merging``); a list of which they say nothing is replaced as a whole.
+(``corral.api.merge_keys``); a list of which they say nothing is replaced as a whole.
 """
 
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple, NoReturn
 
 from corral.api.errors import BadRequest, shortened
-from corral.api.merging import PATCH_KEY, PATCH_STRATEGY
+from corral.api.merge_keys import PATCH_KEY, PATCH_STRATEGY
 from corral.api.object import Document
 
 _ORDER = "$setElementOrder/"

@@ -5,9 +5,9 @@ from typing import Any, Final
 
 from corral.api.object import QUANTITY_PATTERN
 from corral.api.schema.bounds import OF_OBJECTS, bounds_of
+from corral.api.schema.canonical import Form, form_of, unquoted_quantity
+from corral.api.schema.combinations import Junctors, Values
 from corral.api.schema.definition import JSON_SCHEMA
-from corral.api.schema.forms import Form, form_of, unquoted_quantity
-from corral.api.schema.further import Junctors, Values
 from corral.api.schema.nodes import (
     Anything,
     Further,

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from corral.api.encoding import copied
-from corral.api.schema.places import Place
+from corral.api.schema.paths import Place
 
 _ZEROS: Final[Mapping[str, Any]] = {
     "string": "",

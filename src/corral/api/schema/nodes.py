@@ -10,8 +10,8 @@ from typing import Any, Final, Protocol
 
 from corral.api.errors import LONGEST_MESSAGE, MOST_CAUSES, Cause, shortened
 from corral.api.schema.bounds import Bound, run
+from corral.api.schema.canonical import Form
 from corral.api.schema.causes import wrong_type
-from corral.api.schema.forms import Form
 
 TYPES: Mapping[str, frozenset[type]] = {
     "string": frozenset({str}),

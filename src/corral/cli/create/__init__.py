@@ -2,13 +2,13 @@
 
 import click
 
-from corral.cli import listing
+from corral.cli import help_lists
 from corral.cli.create.instancetypes import instancetype, preference
 from corral.cli.create.vm import vm
 
 
 @click.group(
-    cls=listing.Group,
+    cls=help_lists.Group,
     epilog="\b\nExample:\n  corral create vm --name web --memory 128Mi | kubectl create -f -",
 )
 def create() -> None:

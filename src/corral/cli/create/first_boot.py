@@ -8,7 +8,7 @@ from corral.api import yaml
 from corral.api.object import Document
 from corral.cli.create.parameters import parameters, wrong
 from corral.cli.create.volumes import Disks
-from corral.cli.problem import Problem, of_system
+from corral.cli.errors import Problem, of_system
 
 ACCESS = "access-cred"
 DISK = "cloudinitdisk"

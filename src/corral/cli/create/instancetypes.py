@@ -5,13 +5,13 @@ from typing import Any
 import click
 
 from corral.api import yaml
-from corral.api.instancetypes.topology import TOPOLOGIES
-from corral.api.kinds.instancetype import GROUP
+from corral.api.kinds.kubevirt.instancetype import GROUP
+from corral.api.kinds.kubevirt.instancetype_topology import TOPOLOGIES
 from corral.api.object import Document
 from corral.cli import options
 from corral.cli.create.names import random_name
 from corral.cli.create.parameters import parameters, quantity, wrong
-from corral.cli.problem import Problem
+from corral.cli.errors import Problem
 
 
 @click.command(

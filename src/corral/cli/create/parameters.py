@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import NoReturn
 
 from corral.api.quantity import parse
-from corral.cli.problem import Problem
+from corral.cli.errors import Problem
 
 
 def wrong(flag: str, why: str) -> NoReturn:

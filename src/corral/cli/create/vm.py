@@ -8,7 +8,7 @@ import click
 
 from corral.api import yaml
 from corral.api.instancetypes.matchers import INSTANCETYPE, PREFERENCE, Matcher
-from corral.api.kinds.virtualmachine import RUN_STRATEGIES
+from corral.api.kinds.kubevirt.virtualmachine import RUN_STRATEGIES
 from corral.api.object import Document
 from corral.cli import options
 from corral.cli.create.first_boot import FirstBoot
@@ -21,7 +21,7 @@ from corral.cli.create.volumes import (
     add_imports,
     add_sysprep,
 )
-from corral.cli.problem import Problem
+from corral.cli.errors import Problem
 
 DEFAULT_MEMORY: Final = "512Mi"
 GRACE_SECONDS: Final = 180

@@ -17,7 +17,7 @@ from lightkube.models.autoscaling_v2 import (
 from corral.api import quantity
 from corral.api.object import Document
 from corral.api.quantity import Amount, Form
-from corral.cluster.autoscaler.measured import Measured
+from corral.cluster.autoscaler.metrics_client import Measured
 from corral.cluster.autoscaler.replicas import (
     USUAL,
     MetricError,

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from lightkube.models.core_v1 import Pod
 
 from corral.api import quantity
-from corral.api.kinds.machine import UNPAUSED
+from corral.api.kinds.vmi.derived import UNPAUSED
 from corral.reconcile.objects import is_going, key_of
 
 WARM_UP = timedelta(minutes=5)

@@ -18,9 +18,9 @@ from lightkube.models.core_v1 import (
     Toleration,
 )
 
-from corral.api.kinds import pod_resources
-from corral.api.kinds.installation import RATIO_FIELD
-from corral.api.kinds.node_pressure import pressure_taints
+from corral.api.kinds.core import pod_resources
+from corral.api.kinds.core.node_pressure import pressure_taints
+from corral.api.kinds.kubevirt.installation import RATIO_FIELD
 from corral.api.quantity import NANO, parse
 from corral.reconcile.objects import key_of, labels_of
 

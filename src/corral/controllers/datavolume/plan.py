@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from lightkube.models.core_v1 import PersistentVolumeClaim
 from lightkube.models.storage_v1 import StorageClass
 
-from corral.api.kinds import copies, population
-from corral.api.kinds.datasource import DataSource
-from corral.api.kinds.datavolume import (
+from corral.api.kinds.cdi import permitted_clones, population
+from corral.api.kinds.cdi.datasource import DataSource
+from corral.api.kinds.cdi.datavolume import (
     ADOPT_CLAIM,
     ClaimCopy,
     DataVolume,
@@ -16,10 +16,10 @@ from corral.api.kinds.datavolume import (
     Source,
     requested_size,
 )
-from corral.api.kinds.storage import WAIT_FOR_FIRST_CONSUMER
+from corral.api.kinds.storage.common import WAIT_FOR_FIRST_CONSUMER
 from corral.api.object import Document, Key
 from corral.api.quantity import amount
-from corral.controllers.datavolume import claim as claims, status as statuses
+from corral.controllers.datavolume import claim_template as claims, status as statuses
 from corral.controllers.datavolume.status import Problem, Telling
 from corral.reconcile.objects import annotations_of, controller_uid, is_going, key_of
 from corral.reconcile.ownership import guard, owners_with
@@ -166,7 +166,7 @@ def _may_not_copy(volume: DataVolume, copy: ClaimCopy) -> Problem | None:
     if volume.spec.source is not None or reference is None or copy.namespace == namespace:
         return None
     claim = Key(copy.namespace, copy.name)
-    if copies.permits(volume.metadata.annotations, reference, claim):
+    if permitted_clones.permits(volume.metadata.annotations, reference, claim):
         return None
     return Problem(
         "CloneNotPermitted",

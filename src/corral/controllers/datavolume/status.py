@@ -7,9 +7,14 @@ from typing import NamedTuple
 import msgspec
 from lightkube.models.core_v1 import PersistentVolumeClaim
 
-from corral.api.kinds import population
-from corral.api.kinds.datavolume import DataVolume, DataVolumeCondition, DataVolumeStatus, Source
-from corral.api.kinds.storage import BOUND, LOST
+from corral.api.kinds.cdi import population
+from corral.api.kinds.cdi.datavolume import (
+    DataVolume,
+    DataVolumeCondition,
+    DataVolumeStatus,
+    Source,
+)
+from corral.api.kinds.storage.common import BOUND, LOST
 from corral.reconcile.objects import annotations_of, key_of
 
 PENDING, WAITS, CLAIM_BOUND = "Pending", "WaitForFirstConsumer", "PVCBound"

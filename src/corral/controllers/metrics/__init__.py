@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 
 from corral.controllers.metrics import instances, transitions, virtual_machines
 from corral.metrics import Source
-from corral.reconcile.world import World
+from corral.reconcile.context import World
 
 SOURCES: Mapping[str, Callable[[World], Source]] = {
     "instances": instances.source,

@@ -4,11 +4,11 @@ from collections.abc import Iterable
 
 from lightkube.models.core_v1 import Pod
 
-from corral.api.kinds.vmi import VirtualMachineInstance
+from corral.api.kinds.vmi.vmi import VirtualMachineInstance
 from corral.controllers.metrics import labels
 from corral.metrics import Family, Source, gauge
+from corral.reconcile.context import World
 from corral.reconcile.objects import controller_uid
-from corral.reconcile.world import World
 
 _INSTANCETYPES = ("instancetype", "cluster-instancetype")
 _PREFERENCES = ("preference", "cluster-preference")

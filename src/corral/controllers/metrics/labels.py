@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from corral.api.kinds.networks import Interface, Network
+from corral.api.kinds.vmi.networks import Interface, Network
 
 _SYSTEM = ("os", "workload", "flavor")
 _POD_NETWORK = "pod networking"

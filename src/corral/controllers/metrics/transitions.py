@@ -10,11 +10,11 @@ from typing import TypeVar
 
 from lightkube.models.core_v1 import Pod
 
-from corral.api.kinds.vmi import VirtualMachineInstance as Machine
+from corral.api.kinds.vmi.vmi import VirtualMachineInstance as Machine
 from corral.api.time import parse_rfc3339
 from corral.metrics import START_BOUNDS, START_STAGES, Family, Histogram, Source, Stages, histogram
+from corral.reconcile.context import World
 from corral.reconcile.objects import controller_uid
-from corral.reconcile.world import World
 
 L = TypeVar("L")
 

@@ -4,14 +4,14 @@ from collections.abc import Callable, Iterable, Mapping
 
 from lightkube.models.core_v1 import PersistentVolumeClaim
 
-from corral.api.kinds.virtualmachine import VirtualMachine
-from corral.api.kinds.volumes import claims_of
+from corral.api.kinds.kubevirt.virtualmachine import VirtualMachine
+from corral.api.kinds.vmi.volumes import claims_of
 from corral.api.object import Key
 from corral.api.quantity import NANO, parse
 from corral.api.time import parse_rfc3339
 from corral.controllers.metrics import labels
 from corral.metrics import Family, Source, gauge
-from corral.reconcile.world import World
+from corral.reconcile.context import World
 
 _GROUPS: Mapping[str, tuple[str, ...]] = {
     "starting": ("Provisioning", "Starting", "WaitingForVolumeBinding"),

@@ -3,10 +3,10 @@
 An update asks the machine itself: what its VirtualMachine says of it comes a moment later.
 """
 
-from corral.api.kinds.pool import VirtualMachinePool
-from corral.api.kinds.virtualmachine import VirtualMachine
-from corral.api.kinds.vmi import VirtualMachineInstance
-from corral.controllers.pool.scaling import wanted
+from corral.api.kinds.kubevirt.pool import VirtualMachinePool
+from corral.api.kinds.kubevirt.virtualmachine import VirtualMachine
+from corral.api.kinds.vmi.vmi import VirtualMachineInstance
+from corral.controllers.pool.scale_plan import wanted
 from corral.reconcile.objects import is_going
 
 

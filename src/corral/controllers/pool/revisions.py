@@ -9,9 +9,9 @@ from enum import Enum
 
 import msgspec
 
-from corral.api.kinds.pool import REVISION_LABEL, Template, VirtualMachinePool
-from corral.api.kinds.virtualmachine import VirtualMachine
-from corral.api.kinds.vmi import VirtualMachineInstance
+from corral.api.kinds.kubevirt.pool import REVISION_LABEL, Template, VirtualMachinePool
+from corral.api.kinds.kubevirt.virtualmachine import VirtualMachine
+from corral.api.kinds.vmi.vmi import VirtualMachineInstance
 from corral.api.object import Document
 from corral.reconcile.objects import owner_reference
 

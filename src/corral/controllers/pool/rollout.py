@@ -8,12 +8,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
 
-from corral.api.kinds.pool import UpdateStrategy, VirtualMachinePool
-from corral.api.kinds.virtualmachine import VirtualMachine
-from corral.api.kinds.vmi import VirtualMachineInstance
+from corral.api.kinds.kubevirt.pool import UpdateStrategy, VirtualMachinePool
+from corral.api.kinds.kubevirt.virtualmachine import VirtualMachine
+from corral.api.kinds.vmi.vmi import VirtualMachineInstance
 from corral.controllers.pool.availability import is_available, most_unavailable
 from corral.controllers.pool.revisions import History, Step
-from corral.controllers.pool.scaling import BURST, is_leaving
+from corral.controllers.pool.scale_plan import BURST, is_leaving
 from corral.controllers.pool.selection import first, ordered, selected
 from corral.reconcile.objects import is_going
 

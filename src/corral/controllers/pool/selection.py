@@ -6,11 +6,11 @@ from typing import Any
 
 import msgspec
 
-from corral.api.kinds.pool import SelectionPolicy, Selectors
-from corral.api.kinds.pool_rules import node_requirement
-from corral.api.kinds.virtualmachine import VirtualMachine
+from corral.api.kinds.kubevirt.pool import SelectionPolicy, Selectors
+from corral.api.kinds.kubevirt.pool_validation import node_requirement
+from corral.api.kinds.kubevirt.virtualmachine import VirtualMachine
 from corral.api.selectors import label_selector
-from corral.controllers.pool.ordinals import ordinal
+from corral.controllers.pool.vm_names import ordinal
 
 Order = Callable[[list[VirtualMachine]], None]
 

@@ -6,7 +6,7 @@ a few may end young and are replaced at once; beyond that each one doubles the w
 
 from dataclasses import dataclass, field
 
-from corral.api.kinds.vmi import FINAL_PHASES, VirtualMachineInstance
+from corral.api.kinds.vmi.vmi import FINAL_PHASES, VirtualMachineInstance
 from corral.api.time import parse_rfc3339
 
 YOUNG_SECONDS = 30.0

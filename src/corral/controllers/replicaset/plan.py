@@ -12,8 +12,8 @@ from typing import Any
 
 import msgspec
 
-from corral.api.kinds.replicaset import VirtualMachineInstanceReplicaSet
-from corral.api.kinds.vmi import UNKNOWN, VirtualMachineInstance
+from corral.api.kinds.kubevirt.replicaset import VirtualMachineInstanceReplicaSet
+from corral.api.kinds.vmi.vmi import UNKNOWN, VirtualMachineInstance
 from corral.api.object import Document
 from corral.reconcile.objects import is_going, owner_reference
 

@@ -1,5 +1,5 @@
 """Keeps the machine of each VirtualMachine as its run strategy says."""
 
-from corral.controllers.vm.loop import controller
+from corral.controllers.vm.vm_controller import controller
 
 __all__ = ["controller"]

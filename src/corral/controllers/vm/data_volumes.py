@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING
 from lightkube.models.core_v1 import PersistentVolumeClaim
 
 from corral.api.errors import AlreadyExists, ApiError
-from corral.api.kinds.datavolume import DataVolume, DataVolumeTemplate
-from corral.api.kinds.virtualmachine import IMMEDIATE_DATA_VOLUMES, VirtualMachine
+from corral.api.kinds.cdi.datavolume import DataVolume, DataVolumeTemplate
+from corral.api.kinds.kubevirt.virtualmachine import IMMEDIATE_DATA_VOLUMES, VirtualMachine
 from corral.api.object import Key
 from corral.controllers.vm import disks
-from corral.controllers.vm.refused import Refused
+from corral.controllers.vm.errors import Refused
+from corral.reconcile.context import World
 from corral.reconcile.objects import owners_of
 from corral.reconcile.ownership import adopt
-from corral.reconcile.world import World
 
 if TYPE_CHECKING:
     from corral.reconcile.informer import Informer

@@ -7,10 +7,10 @@ from typing import Any
 import msgspec
 from lightkube.models.core_v1 import PersistentVolumeClaim
 
-from corral.api.kinds import copies
-from corral.api.kinds.datavolume import ADOPT_CLAIM, DataVolume, DataVolumeTemplate
-from corral.api.kinds.virtualmachine import VirtualMachine
-from corral.api.kinds.volumes import claims_of
+from corral.api.kinds.cdi import permitted_clones
+from corral.api.kinds.cdi.datavolume import ADOPT_CLAIM, DataVolume, DataVolumeTemplate
+from corral.api.kinds.kubevirt.virtualmachine import VirtualMachine
+from corral.api.kinds.vmi.volumes import claims_of
 from corral.api.object import Document
 from corral.reconcile.objects import controller_uid, is_going, owner_reference
 
@@ -131,7 +131,7 @@ def data_volume(vm: VirtualMachine, template: DataVolumeTemplate) -> Document:
             "name": template.metadata.name,
             "namespace": vm.metadata.namespace,
             "labels": {**template.metadata.labels, CREATED_BY: vm.metadata.uid},
-            "annotations": copies.handed_on(annotations, vm.metadata.annotations),
+            "annotations": permitted_clones.handed_on(annotations, vm.metadata.annotations),
             "ownerReferences": [owner_reference(vm)],
         },
         "spec": spec,

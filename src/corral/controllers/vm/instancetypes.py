@@ -16,18 +16,18 @@ from corral.api.errors import AlreadyExists, ApiError, NotFound
 from corral.api.instancetypes.expand import expand, furnish
 from corral.api.instancetypes.matchers import INSTANCETYPE, MATCHERS, PREFERENCE, Matcher
 from corral.api.kind import Kind
-from corral.api.kinds.installation import EXPAND_ALL, REFERENCE
-from corral.api.kinds.instancetype import GROUP, InstancetypeSpec, PreferenceSpec
-from corral.api.kinds.virtualmachine import (
+from corral.api.kinds.kubevirt.installation import EXPAND_ALL, REFERENCE
+from corral.api.kinds.kubevirt.instancetype import GROUP, InstancetypeSpec, PreferenceSpec
+from corral.api.kinds.kubevirt.virtualmachine import (
     ControllerRevisionRef,
     InstancetypeMatcher,
     InstancetypeStatusRef,
     VirtualMachine,
 )
-from corral.api.kinds.vmi import VirtualMachineInstance
+from corral.api.kinds.vmi.vmi import VirtualMachineInstance
 from corral.api.object import Document, Key
 from corral.client.client import Client
-from corral.controllers.vm.refused import Refused
+from corral.controllers.vm.errors import Refused
 from corral.reconcile.informer import Informer
 from corral.reconcile.objects import labels_of, owner_reference
 

@@ -6,10 +6,10 @@ are not plugged in.
 
 from msgspec.structs import replace
 
-from corral.api.kinds.domain import Cpu, Memory
-from corral.api.kinds.hotplug import plugs_of, trays_of
-from corral.api.kinds.virtualmachine import VirtualMachineSpec
-from corral.api.kinds.vmi import Spec
+from corral.api.kinds.kubevirt.virtualmachine import VirtualMachineSpec
+from corral.api.kinds.vmi.domain import Cpu, Memory
+from corral.api.kinds.vmi.hotplug import plugs_of, trays_of
+from corral.api.kinds.vmi.vmi import Spec
 from corral.api.quantity import amount
 
 TEMPLATE = "a non-live-updatable field was changed in the template spec"

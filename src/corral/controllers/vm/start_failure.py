@@ -3,16 +3,16 @@
 from collections.abc import Callable
 from datetime import datetime, timedelta
 
-from corral.api.kinds.virtualmachine import (
+from corral.api.kinds.kubevirt.virtualmachine import (
     ALWAYS,
     ONCE,
     RERUN_ON_FAILURE,
     StartFailure,
     VirtualMachine,
 )
-from corral.api.kinds.vmi import VirtualMachineInstance
+from corral.api.kinds.vmi.vmi import VirtualMachineInstance
 from corral.api.time import parse_rfc3339, rfc3339
-from corral.controllers.vm.requests import stop_asked
+from corral.controllers.vm.state_change_requests import stop_asked
 
 FIRST_SECONDS = 10
 LONGEST_SECONDS = 300

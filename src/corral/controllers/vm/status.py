@@ -8,16 +8,20 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from corral.api.kinds.virtualmachine import GENERATION, VirtualMachine, VirtualMachineStatus
-from corral.api.kinds.vmi import VirtualMachineInstance
+from corral.api.kinds.kubevirt.virtualmachine import (
+    GENERATION,
+    VirtualMachine,
+    VirtualMachineStatus,
+)
+from corral.api.kinds.vmi.vmi import VirtualMachineInstance
 from corral.api.object import Condition, Document
 from corral.api.time import rfc3339
 from corral.controllers.vm.disks import Disks
-from corral.controllers.vm.printable import Seen, printable_status
-from corral.controllers.vm.refused import Refused
-from corral.controllers.vm.requests import pending
+from corral.controllers.vm.errors import Refused
+from corral.controllers.vm.printable_status import Seen, printable_status
+from corral.controllers.vm.run_strategy import Plan
 from corral.controllers.vm.start_failure import Dice, start_failure
-from corral.controllers.vm.strategy import Plan
+from corral.controllers.vm.state_change_requests import pending
 
 READY, FAILURE, RESTART_REQUIRED = "Ready", "Failure", "RestartRequired"
 OWN = frozenset({READY, FAILURE, RESTART_REQUIRED})

@@ -14,12 +14,17 @@ import msgspec
 from lightkube.models.core_v1 import Pod
 
 from corral.api.conditions import remove_condition, set_condition
-from corral.api.kinds.machine import COMPUTE, pod_name
-from corral.api.kinds.vmi import FINAL_PHASES, FINALIZER, UNKNOWN, VirtualMachineInstance
+from corral.api.kinds.vmi.derived import COMPUTE, pod_name
+from corral.api.kinds.vmi.vmi import FINAL_PHASES, FINALIZER, UNKNOWN, VirtualMachineInstance
 from corral.api.object import Condition, Document, Key
 from corral.api.time import rfc3339
-from corral.controllers.vmi.claims import NONE, Claims, conditions as of_claims, volume_status
-from corral.controllers.vmi.launcher import NODE_NAME
+from corral.controllers.vmi.launcher_pod import NODE_NAME
+from corral.controllers.vmi.required_claims import (
+    NONE,
+    Claims,
+    conditions as of_claims,
+    volume_status,
+)
 from corral.reconcile.objects import is_going, key_of, uid_of
 from corral.reconcile.readiness import copied, denied, pod_condition, ready
 

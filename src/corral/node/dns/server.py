@@ -23,14 +23,14 @@ from corral.aio import Background
 from corral.failures import describe
 from corral.node.dns.codec import LARGEST_STREAM, LONGEST_QUERY, Malformed, Query, read
 from corral.node.dns.lookup import FAILED, Lookup
-from corral.node.dns.rules import MARK, rules, table_of
+from corral.node.dns.nft_rate_limit import MARK, rules, table_of
 from corral.node.dns.upstream import Upstream
 from corral.node.dns.zone import Zone
 from corral.node.health import Health
 from corral.node.network import namespaces, nft
 from corral.node.network.netlink import Address, Network as Range, NetworkError
+from corral.reconcile.context import World
 from corral.reconcile.objects import key_of
-from corral.reconcile.world import World
 
 PORT: Final = 53
 DOMAIN: Final = "cluster.local"

@@ -7,7 +7,7 @@ import msgspec
 
 from corral.node.images.access import Access
 from corral.node.images.credentials import Credential
-from corral.node.images.record import Record, Source
+from corral.node.images.image_record import Record, Source
 from corral.node.images.reference import Reference, parse
 
 

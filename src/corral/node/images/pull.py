@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from corral.node.destinations import Destinations
+from corral.node.host.destinations import Destinations
 from corral.node.images import credentials as secrets, manifest as manifests
 from corral.node.images.access import Access
 from corral.node.images.blob import Blob, Busy

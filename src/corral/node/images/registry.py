@@ -19,7 +19,7 @@ import msgspec
 
 from corral.api.encoding import decode_as
 from corral.failures import describe
-from corral.node.destinations import Destinations, Refused
+from corral.node.host.destinations import Destinations, Refused
 from corral.node.images import authorization, manifest as manifests
 from corral.node.images.credentials import Credential
 from corral.node.images.error import ImageError, pull_failed

@@ -23,7 +23,8 @@ import msgspec
 import structlog
 
 from corral import files
-from corral.node.destinations import FOR_TENANTS, Destinations
+from corral.node.host.destinations import FOR_TENANTS, Destinations
+from corral.node.host.inotify import IN_MOVE_SELF, IN_MOVED_TO, OVERFLOW, Inotify
 from corral.node.images import blob, convert, qcow
 from corral.node.images.access import Access
 from corral.node.images.credentials import Credential, matching
@@ -34,17 +35,16 @@ from corral.node.images.error import (
     of_storage,
     pull_failed,
 )
-from corral.node.images.flights import Flights
 from corral.node.images.image import Image, may_share
+from corral.node.images.image_record import Record
 from corral.node.images.limits import Limits
 from corral.node.images.progress import Meter, Report, in_thread, silent
 from corral.node.images.pull import Pull
-from corral.node.images.record import Record
+from corral.node.images.pull_errors import as_pull, never_pulled
 from corral.node.images.reference import parse
-from corral.node.images.refusals import as_pull, never_pulled
+from corral.node.images.single_flight import Flights
 from corral.node.images.streams import Stream, pieces_of, write_sparse
-from corral.node.images.workplace import workplace
-from corral.node.inotify import IN_MOVE_SELF, IN_MOVED_TO, OVERFLOW, Inotify
+from corral.node.images.work_directory import workplace
 
 log = structlog.get_logger()
 

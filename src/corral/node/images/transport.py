@@ -13,7 +13,7 @@ import httpcore2
 import httpx2
 
 from corral.aio import apart
-from corral.node.destinations import Destinations
+from corral.node.host.destinations import Destinations
 
 _NEXT_SECONDS = 3.0
 """How long an address is waited for where there is another one: IPv6 may lead nowhere."""

@@ -3,7 +3,7 @@
 import msgspec
 from lightkube.models.core_v1 import Pod
 
-from corral.api.kinds.machine import COMPUTE
+from corral.api.kinds.vmi.derived import COMPUTE
 from corral.api.quantity import NOTHING, amount
 
 

@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any, ParamSpec
 
 from corral.aio import finished
-from corral.node.limits import remains
+from corral.node.limits import cgroup_leftovers
 from corral.node.limits.bounds import Bounds
-from corral.node.limits.duty import wake
+from corral.node.limits.cpu_duty_cycle import wake
+from corral.node.limits.memory_watch import own_bytes
+from corral.node.limits.methods import CpuWay, MemoryWay, Over
 from corral.node.limits.probe import Ways, find_ways, prefix
-from corral.node.limits.resident import own_bytes
-from corral.node.limits.ways import CpuWay, MemoryWay, Over
 
 P = ParamSpec("P")
 Known = Callable[[], Collection[str]]
@@ -100,18 +100,18 @@ class Limits:
         """A machine is about to be ended: its process may have all the processors for that."""
         if self._ways is not None:
             self._ways.cpu.release(uid)
-        await asyncio.to_thread(remains.lift, groups)
+        await asyncio.to_thread(cgroup_leftovers.lift, groups)
 
     async def ran_out(self, groups: Sequence[str]) -> bool:
         """Whether a machine has ended since it wanted more memory than its groups allow."""
-        return await asyncio.to_thread(remains.ran_out, groups)
+        return await asyncio.to_thread(cgroup_leftovers.ran_out, groups)
 
     async def clear(self, uid: str, groups: Sequence[str]) -> None:
         """A machine has ended, and why is on record: nothing of it stays."""
         if self._ways is not None:
             for way in (self._ways.cpu, self._ways.memory):
                 await _at(way, way.clear, uid)
-        await asyncio.to_thread(remains.remove, groups)
+        await asyncio.to_thread(cgroup_leftovers.remove, groups)
 
 
 async def _at(

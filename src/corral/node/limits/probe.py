@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import TypeVar
 
 from corral.node.limits.cgroup import Directory, Group, group_of, mount_of
-from corral.node.limits.duty import DutyCycle
-from corral.node.limits.groups import CpuGroups1, CpuGroups2, MemoryGroups1, MemoryGroups2
-from corral.node.limits.resident import ResidentSet
-from corral.node.limits.room import Unusable, make_room
-from corral.node.limits.site import Find, Site, find_in
-from corral.node.limits.ways import CpuWay, MemoryWay
+from corral.node.limits.cgroup_methods import CpuGroups1, CpuGroups2, MemoryGroups1, MemoryGroups2
+from corral.node.limits.cgroup_paths import Find, Site, find_in
+from corral.node.limits.cgroup_root import Unusable, make_room
+from corral.node.limits.cpu_duty_cycle import DutyCycle
+from corral.node.limits.memory_watch import ResidentSet
+from corral.node.limits.methods import CpuWay, MemoryWay
 
 _PROBE = "probe"
 _PROBED_NANOS = 10**9

@@ -17,17 +17,17 @@ from typing import Final
 from corral.aio import Background
 from corral.failures import describe
 from corral.node.health import Health
-from corral.node.network import antispoof, holder, host, netlink, nft
-from corral.node.network.healing import Healing
-from corral.node.network.helper import Helper, endless
-from corral.node.network.host import HostLink
-from corral.node.network.inbound import Inbound
+from corral.node.host.process import Process, runs
+from corral.node.network import antispoof, host_link, namespace_holder, netlink, nft
+from corral.node.network.egress import Outward
+from corral.node.network.helper_processes import Helper, endless
+from corral.node.network.host_link import HostLink
+from corral.node.network.ingress import Inbound
+from corral.node.network.namespace_nft_rules import TABLE, rules
 from corral.node.network.namespaces import Namespace
 from corral.node.network.netlink import Address, Network, NetworkError
-from corral.node.network.outward import Outward
-from corral.node.network.rules import TABLE, rules
-from corral.node.network.watch import follow, leave, notices
-from corral.node.process import Process, runs
+from corral.node.network.netlink_watch import follow, leave, notices
+from corral.node.network.repair import Healing
 
 USER: Final = "QEMU's user network: machines have no addresses of their own"
 TUN: Final = Path("/dev/net/tun")
@@ -134,7 +134,7 @@ class MachineNetwork:
         Where that is refused, ``prepare`` says so.
         """
         try:
-            holder.join(self._directory / "holder", [*_helpers(self._directory), *others])
+            namespace_holder.join(self._directory / "holder", [*_helpers(self._directory), *others])
         except NetworkError as error:
             self._refused = error
 
@@ -296,7 +296,7 @@ class MachineNetwork:
         return self._namespace
 
     async def _hold(self, descriptors: Sequence[int], output: int) -> int:
-        return await holder.start(self.namespace, descriptors, output)
+        return await namespace_holder.start(self.namespace, descriptors, output)
 
     def _furnish(self) -> None:
         """Inside: addresses, routes and rules, whatever of them is there already."""
@@ -347,7 +347,7 @@ async def remove(directory: Path) -> None:
         if running is not None and not await running.end():
             raise endless(each.name, running)
     if os.geteuid() == 0 and directory.is_dir():  # noqa: ASYNC240
-        await host.remove(directory)
+        await host_link.remove(directory)
 
 
 def _helpers(directory: Path) -> Sequence[Path]:

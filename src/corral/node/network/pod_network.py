@@ -18,12 +18,12 @@ from typing import TypeVar, TypeVarTuple
 import structlog
 
 from corral.aio import Background, apart
-from corral.api.kinds.vmi import VirtualMachineInstance
+from corral.api.kinds.vmi.vmi import VirtualMachineInstance
 from corral.failures import describe
 from corral.node.network import dhcp, netlink, nft
 from corral.node.network.namespaces import Namespace
 from corral.node.network.netlink import SYSCTL, Address, NetworkError
-from corral.node.network.plan import Fittings, Layout, Site, families, plan
+from corral.node.network.pod_layout import Fittings, Layout, Site, families, plan
 
 TUN = "/dev/net/tun"
 _TUNSETIFF = 0x400454CA

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from ipaddress import ip_address
 from pathlib import Path
 
-from corral.api.kinds.vmi import Spec
+from corral.api.kinds.vmi.vmi import Spec
 
 RESOLV_CONF = Path("/etc/resolv.conf")
 MOST_SERVERS = 3

@@ -1,6 +1,6 @@
 """Notices when the host runs short, and makes room: images first, then machines, one at a time."""
 
-from corral.node.pressure.manager import Pressure
+from corral.node.pressure.eviction_manager import Pressure
 from corral.node.pressure.thresholds import Threshold, parse_thresholds
 
 __all__ = ["Pressure", "Threshold", "parse_thresholds"]

@@ -4,12 +4,17 @@ from collections.abc import Callable, Iterator
 
 from lightkube.models.core_v1 import Node
 
-from corral.api.kinds.node_pressure import DISK_PRESSURE, EVICTED, MEMORY_PRESSURE, PID_PRESSURE
-from corral.node import record as records
+from corral.api.kinds.core.node_pressure import (
+    DISK_PRESSURE,
+    EVICTED,
+    MEMORY_PRESSURE,
+    PID_PRESSURE,
+)
 from corral.node.hypervisor import GuestError
-from corral.node.machine import Machine
-from corral.node.pressure.victims import Candidate
-from corral.node.roster import Roster
+from corral.node.machine.lifecycle import Machine
+from corral.node.machine_index import Roster
+from corral.node.pressure.ranking import Candidate
+from corral.node.state import machine_record as records
 from corral.reconcile.events import Recorder
 from corral.reconcile.objects import reference
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from corral.api.kinds.node_pressure import DISK_PRESSURE, MEMORY_PRESSURE, PID_PRESSURE
+from corral.api.kinds.core.node_pressure import DISK_PRESSURE, MEMORY_PRESSURE, PID_PRESSURE
 from corral.api.quantity import NANO, Amount, Form, parse
 
 NONE: Final = "none"

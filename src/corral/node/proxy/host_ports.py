@@ -19,12 +19,12 @@ from lightkube.models.core_v1 import Service, ServicePort
 from corral.aio import wait_at_most
 from corral.api.errors import Conflict, NotFound
 from corral.api.object import Document, Key
-from corral.node.network.inbound import HostPort
+from corral.node.network.ingress import HostPort
 from corral.node.proxy.backends import PROTOCOLS, address
-from corral.node.proxy.part import host_port
+from corral.node.proxy.service_rules import host_port
 from corral.reconcile.batch import each
+from corral.reconcile.context import World
 from corral.reconcile.objects import is_going, key_of, version_of
-from corral.reconcile.world import World
 
 RETRY_SECONDS = 10.0
 """What could not be had is asked for again after this long."""

@@ -13,15 +13,15 @@ from corral.aio import Background, wait_at_most
 from corral.api.object import Key
 from corral.node.health import Health
 from corral.node.network import nft
-from corral.node.network.flows import PROTOCOLS, Flow, forget_flows
+from corral.node.network.conntrack import PROTOCOLS, Flow, forget_flows
 from corral.node.network.namespaces import Namespace
 from corral.node.network.netlink import NetworkError
 from corral.node.proxy.backends import Backend
-from corral.node.proxy.clients import remembered
-from corral.node.proxy.part import NO_PART, Door, Part, Surroundings, part
-from corral.node.proxy.rules import PROBE, SILENT, TABLE, Rules
+from corral.node.proxy.nft_rules import PROBE, SILENT, TABLE, Rules
+from corral.node.proxy.service_rules import NO_PART, Door, Part, Surroundings, part
+from corral.node.proxy.session_affinity import remembered
+from corral.reconcile.context import World
 from corral.reconcile.objects import key_of, labels_of
-from corral.reconcile.world import World
 
 SERVICE_NAME = "kubernetes.io/service-name"
 OTHER_PROXY = "service.kubernetes.io/service-proxy-name"

@@ -5,13 +5,13 @@ time and attack surface.  QEMU stays when the guest powers off or panics (``-act
 manager finds out how it ended even if it was away at that moment.
 """
 
-from corral.api.kinds.machine import guest_memory, processors
-from corral.api.kinds.saved_memory import identity
+from corral.api.kinds.vmi.derived import guest_memory, processors
+from corral.api.kinds.vmi.saved_memory import identity
 from corral.node.qemu.devices import DEVICES
 from corral.node.qemu.devices.disks import needs_usb as disks_need_usb
 from corral.node.qemu.devices.inputs import needs_usb as inputs_need_usb
 from corral.node.qemu.domain import Accelerator, Domain, lent, quoted
-from corral.node.qemu.memory import INCOMING
+from corral.node.qemu.migration_file import INCOMING
 
 QEMU = "qemu-system-x86_64"
 

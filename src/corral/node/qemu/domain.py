@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from corral.api.kinds.vmi import VirtualMachineInstance
+from corral.api.kinds.vmi.vmi import VirtualMachineInstance
 from corral.node.hypervisor import Drive
 
 

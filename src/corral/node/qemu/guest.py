@@ -7,23 +7,23 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
-from corral.api.kinds.vmi import VirtualMachineInstance
+from corral.api.kinds.vmi.vmi import VirtualMachineInstance
 from corral.failures import describe
 from corral.node.counters import Counters
+from corral.node.host.process import Process, Pulse
 from corral.node.hypervisor import Change, GuestError, Introduction, Memory, StuckError, Usage
-from corral.node.lines import StreamLine
-from corral.node.process import Process, Pulse
-from corral.node.qemu import memory as memories, power_button
-from corral.node.qemu.agentlink import AgentLink
-from corral.node.qemu.counting import count
+from corral.node.qemu import migration_file as memories, power_button
+from corral.node.qemu.agent_presence import AgentLink
+from corral.node.qemu.counters import count
 from corral.node.qemu.devices.agent import CHARDEV
 from corral.node.qemu.devices.disks import node_of
 from corral.node.qemu.devices.interfaces import bridged
-from corral.node.qemu.guestagent import AgentError, QemuAgent
+from corral.node.qemu.guest_agent import AgentError, QemuAgent
 from corral.node.qemu.monitor import Event, Monitor, MonitorError
 from corral.node.qemu.plugs import QemuPlugs
 from corral.node.qemu.reboot import Reboot
 from corral.node.qemu.sockets import connect
+from corral.node.streams import StreamLine
 
 MONITOR = "monitor.sock"
 SERIAL = "serial.sock"

@@ -16,6 +16,8 @@ import structlog
 
 from corral.aio import apart, finished, wait_at_most
 from corral.failures import describe
+from corral.node.host.open_disks import opened as disk_opened
+from corral.node.host.process import Process, hold, keep_to_ourselves, launch, runs, stood_still
 from corral.node.hypervisor import (
     Definition,
     Drive,
@@ -24,10 +26,8 @@ from corral.node.hypervisor import (
     StartError,
     StuckError,
 )
-from corral.node.opening import opened as disk_opened
-from corral.node.process import Process, hold, keep_to_ourselves, launch, runs, stood_still
-from corral.node.qemu import own_root
-from corral.node.qemu.account import account, privileges
+from corral.node.qemu import chroot
+from corral.node.qemu.accelerator_probe import KVM, Finding, find_accelerator, missing_program
 from corral.node.qemu.argv import QEMU, argv
 from corral.node.qemu.devices.disks import node_of
 from corral.node.qemu.devices.interfaces import unplugged
@@ -35,7 +35,7 @@ from corral.node.qemu.domain import Accelerator, Domain, Handles
 from corral.node.qemu.guest import AGENT, MONITOR, SERIAL, QemuGuest, put_out
 from corral.node.qemu.monitor import Monitor, MonitorError
 from corral.node.qemu.plugs import BUSY, LOCK
-from corral.node.qemu.probe import KVM, Finding, find_accelerator, missing_program
+from corral.node.qemu.process_user import account, privileges
 from corral.node.qemu.sockets import listen
 
 CONSOLE_LOG = "console.log"
@@ -80,9 +80,7 @@ class Qemu:
         self._was_missing = self._is_missing()
         self._finding = await find_accelerator(self._directory, self._program)
         user = account("", device=None)
-        self._shares_root = await own_root.obstacle(
-            self._directory, self._program, privileges(user)
-        )
+        self._shares_root = await chroot.obstacle(self._directory, self._program, privileges(user))
         if self._shares_root:
             log.info("machines share the files of the host", reason=self._shares_root)
 
@@ -214,9 +212,7 @@ class Qemu:
             )
             if not self._shares_root:
                 devices = [KVM] if accelerator is Accelerator.KVM else []
-                start = partial(
-                    own_root.within, definition.directory, self._program, devices, start
-                )
+                start = partial(chroot.within, definition.directory, self._program, devices, start)
             network = definition.network
             pid = await (apart(start) if network is None else network.call(start))
             return Process.of_child(pid, definition.directory), unplugged(domain)

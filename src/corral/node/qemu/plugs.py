@@ -12,11 +12,12 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from corral.api.kinds.disks import Disk
-from corral.api.kinds.hotplug import Plug
-from corral.api.kinds.vmi import VirtualMachineInstance
+from corral.api.kinds.vmi.disks import Disk
+from corral.api.kinds.vmi.hotplug import Plug
+from corral.api.kinds.vmi.vmi import VirtualMachineInstance
+from corral.node.host.open_disks import opened
 from corral.node.hypervisor import DiskBusyError, Drive, GuestError
-from corral.node.opening import opened
+from corral.node.qemu.cdrom import Trays
 from corral.node.qemu.devices.disks import SCSI, attachment, blocks, bus_of, scsi_controller
 from corral.node.qemu.devices.plugs import (
     PREFIX,
@@ -29,7 +30,6 @@ from corral.node.qemu.devices.plugs import (
 )
 from corral.node.qemu.devices.ports import controller_port, is_disk_port
 from corral.node.qemu.monitor import Event, Monitor, MonitorError
-from corral.node.qemu.trays import Trays
 
 LOCK = '" lock'
 """What QEMU's complaint has in it where another process has a disk."""

@@ -17,8 +17,8 @@ import msgspec
 
 from corral.node.images import qcow
 from corral.node.storage import disk as disks, volume as volumes
+from corral.node.storage.disk_space import growth_of, largest, occupied
 from corral.node.storage.reflink import reflink
-from corral.node.storage.room import growth_of, largest, occupied
 from corral.node.storage.volume import Record, Stored
 
 DEEPEST = 8

@@ -24,10 +24,10 @@ from pathlib import Path
 import msgspec
 
 from corral import files
-from corral.node.storage import clone as clones, disk as disks, room, volume as volumes
+from corral.node.storage import clone as clones, disk as disks, disk_space, volume as volumes
+from corral.node.storage.disk_space import Room, Space, shown
 from corral.node.storage.error import InUse, NoRoom, NoSuchVolume, StorageError
-from corral.node.storage.ledger import Ledger
-from corral.node.storage.room import Room, Space, shown
+from corral.node.storage.record_cache import Ledger
 from corral.node.storage.volume import Format, Record, Stored
 
 BLOCK = 4096
@@ -40,7 +40,9 @@ class Storage:
     ``space`` tells what the file system has; all paths that it answers are on that one.
     """
 
-    def __init__(self, directory: Path, *, space: Callable[[Path], Space] = room.space) -> None:
+    def __init__(
+        self, directory: Path, *, space: Callable[[Path], Space] = disk_space.space
+    ) -> None:
         self._root = directory
         self._volumes = directory / "volumes"
         self._filling = directory / "filling"
@@ -88,7 +90,7 @@ class Storage:
                 yield found
 
     def room(self) -> Room:
-        return room.measure(self.volumes(), self._space(self._root))
+        return disk_space.measure(self.volumes(), self._space(self._root))
 
     # ---------------------------------------------------------- making, removing
 
@@ -275,9 +277,9 @@ class Storage:
         if more <= 0:
             return
         space = self._space(self._root)
-        if more <= room.promisable(space, overcommit_percent) - self._ledger.most_bytes():
+        if more <= disk_space.promisable(space, overcommit_percent) - self._ledger.most_bytes():
             return  # however little of the volumes is written yet
-        left = room.left(self._ledger.volumes(), space, overcommit_percent)
+        left = disk_space.left(self._ledger.volumes(), space, overcommit_percent)
         if more > left:
             raise NoRoom(
                 f"volume {handle} needs {shown(more)}, and {shown(max(0, left))} are left that "

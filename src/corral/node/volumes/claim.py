@@ -4,8 +4,8 @@ A DataVolume's claim has its name (CDI).  Whether a claim is for a file system o
 the guest sees a disk of the claim's size.
 """
 
-from corral.api.kinds.volumes import Volume, claims_of
-from corral.node.opening import can_be_direct
+from corral.api.kinds.vmi.volumes import Volume, claims_of
+from corral.node.host.open_disks import can_be_direct
 from corral.node.storage import StorageError, Stored
 from corral.node.volumes.source import Disk, VolumeContext, failed
 

@@ -13,10 +13,10 @@ from typing import Any
 
 import msgspec
 
-from corral.api.kinds.access import keys_of
-from corral.api.kinds.machine import host_name
-from corral.api.kinds.vmi import VirtualMachineInstance
-from corral.api.kinds.volumes import CloudInitConfigDrive, CloudInitNoCloud, ObjectName, Volume
+from corral.api.kinds.vmi.access import keys_of
+from corral.api.kinds.vmi.derived import host_name
+from corral.api.kinds.vmi.vmi import VirtualMachineInstance
+from corral.api.kinds.vmi.volumes import CloudInitConfigDrive, CloudInitNoCloud, ObjectName, Volume
 from corral.node.volumes import seed
 from corral.node.volumes.seed import Files
 from corral.node.volumes.source import Disk, VolumeContext, failed

@@ -10,8 +10,8 @@ from typing import Any
 from lightkube.models.core_v1 import DownwardAPIVolumeFile, Pod
 
 from corral.api.errors import NotFound
-from corral.api.kinds.downward import KEYED, parsed
-from corral.api.kinds.volumes import Volume
+from corral.api.kinds.vmi.downward_api import KEYED, parsed
+from corral.api.kinds.vmi.volumes import Volume
 from corral.node.volumes import seed
 from corral.node.volumes.config_map import LABEL
 from corral.node.volumes.seed import Files

@@ -1,6 +1,6 @@
 """ephemeral: a throw-away overlay over a claim, which is only read."""
 
-from corral.api.kinds.volumes import Volume
+from corral.api.kinds.vmi.volumes import Volume
 from corral.node.images import qcow
 from corral.node.volumes.claim import stored_of
 from corral.node.volumes.source import Disk, VolumeContext, failed

@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path, PurePosixPath
 
 from corral.api import quantity
-from corral.api.kinds.volumes import HostDisk, Volume
+from corral.api.kinds.vmi.volumes import HostDisk, Volume
 from corral.files import stranger
 from corral.node.images import ImageError, qcow
 from corral.node.volumes.source import Disk, VolumeContext, failed

@@ -1,6 +1,6 @@
 """secret: a disk with one file for each key of a Secret, as it is when the machine starts."""
 
-from corral.api.kinds.volumes import Volume
+from corral.api.kinds.vmi.volumes import Volume
 from corral.node.volumes import seed
 from corral.node.volumes.config_map import LABEL
 from corral.node.volumes.seed import Files

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from corral.api.kinds.volumes import Volume
+from corral.api.kinds.vmi.volumes import Volume
 from corral.node.volumes.source import Disk, VolumeContext, failed
 
 if TYPE_CHECKING:

@@ -5,8 +5,8 @@ to the machine's pod, and good for as long as that is there.
 """
 
 from corral.api.errors import NotFound
-from corral.api.kinds.references import AUTHORITY
-from corral.api.kinds.volumes import Volume
+from corral.api.kinds.vmi.referenced_objects import AUTHORITY
+from corral.api.kinds.vmi.volumes import Volume
 from corral.node.volumes import seed
 from corral.node.volumes.config_map import LABEL
 from corral.node.volumes.seed import Files

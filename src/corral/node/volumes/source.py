@@ -8,8 +8,8 @@ from typing import NoReturn
 from lightkube.models.core_v1 import Pod
 
 from corral.api.errors import NotFound
-from corral.api.kinds.vmi import VirtualMachineInstance
-from corral.api.kinds.volumes import Volume
+from corral.api.kinds.vmi.vmi import VirtualMachineInstance
+from corral.api.kinds.vmi.volumes import Volume
 from corral.node.hypervisor import Layer
 from corral.node.images import Credential, Report
 from corral.node.images.progress import silent

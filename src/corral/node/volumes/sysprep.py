@@ -1,6 +1,6 @@
 """sysprep: a disk with the answer file of an unattended Windows installation."""
 
-from corral.api.kinds.volumes import Volume
+from corral.api.kinds.vmi.volumes import Volume
 from corral.node.volumes import seed
 from corral.node.volumes.seed import Files
 from corral.node.volumes.source import Disk, VolumeContext, failed

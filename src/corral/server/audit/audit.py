@@ -9,19 +9,19 @@ from typing import Any, Final
 import msgspec
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from corral.api.request import Request, Response, User
 from corral.api.time import rfc3339_micro
 from corral.api.uid import random_uuid
-from corral.api.wire import Request, Response, User
 from corral.metrics import Family, counter
-from corral.server import query, route
-from corral.server.audit import event
-from corral.server.audit.log import Log
-from corral.server.audit.policy import API_VERSION, LEVELS, Level, Policy, Rule, Stage
-from corral.server.audit.strangers import Strangers
-from corral.server.authn import ANONYMOUS
-from corral.server.identity_reviews import user_info
-from corral.server.route import Route
-from corral.server.streams import Forward
+from corral.server.audit import audit_event
+from corral.server.audit.anonymous_quota import Strangers
+from corral.server.audit.audit_log import Log
+from corral.server.audit.audit_policy import API_VERSION, LEVELS, Level, Policy, Rule, Stage
+from corral.server.authn.authenticator import ANONYMOUS
+from corral.server.authn.token_review import user_info
+from corral.server.node_proxy.forwarding import Forward
+from corral.server.request import query, route
+from corral.server.request.route import Route
 
 _encode = msgspec.json.Encoder().encode
 
@@ -81,7 +81,7 @@ class Audit:
         rule = self._policy.find(sender or user, verb, named, request.path)
         if rule is None:
             return UNTOLD
-        document = event.of_request(request, sender or user, verb, named, rule.level)
+        document = audit_event.of_request(request, sender or user, verb, named, rule.level)
         if sender is not None and user is not None and sender is not user:
             document["impersonatedUser"] = user_info(user)
         document["requestReceivedTimestamp"] = rfc3339_micro(self._now())
@@ -109,9 +109,9 @@ class Audit:
         response.headers.append(("audit-id", audited.id))
         trim = self._policy.omits_managed_fields(audited.rule)
         if audited.level >= Level.REQUEST and request.body:
-            event.add_content(audited.document, "requestObject", request, trim=trim)
-        event.name_made(audited.document, request, response)
-        audited.document["responseStatus"] = event.status_of(response)
+            audit_event.add_content(audited.document, "requestObject", request, trim=trim)
+        audit_event.name_made(audited.document, request, response)
+        audited.document["responseStatus"] = audit_event.status_of(response)
         if request.annotations:
             audited.document["annotations"] = {
                 **audited.document.get("annotations", {}),
@@ -127,7 +127,7 @@ class Audit:
             response.body = self._until_last(audited, response.body)
         else:
             if audited.level >= Level.REQUEST_RESPONSE:
-                event.add_content(audited.document, "responseObject", response, trim=trim)
+                audit_event.add_content(audited.document, "responseObject", response, trim=trim)
             self._tell(audited, "ResponseComplete")
         return response
 

@@ -3,9 +3,9 @@
 from typing import Final, NamedTuple
 
 from corral.api.errors import Details, Forbidden
-from corral.api.wire import User
-from corral.server import query
-from corral.server.route import Route
+from corral.api.request import User
+from corral.server.request import query
+from corral.server.request.route import Route
 
 _MACHINES: Final = "subresources.kubevirt.io"
 _NARROWED: Final = frozenset({"list", "watch"})

@@ -3,13 +3,13 @@
 from typing import Final
 
 from corral.api.errors import Unauthorized
-from corral.api.wire import Request, User
-from corral.server.authn import ADMINISTRATORS, ANONYMOUS
+from corral.api.request import Request, User
+from corral.server.authn.authenticator import ADMINISTRATORS, ANONYMOUS
 from corral.server.authz import components
 from corral.server.authz.attributes import Attributes, forbidden, of_route
+from corral.server.authz.policy_rules import PolicyRule
 from corral.server.authz.roles import Roles
-from corral.server.authz.rules import PolicyRule
-from corral.server.route import Route
+from corral.server.request.route import Route
 from corral.store import Store
 
 _DECISION: Final = "authorization.k8s.io/decision"

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
-from corral.api.kinds.rbac import CLUSTER_ROLE
-from corral.api.kinds.signing_request import SIGNING_REQUEST
-from corral.api.wire import User
+from corral.api.kinds.auth.certificate_signing_request import SIGNING_REQUEST
+from corral.api.kinds.auth.rbac import CLUSTER_ROLE
+from corral.api.request import User
 from corral.server.authz.attributes import Attributes
-from corral.server.machines import GROUP
+from corral.server.node_proxy.machines import GROUP
 
 _READ = frozenset({"get", "list", "watch"})
 _WRITE = _READ | {"create", "update", "patch", "delete", "deletecollection"}

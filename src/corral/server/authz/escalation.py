@@ -9,7 +9,7 @@ from itertools import product
 from typing import Any, Final
 
 from corral.api.errors import Forbidden, NotFound
-from corral.api.kinds.rbac import (
+from corral.api.kinds.auth.rbac import (
     CLUSTER_ROLE,
     CLUSTER_ROLE_BINDING,
     GROUP,
@@ -19,8 +19,8 @@ from corral.api.kinds.rbac import (
 from corral.api.object import Document, Key
 from corral.server.authz.attributes import Attributes
 from corral.server.authz.authorizer import Authorizer
-from corral.server.authz.rules import Rules
-from corral.server.call import Call, Guard, forbidden, storage
+from corral.server.authz.policy_rules import Rules
+from corral.server.request.call import Call, Guard, forbidden, storage
 
 MOST_RIGHTS: Final = 10_000
 """Single rights that are looked at: of a role that holds more it is not known what it gives."""

@@ -9,9 +9,9 @@ from typing import Final
 from urllib.parse import unquote
 
 from corral.api.errors import BadRequest
-from corral.api.wire import Request, User
-from corral.server.accounts import PREFIX, user_groups
-from corral.server.authn import ANONYMOUS, AUTHENTICATED
+from corral.api.request import Request, User
+from corral.server.authn.authenticator import ANONYMOUS, AUTHENTICATED
+from corral.server.authn.service_accounts import PREFIX, user_groups
 from corral.server.authz.attributes import Attributes
 from corral.server.authz.authorizer import Authorizer
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import structlog
 
 from corral.api.errors import Gone
-from corral.api.kinds.rbac import (
+from corral.api.kinds.auth.rbac import (
     CLUSTER_ROLE,
     CLUSTER_ROLE_BINDING,
     GROUP_OF_USERS,
@@ -20,11 +20,11 @@ from corral.api.kinds.rbac import (
     USER,
 )
 from corral.api.object import Document, Key
-from corral.api.wire import User
-from corral.server.accounts import user_name
+from corral.api.request import User
+from corral.server.authn.service_accounts import user_name
 from corral.server.authz.attributes import Attributes
-from corral.server.authz.rules import PolicyRule, Rules, rules_of
-from corral.server.call import storage
+from corral.server.authz.policy_rules import PolicyRule, Rules, rules_of
+from corral.server.request.call import storage
 from corral.store import Record, Store
 
 _ROLES = (storage(ROLE), storage(CLUSTER_ROLE))

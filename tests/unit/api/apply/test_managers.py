@@ -1,7 +1,7 @@
 """The account of who manages what."""
 
 from corral.api.apply import managers
-from corral.api.apply.fields import LEAF
+from corral.api.apply.field_sets import LEAF
 from corral.api.apply.managers import ANCIENT, MOST_UPDATERS, Writer, booked
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from corral.api.cel import CelError, compile_expression
-from corral.api.cel.rights import Authorizer, Wish
+from corral.api.cel.authorizer import Authorizer, Wish
 
 POD = {"name": "web-1", "text": "aabbaab", "sizes": {"a": 1, "b": 2}, "release": "v1.2"}
 

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from corral.api.instancetypes.apply import apply
-from corral.api.kinds.instancetype import InstancetypeSpec, PreferenceSpec
+from corral.api.kinds.kubevirt.instancetype import InstancetypeSpec, PreferenceSpec
 
 
 def instancetype(**fields):

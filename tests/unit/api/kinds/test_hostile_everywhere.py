@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from corral.api.kinds import KINDS
-from corral.api.kinds.service import SERVICE
+from corral.api.kinds.networking.service import SERVICE
 from corral.api.metadata import check_metadata
 from corral.api.schema import schema_for, structural
 

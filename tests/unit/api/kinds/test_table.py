@@ -9,8 +9,8 @@ import pytest
 from corral.api.errors import Cause
 from corral.api.kind import GroupVersion, Version
 from corral.api.kinds import KINDS, KindTable, kind_of
-from corral.api.kinds.kubevirt import REPLICA_SET, VIRTUAL_MACHINE_INSTANCE
-from corral.api.kinds.vmi import VirtualMachineInstance
+from corral.api.kinds.kubevirt.kinds import REPLICA_SET, VIRTUAL_MACHINE_INSTANCE
+from corral.api.kinds.vmi.vmi import VirtualMachineInstance
 
 NOW = "2026-01-31T12:00:00Z"
 

@@ -6,7 +6,7 @@ import pytest
 
 from corral.api.kinds import KINDS
 from corral.api.openapi import OpenAPI
-from corral.server.below import SUBRESOURCES
+from corral.server.subresources.catalog import SUBRESOURCES
 
 UNTOLD = "io.k8s.apimachinery.pkg.apis.meta.v1.GroupResource"
 """Kubernetes says nothing of its fields either."""

@@ -6,12 +6,12 @@ import pytest
 from lightkube.models.core_v1 import Namespace, Pod
 from lightkube.models.policy_v1 import Eviction
 
-from corral.api.below import Subresource
 from corral.api.kind import Kind, Scale, Version
 from corral.api.kinds.table import KindTable
 from corral.api.object import IntOrString, Object, Quantity, Struct
 from corral.api.openapi import OpenAPI
 from corral.api.protobuf.wire import fields
+from corral.api.subresources import Subresource
 
 V1 = (Version(name="v1"),)
 

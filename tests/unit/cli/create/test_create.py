@@ -6,8 +6,8 @@ import pytest
 from click.testing import CliRunner
 
 from corral.api import yaml
+from corral.cli.errors import Problem
 from corral.cli.main import corral
-from corral.cli.problem import Problem
 
 DISK = "--volume-containerdisk=src:demo"
 

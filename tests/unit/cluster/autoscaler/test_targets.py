@@ -6,7 +6,7 @@ from lightkube.models.autoscaling_v2 import CrossVersionObjectReference as Refer
 
 from corral.api.errors import Conflict, NotFound
 from corral.api.kinds import KINDS
-from corral.api.wire import Request, Response
+from corral.api.request import Request, Response
 from corral.client.client import Client
 from corral.cluster.autoscaler import targets
 from corral.cluster.autoscaler.targets import NoTarget

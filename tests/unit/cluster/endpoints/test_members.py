@@ -20,10 +20,10 @@ from lightkube.models.core_v1 import (
 )
 from lightkube.models.meta_v1 import ObjectMeta
 
-from corral.cluster.endpoints import legacy, mirror
+from corral.cluster.endpoints import endpoints_object, mirror
 from corral.cluster.endpoints.members import Port, endpoint, members, ports
 from corral.cluster.endpoints.slices import frame, groups
-from corral.cluster.endpoints.trigger import Triggers
+from corral.cluster.endpoints.trigger_time import Triggers
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -177,7 +177,7 @@ def test_slices_carry_the_services_labels_but_not_over_their_own():
 
 
 def test_the_older_object_tells_ready_and_others():
-    found = legacy.plan(service(), [pod(), pod("ill", number=3, ready=False)], None, "")
+    found = endpoints_object.plan(service(), [pod(), pod("ill", number=3, ready=False)], None, "")
     (subset,) = found["subsets"]
     assert [each.ip for each in subset.addresses] == ["10.244.0.2"]
     assert [each.ip for each in subset.notReadyAddresses] == ["10.244.0.3"]
@@ -189,9 +189,9 @@ def test_the_older_object_tells_ready_and_others():
 
 def test_the_older_object_leaves_out_who_goes_unless_all_are_published():
     going = pod(going=True)
-    assert legacy.plan(service(), [going], None, "")["subsets"] == []
+    assert endpoints_object.plan(service(), [going], None, "")["subsets"] == []
     always = service(publishNotReadyAddresses=True)
-    (subset,) = legacy.plan(always, [going], None, "")["subsets"]
+    (subset,) = endpoints_object.plan(always, [going], None, "")["subsets"]
     assert len(subset.addresses) == 1
 
 
@@ -205,7 +205,7 @@ def test_the_older_object_puts_ports_together_that_the_same_pods_offer():
             ServicePort(name="c", port=80, protocol="TCP", targetPort="http"),
         ]
     )
-    found = legacy.plan(one, [pod(), bare], None, "")["subsets"]
+    found = endpoints_object.plan(one, [pod(), bare], None, "")["subsets"]
     shown = [
         ([each.ip for each in subset.addresses], [port.name for port in subset.ports])
         for subset in found
@@ -232,14 +232,14 @@ def test_ports_of_the_older_object_are_put_together_without_holding_them_against
         ServicePort(name=f"n{port}", port=port, protocol="TCP", targetPort=f"n{port}")
         for port in range(1, 128)
     ]
-    written = legacy.plan(service(ports=asked), pods, None, "")
+    written = endpoints_object.plan(service(ports=asked), pods, None, "")
     assert len(written["subsets"]) == 127
     assert not compared
 
 
 def test_the_older_object_is_cut_at_a_thousand_ready_ones_first():
     pods = [pod(f"p{n}", number=n, ready=n >= 300) for n in range(1, 1301)]
-    found = legacy.plan(service(), pods, None, "")
+    found = endpoints_object.plan(service(), pods, None, "")
     (subset,) = found["subsets"]
     assert len(subset.addresses) == 1000
     assert not subset.notReadyAddresses
@@ -247,18 +247,18 @@ def test_the_older_object_is_cut_at_a_thousand_ready_ones_first():
         "endpoints.kubernetes.io/over-capacity": "truncated"
     }
     pods = [pod(f"p{n}", number=n, ready=n <= 999) for n in range(1, 1301)]
-    (subset,) = legacy.plan(service(), pods, None, "")["subsets"]
+    (subset,) = endpoints_object.plan(service(), pods, None, "")["subsets"]
     assert (len(subset.addresses), len(subset.notReadyAddresses)) == (999, 1)
 
 
 def test_the_older_object_is_written_only_where_it_changes():
-    written = legacy.plan(service(), [pod()], None, "")
+    written = endpoints_object.plan(service(), [pod()], None, "")
     present = Endpoints(
         metadata=ObjectMeta(name="web", labels=written["metadata"]["labels"], resourceVersion="4"),
         subsets=written["subsets"],
     )
-    assert legacy.plan(service(), [pod()], present, "2026-01-01T00:00:00Z") is None
-    patch = legacy.plan(service(), [pod(ready=False)], present, "2026-01-01T00:00:00Z")
+    assert endpoints_object.plan(service(), [pod()], present, "2026-01-01T00:00:00Z") is None
+    patch = endpoints_object.plan(service(), [pod(ready=False)], present, "2026-01-01T00:00:00Z")
     assert patch["metadata"]["resourceVersion"] == "4"
 
 

@@ -5,9 +5,9 @@ from itertools import count
 
 import msgspec
 
-from corral.api.kinds.pool import FINALIZER, REVISION_LABEL, VirtualMachinePool as Pool
-from corral.api.kinds.virtualmachine import VirtualMachine
-from corral.api.kinds.vmi import VirtualMachineInstance as Machine
+from corral.api.kinds.kubevirt.pool import FINALIZER, REVISION_LABEL, VirtualMachinePool as Pool
+from corral.api.kinds.kubevirt.virtualmachine import VirtualMachine
+from corral.api.kinds.vmi.vmi import VirtualMachineInstance as Machine
 from corral.reconcile.objects import owner_reference
 
 LABELS = {"pool": "web"}

@@ -9,7 +9,7 @@ from tests.unit.controllers.pool.make import LABELS, machine, pool, vm
 from corral.controllers.pool.availability import is_available, most_unavailable
 from corral.controllers.pool.revisions import History, Step, name_of, revision
 from corral.controllers.pool.rollout import Rollout, plan
-from corral.controllers.pool.scaling import LEAVING
+from corral.controllers.pool.scale_plan import LEAVING
 
 GROWN = {
     "template": {"metadata": {"labels": LABELS}, "spec": {"domain": {"memory": {}, "devices": {}}}}

@@ -8,9 +8,9 @@ import msgspec
 from lightkube.models.core_v1 import PersistentVolumeClaim
 from tests.unit.controllers.make import machine as any_machine
 
-from corral.api.kinds.datavolume import DataVolume
-from corral.api.kinds.virtualmachine import FINALIZER, VirtualMachine
-from corral.api.kinds.vmi import VirtualMachineInstance
+from corral.api.kinds.cdi.datavolume import DataVolume
+from corral.api.kinds.kubevirt.virtualmachine import FINALIZER, VirtualMachine
+from corral.api.kinds.vmi.vmi import VirtualMachineInstance
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 STRATEGIES = ("Always", "RerunOnFailure", "Manual", "Halted", "Once")

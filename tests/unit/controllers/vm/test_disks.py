@@ -4,7 +4,7 @@ import msgspec
 import pytest
 from tests.unit.controllers.vm.make import claim, data_volume, vm
 
-from corral.api.kinds.copies import PERMITTED
+from corral.api.kinds.cdi.permitted_clones import PERMITTED
 from corral.controllers.vm.disks import (
     Disks,
     are_settled,

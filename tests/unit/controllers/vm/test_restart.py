@@ -5,7 +5,7 @@ import copy
 import msgspec
 import pytest
 
-from corral.api.kinds.virtualmachine import VirtualMachineSpec
+from corral.api.kinds.kubevirt.virtualmachine import VirtualMachineSpec
 from corral.controllers.vm.restart import (
     FEWER_SOCKETS,
     INSTANCETYPE,

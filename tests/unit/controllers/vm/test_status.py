@@ -5,9 +5,9 @@ import pytest
 from tests.unit.controllers.vm.make import NOW, STRATEGIES, start, stop, vm, vmi
 
 from corral.controllers.vm.disks import Disks
-from corral.controllers.vm.refused import Refused
+from corral.controllers.vm.errors import Refused
+from corral.controllers.vm.run_strategy import NOTHING, Plan
 from corral.controllers.vm.status import Facts, change, status_of
-from corral.controllers.vm.strategy import NOTHING, Plan
 
 READY = {"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T01:00:00Z"}
 AGENT = {"type": "AgentConnected", "status": "True"}

@@ -13,17 +13,17 @@ from lightkube.models.core_v1 import Namespace, Service
 
 from corral.aio import Background
 from corral.api.object import Key
-from corral.api.wire import User
+from corral.api.request import User
 from corral.client.client import Client
 from corral.client.transport import InProcess
 from corral.node.dns import server as dns_server
 from corral.node.dns.codec import ask, query_for
+from corral.node.dns.nft_rate_limit import rules
 from corral.node.dns.records import Type, name_of
 from corral.node.dns.reply import read_reply
-from corral.node.dns.rules import rules
 from corral.node.dns.server import Dns
 from corral.node.dns.upstream import Upstream
-from corral.reconcile.world import World
+from corral.reconcile.context import World
 from corral.server.app import ApiServer
 from corral.store import Store
 

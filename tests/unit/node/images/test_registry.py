@@ -6,7 +6,7 @@ from ipaddress import ip_network
 
 import pytest
 
-from corral.node.destinations import ANYWHERE, FOR_TENANTS, Destinations
+from corral.node.host.destinations import ANYWHERE, FOR_TENANTS, Destinations
 from corral.node.images import manifest
 from corral.node.images.credentials import Credential
 from corral.node.images.error import ImageError

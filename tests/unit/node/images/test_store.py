@@ -13,7 +13,7 @@ from backports import zstd
 from structlog.testing import capture_logs
 
 from corral.aio import Background
-from corral.node.destinations import ANYWHERE
+from corral.node.host.destinations import ANYWHERE
 from corral.node.images.credentials import Credential, SecretName
 from corral.node.images.error import ImageError
 from corral.node.images.examples import advice, located

@@ -7,8 +7,8 @@ from contextlib import ExitStack
 import httpx2
 import pytest
 
-from corral.node import destinations
-from corral.node.destinations import ANYWHERE, FOR_TENANTS, Refused
+from corral.node.host import destinations
+from corral.node.host.destinations import ANYWHERE, FOR_TENANTS, Refused
 from corral.node.images import transport
 from corral.node.images.transport import Transport
 

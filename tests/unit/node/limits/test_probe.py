@@ -8,10 +8,10 @@ import sys
 import pytest
 from tests.unit.node.limits.kernel import Group, Kernel
 
-from corral.node.limits.duty import DutyCycle
+from corral.node.limits.cgroup_root import LEAF, Unusable, make_room
+from corral.node.limits.cpu_duty_cycle import DutyCycle
+from corral.node.limits.memory_watch import ResidentSet
 from corral.node.limits.probe import Hierarchies, find_ways, prefix
-from corral.node.limits.resident import ResidentSet
-from corral.node.limits.room import LEAF, Unusable, make_room
 
 MINE = "corral-12345678-"
 
@@ -83,7 +83,7 @@ def test_what_may_not_be_written_is_told_with_what_helps():
 @pytest.mark.parametrize("user", [0, 1000])
 def test_nothing_is_changed_in_a_group_that_systemd_sees_to(monkeypatch, tmp_path, user):
     """As a user's terminal is, which that user could write to."""
-    monkeypatch.setattr("corral.node.limits.room._SYSTEMD", tmp_path)
+    monkeypatch.setattr("corral.node.limits.cgroup_root._SYSTEMD", tmp_path)
     monkeypatch.setattr(os, "geteuid", lambda: user)
     group = delegated("cpu", "memory", delegated=False)
     with pytest.raises(Unusable, match="not delegated"):
@@ -93,7 +93,7 @@ def test_nothing_is_changed_in_a_group_that_systemd_sees_to(monkeypatch, tmp_pat
 
 
 def test_processes_of_others_are_not_moved(monkeypatch, tmp_path):
-    monkeypatch.setattr("corral.node.limits.room._SYSTEMD", tmp_path / "nowhere")
+    monkeypatch.setattr("corral.node.limits.cgroup_root._SYSTEMD", tmp_path / "nowhere")
     monkeypatch.setattr(os, "getsid", lambda pid: pid or os.getpid())
     with subprocess.Popen(["sleep", "60"]) as ours:
         mine = delegated("cpu", "memory", delegated=False, processes=(os.getpid(), ours.pid))

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from corral.api.kinds.vmi import Spec
+from corral.api.kinds.vmi.vmi import Spec
 from corral.node.network.resolver import Resolver, of_host, parse, resolver
 
 HOST = Resolver(("192.0.2.1", "127.0.0.53"), ("example.com",), ("edns0",))

@@ -9,10 +9,10 @@ from lightkube.models.meta_v1 import ObjectMeta
 from tests.sim.cluster import cluster
 
 from corral.api.object import Key
-from corral.node.network.inbound import HostPort
+from corral.node.network.ingress import HostPort
 from corral.node.proxy import host_ports
 from corral.node.proxy.host_ports import HostPorts, plan, wishes
-from corral.reconcile.world import World
+from corral.reconcile.context import World
 
 HOST = ip_address("127.0.0.1")
 MORNING, NOON = datetime(2026, 1, 1, 8, tzinfo=UTC), datetime(2026, 1, 1, 12, tzinfo=UTC)

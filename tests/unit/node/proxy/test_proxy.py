@@ -4,9 +4,9 @@ import pytest
 
 from corral.node.network import nft
 from corral.node.network.netlink import NetworkError
-from corral.node.proxy.part import NOWHERE
+from corral.node.proxy.nft_rules import SILENT, Rules
 from corral.node.proxy.proxy import write_whole
-from corral.node.proxy.rules import SILENT, Rules
+from corral.node.proxy.service_rules import NOWHERE
 
 
 @pytest.fixture

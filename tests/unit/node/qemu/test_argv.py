@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from corral.api.kinds.vmi import VirtualMachineInstance
+from corral.api.kinds.vmi.vmi import VirtualMachineInstance
 from corral.node.hypervisor import Drive, Layer
 from corral.node.qemu.argv import SANDBOX, argv
 from corral.node.qemu.devices.interfaces import bridged, unplugged

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import msgspec
 import pytest
 
-from corral.api.kinds.vmi import VirtualMachineInstance
+from corral.api.kinds.vmi.vmi import VirtualMachineInstance
 from corral.node.hypervisor import Change
 from corral.node.qemu import guest as guests, reboot
 from corral.node.qemu.guest import END, QemuGuest, translate

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from tests.unit.node.test_process import spawn
+from tests.unit.node.host.test_process import spawn
 
 from corral.aio import Background
-from corral.api.kinds.vmi import VirtualMachineInstance
-from corral.node import process
+from corral.api.kinds.vmi.vmi import VirtualMachineInstance
+from corral.node.host import process
 from corral.node.hypervisor import (
     Change,
     Definition,
@@ -24,11 +24,11 @@ from corral.node.hypervisor import (
     StuckError,
 )
 from corral.node.qemu import guest as guests, hypervisor
+from corral.node.qemu.accelerator_probe import Finding
 from corral.node.qemu.domain import Accelerator
 from corral.node.qemu.guest import MONITOR
 from corral.node.qemu.hypervisor import Qemu
 from corral.node.qemu.monitor import Monitor, MonitorError
-from corral.node.qemu.probe import Finding
 
 
 async def requests(reader):

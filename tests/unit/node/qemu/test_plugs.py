@@ -4,10 +4,10 @@ import asyncio
 import os
 
 import pytest
+from tests.unit.node.qemu.devices.test_ports import SCSI, VIRTIO
 from tests.unit.node.qemu.test_argv import domain
-from tests.unit.node.qemu.test_ports import SCSI, VIRTIO
 
-from corral.api.kinds.hotplug import plugs_of
+from corral.api.kinds.vmi.hotplug import plugs_of
 from corral.node.hypervisor import DiskBusyError, Drive, GuestError, Layer
 from corral.node.qemu import monitor as real
 from corral.node.qemu.monitor import MonitorError

@@ -6,7 +6,7 @@ import subprocess
 import pytest
 
 from corral.node.storage import Storage
-from corral.node.storage.room import Space
+from corral.node.storage.disk_space import Space
 
 GiB = 1 << 30
 

@@ -7,7 +7,7 @@ import pytest
 
 from corral.node.images import qcow
 from corral.node.storage import InUse, NoRoom, NoSuchVolume, Storage, StorageError, disk as disks
-from corral.node.storage.room import Space
+from corral.node.storage.disk_space import Space
 
 MiB = 1 << 20
 GiB = 1 << 30

@@ -9,7 +9,7 @@ import pytest
 from lightkube.models.core_v1 import Pod
 
 from corral.api.errors import NotFound
-from corral.api.kinds.vmi import VirtualMachineInstance
+from corral.api.kinds.vmi.vmi import VirtualMachineInstance
 from corral.node.images.store import ImageStore
 from corral.node.volumes import VolumeContext
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from corral.api.kinds.volumes import (
+from corral.api.kinds.vmi.volumes import (
     ClaimSource,
     DataVolumeVolume,
     EphemeralVolume,

@@ -6,9 +6,9 @@ import json
 import msgspec
 import pytest
 
-from corral.api.kinds.access import AccessCredential
-from corral.api.kinds.domain import Firmware
-from corral.api.kinds.volumes import CloudInitConfigDrive, CloudInitNoCloud, ObjectName, Volume
+from corral.api.kinds.vmi.access import AccessCredential
+from corral.api.kinds.vmi.domain import Firmware
+from corral.api.kinds.vmi.volumes import CloudInitConfigDrive, CloudInitNoCloud, ObjectName, Volume
 from corral.node.volumes import VolumeError, cloud_init, prepare
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from corral.api.kinds.volumes import ContainerDisk, Volume
+from corral.api.kinds.vmi.volumes import ContainerDisk, Volume
 from corral.node.images.error import ImageError
 from corral.node.volumes import prepare
 

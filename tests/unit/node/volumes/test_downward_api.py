@@ -6,7 +6,7 @@ import pytest
 from lightkube.models.core_v1 import DownwardAPIVolumeFile, ObjectFieldSelector
 
 from corral.api.errors import NotFound
-from corral.api.kinds.volumes import DownwardApiVolume, Volume
+from corral.api.kinds.vmi.volumes import DownwardApiVolume, Volume
 from corral.node.volumes import VolumeError, prepare
 
 

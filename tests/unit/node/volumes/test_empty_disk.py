@@ -2,7 +2,7 @@
 
 import pytest
 
-from corral.api.kinds.volumes import EmptyDisk, Volume
+from corral.api.kinds.vmi.volumes import EmptyDisk, Volume
 from corral.node.volumes import VolumeError, prepare
 
 

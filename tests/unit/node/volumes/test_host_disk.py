@@ -6,7 +6,7 @@ import struct
 
 import pytest
 
-from corral.api.kinds.volumes import HostDisk, Volume
+from corral.api.kinds.vmi.volumes import HostDisk, Volume
 from corral.node.images import qcow
 from corral.node.volumes import VolumeError, prepare
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from corral.api.kinds.volumes import SecretVolume, Volume
+from corral.api.kinds.vmi.volumes import SecretVolume, Volume
 from corral.node.volumes import VolumeError, prepare
 
 

@@ -5,7 +5,7 @@ import stat
 import pycdlib
 import pytest
 
-from corral.api.kinds.volumes import Volume
+from corral.api.kinds.vmi.volumes import Volume
 from corral.node.volumes import VolumeError, seed
 
 

@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 from corral.api.errors import NotFound
-from corral.api.kinds.volumes import ServiceAccountVolume, Volume
+from corral.api.kinds.vmi.volumes import ServiceAccountVolume, Volume
 from corral.node.volumes import VolumeError, prepare
 
 

@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from corral.api.kinds.volumes import ObjectName, SysprepVolume, Volume
+from corral.api.kinds.vmi.volumes import ObjectName, SysprepVolume, Volume
 from corral.node.volumes import VolumeError, prepare
 
 ANSWERS = {"Unattend.XML": b"<unattend/>", "extra": b""}

@@ -2,7 +2,7 @@
 
 import pytest
 
-from corral.api.kinds.volumes import ContainerPathVolume, EmptyDisk, Volume
+from corral.api.kinds.vmi.volumes import ContainerPathVolume, EmptyDisk, Volume
 from corral.node.volumes import SOURCES, VolumeError, prepare
 
 

@@ -8,10 +8,10 @@ from unittest.mock import Mock
 
 import pytest
 
-from corral.api.wire import Request, User
+from corral.api.request import Request, User
 from corral.server.app import ApiServer
 from corral.server.audit import DEFAULT, Audit, Log, Policy, told_lost
-from corral.server.authn import ADMINISTRATOR, Authenticator
+from corral.server.authn.authenticator import ADMINISTRATOR, Authenticator
 from corral.store import Store
 
 SPACES = "/api/v1/namespaces"
@@ -141,7 +141,7 @@ def left_out(event):
 @pytest.mark.parametrize("credentials", [{}, {"authorization": "Bearer wrong"}])
 async def test_strangers_cannot_fill_the_log(told, credentials, monkeypatch):
     """Nor push out what is told of others: what is left out of them is counted."""
-    monkeypatch.setattr("corral.server.audit.strangers.TOLD_SECONDS", 0.01)
+    monkeypatch.setattr("corral.server.audit.anonymous_quota.TOLD_SECONDS", 0.01)
     uri, asked = f"{SECRETS}/{'x' * 8000}", 300
 
     async def flood():
@@ -267,7 +267,7 @@ async def test_an_audit_log_that_cannot_be_written_is_told_and_counted(told, mon
 
 
 async def test_a_large_body_is_left_out_and_that_is_told(told, monkeypatch):
-    monkeypatch.setattr("corral.server.audit.event.LARGEST_CONTENT_BYTES", 10)
+    monkeypatch.setattr("corral.server.audit.audit_event.LARGEST_CONTENT_BYTES", 10)
     told.audit._policy = Policy(
         api_version="audit.k8s.io/v1",
         kind="Policy",

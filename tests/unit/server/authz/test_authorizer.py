@@ -5,7 +5,7 @@ from tests.unit.server.conftest import MAPS, Asker
 
 from corral.api.errors import Forbidden
 from corral.api.object import Key
-from corral.api.wire import User
+from corral.api.request import User
 from corral.server.authz import Attributes, Authorizer
 from corral.store import Store
 from corral.store.memory import Retention

@@ -4,7 +4,7 @@ import pytest
 from tests.unit.server.authz.test_authorizer import bind, role, user
 from tests.unit.server.conftest import MAPS
 
-from corral.api.wire import Request
+from corral.api.request import Request
 from corral.server.authz.impersonation import acting
 
 

@@ -11,7 +11,7 @@ from lightkube.models.admissionregistration_v1 import (
 
 from corral.api.errors import Cause, limited
 from corral.api.kind import Column, Kind, Verdict, Version, at
-from corral.api.kinds.admissionregistration.rules import (
+from corral.api.kinds.admissionregistration.match_rules import (
     FAIL,
     FAILURE_POLICIES,
     GROUP,

@@ -12,10 +12,10 @@ from typing import Any, Final, NamedTuple
 from corral.api.cel import CelError, Program, compile_expression
 from corral.api.errors import LONGEST_MESSAGE, shortened
 from corral.api.kind import Kind, at
+from corral.api.kinds.admissionregistration.match_rules import type_of, variable_types
 from corral.api.kinds.admissionregistration.policies import variables_of
-from corral.api.kinds.admissionregistration.rules import type_of, variable_types
-from corral.api.kinds.definitions.expressions import escaped
-from corral.api.kinds.definitions.selections import UnknownFieldError, read_fields
+from corral.api.kinds.crd.cel_field_selections import UnknownFieldError, read_fields
+from corral.api.kinds.crd.cel_rules import escaped
 from corral.api.kinds.table import KindTable
 from corral.api.object import Document
 from corral.api.schema import structural

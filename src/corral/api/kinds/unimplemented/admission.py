@@ -10,8 +10,8 @@ from lightkube.models.admissionregistration_v1 import (
 
 from corral.api.errors import Cause
 from corral.api.kind import Column, at
+from corral.api.kinds.admissionregistration.match_rules import GROUP
 from corral.api.kinds.admissionregistration.policies import param_kind_cell, param_ref_cell
-from corral.api.kinds.admissionregistration.rules import GROUP
 from corral.api.kinds.causes import required
 from corral.api.kinds.columns import age, field
 from corral.api.kinds.unimplemented.row import unimplemented

@@ -13,9 +13,9 @@ import msgspec
 
 from corral.api.errors import Cause
 from corral.api.kind import Column, Kind, Verdict, Version, Webhook
+from corral.api.kinds.cdi.datavolume import GROUP as CDI_GROUP
 from corral.api.kinds.columns import age, field, value
-from corral.api.kinds.datavolume import GROUP as CDI_GROUP
-from corral.api.kinds.vmi import GROUP
+from corral.api.kinds.vmi.vmi import GROUP
 from corral.api.object import AnyFields, Document, Object
 
 SNAPSHOT: Final = "snapshot.kubevirt.io"

@@ -8,7 +8,7 @@ from corral.api.errors import Cause, limited
 from corral.api.kind import Column, Kind, Verdict, Version, at
 from corral.api.kinds.causes import invalid, required, unsupported
 from corral.api.kinds.columns import age
-from corral.api.kinds.disruption import scaled
+from corral.api.kinds.pod_disruption_budget import scaled
 from corral.api.kinds.workloads.rollout import (
     ON_DELETE,
     ROLLING,

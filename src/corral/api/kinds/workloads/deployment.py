@@ -9,7 +9,7 @@ from corral.api.errors import Cause, limited
 from corral.api.kind import Column, Kind, Scale, Verdict, Version, at
 from corral.api.kinds.causes import forbidden, invalid, unsupported
 from corral.api.kinds.columns import age
-from corral.api.kinds.disruption import scaled
+from corral.api.kinds.pod_disruption_budget import scaled
 from corral.api.kinds.workloads.rollout import (
     RECREATE,
     ROLLING,

@@ -4,7 +4,7 @@ from lightkube.models.core_v1 import PodTemplate
 
 from corral.api.errors import limited
 from corral.api.kind import Column, Kind, Verdict, Version, at
-from corral.api.kinds import pod
+from corral.api.kinds.core import pod
 from corral.api.kinds.workloads.template import (
     default_template,
     described,

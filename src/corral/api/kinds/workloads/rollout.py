@@ -1,7 +1,7 @@
 """How the pods of a workload are replaced when its template changes."""
 
 from corral.api.errors import Cause
-from corral.api.kinds.disruption import bound_causes
+from corral.api.kinds.pod_disruption_budget import bound_causes
 from corral.api.object import Document
 
 RECREATE, ROLLING, ON_DELETE = "Recreate", "RollingUpdate", "OnDelete"

@@ -6,9 +6,9 @@ from lightkube.models.apps_v1 import StatefulSet
 
 from corral.api.errors import Cause, limited
 from corral.api.kind import Kind, Scale, Verdict, Version, at
-from corral.api.kinds import claim
 from corral.api.kinds.causes import forbidden, invalid
 from corral.api.kinds.columns import age
+from corral.api.kinds.storage import persistentvolumeclaim
 from corral.api.kinds.workloads.deployment import READY
 from corral.api.kinds.workloads.rollout import ON_DELETE, ROLLING
 from corral.api.kinds.workloads.template import (
@@ -44,7 +44,7 @@ def _default(document: Document) -> None:
     default_template(spec, "template")
     for wanted in spec.get("volumeClaimTemplates") or ():
         wanted |= {"apiVersion": "v1", "kind": "PersistentVolumeClaim"}
-        claim.default(wanted)
+        persistentvolumeclaim.default(wanted)
         wanted["status"] = {"phase": "Pending"}
 
 

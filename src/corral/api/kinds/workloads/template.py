@@ -4,9 +4,9 @@ from collections.abc import Iterator
 
 from corral.api.errors import UNCHECKED, BadRequest, Cause
 from corral.api.kind import Column, at
-from corral.api.kinds import pod
 from corral.api.kinds.causes import forbidden, invalid, required, unsupported
 from corral.api.kinds.columns import NONE
+from corral.api.kinds.core import pod
 from corral.api.kinds.label_selectors import selector_causes
 from corral.api.metadata import check_labels
 from corral.api.object import Document

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Never
 import structlog
 
 from corral.node.network.dhcp import advertisement, dhcp4, dhcp6
-from corral.node.network.dhcp.allowance import Allowance
+from corral.node.network.dhcp.rate_limit import Allowance
 from corral.node.network.dhcp.sockets import (
     LONGEST,
     from_address,

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from corral.api.kinds import disks as kinds
-from corral.api.kinds.hotplug import plugs_of, trays_of
-from corral.api.kinds.vmi import VirtualMachineInstance
+from corral.api.kinds.vmi import disks as kinds
+from corral.api.kinds.vmi.hotplug import plugs_of, trays_of
+from corral.api.kinds.vmi.vmi import VirtualMachineInstance
 from corral.node.hypervisor import Drive
-from corral.node.qemu.devices import caching
+from corral.node.qemu.devices import disk_caching
 from corral.node.qemu.devices.boot import boot_indexes
 from corral.node.qemu.devices.plugs import TRAY, device_name, medium_name, node_name, tray_name
 from corral.node.qemu.devices.ports import controller_port, disk_ports
@@ -160,7 +160,7 @@ def blocks(
 
     ``files``: the set of descriptors through which QEMU gets at each file.
     """
-    cache = caching.of_file(disk, drive)
+    cache = disk_caching.of_file(disk, drive)
     below: str | None = None
     for number, layer in reversed(list(enumerate(drive.layers))):
         name = f"{node}-layer{number}"
@@ -222,7 +222,7 @@ def attachment(
         "serial": disk.serial or None,
         "werror": None if is_cdrom else policy,
         "rerror": None if is_cdrom else policy if policy != "enospc" else "report",
-        **caching.of_device(disk, drive),
+        **disk_caching.of_device(disk, drive),
     }
     kind = "cd" if is_cdrom else "hd"
     match bus_of(disk):

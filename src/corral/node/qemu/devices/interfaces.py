@@ -7,9 +7,9 @@ host's loopback only: behind 10.0.2.2 QEMU connects to 127.0.0.1.  Its library c
 every other connection too.
 """
 
-from corral.api.kinds.machine import host_name
-from corral.api.kinds.vmi import VirtualMachineInstance
-from corral.node.addresses import USER_NETWORK, mac_of
+from corral.api.kinds.vmi.addresses import USER_NETWORK, mac_of
+from corral.api.kinds.vmi.derived import host_name
+from corral.api.kinds.vmi.vmi import VirtualMachineInstance
 from corral.node.qemu.devices.boot import boot_indexes
 from corral.node.qemu.domain import Domain, device, option
 

@@ -7,9 +7,9 @@ first port together with the first disk that needs it.
 
 from collections.abc import Sequence
 
-from corral.api.kinds.hotplug import Plug, plugs_of
-from corral.api.kinds.machine import guest_memory
-from corral.api.kinds.vmi import VirtualMachineInstance
+from corral.api.kinds.vmi.derived import guest_memory
+from corral.api.kinds.vmi.hotplug import Plug, plugs_of
+from corral.api.kinds.vmi.vmi import VirtualMachineInstance
 from corral.node.qemu.domain import Domain, device
 
 _PREFIX = "port"

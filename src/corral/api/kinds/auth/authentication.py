@@ -1,0 +1,28 @@
+"""Questions about who somebody is (Kubernetes' authentication.k8s.io): answered, never kept."""
+
+from lightkube.models.authentication_v1 import SelfSubjectReview, TokenReview
+
+from corral.api.kinds.review_kinds import question
+
+GROUP = "authentication.k8s.io"
+
+
+SELF_SUBJECT_REVIEW = question(
+    group=GROUP,
+    name="SelfSubjectReview",
+    plural="selfsubjectreviews",
+    singular="selfsubjectreview",
+    view=SelfSubjectReview,
+    namespaced=False,
+)
+
+TOKEN_REVIEW = question(
+    group=GROUP,
+    name="TokenReview",
+    plural="tokenreviews",
+    singular="tokenreview",
+    view=TokenReview,
+    namespaced=False,
+)
+
+KINDS = (SELF_SUBJECT_REVIEW, TOKEN_REVIEW)

@@ -1,0 +1,104 @@
+"""Questions about rights: may one do something, and what may one do (authorization.k8s.io)."""
+
+from collections.abc import Iterator
+from typing import Final
+
+from lightkube.models.authorization_v1 import (
+    LocalSubjectAccessReview,
+    SelfSubjectAccessReview,
+    SelfSubjectRulesReview,
+    SubjectAccessReview,
+)
+
+from corral.api.errors import Cause, limited
+from corral.api.kind import Verdict, at
+from corral.api.kinds.causes import invalid
+from corral.api.kinds.review_kinds import question
+from corral.api.object import Document
+
+GROUP: Final = "authorization.k8s.io"
+
+_WHAT = "spec.resourceAttributes"
+_PATH = "spec.nonResourceAttributes"
+
+
+def _validate_self(document: Document, _old: Document | None, _user: str) -> Verdict:
+    return Verdict(limited(_what(document)))
+
+
+def _validate_subject(document: Document, _old: Document | None, _user: str) -> Verdict:
+    return Verdict(limited((*_what(document), *_who(document))))
+
+
+def _validate_local(document: Document, _old: Document | None, _user: str) -> Verdict:
+    return Verdict(limited((*_what(document), *_who(document), *_local(document))))
+
+
+def _what(document: Document) -> Iterator[Cause]:
+    resource, path = (at(document, "spec", name.partition(".")[2]) for name in (_WHAT, _PATH))
+    if resource is not None and path is not None:
+        yield invalid(_PATH, path, "cannot be specified in combination with resourceAttributes")
+    if resource is None and path is None:
+        fault = "exactly one of nonResourceAttributes or resourceAttributes must be specified"
+        yield invalid(_WHAT, None, fault)
+
+
+def _who(document: Document) -> Iterator[Cause]:
+    spec = document["spec"]
+    if not spec.get("user") and not spec.get("groups"):
+        fault = "at least one of user or group must be specified"
+        yield invalid("spec.user", spec.get("user") or "", fault)
+
+
+def _local(document: Document) -> Iterator[Cause]:
+    if at(document, "spec", "nonResourceAttributes") is not None:
+        yield invalid(_PATH, None, "disallowed on this kind of request")
+    namespace = at(document, "spec", "resourceAttributes", "namespace") or ""
+    if namespace != document["metadata"]["namespace"]:
+        yield invalid(f"{_WHAT}.namespace", namespace, "must match metadata.namespace")
+
+
+SELF_SUBJECT_ACCESS_REVIEW = question(
+    group=GROUP,
+    name="SelfSubjectAccessReview",
+    plural="selfsubjectaccessreviews",
+    singular="selfsubjectaccessreview",
+    view=SelfSubjectAccessReview,
+    namespaced=False,
+    validate=_validate_self,
+)
+
+SUBJECT_ACCESS_REVIEW = question(
+    group=GROUP,
+    name="SubjectAccessReview",
+    plural="subjectaccessreviews",
+    singular="subjectaccessreview",
+    view=SubjectAccessReview,
+    namespaced=False,
+    validate=_validate_subject,
+)
+
+LOCAL_SUBJECT_ACCESS_REVIEW = question(
+    group=GROUP,
+    name="LocalSubjectAccessReview",
+    plural="localsubjectaccessreviews",
+    singular="localsubjectaccessreview",
+    view=LocalSubjectAccessReview,
+    validate=_validate_local,
+)
+
+SELF_SUBJECT_RULES_REVIEW = question(
+    group=GROUP,
+    name="SelfSubjectRulesReview",
+    plural="selfsubjectrulesreviews",
+    singular="selfsubjectrulesreview",
+    view=SelfSubjectRulesReview,
+    namespaced=False,
+)
+
+KINDS = (
+    SELF_SUBJECT_ACCESS_REVIEW,
+    SUBJECT_ACCESS_REVIEW,
+    LOCAL_SUBJECT_ACCESS_REVIEW,
+    SELF_SUBJECT_RULES_REVIEW,
+)

@@ -1,0 +1,1 @@
+"""The kinds of the group autoscaling: HorizontalPodAutoscaler and Scale."""

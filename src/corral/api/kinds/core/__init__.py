@@ -1,0 +1,1 @@
+"""Kubernetes' core group: pods, nodes, Secrets, events, quotas and limit ranges."""

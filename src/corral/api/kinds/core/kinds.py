@@ -1,0 +1,308 @@
+"""Kubernetes' own small kinds, without which machines have nowhere to live.
+
+Namespaces, nodes, secrets, config maps, service accounts and leases.  Views, schemas and field
+descriptions are those of the lightkube models; what is here is what those do not say.
+"""
+
+import base64
+import re
+from collections.abc import Iterable
+from itertools import chain
+
+from lightkube.models.coordination_v1 import Lease
+from lightkube.models.core_v1 import ConfigMap, Namespace, Node, Secret, ServiceAccount
+
+from corral.api.errors import MOST_CAUSES, Cause, limited, shortened
+from corral.api.kind import Column, Kind, Verdict, Version, at
+from corral.api.kinds.causes import invalid
+from corral.api.kinds.columns import NONE, age, condition_status, field, text
+from corral.api.kinds.core import secret_types
+from corral.api.object import Document
+
+V1 = (Version(name="v1"),)
+LARGEST_DATA = 1024 * 1024
+"""Bytes that the values of a Secret or ConfigMap may have together."""
+
+_KEY = re.compile(r"[-._a-zA-Z0-9]+", re.ASCII)
+
+
+def _namespace_default(document: Document) -> None:
+    labels = document["metadata"].setdefault("labels", {})
+    labels["kubernetes.io/metadata.name"] = document["metadata"].get("name", "")
+
+
+def _namespace_default_create(document: Document) -> None:
+    document["spec"] = {"finalizers": ["kubernetes"]}
+    document["status"] = {"phase": "Active"}
+
+
+def _namespace_keep(document: Document, old: Document, _user: str) -> None:
+    """Who empties it takes its finalizer away, by a subresource of its own (finalize)."""
+    document["spec"] = old.get("spec", {})
+
+
+def _namespace_validate(document: Document, old: Document | None, _user: str) -> Verdict:
+    if old is None or document.get("status") == old.get("status"):
+        return Verdict()
+    ends = bool(at(document, "metadata", "deletionTimestamp"))
+    phase = at(document, "status", "phase") or ""
+    wanted, moment = ("Terminating", "not empty") if ends else ("Active", "empty")
+    if phase == wanted:
+        return Verdict()
+    why = f"may only be '{wanted}' if `deletionTimestamp` is {moment}"
+    return Verdict([invalid("status.Phase", phase, why)])
+
+
+NAMESPACE = Kind(
+    group="",
+    name="Namespace",
+    plural="namespaces",
+    singular="namespace",
+    short=("ns",),
+    versions=V1,
+    view=Namespace,
+    namespaced=False,
+    native=True,
+    sweeps=False,
+    columns=(
+        field("Status", "status", "phase", description="whether it is being deleted"),
+        age(),
+    ),
+    selectable={"status.phase": text("status", "phase")},
+    keep=_namespace_keep,
+    default=_namespace_default,
+    default_create=_namespace_default_create,
+    validate=_namespace_validate,
+)
+
+
+def _node_status(document: Document) -> str:
+    ready = condition_status(document, "Ready")
+    words = ["Unknown" if ready is None else "Ready" if ready == "True" else "NotReady"]
+    if at(document, "spec", "unschedulable"):
+        words.append("SchedulingDisabled")
+    return ",".join(words)
+
+
+def _node_roles(document: Document) -> str:
+    labels = at(document, "metadata", "labels") or {}
+    prefix = "node-role.kubernetes.io/"
+    roles = {key.removeprefix(prefix) for key in labels if key.startswith(prefix)}
+    roles.add(labels.get("kubernetes.io/role", ""))
+    return ",".join(sorted(role for role in roles if role)) or NONE
+
+
+def _node_address(address_type: str) -> Column:
+    def cell(document: Document) -> str:
+        for address in at(document, "status", "addresses") or ():
+            if address.get("type") == address_type:
+                return str(address.get("address"))
+        return NONE
+
+    name = address_type.replace("IP", "-IP")
+    return Column(name=name, cell=cell, description="where it is reached", priority=1)
+
+
+def _node_info(name: str, fact: str) -> Column:
+    def cell(document: Document) -> str:
+        return at(document, "status", "nodeInfo", fact) or "<unknown>"
+
+    return Column(name=name, cell=cell, description=f"its {fact}", priority=1)
+
+
+NODE = Kind(
+    group="",
+    name="Node",
+    plural="nodes",
+    singular="node",
+    short=("no",),
+    versions=V1,
+    view=Node,
+    namespaced=False,
+    native=True,
+    status_on_create=True,
+    columns=(
+        Column(name="Status", cell=_node_status, description="whether pods can run on it"),
+        Column(name="Roles", cell=_node_roles, description="roles that its labels name"),
+        age(),
+        field("Version", "status", "nodeInfo", "kubeletVersion", description="of its agent"),
+        _node_address("InternalIP"),
+        _node_address("ExternalIP"),
+        _node_info("OS-Image", "osImage"),
+        _node_info("Kernel-Version", "kernelVersion"),
+        _node_info("Container-Runtime", "containerRuntimeVersion"),
+    ),
+    selectable={
+        "spec.unschedulable": lambda document: (
+            "true" if at(document, "spec", "unschedulable") else "false"
+        )
+    },
+)
+
+
+def _data_keys(document: Document, *fields: str) -> Iterable[Cause]:
+    for name in fields:
+        for key in document.get(name) or ():
+            if len(key) > 253 or not _KEY.fullmatch(key) or key in (".", ".."):
+                yield Cause(
+                    f"{name}[{key}]",
+                    f'Invalid value: "{shortened(key)}": a valid config key must consist of '
+                    "alphanumeric characters, '-', '_' or '.' (e.g. 'key.name',  or 'KEY_NAME',  "
+                    "or 'key-name', regex used for validation is '[-._a-zA-Z0-9]+')",
+                )
+
+
+def _too_large(field_name: str, size: int) -> Iterable[Cause]:
+    if size > LARGEST_DATA:
+        message = f"Too long: may not be more than {LARGEST_DATA} bytes"
+        yield Cause(field_name, message, "FieldValueTooLong")
+
+
+def _frozen(document: Document, old: Document | None, *fields: str) -> Iterable[Cause]:
+    """An object with ``immutable: true`` keeps that, and its data."""
+    if old is None or not old.get("immutable"):
+        return
+    for name in ("immutable", *fields):
+        if document.get(name) != old.get(name):
+            message = "Forbidden: field is immutable when `immutable` is set"
+            yield Cause(name, message, "FieldValueForbidden")
+
+
+def _secret_default(document: Document) -> None:
+    document["type"] = document.get("type") or "Opaque"
+    plain = document.pop("stringData", None)
+    if isinstance(plain, dict):
+        data = document.setdefault("data", {})
+        for key, secret in plain.items():
+            data[key] = base64.b64encode(str(secret).encode()).decode()
+
+
+def _decoded_size(encoded: str) -> int:
+    """Bytes that a text in base64 stands for."""
+    return len(encoded) * 3 // 4 - encoded[-2:].count("=")
+
+
+def _secret_validate(document: Document, old: Document | None, _user: str) -> Verdict:
+    causes = limited(chain(_data_keys(document, "data"), secret_types.faults(document, old)))
+    size = sum(_decoded_size(one) for one in (document.get("data") or {}).values())
+    causes += _too_large("data", size)
+    causes += _frozen(document, old, "data")
+    if old is not None and document.get("type") != old.get("type"):
+        message = f'Invalid value: "{document.get("type")}": field is immutable'
+        causes.append(Cause("type", message))
+    return Verdict(causes)
+
+
+SECRET = Kind(
+    group="",
+    name="Secret",
+    plural="secrets",
+    singular="secret",
+    versions=V1,
+    view=Secret,
+    status=False,
+    native=True,
+    columns=(
+        field("Type", "type", description="what the data is for"),
+        Column(
+            name="Data",
+            type="integer",
+            cell=lambda document: len(document.get("data") or ()),
+            description="number of keys",
+        ),
+        age(),
+    ),
+    selectable={"type": text("type")},
+    default=_secret_default,
+    validate=_secret_validate,
+)
+
+
+def _config_map_validate(document: Document, old: Document | None, _user: str) -> Verdict:
+    texts = document.get("data") or {}
+    binaries = document.get("binaryData") or {}
+    causes = limited(_data_keys(document, "data", "binaryData"))
+    for key in sorted(texts.keys() & binaries.keys())[:MOST_CAUSES]:
+        message = f'Invalid value: "{shortened(key)}": duplicate of key present in binaryData'
+        causes.append(Cause(f"data[{key}]", message))
+    size = sum(len(str(one).encode()) for one in texts.values())
+    size += sum(map(_decoded_size, binaries.values()))
+    causes += _too_large("[]", size)
+    causes += _frozen(document, old, "data", "binaryData")
+    return Verdict(causes)
+
+
+CONFIG_MAP = Kind(
+    group="",
+    name="ConfigMap",
+    plural="configmaps",
+    singular="configmap",
+    short=("cm",),
+    versions=V1,
+    view=ConfigMap,
+    status=False,
+    native=True,
+    columns=(
+        Column(
+            name="Data",
+            type="integer",
+            cell=lambda document: (
+                len(document.get("data") or ()) + len(document.get("binaryData") or ())
+            ),
+            description="number of keys",
+        ),
+        age(),
+    ),
+    validate=_config_map_validate,
+)
+
+SERVICE_ACCOUNT = Kind(
+    group="",
+    name="ServiceAccount",
+    plural="serviceaccounts",
+    singular="serviceaccount",
+    short=("sa",),
+    versions=V1,
+    view=ServiceAccount,
+    status=False,
+    native=True,
+    columns=(
+        Column(
+            name="Secrets",
+            type="integer",
+            cell=lambda document: len(document.get("secrets") or ()),
+            description="number of secrets that pods may use",
+        ),
+        age(),
+    ),
+)
+
+
+def _lease_validate(document: Document, _old: Document | None, _user: str) -> Verdict:
+    causes = []
+    spec = document.get("spec") or {}
+    for name, least in (("leaseDurationSeconds", 1), ("leaseTransitions", 0)):
+        value = spec.get(name)
+        if value is not None and value < least:
+            bound = "must be greater than 0" if least else "must be greater than or equal to 0"
+            causes.append(Cause(f"spec.{name}", f"Invalid value: {value}: {bound}"))
+    return Verdict(causes)
+
+
+LEASE = Kind(
+    group="coordination.k8s.io",
+    name="Lease",
+    plural="leases",
+    singular="lease",
+    versions=V1,
+    view=Lease,
+    status=False,
+    native=True,
+    columns=(
+        field("Holder", "spec", "holderIdentity", description="who holds it"),
+        age(),
+    ),
+    validate=_lease_validate,
+)
+
+KINDS = (CONFIG_MAP, NAMESPACE, NODE, SECRET, SERVICE_ACCOUNT, LEASE)

@@ -1,0 +1,63 @@
+"""Whole objects within objects (``x-kubernetes-embedded-resource``): their kind and metadata.
+
+What is wrong with one is told as apiextensions-apiserver does (its schema/objectmeta).
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from corral.api.errors import Cause
+from corral.api.kinds.causes import invalid, required
+from corral.api.metadata import check_embedded_metadata
+from corral.api.names import service_name_faults
+from corral.api.object import ObjectMeta
+from corral.api.schema import Schema
+from corral.api.schema.paths import Place
+from corral.api.types import schema_of
+
+EMBEDDED: Final = "x-kubernetes-embedded-resource"
+_EMPTY: Final = "must not be empty"
+_TEXT: Final = {"type": "string"}
+_FORM: Final = Schema(
+    {
+        "type": "object",
+        "properties": {"apiVersion": _TEXT, "kind": _TEXT, "metadata": schema_of(ObjectMeta)},
+    }
+)
+"""Of every whole object.  One that lies there since before it was to be whole may have another:
+that is told, or let be, where schemas are checked."""
+
+
+class Embedded(Place):
+    """The whole objects at one place of a document, and below it; false where there are none."""
+
+    def __init__(self, schema: Mapping[str, Any]) -> None:
+        self._is_whole = bool(schema.get(EMBEDDED))
+        super().__init__(schema)
+
+    @property
+    def _is_told(self) -> bool:
+        return self._is_whole
+
+    def check(self, value: Any, path: str = "") -> Iterator[Cause]:
+        """What is wrong with them."""
+        if self._is_whole and isinstance(value, dict) and not _FORM.check(value):
+            yield from _whole(value, path)
+        for place, inner, where in self._within(value, path):
+            yield from place.check(inner, where)
+
+
+def _whole(value: Mapping[str, Any], path: str) -> Iterator[Cause]:
+    for field in ("apiVersion", "kind"):
+        if field not in value:
+            yield required(f"{path}.{field}", _EMPTY)
+        elif not value[field]:
+            yield invalid(f"{path}.{field}", value[field], _EMPTY)
+    version, kind = value.get("apiVersion") or "", value.get("kind") or ""
+    if version.count("/") > 1:
+        fault = f"unexpected GroupVersion string: {version}"
+        yield invalid(f"{path}.apiVersion", version, fault)
+    if kind and (faults := service_name_faults(kind.lower())):
+        fault = f"may have mixed case, but should otherwise match: {','.join(faults)}"
+        yield invalid(f"{path}.kind", kind, fault)
+    yield from check_embedded_metadata(value.get("metadata") or {}, f"{path}.metadata")

@@ -1,0 +1,53 @@
+"""Lists that are sets or maps hold nothing twice."""
+
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from typing import Any
+
+from corral.api.encoding import encode_sorted
+from corral.api.errors import Cause
+from corral.api.kinds.causes import duplicate, invalid
+from corral.api.schema.paths import Place
+
+
+class Uniqueness(Place):
+    """The sets and maps at one place of a document, and below it; false where there are none."""
+
+    def __init__(self, schema: Mapping[str, Any]) -> None:
+        self._type = schema.get("x-kubernetes-list-type", "")
+        self._keys: Sequence[str] = schema.get("x-kubernetes-list-map-keys") or ()
+        super().__init__(schema)
+
+    @property
+    def _is_told(self) -> bool:
+        return self._type in ("set", "map")
+
+    def check(self, value: Any, path: str = "") -> Iterator[Cause]:
+        """What stands twice."""
+        if isinstance(value, list):
+            if self._type == "set":
+                yield from _repeated(path, value)
+            elif self._type == "map":
+                yield from self._map(path, value)
+        for place, inner, where in self._within(value, path):
+            yield from place.check(inner, where)
+
+    def _map(self, path: str, value: list[Any]) -> Iterator[Cause]:
+        keys = []
+        for index, inner in enumerate(value):
+            if not isinstance(inner, dict | None):
+                fault = "must be an object for an array of list-type map"
+                yield invalid(f"{path}[{index}]", inner, fault)
+                return
+            known = inner or {}
+            keys.append({key: known[key] for key in self._keys if key in known})
+        yield from _repeated(path, keys)
+
+
+def _repeated(path: str, values: Sequence[Any]) -> Iterator[Cause]:
+    """Each value that was there before is told once."""
+    seen: dict[Hashable, int] = {}
+    for index, value in enumerate(values):
+        form = encode_sorted(value)
+        seen[form] = seen.get(form, 0) + 1
+        if seen[form] == 2:
+            yield duplicate(f"{path}[{index}]", value)

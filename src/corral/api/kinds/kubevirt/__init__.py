@@ -1,0 +1,1 @@
+"""KubeVirt's kinds: replica sets, pools, VirtualMachines, instance types, the KubeVirt object."""

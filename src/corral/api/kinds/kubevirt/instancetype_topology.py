@@ -1,0 +1,85 @@
+"""How the processors of an instance type are laid out, as a preference likes it."""
+
+from typing import NamedTuple
+
+from corral.api.errors import Cause
+from corral.api.kinds.kubevirt.instancetype import PreferenceSpec, SpreadOptions
+from corral.api.kinds.vmi.derived import Processors
+
+SPREAD, ANY = "spread", "any"
+_OLD_SPELLING = {
+    "preferSockets": "sockets",
+    "preferCores": "cores",
+    "preferThreads": "threads",
+    "preferSpread": SPREAD,
+    "preferAny": ANY,
+}
+TOPOLOGIES = frozenset({*_OLD_SPELLING, *_OLD_SPELLING.values()})
+ACROSS = ("SocketsCores", "CoresThreads", "SocketsCoresThreads")
+THREADS_OF_A_CORE = 2
+"""Where processors are spread across threads, too."""
+
+
+class Spread(NamedTuple):
+    """How processors are spread: across which units, and how many of the smaller to a larger."""
+
+    across: str
+    ratio: int
+
+
+def preferred(preference: PreferenceSpec | None) -> str:
+    """sockets, cores, threads, spread or any."""
+    cpu = preference.cpu if preference is not None else None
+    asked = (cpu.preferred_cpu_topology if cpu is not None else None) or "sockets"
+    return _OLD_SPELLING.get(asked, asked)
+
+
+def spread(preference: PreferenceSpec | None) -> Spread:
+    """What a preference says of spreading; 2 cores to a socket unless said."""
+    cpu = preference.cpu if preference is not None else None
+    options = (cpu.spread_options if cpu is not None else None) or SpreadOptions()
+    old = preference.prefer_spread_socket_to_core_ratio if preference is not None else 0
+    return Spread(options.across or ACROSS[0], options.ratio or old or 2)
+
+
+def lay_out(count: int, preference: PreferenceSpec | None) -> Processors:
+    """So many processors as the preference likes them; ``indivisible`` has no objection."""
+    if count == 1:
+        return Processors(1, 1, 1)
+    match preferred(preference):
+        case "cores":
+            return Processors(1, count, 1)
+        case "threads":
+            return Processors(1, 1, count)
+        case topology if topology == SPREAD:
+            return _spread_out(count, spread(preference))
+        case _:
+            return Processors(count, 1, 1)
+
+
+def _spread_out(count: int, wanted: Spread) -> Processors:
+    across, ratio = wanted
+    if across == "CoresThreads":
+        return Processors(1, count // ratio, ratio)
+    if across == "SocketsCoresThreads":
+        return Processors(count // THREADS_OF_A_CORE // ratio, ratio, THREADS_OF_A_CORE)
+    return Processors(count // ratio, ratio, 1)
+
+
+def indivisible(count: int, preference: PreferenceSpec | None) -> Cause | None:
+    """Why so many processors cannot be spread as the preference asks (KubeVirt's words)."""
+    if preferred(preference) != SPREAD:
+        return None
+    across, ratio = spread(preference)
+    told = "Spec.PreferSpreadSocketToCoreRatio or Spec.CPU.PreferSpreadOptions.Ratio of"
+    begin = f"{count} vCPUs provided by the instance type are not divisible by the"
+    threads = f"number of threads per core {THREADS_OF_A_CORE}"
+    match across:
+        case "CoresThreads":
+            wrong, why = count % ratio, f"number of threads per core {ratio}"
+        case "SocketsCoresThreads":
+            wrong = count % (THREADS_OF_A_CORE * ratio)
+            why = f"{threads} and {told} {ratio}"
+        case _:
+            wrong, why = count % ratio, f"{told} {ratio} provided by the preference"
+    return Cause("instancetype.spec.cpu.guest", f"{begin} {why}") if wrong else None

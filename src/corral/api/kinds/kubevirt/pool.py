@@ -1,0 +1,192 @@
+"""VirtualMachinePool: keeps a number of numbered VirtualMachines (KubeVirt's pool.kubevirt.io)."""
+
+from typing import Annotated, ClassVar, Literal
+
+import msgspec
+from lightkube.models.core_v1 import NodeSelectorRequirement
+from lightkube.models.meta_v1 import LabelSelector
+
+from corral.api.kinds.kubevirt.virtualmachine import VirtualMachineSpec
+from corral.api.object import Condition, IntOrString, Object, ObjectMeta, Struct
+
+GROUP = "pool.kubevirt.io"
+FINALIZER = "pool.kubevirt.io/finalizer"
+"""Holds a pool, and each of its VirtualMachines, until their controller has let go of them."""
+REVISION_LABEL = "kubevirt.io/vm-pool-revision-name"
+"""Label of VirtualMachines and of their machines: the ControllerRevision they were made from."""
+
+StatePreservation = Literal["Disabled", "Offline", "Online"]
+SortPolicy = Literal["AscendingOrder", "DescendingOrder", "Newest", "Oldest", "Random"]
+
+
+class Template(Struct, kw_only=True):
+    """What the VirtualMachines of a pool are made of.
+
+    metadata: their labels and annotations.
+    spec: what each of them shall be.
+    """
+
+    spec: VirtualMachineSpec
+    metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
+
+
+class NameGeneration(Struct, kw_only=True):
+    """Which references get the number of their VirtualMachine appended.
+
+    append_index_to_config_map_refs: those to ConfigMaps.
+    append_index_to_secret_refs: those to Secrets.
+    """
+
+    append_index_to_config_map_refs: bool | None = None
+    append_index_to_secret_refs: bool | None = None
+
+
+class Selectors(Struct, kw_only=True):
+    """Which VirtualMachines may be chosen: those that meet all of it.
+
+    label_selector: matched against the labels in spec.template.metadata.
+    node_selector_requirement_matcher: matched against spec.template.spec.nodeSelector.
+    """
+
+    label_selector: LabelSelector | None = None
+    node_selector_requirement_matcher: list[NodeSelectorRequirement] | None = None
+
+
+class SelectionPolicy(Struct, kw_only=True):
+    """Which VirtualMachines are chosen, and in what order.
+
+    sort_policy: the order; Random unless said.
+    selectors: which may be chosen at all; every one unless said.
+    """
+
+    sort_policy: SortPolicy | None = None
+    selectors: Selectors | None = None
+
+
+class Unmanaged(Struct, kw_only=True):
+    """The pool leaves it to its users."""
+
+
+class OpportunisticScaleIn(Struct, kw_only=True):
+    """Users choose what goes, by deleting it.
+
+    state_preservation: what is kept of those that go; nothing unless said.
+    """
+
+    state_preservation: StatePreservation | None = None
+
+
+class ProactiveScaleIn(Struct, kw_only=True):
+    """The pool chooses what goes.
+
+    selection_policy: how it chooses.
+    state_preservation: what is kept of those that go; nothing unless said.
+    """
+
+    selection_policy: SelectionPolicy | None = None
+    state_preservation: StatePreservation | None = None
+
+
+class ScaleInStrategy(Struct, kw_only=True):
+    """How the pool shrinks: one of the three; proactive unless said.
+
+    unmanaged: it does not.
+    opportunistic: users choose what goes.
+    proactive: the pool chooses what goes.
+    """
+
+    unmanaged: Unmanaged | None = None
+    opportunistic: OpportunisticScaleIn | None = None
+    proactive: ProactiveScaleIn | None = None
+
+
+class OpportunisticUpdate(Struct, kw_only=True):
+    """VirtualMachines are updated, their machines at their next start."""
+
+
+class ProactiveUpdate(Struct, kw_only=True):
+    """VirtualMachines are updated, and their machines started anew.
+
+    selection_policy: which of them, and in what order.
+    """
+
+    selection_policy: SelectionPolicy | None = None
+
+
+class UpdateStrategy(Struct, kw_only=True):
+    """How a changed template reaches what is there: one of the three; proactive unless said.
+
+    unmanaged: it does not.
+    opportunistic: machines get it at their next start.
+    proactive: machines are started anew.
+    """
+
+    unmanaged: Unmanaged | None = None
+    opportunistic: OpportunisticUpdate | None = None
+    proactive: ProactiveUpdate | None = None
+
+
+class Autohealing(Struct, kw_only=True):
+    """When a VirtualMachine that does not come up is made anew.
+
+    start_up_failure_threshold: after so many failed starts in a row; 3 unless said.
+    min_failing_to_start_duration: after failing for so long; 5m unless said.
+    """
+
+    start_up_failure_threshold: Annotated[int, msgspec.Meta(ge=1, le=4294967295)] | None = None
+    min_failing_to_start_duration: str | None = None
+
+
+class PoolSpec(Struct, kw_only=True):
+    """What the pool shall be.
+
+    selector: the VirtualMachines that belong to it; it must match the template's labels.
+    virtual_machine_template: what its VirtualMachines are made of.
+    replicas: how many VirtualMachines it keeps, 1 unless said.
+    paused: true stops it from making, changing and deleting VirtualMachines.
+    name_generation: which references get the number of their VirtualMachine appended.
+    max_unavailable: how many machines an update may make unavailable at a time; 100% unless said.
+    scale_in_strategy: how it shrinks: one of the three; proactive unless said.
+    update_strategy: how a changed template reaches what is there: one of the three; proactive
+        unless said.
+    autohealing: when a VirtualMachine that does not come up is made anew; never unless said.
+    """
+
+    selector: LabelSelector
+    virtual_machine_template: Template
+    replicas: Annotated[int, msgspec.Meta(ge=0, le=2147483647)] | None = None
+    paused: bool = False
+    name_generation: NameGeneration | None = None
+    max_unavailable: IntOrString | None = None
+    scale_in_strategy: ScaleInStrategy | None = None
+    update_strategy: UpdateStrategy | None = None
+    autohealing: Autohealing | None = None
+
+
+class PoolStatus(Struct, kw_only=True):
+    """What is known of the pool.
+
+    replicas: its VirtualMachines, those that are going too.
+    ready_replicas: those of them whose machines are ready.
+    conditions: ReplicaPaused and ReplicaFailure.
+    label_selector: the selector as text, for autoscalers.
+    """
+
+    replicas: int = 0
+    ready_replicas: int = 0
+    conditions: list[Condition] = []
+    label_selector: str = ""
+
+
+class VirtualMachinePool(Object, kw_only=True):
+    """Keeps a number of VirtualMachines, named after the pool and numbered from 0.
+
+    spec: what the pool shall be.
+    status: what is known of the pool.
+    """
+
+    api_version: ClassVar[str] = f"{GROUP}/v1beta1"
+    kind: ClassVar[str] = "VirtualMachinePool"
+
+    spec: PoolSpec
+    status: PoolStatus = msgspec.field(default_factory=PoolStatus)

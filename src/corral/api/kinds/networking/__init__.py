@@ -1,0 +1,1 @@
+"""Services with their endpoints, Ingress and NetworkPolicy."""

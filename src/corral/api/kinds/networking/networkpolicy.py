@@ -1,0 +1,125 @@
+"""NetworkPolicy: whose traffic reaches which pods, and where pods may connect to."""
+
+from collections.abc import Iterator
+
+from lightkube.models.networking_v1 import NetworkPolicy
+
+from corral.api.addresses import network_faults, parse_network, port_faults, port_or_name_faults
+from corral.api.errors import BadRequest, Cause, limited
+from corral.api.kind import Column, Kind, Verdict, Version, at
+from corral.api.kinds.causes import each_invalid, forbidden, invalid, required, unsupported
+from corral.api.kinds.columns import NONE, age
+from corral.api.kinds.label_selectors import selector_causes
+from corral.api.kinds.networking.service_validation import PROTOCOLS
+from corral.api.object import Document
+from corral.api.selectors import label_selector
+
+DIRECTIONS = ("Ingress", "Egress")
+
+
+def _pod_selector(document: Document) -> str:
+    try:
+        return str(label_selector(at(document, "spec", "podSelector") or {})) or NONE
+    except BadRequest:  # stored before its rules were checked
+        return "<error>"
+
+
+def default(document: Document) -> None:
+    """A policy is about what comes in; about what goes out where it has rules for that."""
+    spec = document.get("spec")
+    if spec is None:
+        return
+    if not spec.get("policyTypes"):
+        spec["policyTypes"] = ["Ingress", "Egress"] if spec.get("egress") else ["Ingress"]
+    for direction in ("ingress", "egress"):
+        for rule in spec.get(direction) or ():
+            for port in rule.get("ports") or ():
+                port.setdefault("protocol", "TCP")
+
+
+def validate(document: Document, _old: Document | None, _user: str) -> Verdict:
+    """Selectors, ports and blocks of every rule can be understood in one way only."""
+    return Verdict(limited(_spec(document.get("spec") or {})))
+
+
+def _spec(spec: Document) -> Iterator[Cause]:
+    yield from selector_causes("spec.podSelector", spec.get("podSelector") or {})
+    for direction, peers in (("ingress", "from"), ("egress", "to")):
+        for index, rule in enumerate(spec.get(direction) or ()):
+            path = f"spec.{direction}[{index}]"
+            for place, port in enumerate(rule.get("ports") or ()):
+                yield from _port(f"{path}.ports[{place}]", port)
+            for place, peer in enumerate(rule.get(peers) or ()):
+                yield from _peer(f"{path}.{peers}[{place}]", peer)
+    types = spec.get("policyTypes") or []
+    if len(types) > len(DIRECTIONS):
+        yield invalid("spec.policyTypes", types, "may not specify more than two policyTypes")
+        return
+    for index, name in enumerate(types):
+        if name not in DIRECTIONS:
+            yield unsupported(f"spec.policyTypes[{index}]", name, DIRECTIONS)
+
+
+def _port(path: str, port: Document) -> Iterator[Cause]:
+    if port["protocol"] not in PROTOCOLS:
+        yield unsupported(f"{path}.protocol", port["protocol"], PROTOCOLS)
+    first, last = port.get("port"), port.get("endPort")
+    if first is not None:
+        yield from each_invalid(f"{path}.port", first, port_or_name_faults(first))
+    if last is None:
+        return
+    if first is None:
+        yield invalid(f"{path}.endPort", last, "may not be specified when `port` is not specified")
+    elif isinstance(first, str):
+        yield invalid(f"{path}.endPort", last, "may not be specified when `port` is non-numeric")
+    else:
+        if last < first:
+            yield invalid(f"{path}.endPort", last, "must be greater than or equal to `port`")
+        yield from each_invalid(f"{path}.endPort", last, port_faults(last))
+
+
+def _peer(path: str, peer: Document) -> Iterator[Cause]:
+    for field in ("podSelector", "namespaceSelector"):
+        if field in peer:
+            yield from selector_causes(f"{path}.{field}", peer[field])
+    if "ipBlock" in peer:
+        yield from _block(f"{path}.ipBlock", peer["ipBlock"])
+        if len(peer) > 1:
+            yield forbidden(path, "may not specify both ipBlock and another peer")
+    if not peer:
+        yield required(path, "must specify a peer")
+
+
+def _block(path: str, block: Document) -> Iterator[Cause]:
+    whole = parse_network(block["cidr"])
+    if not block["cidr"]:
+        yield required(f"{path}.cidr")
+    elif whole is None:
+        yield from each_invalid(f"{path}.cidr", block["cidr"], network_faults(block["cidr"]))
+    if whole is None:
+        return
+    for index, text in enumerate(block.get("except") or ()):
+        part = parse_network(text)
+        if part is None:
+            yield from each_invalid(f"{path}.except[{index}]", text, network_faults(text))
+        elif part.prefixlen <= whole.prefixlen or part.network_address not in whole:
+            yield invalid(f"{path}.except[{index}]", text, "must be a strict subset of `cidr`")
+
+
+NETWORK_POLICY = Kind(
+    group="networking.k8s.io",
+    name="NetworkPolicy",
+    plural="networkpolicies",
+    singular="networkpolicy",
+    short=("netpol",),
+    versions=(Version(name="v1"),),
+    view=NetworkPolicy,
+    status=False,
+    native=True,
+    columns=(
+        Column(name="Pod-Selector", cell=_pod_selector, description="pods that it is about"),
+        age(),
+    ),
+    default=default,
+    validate=validate,
+)

@@ -1,0 +1,69 @@
+"""Service: one address for those who answer it, whoever they are at the moment."""
+
+from lightkube.models.core_v1 import Service
+
+from corral.api.kind import Column, Kind, Version, at
+from corral.api.kinds.columns import NONE, age, text
+from corral.api.kinds.networking.service_defaults import default, default_create
+from corral.api.kinds.networking.service_spec import EXTERNAL_NAME, LOAD_BALANCER
+from corral.api.kinds.networking.service_update import keep
+from corral.api.kinds.networking.service_validation import validate
+from corral.api.object import Document
+
+
+def _address(document: Document) -> str:
+    return at(document, "spec", "clusterIP") or NONE
+
+
+def _outer_address(document: Document) -> str:
+    spec = document.get("spec") or {}
+    if spec.get("type") == EXTERNAL_NAME:
+        return spec.get("externalName") or ""
+    given: list[str] = []
+    if spec.get("type") == LOAD_BALANCER:
+        ingress = at(document, "status", "loadBalancer", "ingress") or ()
+        given = sorted({one.get("ip") or one.get("hostname") or "" for one in ingress} - {""})
+    given += spec.get("externalIPs") or ()
+    return ",".join(given) or ("<pending>" if spec.get("type") == LOAD_BALANCER else NONE)
+
+
+def _ports(document: Document) -> str:
+    shown = []
+    for port in at(document, "spec", "ports") or ():
+        node_port = f":{port['nodePort']}" if port.get("nodePort") else ""
+        shown.append(f"{port['port']}{node_port}/{port.get('protocol', '')}")
+    return ",".join(shown) or NONE
+
+
+def _selector(document: Document) -> str:
+    selector = at(document, "spec", "selector") or {}
+    return ",".join(f"{key}={value}" for key, value in sorted(selector.items())) or NONE
+
+
+SERVICE = Kind(
+    group="",
+    name="Service",
+    plural="services",
+    singular="service",
+    short=("svc",),
+    categories=("all",),
+    versions=(Version(name="v1"),),
+    view=Service,
+    native=True,
+    columns=(
+        Column(name="Type", cell=text("spec", "type"), description="from where it is reached"),
+        Column(name="Cluster-IP", cell=_address, description="its address in the cluster"),
+        Column(name="External-IP", cell=_outer_address, description="its addresses outside"),
+        Column(name="Port(s)", cell=_ports, description="port, port on nodes, and protocol"),
+        age(),
+        Column(name="Selector", cell=_selector, priority=1, description="pods that answer it"),
+    ),
+    selectable={
+        "spec.clusterIP": text("spec", "clusterIP"),
+        "spec.type": text("spec", "type"),
+    },
+    keep=keep,
+    default=default,
+    default_create=default_create,
+    validate=validate,
+)

@@ -1,0 +1,1 @@
+"""VirtualMachineInstance: its spec and status, its defaults, and what makes it valid."""

@@ -1,0 +1,270 @@
+"""``corral up --systemd``: a manager that systemd starts, now and at every boot.
+
+Root gets a unit of the system, everybody else one of their own (systemd.service(5)).
+"""
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from corral.cli import hints, self_command
+from corral.cli.errors import Problem
+from corral.config import Layout, default_directory
+from corral.daemon import lock
+
+RUNNING: Final = Path("/run/systemd/system")
+"""Is there where systemd runs (sd_booted(3))."""
+_LINGERING: Final = Path("/var/lib/systemd/linger")
+"""Holds a file for each user whose units run without a login (loginctl(1))."""
+
+_COMMON: Final = """\
+Type=notify
+ExecStart={start}
+# Where the host itself goes down, guests are shut down before.
+ExecStopPost=/bin/sh -c '[ "$$(systemctl{user} is-system-running)" != stopping ] || exec "$$@"' \\
+    sh {down}
+Restart=on-failure
+RestartSec=2
+TimeoutStartSec=15min
+TimeoutStopSec=90
+UMask=0077
+LimitNOFILE=1048576
+TasksMax=infinity
+# Machines outlive the manager, and one of them that is out of memory ends alone.
+KillMode=process
+OOMPolicy=continue
+Delegate=yes
+{subgroup}
+"""
+_SUBGROUP: Final = "DelegateSubgroup=corral-manager"
+_SUBGROUPS_SINCE: Final = 254
+_OLDER: Final = """\
+# systemd before 254 puts the next manager where nobody may be while machines have limits there:
+# until that manager has started they run without.
+ExecStopPost=-/bin/sh -c 'read -r line </proc/self/cgroup; group=$${line#0::}; \\
+    echo "-cpu -memory" >"/sys/fs/cgroup$${group%%/.control}/cgroup.subtree_control"'\
+"""
+_SYSTEM: Final = """\
+# Not restricted is what machines need: namespaces, their network, users of their own, /dev/kvm and
+# memory that is written and executed (TCG).
+CapabilityBoundingSet=~CAP_SYS_MODULE CAP_SYS_BOOT CAP_SYS_TIME CAP_SYSLOG CAP_LINUX_IMMUTABLE
+CapabilityBoundingSet=~CAP_MAC_ADMIN CAP_MAC_OVERRIDE CAP_AUDIT_CONTROL CAP_AUDIT_READ
+CapabilityBoundingSet=~CAP_WAKE_ALARM CAP_BLOCK_SUSPEND
+RestrictAddressFamilies=AF_UNIX AF_INET AF_INET6 AF_NETLINK AF_PACKET
+LockPersonality=yes
+ProtectKernelLogs=yes
+ProtectKernelModules=yes
+ProtectSystem=full
+ReadWritePaths={data}
+RestrictRealtime=yes
+RestrictSUIDSGID=yes
+SystemCallArchitectures=native
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """The unit of a data directory: its file, and whether it is the system's or a user's."""
+
+    path: Path
+    of_user: bool
+
+    @property
+    def name(self) -> str:
+        return self.path.name
+
+    @property
+    def control(self) -> list[str]:
+        """How systemd is spoken to about it."""
+        return ["systemctl", "--user"] if self.of_user else ["systemctl"]
+
+    @property
+    def log(self) -> str:
+        """The command that shows what its manager says."""
+        return f"journalctl {'--user ' if self.of_user else ''}-u {self.name}"
+
+
+def unit_of(layout: Layout) -> Unit:
+    """The unit of a data directory, whether it is there or not."""
+    of_user = os.geteuid() != 0
+    return Unit(_directory(of_user=of_user) / f"corral{_suffix(layout)}.service", of_user)
+
+
+def _directory(*, of_user: bool) -> Path:
+    if not of_user:
+        return Path("/etc/systemd/system")
+    home = os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config"
+    return Path(home) / "systemd" / "user"
+
+
+def _suffix(layout: Layout) -> str:
+    """What tells the units of data directories apart: a path in systemd-escape(1)'s form."""
+    if layout.root == default_directory().absolute():
+        return ""
+    escaped = (_escaped(byte) for byte in os.fsencode(str(layout.root).strip("/")))
+    return "-" + "".join(escaped)
+
+
+def _escaped(byte: int) -> str:
+    letter = chr(byte)
+    if letter == "/":
+        return "-"
+    plain = letter.isascii() and (letter.isalnum() or letter in ":_.")
+    return letter if plain else f"\\x{byte:02x}"
+
+
+def text(layout: Layout, given: Sequence[str], *, of_user: bool, version: int) -> str:
+    """The unit's file: a manager with these options, for a version of systemd."""
+    where = ("--data-dir", str(layout.root))
+    service = _COMMON.format(
+        start=_line([*self_command.COMMAND, "up", *where, *given]),
+        down=_line([*self_command.COMMAND, "down", *where]),
+        user=" --user" if of_user else "",
+        subgroup=_SUBGROUP if version >= _SUBGROUPS_SINCE else _OLDER,
+    )
+    return "\n".join(
+        [
+            "# Written by corral up --systemd; corral stop --systemd removes it.",
+            "[Unit]",
+            f"Description=corral, machines of {_literal(str(layout.root))}",
+            *_after(layout, of_user=of_user),
+            "StartLimitIntervalSec=0",
+            "",
+            "[Service]",
+            service + ("" if of_user else _SYSTEM.format(data=_quoted(str(layout.root)))),
+            "[Install]",
+            f"WantedBy={'default' if of_user else 'multi-user'}.target",
+            "",
+        ]
+    )
+
+
+def _after(layout: Layout, *, of_user: bool) -> Iterator[str]:
+    """What has to be there first; units of users cannot wait for the system's."""
+    yield f"RequiresMountsFor={_quoted(str(layout.root))}"
+    if not of_user:
+        yield "Wants=network-online.target"
+        yield "After=network-online.target"
+
+
+def _line(words: Sequence[str]) -> str:
+    """A command as systemd reads it, which has no other meaning for what it holds."""
+    return " ".join(_quoted(word).replace("$", "$$") for word in words)
+
+
+def _quoted(word: str) -> str:
+    plain = _literal(word)
+    if plain and not set(plain) & set(" \t\"'\\;"):
+        return plain
+    return '"' + plain.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def _literal(text: str) -> str:
+    """Without meaning as a specifier (systemd.unit(5))."""
+    return text.replace("%", "%%")
+
+
+def install(layout: Layout, given: list[str]) -> Iterator[str]:
+    """Write the unit, enable it, and start it where systemd runs; tell of each.  Raises Problem."""
+    unit = unit_of(layout)
+    _require(unit, layout)
+    unit.path.parent.mkdir(parents=True, exist_ok=True)
+    version = _version(_asked(unit, "--version"))
+    unit.path.write_text(text(layout, given, of_user=unit.of_user, version=version))
+    _control(unit, "enable", "--quiet", unit.name)
+    yield f"{unit.path} is written, and enabled: corral starts at boot."
+    yield from _told_to_linger(unit)
+    if _runs(unit):
+        _control(unit, "daemon-reload")
+        _start(unit)
+        yield f"corral runs.  What it says: {unit.log}"
+    yield f"{hints.other('stop', layout)} --systemd takes this back."
+
+
+def remove(layout: Layout) -> bool:
+    """Take the unit away, and end its manager; machines run on.  False if there is none."""
+    unit = unit_of(layout)
+    if not unit.path.exists():
+        return False
+    _control(unit, "disable", "--quiet", *(["--now"] if _runs(unit) else []), unit.name)
+    unit.path.unlink(missing_ok=True)
+    if _runs(unit):
+        _control(unit, "daemon-reload")
+    return True
+
+
+def log_of(layout: Layout) -> str:
+    """Where a manager that does not answer may have said why."""
+    unit = unit_of(layout)
+    return unit.log if unit.path.exists() else str(layout.log)
+
+
+def _require(unit: Unit, layout: Layout) -> None:
+    """Raises Problem where systemd is not, or a manager runs that is not the unit's."""
+    if shutil.which("systemctl") is None:
+        raise Problem(
+            "systemd is not installed here, so it cannot start corral",
+            f"{hints.up(layout)} runs it in the background.",
+        )
+    running = lock.find(layout.lock)
+    if running is not None and _asked(unit, "show", "-P", "MainPID", unit.name) != str(running.pid):
+        raise Problem(
+            f"corral runs already on {layout.root} (process {running.pid}, {running.url})",
+            f"End it, and say this again: {hints.other('stop', layout)}. Its machines run on.",
+        )
+
+
+def _version(told: str) -> int:
+    """The number in the first line of ``systemctl --version``; 0 where there is none."""
+    found = re.match(r"systemd (\d+)", told)
+    return int(found[1]) if found else 0
+
+
+def _told_to_linger(unit: Unit) -> Iterator[str]:
+    if unit.of_user and not (_LINGERING / _user()).exists():
+        yield "As it is, that is when you log in, and machines end when you log out:"
+        yield "  loginctl enable-linger"
+
+
+def _user() -> str:
+    import pwd  # noqa: PLC0415  only for units of users
+
+    return pwd.getpwuid(os.getuid()).pw_name
+
+
+def _start(unit: Unit) -> None:
+    try:
+        _control(unit, "restart", unit.name)
+    except Problem as problem:
+        raise Problem(f"{unit.name} does not start", f"{unit.log} -n 20 tells why.") from problem
+
+
+def _runs(unit: Unit) -> bool:
+    """Whether there is a systemd to be told of units, rather than one for the next boot."""
+    if not unit.of_user:
+        return RUNNING.exists()
+    runtime = os.environ.get("XDG_RUNTIME_DIR", "")
+    return bool(runtime) and (Path(runtime) / "systemd" / "private").exists()
+
+
+def _control(unit: Unit, *words: str) -> None:
+    """Have systemctl do something.  Raises Problem with what it says."""
+    done = subprocess.run(
+        [*unit.control, *words], capture_output=True, text=True, check=False,
+        env=os.environ | ({} if _runs(unit) else {"SYSTEMD_OFFLINE": "1"}),
+    )  # fmt: skip
+    if done.returncode:
+        raise Problem(
+            f"{' '.join([*unit.control, *words])}: {done.stderr.strip() or done.returncode}"
+        )
+
+
+def _asked(unit: Unit, *words: str) -> str:
+    """What systemctl answers, or nothing."""
+    done = subprocess.run([*unit.control, *words], capture_output=True, text=True, check=False)
+    return done.stdout.strip()

@@ -1,0 +1,107 @@
+"""What is to be uploaded, and into what: the flags of ``corral image-upload``.  Pure."""
+
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from corral.api.kinds.cdi import population
+from corral.api.object import Document
+from corral.cli.errors import Problem
+
+_FORCE_BIND: Final = "cdi.kubevirt.io/storage.bind.immediate.requested"
+_MODES: Final = {"block": "Block", "filesystem": "Filesystem"}
+_SIZE = re.compile(r"[0-9]+(\.[0-9]+)?([KMGTPE]i?|k|m)?", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wish:
+    """What was asked for by flags; an empty text is not asked for."""
+
+    name: str
+    claim_only: bool
+    size: str
+    image: Path
+    storage_class: str = ""
+    access_mode: str = ""
+    volume_mode: str = ""
+    labels: dict[str, str] = field(default_factory=dict)
+    force_bind: bool = False
+
+
+def read(arguments: tuple[str, ...], flags: dict[str, Any]) -> Wish:
+    """What was asked for.  Raises Problem, in virtctl's words."""
+    if flags["pvc_name"]:
+        if arguments:
+            raise Problem("cannot use --pvc-name and args")
+        arguments = ("pvc", flags["pvc_name"])
+    if len(arguments) != 2:
+        raise Problem("expecting two args", "corral image-upload dv NAME --size … --image-path …")
+    type_, name = arguments
+    if type_.lower() not in ("dv", "pvc"):
+        raise Problem(f"invalid resource type {type_}", "Write dv or pvc.")
+    if flags["archive_path"]:
+        raise Problem(
+            "--archive-path is not supported by this version",
+            "Machines have disks: upload the image of one with --image-path.",
+        )
+    if flags["image_path"] is None:
+        raise Problem('required flag(s) "image-path" not set')
+    if flags["size"] and not _SIZE.fullmatch(flags["size"]):
+        raise Problem(f"validation failed for size={flags['size']}", "Write e.g. 10Gi or 500Mi.")
+    if flags["access_mode"] == "ReadOnlyMany":
+        raise Problem(
+            "cannot upload to a readonly volume, use either ReadWriteOnce or ReadWriteMany if "
+            "supported"
+        )
+    mode = "block" if flags["block_volume"] else flags["volume_mode"].lower()
+    if mode and mode not in _MODES:
+        raise Problem(f"Invalid volume mode '{flags['volume_mode']}'", "Write block or filesystem.")
+    return Wish(
+        name=name,
+        claim_only=type_.lower() == "pvc",
+        size=flags["size"],
+        image=flags["image_path"],
+        storage_class=flags["storage_class"],
+        access_mode=flags["access_mode"],
+        volume_mode=_MODES.get(mode, ""),
+        labels=_labels(flags),
+        force_bind=flags["force_bind"],
+    )
+
+
+def _labels(flags: dict[str, Any]) -> dict[str, str]:
+    labels = {}
+    for what in ("instancetype", "preference"):
+        name, kind = flags[f"default_{what}"], flags[f"default_{what}_kind"]
+        if kind and not name:
+            flag = f"--default-{what}"
+            raise Problem(f"{flag} must be provided with {flag}-kind")
+        if name and flags["no_create"]:
+            raise Problem(
+                "--default-instancetype and --default-preference cannot be used with --no-create"
+            )
+        if name:
+            labels[f"instancetype.kubevirt.io/default-{what}"] = name
+            labels[f"instancetype.kubevirt.io/default-{what}-kind"] = (
+                kind or f"VirtualMachineCluster{what.capitalize()}"
+            )
+    return labels
+
+
+def document_for(wish: Wish) -> Document:
+    """The DataVolume, or the claim, to create."""
+    claim: Document = {"resources": {"requests": {"storage": wish.size}}}
+    if wish.storage_class:
+        claim["storageClassName"] = wish.storage_class
+    if wish.access_mode or wish.claim_only:
+        claim["accessModes"] = [wish.access_mode or "ReadWriteOnce"]
+    if wish.volume_mode:
+        claim["volumeMode"] = wish.volume_mode
+    annotations = {_FORCE_BIND: ""} if wish.force_bind else {}
+    if wish.claim_only:
+        annotations[population.UPLOAD_TARGET] = ""
+    return {
+        "metadata": {"name": wish.name, "annotations": annotations, "labels": wish.labels},
+        "spec": claim if wish.claim_only else {"source": {"upload": {}}, "storage": claim},
+    }

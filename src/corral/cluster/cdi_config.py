@@ -1,0 +1,62 @@
+"""Keeps what CDI's configuration tells of uploads, as CDI's controller does: clients go by it.
+
+One that somebody deletes comes back at once, and what somebody changes in it is mended.
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+
+from corral.api.errors import AlreadyExists
+from corral.api.kinds.cdi import cdiconfig
+from corral.api.kinds.cdi.cdiconfig import CDIConfig
+from corral.api.object import Key
+from corral.api.patch.merge import merge_patch
+from corral.reconcile.context import World
+from corral.reconcile.controller import Controller
+from corral.reconcile.workqueue import WorkQueue
+
+KEY: Final = Key("", cdiconfig.NAME)
+
+
+def controller(url: str, authority: str) -> Callable[[World], Controller[Key]]:
+    """Makes the controller of the one CDIConfig.
+
+    ``url`` is where clients upload to, and ``authority`` (PEM) has signed who answers there.
+    """
+
+    def make(world: World) -> Controller[Key]:
+        loop = UploadAddress(world, url, authority)
+        return Controller(
+            "upload-address", loop.reconcile, queue=loop.queue, sources=(loop.found,), workers=1
+        )
+
+    return make
+
+
+class UploadAddress:
+    """The object as it is, and what it shall tell."""
+
+    def __init__(self, world: World, url: str, authority: str) -> None:
+        self.queue = WorkQueue[Key]()
+        self.found = world.informers.of(CDIConfig)
+        self._client = world.client
+        self._wanted = cdiconfig.settled(url, authority)
+        self.found.handle(self._changed)
+        self.queue.add(KEY)
+
+    def _changed(self, _old: CDIConfig | None, _new: CDIConfig | None) -> None:
+        self.queue.add(KEY)
+
+    async def reconcile(self, key: Key) -> None:
+        """Make it, or have it tell the address again."""
+        found = self.found.get(key)
+        if found is None:
+            try:
+                found = await self._client.create(CDIConfig, {"metadata": {"name": key.name}})
+            except AlreadyExists:
+                return  # the cache will tell
+        told = {"status": msgspec.to_builtins(found.status)}
+        if merge_patch(told, self._wanted) != told:
+            await self._client.patch(CDIConfig, key, self._wanted, subresource="status")

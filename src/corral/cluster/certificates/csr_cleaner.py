@@ -1,0 +1,83 @@
+"""Removes requests for certificates that nobody will look at any more (kube-controller-manager's).
+
+Those that are decided go an hour later: whoever asked has fetched the certificate by then.
+"""
+
+import base64
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+
+from lightkube.models.certificates_v1 import CertificateSigningRequest
+
+from corral import pki
+from corral.api.kinds.auth.certificate_signing_request import APPROVED, DENIED, FAILED
+from corral.api.object import Key
+from corral.reconcile.context import World
+from corral.reconcile.controller import Controller, Result
+from corral.reconcile.deletion import remove
+from corral.reconcile.objects import is_going, key_of, uid_of
+from corral.reconcile.workqueue import WorkQueue
+
+DECIDED = timedelta(hours=1)
+"""How long requests are kept that were denied, or have failed, or have their certificate."""
+PENDING = timedelta(hours=24)
+"""How long requests wait for somebody to decide."""
+
+
+def controller(world: World) -> Controller[Key]:
+    """The controller that removes old requests."""
+    loop = Cleaner(world)
+    return Controller(
+        "certificates-cleaner", loop.reconcile, queue=loop.queue, sources=(loop.requests,)
+    )
+
+
+class Cleaner:
+    """All requests."""
+
+    def __init__(self, world: World) -> None:
+        self.queue = WorkQueue[Key]()
+        self.requests = world.informers.of(CertificateSigningRequest)
+        self._client = world.client
+        self._clock = world.clock
+        self.requests.handle(self._changed)
+
+    async def reconcile(self, key: Key) -> Result | None:
+        """Remove a request whose time has come, else look again when it will have."""
+        request = self.requests.get(key)
+        if request is None or is_going(request):
+            return None
+        due = end_of(request)
+        if due is None:
+            return None
+        left = (due - self._clock()).total_seconds()
+        if left > 0:
+            return Result(requeue_after=left)
+        await remove(self._client, CertificateSigningRequest, key, uid_of(request))
+        return None
+
+    def _changed(
+        self, _old: CertificateSigningRequest | None, new: CertificateSigningRequest | None
+    ) -> None:
+        if new is not None:
+            self.queue.add(key_of(new))
+
+
+def end_of(request: CertificateSigningRequest) -> datetime | None:
+    """When a request is to go; None of one that is approved and still waits for its signer."""
+    return min(_ends(request), default=None)
+
+
+def _ends(request: CertificateSigningRequest) -> Iterator[datetime]:
+    conditions = (request.status and request.status.conditions) or []
+    if not conditions and request.metadata and request.metadata.creationTimestamp:
+        yield request.metadata.creationTimestamp + PENDING
+    certificate = (request.status and request.status.certificate) or ""
+    for condition in conditions:
+        decided = condition.type in (DENIED, FAILED) or (
+            condition.type == APPROVED and bool(certificate)
+        )
+        if decided and condition.lastUpdateTime:
+            yield condition.lastUpdateTime + DECIDED
+    if certificate and (end := pki.certificate_end(base64.b64decode(certificate))):
+        yield end

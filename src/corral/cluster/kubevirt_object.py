@@ -1,0 +1,80 @@
+"""Keeps the KubeVirt object: by it clients know that KubeVirt runs, and in which version."""
+
+import platform
+
+import msgspec
+from lightkube.models.core_v1 import Namespace
+
+from corral.api.errors import AlreadyExists, Forbidden, NotFound
+from corral.api.kinds.kubevirt.installation import (
+    KEY,
+    SPEC,
+    KubeVirt,
+    KubeVirtSpec,
+    KubeVirtStatus,
+    deployed,
+)
+from corral.api.object import Key
+from corral.api.time import rfc3339
+from corral.reconcile.context import World
+from corral.reconcile.controller import Controller
+from corral.reconcile.objects import key_of
+from corral.reconcile.workqueue import WorkQueue
+
+NAMESPACE = Key("", KEY.namespace)
+_ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
+
+
+def controller(world: World) -> Controller[Key]:
+    """The controller of the one KubeVirt."""
+    loop = Installation(world)
+    return Controller(
+        "installation",
+        loop.reconcile,
+        queue=loop.queue,
+        sources=(loop.found, loop.namespaces),
+        workers=1,
+    )
+
+
+class Installation:
+    """The object as it is; made where it is missing, told anew where it tells something else."""
+
+    def __init__(self, world: World) -> None:
+        self.queue = WorkQueue[Key]()
+        self.found = world.informers.of(KubeVirt)
+        self._client = world.client
+        self._clock = world.clock
+        self.found.handle(lambda _old, _new: self.queue.add(KEY))
+        self.namespaces = world.informers.of(Namespace)
+        self.namespaces.handle(self._namespace_changed)
+        self.queue.add(KEY)
+
+    def _namespace_changed(self, _old: Namespace | None, new: Namespace | None) -> None:
+        if new is not None and key_of(new) == NAMESPACE:
+            self.queue.add(KEY)
+
+    async def reconcile(self, key: Key) -> None:
+        """Make it, or bring its status up to date."""
+        found = self.found.get(key)
+        if found is None:
+            if self.namespaces.get(NAMESPACE) is not None:
+                await self._create(key)
+            return
+        if found.spec == KubeVirtSpec():  # it is of a corral that let it say nothing
+            await self._client.patch(KubeVirt, key, {"spec": SPEC})
+            return
+        machine = platform.machine()
+        status = deployed(found, _ARCHITECTURES.get(machine, machine), rfc3339(self._clock()))
+        if msgspec.convert(status, KubeVirtStatus) != found.status:
+            try:
+                await self._client.patch(KubeVirt, key, {"status": status}, subresource="status")
+            except NotFound:
+                return  # the cache will tell
+
+    async def _create(self, key: Key) -> None:
+        try:
+            metadata = {"namespace": key.namespace, "name": key.name}
+            await self._client.create(KubeVirt, {"metadata": metadata, "spec": SPEC})
+        except (AlreadyExists, NotFound, Forbidden):
+            return  # the caches will tell: it is there, or its namespace is going

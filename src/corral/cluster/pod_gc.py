@@ -1,0 +1,89 @@
+"""Removes pods that no node will ever remove: those of nodes that are gone.
+
+A pod that was deleted goes when its node says that nothing of it runs any more.  Where the node
+does not exist (any more), nobody would say so, and the pod's machine would never be replaced.
+"""
+
+from lightkube.models.core_v1 import Node, Pod
+
+from corral.api.errors import NotFound
+from corral.api.object import Key
+from corral.reconcile.context import World
+from corral.reconcile.controller import Controller, Result
+from corral.reconcile.deletion import remove
+from corral.reconcile.objects import is_going, key_of, uid_of
+from corral.reconcile.workqueue import WorkQueue
+
+QUARANTINE_SECONDS = 40.0
+"""A node may be away for this long before its pods are given up (Kubernetes' pod GC)."""
+
+
+def controller(world: World) -> Controller[Key]:
+    """The controller that removes pods of lost nodes."""
+    loop = LostPods(world)
+    return Controller("podgc", loop.reconcile, queue=loop.queue, sources=(loop.pods, loop.nodes))
+
+
+class LostPods:
+    """Since when the node of a pod is known to be gone."""
+
+    def __init__(self, world: World) -> None:
+        self.queue = WorkQueue[Key]()
+        self.pods = world.informers.of(Pod)
+        self.nodes = world.informers.of(Node)
+        self._client = world.client
+        self._monotonic = world.monotonic
+        self._missing: dict[str, float] = {}
+        """By node: when it was first missed."""
+        self.pods.index("node", lambda pod: (_node_of(pod),))
+        self.pods.handle(self._pod_changed)
+        self.nodes.handle(self._node_changed)
+
+    async def reconcile(self, key: Key) -> Result | None:
+        """Remove a pod whose node has been gone for long enough, or that has none and shall go."""
+        pod = self.pods.get(key)
+        if pod is None:
+            return None
+        node = _node_of(pod)
+        if not node:
+            if is_going(pod):
+                await self._remove(pod)
+            return None
+        if self.nodes.get(Key("", node)) is not None:
+            self._missing.pop(node, None)
+            return None
+        now = self._monotonic()
+        remaining = self._missing.setdefault(node, now) + QUARANTINE_SECONDS - now
+        if remaining > 0:
+            return Result(requeue_after=remaining)
+        if await self._exists(node):
+            return Result(requeue_after=QUARANTINE_SECONDS)
+        await self._remove(pod)
+        return None
+
+    async def _exists(self, node: str) -> bool:
+        try:
+            await self._client.get(Node, node)
+        except NotFound:
+            return False
+        return True
+
+    async def _remove(self, pod: Pod) -> None:
+        await remove(self._client, Pod, key_of(pod), uid_of(pod), grace_seconds=0)
+
+    def _pod_changed(self, old: Pod | None, new: Pod | None) -> None:
+        if new is None:
+            return
+        node = _node_of(new)
+        news = old is None or is_going(new) or _node_of(old) != node
+        if news and (not node or self.nodes.get(Key("", node)) is None):
+            self.queue.add(key_of(new))
+
+    def _node_changed(self, old: Node | None, new: Node | None) -> None:
+        if new is None and old is not None:
+            for pod in self.pods.indexed("node", key_of(old).name):
+                self.queue.add(key_of(pod))
+
+
+def _node_of(pod: Pod) -> str:
+    return (pod.spec and pod.spec.nodeName) or ""

@@ -1,0 +1,155 @@
+"""Tells how much of each quota is used (Kubernetes' resource quota controller).
+
+People and loops read it; the server, which refuses what there is no room for, reckons for itself.
+"""
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from lightkube.models.core_v1 import ResourceQuota
+
+from corral.api.kind import Kind
+from corral.api.kinds.core.pod_resources import Amounts, amounts
+from corral.api.object import Document, Key
+from corral.api.quantity import NOTHING
+from corral.api.quota_usage import UNCOUNTED, Charges, charge, is_about, view_of
+from corral.reconcile.context import World
+from corral.reconcile.controller import Controller, Result, Source
+from corral.reconcile.objects import key_of, uid_of, version_of
+from corral.reconcile.workqueue import WorkQueue
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from corral.reconcile.informer import Informer
+
+BATCH_SECONDS = 0.1
+"""News of what is in a namespace waits so long for more of the kind."""
+_EXPIRY_SECONDS = 1.0
+"""A pod is looked at again so long after its time has run out."""
+
+
+def controller(world: World) -> Controller[Key]:
+    """The controller that tells what is used of quotas."""
+    loop = Quotas(world)
+    return Controller(
+        "quota",
+        loop.reconcile,
+        queue=loop.queue,
+        sources=loop.sources,
+    )
+
+
+class Quotas:
+    """The quotas, and watches over what they are about."""
+
+    def __init__(self, world: World) -> None:
+        self.queue = WorkQueue[Key]()
+        self._client = world.client
+        self._clock = world.clock
+        self.quotas = world.informers.of(ResourceQuota)
+        self.quotas.index("namespace", _namespace)
+        self.quotas.handle(self._quota_changed)
+        self.contents: dict[str, Informer[Any]] = {}
+        self._kinds: dict[str, Kind] = {}
+        self._charges: dict[tuple[str, Key], Charges[Any]] = {}
+        """By kind and quota."""
+        self._told: dict[Key, dict[str, Document]] = {}
+        """What was last said of each quota."""
+        self._informers = world.informers
+        self.sources: list[Source] = [self.quotas]
+        world.kinds.follow(self._kind_came)
+        self.sources.append(world.kinds)
+
+    async def reconcile(self, key: Key) -> Result | None:
+        """Say of one quota what is used of it, where it does not say so already."""
+        quota = self.quotas.get(key)
+        if quota is None or quota.spec is None:
+            return None
+        hard = amounts(quota.spec.hard)
+        used: Amounts = dict.fromkeys(hard, NOTHING)
+        ends: list[datetime | None] = []
+        now = self._clock()
+        for kind in self._kinds.values():
+            if any(is_about(kind, name) for name in hard):
+                charges = self._of(kind, key)
+                used |= charges.used(quota.spec, now)
+                ends.append(charges.next_end(now))
+        wanted = {"hard": _texts(hard), "used": _texts(used)}
+        old = _status(quota)
+        if old != wanted:
+            # A merge patch: what is not told any more has to be taken away by name.
+            self._told[key] = wanted
+            status = {
+                part: dict.fromkeys(old[part], None) | values for part, values in wanted.items()
+            }
+            await self._client.patch(ResourceQuota, key, {"status": status}, subresource="status")
+        end = min((each for each in ends if each is not None), default=None)
+        return Result((end - now).total_seconds() + _EXPIRY_SECONDS) if end is not None else None
+
+    def _of(self, kind: Kind, quota: Key) -> Charges[Any]:
+        """What the objects of a kind take, those in the quota's namespace."""
+        newest = (
+            ((uid_of(item), version_of(item)), item)
+            for item in self.contents[kind.resource].indexed("namespace", quota.namespace)
+        )
+        charges = self._charges.setdefault(
+            (kind.resource, quota), Charges(kind, partial(charge, kind))
+        )
+        charges.follow(newest)
+        return charges
+
+    def _quota_changed(self, old: ResourceQuota | None, new: ResourceQuota | None) -> None:
+        if new is not None:
+            spec_changed = old is None or old.spec != new.spec
+            if spec_changed or _status(new) != self._told.get(key_of(new)):
+                self.queue.add(key_of(new))
+        elif old is not None:
+            gone = key_of(old)
+            self._told.pop(gone, None)
+            for address in [each for each in self._charges if each[1] == gone]:
+                del self._charges[address]
+
+    def _kind_came(self, kind: Kind) -> None:
+        if not kind.namespaced or kind.resource in UNCOUNTED:
+            return
+        view = view_of(kind)
+        informer: Informer[Any] = (
+            self._informers.metadata(kind) if view is None else self._informers.of(view)
+        )
+        informer.index("namespace", _namespace)
+        informer.handle(partial(self._content_changed, is_read=view is not None))
+        self.sources.append(informer)
+        self.contents[kind.resource] = informer
+        self._kinds[kind.resource] = kind
+        for quota in self.quotas.items():
+            hard = quota.spec.hard if quota.spec is not None else None
+            if any(is_about(kind, name) for name in amounts(hard)):
+                self.queue.add(key_of(quota))
+
+    def _content_changed(
+        self, old: msgspec.Struct | None, new: msgspec.Struct | None, *, is_read: bool
+    ) -> None:
+        """Of what is only counted, it is enough to know that it is there."""
+        changed = new or old
+        if changed is None or (not is_read and old is not None and new is not None):
+            return
+        for quota in self.quotas.indexed("namespace", key_of(changed).namespace):
+            self.queue.add_after(key_of(quota), BATCH_SECONDS)
+
+
+def _namespace(item: msgspec.Struct) -> tuple[str]:
+    return (key_of(item).namespace,)
+
+
+def _texts(each: Amounts) -> dict[str, str]:
+    return {name: str(one) for name, one in each.items()}
+
+
+def _status(quota: ResourceQuota) -> dict[str, Document]:
+    status = quota.status
+    return {
+        "hard": dict((status and status.hard) or {}),
+        "used": dict((status and status.used) or {}),
+    }

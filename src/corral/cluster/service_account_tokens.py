@@ -1,0 +1,117 @@
+"""Tokens that last, in Secrets of the type ``kubernetes.io/service-account-token``.
+
+Who needs a token for years asks for it by such a Secret, whose annotation names the ServiceAccount:
+charts do for what runs outside of the cluster.  The token is bound to the Secret, and good for as
+long as that and the account are there.  It is kube-controller-manager's tokens controller.
+"""
+
+import base64
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from lightkube.models.core_v1 import Secret, ServiceAccount
+
+from corral.api.errors import NotFound
+from corral.api.kinds.core.secret_types import ACCOUNT_NAME, ACCOUNT_TOKEN
+from corral.api.names import subdomain_faults
+from corral.api.object import Key
+from corral.client.tokens import token_of
+from corral.reconcile.context import World
+from corral.reconcile.controller import Controller
+from corral.reconcile.deletion import remove
+from corral.reconcile.objects import is_going, key_of, uid_of
+from corral.reconcile.workqueue import WorkQueue
+
+ACCOUNT_UID: Final = "kubernetes.io/service-account.uid"
+SECONDS: Final = 1 << 32
+"""How long such a token is good: the longest that can be asked for, 136 years."""
+
+
+def controller(authority: Callable[[], str]) -> Callable[[World], Controller[Key]]:
+    """Makes the controller that fills such Secrets; ``authority`` is the server's, PEM."""
+
+    def make(world: World) -> Controller[Key]:
+        loop = SecretTokens(world, authority)
+        return Controller("secret-tokens", loop.reconcile, queue=loop.queue, sources=loop.sources)
+
+    return make
+
+
+class SecretTokens:
+    """The Secrets that are for tokens, and the accounts that they name."""
+
+    def __init__(self, world: World, authority: Callable[[], str]) -> None:
+        self.queue = WorkQueue[Key]()
+        self.secrets = world.informers.of(Secret, fields=f"type={ACCOUNT_TOKEN}")
+        self.accounts = world.informers.of(ServiceAccount)
+        self.sources = (self.secrets, self.accounts)
+        self._client = world.client
+        self._authority = authority
+        self.secrets.handle(self._secret_changed)
+        self.accounts.handle(self._account_changed)
+
+    async def reconcile(self, key: Key) -> None:
+        """Fill a Secret, or take it away where its account is not there any more."""
+        secret = self.secrets.get(key)
+        if secret is None or is_going(secret) or not _annotations(secret).get(ACCOUNT_NAME):
+            return  # one that names nobody is older than this loop, and holds what somebody put in
+        uid = await self._account(key.namespace, secret)
+        if uid is None:
+            await remove(self._client, Secret, key, uid_of(secret))
+            return
+        if secret.immutable:
+            return  # no token can be put there
+        known: Mapping[str, str] = secret.data or {}
+        data = {"ca.crt": _encoded(self._authority()), "namespace": _encoded(key.namespace)}
+        if not known.get("token"):
+            data["token"] = _encoded(await self._token(key, secret))
+        missing = {name: value for name, value in data.items() if known.get(name) != value}
+        if missing or _annotations(secret).get(ACCOUNT_UID) != uid:
+            metadata = {"uid": uid_of(secret), "annotations": {ACCOUNT_UID: uid}}
+            await self._client.patch(Secret, key, {"metadata": metadata, "data": missing})
+
+    async def _account(self, namespace: str, secret: Secret) -> str | None:
+        """The uid of the account that a Secret is for; None where that is gone."""
+        annotations = _annotations(secret)
+        name = annotations.get(ACCOUNT_NAME, "")
+        if subdomain_faults(name):
+            return None  # no account can have it, and it leads elsewhere in a path
+        account = self.accounts.get(Key(namespace, name))
+        if account is None:  # the cache may have yet to show it
+            try:
+                account = await self._client.get(ServiceAccount, name, namespace)
+            except NotFound:
+                return None
+        uid = uid_of(account)
+        return uid if annotations.get(ACCOUNT_UID, uid) == uid else None
+
+    async def _token(self, key: Key, secret: Secret) -> str:
+        return await token_of(
+            self._client,
+            Key(key.namespace, _annotations(secret)[ACCOUNT_NAME]),
+            kind="Secret",
+            name=key.name,
+            uid=uid_of(secret),
+            seconds=SECONDS,
+        )
+
+    def _secret_changed(self, _old: Secret | None, new: Secret | None) -> None:
+        if new is not None:
+            self.queue.add(key_of(new))
+
+    def _account_changed(self, old: ServiceAccount | None, new: ServiceAccount | None) -> None:
+        if (changed := new or old) is None:
+            return
+        whose = key_of(changed)
+        for secret in self.secrets.items():
+            key = key_of(secret)
+            if (key.namespace, _annotations(secret).get(ACCOUNT_NAME)) == whose:
+                self.queue.add(key)
+
+
+def _annotations(secret: Secret) -> Mapping[str, str]:
+    return (secret.metadata.annotations if secret.metadata else None) or {}
+
+
+def _encoded(content: str) -> str:
+    return base64.b64encode(content.encode()).decode()

@@ -1,0 +1,82 @@
+"""What each namespace has for its pods: the ServiceAccount ``default``, and the server's authority.
+
+The authority's certificate is in the ConfigMap ``kube-root-ca.crt``: by it, who runs in a pod, or
+in a machine that is given a ServiceAccount, knows the server.
+"""
+
+from collections.abc import Callable
+
+import msgspec
+from lightkube.models.core_v1 import ConfigMap, Namespace, ServiceAccount
+
+from corral.api.errors import AlreadyExists, Forbidden
+from corral.api.kinds.vmi.referenced_objects import AUTHORITY
+from corral.api.object import Document, Key
+from corral.reconcile.context import World
+from corral.reconcile.controller import Controller
+from corral.reconcile.objects import is_going, key_of
+from corral.reconcile.workqueue import WorkQueue
+
+ACCOUNT = "default"
+_DESCRIPTION = {
+    "kubernetes.io/description": (
+        "Contains a CA bundle that can be used to verify the kube-apiserver when using internal "
+        "endpoints such as the internal service IP or kubernetes.default.svc. No other usage is "
+        "guaranteed across distributions of Kubernetes clusters."
+    )
+}
+
+
+def controller(authority: Callable[[], str]) -> Callable[[World], Controller[Key]]:
+    """Makes the controller that gives namespaces what they need; ``authority`` is PEM."""
+
+    def make(world: World) -> Controller[Key]:
+        loop = Accounts(world, authority)
+        return Controller("accounts", loop.reconcile, queue=loop.queue, sources=loop.sources)
+
+    return make
+
+
+class Accounts:
+    """The namespaces, and what each of them has by now."""
+
+    def __init__(self, world: World, authority: Callable[[], str]) -> None:
+        self.queue = WorkQueue[Key]()
+        self.namespaces = world.informers.of(Namespace)
+        self.accounts = world.informers.of(ServiceAccount, fields=f"metadata.name={ACCOUNT}")
+        self.authorities = world.informers.of(ConfigMap, fields=f"metadata.name={AUTHORITY}")
+        self.sources = (self.namespaces, self.accounts, self.authorities)
+        self._client = world.client
+        self._authority = authority
+        self.namespaces.handle(self._namespace_changed)
+        self.accounts.handle(self._content_changed)
+        self.authorities.handle(self._content_changed)
+
+    async def reconcile(self, key: Key) -> None:
+        """Make what a namespace lacks."""
+        namespace = self.namespaces.get(key)
+        if namespace is None or is_going(namespace):
+            return
+        if self.accounts.get(Key(key.name, ACCOUNT)) is None:
+            await self._create(ServiceAccount, {"metadata": Key(key.name, ACCOUNT)._asdict()})
+        data = {"ca.crt": self._authority()}
+        present = self.authorities.get(Key(key.name, AUTHORITY))
+        metadata = {**Key(key.name, AUTHORITY)._asdict(), "annotations": _DESCRIPTION}
+        if present is None:
+            await self._create(ConfigMap, {"metadata": metadata, "data": data})
+        elif present.data != data:
+            await self._client.replace(ConfigMap, {"metadata": metadata, "data": data})
+
+    async def _create(self, view: type[msgspec.Struct], document: Document) -> None:
+        try:
+            await self._client.create(view, document)
+        except (AlreadyExists, Forbidden):
+            return  # the cache has yet to show it, or that the namespace goes
+
+    def _namespace_changed(self, _old: Namespace | None, new: Namespace | None) -> None:
+        if new is not None:
+            self.queue.add(key_of(new))
+
+    def _content_changed(self, old: msgspec.Struct | None, new: msgspec.Struct | None) -> None:
+        if (changed := new or old) is not None:
+            self.queue.add(Key("", key_of(changed).namespace))

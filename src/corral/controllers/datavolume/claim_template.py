@@ -1,0 +1,136 @@
+"""The claim that a DataVolume makes.  Pure.
+
+Labels and annotations are CDI's.  What ``spec.storage`` leaves out is settled by the storage class;
+nothing is added to the size, since disks lie on no file system of the claim's own.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+from lightkube.models.core_v1 import PersistentVolumeClaim
+from lightkube.models.storage_v1 import StorageClass
+
+from corral.api.kinds.cdi import permitted_clones, population
+from corral.api.kinds.cdi.datavolume import SIZE, DataVolume, Source, requested_size
+from corral.api.kinds.cdi.datavolume_validation import KUBEVIRT
+from corral.api.kinds.storage.common import CORRAL_PROVISIONER, FILESYSTEM, ONE_NODE, default_class
+from corral.api.object import Document, Quantity
+from corral.reconcile.objects import owner_reference
+
+_LABELS = {
+    "app": "containerized-data-importer",
+    "app.kubernetes.io/component": "storage",
+    "app.kubernetes.io/managed-by": "cdi-controller",
+}
+_NOT_FULL = {"alerts.k8s.io/KubePersistentVolumeFillingUp": "disabled"}
+"""A disk image fills its file system by nature: monitoring is not to tell of it."""
+_CONTENT_TYPE = "cdi.kubevirt.io/storage.contentType"
+_PREALLOCATION = "cdi.kubevirt.io/storage.preallocation.requested"
+_NOT_COPIED = frozenset(
+    {
+        "kubectl.kubernetes.io/last-applied-configuration",
+        permitted_clones.PERMITTED,
+        population.WISH,
+        population.PHASE,
+        population.PROGRESS,
+        population.REASON,
+        population.MESSAGE,
+        population.GOES_ON,
+        population.READY,
+        population.UPLOAD_TARGET,
+        population.POPULATED_FOR,
+    }
+)
+"""Annotations of a DataVolume that would say something else on its claim."""
+
+
+class ClaimError(Exception):
+    """The DataVolume does not say enough for a claim: ``str()`` is why, in CDI's words."""
+
+
+def document(
+    volume: DataVolume,
+    source: Source,
+    classes: Sequence[StorageClass],
+    size_of_source: Quantity | None,
+) -> Document:
+    """The claim to make; ``size_of_source`` is that of the claim to copy.  Raises ClaimError."""
+    spec = _spec(volume, classes, size_of_source)
+    labels = _LABELS | (_NOT_FULL if spec.get("volumeMode") in (None, FILESYSTEM) else {})
+    wish = population.Wish(
+        source=source,
+        content_type=volume.spec.content_type or KUBEVIRT,
+        preallocation=bool(volume.spec.preallocation),
+    )
+    return {
+        "metadata": {
+            "name": volume.metadata.name,
+            "namespace": volume.metadata.namespace,
+            "labels": labels | volume.metadata.labels,
+            "annotations": _annotations(volume.metadata.annotations, wish),
+            "ownerReferences": [owner_reference(volume)],
+        },
+        "spec": spec,
+    }
+
+
+def _annotations(own: Mapping[str, str], wish: population.Wish) -> dict[str, str]:
+    kept = {name: value for name, value in own.items() if name not in _NOT_COPIED}
+    told = {
+        population.RESTARTS: "0",
+        _CONTENT_TYPE: wish.content_type,
+        _PREALLOCATION: str(wish.preallocation).lower(),
+    }
+    if wish.source.upload is not None:
+        told[population.UPLOAD_TARGET] = ""
+    return kept | told | population.annotations(wish)
+
+
+def _spec(
+    volume: DataVolume, classes: Sequence[StorageClass], size_of_source: Quantity | None
+) -> dict[str, Any]:
+    if volume.spec.pvc is not None:
+        plain: dict[str, Any] = msgspec.to_builtins(volume.spec.pvc)
+        return {name: value for name, value in plain.items() if value is not None}
+    storage = volume.spec.storage
+    if storage is None:
+        raise ClaimError("Missing Data volume PVC")
+    spec: dict[str, Any] = msgspec.to_builtins(storage)
+    if not spec.get("accessModes"):
+        spec["accessModes"] = [_access_mode(storage.storage_class_name, classes)]
+    if requested_size(storage.resources) is None:
+        if size_of_source is None:
+            raise ClaimError("Storage size is missing")
+        spec["resources"] = {"requests": {SIZE: size_of_source}}
+    return spec
+
+
+def _access_mode(name: str | None, classes: Sequence[StorageClass]) -> str:
+    """What the class of a claim can do at least; CDI keeps that in its StorageProfiles."""
+    found = class_of(name, classes)
+    if found is None:
+        which = f'storage class "{name}" was not found' if name else "there is no default class"
+        raise ClaimError(
+            "DataVolume.storage spec is missing accessMode and cannot get it from the storage "
+            f"class: {which}"
+        )
+    if found.provisioner != CORRAL_PROVISIONER:
+        raise ClaimError(
+            "DataVolume.storage spec is missing accessMode, which is not known of storage class "
+            f'"{found.metadata and found.metadata.name}": name it in spec.storage.accessModes'
+        )
+    return ONE_NODE
+
+
+def class_of(name: str | None, classes: Sequence[StorageClass]) -> StorageClass | None:
+    """The class of a claim that names this one, or none."""
+    if name is None:
+        return default_class(classes)
+    return next((each for each in classes if each.metadata and each.metadata.name == name), None)
+
+
+def size(claim: PersistentVolumeClaim) -> Quantity | None:
+    """How large a claim is: what it has, else what it asks for."""
+    has = (claim.status and claim.status.capacity) or {}
+    return has.get(SIZE) or requested_size(claim.spec.resources if claim.spec else None)

@@ -1,0 +1,121 @@
+"""The loop of DataSources: tells what each means at present, and whether that can be copied."""
+
+from collections.abc import Mapping
+
+import msgspec
+from lightkube.models.core_v1 import PersistentVolumeClaim
+
+from corral.api.kinds.cdi.datasource import DataSource, DataSourceStatus
+from corral.api.kinds.cdi.datavolume import DataVolume
+from corral.api.object import Document, Key
+from corral.api.time import rfc3339
+from corral.controllers.datavolume import datasource_status, plan as plans
+from corral.reconcile.context import World
+from corral.reconcile.controller import Controller
+from corral.reconcile.objects import is_going, key_of, labels_of, version_of
+from corral.reconcile.workqueue import WorkQueue
+
+Claim = PersistentVolumeClaim
+
+
+def controller(world: World) -> Controller[Key]:
+    """The controller of DataSources."""
+    loop = DataSources(world)
+    return Controller(
+        "datasource",
+        loop.reconcile,
+        queue=loop.queue,
+        sources=(loop.references, loop.claims, loop.volumes),
+    )
+
+
+class DataSources:
+    """The loop's caches; nothing is remembered between two looks at a DataSource."""
+
+    def __init__(self, world: World) -> None:
+        self.queue = WorkQueue[Key]()
+        self.references = world.informers.of(DataSource)
+        self.claims = world.informers.of(Claim)
+        self.volumes = world.informers.of(DataVolume)
+        self._world = world
+        self._client = world.client
+        self.references.index("claim", _claim_of)
+        self.references.index("named", _named_by)
+        self.references.handle(self._reference_changed)
+        self.claims.handle(self._claim_changed)
+        self.volumes.handle(self._volume_changed)
+
+    async def reconcile(self, key: Key) -> None:
+        """Bring what is told of one DataSource up to date."""
+        reference = self.references.get(key)
+        if reference is None or is_going(reference):
+            return
+        status, labels = datasource_status.decide(reference, self._observe(reference))
+        if labels:
+            change = {"metadata": {"labels": dict(labels)}}
+            reference = await self._client.patch(DataSource, key, change)
+        if status != reference.status:
+            told = {"metadata": {"resourceVersion": version_of(reference)}, **_patch(status)}
+            await self._client.patch(DataSource, key, told, subresource="status")
+
+    def _observe(self, reference: DataSource) -> datasource_status.Observed:
+        other = plans.named_key_of(reference)
+        named = self.references.get(other) if other is not None else None
+        claim = plans.copied_key_of(named or reference)
+        return datasource_status.Observed(
+            named=named,
+            claim=self.claims.get(claim) if claim is not None else None,
+            volume=self.volumes.get(claim) if claim is not None else None,
+            now=rfc3339(self._world.clock()),
+        )
+
+    def _reference_changed(self, old: DataSource | None, new: DataSource | None) -> None:
+        reference = new or old
+        if reference is not None:
+            self._add(reference.key)
+
+    def _claim_changed(self, old: Claim | None, new: Claim | None) -> None:
+        claim = new or old
+        if claim is None:
+            return
+        if old is None or new is None or labels_of(old) != labels_of(new):
+            self._meant(key_of(claim))
+
+    def _volume_changed(self, old: DataVolume | None, new: DataVolume | None) -> None:
+        volume = new or old
+        if volume is not None and _told(old) != _told(new):
+            self._meant(volume.key)
+
+    def _meant(self, claim: Key) -> None:
+        """Look at those which mean a claim."""
+        for reference in self.references.indexed("claim", str(claim)):
+            self._add(reference.key)
+
+    def _add(self, key: Key) -> None:
+        """Look at a DataSource, and at those that name it."""
+        self.queue.add(key)
+        for naming in self.references.indexed("named", str(key)):
+            self.queue.add(naming.key)
+
+
+def _claim_of(reference: DataSource) -> list[str]:
+    key = plans.copied_key_of(reference)
+    return [str(key)] if key else []
+
+
+def _named_by(reference: DataSource) -> list[str]:
+    key = plans.named_key_of(reference)
+    return [str(key)] if key else []
+
+
+def _patch(status: DataSourceStatus) -> Document:
+    """The status as a merge patch: what is meant no more is taken away."""
+    told = {"source": None, **msgspec.to_builtins(status)}
+    if told["source"] is not None:
+        told["source"]["pvc"] = {"namespace": None, **told["source"]["pvc"]}
+    return {"status": told}
+
+
+def _told(volume: DataVolume | None) -> tuple[str, Mapping[str, str]] | None:
+    """What of a DataVolume a DataSource depends on."""
+    return (volume.status.phase, volume.metadata.labels) if volume is not None else None

@@ -1,0 +1,181 @@
+"""The loop of DataVolumes: makes their claims, and tells how far these are.
+
+The claim is filled by who keeps its volume (``corral.node.storage.population``), which tells on the
+claim; when the DataVolume goes, the garbage collector takes the claim with it.
+"""
+
+import msgspec
+from lightkube.models.core_v1 import PersistentVolumeClaim
+from lightkube.models.storage_v1 import StorageClass
+
+from corral.api.errors import AlreadyExists, ApiError
+from corral.api.kinds.cdi import population
+from corral.api.kinds.cdi.datasource import DataSource
+from corral.api.kinds.cdi.datavolume import DataVolume, DataVolumeStatus
+from corral.api.object import Document, Key
+from corral.api.time import rfc3339
+from corral.controllers.datavolume import plan as plans
+from corral.controllers.datavolume.plan import Observed, Plan
+from corral.reconcile.context import World
+from corral.reconcile.controller import Controller
+from corral.reconcile.objects import (
+    annotations_of,
+    is_going,
+    key_of,
+    owners_of,
+    version_of,
+)
+from corral.reconcile.ownership import require_lasting
+from corral.reconcile.quota_retry import retry_with_room
+from corral.reconcile.workqueue import WorkQueue
+
+COMPONENT = "datavolume-controller"
+Claim = PersistentVolumeClaim
+
+
+def controller(world: World) -> Controller[Key]:
+    """The controller of DataVolumes."""
+    loop = DataVolumes(world)
+    return Controller(
+        "datavolume",
+        loop.reconcile,
+        queue=loop.queue,
+        sources=(loop.volumes, loop.claims, loop.classes, loop.references),
+        workers=32,
+    )
+
+
+class DataVolumes:
+    """The loop's caches; nothing is remembered between two looks at a DataVolume."""
+
+    def __init__(self, world: World) -> None:
+        self.queue = WorkQueue[Key]()
+        retry_with_room(world, self.queue)
+        self.volumes = world.informers.of(DataVolume)
+        self.claims = world.informers.of(Claim)
+        self.classes = world.informers.of(StorageClass)
+        self.references = world.informers.of(DataSource)
+        self._world = world
+        self._client = world.client
+        self._recorder = world.recorder(COMPONENT)
+        self.volumes.index("copied", self._copied_by)
+        self.volumes.index("reference", _referred_by)
+        self.volumes.handle(self._volume_changed)
+        self.claims.handle(self._claim_changed)
+        self.classes.handle(self._class_changed)
+        self.references.handle(self._reference_changed)
+
+    async def reconcile(self, key: Key) -> None:
+        """Bring one DataVolume a step further."""
+        volume = self.volumes.get(key)
+        if volume is None or is_going(volume):
+            return
+        decided = self._decide(volume, self.claims.get(key))
+        if decided.create is not None:
+            decided = await self._create(volume, decided.create, decided)
+        elif decided.take_over is not None:
+            await require_lasting(self._client, volume)
+            claim = await self._client.patch(Claim, key, decided.take_over)
+            decided = self._decide(volume, claim)
+        await self._tell(volume, decided)
+
+    def _decide(self, volume: DataVolume, claim: Claim | None) -> Plan:
+        named = plans.reference_key(volume)
+        reference = self._meant(named) if named else None
+        copied = plans.copied_key(plans.source_of(volume, reference))
+        return plans.plan(
+            volume,
+            Observed(
+                claim=claim,
+                reference=reference,
+                copied=self.claims.get(copied) if copied else None,
+                classes=list(self.classes.items()),
+                now=rfc3339(self._world.clock()),
+            ),
+        )
+
+    def _meant(self, key: Key) -> DataSource | None:
+        """The DataSource that one means, which is itself unless it names another."""
+        reference = self.references.get(key)
+        other = plans.named_key_of(reference) if reference is not None else None
+        return self.references.get(other) if other is not None else reference
+
+    async def _create(self, volume: DataVolume, document: Document, decided: Plan) -> Plan:
+        """Make the claim, and say what there is then."""
+        try:
+            claim = await self._client.create(Claim, document)
+        except AlreadyExists:
+            claim = await self._client.get(Claim, volume.key.name, volume.key.namespace)
+        except ApiError as error:
+            self._recorder.event(volume, "Warning", "ErrClaimNotValid", str(error))
+            await self._tell(volume, decided)
+            raise
+        return self._decide(volume, claim)
+
+    async def _tell(self, volume: DataVolume, decided: Plan) -> None:
+        """Write the status where it differs, then say what changed."""
+        if decided.status != volume.status:
+            change = _patch(volume.status, decided.status)
+            change["metadata"] = {"resourceVersion": version_of(volume)}
+            await self._client.patch(DataVolume, volume.key, change, subresource="status")
+        for event in decided.events:
+            self._recorder.event(volume, event.type, event.reason, event.message)
+
+    def _copied_by(self, volume: DataVolume) -> list[str]:
+        """The claims that a DataVolume waits for: only those that it names itself."""
+        key = plans.copied_key(plans.source_of(volume, None))
+        return [str(key)] if key else []
+
+    def _volume_changed(self, _old: DataVolume | None, new: DataVolume | None) -> None:
+        if new is not None:
+            self.queue.add(new.key)
+
+    def _claim_changed(self, old: Claim | None, new: Claim | None) -> None:
+        claim = new or old
+        if claim is None:
+            return
+        key = key_of(claim)
+        namespace, told = key.namespace, annotations_of(claim)
+        for owner in owners_of(claim):
+            if owner.controller and owner.kind == DataVolume.kind:
+                self.queue.add(Key(namespace, owner.name))
+        for name in {key.name, told.get(population.POPULATED_FOR, key.name)}:
+            if self.volumes.get(Key(namespace, name)) is not None:
+                self.queue.add(Key(namespace, name))
+        if old is None or new is None:
+            for waiting in self.volumes.indexed("copied", str(key)):
+                self.queue.add(waiting.key)
+            for reference in self.references.items():
+                if plans.copied_key_of(reference) == key:
+                    self._reference_changed(None, reference)
+
+    def _class_changed(self, _old: StorageClass | None, new: StorageClass | None) -> None:
+        if new is None:
+            return
+        for volume in self.volumes.items():
+            if not volume.status.claim_name:
+                self.queue.add(volume.key)
+
+    def _reference_changed(self, old: DataSource | None, new: DataSource | None) -> None:
+        reference = new or old
+        if reference is None:
+            return
+        naming = [one.key for one in self.references.items() if _names(one, reference)]
+        for key in (reference.key, *naming):
+            for volume in self.volumes.indexed("reference", str(key)):
+                self.queue.add(volume.key)
+
+
+def _names(one: DataSource, other: DataSource) -> bool:
+    return plans.named_key_of(one) == other.key
+
+
+def _referred_by(volume: DataVolume) -> list[str]:
+    key = plans.reference_key(volume)
+    return [str(key)] if key else []
+
+
+def _patch(old: DataVolumeStatus, new: DataVolumeStatus) -> Document:
+    """The status as a merge patch: what is empty again is taken away."""
+    before, after = msgspec.to_builtins(old), msgspec.to_builtins(new)
+    return {"status": {name: None for name in before if name not in after} | after}

@@ -1,0 +1,69 @@
+"""Tells of what VirtualMachines refer to: what waits for it goes on as soon as it comes."""
+
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+from corral.api.instancetypes.matchers import INSTANCETYPE, MATCHERS
+from corral.api.kind import Kind
+from corral.api.kinds.kubevirt.installation import KEY, KubeVirt, reference_policy
+from corral.api.kinds.kubevirt.instancetype_kinds import KINDS
+from corral.api.kinds.kubevirt.virtualmachine import VirtualMachine
+from corral.api.object import Key, Object
+from corral.reconcile.context import World
+from corral.reconcile.informer import Informer
+from corral.reconcile.workqueue import WorkQueue
+
+
+class References:
+    """Watches instance types, preferences, and what is to become of them.
+
+    ``vms`` are those that are looked at again, by ``queue``.
+    """
+
+    def __init__(self, world: World, vms: Informer[VirtualMachine], queue: WorkQueue[Key]) -> None:
+        self._vms = vms
+        self._queue = queue
+        self._installations = world.informers.of(KubeVirt)
+        self._installations.handle(self._installation_changed)
+        self.sources: list[Informer[Any]] = [self._installations]
+        vms.index("references", _references)
+        for kind in KINDS:
+            informer = world.informers.of(kind.view)
+            informer.handle(partial(self._changed, kind))
+            self.sources.append(informer)
+
+    @property
+    def policy(self) -> str:
+        """What becomes of what is referred to (``installation.POLICIES``)."""
+        return reference_policy(self._installations.get(KEY))
+
+    def _changed(self, kind: Kind, old: Object | None, new: Object | None) -> None:
+        if old is None and new is not None:
+            for vm in self._vms.indexed("references", _name(kind, new.key)):
+                self._queue.add(vm.key)
+
+    def _installation_changed(self, old: KubeVirt | None, new: KubeVirt | None) -> None:
+        if reference_policy(old) == reference_policy(new):
+            return
+        for vm in self._vms.items():
+            if vm.spec.instancetype is not None or vm.spec.preference is not None:
+                self._queue.add(vm.key)
+
+
+def _references(vm: VirtualMachine) -> list[str]:
+    return list(_named(vm))
+
+
+def _named(vm: VirtualMachine) -> Iterator[str]:
+    for matcher in MATCHERS:
+        wanted = vm.spec.instancetype if matcher is INSTANCETYPE else vm.spec.preference
+        kind = matcher.kind(wanted.kind) if wanted is not None else None
+        if wanted is not None and kind is not None:
+            namespace = vm.metadata.namespace if kind.namespaced else ""
+            yield _name(kind, Key(namespace, wanted.name))
+
+
+def _name(kind: Kind, key: Key) -> str:
+    """One object among all kinds that may be referred to."""
+    return f"{kind.plural}/{key}"

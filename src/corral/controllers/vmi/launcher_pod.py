@@ -1,0 +1,278 @@
+"""The pod of a machine: where it runs, and what it takes from its node.  Pure.
+
+Labels, annotations and names are KubeVirt's, since services, autoscalers and people select by
+them.  What is asked of the node differs: KubeVirt's pod holds libvirt and three more daemons
+beside QEMU, a pod of corral holds QEMU alone.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import msgspec
+
+from corral import __version__
+from corral.api import grace_period
+from corral.api.images import pull_policy
+from corral.api.kinds.kubevirt.installation import CPU_RATIO
+from corral.api.kinds.vmi.derived import (
+    COMPUTE,
+    CONSOLE_LOG,
+    INSTANCE_ID,
+    UNPAUSED,
+    grace_seconds,
+    guest_memory,
+    host_name,
+    instance_id,
+    pod_name,
+    processors,
+)
+from corral.api.kinds.vmi.domain import Resources
+from corral.api.kinds.vmi.probes import Probe
+from corral.api.kinds.vmi.vmi import VirtualMachineInstance
+from corral.api.kinds.vmi.volumes import ContainerDisk
+from corral.api.object import Document, Quantity
+from corral.api.quantity import NANO, NOTHING, Amount, Form, amount, parse
+from corral.controllers.vmi.auto_limits import NO_LIMITS, AutoLimits
+from corral.controllers.vmi.required_claims import NONE, Claims, pod_mounts, pod_volumes
+from corral.reconcile.objects import owner_reference
+
+CREATED_BY = "kubevirt.io/created-by"
+NODE_NAME = "kubevirt.io/nodeName"
+IMAGE = f"corral/launcher:{__version__}"
+"""What the container of a machine is called; the node runs QEMU instead of pulling it."""
+
+_LAUNCHER_GRACE_SECONDS = 30
+"""How much longer than its guest a pod may take to end."""
+
+_MEBIBYTE = 2**20
+_QEMU_BYTES = 64 * _MEBIBYTE
+"""QEMU's own code, heap, devices and translated code: 35 to 50 MiB measured beside the guest's
+memory of slim machines (KubeVirt's launcher: 240 MiB)."""
+_VCPU_BYTES = 8 * _MEBIBYTE
+"""Stack and translation state of each processor after the first (KubeVirt: the same for each)."""
+_PAGE_TABLE_SHARE = 512
+"""Page tables take this fraction of the guest's memory (KubeVirt: the same)."""
+
+_DISK_REQUESTS = {"cpu": "1m", "memory": "1M"}
+_DISK_LIMITS = {"cpu": "10m", "memory": "40M"}
+_CONSOLE_REQUESTS = {"cpu": "5m", "memory": "1M"}
+"""As KubeVirt's, so that an autoscaler finds the same use of the same load; but for the memory
+(35M there): here QEMU itself writes the log."""
+_CONSOLE_LIMITS = {"cpu": "15m", "memory": "60M"}
+
+_OBSERVED = frozenset(
+    {
+        "kubevirt.io/latest-observed-api-version",
+        "kubevirt.io/storage-observed-api-version",
+    }
+)
+
+
+def pod_for(
+    vmi: VirtualMachineInstance,
+    claims: Claims = NONE,
+    *,
+    cpu_ratio: int = CPU_RATIO,
+    auto: AutoLimits = NO_LIMITS,
+) -> Document:
+    """The pod that holds a machine's place (KubeVirt's template.go)."""
+    spec = vmi.spec
+    disks = list(_container_disks(vmi))
+    account = _account(vmi)
+    pod_spec = {
+        "restartPolicy": "Never",
+        "terminationGracePeriodSeconds": min(
+            grace_seconds(spec) + _LAUNCHER_GRACE_SECONDS, grace_period.LONGEST_SECONDS
+        ),
+        "readinessGates": [{"conditionType": UNPAUSED}],
+        "enableServiceLinks": False,
+        "automountServiceAccountToken": account is not None,
+        "hostname": host_name(vmi),
+        "subdomain": spec.subdomain,
+        "nodeSelector": spec.node_selector,
+        "affinity": _plain(spec.affinity),
+        "tolerations": _plain(spec.tolerations),
+        "topologySpreadConstraints": _plain(spec.topology_spread_constraints),
+        "schedulerName": spec.scheduler_name,
+        "priorityClassName": spec.priority_class_name,
+        "dnsPolicy": spec.dns_policy,
+        "dnsConfig": _plain(spec.dns_config),
+        "serviceAccountName": account or spec.service_account_name,
+        "imagePullSecrets": _pull_secrets(disks),
+        "initContainers": list(_sidecars(vmi)),
+        "containers": [
+            {
+                "name": COMPUTE,
+                "image": IMAGE,
+                "imagePullPolicy": "IfNotPresent",
+                "resources": compute_resources(vmi, cpu_ratio=cpu_ratio, auto=auto),
+                **_ports(vmi),
+                **_probes(vmi),
+                **pod_mounts(claims),
+            },
+            *(_disk_container(vmi, name, disk) for name, disk in disks),
+        ],
+        "volumes": pod_volumes(spec),
+    }
+    return {
+        "metadata": {
+            "name": pod_name(vmi),
+            "namespace": vmi.metadata.namespace,
+            "labels": _labels(vmi),
+            "annotations": _annotations(vmi),
+            "ownerReferences": [owner_reference(vmi)],
+        },
+        "spec": {
+            field: value for field, value in pod_spec.items() if value not in (None, "", [], {})
+        },
+    }
+
+
+def _account(vmi: VirtualMachineInstance) -> str | None:
+    """The ServiceAccount that a volume shows to the guest."""
+    accounts = (each.service_account for each in vmi.spec.volumes)
+    return next((one.service_account_name for one in accounts if one is not None), None)
+
+
+def _ports(vmi: VirtualMachineInstance) -> Document:
+    """What the machine's interfaces declare: Services and policies find ports here by name."""
+    ports = [
+        {
+            "containerPort": port.port,
+            "protocol": port.protocol or "TCP",
+            **({"name": port.name} if port.name else {}),
+        }
+        for interface in vmi.spec.domain.devices.interfaces
+        for port in interface.ports
+    ]
+    return {"ports": ports} if ports else {}
+
+
+def _probes(vmi: VirtualMachineInstance) -> Document:
+    """The machine's probes where people look for them; the node reads them of the machine."""
+    wanted = {
+        "readinessProbe": vmi.spec.readiness_probe,
+        "livenessProbe": vmi.spec.liveness_probe,
+    }
+    return {name: _probe(probe) for name, probe in wanted.items() if probe is not None}
+
+
+def _probe(probe: Probe) -> Document:
+    document: Document = msgspec.to_builtins(probe)
+    if document.pop("guestAgentPing", None) is not None:  # a pod has no such probe
+        document["exec"] = {"command": ["virt-probe", "--guestAgentPing"]}
+    return document
+
+
+def compute_resources(
+    vmi: VirtualMachineInstance, *, cpu_ratio: int = CPU_RATIO, auto: AutoLimits = NO_LIMITS
+) -> dict[str, dict[str, Quantity]]:
+    """What the machine takes from its node (KubeVirt's renderresources.go, other constants)."""
+    resources = vmi.spec.domain.resources or Resources()
+    requests, limits = dict(resources.requests), dict(resources.limits)
+    if "cpu" not in requests:
+        share = -(-processors(vmi.spec.domain).total * 1000 // max(cpu_ratio, 1))
+        requests["cpu"] = limits.get("cpu", f"{share}m")
+    own = overhead(vmi)
+    if resources.overcommit_guest_overhead:
+        requests["memory"] = str(requested_memory(vmi))
+    else:
+        requests["memory"] = str(requested_memory(vmi) + own)
+    if "memory" in limits:
+        limits["memory"] = str(parse(limits["memory"]) + own)
+    elif auto.memory_ratio:
+        asked = parse(requests["memory"])
+        most = int(asked.rounded_up() * auto.memory_ratio)
+        limits["memory"] = str(Amount(most * NANO, asked.form))
+    if auto.cpu:
+        limits.setdefault("cpu", str(processors(vmi.spec.domain).total))
+    return {"requests": requests, "limits": limits} if limits else {"requests": requests}
+
+
+def requested_memory(vmi: VirtualMachineInstance) -> Amount:
+    """Memory for the guest: what is requested, else the limit, else what the guest sees."""
+    domain = vmi.spec.domain
+    resources = domain.resources or Resources()
+    asked = (amount(values.get("memory")) for values in (resources.requests, resources.limits))
+    return next((one for one in asked if one > NOTHING), guest_memory(domain))
+
+
+def overhead(vmi: VirtualMachineInstance) -> Amount:
+    """Memory that QEMU takes beside the guest's."""
+    guest_bytes = requested_memory(vmi).rounded_up()
+    share = guest_bytes // _PAGE_TABLE_SHARE
+    whole = _QEMU_BYTES + share + (processors(vmi.spec.domain).total - 1) * _VCPU_BYTES
+    return Amount((whole - whole % 1024) * NANO, Form.BINARY)
+
+
+def _labels(vmi: VirtualMachineInstance) -> Mapping[str, str]:
+    return {
+        **vmi.metadata.labels,
+        "kubevirt.io": "virt-launcher",
+        CREATED_BY: vmi.metadata.uid,
+        "vm.kubevirt.io/name": host_name(vmi),
+        INSTANCE_ID: instance_id(vmi.metadata.name),
+    }
+
+
+def _annotations(vmi: VirtualMachineInstance) -> Mapping[str, str]:
+    inherited = {
+        name: value
+        for name, value in vmi.metadata.annotations.items()
+        if not name.startswith("kubectl.kubernetes.io") and name not in _OBSERVED
+    }
+    return {
+        **inherited,
+        "kubevirt.io/domain": vmi.metadata.name,
+        "kubevirt.io/migrationTransportUnix": "true",
+        "kubectl.kubernetes.io/default-container": COMPUTE,
+    }
+
+
+def _container_disks(vmi: VirtualMachineInstance) -> Iterator[tuple[str, ContainerDisk]]:
+    for volume in vmi.spec.volumes:
+        if volume.container_disk is not None:
+            yield volume.name, volume.container_disk
+
+
+def _disk_container(vmi: VirtualMachineInstance, name: str, disk: ContainerDisk) -> Document:
+    return {
+        "name": f"volume{name}",
+        "image": disk.image,
+        "imagePullPolicy": disk.image_pull_policy or pull_policy(disk.image),
+        "resources": _helper_resources(vmi, _DISK_REQUESTS, _DISK_LIMITS),
+    }
+
+
+def _helper_resources(
+    vmi: VirtualMachineInstance, requests: Mapping[str, str], limits: Mapping[str, str]
+) -> Document:
+    """What stands beside a machine asks for all that it may take, where the machine does."""
+    resources = vmi.spec.domain.resources or Resources()
+    guaranteed = all(
+        amount(resources.requests.get(name)) == amount(resources.limits.get(name)) > NOTHING
+        for name in ("cpu", "memory")
+    )
+    return {"requests": limits if guaranteed else requests, "limits": limits}
+
+
+def _sidecars(vmi: VirtualMachineInstance) -> Iterator[Document]:
+    """What runs beside the machine for as long as it does: the log of its console."""
+    devices = vmi.spec.domain.devices
+    if devices.autoattach_serial_console is not False and devices.log_serial_console is not False:
+        yield {
+            "name": CONSOLE_LOG,
+            "image": IMAGE,
+            "imagePullPolicy": "IfNotPresent",
+            "restartPolicy": "Always",
+            "resources": _helper_resources(vmi, _CONSOLE_REQUESTS, _CONSOLE_LIMITS),
+        }
+
+
+def _pull_secrets(disks: list[tuple[str, ContainerDisk]]) -> list[Document]:
+    names = dict.fromkeys(disk.image_pull_secret for _, disk in disks if disk.image_pull_secret)
+    return [{"name": name} for name in names]
+
+
+def _plain(value: Any) -> Any:
+    return msgspec.to_builtins(value)

@@ -1,0 +1,232 @@
+"""The loop of machines: makes their pods, says how far they are, lets them go."""
+
+from functools import partial
+
+from lightkube.models.core_v1 import Namespace, PersistentVolumeClaim, Pod
+from lightkube.models.storage_v1 import StorageClass
+
+from corral.api.errors import AlreadyExists, ApiError
+from corral.api.kinds.cdi.datavolume import DataVolume
+from corral.api.kinds.kubevirt.installation import CPU_RATIO, KEY, KubeVirt, cpu_allocation_ratio
+from corral.api.kinds.kubevirt.virtualmachine import VirtualMachine
+from corral.api.kinds.vmi.vmi import FINALIZER, GROUP, VirtualMachineInstance
+from corral.api.kinds.vmi.volumes import claims_of
+from corral.api.object import Key
+from corral.controllers.vmi import lifecycle, required_claims
+from corral.controllers.vmi.auto_limits import AutoLimits, auto_limits
+from corral.controllers.vmi.launcher_pod import pod_for
+from corral.controllers.vmi.required_claims import Claims, Sources
+from corral.reconcile.batch import each
+from corral.reconcile.context import World
+from corral.reconcile.controller import Controller, Result
+from corral.reconcile.deletion import remove
+from corral.reconcile.expectations import Expectations
+from corral.reconcile.objects import Owner, controller_of, controller_uid, is_going, key_of, uid_of
+from corral.reconcile.quota_retry import retry_with_room
+from corral.reconcile.workqueue import WorkQueue
+
+Machine = VirtualMachineInstance
+
+COMPONENT = "virtualmachine-controller"
+WORKERS = 64
+"""Machines that are worked on at once: most of that time is waiting for a write to be durable."""
+SHOWN_SECONDS = 5.0
+"""So long after it ended by itself a machine is there at least, though it was deleted at once by
+what replaces it: whoever asks now and then how it is learns that it succeeded, or failed."""
+NAMED_SHOWN_SECONDS = 1.5
+"""The same of a VirtualMachine's, whose next machine waits for the name."""
+
+
+def controller(world: World, *, cpu_ratio: int = CPU_RATIO) -> Controller[Key]:
+    """The controller of machines; ``cpu_ratio`` counts unless the KubeVirt object names another."""
+    loop = Machines(world, cpu_ratio)
+    return Controller(
+        "vmi",
+        loop.reconcile,
+        queue=loop.queue,
+        sources=(
+            *(loop.machines, loop.pods, loop.claims, loop.data_volumes, loop.classes),
+            *(loop.namespaces, loop.quotas, loop.installations),
+        ),
+        workers=WORKERS,
+    )
+
+
+class Machines:
+    """The loop's caches and what it remembers between two looks at a machine."""
+
+    def __init__(self, world: World, cpu_ratio: int) -> None:
+        self.queue = WorkQueue[Key]()
+        self.machines = world.informers.of(Machine)
+        self.pods = world.informers.of(Pod)
+        self.claims = world.informers.of(PersistentVolumeClaim)
+        self.data_volumes = world.informers.of(DataVolume)
+        self.classes = world.informers.of(StorageClass)
+        self.namespaces = world.informers.of(Namespace)
+        self.quotas = retry_with_room(world, self.queue)
+        self.installations = world.informers.of(KubeVirt)
+        self._world = world
+        self._client = world.client
+        self._recorder = world.recorder(COMPONENT)
+        self._expectations = Expectations[str](world.monotonic)
+        self._cpu_ratio = cpu_ratio
+        self.pods.index("controller", lambda pod: (controller_uid(pod),))
+        self.machines.index("claim", _claim_index)
+        self._ended: dict[str, float] = {}
+        """When machines, by uid, ended by themselves, of those that are still there."""
+        self._sources = Sources(self.claims.get, self.data_volumes.get, self.classes.get)
+        self.machines.handle(self._machine_changed)
+        self.pods.handle(self._pod_changed)
+        self.claims.handle(self._claim_changed)
+        self.data_volumes.handle(self._claim_changed)
+
+    async def reconcile(self, key: Key) -> Result | None:
+        """Bring one machine a step further (KubeVirt's lifecycle.go, execute)."""
+        vmi = self.machines.get(key)
+        if vmi is None:
+            return None
+        if unmet := self._expectations.unmet_seconds(vmi.metadata.uid):
+            return Result(requeue_after=unmet)
+        pods = self.pods.indexed("controller", vmi.metadata.uid)
+        now = self._world.clock()
+        needed = required_claims.look(vmi, self._sources)
+        shown = self._shown_seconds(vmi)
+        decided = lifecycle.plan(vmi, pods, now, needed, shown=shown > 0)
+        error: ApiError | None = None
+        if decided.create_pod:
+            try:
+                pods = [await self._create_pod(vmi, needed)]
+            except ApiError as refusal:
+                error = refusal
+            text = f"failed to create virtual machine pod: {error}" if error else ""
+            decided = lifecycle.plan(vmi, pods, now, needed, create_error=text)
+        if decided.delete_pods:
+            await self._delete_pods(vmi, decided)
+        if decided.patch is not None:
+            await self._client.patch(Machine, key, decided.patch)
+            if (text := lifecycle.missing_claim(vmi, needed)) and not pods:
+                self._recorder.event(vmi, "Normal", lifecycle.CLAIM_MISSING, text)
+        if error is not None:
+            raise error
+        later = shown or decided.again_seconds
+        return Result(later) if later > 0 else None
+
+    def _shown_seconds(self, vmi: Machine) -> float:
+        """For how long a machine that ended is still to be there, for others to see how it did."""
+        ended = self._ended.get(vmi.metadata.uid)
+        if ended is None:
+            return 0.0
+        owner = controller_of(vmi)
+        replaced = owner is not None and owner.kind == VirtualMachine.kind
+        seconds = NAMED_SHOWN_SECONDS if replaced else SHOWN_SECONDS
+        return max(0.0, ended + seconds - self._world.monotonic())
+
+    async def _create_pod(self, vmi: Machine, needed: Claims) -> Pod:
+        self._expectations.expect(vmi.metadata.uid, creations=1)
+        ratio = cpu_allocation_ratio(self.installations.get(KEY), self._cpu_ratio)
+        document = pod_for(vmi, needed, cpu_ratio=ratio, auto=self._limits(vmi))
+        try:
+            pod = await self._client.create(Pod, document)
+        except AlreadyExists:
+            # Made before, but the answer was lost, or the last one of the name still goes.
+            self._expectations.created(vmi.metadata.uid)
+            pod = await self._client.get(Pod, document["metadata"]["name"], vmi.key.namespace)
+            if controller_uid(pod) != vmi.metadata.uid or is_going(pod):
+                raise
+        except ApiError as error:
+            self._expectations.created(vmi.metadata.uid)
+            text = f"Error creating pod: {error}"
+            self._recorder.event(vmi, "Warning", lifecycle.FAILED_CREATE, text)
+            raise
+        text = f"Created virtual machine pod {key_of(pod).name}"
+        self._recorder.event(vmi, "Normal", "SuccessfulCreate", text)
+        return pod
+
+    def _limits(self, vmi: Machine) -> AutoLimits:
+        name = vmi.metadata.namespace
+        quotas = [each for each in self.quotas.items() if key_of(each).namespace == name]
+        return auto_limits(quotas, self.namespaces.get(Key("", name)))
+
+    async def _delete_pods(self, vmi: Machine, decided: lifecycle.Plan) -> None:
+        grace_seconds = 0 if decided.force else None
+        refused = await each(
+            decided.delete_pods, partial(self._delete_pod, vmi, grace_seconds=grace_seconds)
+        )
+        if refused:
+            raise refused[0]
+
+    async def _delete_pod(self, vmi: Machine, pod: Pod, *, grace_seconds: int | None) -> None:
+        key = key_of(pod)
+        try:
+            asked = await remove(self._client, Pod, key, uid_of(pod), grace_seconds=grace_seconds)
+        except ApiError as error:
+            text = f"Error deleting pod: {error}"
+            self._recorder.event(vmi, "Warning", "FailedDelete", text)
+            raise
+        if asked:
+            text = f"Deleted virtual machine pod {key.name}"
+            self._recorder.event(vmi, "Normal", "SuccessfulDelete", text)
+
+    def _machine_changed(self, old: Machine | None, new: Machine | None) -> None:
+        self._note_end(old, new)
+        if new is not None and (old is None or _matters(old, new)):
+            self.queue.add(new.key)
+
+    def _note_end(self, old: Machine | None, new: Machine | None) -> None:
+        """Note when a machine ended by itself: how one ended that was told to go nobody asks."""
+        if old is None:
+            return
+        if new is None:
+            self._ended.pop(old.metadata.uid, None)
+        elif new.is_final and not old.is_final and not is_going(new):
+            self._ended[new.metadata.uid] = self._world.monotonic()
+
+    def _pod_changed(self, old: Pod | None, new: Pod | None) -> None:
+        found = (owner for pod in (new, old) if pod and (owner := _owner_of(pod)))
+        owner = next(found, None)
+        if owner is None:
+            return
+        if old is None:
+            self._expectations.created(owner.uid)
+        changed = new or old
+        assert changed is not None
+        self.queue.add(Key(key_of(changed).namespace, owner.name))
+
+    def _claim_changed(
+        self,
+        old: PersistentVolumeClaim | DataVolume | None,
+        new: PersistentVolumeClaim | DataVolume | None,
+    ) -> None:
+        """A DataVolume has the name of its claim."""
+        changed = new or old
+        assert changed is not None
+        for machine in self.machines.indexed("claim", str(key_of(changed))):
+            self.queue.add(machine.key)
+
+
+def _claim_index(vmi: Machine) -> list[str]:
+    """The claims that a machine uses."""
+    names = claims_of(vmi.spec.volumes).values()
+    return [str(Key(vmi.metadata.namespace, name)) for name in names]
+
+
+def _owner_of(pod: Pod) -> Owner | None:
+    """The machine that a pod is for."""
+    owner = controller_of(pod)
+    if owner is None:
+        return None
+    is_machine = (owner.api_version.partition("/")[0], owner.kind) == (GROUP, Machine.kind)
+    return owner if is_machine else None
+
+
+def _matters(old: Machine, new: Machine) -> bool:
+    """Whether a change is one that may call for a step."""
+    return (
+        old.status.phase != new.status.phase
+        or old.metadata.generation != new.metadata.generation
+        or old.status.conditions != new.status.conditions
+        or old.status.volume_status != new.status.volume_status
+        or old.status.evacuation_node_name != new.status.evacuation_node_name
+        or is_going(old) is not is_going(new)
+        or (FINALIZER in old.metadata.finalizers) is not (FINALIZER in new.metadata.finalizers)
+    )

@@ -1,0 +1,17 @@
+"""Backups: all objects and what makes their users find them again, made and restored."""
+
+from corral.daemon.backup.archive import BackupError, Head
+from corral.daemon.backup.backup import Restored, check, make, mend, restore, sweep
+from corral.store.offline import Mended
+
+__all__ = [
+    "BackupError",
+    "Head",
+    "Mended",
+    "Restored",
+    "check",
+    "make",
+    "mend",
+    "restore",
+    "sweep",
+]

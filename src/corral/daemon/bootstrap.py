@@ -1,0 +1,64 @@
+"""What every cluster has from the beginning.
+
+What is damaged on disk is neither there nor gone: the manager starts without it.
+"""
+
+from contextlib import suppress
+
+import structlog
+from lightkube.models.core_v1 import Namespace
+from lightkube.models.scheduling_v1 import PriorityClass
+
+from corral.api.errors import AlreadyExists, ApiError, StoreReadError
+from corral.api.kinds.cdi import cdiconfig
+from corral.api.kinds.cdi.cdiconfig import CDIConfig
+from corral.api.kinds.priority_class import SYSTEM
+from corral.api.object import Key
+from corral.client.client import Client
+from corral.client.transport import InProcess
+from corral.cluster.system_namespaces import NAMESPACES
+from corral.daemon.rbac import settle_policy
+from corral.server.app import ApiServer
+from corral.server.authn.authenticator import ADMINISTRATOR
+
+log = structlog.get_logger()
+
+
+async def begin(server: ApiServer) -> None:
+    """Make what is not there yet; what is may have been changed since, and stays."""
+    await make_namespaces(server)
+    await make_priority_classes(server)
+    await settle_policy(Client(InProcess(server.handle, ADMINISTRATOR)))
+
+
+async def make_namespaces(server: ApiServer) -> None:
+    client = Client(InProcess(server.handle, ADMINISTRATOR))
+    present = {each.metadata.name for each in (await client.list(Namespace)).items if each.metadata}
+    for name in NAMESPACES:
+        if name not in present:
+            with suppress(AlreadyExists, StoreReadError):
+                await client.create(Namespace, {"metadata": {"name": name}})
+
+
+async def make_priority_classes(server: ApiServer) -> None:
+    """The two classes of pods that a cluster cannot do without (Kubernetes')."""
+    client = Client(InProcess(server.handle, ADMINISTRATOR))
+    for name, (value, description) in SYSTEM.items():
+        wanted = {"metadata": {"name": name}, "value": value, "description": description}
+        with suppress(AlreadyExists, StoreReadError):
+            await client.create(PriorityClass, wanted)
+
+
+async def tell_where_to_upload(server: ApiServer, url: str, authority: str) -> None:
+    """Clients look for the address of uploads in CDI's configuration.
+
+    A webhook or policy that refuses it costs that address, and not the API by which it goes.
+    """
+    client = Client(InProcess(server.handle, ADMINISTRATOR))
+    change = cdiconfig.settled(url, authority)
+    try:
+        with suppress(AlreadyExists):
+            await client.create(CDIConfig, {"metadata": {"name": cdiconfig.NAME}})
+        await client.patch(CDIConfig, Key("", cdiconfig.NAME), change, subresource="status")
+    except ApiError as error:
+        log.warning("the address of uploads is not told", error=str(error))

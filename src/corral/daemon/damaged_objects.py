@@ -1,0 +1,38 @@
+"""Tells of objects that the disk has damaged, when the manager starts."""
+
+import structlog
+
+from corral.api.object import Document
+from corral.reconcile.context import World
+from corral.server.app import ApiServer
+from corral.server.request.call import storage
+from corral.store import Damaged
+
+REASON = "ObjectDamaged"
+log = structlog.get_logger()
+
+
+def tell_damaged(server: ApiServer, world: World) -> None:
+    """Log each, and write an event about it, where its namespace is there to have one."""
+    recorder = world.recorder("corral")
+    if mended := server.store.mended:
+        log.error("the log of writes was damaged", what=mended)
+    for each in server.store.damaged:
+        log.error("object damaged on disk", kind=each.kind, object=str(each.key))
+        recorder.event(
+            _reference(server, each),
+            "Warning",
+            REASON,
+            "It cannot be read and is in no list. Stop corral and run corral restore --damaged FILE"
+            " with a backup that holds it, or delete it",
+        )
+
+
+def _reference(server: ApiServer, damaged: Damaged) -> Document:
+    """Names the object as events do (core/v1 ObjectReference)."""
+    kind = next((each for each in server.kinds if storage(each) == damaged.kind), None)
+    namespace, name = damaged.key
+    named = {"kind": damaged.kind.partition(".")[0], "name": name}
+    if kind is not None:
+        named |= {"apiVersion": kind.api_version, "kind": kind.name}
+    return named | ({"namespace": namespace} if namespace else {})

@@ -1,0 +1,219 @@
+"""The part of the composition that is the machines' network: what is opened for it, and joined."""
+
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from ipaddress import ip_address
+from ssl import SSLContext
+from typing import Self
+
+import structlog
+from starlette.types import ASGIApp
+
+from corral.aio import Background
+from corral.api.addresses import parse_address
+from corral.api.object import Key
+from corral.cluster import builtin_services, node_ipam, service_ip_repair
+from corral.config import Settings
+from corral.node.agent.agent import Agent
+from corral.node.dns.server import Dns
+from corral.node.hollow.hypervisor import HollowNetworks
+from corral.node.host.destinations import Destinations
+from corral.node.network.machine_network import MachineNetwork, families
+from corral.node.network.namespace_nft_rules import API_PORT, HOST_RANGES, LINK_RANGES
+from corral.node.network.netlink import NetworkError
+from corral.node.network.pod_layout import Site
+from corral.node.network.pod_network import PodNetworks
+from corral.node.network.resolver import of_host
+from corral.node.network_policy.network_policy_controller import Policies
+from corral.node.proxy.host_ports import HostPorts
+from corral.node.proxy.proxy import Proxy
+from corral.node.state import machine_record as records
+from corral.node.status.node_status import host_address
+from corral.reconcile.context import World
+from corral.reconcile.controller import Controller
+from corral.server.admission.service_allocation import ServiceRanges
+from corral.server.transport.listener import ServeError, listening_on
+
+API_NAMES = ("kubernetes", "kubernetes.default", "kubernetes.default.svc")
+"""By what names machines know the API server, besides its full one."""
+DOMAIN = "cluster.local"
+DNS_HOST = 10
+"""The name server's Service has the tenth address of its range, as kubeadm gives it."""
+
+log = structlog.get_logger()
+
+
+def api_names(settings: Settings) -> list[str]:
+    """By what names and addresses the API server is to be trusted."""
+    services = [str(each[1]) for each in settings.service_cidrs]
+    return [settings.address, *API_NAMES, f"{API_NAMES[-1]}.{DOMAIN}", *services]
+
+
+def destinations(settings: Settings) -> Destinations:
+    """Where tenants may make this host connect to."""
+    return Destinations(
+        cluster=(*settings.pod_cidrs, *settings.service_cidrs, *LINK_RANGES),
+        allowed=settings.allowed_destinations,
+    )
+
+
+class Networking:
+    """The machines' network as far as there is one, and what runs for it.
+
+    ``machines`` is that network once ``prepare`` has come back, ``pods`` what joins pods to it;
+    None where there is none.
+    """
+
+    def __init__(self, settings: Settings, wanted: MachineNetwork | None) -> None:
+        self.machines: MachineNetwork | None = None
+        self.pods: PodNetworks | HollowNetworks | None = (
+            HollowNetworks() if settings.hollow else None
+        )
+        self._settings = settings
+        self._wanted = wanted
+        self._served: list[Dns | Policies | Proxy] = []
+
+    @classmethod
+    def join(cls, settings: Settings) -> Self:
+        """The network as it is wished for.
+
+        Who is not root joins the namespace that it lies in: to be called while there is one thread.
+        """
+        if settings.hollow or not settings.controllers or not settings.network:
+            return cls(settings, None)
+        layout = settings.layout
+        wanted = MachineNetwork(
+            layout.network,
+            pod_cidrs=settings.pod_cidrs,
+            service_cidrs=settings.service_cidrs,
+            allowed=settings.allowed_destinations,
+        )
+        wanted.join(
+            machine
+            for node in layout.node_directories()
+            for machine, _ in records.scan(node / records.MACHINES)
+        )
+        return cls(settings, wanted)
+
+    async def prepare(self) -> None:
+        """Make the network, or find it again; where that cannot be, ``facts`` tells why."""
+        if self._wanted is None:
+            return
+        try:
+            await self._wanted.prepare()
+            self.pods = self._pods(self._wanted)
+        except NetworkError as error:
+            self._wanted.refuse(error)
+            log.warning("no network for machines", reason=error.message, hint=error.hint)
+        else:
+            self.machines = self._wanted
+
+    def _pods(self, machines: MachineNetwork) -> PodNetworks:
+        site = Site(
+            gateways=machines.gateways,
+            ranges=machines.pod_cidrs,
+            # The name server's Service is of the first family, as kubeadm's; by the second one the
+            # server is found where it is.
+            dns=(machines.service_cidrs[0][DNS_HOST], *machines.gateways[1:]),
+            domain=DOMAIN,
+            host=of_host(),
+        )
+        return PodNetworks(machines.namespace, site)
+
+    def service_ranges(self) -> ServiceRanges:
+        """What services are given: addresses of a range for each IP version that machines have.
+
+        The range of pods is nobody else's, whether there is a network here or not.
+        """
+        settings = self._settings
+        cidrs = settings.service_cidrs
+        served = (
+            cidrs[:1]
+            if self._wanted is None
+            else tuple(each for each in cidrs if each.version in families())
+        )
+        return ServiceRanges(
+            networks=served,
+            pods=(*settings.pod_cidrs, *LINK_RANGES),
+            name_servers=frozenset(filter(None, map(parse_address, of_host().servers))),
+            kept_ports=settings.kept_ports,
+        )
+
+    def facts(self) -> Mapping[str, str]:
+        """What nodes say of the network."""
+        if self._wanted is None:
+            return {}
+        facts = self._wanted.facts()
+        served = [problem for each in self._served for problem in each.problems()]
+        return {**facts, "reason": "; ".join(filter(None, (facts["reason"], *served)))}
+
+    def told(self) -> dict[str, str]:
+        """The lines for people."""
+        facts = self.facts()
+        wrong = {"wrong": f"network: {facts['reason']}"} if facts.get("reason") else {}
+        return {"network": facts["network"], **wrong} if facts else {}
+
+    @asynccontextmanager
+    async def listening(self, app: ASGIApp, tls: SSLContext) -> AsyncGenerator[None, None]:
+        """Serve the API in the machine namespace too, where the Service ``kubernetes`` leads."""
+        async with AsyncExitStack() as stack:
+            if self.machines is not None:
+                for gateway in self.machines.gateways:
+                    try:
+                        bound = await self.machines.bound(gateway, API_PORT)
+                    except OSError as error:
+                        where = f"{gateway} port {API_PORT}"
+                        raise ServeError(
+                            f"no listening for machines at {where}: {error}"
+                        ) from error
+                    await stack.enter_async_context(listening_on(app, bound, tls))
+            yield
+
+    def stand_ins(self) -> Sequence[Callable[[World], Controller[Key]]]:
+        """What gives nodes their addresses, and keeps the Services that every cluster has."""
+        versions = families()
+        pods = [each for each in self._settings.pod_cidrs if each.version in versions]
+        services, gateway = self._settings.service_cidrs[0], pods[0][1]
+        return (
+            node_ipam.controller(self._settings.nodes, *pods),
+            service_ip_repair.controller(
+                *self._settings.service_cidrs,
+                mended=(builtin_services.KUBERNETES, builtin_services.DNS),
+            ),
+            builtin_services.controller(
+                builtin_services.kubernetes(services[1], gateway, API_PORT),
+                builtin_services.dns(services[DNS_HOST], gateway),
+            ),
+        )
+
+    def start(self, world: World, agents: Mapping[str, Agent], tasks: Background) -> None:
+        """Start what keeps the network right, and what serves machines in it."""
+        if self.machines is None:
+            return
+
+        def tell() -> None:
+            for agent in agents.values():
+                agent.register_again()
+
+        self.machines.on_change = tell
+        tasks.start(self.machines.run(), name="network")
+        if isinstance(self.pods, PodNetworks):
+            tasks.start(self.pods.run(), name="pod networks")
+        servers = [str(each[DNS_HOST]) for each in self.machines.service_cidrs]
+        dns = Dns(
+            world,
+            self.machines,
+            domain=DOMAIN,
+            addresses=servers[:1],
+            clients=HOST_RANGES,
+            changed=tell,
+        )
+        policies = Policies(world, self.machines, changed=tell)
+        node_addresses = [ip_address(host_address())]
+        proxy = Proxy(world, self.machines, nodes=agents, addresses=node_addresses, changed=tell)
+        self._served = [dns, policies, proxy]
+        for name, each in (("dns", dns), ("policies", policies), ("proxy", proxy)):
+            tasks.start(each.run(), name=name)
+            self.machines.when_lost(each.look_again)
+        ports = HostPorts(world, self.machines.inbound, self._settings.service_address)
+        tasks.start(ports.run(), name="host ports")

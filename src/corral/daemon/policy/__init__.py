@@ -1,8 +1,0 @@
-"""The roles and bindings that every cluster has, and how they are kept as they should be.
-
-``kubernetes`` and ``kubevirt`` say what there is; ``settle`` brings it into the store.
-"""
-
-from corral.daemon.policy.settle import settle_policy
-
-__all__ = ["settle_policy"]

@@ -1,0 +1,62 @@
+"""What goes on beside each guest for as long as it runs: probes, its disks, its credentials."""
+
+from corral.aio import Background
+from corral.api.kinds.vmi.vmi import VirtualMachineInstance
+from corral.node.guest.access_credentials import Credentials, wanted
+from corral.node.guest.reference_watcher import Supplies
+from corral.node.guest.volume_hotplug import HotPlug
+from corral.node.images.image import Image
+from corral.node.images.store import ImageStore
+from corral.node.machine.dependencies import Larder
+from corral.node.machine.lifecycle import Machine
+from corral.node.machine_index import Roster
+from corral.node.network.guest_ports import Ports
+from corral.node.probes.prober import Prober, is_probed
+from corral.node.state.events import Voice
+from corral.reconcile.context import World
+
+
+class Companions:
+    """The companions of a node's guests; each sleeps until it is woken, or has something to do."""
+
+    def __init__(
+        self, world: World, roster: Roster, larder: Larder, images: ImageStore, ports: Ports
+    ) -> None:
+        self._roster = roster
+        self._ports = ports
+        self._hotplug = HotPlug(roster.instance, larder.drives, roster.users)
+        self._credentials = Credentials(larder.secret)
+        self._supplies = Supplies(world, self._supplied)
+        images.handle(self._imported)
+
+    def wake(self, uid: str) -> None:
+        """An instance has changed, or something has happened to its guest."""
+        self._hotplug.wake(uid)
+        self._credentials.wake(uid)
+
+    def attend(
+        self,
+        tasks: Background,
+        vmi: VirtualMachineInstance | None,
+        voice: Voice,
+        machine: Machine,
+    ) -> None:
+        """Keep a guest company for as long as ``tasks`` go on."""
+        self._hotplug.attend(tasks, machine, voice)
+        if vmi is None:
+            return
+        if is_probed(vmi) or machine.facts.unhealthy:
+            tasks.start(Prober(vmi, self._ports, voice).run(machine), name="probe")
+        if wanted(vmi):
+            tasks.start(self._credentials.run(machine, vmi, voice), name="let in")
+
+    def _supplied(self, vmi: VirtualMachineInstance) -> None:
+        """An object has changed that an instance names: it may be what its machine waits for."""
+        if (machine := self._roster.machine_of_instance(vmi.key, vmi.metadata.uid)) is not None:
+            machine.retry()
+            self._credentials.wake(vmi.metadata.uid, stale=True)
+
+    def _imported(self, image: Image) -> None:
+        """An image is here now that machines may wait for."""
+        for machine in self._roster.without(image.reference):
+            machine.retry()

@@ -1,0 +1,1 @@
+"""A hypervisor that runs nothing: the same agent with simulated guests."""

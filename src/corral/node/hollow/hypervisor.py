@@ -1,0 +1,378 @@
+"""Machines that are not there: the same agent, with guests that only keep time.
+
+For tests of scale and of the control plane.  A hollow guest boots after a set time, may fail with a
+set probability, uses no memory to speak of, and obeys the power button at once.  It is written down
+in its machine's directory, so it outlives the manager as a real one does.
+"""
+
+import asyncio
+import os
+import random
+import time
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from corral import files
+from corral.aio import Signal
+from corral.api.kinds.vmi.vmi import VirtualMachineInstance
+from corral.node.counters import Counters
+from corral.node.hollow.guest_agent import HollowAgent
+from corral.node.hollow.plugs import HollowPlugs
+from corral.node.hollow.screen import PICTURE
+from corral.node.hollow.streams import echo
+from corral.node.host.process import Pulse
+from corral.node.hypervisor import (
+    LAST,
+    Change,
+    Definition,
+    Introduction,
+    Memory,
+    MemoryMisfitError,
+    NoAnswerError,
+    StartError,
+    StuckError,
+    Usage,
+)
+from corral.node.network.pod_layout import families
+from corral.node.status.node_status import Capacity
+from corral.node.streams import StreamLine
+
+CAPACITY = Capacity(cpu=100_000, memory_bytes=1 << 50, storage_bytes=1 << 50, pods=1_000_000)
+"""What a node of hollow machines says that it has."""
+
+_RECORD = "hollow.json"
+_LOG = "console.log"
+_SHAPE = ("hollow",)
+_RESIDENT_BYTES = 4096
+
+
+class _Written(msgspec.Struct):
+    """A hollow guest on disk: when it will be up, and when it will fail, in seconds since 1970.
+
+    memory: what no other guest has, unless it goes on from this one.
+    load: how much of a processor it uses.
+    stopped: it was saved, and nothing happens to it.
+    """
+
+    up_at: float
+    memory: str = ""
+    load: float = 0.0
+    fails_at: float | None = None
+    halted: bool = True
+    stopped: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Behaviour:
+    """What hollow guests are like.
+
+    ``start_failures`` and ``crashes`` are probabilities; a guest that crashes does so within
+    ``crash_seconds`` after it is up.  ``cpu_share`` is what each reports to use of a processor.
+    """
+
+    boot_seconds: float = 0.0
+    shutdown_seconds: float = 0.0
+    start_failures: float = 0.0
+    crashes: float = 0.0
+    crash_seconds: float = 10.0
+    cpu_share: float = 0.0
+    seed: int = 0
+
+
+class Hollow:
+    """The hypervisor of hollow machines."""
+
+    name = "hollow"
+    needs_drives = False
+
+    def __init__(self, behaviour: Behaviour | None = None, *, at_once: int = 1_000_000) -> None:
+        self.behaviour = behaviour or Behaviour()
+        self._random = random.Random(self.behaviour.seed)  # noqa: S311 - repeatable, guards nothing
+        self._at_once = at_once
+        self.guests: dict[Path, HollowGuest] = {}
+        """What runs at present, by directory: tests and benchmarks act on it."""
+
+    async def prepare(self) -> None:
+        """Nothing to get ready."""
+
+    async def boots_at_once(self) -> int:
+        return self._at_once
+
+    def facts(self) -> Mapping[str, Any]:
+        return {"hypervisor": self.name, "accelerator": "none", "reason": "machines are simulated"}
+
+    async def start(self, definition: Definition) -> "HollowGuest":
+        """Raises StartError as often as the behaviour says, and MemoryMisfitError."""
+        behaviour = self.behaviour
+        if self._random.random() < behaviour.start_failures:
+            raise StartError("StartFailed", "the hollow machine was told to fail")
+        up_at = time.time() + behaviour.boot_seconds
+        memory = f"{self._random.getrandbits(64):016x}"
+        written = _Written(up_at=up_at, memory=memory, load=behaviour.cpu_share)
+        if definition.memory is not None:
+            written = _remembered(definition.memory)
+        if self._random.random() < behaviour.crashes:
+            written.fails_at = up_at + self._random.uniform(0, behaviour.crash_seconds)
+        guest = self.guests[definition.directory] = HollowGuest(self, definition.directory, written)
+        guest.plugs.begin(definition.vmi)
+        guest.write()
+        return guest
+
+    async def find(self, directory: Path) -> "HollowGuest | None":
+        if (present := self.guests.get(directory)) is not None:
+            return present
+        written = files.noted(directory / _RECORD, _Written)
+        if written is None:
+            return None
+        guest = self.guests[directory] = HollowGuest(self, directory, written)
+        return guest
+
+    async def end(self, directory: Path) -> None:
+        if (guest := await self.find(directory)) is not None:
+            await guest.destroy()
+            await guest.release()
+
+
+def _remembered(memory: Memory) -> _Written:
+    """A guest that was saved.  Raises MemoryMisfitError."""
+    if memory.shape != _SHAPE:
+        raise MemoryMisfitError("it was saved of a machine that is none of hollow ones")
+    written = files.read_json(memory.file, _Written)
+    if written is None:
+        raise MemoryMisfitError("its memory cannot be read")
+    written.halted, written.stopped = False, True
+    return written
+
+
+class HollowNetworks:
+    """Networks without links: hollow machines have addresses that nothing answers at."""
+
+    def families(self, vmi: VirtualMachineInstance) -> Sequence[int]:
+        return families(vmi)
+
+    async def attach(
+        self, uid: str, vmi: VirtualMachineInstance, addresses: Iterable[str]
+    ) -> None: ...
+
+    async def adopt(
+        self, uid: str, vmi: VirtualMachineInstance, addresses: Iterable[str], pid: int
+    ) -> None: ...
+
+    def detach(self, uid: str) -> None: ...
+
+
+class HollowGuest:
+    """One hollow guest."""
+
+    def __init__(self, hypervisor: Hollow, directory: Path, written: _Written) -> None:
+        self._hypervisor = hypervisor
+        self._directory = directory
+        self._written = written
+        self._changes: list[Change] = []
+        self._changed = Signal()
+        self._up = Signal()
+        self._timers: set[asyncio.TimerHandle] = set()
+        """What is still to happen."""
+        self._paused = False
+        self.shutdown_seconds = hypervisor.behaviour.shutdown_seconds
+        """How long it takes to obey the power button; tests set it."""
+        self.hung = False
+        """Whether it does nothing, and answers nothing; tests set it."""
+        self.stuck = False
+        """Whether it does not end when it is ended; tests set it."""
+        self._cpu_nanos = 0
+        self._counted_at = asyncio.get_running_loop().time()
+        self.agent = HollowAgent(directory.name, self._bear)
+        self.plugs = HollowPlugs(directory)
+        if not (written.halted or written.stopped):
+            self._begin()
+
+    @property
+    def pid(self) -> None:
+        """It is nothing but a file."""
+
+    @property
+    def halted(self) -> bool:
+        return self._written.halted
+
+    @property
+    def memory(self) -> str:
+        """What it knows that no other guest does."""
+        return self._written.memory
+
+    def write(self) -> None:
+        files.note(self._directory / _RECORD, msgspec.json.encode(self._written))
+
+    def _begin(self) -> None:
+        self.happen(Change.RESUMED)
+        self._later(self._written.up_at, self._come_up)
+        if self._written.fails_at is not None:
+            self._later(self._written.fails_at, self.crash)
+
+    def _later(self, moment: float, act: Any) -> None:
+        delay = max(0.0, moment - time.time())
+        loop = asyncio.get_running_loop()
+
+        def due() -> None:
+            self._timers.discard(timer)
+            act()
+
+        timer = loop.call_later(delay, due)
+        self._timers.add(timer)
+
+    def _let_nothing_happen(self) -> None:
+        for timer in self._timers:
+            timer.cancel()
+        self._timers.clear()
+
+    def _come_up(self) -> None:
+        self._up.set()
+        self.happen(Change.AGENT_CONNECTED)
+
+    def happen(self, change: Change) -> None:
+        """Let something happen to the guest."""
+        self._changes.append(change)
+        self._changed.set()
+
+    def crash(self) -> None:
+        """End it as ``kill -9`` ends a real one."""
+        self._vanish()
+
+    @property
+    def load(self) -> float:
+        """How much of a processor it uses while it runs; its agent, tests and benchmarks set it."""
+        return self._written.load
+
+    @load.setter
+    def load(self, share: float) -> None:
+        self._account()
+        self._written.load = share
+        self.write()
+
+    def _bear(self, share: float) -> None:
+        self.load = share
+
+    def usage(self) -> Usage:
+        """What a real one would have taken under this load; its memory is a file's."""
+        self._account()
+        return Usage(self._cpu_nanos, _RESIDENT_BYTES)
+
+    def ran_nanos(self) -> int:
+        return 0 if self.hung else int(asyncio.get_running_loop().time() * 1e9)
+
+    def pulse(self) -> Pulse:
+        return Pulse(self.ran_nanos(), runnable=False)
+
+    async def ping(self, seconds: float) -> None:
+        if self.hung:
+            await asyncio.sleep(seconds)
+            raise NoAnswerError(f"it was told to hang, and did so for {seconds:g} s")
+
+    async def counters(self, vmi: VirtualMachineInstance) -> Counters:  # noqa: ARG002
+        return Counters()
+
+    def _account(self) -> None:
+        now = asyncio.get_running_loop().time()
+        if not (self._paused or self._written.halted or self._written.stopped):
+            self._cpu_nanos += int((now - self._counted_at) * self.load * 1e9)
+        self._counted_at = now
+
+    async def changes(self) -> AsyncIterator[Change]:
+        change = None
+        while change not in LAST:
+            while not self._changes:
+                self._changed.clear()
+                await self._changed.wait()
+            yield (change := self._changes.pop(0))
+
+    async def watch(self) -> None:
+        """It never hangs up."""
+
+    async def resume(self) -> None:
+        self._account()
+        self._paused = False
+        if self._written.halted or self._written.stopped:
+            self._written.halted = self._written.stopped = False
+            self.write()
+            self._begin()
+        else:
+            self.happen(Change.RESUMED)
+
+    def step_back(self, back: bool) -> None:  # noqa: FBT001
+        """It claims nothing."""
+
+    async def booted(self, processors: float) -> None:  # noqa: ARG002
+        await self._up.wait()
+
+    async def pause(self) -> None:
+        self._account()
+        self._paused = True
+        self.happen(Change.PAUSED)
+
+    async def reset(self) -> None:
+        self.happen(Change.REBOOTED)
+        self._later(time.time() + self._hypervisor.behaviour.boot_seconds, self._come_up)
+
+    async def reboot(self) -> None:
+        await self.reset()
+
+    async def save(self, descriptor: int) -> None:
+        self._let_nothing_happen()
+        self._account()
+        self._written.stopped = True
+        self.write()
+        os.write(descriptor, msgspec.json.encode(self._written))
+
+    async def give_up_saving(self) -> None:
+        """It is saved at once."""
+
+    async def replug(self, vmi: VirtualMachineInstance) -> None:
+        """Its cards have no cables."""
+
+    async def shape(self) -> tuple[str, ...]:
+        return _SHAPE
+
+    async def io_errors(self, vmi: VirtualMachineInstance) -> Mapping[str, bool]:  # noqa: ARG002
+        return {}
+
+    async def grow(self, vmi: VirtualMachineInstance, volume: str, size: int) -> None:
+        """It has no disks."""
+
+    async def hears_power_button(self) -> bool:
+        return self._up.is_set()
+
+    async def power_down(self) -> None:
+        if self.hung:
+            return
+        moment = time.time() + self.shutdown_seconds
+        self._later(moment, lambda: self.happen(Change.POWERED_OFF))
+
+    async def destroy(self) -> None:
+        if self.stuck:
+            raise StuckError("it was told not to end")
+        self._vanish()
+
+    async def introduce(self) -> Introduction | None:
+        return Introduction(os={"name": "hollow"}, hostname=self._directory.name)
+
+    async def console(self) -> StreamLine:
+        return await echo(b"\r\nhollow login: ")
+
+    async def screen(self) -> StreamLine:
+        return await echo(b"RFB 003.008\n")
+
+    async def screenshot(self, *, move_cursor: bool = False) -> bytes:  # noqa: ARG002
+        return PICTURE
+
+    async def release(self) -> None:
+        self._let_nothing_happen()
+        self._hypervisor.guests.pop(self._directory, None)
+
+    def _vanish(self) -> None:
+        (self._directory / _RECORD).unlink(missing_ok=True)
+        self._up.set()
+        self.happen(Change.GONE)

@@ -1,0 +1,61 @@
+"""The disks of hollow machines that come and go: names in a file of the machine's directory."""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import msgspec
+
+from corral import files
+from corral.api.kinds.vmi.hotplug import Plug, plugs_of
+from corral.api.kinds.vmi.vmi import VirtualMachineInstance
+from corral.node.hypervisor import Drive
+
+_RECORD = "plugs.json"
+
+
+class HollowPlugs:
+    """The disks of one hollow guest, which lets go of them at once unless it is ``stubborn``."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._listener: Callable[[str], None] = lambda _volume: None
+        self._asked: dict[str, str] = {}
+        self.stubborn = False
+
+    def begin(self, vmi: VirtualMachineInstance) -> None:
+        """The guest starts with the disks that it has by then."""
+        if plugs := plugs_of(vmi.spec):
+            self._write({name: plug.claim for name, plug in plugs.items()})
+
+    def on_gone(self, listener: Callable[[str], None]) -> None:
+        self._listener = listener
+
+    async def settle(self) -> Mapping[str, str]:
+        return self._read()
+
+    async def plug(
+        self,
+        vmi: VirtualMachineInstance,  # noqa: ARG002
+        plug: Plug,
+        drives: Mapping[str, Drive],  # noqa: ARG002
+    ) -> None:
+        self._write(self._read() | {plug.disk.name: plug.claim})
+
+    async def unplug(self, volume: str, claim: str) -> None:
+        self._asked[volume] = claim
+        if not self.stubborn:
+            self.let_go()
+
+    def let_go(self) -> None:
+        """Let go of the disks that the guest was asked for."""
+        left = {name: claim for name, claim in self._read().items() if name not in self._asked}
+        gone, self._asked = self._asked, {}
+        self._write(left)
+        for volume in gone:
+            self._listener(volume)
+
+    def _read(self) -> dict[str, str]:
+        return files.read_json(self._directory / _RECORD, dict[str, str]) or {}
+
+    def _write(self, claims: Mapping[str, str]) -> None:
+        files.replace(self._directory / _RECORD, msgspec.json.encode(claims))

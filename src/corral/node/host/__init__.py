@@ -1,0 +1,1 @@
+"""The host's own services: processes, inotify, open files, allowed destinations."""

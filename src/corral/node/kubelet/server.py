@@ -1,0 +1,208 @@
+"""The doors of a node that the API server leads clients to: those of pods, and of machines.
+
+Paths are a kubelet's where it has them; the API server has authorised who comes here.
+"""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from functools import partial
+
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
+from starlette.routing import BaseRoute, Route, WebSocketRoute
+from starlette.websockets import WebSocket
+
+from corral.api.errors import ApiError, BadRequest, NotFound
+from corral.api.kinds.vmi.derived import COMPUTE, CONSOLE_LOG
+from corral.api.object import Key
+from corral.api.time import parse_rfc3339
+from corral.node.kubelet import exec_command, websockets
+from corral.node.kubelet.logs import Logs
+from corral.node.kubelet.portforward import CHANNELS, PROTOCOL, PortChannels, PortForward, ports_of
+from corral.node.kubelet.spdy_channels import channels
+from corral.node.kubelet.vmi_endpoints import Doors
+from corral.node.machine.lifecycle import Machine
+from corral.node.metrics.sampling.kubelet_endpoints import SamplingDoors
+
+
+class Kubelet:
+    """The ASGI app of a node; ``beside``: what is answered without a look at one machine."""
+
+    def __init__(
+        self,
+        of_pod: Callable[[Key], Machine | None],
+        logs: Logs,
+        doors: Doors,
+        sampling: SamplingDoors,
+        beside: Sequence[BaseRoute] = (),
+    ) -> None:
+        self._of_pod = of_pod
+        self._logs = logs
+        self._doors = doors
+        self.asgi = Starlette(
+            routes=[
+                Route("/containerLogs/{namespace}/{pod}/{container}", self._container_logs),
+                WebSocketRoute("/exec/{namespace}/{pod}/{container}", self._exec),
+                WebSocketRoute("/portForward/{namespace}/{pod}", self._port_forward),
+                *doors.routes(),
+                *sampling.routes(),
+                *beside,
+            ],
+            exception_handlers={ApiError: _refuse},
+        )
+
+    async def run(self) -> None:
+        """Keep what was promised to clients, until cancelled."""
+        await self._doors.freezer.run()
+
+    def recall(self, machine: Machine) -> None:
+        """Keep what an earlier manager has promised of a machine."""
+        self._doors.freezer.recall(machine)
+
+    def _machine(self, parameters: Mapping[str, str]) -> tuple[Key, Machine]:
+        key = Key(parameters["namespace"], parameters["pod"])
+        machine = self._of_pod(key)
+        if machine is None:
+            raise NotFound(f'the machine of pod "{key.name}" is not on this node')
+        return key, machine
+
+    async def _exec(self, websocket: WebSocket) -> None:
+        try:
+            _, machine = self._machine(websocket.path_params)
+        except NotFound as error:
+            await websockets.deny(websocket, error)
+        else:
+            await exec_command.execute(channels(websocket), machine)
+
+    async def _port_forward(self, websocket: WebSocket) -> None:
+        try:
+            key, machine = self._machine(websocket.path_params)
+        except NotFound as error:
+            await websockets.deny(websocket, error)
+            return
+        offered = websocket.scope.get("subprotocols") or []
+        whom = f"pod {key.name}, uid {machine.record.pod_uid}"
+        connect = partial(self._doors.connect, machine)
+        if PROTOCOL in offered:
+            await PortForward(websocket, connect, whom).serve()
+        elif CHANNELS in offered:
+            try:
+                ports = ports_of(websocket.query_params.getlist("ports"))
+            except ValueError as error:
+                await websockets.deny(websocket, BadRequest(str(error)))
+            else:
+                await PortChannels(websocket, connect, whom, ports).serve()
+        else:
+            refusal = f"unable to upgrade: neither {PROTOCOL} nor {CHANNELS} is asked for"
+            await websockets.deny(websocket, BadRequest(refusal))
+
+    async def _container_logs(self, request: Request) -> Response:
+        key, machine = self._machine(request.path_params)
+        container = request.path_params["container"]
+        if container not in {COMPUTE, CONSOLE_LOG}:
+            return PlainTextResponse("")  # the others have nothing to say
+        wish = _Wish(request.query_params)
+        if wish.previous:
+            raise BadRequest(
+                f'previous terminated container "{container}" in pod "{key.name}" not found'
+            )
+        chunks = self._read(machine, wish)
+        return StreamingResponse(wish.limited(chunks), media_type="text/plain")
+
+    async def _read(self, machine: Machine, wish: "_Wish") -> AsyncIterator[bytes]:
+        directory = machine.directory
+        self._logs.follow(directory)
+        stamps = _Stamps(partial(self._logs.written, directory)) if wish.timestamps else None
+        with self._logs.changes(directory) as changed:
+            kept = await asyncio.to_thread(
+                self._logs.kept, directory, lines=wish.tail_lines, since=wish.since
+            )
+            place = kept.place
+            yield stamps.on(kept.content, place) if stamps else kept.content
+            if wish.follow:
+                end = place + len(kept.content)
+                ended = partial(_has_ended, machine)
+                async for place, chunk in self._logs.grown(directory, end, changed, ended):
+                    yield stamps.on(chunk, place) if stamps else chunk
+
+
+def _has_ended(machine: Machine) -> bool:
+    return machine.facts.ended
+
+
+class _Wish:
+    """The query of a log request (core/v1 PodLogOptions)."""
+
+    def __init__(self, query: Mapping[str, str]) -> None:
+        self.follow = query.get("follow") == "true"
+        self.previous = query.get("previous") == "true"
+        self.timestamps = query.get("timestamps") == "true"
+        self.tail_lines = _count(query, "tailLines")
+        self.limit_bytes = _count(query, "limitBytes")
+        self.since = _since(query)
+
+    async def limited(self, chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+        """No more bytes of the chunks than were asked for."""
+        left = self.limit_bytes
+        async for chunk in chunks:
+            piece = chunk
+            if left is not None:
+                piece = piece[:left]
+                left -= len(piece)
+            yield piece
+            if left == 0:
+                return
+
+
+class _Stamps:
+    """Puts before each line the time at which it was written."""
+
+    def __init__(self, written: Callable[[int], float]) -> None:
+        self._written = written
+        self._at_start = True
+
+    def on(self, chunk: bytes, place: int) -> bytes:
+        """The next chunk, which stands at a place of the log."""
+        stamped = []
+        for line in chunk.splitlines(keepends=True) if chunk else ():
+            if self._at_start:
+                moment = datetime.fromtimestamp(self._written(place), UTC)
+                stamped.append(moment.strftime("%Y-%m-%dT%H:%M:%S.%fZ ").encode())
+            stamped.append(line)
+            self._at_start = line.endswith(b"\n")
+            place += len(line)
+        return b"".join(stamped)
+
+
+def _since(query: Mapping[str, str]) -> float | None:
+    """From which moment on, in seconds since 1970."""
+    seconds, moment = _count(query, "sinceSeconds"), query.get("sinceTime")
+    if seconds is not None and moment is not None:
+        raise BadRequest("at most one of sinceTime or sinceSeconds may be specified")
+    if seconds == 0:
+        raise BadRequest("sinceSeconds: must be greater than 0")
+    if seconds is not None:
+        return time.time() - seconds
+    if moment is None:
+        return None
+    try:
+        return parse_rfc3339(moment).timestamp()
+    except (ValueError, OverflowError) as error:
+        raise BadRequest(f"sinceTime: {moment[:50]!r} is no time in RFC 3339") from error
+
+
+def _count(query: Mapping[str, str], name: str) -> int | None:
+    text = query.get(name)
+    if text is None:
+        return None
+    if not text.isdecimal() or len(text) > 18:
+        raise BadRequest(f'{name}: "{text}" is not a number that counts something')
+    return int(text)
+
+
+async def _refuse(_request: Request, error: Exception) -> Response:
+    assert isinstance(error, ApiError)
+    return JSONResponse(error.status(), status_code=error.code)

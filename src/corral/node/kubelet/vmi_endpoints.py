@@ -1,0 +1,189 @@
+"""The doors into a machine: console, screen, ports, what its guest says, and what one does to it.
+
+The API server has authorised who comes here, and has checked what the instance's status tells.
+What only the node knows is checked here, before a websocket is accepted.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import BaseRoute, Route, WebSocketRoute
+from starlette.websockets import WebSocket
+
+from corral.api.errors import BadRequest, Conflict, InternalError
+from corral.api.object import Document, Key
+from corral.failures import describe
+from corral.node.guest.filesystem_freeze import Freezer
+from corral.node.hypervisor import GuestAgent, GuestError
+from corral.node.kubelet import websockets
+from corral.node.kubelet.console import Consoles, Occupied
+from corral.node.machine.lifecycle import Machine
+from corral.node.network.guest_ports import Ports
+from corral.node.streams import StreamLine
+
+_API_VERSION = "kubevirt.io/v1"
+_NAMED = "{namespace}/{name}/{uid}"
+
+
+class Doors:
+    """Routes to the machines of a node, by instance.
+
+    ``of_instance`` finds a machine.
+    """
+
+    def __init__(
+        self,
+        of_instance: Callable[[Key, str], Machine | None],
+        ports: Ports,
+    ) -> None:
+        self._of_instance = of_instance
+        self._ports = ports
+        self._consoles = Consoles()
+        self.freezer = Freezer()
+
+    def routes(self) -> list[BaseRoute]:
+        asks = {
+            "guestosinfo": _guest_info,
+            "userlist": _user_list,
+            "filesystemlist": _filesystem_list,
+        }
+        acts: Mapping[str, Callable[[Machine, Request], Awaitable[None]]] = {
+            "pause": lambda machine, _: machine.guest.pause(),
+            "unpause": lambda machine, _: machine.guest.resume(),
+            "softreboot": lambda machine, _: machine.guest.reboot(),
+            "reset": lambda machine, _: machine.guest.reset(),
+            "freeze": self._freeze,
+            "unfreeze": self._thaw,
+        }
+        return [
+            WebSocketRoute(f"/console/{_NAMED}", self._console),
+            WebSocketRoute(f"/vnc/{_NAMED}", self._screen),
+            WebSocketRoute(f"/portforward/{_NAMED}/{{port:int}}/{{protocol}}", self._port),
+            Route(f"/vnc/screenshot/{_NAMED}", self._screenshot),
+            *(Route(f"/{name}/{_NAMED}", partial(self._ask, ask)) for name, ask in asks.items()),
+            *(
+                Route(f"/{name}/{_NAMED}", partial(self._act, act), methods=["PUT"])
+                for name, act in acts.items()
+            ),
+        ]
+
+    async def connect(self, machine: Machine, port: int) -> StreamLine:
+        """Open a TCP port of a machine.  Raises GuestError."""
+        return await self._ports.tcp(machine.facts.address, port)
+
+    def _machine(self, parameters: Mapping[str, str]) -> Machine:
+        key = Key(parameters["namespace"], parameters["name"])
+        machine = self._of_instance(key, parameters["uid"])
+        if machine is None or machine.facts.ended:
+            raise BadRequest("VMI is not running")
+        return machine
+
+    # -- streams
+
+    async def _console(self, websocket: WebSocket) -> None:
+        await self._seat(websocket, "console", lambda machine: machine.guest.console())
+
+    async def _screen(self, websocket: WebSocket) -> None:
+        await self._seat(websocket, "screen", lambda machine: machine.guest.screen())
+
+    async def _seat(
+        self, websocket: WebSocket, place: str, connect: Callable[[Machine], Awaitable[StreamLine]]
+    ) -> None:
+        preserve = websocket.query_params.get("preserveSession") == "true"
+        try:
+            machine = self._machine(websocket.path_params)
+            await self._consoles.join(
+                f"{place} of {machine.record.uid}",
+                websocket,
+                lambda: connect(machine),
+                displace=not preserve,
+            )
+        except BadRequest as error:
+            await websockets.deny(websocket, error)
+        except (GuestError, TimeoutError) as error:
+            await websockets.deny(websocket, BadRequest(f"VMI is not running: {describe(error)}"))
+        except Occupied:
+            await websockets.deny(websocket, Conflict("Active VNC connection. Request denied."))
+
+    async def _port(self, websocket: WebSocket) -> None:
+        parameters = websocket.path_params
+        try:
+            address = self._machine(parameters).facts.address
+            line = await self._ports.open(address, parameters["port"], parameters["protocol"])
+        except BadRequest as error:
+            await websockets.deny(websocket, error)
+            return
+        except GuestError as error:
+            await websockets.deny(websocket, _failed(f"dialing VM: {error}"))
+            return
+        try:
+            await websocket.accept(subprotocol=websockets.PLAIN)
+            end = line.end if isinstance(line, StreamLine) else None
+            await websockets.carry(websocket, line, end=end)
+            await websockets.hang_up(websocket)
+            if isinstance(line, StreamLine):
+                await line.finish()
+        finally:
+            line.close()
+
+    # -- questions
+
+    async def _ask(
+        self, ask: Callable[[GuestAgent], Awaitable[Document]], request: Request
+    ) -> Response:
+        try:
+            document = await ask(self._machine(request.path_params).guest.agent)
+        except GuestError as error:
+            raise _failed(str(error)) from error
+        return JSONResponse(document)
+
+    async def _screenshot(self, request: Request) -> Response:
+        move_cursor = request.query_params.get("moveCursor") == "true"
+        try:
+            guest = self._machine(request.path_params).guest
+            picture = await guest.screenshot(move_cursor=move_cursor)
+        except GuestError as error:
+            raise _failed(str(error)) from error
+        return Response(picture, media_type="image/png")
+
+    # -- acts
+
+    async def _act(
+        self, act: Callable[[Machine, Request], Awaitable[None]], request: Request
+    ) -> Response:
+        machine = self._machine(request.path_params)
+        if machine.facts.saving:
+            raise Conflict("the memory of the VMI is being saved: it ends, or goes on, by itself")
+        try:
+            await act(machine, request)
+        except GuestError as error:
+            raise _failed(str(error)) from error
+        return Response()
+
+    async def _freeze(self, machine: Machine, request: Request) -> None:
+        seconds = float(request.query_params.get("seconds", "0"))
+        await self.freezer.freeze(machine, seconds)
+
+    async def _thaw(self, machine: Machine, _: Request) -> None:
+        await self.freezer.thaw(machine)
+
+
+async def _guest_info(agent: GuestAgent) -> Document:
+    kind = {"apiVersion": _API_VERSION, "kind": "VirtualMachineInstanceGuestAgentInfo"}
+    return {**kind, **await agent.describe()}
+
+
+async def _user_list(agent: GuestAgent) -> Document:
+    kind = {"apiVersion": _API_VERSION, "kind": "VirtualMachineInstanceGuestOSUserList"}
+    return {**kind, "metadata": {}, "items": await agent.users()}
+
+
+async def _filesystem_list(agent: GuestAgent) -> Document:
+    kind = {"apiVersion": _API_VERSION, "kind": "VirtualMachineInstanceFileSystemList"}
+    return {**kind, "metadata": {}, "items": await agent.filesystems()}
+
+
+def _failed(why: str) -> InternalError:
+    return InternalError(f"Internal error occurred: {why}")

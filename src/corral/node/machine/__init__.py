@@ -1,0 +1,1 @@
+"""The life of one machine on its node: prepare, start, run, save, stop."""

@@ -1,0 +1,1 @@
+"""Metrics of machines: KubeVirt's families, and CPU and memory for metrics.k8s.io."""

@@ -1,0 +1,94 @@
+"""What is known of machines as families of Prometheus; names and labels are KubeVirt's."""
+
+from collections.abc import Iterator, Mapping
+
+from corral.api.kinds.vmi.derived import guest_memory
+from corral.api.kinds.vmi.vmi import VirtualMachineInstance
+from corral.metrics import Family, counter, gauge
+from corral.node.counters import Card, Counters, Disk
+from corral.node.hypervisor import Usage
+
+_NANO = 10**9
+_GAUGES = {
+    "memory_resident_bytes": "Memory that QEMU holds.",
+    "memory_domain_bytes": "Memory that the guest was given.",
+    "memory_actual_balloon_bytes": "Memory that the balloon leaves to the guest.",
+}
+_COUNTERS = {
+    "cpu_usage_seconds_total": "Processor time of QEMU, its guest's and its own.",
+    "cpu_user_usage_seconds_total": "Processor time in user mode.",
+    "cpu_system_usage_seconds_total": "Processor time in the kernel.",
+    "vcpu_seconds_total": "How long each virtual processor has run.",
+    "vcpu_delay_seconds_total": "How long each virtual processor has waited for a real one.",
+    "storage_iops_read_total": "Reads from a disk.",
+    "storage_iops_write_total": "Writes to a disk.",
+    "storage_read_traffic_bytes_total": "Bytes read from a disk.",
+    "storage_write_traffic_bytes_total": "Bytes written to a disk.",
+    "storage_read_times_seconds_total": "Time spent on reads.",
+    "storage_write_times_seconds_total": "Time spent on writes.",
+    "storage_flush_requests_total": "Flushes of a disk.",
+    "storage_flush_times_seconds_total": "Time spent on flushes.",
+    "network_receive_bytes_total": "Bytes that came to a card.",
+    "network_receive_packets_total": "Packets that came to a card.",
+    "network_receive_errors_total": "Packets that could not be given to a card.",
+    "network_receive_packets_dropped_total": "Packets to a card that were dropped.",
+    "network_transmit_bytes_total": "Bytes that a card has sent.",
+    "network_transmit_packets_total": "Packets that a card has sent.",
+    "network_transmit_errors_total": "Packets of a card that could not be sent.",
+    "network_transmit_packets_dropped_total": "Packets of a card that were dropped.",
+}
+
+Labels = Mapping[str, str]
+
+
+class MachineFamilies:
+    """The families of one scrape, to which each machine adds its own."""
+
+    def __init__(self) -> None:
+        self._families = {name: gauge(_full(name), text) for name, text in _GAUGES.items()}
+        self._families |= {name: counter(_full(name), text) for name, text in _COUNTERS.items()}
+
+    def __iter__(self) -> Iterator[Family]:
+        return iter(self._families.values())
+
+    def _add(self, name: str, value: float, labels: Labels) -> None:
+        self._families[name].add(value, labels)
+
+    def tell_usage(self, labels: Labels, vmi: VirtualMachineInstance, usage: Usage) -> None:
+        self._add("cpu_usage_seconds_total", usage.cpu_nanos / _NANO, labels)
+        self._add("memory_resident_bytes", usage.memory_bytes, labels)
+        self._add("memory_domain_bytes", guest_memory(vmi.spec.domain).rounded_up(), labels)
+
+    def tell_counters(self, labels: Labels, counters: Counters) -> None:
+        self._add("cpu_user_usage_seconds_total", counters.user_nanos / _NANO, labels)
+        self._add("cpu_system_usage_seconds_total", counters.system_nanos / _NANO, labels)
+        if counters.balloon_bytes is not None:
+            self._add("memory_actual_balloon_bytes", counters.balloon_bytes, labels)
+        for number, processor in counters.processors.items():
+            which = {**labels, "id": str(number)}
+            self._add("vcpu_delay_seconds_total", processor.waited_nanos / _NANO, which)
+            which["state"] = "running"
+            self._add("vcpu_seconds_total", processor.ran_nanos / _NANO, which)
+        for volume, disk in counters.disks.items():
+            self._tell_disk({**labels, "drive": volume}, disk)
+
+    def _tell_disk(self, labels: Labels, disk: Disk) -> None:
+        for name, flow in (("read", disk.reads), ("write", disk.writes)):
+            self._add(f"storage_iops_{name}_total", flow.count, labels)
+            self._add(f"storage_{name}_traffic_bytes_total", flow.bytes, labels)
+            self._add(f"storage_{name}_times_seconds_total", flow.nanos / _NANO, labels)
+        self._add("storage_flush_requests_total", disk.flushes.count, labels)
+        self._add("storage_flush_times_seconds_total", disk.flushes.nanos / _NANO, labels)
+
+    def tell_cards(self, labels: Labels, cards: Mapping[str, Card]) -> None:
+        for interface, card in cards.items():
+            which = {**labels, "interface": interface}
+            for name, flow in (("receive", card.received), ("transmit", card.sent)):
+                self._add(f"network_{name}_bytes_total", flow.bytes, which)
+                self._add(f"network_{name}_packets_total", flow.count, which)
+                self._add(f"network_{name}_errors_total", flow.errors, which)
+                self._add(f"network_{name}_packets_dropped_total", flow.drops, which)
+
+
+def _full(name: str) -> str:
+    return f"kubevirt_vmi_{name}"

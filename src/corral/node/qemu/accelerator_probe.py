@@ -1,0 +1,218 @@
+"""Which accelerator runs guests here: proved by running one, under a deadline.
+
+That ``/dev/kvm`` exists proves nothing: in nested and sandboxed hosts it can be opened, and yet
+every guest hangs.  Nor does it help that a guest executes an instruction, or boots: there are hosts
+where it never gets an interrupt, or breaks at the first one outside of real mode, since KVM only
+emulates there, and that poorly ("KVM internal error", after seconds).  So the firmware boots a
+floppy, whose boot sector goes to protected mode and waits for the timer there, three times, then
+writes a number to a port that makes QEMU exit with a status made of that number.
+"""
+
+import asyncio
+import os
+import shutil
+import struct
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+
+import msgspec
+
+from corral import files
+from corral.failures import describe
+from corral.node.host.process import END_SECONDS, boot_id
+from corral.node.qemu import kvm_rights
+from corral.node.qemu.domain import Accelerator
+from corral.node.qemu.process_user import account, privileges
+
+KVM = Path("/dev/kvm")
+SECONDS = 2.0
+CACHE = "accelerator.json"
+
+_PORT = 0x501  # of QEMU's isa-debug-exit device
+_SIGN = 0x2A
+_EXIT_STATUS = _SIGN << 1 | 1  # how that device makes a status of what was written
+_FLOPPY_BYTES = 1440 * 1024
+_ORIGIN = 0x7C00  # where the firmware puts a boot sector
+_CODE = bytes(
+    [
+        0xFA,  # cli
+        *(0xB0, 0xFE, 0xE6, 0x21),  # mov al, 0xfe; out 0x21, al: of all interrupts the timer's
+        *(0xB0, 0xFF, 0xE6, 0xA1),  # mov al, 0xff; out 0xa1, al
+        *(0x31, 0xC0, 0x8E, 0xD8),  # xor ax, ax; mov ds, ax
+        *(0x66, 0x0F, 0x01, 0x16, 0x70, 0x7C),  # lgdt [0x7c70]: _POINTERS
+        *(0x66, 0x0F, 0x01, 0x1E, 0x76, 0x7C),  # lidt [0x7c76]
+        *(0x0F, 0x20, 0xC0, 0x0C, 0x01, 0x0F, 0x22, 0xC0),  # mov eax, cr0; or al, 1; mov cr0, eax
+        *(0x66, 0xEA, 0x29, 0x7C, 0, 0, 0x08, 0),  # jmp 8:next, which is 32 bits wide
+        *(0x66, 0xB8, 0x10, 0),  # mov ax, 16
+        *(0x8E, 0xD8, 0x8E, 0xC0, 0x8E, 0xD0),  # mov ds, ax; mov es, ax; mov ss, ax
+        *(0xBC, 0, 0x7C, 0, 0),  # mov esp, _ORIGIN
+        *(0xB9, 3, 0, 0, 0),  # mov ecx, 3
+        0xFB,  # sti
+        *(0xF4, 0xE2, 0xFD),  # again: hlt, until the next interrupt, 55 ms at most; loop again
+        *(0x66, 0xBA, _PORT & 0xFF, _PORT >> 8),  # mov dx, _PORT
+        *(0xB0, _SIGN, 0xEE, 0xF4),  # mov al, _SIGN; out dx, al; hlt
+        *(0x50, 0xB0, 0x20, 0xE6, 0x20),  # tick: push eax; mov al, 0x20; out 0x20, al
+        *(0x58, 0xCF),  # pop eax; iret
+    ]
+)
+_TICK = _ORIGIN + len(_CODE) - 7
+_TABLES, _TIMER = len(_CODE), 8
+_GDT = struct.pack("<QQQ", 0, 0x00CF9B000000FFFF, 0x00CF93000000FFFF)  # all memory: code, data
+_IDT = struct.pack("<HHHH", _TICK, 8, 0x8E00, 0)  # the timer's gate, and no other
+_POINTERS = struct.pack(
+    "<HIHI",
+    *(len(_GDT) - 1, _ORIGIN + _TABLES),
+    *(8 * _TIMER + 7, _ORIGIN + _TABLES + len(_GDT) - 8 * _TIMER),
+)
+_BOOT_SECTOR = (_CODE + _GDT + _IDT + _POINTERS).ljust(510, b"\0") + b"\x55\xaa"
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """What the probe found; ``reason`` is a sentence for people."""
+
+    accelerator: Accelerator
+    reason: str
+    version: str
+    subject: str = ""
+    """What was probed: this boot of this host with this QEMU."""
+
+
+async def find_accelerator(directory: Path, program: str) -> Finding:
+    """Probe, or recall what was found before with the same QEMU in the same boot."""
+    path = shutil.which(program)
+    if path is None:
+        return Finding(Accelerator.TCG, missing_program(program), "")
+    subject = _subject(path)
+    cache = directory / CACHE
+    if (known := files.read_json(cache, Finding)) is not None and known.subject == subject:
+        return known
+    works, reason = await _kvm_works(path)
+    accelerator = Accelerator.KVM if works else Accelerator.TCG
+    finding = Finding(accelerator, reason, await _version(path), subject)
+    _remember(cache, finding)
+    return finding
+
+
+def missing_program(program: str) -> str:
+    """What there is to say where QEMU is not installed."""
+    return f"{program} is not installed: apt-get install qemu-system-x86"
+
+
+def _subject(path: str) -> str:
+    stat = Path(path).stat()
+    return f"{boot_id()} {path} {stat.st_size} {stat.st_mtime_ns} {_kvm_rights()}"
+
+
+def _remember(cache: Path, finding: Finding) -> None:
+    with suppress(OSError):  # a full disk: the next manager probes again
+        files.replace(cache, msgspec.json.encode(finding))
+
+
+def _kvm_rights() -> str:
+    """Who may open the device decides as well, and that can change without a boot."""
+    try:
+        stat = KVM.stat()
+    except OSError:
+        return "none"
+    return f"{stat.st_mode:o}:{stat.st_uid}:{stat.st_gid}"
+
+
+async def _kvm_works(path: str) -> tuple[bool, str]:
+    if obstacle := _obstacle():
+        return False, obstacle
+    only_root = _only_root()
+    try:
+        works, reason = await run_probe(path, "kvm", as_root=only_root)
+    except OSError as error:
+        return False, f"KVM cannot be tried: {describe(error)}"
+    return (False, _for_root_alone()) if works and only_root else (works, reason)
+
+
+def _for_root_alone() -> str:
+    return kvm_rights.refused_to_machines(KVM, KVM.stat())
+
+
+def _obstacle() -> str:
+    """Why KVM need not be tried."""
+    if not KVM.exists():
+        return "this host has no /dev/kvm"
+    if os.geteuid() != 0 and not os.access(KVM, os.R_OK | os.W_OK):
+        return kvm_rights.refused_to_us(KVM, KVM.stat())
+    return ""
+
+
+def _only_root() -> bool:
+    """Whether we may open the device but our VMs may not.
+
+    It is tried all the same, as ourselves: who is told to change its mode shall gain from it.
+    """
+    return os.geteuid() == 0 and not kvm_rights.opens_for_machines(KVM.stat())
+
+
+_MORTAL = ("setpriv", "--pdeathsig=KILL", "--")
+"""Makes a command end with us: under a KVM that hangs its guests a probe would stay for ever."""
+
+
+async def run_probe(
+    path: str, accelerator: str, *, as_root: bool = False, seconds: float = SECONDS
+) -> tuple[bool, str]:
+    """Boot the smallest guest: whether it reached its end, and a sentence.
+
+    ``as_root``: as whoever we are, rather than as VMs run.
+    """
+    user = None if as_root else account("", device=KVM if accelerator == "kvm" else None)
+    command = [
+        *privileges(user),
+        *_MORTAL,
+        *(path, "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"),
+        *("-machine", "pc", "-m", "8M", "-accel", accelerator),
+        *("-device", f"isa-debug-exit,iobase={_PORT:#x},iosize=1"),
+        # A name of the descriptor, for a user who may not go where the file is.
+        *("-drive", "file=/proc/self/fd/0,format=raw,if=floppy,readonly=on"),
+    ]
+    with tempfile.TemporaryFile() as floppy:
+        floppy.write(_BOOT_SECTOR)
+        floppy.truncate(_FLOPPY_BYTES)
+        os.fchmod(floppy.fileno(), 0o444)
+        process = await asyncio.create_subprocess_exec(
+            *command,
+            stdin=floppy,
+            stdout=asyncio.subprocess.DEVNULL,
+            stderr=asyncio.subprocess.PIPE,
+            start_new_session=True,
+        )
+    try:
+        async with asyncio.timeout(seconds):
+            _, said = await process.communicate()
+    except TimeoutError:
+        await _kill(process)
+        return False, f"a test guest under {accelerator} did not boot within {seconds:g} s"
+    except asyncio.CancelledError:
+        process.kill()
+        raise
+    if process.returncode == _EXIT_STATUS:
+        return True, f"a guest under {accelerator} booted"
+    words = said.decode(errors="replace").strip().replace("\n", "; ")
+    return False, words[:300] or f"QEMU with {accelerator} ended with status {process.returncode}"
+
+
+async def _kill(process: asyncio.subprocess.Process) -> None:
+    """End a process, and wait for that while it can be expected: one may hang in the kernel."""
+    process.kill()
+    with suppress(TimeoutError):
+        async with asyncio.timeout(END_SECONDS):
+            await process.communicate()
+
+
+async def _version(path: str) -> str:
+    process = await asyncio.create_subprocess_exec(
+        path, "--version", stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL
+    )
+    try:
+        async with asyncio.timeout(SECONDS):
+            said, _ = await process.communicate()
+    except TimeoutError:
+        await _kill(process)
+        return ""
+    return said.decode(errors="replace").partition("\n")[0].removeprefix("QEMU emulator version ")

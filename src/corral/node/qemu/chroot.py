@@ -1,0 +1,151 @@
+"""A root directory of QEMU's own: its program, its libraries, and a few devices; nothing else.
+
+Everything that a machine consists of is handed to QEMU as open descriptors, so a guest that broke
+out of it would find nothing of the host: no home, no other machine, no socket, no /proc.  It takes
+the right to mount; where that is missing, QEMU sees the host's files as its account may read them.
+"""
+
+import ctypes
+import os
+import select
+import shutil
+import signal
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TypeVar
+
+from corral.aio import apart
+from corral.failures import describe
+from corral.node.host.process import END_SECONDS, launch
+
+TRIAL_SECONDS = 20.0
+
+_CLONE_NEWNS = 0x00020000
+_CLONE_NEWIPC = 0x08000000
+_MS_RDONLY, _MS_NOSUID, _MS_NODEV, _MS_NOEXEC, _MS_REMOUNT = 1, 2, 4, 8, 32
+_BARE = _MS_NOSUID | _MS_NODEV | _MS_NOEXEC
+_MS_BIND, _MS_REC, _MS_PRIVATE = 0x1000, 0x4000, 0x40000
+_MNT_DETACH = 2
+_MOUNT_SETATTR = 442
+_AT_FDCWD, _AT_RECURSIVE = -100, 0x8000
+_READ_ONLY = (1 << 0).to_bytes(8, "little") + bytes(24)
+"""A struct mount_attr that sets MOUNT_ATTR_RDONLY (mount_setattr(2))."""
+_PROGRAMS = ("usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32", "nix", "gnu")
+"""Where systems keep programs and libraries, as links to others of these or as directories."""
+_SETTINGS = ("etc/ld.so.cache", "etc/ld.so.conf", "etc/ld.so.conf.d", "etc/alternatives")
+"""What libraries are found by."""
+_DEVICES = ("null", "zero", "full", "random", "urandom")
+
+T = TypeVar("T")
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def within(place: Path, program: str, devices: Sequence[Path], function: Callable[[], T]) -> T:
+    """Call a function in a root of its own, which the calling thread does not leave (``apart``).
+
+    ``place`` is a directory to build it over, which nobody else sees.  Raises OSError.
+    """
+    wanted = [*_trees(program), *_files(devices)]
+    _checked(_libc.unshare(_CLONE_NEWNS | _CLONE_NEWIPC))
+    _mount(None, "/", _MS_REC | _MS_PRIVATE)
+    _mount("tmpfs", str(place), _BARE, "tmpfs", b"size=64k,mode=755")
+    os.chdir(place)
+    kept = os.umask(0o022)  # of this thread alone from now on: QEMU's account has to come in
+    for one in wanted:
+        _show(one)
+    os.umask(kept)
+    _mount(None, ".", _MS_REMOUNT | _MS_RDONLY | _BARE)
+    _checked(_libc.pivot_root(b".", b"."))
+    _checked(_libc.umount2(b".", _MNT_DETACH))
+    os.chdir("/")
+    return function()
+
+
+def _trees(program: str) -> Iterator[Path]:
+    """The directories of programs, and that of this one where it is in none of them."""
+    trees = [each for name in _PROGRAMS if (each := Path("/", name)).exists()]
+    yield from trees
+    found = Path(shutil.which(program) or program).resolve()
+    if not any(found.is_relative_to(tree) for tree in trees):
+        yield found.parent.parent if found.parent.name == "bin" else found.parent
+
+
+def _files(devices: Sequence[Path]) -> Iterator[Path]:
+    wanted = [*(Path("/", name) for name in _SETTINGS), *(Path("/dev", one) for one in _DEVICES)]
+    yield from (each for each in [*wanted, *devices] if each.exists())
+
+
+def _show(path: Path) -> None:
+    """Let a file or directory be seen below the working directory, and nobody write it."""
+    here = path.relative_to("/")
+    here.parent.mkdir(parents=True, exist_ok=True)
+    if path.is_symlink():
+        here.symlink_to(path.readlink())
+        return
+    if path.is_dir():
+        here.mkdir(exist_ok=True)
+    else:
+        here.touch()
+    _mount(str(path), str(here), _MS_BIND | _MS_REC)
+    if path.is_dir():
+        _checked(
+            _libc.syscall(
+                _MOUNT_SETATTR,
+                _AT_FDCWD,
+                os.fsencode(here),
+                _AT_RECURSIVE,
+                _READ_ONLY,
+                len(_READ_ONLY),
+            )
+        )
+
+
+def _mount(source: str | None, target: str, flags: int, kind: str = "", data: bytes = b"") -> None:
+    _checked(
+        _libc.mount(
+            source.encode() if source is not None else None,
+            os.fsencode(target),
+            kind.encode() or None,
+            ctypes.c_ulong(flags),
+            data or None,
+        )
+    )
+
+
+def _checked(result: int) -> None:
+    if result != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
+
+
+async def obstacle(directory: Path, program: str, privileges: Sequence[str]) -> str:
+    """Why a program cannot be run so here, tried by asking for its version; empty where it can."""
+    with TemporaryDirectory(dir=directory, ignore_cleanup_errors=True) as place:
+        command = [*privileges, program, "--version"]
+        try:
+            status = await apart(within, Path(place), program, (), partial(_run, command))
+        except OSError as error:
+            return describe(error)
+    return "" if status == 0 else f"{program} does not run in it"
+
+
+def _run(command: Sequence[str]) -> int | None:
+    """The exit status of a command; None where it was killed, as it took too long."""
+    output = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
+    try:
+        pid = launch(command, descriptors=[], output=output)
+    finally:
+        os.close(output)
+    pidfd = os.pidfd_open(pid)
+    try:
+        ended, _, _ = select.select([pidfd], [], [], TRIAL_SECONDS)
+        if not ended:
+            os.kill(pid, signal.SIGKILL)
+            select.select([pidfd], [], [], END_SECONDS)
+        told = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG)
+        return told.si_status if ended and told is not None else None
+    finally:
+        os.close(pidfd)

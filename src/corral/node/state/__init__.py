@@ -1,0 +1,1 @@
+"""The state of a machine as its node knows it: facts, the record on disk, events."""

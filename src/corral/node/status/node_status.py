@@ -1,0 +1,340 @@
+"""Keeps the Node that this agent serves in the API, and its Lease fresh.
+
+Others take a node whose Lease is old for lost (Kubernetes' node lifecycle, KubeVirt's
+``kubevirt.io/heartbeat``).
+"""
+
+import asyncio
+import os
+import platform
+import shutil
+import socket
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import structlog
+from lightkube.models.coordination_v1 import Lease
+from lightkube.models.core_v1 import Namespace, Node
+
+from corral import __version__
+from corral.api.errors import AlreadyExists, ApiError, NotFound
+from corral.api.kinds.core.node_pressure import DISK_PRESSURE, MEMORY_PRESSURE, PID_PRESSURE, TAINTS
+from corral.api.object import Document, Key
+from corral.api.patch.merge import merge_patch
+from corral.api.time import rfc3339, rfc3339_micro
+from corral.client.client import Client
+from corral.failures import describe
+from corral.reconcile.events import Clock
+
+ACCELERATOR = "corral.dev/accelerator"
+REASON = "corral.dev/accelerator-reason"
+"""Annotations of the Node: what runs its machines, and why that and nothing quicker."""
+MISSING = "corral.dev/missing"
+"""Annotation of a Node that can start no machine: what has to be installed first."""
+LIMITS = "corral.dev/limits"
+LIMITS_REASON = "corral.dev/limits-reason"
+"""Annotations of the Node: what bounds its machines, and why that and nothing better."""
+NETWORK = "corral.dev/network"
+NETWORK_REASON = "corral.dev/network-reason"
+"""Annotations of the Node: what network its machines have, and what is wrong with it."""
+RETIRED = "corral.dev/retired"
+"""Annotation of a Node that this host plays only for the machines that it still has."""
+LEASE_NAMESPACE = "kube-node-lease"
+LEASE_SECONDS = 40
+RENEW_SECONDS = 10.0
+STATUS_EVERY = 12
+"""Renewals after which the node's conditions and annotation are written again: 2 minutes.
+
+KubeVirt's virt-handler does so after one to two minutes; its virt-controller takes a node whose
+``kubevirt.io/heartbeat`` is older than five for lost, and no machines start there.
+"""
+
+_REQUEST_SECONDS = 10.0
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class Capacity:
+    """What a node has to give."""
+
+    cpu: int
+    memory_bytes: int
+    storage_bytes: int
+    pods: int = 1000
+
+    def allocatable(self) -> "Capacity":
+        """What machines may take: a twentieth of memory and disk is left to the host."""
+        return replace(
+            self,
+            memory_bytes=self.memory_bytes * 19 // 20,
+            storage_bytes=self.storage_bytes * 19 // 20,
+        )
+
+    def document(self) -> Document:
+        return {
+            "cpu": str(self.cpu),
+            "memory": f"{self.memory_bytes // 1024}Ki",
+            "ephemeral-storage": f"{self.storage_bytes // 1024}Ki",
+            "pods": str(self.pods),
+        }
+
+
+def measure(directory: Path) -> Capacity:
+    """What this host has: the processors that we may use, its memory, the disk of a directory."""
+    pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return Capacity(
+        cpu=len(os.sched_getaffinity(0)),
+        memory_bytes=pages,
+        storage_bytes=shutil.disk_usage(directory).total,
+    )
+
+
+def host_address() -> str:
+    """The address by which this host reaches others; the loopback's where it reaches nobody."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("192.0.2.1", 9))  # sends nothing
+        except OSError:
+            return "127.0.0.1"
+        return str(probe.getsockname()[0])
+
+
+def no_pressure() -> Mapping[str, bool]:
+    return dict.fromkeys(TAINTS, False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Host:
+    """A node, as its agent knows it."""
+
+    name: str
+    address: str
+    capacity: Capacity
+    version: str = __version__
+    labels: dict[str, str] = field(default_factory=dict)
+    facts: Callable[[], Mapping[str, Any]] = dict
+    retired: bool = False
+    """Whether it takes no new machines, and goes with those that it has."""
+    limits: Callable[[], Mapping[str, str]] = dict
+    network: Callable[[], Mapping[str, str]] = dict
+    pressures: Callable[[], Mapping[str, bool]] = no_pressure
+
+    def node(self, now: datetime) -> Document:
+        """The Node as a merge patch, without its status."""
+        return {
+            "metadata": {
+                "name": self.name,
+                "labels": {
+                    "kubernetes.io/hostname": self.name,
+                    "kubernetes.io/os": "linux",
+                    "kubernetes.io/arch": _architecture(),
+                    "kubevirt.io/schedulable": "true",
+                    **self.labels,
+                },
+                "annotations": {"kubevirt.io/heartbeat": rfc3339(now), **self._told()},
+            }
+        }
+
+    def _told(self) -> dict[str, str | None]:
+        facts, network = self.facts(), self.network()
+        told: dict[str, str | None] = {MISSING: facts.get("missing") or None}
+        if "accelerator" in facts:
+            named = f"{facts['hypervisor']} {facts.get('version', '')}".strip()
+            told |= {ACCELERATOR: f"{named}, {facts['accelerator']}", REASON: facts["reason"]}
+        if limits := self.limits():
+            told |= {LIMITS: limits["limits"], LIMITS_REASON: limits["reason"]}
+        if "network" in network:
+            told |= {NETWORK: network["network"], NETWORK_REASON: network["reason"]}
+        return told
+
+    def status(self, now: datetime, old: list[Document]) -> Document:
+        """The Node's status; ``old`` are the conditions that it has had."""
+        return {
+            "capacity": self.capacity.document(),
+            "allocatable": self.capacity.allocatable().document(),
+            "addresses": [
+                {"type": "InternalIP", "address": self.address},
+                {"type": "Hostname", "address": self.name},
+            ],
+            "nodeInfo": _node_info(self.version),
+            "conditions": _conditions(now, old, self.pressures()),
+        }
+
+
+_PRESSURES = {
+    MEMORY_PRESSURE: (
+        ("KubeletHasSufficientMemory", "has sufficient memory available"),
+        ("KubeletHasInsufficientMemory", "has insufficient memory available"),
+    ),
+    DISK_PRESSURE: (
+        ("KubeletHasNoDiskPressure", "has no disk pressure"),
+        ("KubeletHasDiskPressure", "has disk pressure"),
+    ),
+    PID_PRESSURE: (
+        ("KubeletHasSufficientPID", "has sufficient PID available"),
+        ("KubeletHasInsufficientPID", "has insufficient PID available"),
+    ),
+}
+"""Reason and message of a pressure that is not there, and of one that is, as a kubelet tells."""
+
+
+def _conditions(
+    now: datetime, old: list[Document], pressures: Mapping[str, bool]
+) -> list[Document]:
+    since = {one["type"]: one.get("lastTransitionTime") for one in old if one.get("type")}
+    held = {one["type"]: one.get("status") for one in old if one.get("type")}
+    told = [
+        (name, "True" if holds else "False", *_PRESSURES[name][holds])
+        for name, holds in pressures.items()
+    ]
+    return [
+        {
+            "type": name,
+            "status": status,
+            "reason": reason,
+            "message": f"corral {words}",
+            "lastHeartbeatTime": rfc3339(now),
+            "lastTransitionTime": (held.get(name) == status and since.get(name)) or rfc3339(now),
+        }
+        for name, status, reason, words in (
+            *told,
+            ("Ready", "True", "KubeletReady", "is posting ready status"),
+        )
+    ]
+
+
+def _architecture() -> str:
+    return {"x86_64": "amd64", "aarch64": "arm64"}.get(platform.machine(), platform.machine())
+
+
+def _node_info(version: str) -> Document:
+    return {
+        "machineID": _read("/etc/machine-id"),
+        "systemUUID": "",
+        "bootID": _read("/proc/sys/kernel/random/boot_id"),
+        "kernelVersion": platform.release(),
+        "osImage": platform.freedesktop_os_release().get("PRETTY_NAME", "Linux"),
+        "containerRuntimeVersion": f"corral://{version}",
+        "kubeletVersion": f"v{version}",
+        "kubeProxyVersion": "",
+        "operatingSystem": "linux",
+        "architecture": _architecture(),
+    }
+
+
+def _read(path: str) -> str:
+    try:
+        return Path(path).read_text(encoding="ascii").strip()
+    except OSError:
+        return ""
+
+
+class Heartbeat:
+    """Registers a node and keeps it alive until cancelled."""
+
+    def __init__(self, client: Client, host: Host, clock: Clock) -> None:
+        self._client = client
+        self._host = host
+        self._clock = clock
+        self._due = asyncio.Event()
+        self._ranges: Sequence[str] = ()
+
+    def keep_ranges(self, ranges: Sequence[str]) -> None:
+        """Have these addresses also where the node is made anew: its machines have them."""
+        self._ranges = ranges
+
+    def register_again(self) -> None:
+        """Write the node anew at once: what it says of itself has changed."""
+        self._due.set()
+
+    async def run(self) -> None:
+        """Renew for ever; a server that is away is tried again at the next beat."""
+        beat = 0
+        registered = False
+        while True:
+            try:
+                async with asyncio.timeout(_REQUEST_SECONDS):
+                    if not registered or beat % STATUS_EVERY == 0:
+                        await self._register()
+                        registered = True
+                    await self._renew()
+            except (ApiError, TimeoutError) as error:
+                registered = False
+                log.warning("heartbeat failed", node=self._host.name, error=describe(error))
+            beat += 1
+            with suppress(TimeoutError):
+                async with asyncio.timeout(RENEW_SECONDS if registered else 1.0):
+                    await self._due.wait()
+                    registered = False
+            self._due.clear()
+
+    async def _register(self) -> None:
+        now = self._clock()
+        document = self._host.node(now)
+        key = Key("", self._host.name)
+        try:
+            node = await self._client.patch(Node, key, document)
+        except NotFound:
+            node = await self._client.create(Node, self._anew(document))
+        conditions = (node.status and node.status.conditions) or []
+        old: list[Any] = [
+            {
+                "type": one.type,
+                "status": one.status,
+                "lastTransitionTime": _time(one.lastTransitionTime),
+            }
+            for one in conditions
+        ]
+        status = {"status": self._host.status(now, old)}
+        await self._client.patch(Node, key, status, subresource="status")
+
+    def _anew(self, document: Document) -> Document:
+        """The node as it is made where there is none, or none any more."""
+        document = merge_patch({}, document)
+        if self._host.retired:
+            document = merge_patch(document, retirement(retired=True))
+        if self._ranges:
+            ranges = {"podCIDR": self._ranges[0], "podCIDRs": list(self._ranges)}
+            document = merge_patch(document, {"spec": ranges})
+        return document
+
+    async def _renew(self) -> None:
+        key = Key(LEASE_NAMESPACE, self._host.name)
+        renewed = {"renewTime": rfc3339_micro(self._clock())}
+        try:
+            await self._client.patch(Lease, key, {"spec": renewed})
+        except NotFound:
+            await self._make_lease(renewed)
+
+    async def _make_lease(self, renewed: Document) -> None:
+        lease = {
+            "metadata": {"name": self._host.name, "namespace": LEASE_NAMESPACE},
+            "spec": {
+                "holderIdentity": self._host.name,
+                "leaseDurationSeconds": LEASE_SECONDS,
+                **renewed,
+            },
+        }
+        try:
+            await self._client.create(Lease, lease)
+        except NotFound:  # the namespace
+            with suppress(AlreadyExists):
+                await self._client.create(Namespace, {"metadata": {"name": LEASE_NAMESPACE}})
+            await self._client.create(Lease, lease)
+
+
+def retirement(*, retired: bool) -> Document:
+    """The patch that closes a node to new machines, or opens it again."""
+    return {
+        "metadata": {"annotations": {RETIRED: "true" if retired else None}},
+        "spec": {"unschedulable": True if retired else None},
+    }
+
+
+def _time(moment: datetime | None) -> str | None:
+    return rfc3339(moment) if moment is not None else None

@@ -1,0 +1,57 @@
+"""Which pods a node runs: those that stand for machines, and no others.  Pure."""
+
+from collections.abc import Mapping
+
+from lightkube.models.core_v1 import Pod
+
+from corral.api.kinds.core.node_pressure import EVICTED
+from corral.api.kinds.priority_class import CRITICAL_PRIORITY
+from corral.api.kinds.vmi.derived import pod_name
+from corral.api.kinds.vmi.vmi import VirtualMachineInstance
+from corral.api.object import Key
+from corral.node.state.facts import Trouble
+from corral.reconcile.objects import key_of, owners_of
+
+NOT_A_MACHINE = "NotAVirtualMachine"
+NOT_ITS_OWN = "NotTheInstancesOwnPod"
+
+_KIND = VirtualMachineInstance.kind
+
+
+def objection(pod: Pod) -> Trouble | None:
+    """Why a pod shall wait here for ever; None where it stands for a machine."""
+    if any(owner.controller and owner.kind == _KIND for owner in owners_of(pod)):
+        return None
+    return Trouble(
+        reason=NOT_A_MACHINE,
+        message="this node runs no containers, only the virt-launcher pods of virtual machines:"
+        " create a VirtualMachineInstance, and delete this pod",
+    )
+
+
+def rejection(pod: Pod, vmi: VirtualMachineInstance, *, runs: bool) -> Trouble | None:
+    """Why a pod cannot stand for the instance that it names; None for the instance's own pod.
+
+    A second machine of one instance would share the first one's directory and guest.  ``runs``:
+    this node has the instance's machine already.
+    """
+    own = Key(vmi.metadata.namespace, pod_name(vmi))
+    if key_of(pod) == own and not runs:
+        return None
+    return Trouble(
+        reason=NOT_ITS_OWN,
+        message=f"the pod of VirtualMachineInstance {vmi.metadata.name} is {own.name}:"
+        " delete this one",
+    )
+
+
+def no_room(pod: Pod, pressures: Mapping[str, bool]) -> Trouble | None:
+    """Why a pod that was placed before its node said so cannot run under pressure; None if it can.
+
+    A kubelet's admission: pods that are critical may run.
+    """
+    under = [name for name, holds in pressures.items() if holds]
+    if not under or ((pod.spec and pod.spec.priority) or 0) >= CRITICAL_PRIORITY:
+        return None
+    told = f"The node had condition: [{', '.join(under)}]. "
+    return Trouble(reason=EVICTED, message=told)

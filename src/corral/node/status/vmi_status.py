@@ -1,0 +1,206 @@
+"""A machine's facts as its instance shows them: what of the status is its node's to say.  Pure.
+
+Phases up to Scheduled and the condition Ready belong to the VMI controller (KubeVirt's
+virt-controller); Running, how it ended, and what the guest is like belong here (virt-handler).
+What Ready is in a new phase is told with it: the controller would write just that a moment later.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+from lightkube.models.core_v1 import Pod
+
+from corral.api.conditions import get_condition, remove_condition, set_condition
+from corral.api.kinds.core.node_pressure import EVICTED
+from corral.api.kinds.vmi.addresses import POD_INTERFACE, USER_NETWORK, guest_address, mac_of
+from corral.api.kinds.vmi.derived import guest_memory, processors
+from corral.api.kinds.vmi.networks import Interface
+from corral.api.kinds.vmi.vmi import FINAL_PHASES, UNKNOWN, VirtualMachineInstance
+from corral.api.object import Condition, Document
+from corral.node.hypervisor import GuestInterface
+from corral.node.state.facts import OOM_KILLED, PAUSED_BY_USER, Facts, State
+from corral.node.status.live_migratable import LIVE_MIGRATABLE, live_migratable
+from corral.node.status.volume_status import volume_status
+from corral.reconcile.readiness import ready
+
+IMAGE_REASONS = frozenset(
+    {"ErrImagePull", "ImagePullBackOff", "ErrImageNeverPull", "InvalidImageName"}
+)
+"""Troubles that the VMI controller reads from the pod and tells as Synchronized."""
+_MOST_OF_THE_GUESTS_OWN = 16
+"""Interfaces that are no card of the instance: a guest may make up as many as it likes."""
+_OURS = frozenset({"Scheduled", "Running", UNKNOWN})
+_CONTROLLERS = IMAGE_REASONS | {"FailedCreate", "FailedPvcNotFound"}
+
+
+def instance_status(facts: Facts, vmi: VirtualMachineInstance, pod: Pod, now: str) -> Document:
+    """What the instance's status must say otherwise than it does; ``now`` is the time of that.
+
+    ``pod`` is the machine's, and tells the facts already, except how it ended.  Nothing until it is
+    Scheduled, but trouble and its end: it is the controller's until then.
+    """
+    if not (vmi.status.phase in _OURS or facts.ended or facts.trouble is not None):
+        return {}
+    changes: Document = {}
+    if (phase := _phase(facts, vmi.status.phase)) != vmi.status.phase:
+        changes |= {"phase": phase, **_phase_history(vmi, phase, now), **_reason(facts)}
+        if phase == "Running":
+            changes |= _running_facts(vmi)
+    old = msgspec.to_builtins(vmi.status.conditions)
+    readiness = ready(pod, phase) if changes else None
+    if (conditions := _conditions(facts, vmi, old, readiness, now)) != old:
+        changes["conditions"] = conditions
+    if facts.state is State.RUNNING:
+        interfaces = _interfaces(vmi, facts)
+        if interfaces != msgspec.to_builtins(vmi.status.interfaces):
+            changes["interfaces"] = interfaces
+        volumes = volume_status(vmi, facts)
+        if volumes != msgspec.to_builtins(vmi.status.volume_status):
+            changes["volumeStatus"] = volumes
+    system = facts.introduction.os if facts.introduction is not None else {}
+    if system and system != msgspec.to_builtins(vmi.status.guest_os_info):
+        changes["guestOSInfo"] = dict(system)
+    if facts.frozen not in (None, bool(vmi.status.fs_freeze_status)):
+        changes["fsFreezeStatus"] = "frozen" if facts.frozen else None
+    return changes
+
+
+def _reason(facts: Facts) -> Document:
+    if facts.evicted:
+        return {"reason": EVICTED}
+    return {"reason": OOM_KILLED} if facts.out_of_memory else {}
+
+
+def _phase(facts: Facts, phase: str) -> str:
+    """Running after Scheduled only: until then the instance belongs to the controller.
+
+    Unknown while its QEMU hangs: nobody can tell how its guest is (KubeVirt's types.go, Unknown).
+    """
+    if phase in FINAL_PHASES:
+        return phase
+    if facts.ended and facts.outcome is not None:
+        return facts.outcome.value
+    if facts.state is State.RUNNING and phase in _OURS:
+        return UNKNOWN if facts.silent else "Running"
+    return phase
+
+
+def _phase_history(vmi: VirtualMachineInstance, phase: str, now: str) -> Document:
+    history: list[Any] = msgspec.to_builtins(vmi.status.phase_transition_timestamps)
+    entry = {"phase": phase, "phaseTransitionTimestamp": now}
+    return {"phaseTransitionTimestamps": [*history, entry]}
+
+
+def _running_facts(vmi: VirtualMachineInstance) -> Document:
+    domain = vmi.spec.domain
+    facts: Document = {"currentCPUTopology": processors(domain)._asdict()}
+    if domain.machine is not None and domain.machine.type:
+        facts["machine"] = {"type": domain.machine.type}
+    amounts = ("guestAtBoot", "guestCurrent", "guestRequested")
+    facts["memory"] = dict.fromkeys(amounts, str(guest_memory(domain)))
+    return facts
+
+
+def _conditions(
+    facts: Facts,
+    vmi: VirtualMachineInstance,
+    conditions: Sequence[Document],
+    readiness: Condition | None,
+    now: str,
+) -> list[Document]:
+    """The node's conditions, which are there only while they hold; others' stay as they are.
+
+    ``readiness`` is what Ready is to be, where that is new.
+    """
+    by_user = facts.paused == PAUSED_BY_USER
+    message = "VMI was paused by user" if by_user else "VMI was paused, I/O error"
+    wanted = {
+        "AgentConnected": ("True", "", "") if facts.agent_connected else None,
+        "Paused": ("True", facts.paused, message) if facts.paused else None,
+    }
+    if facts.state is State.RUNNING:
+        wanted[LIVE_MIGRATABLE] = live_migratable(vmi)
+    if facts.credentials is not None:
+        status = "False" if facts.credentials else "True"
+        wanted["AccessCredentialsSynchronized"] = (status, "", facts.credentials)
+    synchronized = get_condition(conditions, "Synchronized")
+    if facts.trouble is not None and facts.trouble.reason not in IMAGE_REASONS:
+        wanted["Synchronized"] = ("False", facts.trouble.reason, facts.trouble.message)
+    elif synchronized is not None and synchronized.get("reason") not in _CONTROLLERS:
+        wanted["Synchronized"] = None
+    if readiness is not None:
+        wanted[readiness.type] = (readiness.status, readiness.reason, readiness.message)
+    answer = list(conditions)
+    for name, value in wanted.items():
+        if value is None:
+            answer = remove_condition(answer, name)
+        else:
+            status, reason, text = value
+            answer = set_condition(answer, name, status, reason=reason, message=text, now=now)
+    return answer
+
+
+def _interfaces(vmi: VirtualMachineInstance, facts: Facts) -> list[Document]:
+    """Every card of the instance, then what else the guest tells of (a bridge of its own, say)."""
+    introduction = facts.introduction
+    told = {one.mac: one for one in introduction.interfaces} if introduction else {}
+    ours = [
+        _interface(vmi, one, facts.addresses, told.pop(mac_of(vmi, one), None))
+        for one in vmi.spec.domain.devices.interfaces
+        if one.state != "absent"
+    ]
+    others = list(told.values())[:_MOST_OF_THE_GUESTS_OWN]
+    return ours + [_guests_own(one) for one in others]
+
+
+def _interface(
+    vmi: VirtualMachineInstance,
+    interface: Interface,
+    pod: Sequence[str],
+    known: GuestInterface | None,
+) -> Document:
+    """A card with the pod's addresses, where the guest's own are translated to these.
+
+    A guest that has the pod's address itself is believed when it says which it has by now; before
+    it says so, and behind QEMU's user network, an address is what it was given.
+    """
+    addresses = list(pod)
+    if known is not None and known.addresses and (not pod or interface.masquerade is None):
+        addresses = list(known.addresses)
+    if not addresses:
+        addresses = [guest_address(_range(vmi, interface.name))]
+    status: Document = {
+        "name": interface.name,
+        "mac": mac_of(vmi, interface),
+        "ipAddress": addresses[0],
+        "ipAddresses": addresses,
+        "infoSource": "domain, guest-agent" if known is not None else "domain",
+        "queueCount": 1,
+        "linkState": interface.state or "up",
+    }
+    if pod:
+        status["podInterfaceName"] = POD_INTERFACE
+    if known is not None:
+        status["interfaceName"] = known.name
+    return status
+
+
+def _guests_own(known: GuestInterface) -> Document:
+    """An interface that only the guest knows of."""
+    status: Document = {
+        "mac": known.mac,
+        "interfaceName": known.name,
+        "infoSource": "guest-agent",
+    }
+    if known.addresses:
+        status |= {"ipAddress": known.addresses[0], "ipAddresses": list(known.addresses)}
+    return status
+
+
+def _range(vmi: VirtualMachineInstance, name: str) -> str:
+    """The private range of a network."""
+    for network in vmi.spec.networks:
+        if network.name == name and network.pod is not None and network.pod.vm_network_cidr:
+            return network.pod.vm_network_cidr
+    return USER_NETWORK

@@ -1,0 +1,67 @@
+"""Finds the volume behind a claim: claim, PersistentVolume, handle, files.
+
+Every step is looked at anew, since a machine starts rarely: the claim has a volume, the volume is
+one of this storage and for this claim, it has its content, and its files are there.
+"""
+
+from lightkube.models.core_v1 import PersistentVolume, PersistentVolumeClaim
+
+from corral.api.errors import NotFound
+from corral.api.kinds.cdi.population import is_populated
+from corral.api.kinds.storage.common import BOUND
+from corral.client.client import Client
+from corral.node.storage import Storage, StorageError, Stored
+from corral.node.storage.provision_plan import handle_in
+from corral.reconcile.objects import is_going, uid_of
+
+
+class NoClaim(StorageError):
+    """There is no claim of that name."""
+
+
+class Claims:
+    """The claims of a cluster whose volumes lie in a storage of this host."""
+
+    def __init__(self, client: Client, storage: Storage | None) -> None:
+        self._client = client
+        self._storage = storage
+
+    async def find(self, namespace: str, name: str) -> Stored:
+        """A claim's volume, with its content.  Raises NoClaim; StorageError, which may pass."""
+        try:
+            claim = await self._client.get(PersistentVolumeClaim, name, namespace)
+        except NotFound:
+            raise NoClaim(
+                f'persistentvolumeclaim "{name}" not found',
+                f"create it in the namespace {namespace}",
+            ) from None
+        if is_going(claim):
+            raise StorageError(f'persistentvolumeclaim "{name}" is being deleted')
+        phase = (claim.status and claim.status.phase) or ""
+        if phase != BOUND or claim.spec is None:
+            raise StorageError(
+                f'persistentvolumeclaim "{name}" is not bound', f"kubectl describe pvc {name}"
+            )
+        if not is_populated(claim):
+            raise StorageError(
+                f'persistentvolumeclaim "{name}" does not have its content yet',
+                f"kubectl describe datavolume {name}",
+            )
+        return await self._stored(claim, claim.spec.volumeName or "")
+
+    async def _stored(self, claim: PersistentVolumeClaim, name: str) -> Stored:
+        try:
+            volume = await self._client.get(PersistentVolume, name)
+        except NotFound:
+            raise StorageError(f'persistentvolume "{name}" not found') from None
+        named = volume.spec.claimRef if volume.spec is not None else None
+        if named is None or named.uid != uid_of(claim):
+            raise StorageError(f'persistentvolume "{name}" is bound to another claim')
+        if self._storage is None or not (handle := handle_in(volume, self._storage.id)):
+            raise StorageError(
+                f'persistentvolume "{name}" does not lie in the storage of this node',
+                "use the storage class corral",
+            )
+        if (found := self._storage.find(handle)) is None:
+            raise StorageError(f'the files of persistentvolume "{name}" are missing')
+        return found

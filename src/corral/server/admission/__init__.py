@@ -1,0 +1,1 @@
+"""Admission: built-in plugins; webhooks and policies are in ``dynamic``."""

@@ -1,0 +1,1 @@
+"""Authentication: client certificates, tokens, ServiceAccounts, TokenReview."""

@@ -1,0 +1,113 @@
+"""Answers to questions about rights (authorization.k8s.io): may one, and what may one do."""
+
+from corral.api.encoding import encode
+from corral.api.errors import BadRequest
+from corral.api.kind import at
+from corral.api.kinds.auth.authorization import (
+    LOCAL_SUBJECT_ACCESS_REVIEW,
+    SELF_SUBJECT_ACCESS_REVIEW,
+    SELF_SUBJECT_RULES_REVIEW,
+    SUBJECT_ACCESS_REVIEW,
+)
+from corral.api.object import Document
+from corral.api.request import Response, User
+from corral.server.authz.attributes import Attributes
+from corral.server.authz.authorizer import Authorizer
+from corral.server.request import accept, body, query
+from corral.server.request.call import Answer, Call, json_response, storage
+from corral.server.strategy import validation
+
+_OF_RULES = ("verbs", "apiGroups", "resources", "resourceNames")
+_OF_PATHS = ("verbs", "nonResourceURLs")
+
+
+class Reviews:
+    """Answers by what an authorizer decides."""
+
+    def __init__(self, authorizer: Authorizer) -> None:
+        self._authorizer = authorizer
+
+    def answers(self) -> dict[str, Answer]:
+        """What answers each kind of question, by the name that it would be stored under."""
+        return {
+            storage(SELF_SUBJECT_ACCESS_REVIEW): self._of_self,
+            storage(SUBJECT_ACCESS_REVIEW): self._of_other,
+            storage(LOCAL_SUBJECT_ACCESS_REVIEW): self._of_other,
+            storage(SELF_SUBJECT_RULES_REVIEW): self._rules,
+        }
+
+    async def _of_self(self, call: Call) -> Response:
+        """May the one who asks do something?  Raises BadRequest and Invalid."""
+        document = _asked(call)
+        return self._verdict(call, document, call.user)
+
+    async def _of_other(self, call: Call) -> Response:
+        """May somebody else do something?  Raises BadRequest and Invalid."""
+        document = _asked(call)
+        spec = document["spec"]
+        extra = {key: tuple(values or ()) for key, values in (spec.get("extra") or {}).items()}
+        user = User(
+            name=spec.get("user") or "",
+            groups=tuple(spec.get("groups") or ()),
+            uid=spec.get("uid") or "",
+            extra=extra,
+        )
+        return self._verdict(call, document, user)
+
+    def _verdict(self, call: Call, document: Document, user: User) -> Response:
+        inside = user is call.request.user
+        allowed, why = self._authorizer.verdict(_wish(document["spec"], user), inside=inside)
+        document["status"] = {"allowed": allowed, **({"reason": why} if why else {})}
+        return json_response(encode(document), status=201)
+
+    async def _rules(self, call: Call) -> Response:
+        """What may the one who asks do in a namespace?  Raises BadRequest."""
+        document = _asked(call)
+        namespace = at(document, "spec", "namespace") or ""
+        if not namespace:
+            raise BadRequest("no namespace on request")
+        rules, why = self._authorizer.rules(call.user, namespace)
+        status: Document = {
+            "resourceRules": [
+                _told(rule.document, _OF_RULES) for rule in rules if rule.document.get("resources")
+            ],
+            "nonResourceRules": [
+                _told(rule.document, _OF_PATHS)
+                for rule in rules
+                if rule.document.get("nonResourceURLs")
+            ],
+            "incomplete": bool(why),
+        }
+        if why:
+            status["evaluationError"] = why
+        document["status"] = status
+        return json_response(encode(document), status=201)
+
+
+def _asked(call: Call) -> Document:
+    """The question, checked as any object is that is about to be stored."""
+    accept.require_untabled(call.request.headers.get("accept", ""))
+    query.dry_run([call.query.get("dryRun", "")], "CreateOptions")
+    document = validation.incoming(call, body.read(call))
+    document.pop("status", None)
+    validation.conform(call, document)
+    if causes := call.kind.validate(document, None, call.user.name).causes:
+        raise call.kind.invalid("", causes)
+    document["metadata"].setdefault("creationTimestamp", None)
+    return document
+
+
+def _wish(spec: Document, user: User) -> Attributes:
+    path = spec.get("nonResourceAttributes")
+    if path is not None:
+        return Attributes(user, path.get("verb") or "", path=path.get("path") or "/")
+    what = spec.get("resourceAttributes") or {}
+    group, resource, subresource, namespace, name = (
+        what.get(field) or "" for field in ("group", "resource", "subresource", "namespace", "name")
+    )
+    verb = what.get("verb") or ""
+    return Attributes(user, verb, group, resource, subresource, namespace, name)
+
+
+def _told(rule: Document, fields: tuple[str, ...]) -> Document:
+    return {name: rule[name] for name in fields if rule.get(name)}

@@ -1,0 +1,1 @@
+"""Discovery, OpenAPI, health and other paths beside resources; CustomResourceDefinitions."""

@@ -1,0 +1,78 @@
+"""Whether the server is alive, and ready: ``/healthz``, ``/livez``, ``/readyz`` and their checks.
+
+Each check has a path of its own (``/readyz/store``).  ``?verbose`` tells all of them one by one,
+``?exclude=store`` leaves one out.  The audit log has a path alone (``/readyz/audit``), and so have
+damaged objects (``/readyz/objects``): the server goes on all the same.
+"""
+
+from typing import Final
+
+from corral.api.request import Request, Response, User
+from corral.server.authn.authenticator import ADMINISTRATORS
+from corral.server.request import query
+from corral.server.response.plain_text import not_found, text_response
+from corral.store import Store
+from corral.store.damage import told
+
+ROOTS: Final = ("healthz", "livez", "readyz")
+_CHECKS: Final = ("ping", "store")
+AUDIT: Final = "audit"
+OBJECTS: Final = "objects"
+PATHS: Final = tuple(
+    f"/{root}{single}"
+    for root in ROOTS
+    for single in ("", *(f"/{each}" for each in (*_CHECKS, AUDIT, OBJECTS)))
+)
+"""What can be asked for."""
+
+
+def answer(
+    path: str, request: Request, user: User, store: Store, *, audit_fault: str = ""
+) -> Response:
+    """What is at a path below one of ``ROOTS``.
+
+    Alive is who answers; ready is who gets to disk what it is sent.  The reason of a fault names
+    files: it is for administrators.
+    """
+    root, _, single = path.strip("/").partition("/")
+    faults = {"store": store.fault if root == "readyz" else ""}
+    if single == AUDIT:
+        return _one(audit_fault, user)
+    if single == OBJECTS:
+        return _one(damage(store), user)
+    if single:
+        return _one(faults.get(single, ""), user) if single in _CHECKS else not_found()
+    asked = query.pairs(request.query)
+    excluded = [value for name, value in asked if name == "exclude"]
+    lines, failed = [], False
+    for check in _CHECKS:
+        fault = faults.get(check, "")
+        if check in excluded:
+            lines.append(f"[+]{check} excluded: ok")
+        elif fault:
+            failed = True
+            lines.append(f"[-]{check} failed: {_told(fault, user)}")
+        else:
+            lines.append(f"[+]{check} ok")
+    if unknown := [f'"{name[:50]}"' for name in excluded[:10] if name not in _CHECKS]:
+        matches = ", ".join(unknown)
+        lines.append(f"warn: some health checks cannot be excluded: no matches for {matches}")
+    if not failed and not any(name == "verbose" for name, _ in asked):
+        return text_response("ok")
+    lines.append(f"{root} check {'failed' if failed else 'passed'}\n")
+    return text_response("\n".join(lines), status=500 if failed else 200)
+
+
+def damage(store: Store) -> str:
+    """Which objects are damaged, in words; empty where none is."""
+    return told([*store.damaged])
+
+
+def _one(fault: str, user: User) -> Response:
+    if not fault:
+        return text_response("ok")
+    return text_response(f"internal server error: {_told(fault, user)}\n", status=500)
+
+
+def _told(fault: str, user: User) -> str:
+    return fault if ADMINISTRATORS in user.groups else "reason withheld"

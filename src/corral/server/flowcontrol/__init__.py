@@ -1,0 +1,1 @@
+"""Bounds between clients: fair queues, memory that answers may hold."""

@@ -1,0 +1,1 @@
+"""Requests that a node answers: logs, exec, consoles; where they are forwarded."""

@@ -1,0 +1,1 @@
+"""The verbs on objects: create, update, patch, apply, delete, list, watch."""

@@ -1,0 +1,219 @@
+"""PATCH with a configuration: server-side apply.
+
+Who applies says all that they want of an object, and again each time; what they do not say any more
+goes, and what others set differently is a conflict.  An object that is not there is made.
+"""
+
+import asyncio
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from corral.api.apply import last_applied
+from corral.api.apply.apply import ConflictingManagers, apply
+from corral.api.apply.managers import BEFORE_APPLY, Entry, Writer, booked
+from corral.api.apply.versions import terms_of
+from corral.api.encoding import copied, decode_any
+from corral.api.errors import BadRequest
+from corral.api.kind import Scale, at
+from corral.api.kinds.kubevirt.v1alpha2 import hint
+from corral.api.object import Document
+from corral.api.request import Response
+from corral.api.schema import schema_for
+from corral.api.time import rfc3339
+from corral.server.request import body, query
+from corral.server.request.call import Call, storage
+from corral.server.response.presenter import as_version
+from corral.server.strategy import managed_fields, object_meta, validation
+from corral.store import Record
+
+if TYPE_CHECKING:
+    from corral.server.registry.rest import Rest
+
+APPLY_PATCH: Final = "application/apply-patch+yaml"
+_LARGE_BYTES: Final = 64 * 1024
+"""From here on the work is done in a thread: it takes tens of milliseconds and more."""
+_OF_A_STATUS: Final = frozenset({"name", "namespace", "uid", "resourceVersion"})
+"""Metadata in the configuration of a status; those of Kubernetes' own may label, too."""
+
+
+def is_applied(call: Call) -> bool:
+    """Whether the body of a PATCH is a configuration."""
+    return body.media_type(call) == APPLY_PATCH
+
+
+async def answer(rest: "Rest", call: Call) -> Response:
+    """Apply to an object, or make it.
+
+    Raises Conflict, BadRequest, Invalid, and what a creation or an update raises.
+    """
+    who = _writer(call)
+    stored = storage(call.kind)
+    record = rest.store.latest(stored, call.key)
+    if record is None and call.subresource:
+        object_meta.existing(rest.store, call.kind, stored, call.key)
+    work = partial(_result, call, record, who, rfc3339(rest.now()))
+    if len(call.request.body) + (record.size if record else 0) < _LARGE_BYTES:
+        document = work()
+    else:
+        document = await asyncio.to_thread(work)
+        rest.require_newest(call.kind, call.key, record)
+    wanted = validation.incoming(call, document)
+    object_meta.require_name(call, wanted)
+    if record is not None:
+        return await rest.change(call, record, wanted)
+    creation = replace(call, verb="create")
+    rest.admit(creation)
+    return await rest.make(creation, wanted)
+
+
+def _result(call: Call, record: Record | None, who: Writer, now: str) -> Document:
+    """What the object becomes that a record tells of, if there is one; the call gets its account.
+
+    It may run in a thread: nothing else reads or changes the call meanwhile.
+    """
+    configuration = _read(call, call.api_version)
+    uid = configuration["metadata"].get("uid")
+    if record is None and uid:
+        why = (
+            f"uid mismatch: the provided object specified uid {uid}, "
+            "and no existing object was found"
+        )
+        raise object_meta.conflict(call.kind, call.name, why)
+    live: Document = {}
+    if record is not None:
+        live = as_version(record.document(), call.version, call.api_version)
+    _name(call, configuration)
+    said = copied(configuration)
+    _prepare(call, configuration)
+    document, call.account = _applied(call, live, configuration, who, now)
+    if who.manager == last_applied.MANAGER and not call.subresource:
+        last_applied.renew(document, live, said)
+    wanted: Document = copied(document)
+    return wanted
+
+
+def scale(rest: "Rest", call: Call, old: Document, shown: Document, paths: Scale) -> Document:
+    """The Scale that somebody wants who applies one to an object."""
+    who = _writer(call)
+    configuration = _read(call, shown["apiVersion"])
+    count: Any = at(configuration, "spec", "replicas")
+    wanted: Any = count
+    for step in reversed(paths.spec_replicas):
+        wanted = {step: wanted}
+    wanted = {"metadata": {}} | (wanted if count is not None else {})
+    document, call.account = _applied(call, old, wanted, who, rfc3339(rest.now()))
+    return {
+        "metadata": configuration["metadata"],
+        "spec": {"replicas": at(document, *paths.spec_replicas)},
+    }
+
+
+def _writer(call: Call) -> Writer:
+    if not call.query.get("fieldManager"):
+        message = "Required value: is required for apply patch"
+        raise query.bad_option("PatchOptions", "fieldManager", message, "FieldValueRequired")
+    return managed_fields.writer(call, "Apply")
+
+
+def _read(call: Call, api_version: str) -> Document:
+    try:
+        configuration = _json(call.request.body) or body.read_yaml(call)
+    except BadRequest as error:
+        raise BadRequest(f"error decoding YAML: {error.message}") from None
+    if call.repeated and query.field_validation(call.query, call.options) == "Strict":
+        raise BadRequest(f"error strict decoding YAML: {call.repeated[0]}")
+    metadata = configuration["metadata"] = configuration.get("metadata") or {}
+    if not isinstance(metadata, dict):
+        raise BadRequest("error decoding YAML: metadata is not an object")
+    if metadata.pop("managedFields", None) is not None:
+        raise BadRequest("metadata.managedFields must be nil")
+    said = configuration.get("apiVersion")
+    if said != api_version:
+        raise BadRequest(
+            "Incorrect version specified in apply patch. "
+            f"Specified patch version: {said or ''}, expected: {api_version}"
+        )
+    return configuration
+
+
+def _json(text: bytes) -> Document | None:
+    """The object in a body of YAML that is plain JSON, which is read much faster; None for others.
+
+    Keys that come twice are for the reader of YAML to tell of, as is what is no JSON.
+    """
+    if not text.lstrip().startswith(b"{"):
+        return None
+    try:
+        value = decode_any(text)
+    except BadRequest:
+        return None
+    return value if isinstance(value, dict) and not body.repeated(text, value) else None
+
+
+def _name(call: Call, configuration: Document) -> None:
+    """Name the object in the configuration."""
+    metadata = configuration["metadata"]
+    metadata.setdefault("name", call.name)
+    if call.kind.namespaced:
+        metadata.setdefault("namespace", call.namespace)
+
+
+def _prepare(call: Call, configuration: Document) -> None:
+    """Leave out of a configuration what is not changed at this address.
+
+    Raises BadRequest for what is not of the kind's type.
+    """
+    metadata = configuration["metadata"]
+    kind = configuration.get("kind") or ""
+    said = f"{call.kind.group}/{call.version.name}, Kind={kind}"
+    if call.version.read is not None and call.version.write is None:
+        call.version.read(configuration)  # in other words, but of the stored form
+    if kind != call.kind.name:
+        raise _untyped(call, said, f"no corresponding type for {said}")
+    terms = terms_of(call.kind)
+    faults = terms.typed(terms.form(call.api_version) or "").faults(configuration)
+    if faults:
+        faults = [f"{fault}{hint(call.kind, fault.partition(': ')[0])}" for fault in faults]
+        told = faults[0] if len(faults) == 1 else "\n  ".join(("errors:", *faults)) + "\n"
+        raise _untyped(call, said, told)
+    # A field that is null is none, to this server: what is stored has no such fields.
+    schema_for(call.kind, call.version.name).prune(configuration)
+    if call.subresource in call.kind.doors:
+        kept = _OF_A_STATUS | ({"labels", "annotations"} if call.kind.native else set())
+        _keep(metadata, kept)
+        _keep(configuration, {"apiVersion", "kind", "metadata", "status"})
+    elif call.kind.status:
+        configuration.pop("status", None)
+
+
+def _untyped(call: Call, said: str, why: str) -> BadRequest:
+    where = f"{call.namespace}/{call.name}"
+    return BadRequest(f"failed to create typed patch object ({where}; {said}): {why}")
+
+
+def _keep(document: Document, fields: frozenset[str] | set[str]) -> None:
+    for field in [field for field in document if field not in fields]:
+        del document[field]
+
+
+def _applied(
+    call: Call, live: Document, configuration: Document, who: Writer, now: str
+) -> tuple[Document, list[Entry]]:
+    """What the object becomes, and its account."""
+    terms = terms_of(call.kind)
+    form = terms.form(who.api_version) or ""
+    entries = at(live, "metadata", "managedFields") or []
+    if live and not entries:
+        before = Writer(BEFORE_APPLY, "Update", who.api_version)
+        entries = booked([], before, terms.comparing(None, terms.stored(live, form)), now)
+    force = query.flag(call.query, "force")
+    try:
+        document, account = apply(terms, live, configuration, entries, who, force=force, now=now)
+    except ConflictingManagers as conflict:
+        if who.manager != last_applied.MANAGER:
+            raise
+        schema = schema_for(call.kind, call.version.name)
+        conflict.forgive(last_applied.fields(terms.typed(form), schema, live, who.api_version))
+        document, account = apply(terms, live, configuration, entries, who, force=True, now=now)
+    return document, account

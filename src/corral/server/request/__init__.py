@@ -1,0 +1,1 @@
+"""A request, read: path, query, body, accepted form, timeout."""

@@ -1,0 +1,17 @@
+"""Answers in plain text."""
+
+from corral.api.request import Response
+
+
+def text_response(body: str, *, status: int = 200) -> Response:
+    headers = [
+        ("content-type", "text/plain; charset=utf-8"),
+        ("cache-control", "no-cache, private"),
+        ("x-content-type-options", "nosniff"),
+    ]
+    return Response(status=status, headers=headers, body=body.encode())
+
+
+def not_found() -> Response:
+    """What the real server says of a path that leads nowhere: no Status."""
+    return text_response("404 page not found\n", status=404)

@@ -1,0 +1,1 @@
+"""An object before it is stored: metadata, managed fields, defaults, validation."""

@@ -1,0 +1,292 @@
+"""What a document goes through before it is stored: version, schema, defaults, rules.
+
+Create, update and patch differ in where the document comes from; from then on they share these
+steps.  Nothing here touches the store but to ask for the namespace.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from corral.api.encoding import faults_in_order, written_alike
+from corral.api.errors import (
+    ApiError,
+    BadRequest,
+    Cause,
+    Details,
+    Forbidden,
+    Invalid,
+    NotFound,
+    shortened,
+)
+from corral.api.go_decoder import misfit
+from corral.api.kind import Kind, at
+from corral.api.kinds.causes import invalid
+from corral.api.kinds.kubevirt.v1alpha2 import hint
+from corral.api.metadata import check_metadata, metadata_warnings
+from corral.api.object import Document, Key
+from corral.api.schema import NONE_SETTLED, Schema, schema_for
+from corral.api.schema.ratcheting import brought
+from corral.server.request import body, query
+from corral.server.request.call import Call
+from corral.server.strategy import managed_fields
+from corral.store import Store
+
+Allocate = Callable[[Document, Document | None], None]
+"""Gives a document that has its defaults what only the server has to give; the second argument is
+what it was before.  Raises Invalid, and InternalError where nothing is left."""
+
+_EMPTY: Mapping[str, Any] = {
+    "labels": {},
+    "annotations": {},
+    "ownerReferences": [],
+    "finalizers": [],
+}
+"""Metadata that says nothing: it is left out."""
+
+
+def incoming(call: Call, document: Document) -> Document:
+    """A document as a client sent it, in the stored version and with a metadata object."""
+    kind = call.kind
+    said = document.get("apiVersion"), document.get("kind")
+    if said[1] not in (None, "", kind.name) and not kind.native and said[0] == call.api_version:
+        raise _of_another_kind(call, document)
+    if said[1] not in (None, "", kind.name):
+        raise BadRequest(
+            f'{said[1]} in version "{call.version.name}" cannot be handled as a {kind.name}: '
+            f"the object provided is a {said[1]}"
+        )
+    if said[0] not in (None, "", call.api_version):
+        raise BadRequest(
+            f"the API version in the data ({said[0]}) does not match the expected API version "
+            f"({call.api_version})"
+        )
+    if not isinstance(document.get("metadata"), dict | None):
+        raise BadRequest(f'{kind.name} in version "{call.version.name}": metadata is not an object')
+    if call.version.view is not None:  # what is sent has another form than what is stored
+        schema = schema_for(kind, call.version.name)
+        call.unknown = schema.prune(document)
+        schema.complete(document)
+        if causes := schema.check(document):
+            raise _unfit(call, document, causes, call.version.name)
+    if call.version.read is not None:
+        call.version.read(document)
+    document["apiVersion"] = stored_api_version(kind)
+    document["kind"] = kind.name
+    metadata = _metadata(document)
+    if not kind.namespaced:
+        metadata.pop("namespace", None)
+    elif (metadata.get("namespace") or call.namespace) == call.namespace:
+        metadata["namespace"] = call.namespace
+    else:
+        raise BadRequest(
+            "the namespace of the provided object does not match the namespace sent on the request"
+        )
+    return document
+
+
+def _of_another_kind(call: Call, document: Document) -> Invalid:
+    """The refusal of what a custom resource's path was sent, in the other kind's name."""
+    said, name = str(document["kind"]), str(at(document, "metadata", "name") or call.name)
+    cause = invalid("kind", said, f"must be {call.kind.name}")
+    details = Details(name=name, group=call.kind.group, kind=shortened(said), causes=[cause])
+    told = f'{shortened(said)}.{call.kind.group} "{name}" is invalid: kind: {cause.message}'
+    return Invalid(told, details=details)
+
+
+def _metadata(document: Document) -> Document:
+    """The metadata of a document without what says nothing; a label that is null is empty."""
+    metadata = document["metadata"] = document.get("metadata") or {}
+    for name in [name for name in metadata if metadata[name] in (None, _EMPTY.get(name))]:
+        del metadata[name]
+    for name in ("labels", "annotations"):
+        texts = metadata.get(name)
+        if isinstance(texts, dict) and None in texts.values():
+            texts.update({key: "" for key, text in texts.items() if text is None})
+    return metadata
+
+
+def stored_api_version(kind: Kind) -> str:
+    """The ``apiVersion`` under which documents of a kind lie in the store."""
+    if kind.stored_as is None:
+        return kind.api_version
+    group, version = kind.stored_as[0], "v1"
+    return f"{group}/{version}" if group else version
+
+
+def conform(call: Call, document: Document, old: Document | None = None) -> None:
+    """Make a document fit its kind's schema: what comes after may rely on the types of fields.
+
+    Fields that the schema does not know are dropped or refused, as ``fieldValidation`` asks: also
+    of KubeVirt's kinds, whose webhooks see what the definition's schema has left.  Of kinds that
+    users bring, what is wrong and was so in the ``old`` document is let be; of the others it is not
+    looked at what is written as it was stored.  Raises BadRequest and Invalid.
+    """
+    mode = query.field_validation(call.query, call.options)
+    unknown = list(call.unknown)
+    settled = _settled(call.kind, document, old)
+    schema = _schema(call)
+    fits = call.kind.stored_as is not None or schema.fits(document, settled)
+    if not fits:
+        unknown += schema.prune(document, settled)
+    told = _strict_faults(call, unknown)
+    if told and mode == "Strict":
+        raise _undecodable(call, f"strict decoding error: {', '.join(told)}")
+    if mode == "Warn":
+        call.warnings += [" ".join(each.split()) for each in told]
+    if not fits and (causes := _misfits(call, document, old, settled)):
+        raise _unfit(call, document, causes, call.kind.version)
+
+
+def _strict_faults(call: Call, unknown: list[str]) -> list[str]:
+    """What strict decoding finds in a body: keys that come again, and unknown fields.
+
+    Kubernetes' own kinds are told of them in the order of the body; of custom resources the latter
+    are only known when all is read, and sorted.
+    """
+    unknown_told = {path: f'unknown field "{path}"{hint(call.kind, path)}' for path in unknown}
+    if call.kind.native and unknown and call.repeated and call.verb != "patch":
+        if body.media_type(call) == body.JSON:
+            return [
+                unknown_told.get(path) or f'{fault} field "{path}"'
+                for fault, path in faults_in_order(call.request.body, unknown)
+            ]
+        return [*call.repeated, *unknown_told.values()]
+    in_order = unknown if call.kind.native else sorted(unknown)
+    return [*call.repeated, *(unknown_told[path] for path in in_order)]
+
+
+def _settled(kind: Kind, document: Document, old: Document | None) -> frozenset[str]:
+    """The parts of an update that are written as they are stored, by a schema that stays."""
+    if old is None or kind.schemas is not None:
+        return NONE_SETTLED
+    return frozenset(
+        name
+        for name, part in document.items()
+        if type(part) is dict and name in old and written_alike(part, old[name])
+    )
+
+
+def _misfits(
+    call: Call, document: Document, old: Document | None, settled: frozenset[str]
+) -> list[Cause]:
+    schema = _schema(call)
+    schema.complete(document)
+    causes = schema.check(document, settled)
+    if causes and old is not None and call.kind.schemas is not None:
+        return brought(causes, document, old, call.kind.schemas[call.version.name])
+    return causes
+
+
+def _unfit(call: Call, document: Document, causes: list[Cause], version: str) -> ApiError:
+    """The refusal of a document that does not fit a version's schema.
+
+    Kubernetes' own kinds are told in the words of the decoder that gives up at the first of them.
+    """
+    kind = call.kind
+    if not kind.native or not (fault := misfit(kind, version, document)):
+        name = str(at(document, "metadata", "name") or call.name)
+        return kind.invalid(name, causes)
+    return _undecodable(call, fault)
+
+
+def _undecodable(call: Call, fault: str) -> ApiError:
+    """The refusal of a body that cannot be decoded as the kind of its path."""
+    kind = call.kind
+    if call.verb == "patch":  # what is patched is decoded anew, and the patch is to blame
+        sent = shortened(call.request.body.decode(errors="replace"))
+        cause = Cause("patch", f'Invalid value: "{sent}": {fault}')
+        message = f' "" is invalid: {cause.field}: {cause.message}'
+        return Invalid(message, details=Details(causes=[cause]))
+    return BadRequest(
+        f'{kind.name} in version "{call.version.name}" cannot be handled as a {kind.name}: {fault}'
+    )
+
+
+def _schema(call: Call) -> Schema:
+    """The schema that a document must fit: each version of a kind that users bring has its own."""
+    return schema_for(call.kind, call.version.name if call.kind.schemas is not None else "")
+
+
+def account(call: Call, document: Document, old: Document | None, *, now: str) -> None:
+    """Work out who manages what of a document as its writer wants it, which may be changed by that.
+
+    What is changed afterwards, by others or by the server, is booked to nobody.
+    """
+    if old is not None:
+        call.kind.keep(document, old, call.user.name)
+    if call.kind.native:
+        call.kind.default(document)
+    managed_fields.book(call, document, old, now)
+    call.account = document["metadata"].pop("managedFields", [])
+
+
+def check(
+    call: Call,
+    document: Document,
+    old: Document | None,
+    allocate: Allocate | None = None,
+    *,
+    changed: Iterable[Cause] = (),
+    now: str,
+) -> None:
+    """Default and validate a document that fits its schema and has its identity: Invalid.
+
+    ``changed`` tells of metadata that the client wanted changed and no update changes.
+    """
+    kind = call.kind
+    name = document["metadata"].get("name", "")
+    if old is not None:
+        kind.keep(document, old, call.user.name)
+    if kind.native:  # whoever leaves a field to Kubernetes' own defaults manages it all the same
+        kind.default(document)
+        managed_fields.book(call, document, old, now)
+    else:
+        managed_fields.book(call, document, old, now)
+        kind.default(document)
+    causes = [*changed, *check_metadata(kind, document, old), *_check_scale(kind, document)]
+    if causes and not kind.native:  # KubeVirt's webhooks are asked about what its schema takes only
+        raise kind.invalid(name, causes)
+    if allocate is not None and call.subresource != "status":
+        allocate(document, old)
+    verdict = kind.validate(document, old, call.user.name)
+    if causes:
+        raise kind.invalid(name, [*causes, *verdict.causes])
+    if verdict.causes:
+        raise kind.denied(name, verdict.causes, creating=old is None)
+    call.warnings += [*metadata_warnings(kind, document, old), *verdict.warnings]
+
+
+def _check_scale(kind: Kind, document: Document) -> list[Cause]:
+    """What can be scaled has a count that is none below zero, whoever wrote it."""
+    if kind.scale is None:
+        return []
+    replicas = at(document, *kind.scale.spec_replicas)
+    if not isinstance(replicas, int) or replicas >= 0:
+        return []
+    message = f"Invalid value: {replicas}: should be a non-negative integer"
+    return [Cause("." + ".".join(kind.scale.spec_replicas), message)]
+
+
+def require_namespace(store: Store, call: Call, name: str) -> None:
+    """Objects need their namespace to exist and not to be going away."""
+    if not call.kind.namespaced:
+        return
+    namespace = store.latest("namespaces", Key("", call.namespace))
+    if namespace is None:
+        raise _missing_namespace(call.namespace)
+    if b'"deletionTimestamp"' not in namespace.rest:
+        return
+    if at(namespace.document(), "metadata", "deletionTimestamp"):
+        gone = f"namespace {call.namespace} is being terminated"
+        cause = Cause("metadata.namespace", gone, "NamespaceTerminating")
+        raise Forbidden(
+            f'{call.kind.resource} "{name}" is forbidden: unable to create new content in '
+            f"namespace {call.namespace} because it is being terminated",
+            details=Details(
+                name=name, group=call.kind.group, kind=call.kind.plural, causes=[cause]
+            ),
+        )
+
+
+def _missing_namespace(name: str) -> NotFound:
+    return NotFound(f'namespaces "{name}" not found', details=Details(name=name, kind="namespaces"))

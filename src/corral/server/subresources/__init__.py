@@ -1,0 +1,1 @@
+"""Subresources: scale, binding, eviction, tokens, uploads, and KubeVirt's."""

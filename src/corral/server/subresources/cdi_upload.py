@@ -1,0 +1,104 @@
+"""Uploads: who may bring a claim's content, and where it goes (CDI's upload proxy).
+
+A client that may make an UploadTokenRequest is given a token for one claim; who brings that to
+``/v1beta1/upload`` is passed on to whoever keeps the claim's volume.
+"""
+
+from collections.abc import Callable
+from urllib.parse import quote
+
+import msgspec
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from corral.api.encoding import encode
+from corral.api.errors import MethodNotAllowed, Unauthorized, Unavailable
+from corral.api.kind import at
+from corral.api.kinds.storage.persistentvolumeclaim import CLAIM
+from corral.api.object import Key
+from corral.api.request import Response
+from corral.api.time import rfc3339
+from corral.pki import SigningKey
+from corral.server.authn import jwt
+from corral.server.request import body, query
+from corral.server.request.call import Call, json_response, not_found, storage
+from corral.server.strategy.validation import conform, incoming
+from corral.server.transport.connection import UNHURRIED
+from corral.store import Store
+
+SECONDS = 300.0
+"""How long a token is good for beginning an upload (CDI)."""
+PREFIXES = ("/v1beta1/", "/v1alpha1/")
+WAYS = ("upload", "upload-async")
+PATHS = {f"{prefix}{way}": way for prefix in PREFIXES for way in WAYS}
+
+_METHODS = ("HEAD", "POST")
+
+
+class _Claims(msgspec.Struct):
+    """What a token says: one claim, and until when it is good."""
+
+    namespace: str
+    name: str
+    uid: str
+    ends: float
+
+
+class Uploads:
+    """Issues tokens for uploads, and passes on who brings one.
+
+    ``target`` takes the content, see ``corral.node.storage.population.upload``.
+    """
+
+    def __init__(self, store: Store, now: Callable[[], float], target: ASGIApp | None) -> None:
+        self._store = store
+        self._now = now
+        self._target = target
+        self._key = SigningKey()
+
+    async def answer(self, call: Call) -> Response:
+        """A token for the claim that an UploadTokenRequest names.  Raises NotFound, Invalid."""
+        dry = query.dry_run([call.query.get("dryRun", "")], "CreateOptions")
+        document = incoming(call, body.read(call))
+        conform(call, document)
+        name = at(document, "spec", "pvcName") or ""
+        record = self._store.latest(storage(CLAIM), Key(call.namespace, name))
+        if record is None:
+            raise not_found(CLAIM, name)
+        uid = record.document()["metadata"]["uid"]
+        claims = _Claims(call.namespace, name, uid, self._now() + SECONDS)
+        document["metadata"]["creationTimestamp"] = rfc3339(self._now())
+        document["status"] = {"token": "" if dry else jwt.sign(claims, self._key)}
+        return json_response(encode(document), status=201)
+
+    async def receive(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass an upload on.  Raises ApiError for one that may not be."""
+        if scope["method"] not in _METHODS:
+            raise MethodNotAllowed("an upload is a POST; HEAD asks whether it could be")
+        claims = self._claims(_authorization(scope))
+        record = self._store.latest(storage(CLAIM), Key(claims.namespace, claims.name))
+        if record is None or record.document()["metadata"]["uid"] != claims.uid:
+            raise not_found(CLAIM, claims.name)
+        if self._target is None:
+            raise Unavailable("nothing takes uploads here")
+        way = PATHS[scope["path"]]
+        path = "/".join(("", *map(quote, (claims.namespace, claims.name, claims.uid)), way))
+        if (unhurried := scope.get("extensions", {}).get(UNHURRIED)) is not None:
+            unhurried()
+        await self._target({**scope, "path": path, "raw_path": path.encode()}, receive, send)
+
+    def _claims(self, header: str) -> _Claims:
+        scheme, _, token = header.partition(" ")
+        found = None
+        if scheme.lower() == "bearer":
+            found = jwt.claims_of(token.strip(), self._key, _Claims)
+        if found is None or found.ends < self._now():
+            raise Unauthorized("the token for this upload is not good, or no longer")
+        return found
+
+
+def _authorization(scope: Scope) -> str:
+    for name, value in scope["headers"]:
+        if name == b"authorization":
+            text: str = value.decode("latin-1")
+            return text
+    return ""

@@ -1,0 +1,220 @@
+"""Evictions: deletions of pods that those who watch over the pods may refuse.
+
+``kubectl drain`` empties nodes with them.  A PodDisruptionBudget says how many of its pods may be
+missing at once, and its controller how many more may go; an eviction takes one of those.  Both are
+stored together, and nobody comes in between: however many evict at once, no budget is overdrawn.
+The texts are those of Kubernetes (eviction.go).
+"""
+
+import asyncio
+from typing import Final
+from weakref import WeakKeyDictionary
+
+from corral.api.conditions import get_condition, set_condition
+from corral.api.encoding import encode
+from corral.api.errors import (
+    ApiError,
+    BadRequest,
+    Cause,
+    Details,
+    Forbidden,
+    TooManyRequests,
+)
+from corral.api.kind import at
+from corral.api.kinds.kubevirt.kinds import VIRTUAL_MACHINE_INSTANCE
+from corral.api.kinds.pod_disruption_budget import (
+    ALWAYS_ALLOW,
+    DISRUPTION_ALLOWED,
+    POD_DISRUPTION_BUDGET,
+    SYNC_FAILED,
+    told,
+)
+from corral.api.object import Document, Key
+from corral.api.request import Response
+from corral.api.selectors import LabelSelector, label_selector
+from corral.api.time import rfc3339
+from corral.server.registry import delete
+from corral.server.registry.rest import Rest
+from corral.server.request import body, query
+from corral.server.request.call import Call, json_response, storage
+from corral.server.strategy import object_meta
+from corral.server.subresources.kubevirt import evacuation
+from corral.store import Record
+
+KIND: Final = "Eviction"
+VERSIONS: Final = ("policy/v1", "policy/v1beta1")
+MOST_UNCONFIRMED: Final = 2000
+"""So many evictions from one budget may wait for its controller to notice them."""
+RETRY_SECONDS: Final = 10
+"""When to ask again for a pod whose budget is not reckoned yet."""
+_NOT_SERVING = ("Pending", "Succeeded", "Failed")
+_VIOLATION = "Cannot evict pod as it would violate the pod's disruption budget."
+_BUDGETS = storage(POD_DISRUPTION_BUDGET)
+_SELECTORS: WeakKeyDictionary[Record, LabelSelector] = WeakKeyDictionary()
+"""What was read of budgets; it goes with their versions, which nothing here keeps."""
+
+
+async def answer(rest: Rest, call: Call) -> Response:
+    """Evict a pod.  Raises TooManyRequests where it is to be tried again, Conflict and others."""
+    eviction = body.read_as(call, VERSIONS[0], KIND)
+    how = _options(call, await rest.reviewers.posted(call, eviction))
+    record = object_meta.existing(rest.store, call.kind, storage(call.kind), call.key)
+    pod = record.document()
+    # First, as its preconditions tell whether this pod is meant: else no machine is marked.
+    held = delete.end(rest, call, record, how)
+    denied = await evacuation.denial(rest, call, pod)
+    if denied is not None:
+        if denied.marked is not None and not how.dry:
+            key = Key(call.namespace, denied.marked["metadata"]["name"])
+            await rest.store.write(storage(VIRTUAL_MACHINE_INSTANCE), key, denied.marked)
+        raise denied.error()
+    now = rfc3339(rest.now())
+    budget = None if _is_over(pod) else _budget(rest, pod)
+    if budget is not None:
+        budget = spent(budget, pod, now)
+    if not how.dry:
+        if held is not None:
+            _mark(held, now)
+        staged = [delete.remove(rest.store, record, held)]
+        if budget is not None:
+            staged.append(rest.store.write(_BUDGETS, _key(budget), budget))
+        await asyncio.gather(*staged)
+    status = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}
+    return json_response(encode({**status, "code": 201}), status=201)
+
+
+def _options(call: Call, eviction: Document) -> delete.Options:
+    """How to delete the pod, as the Eviction says.  Raises BadRequest and Invalid."""
+    version, kind = eviction.get("apiVersion"), eviction.get("kind")
+    if version not in VERSIONS or kind != KIND:
+        raise BadRequest(
+            f"an eviction is asked for by an Eviction of {' or '.join(VERSIONS)}: "
+            f"the object provided is a {kind} of {version}"
+        )
+    if at(eviction, "metadata", "name") != call.name:
+        raise BadRequest("name in URL does not match name in Eviction object")
+    if at(eviction, "metadata", "namespace") not in (None, "", call.namespace):
+        raise BadRequest(
+            "the namespace of the provided object does not match the namespace sent on the request"
+        )
+    query.dry_run([call.query.get("dryRun", "")], "CreateOptions")
+    return delete.read_options(eviction.get("deleteOptions") or {}, call.query)
+
+
+def _is_over(pod: Document) -> bool:
+    """Whether a pod serves nobody, or will not for long: no budget counts on it."""
+    phase = at(pod, "status", "phase")
+    return phase in _NOT_SERVING or bool(pod["metadata"].get("deletionTimestamp"))
+
+
+def _budget(rest: Rest, pod: Document) -> Document | None:
+    """The budget that a pod belongs to.  Raises ApiError where there are several."""
+    metadata = pod["metadata"]
+    found = []
+    for known in rest.store.objects(_BUDGETS, metadata["namespace"]):
+        latest = rest.store.latest(_BUDGETS, known.key)
+        if latest is not None and _selector(latest).matches(metadata.get("labels")):
+            found.append(latest.document())
+    if len(found) > 1:
+        raise ApiError(
+            "This pod has more than one PodDisruptionBudget, which the eviction subresource does "
+            "not support."
+        )
+    return found[0] if found else None
+
+
+def _selector(budget: Record) -> LabelSelector:
+    """The pods that a budget is about: read once, which takes 10 ms where there are many labels."""
+    selector = _SELECTORS.get(budget)
+    if selector is None:
+        selector = label_selector(at(budget.document(), "spec", "selector"))
+        _SELECTORS[budget] = selector
+    return selector
+
+
+def spent(budget: Document, pod: Document, now: str) -> Document | None:
+    """The budget once a pod was taken from it; None for a pod that it does not count on.
+
+    Raises TooManyRequests and Forbidden where the pod has to stay.  Pure.
+    """
+    status = budget["status"] = budget.get("status") or {}
+    if not _is_ready(pod) and _may_go_unready(budget):
+        return None
+    _require_reckoned(budget)
+    if not status.get("disruptionsAllowed"):
+        raise _refusal(_denied(budget))
+    status["disruptionsAllowed"] -= 1
+    if not status["disruptionsAllowed"]:
+        status["conditions"] = told(status, now)
+    status["disruptedPods"] = {
+        **(status.get("disruptedPods") or {}),
+        pod["metadata"]["name"]: now,
+    }
+    return budget
+
+
+def _may_go_unready(budget: Document) -> bool:
+    """Whether pods that are not ready may go without being counted."""
+    if at(budget, "spec", "unhealthyPodEvictionPolicy") == ALWAYS_ALLOW:
+        return True
+    status = budget["status"]
+    desired = status.get("desiredHealthy") or 0
+    return 0 < desired <= (status.get("currentHealthy") or 0)
+
+
+def _require_reckoned(budget: Document) -> None:
+    """Raises TooManyRequests and Forbidden where the budget's controller has to look first."""
+    name, status = budget["metadata"]["name"], budget["status"]
+    if (status.get("observedGeneration") or 0) < budget["metadata"]["generation"]:
+        text = f"The disruption budget {name} is still being processed by the server."
+        raise _refusal(text, RETRY_SECONDS)
+    if len(status.get("disruptedPods") or ()) > MOST_UNCONFIRMED:
+        raise Forbidden(
+            f'poddisruptionbudget.policy "{name}" is forbidden: DisruptedPods map too big - too '
+            "many evictions not confirmed by PDB controller",
+            details=Details(name=name, group="policy", kind="poddisruptionbudget"),
+        )
+
+
+def _refusal(why: str, seconds: int = 0) -> TooManyRequests:
+    cause = Cause("", why, "DisruptionBudget")
+    details = Details(causes=[cause], retry_after_seconds=seconds)
+    return TooManyRequests(_VIOLATION, details=details)
+
+
+def _denied(budget: Document) -> str:
+    """Why a budget allows no eviction now."""
+    name, status = budget["metadata"]["name"], budget["status"]
+    found = get_condition(status.get("conditions"), DISRUPTION_ALLOWED) or {}
+    whole = f"The disruption budget {name}"
+    why = found.get("message") if found.get("status") == "False" else ""
+    if why and found.get("reason") == SYNC_FAILED:
+        return f"{whole} does not allow evicting pods currently because it failed sync: {why}"
+    desired, current = status.get("desiredHealthy") or 0, status.get("currentHealthy") or 0
+    if current <= desired:
+        return f"{whole} needs {desired} healthy pods and has {current} currently"
+    if why:
+        return f"{whole} does not allow evicting pods currently ({found['reason']}): {why}"
+    return f"{whole} does not allow evicting pods currently"
+
+
+def _is_ready(pod: Document) -> bool:
+    found = get_condition(at(pod, "status", "conditions"), "Ready")
+    return found is not None and found.get("status") == "True"
+
+
+def _mark(pod: Document, now: str) -> None:
+    """Say on a pod why it goes."""
+    status = pod["status"] = pod.get("status") or {}
+    status["conditions"] = set_condition(
+        status.get("conditions"),
+        "DisruptionTarget",
+        "True",
+        reason="EvictionByEvictionAPI",
+        message="Eviction API: evicting",
+        now=now,
+    )
+
+
+def _key(document: Document) -> Key:
+    return Key(document["metadata"]["namespace"], document["metadata"]["name"])

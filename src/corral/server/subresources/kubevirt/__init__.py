@@ -1,0 +1,1 @@
+"""Subresources of VirtualMachines and VMIs (subresources.kubevirt.io)."""

@@ -1,0 +1,58 @@
+"""``expand-vm-spec``: a VirtualMachine that is sent comes back saying itself what it refers to.
+
+It is not stored, nor need it be: who writes manifests sees what becomes of them (KubeVirt's
+virt-api, rest/expand.go).
+"""
+
+from typing import Final
+
+from corral.api.encoding import encode
+from corral.api.errors import BadRequest, Cause, Details, MethodNotAllowed, shortened
+from corral.api.kinds.kubevirt.kinds import VIRTUAL_MACHINE as VM
+from corral.api.object import Document
+from corral.api.request import Response
+from corral.api.schema import schema_for
+from corral.server.admission.instancetypes import Instancetypes
+from corral.server.registry.rest import Rest
+from corral.server.request import body
+from corral.server.request.call import Call, json_response
+from corral.server.request.route import Route
+
+NAME: Final = "expand-vm-spec"
+
+
+def is_asked(named: Route) -> bool:
+    """Whether a path means it: it stands where the name of a resource does."""
+    return named.plural == NAME and bool(named.namespace) and not named.name
+
+
+async def answer(rest: Rest, call: Call) -> Response:
+    """The VirtualMachine in full.  Raises BadRequest and MethodNotAllowed."""
+    if call.verb != "update":
+        raise MethodNotAllowed(f"{call.verb} is not supported on {NAME}")
+    vm = body.read(call)
+    _require_kind(vm)
+    schema = schema_for(VM)
+    unknown = [Cause(path, f"{path} in body is a forbidden property") for path in schema.prune(vm)]
+    if causes := [*unknown, *schema.check(vm)]:
+        details = Details(causes=tuple(causes))
+        raise BadRequest("Object is not a valid VirtualMachine", details=details)
+    metadata = vm["metadata"] = vm.get("metadata") or {}
+    if metadata.get("namespace") not in (None, "", call.namespace):
+        raise BadRequest(f"VM namespace must be empty or {call.namespace}")
+    metadata["namespace"] = call.namespace
+    return json_response(encode(Instancetypes(rest.store).expanded(vm, BadRequest)))
+
+
+def _require_kind(vm: Document) -> None:
+    """Refuse an object of another kind; one that does not say what it is, is a VirtualMachine."""
+    kind = vm.get("kind") or VM.name
+    version = vm.get("apiVersion") or VM.api_version
+    served = [f"{VM.group}/{each.name}" for each in VM.versions]
+    if kind != VM.name or version not in served:
+        said = shortened(f"{kind} of {version}")
+        raise BadRequest(
+            f"Object is not a valid VirtualMachine: it says that it is a {said}: send a "
+            f"{VM.name} of {' or '.join(served)}"
+        )
+    vm["apiVersion"], vm["kind"] = version, kind

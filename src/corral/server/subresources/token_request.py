@@ -1,0 +1,131 @@
+"""``serviceaccounts/token``: asks for a token of a ServiceAccount (authentication.k8s.io/v1)."""
+
+import msgspec
+
+from corral.api.encoding import encode
+from corral.api.errors import BadRequest, Cause, Details, Invalid, NotFound
+from corral.api.kind import at
+from corral.api.kinds.causes import invalid, too_many
+from corral.api.object import Document, Key
+from corral.api.request import Response
+from corral.api.time import rfc3339
+from corral.server.authn.service_accounts import BINDINGS, ISSUER
+from corral.server.registry.rest import Rest
+from corral.server.request import body, query
+from corral.server.request.call import Call, json_response, storage
+from corral.server.strategy import object_meta
+
+SECONDS = 3600
+"""How long a token is good that is not asked for a time."""
+SHORTEST_SECONDS = 600
+LONGEST_SECONDS = 1 << 32
+MOST_AUDIENCES = 16
+
+LONGEST_AUDIENCE = 256
+KIND = "TokenRequest"
+API_VERSION = "authentication.k8s.io/v1"
+
+_GROUP = API_VERSION.partition("/")[0]
+_SECONDS = "spec.expirationSeconds"
+
+
+class Bound(msgspec.Struct, omit_defaults=True):
+    """An object without which a token is not good."""
+
+    kind: str = ""
+    api_version: str = msgspec.field(name="apiVersion", default="")
+    name: str = ""
+    uid: str = ""
+
+
+class Wish(msgspec.Struct):
+    """The spec of a TokenRequest."""
+
+    audiences: list[str] | None = None
+    seconds: int | None = msgspec.field(name="expirationSeconds", default=None)
+    bound: Bound | None = msgspec.field(name="boundObjectRef", default=None)
+
+
+async def answer(rest: Rest, call: Call) -> Response:
+    """A new token.  Raises NotFound, BadRequest, Conflict and Invalid."""
+    dry = query.dry_run([call.query.get("dryRun", "")], "CreateOptions")
+    wish = _read(await rest.reviewers.posted(call, body.read_as(call, API_VERSION, KIND)))
+    account = object_meta.existing(rest.store, call.kind, storage(call.kind), call.key).document()
+    _check(wish)
+    wish.seconds = SECONDS if wish.seconds is None else wish.seconds
+    wish.audiences = wish.audiences or [ISSUER]
+    bound = None if wish.bound is None else _bound(rest, call, wish.bound)
+    token, ends = rest.accounts.issue(
+        account, audiences=wish.audiences, seconds=wish.seconds, bound=bound
+    )
+    document = {
+        "kind": KIND,
+        "apiVersion": API_VERSION,
+        "metadata": {**call.key._asdict(), "creationTimestamp": rfc3339(rest.now())},
+        "spec": msgspec.to_builtins(wish),
+        "status": {"token": "" if dry else token, "expirationTimestamp": rfc3339(ends)},
+    }
+    return json_response(encode(document), status=201)
+
+
+def _read(document: Document) -> Wish:
+    named = document.get("apiVersion"), document.get("kind")
+    if named != (API_VERSION, KIND):
+        found = f"{named[1]} of {named[0]}"
+        raise BadRequest(f"the body must be a {KIND} of {API_VERSION}, not {found}")
+    try:
+        return msgspec.convert(document.get("spec") or {}, Wish)
+    except msgspec.ValidationError as error:
+        raise BadRequest(f"{KIND} cannot be handled: spec: {error}") from error
+
+
+def _check(wish: Wish) -> None:
+    """Raises Invalid for what Kubernetes refuses, and for more than a token should hold."""
+    causes: list[Cause] = []
+    if wish.seconds is not None and wish.seconds < SHORTEST_SECONDS:
+        fault = "may not specify a duration less than 10 minutes"
+        causes.append(invalid(_SECONDS, wish.seconds, fault))
+    if wish.seconds is not None and wish.seconds > LONGEST_SECONDS:
+        fault = "may not specify a duration larger than 2^32 seconds"
+        causes.append(invalid(_SECONDS, wish.seconds, fault))
+    audiences = wish.audiences or []
+    if len(audiences) > MOST_AUDIENCES:
+        causes.append(too_many("spec.audiences", len(audiences), MOST_AUDIENCES))
+    causes += [
+        invalid(f"spec.audiences[{index}]", audience, "must be 1 to 256 characters")
+        for index, audience in enumerate(audiences[:MOST_AUDIENCES])
+        if not 0 < len(audience) <= LONGEST_AUDIENCE
+    ]
+    if causes:
+        told = ", ".join(f"{cause.field}: {cause.message}" for cause in causes)
+        details = Details(group=_GROUP, kind=KIND, causes=tuple(causes))
+        raise Invalid(f'{KIND}.{_GROUP} "" is invalid: {told}', details=details)
+
+
+def _bound(rest: Rest, call: Call, reference: Bound) -> tuple[str, Document]:
+    """The kind and the document of what a token is to be bound to."""
+    kind, name = reference.kind, reference.name
+    stored = BINDINGS.get(kind) if reference.api_version == "v1" else None
+    if stored is None:
+        raise BadRequest(
+            f'cannot bind token for serviceaccount "{call.name}" to type '
+            f"{reference.api_version}, Kind={kind}"
+        )
+    record = rest.store.latest(stored, Key("" if kind == "Node" else call.namespace, name))
+    if record is None:
+        raise NotFound(f'{stored} "{name}" not found', details=Details(name=name, kind=stored))
+    document = record.document()
+    known = document["metadata"]["uid"]
+    if reference.uid and reference.uid != known:
+        why = f"the UID in the bound object reference ({reference.uid}) does not match the UID "
+        raise object_meta.conflict(
+            call.kind,
+            name,
+            f"{why}in record. The object might have been deleted and then recreated",
+        )
+    if kind == "Pod" and (at(document, "spec", "serviceAccountName") or "default") != call.name:
+        raise BadRequest(
+            f'cannot bind token for serviceaccount "{call.name}" to pod running with different '
+            "serviceaccount name."
+        )
+    return kind, document

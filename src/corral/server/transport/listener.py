@@ -1,0 +1,137 @@
+"""Sockets: an ASGI app over HTTPS, inside the loop that is already running.
+
+uvicorn's own ``Server`` is not used: it takes the process's signals, and ends the process when a
+port is taken.
+"""
+
+import asyncio
+import errno
+import socket
+import ssl
+from asyncio.sslproto import SSLProtocol
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from starlette.types import ASGIApp
+from uvicorn.config import Config
+from uvicorn.server import ServerState
+
+from corral.server.transport.connection import KEEP_ALIVE_SECONDS, READ_BYTES, Connection, WebSocket
+
+HANDSHAKE_SECONDS = 10.0
+SHUTDOWN_SECONDS = 5.0
+_NO_CHECK_TIME = ssl.VerifyFlags(0x200000)  # OpenSSL's; Python has no name for it
+
+
+class ServeError(Exception):
+    """The server cannot listen; the message says where, why, and what to do."""
+
+
+def tls_context(certificate: Path, key: Path, clients: Path | None = None) -> ssl.SSLContext:
+    """TLS as the server speaks it; clients may show what authorities in ``clients`` have issued.
+
+    A certificate that has ended passes here, so that its owner is told by an answer (401); one of
+    a strange authority ends the handshake.  Raises ServeError for files that cannot be used.
+    """
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.set_alpn_protocols(["http/1.1"])
+    try:
+        context.load_cert_chain(certificate, key)
+        if clients is not None:
+            context.load_verify_locations(clients)
+            context.verify_mode = ssl.CERT_OPTIONAL
+            context.verify_flags |= _NO_CHECK_TIME
+    except (OSError, ssl.SSLError) as error:
+        raise ServeError(f"{certificate} and {key} cannot be used: {error}") from error
+    return context
+
+
+@asynccontextmanager
+async def listening(
+    app: ASGIApp, host: str, port: int, tls: ssl.SSLContext | None
+) -> AsyncGenerator[tuple[str, int], None]:
+    """Serve an app while the block lasts; the value is the address, with port 0 resolved.
+
+    At the end requests that are being answered get a moment to finish.  Whoever streams without
+    end must be told before: the store's watches end when the store is closed.
+    """
+    try:
+        server = await _start(app, tls, state := ServerState(), host=host, port=port)
+    except OSError as error:
+        raise ServeError(_cannot_listen(host, port, error)) from error
+    try:
+        address = server.sockets[0].getsockname()
+        yield address[0], address[1]
+    finally:
+        server.close()
+        await _end(state)
+
+
+@asynccontextmanager
+async def listening_on(
+    app: ASGIApp, bound: socket.socket, tls: ssl.SSLContext | None
+) -> AsyncGenerator[None, None]:
+    """Serve an app on a socket that is bound already, as ``listening`` does; it is closed after."""
+    server = await _start(app, tls, state := ServerState(), sock=bound)
+    try:
+        yield
+    finally:
+        server.close()
+        await _end(state)
+
+
+async def _start(
+    app: ASGIApp, tls: ssl.SSLContext | None, state: ServerState, **where: Any
+) -> asyncio.Server:
+    config: Any = Config(
+        app,
+        interface="asgi3",
+        lifespan="off",
+        http=Connection,
+        ws=WebSocket,
+        ws_max_size=1 << 20,
+        log_config=None,
+        access_log=False,
+        proxy_headers=False,
+        server_header=False,
+        date_header=False,
+        timeout_keep_alive=KEEP_ALIVE_SECONDS,
+    )
+    config.load()
+    SSLProtocol.max_size = READ_BYTES
+    return await asyncio.get_running_loop().create_server(
+        lambda: Connection(config=config, server_state=state, app_state={}),
+        **where,
+        ssl=tls,
+        backlog=1024,
+        ssl_handshake_timeout=None if tls is None else HANDSHAKE_SECONDS,
+    )
+
+
+def _cannot_listen(host: str, port: int, error: OSError) -> str:
+    where = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    if error.errno == errno.EADDRINUSE:
+        return f"{where} is taken by another program; stop it, or choose another with --bind"
+    if error.errno == errno.EACCES:
+        return f"{where} may not be used by this user; choose a port above 1023 with --bind"
+    if error.errno == errno.EADDRNOTAVAIL:
+        return f"{where}: this host has no such address (any more); choose another with --bind"
+    return f"{where} cannot be listened on: {error.strerror or error}"
+
+
+async def _end(state: ServerState) -> None:
+    for connection in tuple(state.connections):
+        connection.shutdown()
+    if state.tasks:
+        await asyncio.wait(tuple(state.tasks), timeout=SHUTDOWN_SECONDS)
+    unfinished = tuple(state.tasks)
+    for task in unfinished:
+        task.cancel()
+    if unfinished:
+        await asyncio.wait(unfinished, timeout=SHUTDOWN_SECONDS)
+    for connection in tuple(state.connections):
+        with suppress(AttributeError):  # a connection that was never made has no transport
+            connection.transport.close()

@@ -1,0 +1,190 @@
+"""Connections that become SPDY/3.1, as kubectl before 1.31 asks for, and others that fall back.
+
+The app sees a websocket: what the client would have put into messages comes as it is.  A stream
+protocol that the client names (``X-Stream-Protocol-Version``) is the subprotocol that tunnels it,
+such as ``SPDY/3.1+portforward.k8s.io``; so who serves the one serves the other.
+"""
+
+import asyncio
+from http import HTTPStatus
+from typing import Any, Final
+from urllib.parse import unquote
+
+import structlog
+from starlette.types import ASGIApp, Message
+
+from corral import sockets
+from corral.server.transport.slow_reader import UNREAD_SECONDS, Unread, Uptake
+
+UPGRADE: Final = b"spdy/3.1"
+PREFIX: Final = "SPDY/3.1+"
+LEAVING_SECONDS: Final = 60.0
+"""How long a client may take nothing and not leave once all is said, before its connection is
+closed."""
+LONGEST_LEAVING_SECONDS: Final = 300.0
+"""How long it may take for all of that, though it takes something now and then."""
+
+log = structlog.get_logger()
+
+
+class Tunnel(Unread):
+    """One connection after its request; ``scope`` is that request, ``url`` what it asked for.
+
+    Whoever ends the server finds it among ``connections``, and what serves it among ``tasks``.
+    """
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        connections: set[Any],
+        tasks: set[asyncio.Task[None]],
+        scope: dict[str, Any],
+        url: bytes,
+    ) -> None:
+        self._app = app
+        self._connections = connections
+        self._tasks = tasks
+        self._scope = _as_websocket(scope, url)
+        self.transport: asyncio.Transport
+        self._messages: asyncio.Queue[Message] = asyncio.Queue()
+        self._writable = asyncio.Event()
+        self._writable.set()
+        self._leaving: Uptake | None = None
+        self._open = False
+        self._status = 0
+        self._headers: list[tuple[bytes, bytes]] = []
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        self.transport = transport
+        watch_over(transport)
+        self._connections.add(self)
+        self._messages.put_nowait({"type": "websocket.connect"})
+        task = asyncio.get_running_loop().create_task(self._run())
+        task.add_done_callback(self._tasks.discard)
+        self._tasks.add(task)
+
+    def data_received(self, data: bytes) -> None:
+        if self._leaving is not None:
+            return
+        self._messages.put_nowait({"type": "websocket.receive", "bytes": data})
+        self.transport.pause_reading()
+
+    def eof_received(self) -> None:
+        return None
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        self._connections.discard(self)
+        self._writable.set()
+        if self._leaving is not None:
+            self._leaving.cancel()
+        self._gone(1006)
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._writable.clear()
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._writable.set()
+
+    def shutdown(self) -> None:
+        """The server ends."""
+        self._gone(1012)
+        self.transport.close()
+
+    def _gone(self, code: int) -> None:
+        self._messages.put_nowait({"type": "websocket.disconnect", "code": code})
+
+    async def _run(self) -> None:
+        try:
+            await self._app(self._scope, self._receive, self._send)
+        except OSError:
+            pass  # the client has gone while it was written to
+        except Exception:
+            log.exception("a stream failed", path=self._scope["path"])
+        finally:
+            if not self._open and not self._status:
+                self._answer(500, [], b"")
+            if self._leaving is None:
+                self.transport.close()
+
+    async def _receive(self) -> Message:
+        if self._messages.empty() and not self.transport.is_closing():
+            self.transport.resume_reading()
+        return await self._messages.get()
+
+    async def _send(self, message: Message) -> None:
+        match message["type"]:
+            case "websocket.accept":
+                self._accept(message.get("subprotocol") or "")
+            case "websocket.http.response.start":
+                self._status, self._headers = message["status"], list(message["headers"])
+            case "websocket.http.response.body":
+                self._answer(self._status, self._headers, message.get("body", b""))
+            case "websocket.send":
+                await self._writable.wait()
+                if self.transport.is_closing():
+                    raise ConnectionResetError("the client has left")
+                self.transport.write(message["bytes"])
+            case _:  # websocket.close
+                if self._open:
+                    self._let_go()
+                    return
+                self._status = 403
+                self._answer(403, [], b"")
+                self.transport.close()
+
+    def _let_go(self) -> None:
+        """All is said, and the client is to leave first.
+
+        kubectl forgets what it has received and not read when the connection is closed, and so may
+        its kernel where there is something that we have not read.
+        """
+        if self._leaving is None and not self.transport.is_closing():
+            self._leaving = Uptake(self.transport, LEAVING_SECONDS, self.transport.close)
+            self.transport.resume_reading()
+
+    def _accept(self, protocol: str) -> None:
+        self._open = True
+        head = (
+            "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\n"
+            f"X-Stream-Protocol-Version: {protocol.removeprefix(PREFIX)}\r\n\r\n"
+        )
+        self.transport.write(head.encode())
+
+    def _answer(self, status: int, headers: list[tuple[bytes, bytes]], body: bytes) -> None:
+        """Refuse the upgrade, in one piece."""
+        kept = [(name, value) for name, value in headers if name != b"content-length"]
+        kept += [(b"content-length", b"%d" % len(body)), (b"connection", b"close")]
+        lines = b"".join(b"%s: %s\r\n" % pair for pair in kept)
+        first = f"HTTP/1.1 {status} {HTTPStatus(status).phrase}\r\n".encode()
+        self.transport.write(first + lines + b"\r\n" + body)
+
+
+def watch_over(transport: asyncio.Transport) -> None:
+    """Notice a client of a stream that has gone without a word."""
+    if (connected := transport.get_extra_info("socket")) is not None:
+        sockets.keep_alive(connected, int(UNREAD_SECONDS))
+        sockets.give_up(connected, int(UNREAD_SECONDS))
+
+
+def _as_websocket(scope: dict[str, Any], url: bytes) -> dict[str, Any]:
+    """The scope of the websocket that stands for a request; its method is told in the state."""
+    path, _, query = url.partition(b"?")
+    offered = [
+        PREFIX + name.strip()
+        for header, value in scope["headers"]
+        if header == b"x-stream-protocol-version"
+        for name in value.decode("latin-1").split(",")
+    ]
+    return {
+        **scope,
+        "type": "websocket",
+        "path": unquote(path.decode("latin-1")),
+        "raw_path": path,
+        "query_string": query,
+        "subprotocols": offered,
+        "state": {**scope["state"], "method": scope["method"]},
+        "extensions": {"websocket.http.response": {}},
+    }

@@ -1,0 +1,221 @@
+"""ResourceQuota and LimitRange as documents: what they may say, and how they are shown."""
+
+import pytest
+
+from corral.api.kinds.core.limit_range import LIMIT_RANGE
+from corral.api.kinds.core.resource_quota import RESOURCE_QUOTA
+
+
+def causes(kind, spec, old=None):
+    document = {"metadata": {"name": "q"}, "spec": spec}
+    kind.default(document)
+    before = None if old is None else {"metadata": {"name": "q"}, "spec": old}
+    return [
+        str(each.field) + ": " + each.message for each in kind.validate(document, before, "").causes
+    ]
+
+
+@pytest.mark.parametrize(
+    ("hard", "expected"),
+    [
+        ({"pods": "10", "requests.cpu": "1500m", "count/deployments.apps": "3"}, []),
+        ({"hugepages-2Mi": "1Gi", "requests.example.org/gpu": "2"}, []),
+        ({"gold.storageclass.storage.k8s.io/requests.storage": "10Gi"}, []),
+        (
+            {"machines": "1"},
+            [
+                (
+                    'spec.hard[machines]: Invalid value: "machines": must be a '
+                    "standard resource type or fully qualified"
+                ),
+                (
+                    'spec.hard[machines]: Invalid value: "machines": must be a '
+                    "standard resource for quota"
+                ),
+            ],
+        ),
+        (
+            {"pods": "-1"},
+            ['spec.hard[pods]: Invalid value: "-1": must be greater than or equal to 0'],
+        ),
+        ({"pods": "1500m"}, ['spec.hard[pods]: Invalid value: "1500m": must be an integer']),
+    ],
+)
+def test_a_quota_is_about_what_can_be_counted(hard, expected):
+    assert causes(RESOURCE_QUOTA, {"hard": hard}) == expected
+
+
+def test_a_name_that_nothing_could_have_is_refused():
+    told, _ = causes(RESOURCE_QUOTA, {"hard": {"a b": "1"}})
+    assert told.startswith('spec.hard[a b]: Invalid value: "a b": name part must consist of')
+
+
+@pytest.mark.parametrize(
+    ("scopes", "hard", "expected"),
+    [
+        (["NotTerminating", "NotBestEffort"], {"pods": "1", "limits.cpu": "1"}, None),
+        (["BestEffort"], {"pods": "1"}, None),
+        (["BestEffort"], {"limits.cpu": "1"}, "unsupported scope applied to resource"),
+        (["NotTerminating"], {"services": "1"}, "unsupported scope applied to resource"),
+        (["VolumeAttributesClass"], {"requests.storage": "1Gi"}, None),
+        (["Sometimes"], {"pods": "1"}, "unsupported scope"),
+        (["Terminating", "NotTerminating"], {"pods": "1"}, "conflicting scopes"),
+    ],
+)
+def test_scopes_fit_what_they_are_about(scopes, hard, expected):
+    told = causes(RESOURCE_QUOTA, {"hard": hard, "scopes": scopes})
+    shown = ",".join(f'"{scope}"' for scope in scopes)
+    assert told == ([f"spec.scopes: Invalid value: [{shown}]: {expected}"] if expected else [])
+
+
+@pytest.mark.parametrize(
+    ("wanted", "expected"),
+    [
+        ({"scopeName": "PriorityClass", "operator": "In", "values": ["gold"]}, ""),
+        ({"scopeName": "PriorityClass", "operator": "Exists"}, ""),
+        (
+            {"scopeName": "PriorityClass", "operator": "In"},
+            (
+                ".values: Required value: must be at least one value when `operator` is 'In' or "
+                "'NotIn' for scope selector"
+            ),
+        ),
+        (
+            {"scopeName": "PriorityClass", "operator": "Exists", "values": ["gold"]},
+            (
+                ".values: Forbidden: may not be specified when `operator` is 'Exist' or "
+                "'DoesNotExist' for scope selector"
+            ),
+        ),
+        (
+            {"scopeName": "BestEffort", "operator": "DoesNotExist"},
+            (
+                ".operator: Invalid value: \"DoesNotExist\": only 'Exist' operator is supported "
+                "for specified scopes"
+            ),
+        ),
+    ],
+)
+def test_a_selector_of_scopes_can_be_understood(wanted, expected):
+    spec = {"hard": {"pods": "1"}, "scopeSelector": {"matchExpressions": [wanted]}}
+    path = "spec.scopeSelector.matchExpressions"
+    assert causes(RESOURCE_QUOTA, spec) == ([f"{path}{expected}"] if expected else [])
+
+
+def test_a_quota_keeps_its_scopes():
+    old = {"hard": {"pods": "1"}, "scopes": ["Terminating"]}
+    assert causes(RESOURCE_QUOTA, {"hard": {"pods": "2"}}, old) == [
+        "spec.scopes: Invalid value: []: field is immutable"
+    ]
+
+
+def test_a_quota_shows_what_is_used_of_what_there_is():
+    status = {
+        "hard": {"pods": "3", "requests.cpu": "1", "limits.cpu": "2"},
+        "used": {"pods": "1", "requests.cpu": "10m", "limits.cpu": "0"},
+    }
+    cells = [column.cell({"status": status}) for column in RESOURCE_QUOTA.columns[:2]]
+    assert cells == ["pods: 1/3, requests.cpu: 10m/1", "limits.cpu: 0/2"]
+
+
+def test_containers_get_their_defaults_from_each_other():
+    document = {
+        "spec": {
+            "limits": [
+                {
+                    "type": "Container",
+                    "max": {"cpu": "2", "memory": "1Gi"},
+                    "min": {"cpu": "10m", "hugepages-2Mi": "2Mi"},
+                    "default": {"cpu": "1"},
+                },
+                {"type": "Pod", "max": {"cpu": "4"}},
+            ]
+        }
+    }
+    LIMIT_RANGE.default(document)
+    container, pod = document["spec"]["limits"]
+    assert container["default"] == {"cpu": "1", "memory": "1Gi"}
+    assert container["defaultRequest"] == {"cpu": "1", "memory": "1Gi", "hugepages-2Mi": "2Mi"}
+    assert pod == {"type": "Pod", "max": {"cpu": "4"}}
+
+
+@pytest.mark.parametrize(
+    ("item", "expected"),
+    [
+        (
+            {"min": {"cpu": "2"}, "max": {"cpu": "1"}, "default": {"cpu": "2"}},
+            [
+                'min[cpu]: Invalid value: "2": min value 2 is greater than max value 1',
+                (
+                    'defaultRequest[cpu]: Invalid value: "2": default request value 2 is greater '
+                    "than max value 1"
+                ),
+                'default[cpu]: Invalid value: "1": default value 2 is greater than max value 1',
+            ],
+        ),
+        (
+            {"default": {"cpu": "1"}, "defaultRequest": {"cpu": "2"}},
+            [
+                (
+                    'defaultRequest[cpu]: Invalid value: "2": default request value 2 is greater '
+                    "than default limit value 1"
+                )
+            ],
+        ),
+        (
+            {"type": "Pod", "default": {"cpu": "1"}},
+            ["default: Forbidden: may not be specified when `type` is 'Pod'"],
+        ),
+        (
+            {"type": "PersistentVolumeClaim", "max": {"cpu": "1"}},
+            [
+                (
+                    "limits: Required value: either minimum or maximum storage value is required, "
+                    "but neither was provided"
+                )
+            ],
+        ),
+        (
+            {"maxLimitRequestRatio": {"cpu": "500m"}},
+            ['maxLimitRequestRatio[cpu]: Invalid value: "500m": ratio 500m is less than 1'],
+        ),
+        (
+            {"min": {"cpu": "1"}, "max": {"cpu": "2"}, "maxLimitRequestRatio": {"cpu": "3"}},
+            [
+                (
+                    'maxLimitRequestRatio[cpu]: Invalid value: "3": ratio 3 is greater than '
+                    "max/min = 2.000000"
+                )
+            ],
+        ),
+        (
+            {"max": {"storage": "1"}},
+            [
+                (
+                    'max[storage]: Invalid value: "storage": must be a standard resource for '
+                    "containers"
+                ),
+                (
+                    'default[storage]: Invalid value: "storage": must be a standard resource for '
+                    "containers"
+                ),
+                (
+                    'defaultRequest[storage]: Invalid value: "storage": must be a standard '
+                    "resource for containers"
+                ),
+            ],
+        ),
+        (
+            {"type": "Machine"},
+            ['type: Invalid value: "Machine": must be a standard limit type or fully qualified'],
+        ),
+    ],
+)
+def test_a_range_holds_together(item, expected):
+    told = causes(LIMIT_RANGE, {"limits": [{"type": "Container", **item}]})
+    assert told == [f"spec.limits[0].{each}" for each in expected]
+
+
+def test_a_type_is_said_once():
+    twice = [{"type": "Pod", "max": {"cpu": "1"}}] * 2
+    assert causes(LIMIT_RANGE, {"limits": twice}) == ['spec.limits[1].type: Duplicate value: "Pod"']

@@ -1,0 +1,89 @@
+"""Rules that cost more than a hundred budgets whatever is left out of the reckoning."""
+
+import pytest
+
+from corral.api.kinds.crd import cel_rule_costs
+from corral.api.kinds.crd.cel_rule_checks import faults
+
+TEXT = {"type": "string"}
+TEXTS = {"type": "array", "items": TEXT}
+FEW = TEXTS | {"maxItems": 100}
+LARGE = {
+    "type": "object",
+    "required": ["a"],
+    "properties": {
+        "a": {
+            "type": "object",
+            "required": [f"{'x' * 60}{number}" for number in range(10)],
+            "properties": {f"{'x' * 60}{number}": TEXT for number in range(10)},
+        },
+        "names": TEXTS,
+    },
+}
+SCHEMA = {
+    "type": "object",
+    "properties": {
+        "texts": TEXTS,
+        "few": FEW,
+        "map": {"type": "object", "additionalProperties": TEXT},
+        "inner": {"type": "array", "items": {"type": "object", "properties": {"names": TEXTS}}},
+        "few_inner": {
+            "type": "array",
+            "maxItems": 5,
+            "items": {"type": "object", "properties": {"names": TEXTS}},
+        },
+        "large": {"type": "array", "items": LARGE},
+    },
+}
+
+
+def told(**rule):
+    return [
+        (cause.field, cause.message)
+        for cause in faults("rules", SCHEMA | {"x-kubernetes-validations": [rule]})
+    ]
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        "self.texts.all(x, self.texts.all(y, x == y))",
+        "self.texts.exists_one(x, self.map.exists(y, x == y))",
+        "self.inner.all(x, x.names.all(y, y != ''))",
+        "has(self.texts) ? self.texts.all(x, self.texts.exists(y, x == y)) : true",
+        "size(self.texts.filter(x, self.texts.exists(y, x == y))) > 1",
+        "self.few.all(x, self.texts.all(y, self.texts.all(z, z == y)))",
+        "self.texts.all(x, oldSelf.texts.exists(y, x == y))",
+    ],
+)
+def test_loops_in_loops_without_bounds_are_far_over(rule):
+    assert told(rule=rule) == [("rules[0].rule", f"Forbidden: {cel_rule_costs.EXCEEDED}")]
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        "self.texts.all(x, x != '')",
+        "self.texts.all(x, x in self.few)",
+        "self.few.all(x, self.few.all(y, x == y))",
+        "self.few.all(x, self.texts.all(y, x == y))",
+        "self.few_inner.all(x, x.names.all(y, y != ''))",
+        "self.texts.all(x, ['a', 'b'].all(y, x == y))",
+        "self.texts.all(x, cel.bind(two, ['a', 'b'], two.exists(y, x == y)))",
+        "cel.bind(self_, ['a'], self_.all(x, self_.all(y, x == y)))",
+        "self.large.all(x, self.large.all(y, x.a == y.a))",
+        "has(self.few) ? self.few.all(x, x != '') : self.texts.all(x, x != '')",
+    ],
+)
+def test_what_has_bounds_or_no_loops_in_loops_is_taken(rule):
+    assert told(rule=rule) == []
+
+
+def test_a_message_is_reckoned_by_itself():
+    text = "self.texts.map(x, self.texts.map(y, y).join(x)).join('')"
+    assert told(rule="true", messageExpression=text) == [
+        (
+            "rules[0].messageExpression",
+            f"Forbidden: {cel_rule_costs.EXCEEDED.replace('rule', 'messageExpression', 1)}",
+        )
+    ]

@@ -1,0 +1,356 @@
+"""Pools as admission meets them, through the row of their kind."""
+
+import copy
+from typing import Any
+
+import pytest
+
+from corral.api.errors import Cause
+from corral.api.kinds import KINDS
+from corral.api.kinds.kubevirt.kinds import POOL
+from corral.api.kinds.kubevirt.vm_validation import DEPRECATED_RUNNING
+from corral.api.schema import schema_for
+from corral.client.decoding import decoder
+
+PERSON = "kubernetes-admin"
+CONTROLLER = "system:serviceaccount:kubevirt:kubevirt-controller"
+TEMPLATE = "spec.virtualMachineTemplate.spec"
+LABELS = {"kubevirt.io/vmpool": "vm-pool-cirros"}
+
+
+def machine(**fields: Any) -> dict[str, Any]:
+    return {
+        "domain": {
+            "devices": {"disks": [{"disk": {"bus": "virtio"}, "name": "containerdisk"}]},
+            "resources": {"requests": {"memory": "128Mi"}},
+        },
+        "terminationGracePeriodSeconds": 0,
+        "volumes": [{"containerDisk": {"image": "cirros"}, "name": "containerdisk"}],
+        **fields,
+    }
+
+
+def pool(*, vm: dict[str, Any] | None = None, spec: dict[str, Any] | None = None, **fields: Any):
+    return {
+        "apiVersion": "pool.kubevirt.io/v1beta1",
+        "kind": "VirtualMachinePool",
+        "metadata": {"name": "vm-pool-cirros", "namespace": "default"},
+        "spec": {
+            "replicas": 3,
+            "selector": {"matchLabels": LABELS},
+            "virtualMachineTemplate": {
+                "metadata": {"labels": LABELS},
+                "spec": {
+                    "runStrategy": "Always",
+                    "template": {"metadata": {"labels": LABELS}, "spec": spec or machine()},
+                    **(vm or {}),
+                },
+            },
+            **fields,
+        },
+    }
+
+
+def judge(document: dict[str, Any], old: dict[str, Any] | None = None, user: str = PERSON) -> Any:
+    return POOL.validate(copy.deepcopy(document), old, user)
+
+
+def test_the_user_guides_pool_passes_without_a_warning():
+    verdict = judge(pool())
+    assert (verdict.causes, verdict.warnings) == ([], [])
+
+
+def test_the_kind_is_served_under_its_names_in_both_versions():
+    for version in ("v1beta1", "v1alpha1"):
+        assert KINDS.find("pool.kubevirt.io", version, "virtualmachinepools") is POOL
+    assert (POOL.short, POOL.categories) == (("vmpool", "vmpools"), ("all",))
+    assert not any(version.deprecated for version in POOL.versions)
+    assert [column.name for column in POOL.columns] == ["Desired", "Current", "Ready", "Age"]
+    assert POOL.status
+    assert POOL.scale is not None
+
+
+def test_a_pool_without_a_template_is_refused_where_kubevirt_says():
+    document = pool()
+    del document["spec"]["virtualMachineTemplate"]
+    expected = Cause("spec.template", "missing virtual machine template.", "FieldValueRequired")
+    assert judge(document).causes == [expected]
+
+
+@pytest.mark.parametrize(
+    ("vm", "field", "message"),
+    [
+        ({"runStrategy": None}, "running", "RunStrategy must be specified"),
+        ({"running": True}, "running", "Running and RunStrategy are mutually exclusive"),
+        ({"runStrategy": "Sometimes"}, "runStrategy", "Invalid RunStrategy (Sometimes)"),
+        (
+            {"dataVolumeTemplates": [{"metadata": {"name": "a"}, "spec": {"storage": {}}}]},
+            "dataVolumeTemplate[0].source.sourceRef",
+            "Data volume should have either Source, SourceRef, or be externally populated",
+        ),
+    ],
+)
+def test_what_holds_for_a_virtual_machine_holds_for_the_template(vm, field, message):
+    [cause] = judge(pool(vm=vm)).causes
+    assert cause.field == f"{TEMPLATE}.{field}"
+    assert cause.message.startswith(message)
+
+
+def test_what_holds_for_a_machine_holds_for_the_template():
+    spec = machine()
+    spec["domain"]["devices"]["disks"][0]["name"] = "other"
+    causes = judge(pool(spec=spec)).causes
+    assert causes
+    assert all(cause.field.startswith(f"{TEMPLATE}.template.spec.") for cause in causes)
+
+
+def test_running_is_deprecated_in_a_pool_too():
+    verdict = judge(pool(vm={"runStrategy": None, "running": True}))
+    assert (verdict.causes, verdict.warnings) == ([], [DEPRECATED_RUNNING])
+
+
+@pytest.mark.parametrize(
+    ("selector", "message"),
+    [
+        ({"matchLabels": {"other": "x"}}, "selector does not match labels."),
+        (None, "selector does not match labels."),
+        ({}, "empty selector is invalid for virtualmachinepool"),
+        ({"matchLabels": {}}, "empty selector is invalid for virtualmachinepool"),
+        (
+            {"matchExpressions": [{"key": "a", "operator": "Is"}]},
+            '"Is" is not a valid label selector operator',
+        ),
+    ],
+)
+def test_a_selector_has_to_be_one_and_to_match(selector, message):
+    assert judge(pool(selector=selector)).causes == [Cause("spec.selector", message)]
+
+
+def test_a_template_without_labels_is_refused():
+    one = pool()
+    one["spec"]["virtualMachineTemplate"]["metadata"]["labels"] = {}
+    expected = Cause("spec.selector", "selector does not match labels.")
+    assert judge(one).causes == [expected]
+
+
+def test_a_selector_cannot_be_changed():
+    new = pool(selector={"matchLabels": {"pool": "b"}})
+    new["spec"]["virtualMachineTemplate"]["metadata"]["labels"] = {**LABELS, "pool": "b"}
+    expected = Cause("spec.selector", "selector is immutable after creation.")
+    assert judge(new, pool()).causes == [expected]
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        (0, "maxUnavailable must be greater than 0"),
+        (-1, "maxUnavailable must be greater than 0"),
+        ("5", "maxUnavailable percentage must end with %"),
+        ("", "maxUnavailable percentage must end with %"),
+        ("x%", "maxUnavailable percentage is invalid: 'x%'"),
+        ("1.5%", "maxUnavailable percentage is invalid: '1.5%'"),
+        ("0%", "maxUnavailable percentage must be between 1 and 100"),
+        ("101%", "maxUnavailable percentage must be between 1 and 100"),
+        ("-1%", "maxUnavailable percentage must be between 1 and 100"),
+        (1, None),
+        (7, None),
+        ("1%", None),
+        ("100%", None),
+    ],
+)
+def test_how_many_may_be_unavailable_is_a_count_or_a_percentage(value, message):
+    expected = [] if message is None else [Cause("spec.maxUnavailable", message)]
+    assert judge(pool(maxUnavailable=value)).causes == expected
+
+
+@pytest.mark.parametrize("field", ["updateStrategy", "scaleInStrategy"])
+def test_a_strategy_is_one(field):
+    both = pool(**{field: {"opportunistic": {}, "proactive": {}}})
+    message = (
+        "only one strategy can be configured at a time: "
+        "but found opportunistic, proactive strategies"
+    )
+    assert judge(both).causes == [Cause(f"spec.{field}", message)]
+    for name in ("unmanaged", "opportunistic", "proactive"):
+        assert judge(pool(**{field: {name: {}}})).causes == []
+    assert judge(pool(**{field: {}})).causes == []
+
+
+@pytest.mark.parametrize(
+    ("selectors", "place"),
+    [
+        (
+            {"labelSelector": {"matchExpressions": [{"key": "a", "operator": "Is"}]}},
+            "labelSelector.matchExpressions[0].operator",
+        ),
+        ({"labelSelector": {"matchLabels": {"a b": "x"}}}, "labelSelector.matchLabels"),
+        (
+            {"nodeSelectorRequirementMatcher": [{"key": "a", "operator": "Is"}]},
+            "nodeSelectorRequirementMatcher[0]",
+        ),
+        (
+            {"nodeSelectorRequirementMatcher": [{"key": "a", "operator": "Gt", "values": ["x"]}]},
+            "nodeSelectorRequirementMatcher[0]",
+        ),
+        (
+            {"nodeSelectorRequirementMatcher": [{"key": "a", "operator": "In"}]},
+            "nodeSelectorRequirementMatcher[0]",
+        ),
+    ],
+)
+@pytest.mark.parametrize("field", ["updateStrategy", "scaleInStrategy"])
+def test_selectors_that_cannot_be_read_are_refused(field, selectors, place):
+    strategy = {"proactive": {"selectionPolicy": {"selectors": selectors}}}
+    [cause] = judge(pool(**{field: strategy})).causes
+    assert cause.field == f"spec.{field}.proactive.selectionPolicy.selectors.{place}"
+
+
+def test_a_time_until_healing_has_to_be_a_duration():
+    assert judge(pool(autohealing={"minFailingToStartDuration": "1h5m"})).causes == []
+    [cause] = judge(pool(autohealing={"minFailingToStartDuration": "soon"})).causes
+    assert cause.field == "spec.autohealing.minFailingToStartDuration"
+    assert "'soon' is no duration like 30s or 5m0s" in cause.message
+
+
+def test_a_spec_that_stays_as_it_is_passes():
+    broken = pool(maxUnavailable="x")
+    assert judge(broken, broken).causes == []
+
+
+@pytest.mark.parametrize(
+    ("spec", "field"),
+    [
+        ({"autohealing": {"startUpFailureThreshold": 0}}, "startUpFailureThreshold"),
+        ({"replicas": -1}, "replicas"),
+        (
+            {"scaleInStrategy": {"opportunistic": {"statePreservation": "Some"}}},
+            "statePreservation",
+        ),
+        (
+            {"updateStrategy": {"proactive": {"selectionPolicy": {"sortPolicy": "Best"}}}},
+            "sortPolicy",
+        ),
+    ],
+)
+def test_the_schema_refuses_what_is_out_of_bounds(spec, field):
+    document = pool(**spec)
+    causes = schema_for(POOL).check(document)
+    assert causes[0].field.endswith(field)
+
+
+def test_a_whole_pool_can_be_read_and_written():
+    document = pool(
+        maxUnavailable="25%",
+        nameGeneration={"appendIndexToConfigMapRefs": True},
+        autohealing={"startUpFailureThreshold": 1, "minFailingToStartDuration": "1m"},
+        updateStrategy={"unmanaged": {}},
+        scaleInStrategy={"opportunistic": {"statePreservation": "Online"}},
+    )
+    before = copy.deepcopy(document)
+    assert schema_for(POOL).prune(document) == []
+    assert document == before
+    assert decoder(POOL.view) is not None
+
+
+# ------------------------------------------------------------------ shared disks
+
+
+def shared(volume: dict[str, Any], disk: dict[str, Any]) -> dict[str, Any]:
+    spec = machine(volumes=[{"name": "root", **volume}])
+    spec["domain"]["devices"]["disks"] = [{"name": "root", **disk}]
+    return spec
+
+
+TEMPLATES = [
+    {"metadata": {"name": "own"}, "spec": {"source": {"blank": {}}, "storage": {}}},
+]
+
+
+@pytest.mark.parametrize(
+    ("volume", "disk", "name"),
+    [
+        ({"persistentVolumeClaim": {"claimName": "shared"}}, {"disk": {}}, "shared"),
+        ({"dataVolume": {"name": "shared"}}, {"disk": {}}, "shared"),
+        ({"dataVolume": {"name": "shared"}}, {"lun": {}}, "shared"),
+        ({"persistentVolumeClaim": {"claimName": "shared"}}, {}, "shared"),
+        ({"persistentVolumeClaim": {"claimName": "shared", "readOnly": True}}, {"disk": {}}, None),
+        ({"persistentVolumeClaim": {"claimName": "shared"}}, {"disk": {"readonly": True}}, None),
+        ({"dataVolume": {"name": "shared"}}, {"cdrom": {}}, None),
+        ({"dataVolume": {"name": "own"}}, {"disk": {}}, None),
+        ({"persistentVolumeClaim": {"claimName": "own"}}, {"disk": {}}, None),
+        ({"containerDisk": {"image": "cirros"}}, {"disk": {}}, None),
+    ],
+)
+def test_a_disk_that_all_would_write_to_is_warned_of(volume, disk, name):
+    templates = TEMPLATES if "own" in str(volume) else []
+    document = pool(spec=shared(volume, disk), vm={"dataVolumeTemplates": templates})
+    told = [each for each in judge(document).warnings if "corrupt" in each]
+    expected = (
+        f"{TEMPLATE}.template.spec.volumes[0]: every machine would write to {name}, which is one "
+        "disk: machines that write to the same file system corrupt its data"
+    )
+    assert told == ([] if name is None else [expected])
+    assert not [each for each in judge(document, user=CONTROLLER).warnings if "corrupt" in each]
+
+
+def test_a_replica_set_is_warned_of_too():
+    document = {
+        "apiVersion": "kubevirt.io/v1",
+        "kind": "VirtualMachineInstanceReplicaSet",
+        "metadata": {"name": "set", "namespace": "default"},
+        "spec": {
+            "selector": {"matchLabels": LABELS},
+            "template": {
+                "metadata": {"labels": LABELS},
+                "spec": shared({"persistentVolumeClaim": {"claimName": "one"}}, {"disk": {}}),
+            },
+        },
+    }
+    kind = KINDS.by_kind("kubevirt.io", "VirtualMachineInstanceReplicaSet")
+    assert kind is not None
+    told = [each for each in kind.validate(document, None, PERSON).warnings if "corrupt" in each]
+    expected = (
+        "spec.template.spec.volumes[0]: every machine would write to one, which is one disk: "
+        "machines that write to the same file system corrupt its data"
+    )
+    assert told == [expected]
+
+
+# ------------------------------------------------------------------ v1alpha1
+
+
+@pytest.mark.parametrize("where", ["spec", "nameGeneration"])
+@pytest.mark.parametrize("capital", [True, False])
+def test_the_user_guides_old_switches_are_read_in_v1alpha1(where, capital):
+    names = ["appendPostfixToConfigMapReferences", "appendPostfixToSecretReferences"]
+    if capital:
+        names = [name[0].upper() + name[1:] for name in names]
+    said = {names[0]: True, names[1]: False}
+    document = pool(**(said if where == "spec" else {"nameGeneration": said}))
+    read = POOL.versions[1].read
+    assert read is not None
+    read(document)
+    expected = {"appendIndexToConfigMapRefs": True, "appendIndexToSecretRefs": False}
+    assert document["spec"]["nameGeneration"] == expected
+    assert not any("Postfix" in name for name in document["spec"])
+
+
+def test_todays_words_count_more_than_the_old_ones():
+    document = pool(
+        AppendPostfixToSecretReferences=True, nameGeneration={"appendIndexToSecretRefs": False}
+    )
+    read = POOL.versions[1].read
+    assert read is not None
+    read(document)
+    assert document["spec"]["nameGeneration"] == {"appendIndexToSecretRefs": False}
+
+
+@pytest.mark.parametrize(
+    "spec", [None, [], "x", {"nameGeneration": 3}, {"nameGeneration": None}, {}]
+)
+def test_what_is_of_the_wrong_shape_is_left_to_the_schema(spec):
+    document = {"spec": spec}
+    read = POOL.versions[1].read
+    assert read is not None
+    read(document)
+    assert document == {"spec": spec}

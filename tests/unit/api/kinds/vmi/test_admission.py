@@ -1,0 +1,494 @@
+"""Machines and replica sets as admission meets them, through the rows of their kinds."""
+
+import copy
+import typing
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+import pytest
+
+from corral.api.errors import Cause
+from corral.api.kinds import KINDS
+from corral.api.kinds.kubevirt.kinds import REPLICA_SET, VIRTUAL_MACHINE_INSTANCE
+from corral.api.kinds.vmi.ineffective_fields import SPEC
+from corral.api.kinds.vmi.vmi import Spec
+from corral.api.schema import schema_for
+
+PERSON = "kubernetes-admin"
+CONTROLLER = "system:serviceaccount:kubevirt:kubevirt-controller"
+AGENT = "system:node:corral"
+
+
+def spec(**fields: Any) -> dict[str, Any]:
+    """The machine of KubeVirt's user guide: one container disk and 64M."""
+    return {
+        "domain": {
+            "devices": {"disks": [{"disk": {}, "name": "containerdisk"}]},
+            "resources": {"requests": {"memory": "64M"}},
+        },
+        "volumes": [
+            {
+                "name": "containerdisk",
+                "containerDisk": {"image": "kubevirt/cirros-container-disk-demo:latest"},
+            }
+        ],
+        **fields,
+    }
+
+
+def machine(**fields: Any) -> dict[str, Any]:
+    return {
+        "apiVersion": "kubevirt.io/v1",
+        "kind": "VirtualMachineInstance",
+        "metadata": {"name": "vm", "namespace": "default"},
+        "spec": spec(**fields),
+    }
+
+
+def replica_set(**fields: Any) -> dict[str, Any]:
+    return {
+        "apiVersion": "kubevirt.io/v1",
+        "kind": "VirtualMachineInstanceReplicaSet",
+        "metadata": {"name": "testreplicaset", "namespace": "default"},
+        "spec": {
+            "replicas": 3,
+            "selector": {"matchLabels": {"myvmi": "myvmi"}},
+            "template": {
+                "metadata": {"name": "test", "labels": {"myvmi": "myvmi"}},
+                "spec": spec(),
+            },
+            **fields,
+        },
+    }
+
+
+def judge(document: dict[str, Any], old: dict[str, Any] | None = None, user: str = PERSON) -> Any:
+    kind = KINDS.by_kind("kubevirt.io", document["kind"])
+    assert kind is not None
+    return kind.validate(document, old, user)
+
+
+@pytest.mark.parametrize("document", [machine(), replica_set()], ids=lambda one: one["kind"])
+def test_the_user_guides_manifest_passes_without_a_warning(document):
+    verdict = judge(document)
+    assert verdict.causes == []
+    assert verdict.warnings == []
+
+
+# ------------------------------------------------------------------ machines
+
+
+def test_a_machine_without_memory_is_refused():
+    document = machine()
+    del document["spec"]["domain"]["resources"]
+    [cause] = judge(document).causes
+    assert cause.field == "spec.domain.memory.guest"
+    assert cause.message == (
+        "no memory requested, at least one of 'spec.domain.memory.guest', "
+        "'spec.domain.memory.hugepages.size' or 'spec.domain.resources.requests.memory' must be set"
+    )
+
+
+def test_what_is_said_of_a_machine_is_not_said_of_the_next():
+    unlike = {"firmware": {"uuid": "5d307ca9-b3ef-428c-8861-06e72d69f223"}}
+    documents = [machine(priorityClassName="high") for _ in range(4)]
+    for document in documents[1:]:
+        document["spec"]["domain"] |= unlike
+    documents[2]["spec"]["domain"]["firmware"] = {"uuid": "none"}
+    verdicts = [judge(document) for document in documents]
+    verdicts[0].causes.append(Cause("spec", "no"))
+    verdicts[0].warnings.clear()
+    assert [cause.field for cause in verdicts[2].causes] == ["spec.domain.firmware.uuid"]
+    for verdict in (verdicts[1], verdicts[3], judge(documents[0])):
+        assert verdict.causes == []
+        assert verdict.warnings == ["spec.priorityClassName has no effect in this version"]
+
+
+def test_memory_with_which_hardly_any_guest_comes_up_is_warned_of():
+    def warnings(domain):
+        return judge(machine(domain=spec()["domain"] | domain)).warnings
+
+    (told,) = warnings({"resources": {"requests": {"memory": "1M"}}})
+    assert told.startswith(
+        "spec.domain: 1M of memory: hardly any guest comes up with less than 16Mi"
+    )
+    assert "2Mi of memory" in warnings({"memory": {"guest": "2Mi"}})[0]
+    for enough in ("16Mi", "64M"):
+        assert warnings({"resources": {"requests": {"memory": enough}}}) == []
+    template = replica_set()
+    template["spec"]["template"]["spec"]["domain"]["memory"] = {"guest": "1M"}
+    assert judge(template).warnings[0].startswith("spec.template.spec.domain: 1M of memory")
+
+
+def test_a_spec_that_is_refused_is_refused_where_it_stands():
+    document = replica_set()
+    document["spec"]["template"]["spec"] |= {"architecture": "none"}
+    [cause] = judge(document).causes
+    assert cause.field == "spec.template.spec.architecture"
+    [cause] = judge(machine(architecture="none")).causes
+    assert cause.field == "spec.architecture"
+
+
+def test_reserved_labels_are_for_components():
+    document = machine()
+    document["metadata"]["labels"] = {"kubevirt.io/created-by": "me", "app": "web"}
+    assert judge(document).causes == [
+        Cause(
+            "metadata.labels",
+            "creation of the following reserved kubevirt.io/ labels on a VMI object is prohibited",
+            "FieldValueNotSupported",
+        )
+    ]
+    assert judge(document, user=CONTROLLER).causes == []
+
+
+@pytest.mark.parametrize(
+    "annotation", ["hooks.kubevirt.io/hookSidecars", "kubevirt.io/ignitiondata"]
+)
+def test_annotations_that_would_change_the_machine_are_refused(annotation):
+    document = machine()
+    document["metadata"]["annotations"] = {annotation: "[]", "other": "text"}
+    [cause] = judge(document).causes
+    assert cause.field == "metadata.annotations"
+    assert cause.message.endswith(f"invalid entry metadata.annotations.{annotation}")
+
+
+def test_other_labels_of_kubevirt_are_free():
+    document = machine()
+    document["metadata"]["labels"] = {"kubevirt.io/domain": "lab", "kubevirt.io/size": "small"}
+    assert judge(document).causes == []
+
+
+@pytest.mark.parametrize("user", [CONTROLLER, AGENT])
+def test_the_spec_of_a_machine_is_changed_by_components_only(user):
+    old = machine()
+    new = machine(hostname="other")
+    [cause] = judge(new, old).causes
+    assert cause.message == "update of VMI object is restricted"
+    assert judge(new, old, user).causes == []
+
+
+def test_labels_of_a_running_machine_are_free_but_the_reserved_ones():
+    old = machine()
+    old["metadata"]["labels"] = {"kubevirt.io/nodeName": "corral"}
+    new = copy.deepcopy(old)
+    new["metadata"]["labels"]["debug"] = "yes"
+    assert judge(new, old).causes == []
+    del new["metadata"]["labels"]["kubevirt.io/nodeName"]
+    [cause] = judge(new, old).causes
+    assert cause.message == (
+        "modification of the following reserved kubevirt.io/ labels on a VMI object is prohibited"
+    )
+
+
+def test_what_people_change_in_a_status_is_undone_in_silence():
+    old = machine() | {"status": {"phase": "Running"}}
+    new = machine() | {"status": {"phase": "Succeeded"}}
+    VIRTUAL_MACHINE_INSTANCE.keep(new, old, PERSON)
+    assert new["status"] == {"phase": "Running"}
+
+
+def test_a_status_that_people_drop_stays():
+    new = machine()
+    VIRTUAL_MACHINE_INSTANCE.keep(new, machine() | {"status": {"phase": "Running"}}, PERSON)
+    assert new["status"] == {"phase": "Running"}
+
+
+def test_components_write_the_status():
+    new = machine() | {"status": {"phase": "Succeeded"}}
+    VIRTUAL_MACHINE_INSTANCE.keep(new, machine() | {"status": {"phase": "Running"}}, AGENT)
+    assert new["status"] == {"phase": "Succeeded"}
+
+
+# -------------------------------------------------------------- replica sets
+
+
+@pytest.mark.parametrize(
+    "selector",
+    [
+        {"matchLabels": {"myvmi": "other"}},
+        {"matchLabels": {"myvmi": "myvmi", "more": "labels"}},
+        {"matchExpressions": [{"key": "myvmi", "operator": "DoesNotExist"}]},
+    ],
+)
+def test_a_selector_matches_the_template(selector):
+    assert judge(replica_set(selector=selector)).causes == [
+        Cause("spec.selector", "selector does not match labels.")
+    ]
+
+
+def test_a_selector_that_cannot_be_read_is_refused_in_the_parsers_words():
+    selector = {"matchExpressions": [{"key": "myvmi", "operator": "Near", "values": ["a"]}]}
+    assert judge(replica_set(selector=selector)).causes == [
+        Cause("spec.selector", '"Near" is not a valid label selector operator')
+    ]
+
+
+@pytest.mark.parametrize(
+    "selector", [{}, {"matchLabels": {}}, {"matchExpressions": [], "matchLabels": {}}]
+)
+@pytest.mark.parametrize("old", [None, replica_set()], ids=["create", "update"])
+def test_a_selector_that_selects_everything_is_refused_in_kubernetes_words(selector, old):
+    assert judge(replica_set(selector=selector), old).causes == [
+        Cause("spec.selector", "empty selector is invalid for virtualmachineinstancereplicaset")
+    ]
+
+
+def test_a_template_without_labels_matches_no_selector():
+    document = replica_set()
+    del document["spec"]["template"]["metadata"]
+    assert judge(document).causes == [Cause("spec.selector", "selector does not match labels.")]
+
+
+def test_a_set_without_a_template_is_refused_for_that_alone():
+    document = replica_set(selector={"matchLabels": {"other": "label"}})
+    del document["spec"]["template"]
+    [cause] = judge(document).causes
+    assert (cause.field, cause.message) == ("spec.template", "missing virtual machine template.")
+
+
+def test_rules_for_machines_hold_in_templates_with_the_templates_path():
+    document = replica_set()
+    document["spec"]["template"]["spec"]["domain"]["devices"]["disks"] = [{"name": "testdisk"}]
+    here = "spec.template.spec.domain.devices.disks[0]"
+    assert judge(document).causes == [Cause(f"{here}.name", f"{here}.Name 'testdisk' not found.")]
+
+
+def test_a_template_may_ask_for_no_memory():
+    """KubeVirt accepts such a set too; its machines are refused when they are made."""
+    document = replica_set()
+    del document["spec"]["template"]["spec"]["domain"]["resources"]
+    assert judge(document).causes == []
+
+
+def test_fewer_than_no_replicas_are_refused():
+    [cause] = judge(replica_set(replicas=-1)).causes
+    assert cause.message == "spec.replicas: Invalid value: -1: should be a non-negative integer"
+    assert judge(replica_set(replicas=0)).causes == []
+
+
+@pytest.mark.parametrize("replicas", [2**31, 99999999999])
+def test_replicas_are_no_more_than_32_bits_hold(replicas):
+    cause, *_ = schema_for(REPLICA_SET).check(replica_set(replicas=replicas))
+    assert "should be less than or equal to 2147483647" in cause.message
+
+
+def test_selector_and_template_of_a_set_may_change():
+    new = replica_set(selector={"matchLabels": {"a": "b"}})
+    new["spec"]["template"]["metadata"]["labels"] = {"a": "b"}
+    new["spec"]["template"]["spec"]["hostname"] = "other"
+    assert judge(new, replica_set()).causes == []
+
+
+def test_a_set_that_was_stored_may_be_labelled_whatever_the_rules_say_today():
+    old = replica_set(selector={"matchLabels": {"other": "label"}})
+    new = copy.deepcopy(old)
+    new["metadata"]["labels"] = {"a": "b"}
+    assert judge(old).causes
+    assert judge(new, old).causes == []
+
+
+def test_a_refusal_is_worded_as_the_webhook_words_it():
+    document = replica_set(selector={"matchLabels": {"other": "label"}})
+    error = REPLICA_SET.denied("testreplicaset", judge(document).causes, creating=True)
+    assert error.code == 422
+    assert error.message == (
+        'admission webhook "virtualmachinereplicaset-validator.kubevirt.io" denied the request: '
+        "selector does not match labels."
+    )
+    assert error.status()["details"]["causes"] == [
+        {
+            "reason": "FieldValueInvalid",
+            "message": "selector does not match labels.",
+            "field": "spec.selector",
+        }
+    ]
+
+
+def test_a_refusal_names_ten_causes_and_counts_the_rest():
+    causes = [Cause(f"spec.volumes[{index}]", f"fault {index}") for index in range(12)]
+    error = VIRTUAL_MACHINE_INSTANCE.denied("vm", causes, creating=False)
+    assert error.message.startswith(
+        'admission webhook "virtualmachineinstances-update-validator.kubevirt.io" denied the '
+        "request: fault 0, fault 1, "
+    )
+    assert error.message.endswith("fault 9, and 2 more validation errors")
+    assert error.details is not None
+    assert len(error.details.causes) == 10
+
+
+# ------------------------------------------------------------------- effects
+
+REFUSED = [
+    (
+        {"volumes": [{"name": "containerdisk", "containerPath": {"path": "/a"}}]},
+        "spec.volumes[0].containerPath",
+    ),
+    ({"resourceClaims": [{"name": "a"}]}, "spec.resourceClaims"),
+]
+REFUSED_IN_DOMAIN = [
+    ({"launchSecurity": {"sev": {}}}, "spec.domain.launchSecurity"),
+    ({"launchSecurity": {}}, "spec.domain.launchSecurity"),
+    ({"firmware": {"bootloader": {"efi": {}}}}, "spec.domain.firmware.bootloader.efi"),
+    (
+        {"firmware": {"kernelBoot": {"container": {"image": "a"}}}},
+        "spec.domain.firmware.kernelBoot",
+    ),
+]
+REFUSED_IN_DEVICES = [
+    ({"gpus": [{"name": "a"}]}, "spec.domain.devices.gpus"),
+    ({"hostDevices": [{"name": "a"}]}, "spec.domain.devices.hostDevices"),
+    ({"tpm": {}}, "spec.domain.devices.tpm"),
+    ({"filesystems": [{"name": "a", "virtiofs": {}}]}, "spec.domain.devices.filesystems"),
+]
+
+
+def refused(document: dict[str, Any]) -> list[str]:
+    return [
+        cause.field
+        for cause in judge(document).causes
+        if " is not supported by this version: " in cause.message
+    ]
+
+
+@pytest.mark.parametrize(("fields", "path"), REFUSED)
+def test_what_cannot_be_honoured_safely_is_refused(fields, path):
+    assert refused(machine(**fields)) == [path]
+
+
+@pytest.mark.parametrize(("fields", "path"), REFUSED_IN_DOMAIN)
+def test_what_cannot_be_honoured_safely_in_a_domain_is_refused(fields, path):
+    document = machine()
+    document["spec"]["domain"] |= fields
+    assert refused(document) == [path]
+
+
+@pytest.mark.parametrize(("fields", "path"), REFUSED_IN_DEVICES)
+def test_devices_that_a_guest_cannot_do_without_are_refused(fields, path):
+    document = machine()
+    document["spec"]["domain"]["devices"] |= fields
+    assert refused(document) == [path]
+
+
+@pytest.mark.parametrize(
+    ("network", "binding", "path"),
+    [
+        ({"multus": {"networkName": "red"}}, {"bridge": {}}, "spec.networks[0].multus"),
+        ({"pod": {}}, {"sriov": {}}, "spec.domain.devices.interfaces[0].sriov"),
+        ({"pod": {}}, {"slirp": {}}, "spec.domain.devices.interfaces[0].slirp"),
+        ({"pod": {}}, {"binding": {"name": "p"}}, "spec.domain.devices.interfaces[0].binding"),
+    ],
+)
+def test_a_network_that_is_not_there_is_refused(network, binding, path):
+    document = machine(networks=[{"name": "default", **network}])
+    document["spec"]["domain"]["devices"]["interfaces"] = [{"name": "default", **binding}]
+    assert refused(document) == [path]
+
+
+@pytest.mark.parametrize("name", ["readinessProbe", "livenessProbe"])
+@pytest.mark.parametrize(
+    "way",
+    [
+        {"guestAgentPing": {}},
+        {"tcpSocket": {"port": 22}},
+        {"httpGet": {"port": "http", "path": "/", "httpHeaders": [{"name": "a", "value": "b"}]}},
+        {"exec": {"command": ["true"]}},
+    ],
+)
+def test_probes_have_an_effect(name, way):
+    verdict = judge(machine(**{name: {**way, "periodSeconds": 5, "failureThreshold": 2}}))
+    assert not [one for one in verdict.warnings if "Probe" in one]
+
+
+@pytest.mark.parametrize(
+    ("fields", "path"),
+    [
+        ({"priorityClassName": "high"}, "spec.priorityClassName"),
+        ({"affinity": {"podAntiAffinity": {}}}, "spec.affinity.podAntiAffinity"),
+    ],
+)
+def test_what_has_no_effect_is_told(fields, path):
+    verdict = judge(machine(**fields))
+    assert verdict.causes == []
+    assert verdict.warnings == [f"{path} has no effect in this version"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "path"),
+    [
+        ({"cpu": {"model": "Nehalem"}}, "spec.domain.cpu.model"),
+        ({"cpu": {"dedicatedCpuPlacement": True}}, "spec.domain.cpu.dedicatedCpuPlacement"),
+        ({"memory": {"maxGuest": "1Gi"}}, "spec.domain.memory.maxGuest"),
+        ({"features": {"apic": {"enabled": False}}}, "spec.domain.features.apic.enabled"),
+        ({"features": {"hyperv": {"relaxed": {}}}}, "spec.domain.features.hyperv"),
+        ({"clock": {"timezone": "Europe/Berlin"}}, "spec.domain.clock.timezone"),
+        ({"ioThreadsPolicy": "auto"}, "spec.domain.ioThreadsPolicy"),
+    ],
+)
+def test_what_has_no_effect_in_a_domain_is_told(fields, path):
+    document = machine()
+    document["spec"]["domain"] |= fields
+    assert judge(document).warnings == [f"{path} has no effect in this version"]
+
+
+def test_an_empty_device_is_asked_for():
+    document = machine()
+    document["spec"]["domain"]["devices"]["clientPassthrough"] = {}
+    assert judge(document).warnings == [
+        "spec.domain.devices.clientPassthrough has no effect in this version"
+    ]
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"features": {"acpi": {}, "apic": {"enabled": True}}},
+        {"features": {"acpi": {"enabled": False}}},
+        {"cpu": {"cores": 2, "model": "host-passthrough"}},
+        {"clock": {"utc": {}}},
+        {"firmware": {"bootloader": {"bios": {}}, "serial": "A1"}},
+        {"rebootPolicy": "Terminate"},
+        {"chassis": {"asset": "7"}},
+    ],
+)
+def test_what_is_done_or_is_so_anyhow_is_not_worth_a_warning(fields):
+    document = machine()
+    document["spec"]["domain"] |= fields
+    verdict = judge(document)
+    assert (verdict.causes, verdict.warnings) == ([], [])
+
+
+def unknown_fields(tree: Any, view: type[msgspec.Struct], path: str) -> Iterator[str]:
+    known = {field.encode_name: field.type for field in msgspec.structs.fields(view)}
+    for name, below in tree.items():
+        if name not in known:
+            yield f"{path}.{name}"
+        elif isinstance(below, dict):
+            inner = [one for one in parts(known[name]) if issubclass(one, msgspec.Struct)]
+            if inner:  # else it is a map, whose keys are anybody's
+                yield from unknown_fields(below, inner[0], f"{path}.{name}")
+
+
+def parts(kind: Any) -> Iterator[type]:
+    if isinstance(kind, type):
+        yield kind
+    for inner in typing.get_args(kind):
+        yield from parts(inner)
+
+
+def test_the_table_of_effects_names_fields_that_there_are():
+    assert list(unknown_fields(SPEC, Spec, "spec")) == []
+
+
+def test_components_are_spared_the_warnings():
+    assert judge(machine(subdomain="example"), user=CONTROLLER).warnings == []
+
+
+def test_a_set_is_warned_of_when_its_template_is_new():
+    document = replica_set()
+    document["spec"]["template"]["spec"]["priorityClassName"] = "high"
+    told = ["spec.template.spec.priorityClassName has no effect in this version"]
+    assert judge(document).warnings == told
+    assert judge(document, replica_set()).warnings == told
+    assert judge(copy.deepcopy(document) | {"metadata": {}}, document).warnings == []

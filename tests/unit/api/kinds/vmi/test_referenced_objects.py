@@ -1,0 +1,55 @@
+"""Which objects of its namespace a machine's spec names."""
+
+import msgspec
+
+from corral.api.kinds.vmi.referenced_objects import references
+from corral.api.kinds.vmi.vmi import Spec
+
+
+def named(**spec):
+    document = {"domain": {"devices": {}}, **spec}
+    return sorted(f"{one.kind}/{one.name}" for one in references(msgspec.convert(document, Spec)))
+
+
+def test_every_source_that_is_an_object_is_named():
+    volumes = [
+        {"containerDisk": {"image": "i", "imagePullSecret": "pull"}},
+        {"cloudInitNoCloud": {"secretRef": {"name": "user"}, "networkData": "x"}},
+        {"cloudInitConfigDrive": {"networkDataSecretRef": {"name": "network"}, "userData": "x"}},
+        {"secret": {"secretName": "secret"}},
+        {"configMap": {"name": "map"}},
+        {"sysprep": {"secret": {"name": "answers"}}},
+        {"sysprep": {"configMap": {"name": "answers"}}},
+        {"serviceAccount": {"serviceAccountName": "robot"}},
+        {"emptyDisk": {"capacity": "1Gi"}},
+    ]
+    volumes = [{"name": f"v{number}", **each} for number, each in enumerate(volumes)]
+    assert named(volumes=volumes) == [
+        "ConfigMap/answers",
+        "ConfigMap/kube-root-ca.crt",
+        "ConfigMap/map",
+        "Secret/answers",
+        "Secret/network",
+        "Secret/pull",
+        "Secret/secret",
+        "Secret/user",
+        "ServiceAccount/robot",
+    ]
+
+
+def test_access_credentials_name_their_secrets():
+    key = {"source": {"secret": {"secretName": "keys"}}, "propagationMethod": {"noCloud": {}}}
+    word = {
+        "source": {"secret": {"secretName": "words"}},
+        "propagationMethod": {"qemuGuestAgent": {}},
+    }
+    credentials = [{"sshPublicKey": key}, {"userPassword": word}, {}]
+    assert named(accessCredentials=credentials) == ["Secret/keys", "Secret/words"]
+
+
+def test_what_has_no_name_is_none():
+    volumes = [
+        {"name": "a", "containerDisk": {"image": "i"}},
+        {"name": "b", "cloudInitNoCloud": {"secretRef": {}, "userData": "x"}},
+    ]
+    assert named(volumes=volumes) == []

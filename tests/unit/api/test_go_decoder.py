@@ -1,0 +1,140 @@
+"""What does not fit the types of Kubernetes' own kinds is told as Go's decoder tells it."""
+
+import pytest
+
+from corral.api import go_decoder
+from corral.api.go_decoder import misfit
+from corral.api.kinds import KINDS
+from corral.api.schema import schema_for
+
+DEPLOYMENT = KINDS.by_kind("apps", "Deployment")
+POD = KINDS.by_kind("", "Pod")
+POD_SPEC = {"containers": [{"name": "c"}]}
+
+
+def told(kind, document) -> str:
+    return misfit(kind, "v1", document)
+
+
+def of_field(found: str, field: str, wanted: str) -> str:
+    return f"json: cannot unmarshal {found} into Go struct field {field} of type {wanted}"
+
+
+@pytest.mark.parametrize(
+    ("spec", "fault"),
+    [
+        ({"replicas": "x"}, of_field("string", "DeploymentSpec.spec.replicas", "int32")),
+        (
+            {"replicas": 2**31},
+            of_field("number 2147483648", "DeploymentSpec.spec.replicas", "int32"),
+        ),
+        ({"replicas": 1.5}, of_field("number 1.5", "DeploymentSpec.spec.replicas", "int32")),
+        ({"paused": "no"}, of_field("string", "DeploymentSpec.spec.paused", "bool")),
+        ({"selector": []}, of_field("array", "DeploymentSpec.spec.selector", "v1.LabelSelector")),
+        (
+            {"selector": {"matchLabels": {"a.b/c": 1}}},
+            of_field("number", "LabelSelector.spec.selector.matchLabels", "string"),
+        ),
+        (
+            {"template": {"spec": {"containers": [{"env": [{"name": "A", "value": 1}]}]}}},
+            of_field("number", "EnvVar.spec.template.spec.containers.env.value", "string"),
+        ),
+        (
+            {"template": {"spec": {"containers": {}}}},
+            of_field("object", "PodSpec.spec.template.spec.containers", "[]v1.Container"),
+        ),
+        (
+            {"template": {"spec": {"terminationGracePeriodSeconds": 2**63}}},
+            of_field(
+                f"number {2**63}",
+                "PodSpec.spec.template.spec.terminationGracePeriodSeconds",
+                "int64",
+            ),
+        ),
+        (
+            {"strategy": {"rollingUpdate": {"maxSurge": []}}},
+            "json: cannot unmarshal array into Go value of type int32",
+        ),
+    ],
+)
+def test_the_first_value_without_a_place_is_told(spec, fault):
+    assert told(DEPLOYMENT, {"spec": spec}) == fault
+
+
+@pytest.mark.parametrize("amount", ["1Q", "", "-", [], True, {"a": 1}], ids=repr)
+def test_amounts_have_their_own_words(amount):
+    resources = {"requests": {"cpu": amount}}
+    document = {"spec": {"containers": [{"name": "c", "resources": resources}]}}
+    assert told(POD, document).startswith("quantities must match the regular expression '^([+-]?")
+
+
+@pytest.mark.parametrize(
+    ("moment", "fault"),
+    [
+        (
+            "soon",
+            'parsing time "soon" as "2006-01-02T15:04:05Z07:00": cannot parse "soon" as "2006"',
+        ),
+        (5, "json: cannot unmarshal number into Go value of type string"),
+    ],
+)
+def test_times_have_theirs(moment, fault):
+    assert told(POD, {"metadata": {"creationTimestamp": moment}}) == fault
+
+
+def test_bytes_are_in_base_64():
+    secret = KINDS.by_kind("", "Secret")
+    assert told(secret, {"data": {"a": "YQ==", "b": "!"}}) == "illegal base64 data at input byte 0"
+    assert told(secret, {"data": {"a": 1}}) == of_field("number", "Secret.data", "[]uint8")
+    assert told(secret, {"data": {"a": "YWI="}}) == ""
+
+
+def test_what_fits_is_not_spoken_of():
+    document = {"spec": {"replicas": 2**31 - 1, "template": {"spec": POD_SPEC}, "paused": None}}
+    assert told(DEPLOYMENT, document) == ""
+    assert told(DEPLOYMENT, {"spec": {"strategy": {"rollingUpdate": {"maxSurge": "x"}}}}) == ""
+
+
+def test_the_types_of_many_values_are_looked_at_once(monkeypatch):
+    made = []
+    real = go_decoder.object_schema
+    monkeypatch.setattr(go_decoder, "object_schema", lambda *told: made.append(told) or real(*told))
+    go_decoder._properties.cache_clear()
+    metadata = {"ownerReferences": [{"name": "a"}] * 1000}
+    assert told(POD, {"metadata": metadata, "spec": {}}) == ""
+    assert 0 < len(made) < 10
+
+
+def test_all_bytes_are_in_base_64():
+    maps = KINDS.by_kind("", "ConfigMap")
+    assert told(maps, {"binaryData": {"a": "YWI!"}}) == "illegal base64 data at input byte 3"
+    hooks = KINDS.by_kind("admissionregistration.k8s.io", "MutatingWebhookConfiguration")
+    document = {"webhooks": [{"clientConfig": {"caBundle": "YQ==!"}}]}
+    assert told(hooks, document).startswith("illegal base64 data at input byte")
+
+
+@pytest.mark.parametrize(
+    ("kind", "document", "fault"),
+    [
+        ("Secret", {"data": {"a": "!!!"}}, "illegal base64 data at input byte 0"),
+        ("ConfigMap", {"binaryData": {"a": "!!!"}}, "illegal base64 data at input byte 0"),
+        (
+            "Pod",
+            {
+                "spec": {
+                    "containers": [{"name": "c", "livenessProbe": {"httpGet": {"port": 2**40}}}]
+                }
+            },
+            "json: cannot unmarshal number 1099511627776 into Go value of type int32",
+        ),
+        (
+            "Service",
+            {"spec": {"ports": [{"port": 80, "targetPort": -(2**31) - 1}]}},
+            "json: cannot unmarshal number -2147483649 into Go value of type int32",
+        ),
+    ],
+)
+def test_what_a_decoder_gives_up_at_does_not_fit_the_schema(kind, document, fault):
+    found = KINDS.by_kind("", kind)
+    assert schema_for(found).check(document)
+    assert told(found, document) == fault

@@ -1,0 +1,64 @@
+"""Ranges of addresses on the command line."""
+
+from ipaddress import ip_address, ip_network
+
+import click
+import pytest
+
+from corral.cli.address_options import Address, Blocks, Ports, Ranges, overlapping, written
+from corral.config import POD_CIDRS, SERVICE_CIDRS
+
+
+def test_a_range_of_each_ip_version_is_read_that_of_ipv4_first():
+    both = (ip_network("10.1.0.0/16"), ip_network("fd01::/56"))
+    assert Ranges().convert("10.1.0.0/16", None, None) == both[:1]
+    assert Ranges().convert("fd01::/56, 10.1.0.0/16", None, None) == both
+    assert Ranges().convert(written(both), None, None) == both
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("10.1.0.0", "too small"),
+        ("10.1.0.1/16", "has host bits set"),
+        ("fd01::/56", "name one range of IPv4"),
+        ("10.1.0.0/16,10.2.0.0/16", "name one range of IPv4"),
+        ("10.1.0.0/29", "/28 is the smallest"),
+        ("ten", "does not appear to be"),
+    ],
+)
+def test_a_range_that_cannot_be_used_is_told(text, told):
+    with pytest.raises(click.BadParameter, match=told):
+        Ranges().convert(text, None, None)
+
+
+def test_an_address_is_read():
+    assert Address().convert("192.0.2.1", None, None) == ip_address("192.0.2.1")
+    with pytest.raises(click.BadParameter, match="does not appear"):
+        Address().convert("here", None, None)
+
+
+def test_ranges_with_common_addresses_are_told():
+    assert overlapping(POD_CIDRS, SERVICE_CIDRS) == ""
+    wide = (ip_network("10.0.0.0/8"),)
+    assert overlapping(wide, SERVICE_CIDRS) == "10.0.0.0/8 and 10.96.0.0/12"
+
+
+def test_blocks_are_any_number_of_ranges_and_addresses():
+    found = Blocks().convert("127.0.0.0/8, 192.0.2.7,fd01::/64,10.0.0.0/8", None, None)
+    assert list(map(str, found)) == ["127.0.0.0/8", "192.0.2.7/32", "fd01::/64", "10.0.0.0/8"]
+    assert Blocks().convert(found, None, None) == found
+    with pytest.raises(click.BadParameter, match="has host bits set: write it as"):
+        Blocks().convert("10.1.0.1/16", None, None)
+
+
+def test_ports_are_single_ones_and_ranges():
+    found = Ports().convert("5432, 8000-8099,1-1", None, None)
+    assert found == (range(5432, 5433), range(8000, 8100), range(1, 2))
+    assert Ports().convert(written(found), None, None) == found
+
+
+@pytest.mark.parametrize("text", ["0", "65536", "9-8", "a", "", "1-2-3", "-5"])
+def test_what_is_no_port_is_told(text):
+    with pytest.raises(click.BadParameter, match="is no port from 1 to 65535"):
+        Ports().convert(text, None, None)

@@ -1,0 +1,223 @@
+"""What may be believed of what is told."""
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+
+import msgspec
+import pytest
+from lightkube.models.autoscaling_v2 import CrossVersionObjectReference, MetricIdentifier
+from lightkube.models.meta_v1 import LabelSelector, LabelSelectorRequirement
+
+from corral.api.errors import NotFound, Unavailable
+from corral.api.kinds import KINDS
+from corral.api.request import Request, Response
+from corral.client.client import Client
+from corral.cluster.autoscaler.metrics_client import (
+    ANSWER_SECONDS,
+    AT_ONCE,
+    TURN_SECONDS,
+    Measured,
+)
+from corral.cluster.autoscaler.replicas import MetricError, Sample
+
+MOMENT = "2026-01-01T12:00:00Z"
+NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
+QUEUE = MetricIdentifier(name="queue")
+
+
+class Answering:
+    """A transport that gives one answer, and remembers what it was asked."""
+
+    def __init__(self, answer) -> None:
+        self.answer = answer
+        self.asked: list[str] = []
+
+    async def send(self, request: Request) -> Response:
+        self.asked.append(f"{request.path}?{request.query}" if request.query else request.path)
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        if self.answer is None:
+            await asyncio.sleep(3600)
+        return Response(status=200, body=msgspec.json.encode(self.answer))
+
+
+def metrics(answer) -> tuple[Measured, Answering]:
+    transport = Answering(answer)
+    return Measured(Client(transport), KINDS), transport
+
+
+def pod(name: str, *usages, timestamp: str = MOMENT, window: str = "15s") -> dict:
+    return {
+        "metadata": {"name": name, "namespace": "default"},
+        "timestamp": timestamp,
+        "window": window,
+        "containers": [
+            {"name": container, "usage": usage}
+            for container, usage in zip(("compute", "guest-console-log"), usages, strict=False)
+        ],
+    }
+
+
+async def of_pods(*items, resource: str = "cpu", container: str = "") -> dict[str, Sample]:
+    answer = {"metadata": {"resourceVersion": ""}, "items": items}
+    return await metrics(answer)[0].of_pods("default", "app=web", resource, container)
+
+
+async def test_what_the_containers_use_is_added_up():
+    found = await of_pods(pod("a", {"cpu": "283123456n"}, {"cpu": "0"}), pod("b", {"cpu": "1"}))
+    window = timedelta(seconds=15)
+    assert found == {"a": Sample(284, NOON, window), "b": Sample(1000, NOON, window)}
+
+
+async def test_one_container_is_read_alone():
+    one = pod("a", {"cpu": "1"}, {"cpu": "5m"})
+    found = await of_pods(one, container="guest-console-log")
+    assert found["a"].value == 5
+    with pytest.raises(MetricError) as caught:
+        await of_pods(one, container="other")
+    text = "container other not present in metrics for pod default/a"
+    assert str(caught.value) == f"failed to get container metrics: {text}"
+
+
+@pytest.mark.parametrize("value", ["NaN", "-1", "inf", "", "1e30000", "abc", -0.5])
+async def test_a_pod_of_which_nonsense_is_told_is_not_known(value):
+    found = await of_pods(pod("a", {"cpu": value}), pod("b", {"cpu": "1"}))
+    assert "a" not in found
+    assert found["b"].value == 1000
+
+
+@pytest.mark.parametrize("fields", [{"timestamp": "yesterday"}, {"window": "soon"}])
+async def test_a_pod_of_no_moment_is_not_known(fields):
+    assert await of_pods(pod("a", {"cpu": "1"}, **fields)) == {}
+
+
+async def test_a_pod_without_the_resource_in_some_container_is_not_known():
+    assert await of_pods(pod("a", {"cpu": "1"}, {}), pod("b")) == {}
+
+
+async def test_nothing_at_all_is_said():
+    with pytest.raises(MetricError, match=r"^no metrics returned from resource metrics API$"):
+        await of_pods()
+
+
+def values(*items) -> dict:
+    return {"items": [{"value": "1", "timestamp": MOMENT, **item} for item in items]}
+
+
+async def test_a_custom_metric_of_pods_is_asked_for_by_their_labels():
+    known, transport = metrics(
+        values(
+            {"describedObject": {"kind": "Pod", "name": "a"}, "value": "2500m"},
+            {"describedObject": {"name": "b"}, "windowSeconds": 30},
+            {"describedObject": {"name": "c"}, "value": "-1"},
+        )
+    )
+    selector = LabelSelector(
+        matchLabels={"code": "500"},
+        matchExpressions=[LabelSelectorRequirement(key="verb", operator="Exists")],
+    )
+    metric = MetricIdentifier(name="hits/sec", selector=selector)
+    found = await known.of_custom("default", "app=web", metric)
+    assert found == {
+        "a": Sample(2500, NOON, timedelta(minutes=1)),
+        "b": Sample(1000, NOON, timedelta(seconds=30)),
+    }
+    path = "/apis/custom.metrics.k8s.io/v1beta2/namespaces/default/pods/*/hits%2Fsec"
+    query = "labelSelector=app%3Dweb&metricLabelSelector=code%3D500%2Cverb"
+    assert transport.asked == [f"{path}?{query}"]
+
+
+@pytest.mark.parametrize(
+    ("reference", "path"),
+    [
+        (("v1", "Service", "web"), "services/web"),
+        (("v1", "Namespace", "other"), "metrics"),
+        (
+            ("kubevirt.io/v1", "VirtualMachineInstanceReplicaSet", "../set"),
+            "virtualmachineinstancereplicasets.kubevirt.io/..%2Fset",
+        ),
+    ],
+)
+async def test_a_metric_of_an_object_is_asked_for_in_its_own_namespace(reference, path):
+    known, transport = metrics(values({"value": "3"}))
+    api_version, kind, name = reference
+    described = CrossVersionObjectReference(apiVersion=api_version, kind=kind, name=name)
+    assert await known.of_object("default", described, QUEUE) == 3000
+    root = "/apis/custom.metrics.k8s.io/v1beta2/namespaces/default"
+    assert transport.asked == [f"{root}/{path}/queue"]
+
+
+async def test_an_object_of_no_kind_has_no_metrics():
+    known, _ = metrics(values())
+    described = CrossVersionObjectReference(apiVersion="apps/v1", kind="Blimp", name="web")
+    with pytest.raises(MetricError) as caught:
+        await known.of_object("default", described, QUEUE)
+    assert 'no matches for kind "Blimp" in group "apps"' in str(caught.value)
+
+
+async def test_external_values_are_added_up():
+    known, transport = metrics(values({"value": "3"}, {"value": "4500m"}))
+    assert await known.of_external("default", QUEUE) == 7500
+    assert transport.asked == ["/apis/external.metrics.k8s.io/v1beta1/namespaces/default/queue"]
+
+
+@pytest.mark.parametrize("value", ["NaN", "-3", "9223372036854775808", "+Inf", ""])
+async def test_a_total_that_cannot_be_is_refused(value):
+    known, _ = metrics(values({"value": value}, {"value": "4"}))
+    with pytest.raises(MetricError, match="the value of the metric can"):
+        await known.of_external("default", QUEUE)
+
+
+@pytest.mark.parametrize("answer", [{"items": 5}, {"items": [{"timestamp": MOMENT}]}, [], "x"])
+async def test_an_answer_of_another_form_is_refused(answer):
+    known, _ = metrics(answer)
+    with pytest.raises(MetricError, match="unable to fetch metrics from external metrics API"):
+        await known.of_external("default", QUEUE)
+
+
+async def test_who_tells_nothing_is_named():
+    known, _ = metrics(values())
+    with pytest.raises(MetricError, match=r"^no metrics returned from external metrics API$"):
+        await known.of_external("default", QUEUE)
+    known, _ = metrics(Unavailable("it is down"))
+    with pytest.raises(MetricError) as caught:
+        await known.of_pods("default", "app=web", "cpu")
+    assert str(caught.value) == "unable to fetch metrics from resource metrics API: it is down"
+
+
+async def test_an_api_that_is_not_there_is_told_to_be_missing():
+    known, _ = metrics(NotFound("404 page not found"))
+    with pytest.raises(MetricError) as caught:
+        await known.of_custom("default", "app=web", QUEUE)
+    text = "no custom metrics API (custom.metrics.k8s.io) registered"
+    assert str(caught.value) == f"unable to fetch metrics from custom metrics API: {text}"
+
+
+@pytest.mark.looptime
+async def test_who_does_not_answer_is_not_waited_for():
+    known, _ = metrics(None)
+    begun = asyncio.get_running_loop().time()
+    with pytest.raises(MetricError, match="no answer within 10 seconds"):
+        await known.of_external("default", QUEUE)
+    assert asyncio.get_running_loop().time() - begun == pytest.approx(ANSWER_SECONDS)
+
+
+@pytest.mark.looptime
+async def test_only_so_many_questions_wait_for_an_api_that_hangs(looptime):
+    known, transport = metrics(None)
+    asking = [asyncio.ensure_future(known.of_external("default", QUEUE)) for _ in range(AT_ONCE)]
+    await asyncio.sleep(0)
+    with pytest.raises(MetricError) as caught:
+        await known.of_external("default", QUEUE)
+    assert looptime == TURN_SECONDS
+    text = f"{AT_ONCE} other questions wait for its answers"
+    assert str(caught.value) == f"unable to fetch metrics from external metrics API: {text}"
+    assert len(transport.asked) == AT_ONCE
+    # Another API is another matter.
+    with pytest.raises(MetricError, match="no answer within 10 seconds"):
+        await known.of_custom("default", "app=web", QUEUE)
+    await asyncio.wait(asking)
+    with pytest.raises(MetricError, match="no answer within 10 seconds"):
+        await known.of_external("default", QUEUE)
+    for each in asking:
+        assert isinstance(each.exception(), MetricError)

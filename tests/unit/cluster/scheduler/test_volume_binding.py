@@ -1,0 +1,171 @@
+"""What a pod's claims ask of its node."""
+
+import msgspec
+import pytest
+from lightkube.models.core_v1 import Node, PersistentVolume, PersistentVolumeClaim, Pod
+from lightkube.models.storage_v1 import StorageClass
+
+from corral.cluster.scheduler import volume_binding
+from corral.cluster.scheduler.volume_binding import Stock, wanted
+
+BOUND = {"pv.kubernetes.io/bind-completed": "yes"}
+SSD = {
+    "required": {
+        "nodeSelectorTerms": [
+            {"matchExpressions": [{"key": "disk", "operator": "In", "values": ["ssd"]}]}
+        ]
+    }
+}
+
+
+def pod(*names, uid="pod", node=""):
+    sources = [{"name": name, "persistentVolumeClaim": {"claimName": name}} for name in names]
+    spec = {"containers": [], "volumes": sources, "nodeName": node}
+    metadata = {"name": uid, "namespace": "default", "uid": uid}
+    return msgspec.convert({"metadata": metadata, "spec": spec}, Pod)
+
+
+def claim(name="data", annotations=None, phase="Pending", **spec):
+    document = {
+        "metadata": {"name": name, "namespace": "default", "uid": name, "annotations": annotations},
+        "spec": {
+            "accessModes": ["ReadWriteOnce"],
+            "resources": {"requests": {"storage": "1Gi"}},
+            **spec,
+        },
+        "status": {"phase": phase},
+    }
+    return msgspec.convert(document, PersistentVolumeClaim)
+
+
+def volume(name="disk", **spec):
+    document = {
+        "metadata": {"name": name, "uid": name},
+        "spec": {"accessModes": ["ReadWriteOnce"], "capacity": {"storage": "1Gi"}, **spec},
+        "status": {"phase": "Available"},
+    }
+    return msgspec.convert(document, PersistentVolume)
+
+
+def storage_class(provisioner="corral.dev/directory", mode="WaitForFirstConsumer", **fields):
+    document = {
+        "metadata": {"name": "late"},
+        "provisioner": provisioner,
+        "volumeBindingMode": mode,
+        **fields,
+    }
+    return msgspec.convert(document, StorageClass)
+
+
+def stock(*things, users=()):
+    claims = {one.metadata.name: one for one in things if isinstance(one, PersistentVolumeClaim)}
+    there = {one.metadata.name: one for one in things if isinstance(one, PersistentVolume)}
+    classes = {one.metadata.name: one for one in things if isinstance(one, StorageClass)}
+    return Stock(
+        claim=lambda key: claims.get(key.name),
+        volume=lambda key: there.get(key.name),
+        storage_class=lambda key: classes.get(key.name),
+        offered=lambda name: [
+            one for one in there.values() if (one.spec.storageClassName or "") == name
+        ],
+        users=lambda _key: users,
+    )
+
+
+def node(name="node0", **labels):
+    return msgspec.convert({"metadata": {"name": name, "labels": labels}}, Node)
+
+
+def test_a_pod_without_claims_asks_nothing():
+    asked = wanted(pod(), stock())
+    assert (asked.fault, asked.node_fault(node()), asked.bindings(node())) == ("", "", [])
+
+
+@pytest.mark.parametrize(
+    ("things", "why"),
+    [
+        ([], 'persistentvolumeclaim "data" not found'),
+        ([claim()], "pod has unbound immediate PersistentVolumeClaims"),
+        ([claim(volumeName="disk")], "pod has unbound immediate PersistentVolumeClaims"),
+        (
+            [claim(storageClassName="late"), storage_class(mode="Immediate")],
+            "pod has unbound immediate PersistentVolumeClaims",
+        ),
+        (
+            [claim(annotations=BOUND, phase="Lost", volumeName="disk")],
+            'persistentvolumeclaim "data" bound to non-existent persistentvolume "disk"',
+        ),
+    ],
+)
+def test_what_no_node_can_mend_is_told(things, why):
+    assert wanted(pod("data"), stock(*things)).fault == why
+
+
+@pytest.mark.parametrize(
+    ("things", "labels", "why"),
+    [
+        ([volume()], {}, ""),
+        ([], {}, volume_binding.NO_VOLUME),
+        ([volume(nodeAffinity=SSD)], {}, volume_binding.UNREACHABLE),
+        ([volume(nodeAffinity=SSD)], {"disk": "ssd"}, ""),
+    ],
+)
+def test_a_node_must_reach_the_volumes_that_are_bound(things, labels, why):
+    asked = wanted(pod("data"), stock(claim(annotations=BOUND, volumeName="disk"), *things))
+    assert asked.fault == ""
+    assert asked.node_fault(node(**labels)) == why
+
+
+@pytest.mark.parametrize(
+    ("things", "found"),
+    [
+        ([storage_class()], [None]),
+        ([storage_class(), volume(storageClassName="late")], ["disk"]),
+        ([storage_class(), volume(storageClassName="late", nodeAffinity=SSD)], [None]),
+        ([storage_class("kubernetes.io/no-provisioner")], None),
+        (
+            [
+                storage_class(
+                    allowedTopologies=[
+                        {"matchLabelExpressions": [{"key": "zone", "values": ["a"]}]}
+                    ]
+                )
+            ],
+            None,
+        ),
+    ],
+)
+def test_what_waits_for_its_node_gets_a_volume_there_or_has_one_made(things, found):
+    asked = wanted(pod("data"), stock(claim(storageClassName="late"), *things))
+    bindings = asked.bindings(node())
+    if found is None:
+        assert bindings is None
+        assert asked.node_fault(node()) == volume_binding.NOTHING_TO_BIND
+    else:
+        assert [one.volume and one.volume.metadata.name for one in bindings] == found
+
+
+def test_two_claims_of_a_pod_do_not_share_a_volume():
+    things = [claim(name, storageClassName="late") for name in ("a", "b")]
+    asked = wanted(pod("a", "b"), stock(*things, storage_class(), volume(storageClassName="late")))
+    made = [one.volume is None for one in asked.bindings(node())]
+    assert made == [False, True]
+
+
+def test_a_claim_that_was_promised_to_a_node_goes_there():
+    promised = claim(
+        annotations={"volume.kubernetes.io/selected-node": "node1"}, storageClassName="late"
+    )
+    asked = wanted(pod("data"), stock(promised, storage_class()))
+    assert asked.node_fault(node()) == volume_binding.NOTHING_TO_BIND
+    assert asked.node_fault(node("node1")) == ""
+
+
+def test_a_claim_for_one_pod_is_not_shared():
+    alone = claim(annotations=BOUND, volumeName="disk", accessModes=["ReadWriteOncePod"])
+    other = pod("data", uid="other", node="node0")
+    asked = wanted(pod("data"), stock(alone, volume(), users=[other]))
+    assert asked.node_fault(node()) == volume_binding.IN_USE
+    asked = wanted(other, stock(alone, volume(), users=[other]))
+    assert asked.node_fault(node()) == ""
+    assert wanted(pod("data"), stock(alone, volume())).is_taken is False

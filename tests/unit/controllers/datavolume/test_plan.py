@@ -1,0 +1,459 @@
+"""DataVolumes: the claim that is made of each, and what is said of it, step by step."""
+
+import msgspec
+import pytest
+from lightkube.models.core_v1 import PersistentVolumeClaim
+from lightkube.models.meta_v1 import OwnerReference
+from lightkube.models.storage_v1 import StorageClass
+
+from corral.api.kinds.cdi import population
+from corral.api.kinds.cdi.datasource import DataSource
+from corral.api.kinds.cdi.datavolume import ADOPT_CLAIM, DataVolume
+from corral.api.kinds.cdi.permitted_clones import PERMITTED
+from corral.controllers.datavolume.plan import Observed, plan
+from corral.controllers.datavolume.status import find
+
+NOW, LATER = "2026-01-01T00:00:00Z", "2026-01-01T00:01:00Z"
+HTTP = {"http": {"url": "http://images.example/disk.img"}}
+CLONE = {"pvc": {"name": "golden", "namespace": "images"}}
+STORAGE = {"resources": {"requests": {"storage": "1Gi"}}}
+CORRAL = {
+    "metadata": {
+        "name": "corral",
+        "annotations": {"storageclass.kubernetes.io/is-default-class": "true"},
+    },
+    "provisioner": "corral.dev/directory",
+}
+
+
+def volume(source=None, *, status=None, annotations=None, **spec) -> DataVolume:
+    document = {
+        "metadata": {
+            "name": "disk",
+            "namespace": "default",
+            "uid": "dv-1",
+            "labels": {"team": "blue"},
+            "annotations": annotations or {},
+        },
+        "spec": {"storage": STORAGE} | spec,
+        "status": status or {},
+    }
+    if "pvc" in spec:
+        del document["spec"]["storage"]
+    if source is not None:
+        document["spec"]["source"] = source
+    return msgspec.convert(document, DataVolume)
+
+
+def claim(
+    phase="Bound",
+    *,
+    owner="dv-1",
+    going=False,
+    size="1Gi",
+    name="disk",
+    namespace="default",
+    **told,
+) -> PersistentVolumeClaim:
+    names = {key: getattr(population, key) for key in told}
+    metadata = {
+        "name": name,
+        "namespace": namespace,
+        "annotations": {names[key]: value for key, value in told.items()},
+    }
+    if owner:
+        metadata["ownerReferences"] = [
+            {"apiVersion": "v1", "kind": "DataVolume", "name": "disk", "uid": owner}
+            | {"controller": True}
+        ]
+    if going:
+        metadata["deletionTimestamp"] = NOW
+    document = {
+        "metadata": metadata,
+        "spec": {"storageClassName": "corral", "resources": {"requests": {"storage": size}}},
+        "status": {"phase": phase},
+    }
+    return msgspec.convert(document, PersistentVolumeClaim)
+
+
+def decide(of, *, now=NOW, claim=None, copied=None, reference=None, binding="Immediate", classes=1):
+    corral = msgspec.convert(CORRAL | {"volumeBindingMode": binding}, StorageClass)
+    return plan(
+        of,
+        Observed(
+            claim=claim,
+            reference=reference,
+            copied=copied,
+            classes=[corral] * classes,
+            now=now,
+        ),
+    )
+
+
+def said(decided) -> list[tuple[str, ...]]:
+    return [tuple(event) for event in decided.events]
+
+
+def conditions(status) -> dict[str, tuple[str, str, str]]:
+    return {each.type: (each.status, each.reason, each.message) for each in status.conditions}
+
+
+# --------------------------------------------------------------------- claim
+
+
+def test_the_claim_is_named_labelled_and_owned_as_cdi_does_it():
+    created = decide(volume(HTTP, annotations={"note": "x", population.PHASE: "Succeeded"})).create
+    metadata = created["metadata"]
+    assert (metadata["name"], metadata["namespace"]) == ("disk", "default")
+    assert metadata["labels"] == {
+        "app": "containerized-data-importer",
+        "app.kubernetes.io/component": "storage",
+        "app.kubernetes.io/managed-by": "cdi-controller",
+        "alerts.k8s.io/KubePersistentVolumeFillingUp": "disabled",
+        "team": "blue",
+    }
+    assert metadata["ownerReferences"] == [
+        {
+            "apiVersion": "cdi.kubevirt.io/v1beta1",
+            "kind": "DataVolume",
+            "name": "disk",
+            "uid": "dv-1",
+            "controller": True,
+            "blockOwnerDeletion": True,
+        }
+    ]
+    told = metadata["annotations"]
+    assert told["note"] == "x"
+    assert told[population.RESTARTS] == "0"
+    assert population.PHASE not in told, "nobody fills a claim by saying that it is filled"
+
+
+def test_the_claim_asks_for_its_content():
+    created = decide(volume(HTTP, preallocation=True)).create
+    asked = population.wish_of(msgspec.convert(created, PersistentVolumeClaim))
+    assert asked.source.http.url == "http://images.example/disk.img"
+    assert (asked.content_type, asked.preallocation) == ("kubevirt", True)
+
+
+def test_a_claim_for_an_upload_says_so_in_the_way_that_virtctl_knows():
+    told = decide(volume({"upload": {}})).create["metadata"]["annotations"]
+    assert told[population.UPLOAD_TARGET] == ""
+
+
+def test_storage_is_settled_by_the_class():
+    assert decide(volume(HTTP)).create["spec"] == STORAGE | {"accessModes": ["ReadWriteOnce"]}
+
+
+def test_a_claim_that_is_written_out_is_made_as_it_stands():
+    exact = {
+        "accessModes": ["ReadWriteMany"],
+        "volumeMode": "Block",
+        "resources": {"requests": {"storage": "2Gi"}},
+        "storageClassName": "other",
+    }
+    created = decide(volume(HTTP, pvc=exact)).create
+    assert created["spec"] == exact
+    assert "alerts.k8s.io/KubePersistentVolumeFillingUp" not in created["metadata"]["labels"]
+
+
+@pytest.mark.parametrize(
+    ("storage", "classes", "why"),
+    [
+        (STORAGE | {"storageClassName": "gone"}, 1, 'storage class "gone" was not found'),
+        (STORAGE, 0, "there is no default class"),
+    ],
+)
+def test_a_claim_whose_class_is_not_there_waits_for_it(storage, classes, why):
+    decided = decide(volume(HTTP, storage=storage), classes=classes)
+    assert decided.create is None
+    assert decided.status.phase == "Pending"
+    ((kind, reason, message),) = said(decided)
+    assert (kind, reason) == ("Warning", "ErrClaimNotValid")
+    assert message.endswith(why)
+
+
+# --------------------------------------------------------------------- clone
+
+
+def test_a_copy_without_a_size_is_as_large_as_what_it_copies():
+    copied = claim(owner="", size="3Gi", name="golden", namespace="images")
+    created = decide(volume(CLONE, storage={}), copied=copied).create
+    assert created["spec"]["resources"] == {"requests": {"storage": "3Gi"}}
+
+
+def test_a_copy_of_what_is_not_there_waits_and_says_it_once():
+    first = decide(volume(CLONE))
+    assert first.create is None
+    assert said(first) == [("Warning", "CloneWithoutSource", "The source pvc golden doesn't exist")]
+    again = decide(volume(CLONE, status=msgspec.to_builtins(first.status)), now=LATER)
+    assert (again.status, said(again)) == (first.status, [])
+
+
+def test_another_hindrance_is_told_when_the_first_is_over():
+    first = decide(volume(CLONE))
+    copied = claim(owner="", size="3Gi", name="golden", namespace="images")
+    then = volume(CLONE, status=msgspec.to_builtins(first.status))
+    assert [reason for _, reason, _ in said(decide(then, copied=copied))] == [
+        "CloneValidationFailed"
+    ]
+
+
+def test_a_copy_may_not_be_smaller():
+    copied = claim(owner="", size="3Gi", name="golden", namespace="images")
+    decided = decide(volume(CLONE), copied=copied)
+    ((_, reason, message),) = said(decided)
+    assert (decided.create, reason) == (None, "CloneValidationFailed")
+    assert "target resources requests storage size is smaller than the source" in message
+
+
+def test_a_data_source_leads_to_its_claim():
+    reference = msgspec.convert(
+        {
+            "metadata": {"name": "fedora", "namespace": "images"},
+            "spec": {"source": {"pvc": {"name": "golden"}}},
+        },
+        DataSource,
+    )
+    named = {"kind": "DataSource", "name": "fedora", "namespace": "images"}
+    allowed = {PERMITTED: '{"images/fedora":"images/golden"}'}
+    of = volume(sourceRef=named, storage={}, annotations=allowed)
+    copied = claim(owner="", size="3Gi", name="golden", namespace="images")
+    created = decide(of, reference=reference, copied=copied).create
+    wish = population.wish_of(msgspec.convert(created, PersistentVolumeClaim))
+    assert (wish.source.pvc.namespace, wish.source.pvc.name) == ("images", "golden")
+    assert said(decide(of)) == [("Warning", "NotFound", "DataSource images/fedora not found")]
+
+
+@pytest.mark.parametrize(
+    ("allowed", "is_made"),
+    [
+        ('{"default/mine":"images/golden"}', True),
+        ('{"default/mine":"images/*"}', True),
+        ('{"default/mine":"images/other"}', False),
+        ('{"default/mine":"other/*"}', False),
+        ('{"default/other":"images/*"}', False),
+        ("{}", False),
+        ("[", False),
+    ],
+)
+def test_another_namespaces_claim_is_copied_only_if_that_was_allowed(allowed, is_made):
+    spec = {"source": CLONE}
+    metadata = {"name": "mine", "namespace": "default"}
+    reference = msgspec.convert({"metadata": metadata, "spec": spec}, DataSource)
+    of = volume(sourceRef={"kind": "DataSource", "name": "mine"}, annotations={PERMITTED: allowed})
+    copied = claim(owner="", name="golden", namespace="images")
+    decided = decide(of, reference=reference, copied=copied)
+    assert (decided.create is not None) is is_made
+    if is_made:
+        assert PERMITTED not in decided.create["metadata"]["annotations"]
+    else:
+        assert [reason for _, reason, _ in said(decided)] == ["CloneNotPermitted"]
+
+
+# -------------------------------------------------------------- other claims
+
+
+def test_a_claim_of_somebody_else_is_left_alone():
+    decided = decide(volume(HTTP), claim=claim(owner=""))
+    assert not decided.take_over
+    assert decided.status.phase == "Pending"
+    assert said(decided) == [
+        (
+            "Warning",
+            "ErrResourceExists",
+            'Resource "disk" already exists and is not managed by DataVolume',
+        )
+    ]
+
+
+def test_a_claim_that_was_filled_for_it_is_taken_over():
+    decided = decide(volume(HTTP), claim=claim(owner="", POPULATED_FOR="disk"))
+    [owner] = decided.take_over["metadata"]["ownerReferences"]
+    assert (owner["uid"], owner["controller"]) == ("dv-1", True)
+    assert decided.status.phase == "Succeeded"
+
+
+@pytest.mark.parametrize(
+    ("told", "is_full"),
+    [({}, True), ({"WISH": "{}", "PHASE": "Succeeded"}, True), ({"WISH": "{}"}, False)],
+)
+def test_a_claim_of_nobody_is_adopted_where_that_is_allowed(told, is_full):
+    of = volume(HTTP, annotations={ADOPT_CLAIM: "true"})
+    free = claim(owner="", **told)
+    free.metadata.resourceVersion = "7"
+    free.metadata.ownerReferences = [OwnerReference("v1", "Backup", "nightly", "b-1")]
+    change = decide(of, claim=free).take_over["metadata"]
+    assert change["resourceVersion"] == "7"
+    assert [each["uid"] for each in change["ownerReferences"]] == ["b-1", "dv-1"]
+    assert ("annotations" in change) is is_full
+    assert decide(of, claim=claim(owner="dv-2", **told)).take_over is None
+    assert decide(volume(HTTP), claim=claim(owner="", **told)).take_over is None
+
+
+def test_a_claim_that_was_filled_for_it_but_belongs_to_another_is_left_alone():
+    decided = decide(volume(HTTP), claim=claim(owner="dv-2", POPULATED_FOR="disk"))
+    assert not decided.take_over
+    assert decided.status.phase == "Pending"
+
+
+def test_a_claim_that_goes_is_waited_for():
+    ((_, reason, message),) = said(decide(volume(HTTP), claim=claim(going=True)))
+    assert (reason, message) == (
+        "ErrResourceMarkedForDeletion",
+        'Resource "disk" marked for deletion',
+    )
+
+
+# -------------------------------------------------------------------- phases
+
+
+@pytest.mark.parametrize(
+    ("source", "told", "phase"),
+    [
+        (HTTP, {}, "PVCBound"),
+        (HTTP, {"PHASE": "Pending"}, "ImportScheduled"),
+        (HTTP, {"PHASE": "Running"}, "ImportInProgress"),
+        (HTTP, {"PHASE": "Succeeded"}, "Succeeded"),
+        (HTTP, {"PHASE": "Failed"}, "Failed"),
+        ({"blank": {}}, {"PHASE": "Running"}, "ImportInProgress"),
+        (CLONE, {"PHASE": "Pending"}, "CloneScheduled"),
+        (CLONE, {"PHASE": "Running"}, "CSICloneInProgress"),
+        (CLONE, {"PHASE": "Succeeded"}, "Succeeded"),
+        ({"upload": {}}, {"PHASE": "Pending"}, "UploadScheduled"),
+        ({"upload": {}}, {"PHASE": "Running"}, "UploadScheduled"),
+        ({"upload": {}}, {"PHASE": "Running", "READY": "true"}, "UploadReady"),
+        ({"upload": {}}, {"PHASE": "Succeeded"}, "Succeeded"),
+    ],
+)
+def test_the_phase_follows_what_the_claim_tells(source, told, phase):
+    assert decide(volume(source), claim=claim(**told)).status.phase == phase
+
+
+@pytest.mark.parametrize(
+    ("state", "binding", "phase"),
+    [
+        ("Pending", "Immediate", "Pending"),
+        ("Pending", "WaitForFirstConsumer", "WaitForFirstConsumer"),
+        ("Lost", "Immediate", "Failed"),
+    ],
+)
+def test_the_phase_of_a_claim_that_is_not_bound(state, binding, phase):
+    decided = decide(volume(HTTP), claim=claim(state), binding=binding)
+    assert decided.status.phase == phase
+
+
+def test_what_a_claim_waits_for_is_told_by_its_own_class():
+    """Not by the default one, which it does not name; of a class that is gone nothing is known."""
+    other = {"metadata": {"name": "other"}, "volumeBindingMode": "WaitForFirstConsumer"}
+    classes = [
+        msgspec.convert({"provisioner": "example.com/disks"} | each, StorageClass)
+        for each in (CORRAL | {"volumeBindingMode": "Immediate"}, other)
+    ]
+    named = claim("Pending")
+    named.spec.storageClassName = "other"
+
+    def phase(classes):
+        seen = Observed(claim=named, reference=None, copied=None, classes=classes, now=NOW)
+        return plan(volume(HTTP), seen).status.phase
+
+    assert [phase(classes), phase(classes[:1])] == ["WaitForFirstConsumer", "Pending"]
+
+
+@pytest.mark.parametrize(
+    ("source", "told", "event"),
+    [
+        (
+            HTTP,
+            {"PHASE": "Running"},
+            ("Normal", "ImportInProgress", "Import into disk in progress"),
+        ),
+        (
+            HTTP,
+            {"PHASE": "Succeeded"},
+            ("Normal", "ImportSucceeded", "Successfully imported into PVC disk"),
+        ),
+        (
+            CLONE,
+            {"PHASE": "Succeeded"},
+            (
+                "Normal",
+                "CloneSucceeded",
+                "Successfully cloned from images/golden into default/disk",
+            ),
+        ),
+        (
+            {"upload": {}},
+            {"PHASE": "Running", "READY": "true"},
+            ("Normal", "UploadReady", "Upload into disk ready"),
+        ),
+    ],
+)
+def test_a_new_phase_is_told_once(source, told, event):
+    first = decide(volume(source), claim=claim(**told))
+    assert said(first) == [event, ("Normal", "Bound", "PVC disk Bound")]
+    again = decide(
+        volume(source, status=msgspec.to_builtins(first.status)), claim=claim(**told), now=LATER
+    )
+    assert (again.status, said(again)) == (first.status, [])
+
+
+def test_a_lost_claim_is_told():
+    assert ("Warning", "ErrClaimLost", "PVC disk lost") in said(
+        decide(volume(HTTP), claim=claim("Lost"))
+    )
+
+
+def test_progress_and_restarts_are_repeated():
+    told = {"PHASE": "Running", "PROGRESS": "12.34%", "RESTARTS": "3"}
+    status = decide(volume(HTTP), claim=claim(**told)).status
+    assert (status.progress, status.restart_count, status.claim_name) == ("12.34%", 3, "disk")
+
+
+@pytest.mark.parametrize(
+    ("source", "phase", "progress"),
+    [
+        (HTTP, "Pending", "N/A"),
+        (HTTP, "Succeeded", "100.0%"),
+        (CLONE, "Succeeded", "100.0%"),
+        ({"upload": {}}, "Succeeded", "N/A"),
+    ],
+)
+def test_progress_that_nobody_tells(source, phase, progress):
+    assert decide(volume(source), claim=claim(PHASE=phase)).status.progress == progress
+
+
+def test_the_conditions_while_it_goes_on_and_at_the_end():
+    going = decide(
+        volume(HTTP),
+        claim=claim(PHASE="Running", GOES_ON="true", REASON="Pod is running"),
+    ).status
+    assert conditions(going) == {
+        "Bound": ("True", "Bound", "PVC disk Bound"),
+        "Ready": ("False", "TransferRunning", ""),
+        "Running": ("True", "Pod is running", ""),
+    }
+    done = decide(
+        volume(HTTP, status=msgspec.to_builtins(going)),
+        claim=claim(
+            PHASE="Succeeded", GOES_ON="false", REASON="Completed", MESSAGE="Import Complete"
+        ),
+        now=LATER,
+    ).status
+    assert conditions(done) == {
+        "Bound": ("True", "Bound", "PVC disk Bound"),
+        "Ready": ("True", "", ""),
+        "Running": ("False", "Completed", "Import Complete"),
+    }
+    assert find(done.conditions, "Bound").last_transition_time == NOW
+    assert find(done.conditions, "Ready").last_transition_time == LATER
+
+
+def test_a_fault_is_a_condition_and_an_event():
+    told = {"PHASE": "Running", "GOES_ON": "false", "REASON": "Error", "MESSAGE": "404 Not Found"}
+    decided = decide(volume(HTTP), claim=claim(**told))
+    assert conditions(decided.status)["Running"] == ("False", "Error", "404 Not Found")
+    assert ("Warning", "Error", "404 Not Found") in said(decided)
+    again = decide(
+        volume(HTTP, status=msgspec.to_builtins(decided.status)), claim=claim(**told), now=LATER
+    )
+    assert said(again) == []

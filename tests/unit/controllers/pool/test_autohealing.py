@@ -1,0 +1,86 @@
+"""Which VirtualMachines are made anew because they do not come up."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from tests.unit.controllers.pool.make import pool, vm
+
+from corral.controllers.pool.autohealing import FAILING, Healing, plan
+from corral.controllers.pool.scale_plan import LEAVING
+
+NOW = datetime(2026, 1, 1, 1, 0, tzinfo=UTC)
+LONG_AGO = "2026-01-01T00:55:00Z"
+"""Five minutes before."""
+
+
+def failing(one, number=0, *, status="ErrImagePull", probed=LONG_AGO, **fields):
+    return vm(one, number, probed=probed, status={"printableStatus": status}, **fields)
+
+
+def often(one, number=0, *, count):
+    failure = {"consecutiveFailCount": count, "lastFailedVMIUID": "x"}
+    return vm(one, number, status={"startFailure": failure})
+
+
+def test_nobody_is_healed_where_it_was_not_asked_for():
+    one = pool()
+    assert plan(one, [failing(one), often(one, count=9)], NOW) == Healing()
+
+
+@pytest.mark.parametrize("status", sorted(FAILING))
+def test_who_fails_for_too_long_is_made_anew(status):
+    one = pool(autohealing={})
+    sick = failing(one, status=status)
+    assert plan(one, [sick, vm(one, 1)], NOW).sick == (sick,)
+
+
+@pytest.mark.parametrize("status", ["Running", "Starting", "Stopped", "Provisioning", "Paused", ""])
+def test_who_is_on_its_way_is_waited_for(status):
+    one = pool(autohealing={})
+    assert plan(one, [failing(one, status=status)], NOW) == Healing()
+
+
+def test_the_time_counts_from_when_it_was_last_seen_not_ready():
+    one = pool(autohealing={"minFailingToStartDuration": "1h30m"})
+    decided = plan(one, [failing(one), failing(one, 1, probed="2026-01-01T00:10:00Z")], NOW)
+    assert decided == Healing((), 40 * 60)
+    one = pool(autohealing={"minFailingToStartDuration": "5m1s"})
+    assert plan(one, [failing(one)], NOW) == Healing((), 1)
+
+
+def test_without_a_time_of_the_probe_that_of_the_change_counts():
+    one = pool(autohealing={})
+    sick = failing(one, probed=None)
+    assert plan(one, [sick], NOW) == Healing()
+    sick.status.conditions[0].last_transition_time = LONG_AGO
+    assert plan(one, [sick], NOW).sick == (sick,)
+
+
+@pytest.mark.parametrize(
+    ("threshold", "count", "sick"), [(None, 2, 0), (None, 3, 1), (5, 4, 0), (5, 5, 1)]
+)
+def test_who_failed_too_often_is_made_anew_at_once(threshold, count, sick):
+    one = pool(autohealing={} if threshold is None else {"startUpFailureThreshold": threshold})
+    assert len(plan(one, [often(one, count=count)], NOW).sick) == sick
+
+
+def test_who_failed_too_often_is_shown_so_for_a_moment():
+    one = pool(autohealing={})
+    sick = often(one, count=3)
+    sick.status.conditions[0].last_probe_time = "2026-01-01T00:59:58Z"
+    assert plan(one, [sick], NOW) == Healing((), 3)
+    assert plan(one, [sick], NOW + timedelta(seconds=3)).sick == (sick,)
+
+
+def test_who_goes_already_is_not_taken_away_again():
+    one = pool(autohealing={})
+    gone = failing(one, going=True)
+    leaving = failing(one, 1, annotations={LEAVING: "Offline"})
+    assert plan(one, [gone, leaving], NOW) == Healing()
+
+
+def test_who_became_ready_is_well():
+    one = pool(autohealing={})
+    well = failing(one)
+    well.status.conditions[0].status = "True"
+    assert plan(one, [well], NOW) == Healing()

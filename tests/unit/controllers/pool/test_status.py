@@ -1,0 +1,83 @@
+"""What the status of a pool says, and when it is written."""
+
+from datetime import UTC, datetime
+
+import msgspec
+import pytest
+from tests.unit.controllers.pool.make import pool, vm
+
+from corral.api.errors import Conflict, Forbidden, Invalid
+from corral.api.kinds.kubevirt.pool import PoolStatus
+from corral.controllers.pool.status import Failure, raise_first, report
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+FAILURE = Failure("FailedScaleOut", "during scale out", Forbidden("no room"))
+
+
+def told(one, owned=(), failure=None):
+    return report(one, owned, "pool=web", failure, NOW)
+
+
+def after(one, owned=(), failure=None):
+    """The pool with the status that was told."""
+    found = told(one, owned, failure)
+    assert found is not None
+    status = {**found.status, "conditions": found.status["conditions"] or []}
+    one.status = msgspec.convert(status, PoolStatus)
+    return found
+
+
+def test_all_are_counted_also_those_that_go():
+    one = pool()
+    owned = [vm(one, 0, ready=True), vm(one, 1), vm(one, 2, going=True, ready=True)]
+    status = told(one, owned).status
+    assert (status["replicas"], status["readyReplicas"]) == (3, 2)
+    assert (status["labelSelector"], status["conditions"]) == ("pool=web", None)
+
+
+def test_what_is_known_is_not_told_again():
+    one = pool()
+    owned = [vm(one, 0, ready=True)]
+    after(one, owned)
+    assert told(one, owned) is None
+    assert told(one, [vm(one, 0)]) is not None
+
+
+def test_a_pause_is_a_condition_and_an_event_and_so_is_its_end():
+    one = pool(paused=True)
+    found = after(one)
+    [condition] = found.status["conditions"]
+    assert condition == {
+        "type": "ReplicaPaused",
+        "status": "True",
+        "lastTransitionTime": "2026-01-01T00:00:00Z",
+        "reason": "SuccessfulPaused",
+        "message": "Pool controller is paused",
+    }
+    assert found.events == [("Normal", "SuccessfulPaused", "Pool is paused")]
+    one.spec.paused = False
+    found = after(one)
+    assert found.status["conditions"] is None
+    assert found.events == [("Normal", "SuccessfulResume", "Pool is unpaused")]
+
+
+def test_a_failure_is_told_once_and_keeps_its_first_words():
+    one = pool()
+    found = after(one, failure=FAILURE)
+    assert found.events == [("Warning", "FailedScaleOut", "error during scale out: no room")]
+    [condition] = found.status["conditions"]
+    assert (condition["type"], condition["reason"]) == ("ReplicaFailure", "FailedScaleOut")
+    assert condition["message"] == "error during scale out: no room"
+    other = Failure("FailedUpdate", "during VM update", Forbidden("still none"))
+    assert told(one, failure=other) is None
+    found = after(one)
+    assert (found.status["conditions"], found.events) == (None, [])
+
+
+def test_a_cache_that_lags_is_no_failure():
+    raise_first([], "FailedScaleIn", "during scale in")
+    with pytest.raises(Conflict):
+        raise_first([Conflict("changed")], "FailedScaleIn", "during scale in")
+    with pytest.raises(Failure, match="error during scale in: wrong") as caught:
+        raise_first([Conflict("changed"), Invalid("wrong")], "FailedScaleIn", "during scale in")
+    assert isinstance(caught.value.error, Invalid)

@@ -1,0 +1,46 @@
+"""The numbers of a pool's VirtualMachines."""
+
+import pytest
+from hypothesis import given, strategies as st
+
+from corral.controllers.pool.vm_names import free_names, ordinal
+
+
+@pytest.mark.parametrize(
+    ("name", "number"),
+    [
+        ("web-0", 0),
+        ("web-12", 12),
+        ("vm-pool-cirros-3", 3),
+        ("web-x", 0),
+        ("web", 0),
+        ("web-", 0),
+        ("web-²", 0),
+        ("web-99999999999999999999", 0),
+    ],
+)
+def test_the_number_is_what_stands_behind_the_last_dash(name, number):
+    assert ordinal(name) == number
+
+
+@pytest.mark.parametrize(
+    ("taken", "wanted", "names"),
+    [
+        ((), 3, ["web-0", "web-1", "web-2"]),
+        ((1, 3), 3, ["web-0", "web-2", "web-4"]),
+        ((0, 1), 1, ["web-2"]),
+        ((), 0, []),
+    ],
+)
+def test_the_lowest_free_numbers_are_taken(taken, wanted, names):
+    assert free_names("web", wanted, {f"web-{number}" for number in taken}.__contains__) == names
+
+
+@given(st.sets(st.integers(0, 30)), st.integers(0, 20))
+def test_names_are_free_and_no_lower_one_is_left(taken, wanted):
+    found = free_names("p", wanted, lambda name: ordinal(name) in taken)
+    numbers = [ordinal(name) for name in found]
+    assert len(numbers) == wanted
+    assert not taken & set(numbers)
+    if numbers:
+        assert set(range(numbers[-1])) <= taken | set(numbers)

@@ -1,0 +1,133 @@
+"""What a replica set decides: in general (Hypothesis), then case by case."""
+
+from hypothesis import given, strategies as st
+from tests.unit.controllers.make import machine, replica_set
+
+from corral.api.kinds.kubevirt.replicaset import VirtualMachineInstanceReplicaSet as ReplicaSet
+from corral.api.kinds.vmi.vmi import VirtualMachineInstance as Machine
+from corral.controllers.replicaset.plan import (
+    DELETION_COST,
+    deletion_cost,
+    is_active,
+    is_ready,
+    new_machine,
+    plan,
+    victims,
+    wanted,
+)
+from corral.reconcile.objects import is_going
+
+PHASES = ("Pending", "Scheduling", "Scheduled", "Running", "Succeeded", "Failed")
+
+
+@st.composite
+def machines(draw):
+    count = draw(st.integers(0, 12))
+    return [
+        machine(
+            name=f"m{number}",
+            phase=draw(st.sampled_from(PHASES)),
+            ready=draw(st.booleans()),
+            going=draw(st.booleans()),
+            pod_terminating=draw(st.booleans()),
+            node=draw(st.sampled_from(["", "node0"])),
+            created=draw(st.integers(0, 3)),
+            cost=draw(st.sampled_from([None, "-1", "7", "x"])),
+        )
+        for number in range(count)
+    ]
+
+
+sets = st.builds(
+    replica_set, replicas=st.none() | st.integers(0, 15), paused=st.booleans(), going=st.booleans()
+)
+
+
+@given(sets, machines(), st.integers(1, 5), st.booleans())
+def test_a_plan_brings_the_set_to_what_is_wanted(one, owned, burst, held):
+    decided = plan(one, owned, burst=burst, held=held)
+    active = [each for each in owned if is_active(each)]
+    assert decided.replicas == len(active)
+    assert decided.ready_replicas == len([each for each in active if is_ready(each)])
+    after = decided.replicas + decided.create - len(decided.delete)
+    if one.spec.paused or is_going(one):
+        assert (decided.create, decided.delete, decided.clean) == (0, (), ())
+        return
+    assert max(decided.create, len(decided.delete), len(decided.clean)) <= burst
+    assert not (decided.create and decided.delete)
+    assert {each.metadata.uid for each in decided.delete} <= {each.metadata.uid for each in active}
+    assert all(not is_active(each) and not is_going(each) for each in decided.clean)
+    if abs(decided.difference) <= burst and not (held and decided.difference < 0):
+        assert after == wanted(one)
+
+
+@given(machines(), st.integers(0, 12))
+def test_victims_are_never_dearer_than_what_is_spared(owned, count):
+    chosen = victims(owned, count)
+    spared = [each for each in owned if each not in chosen]
+    assert len(chosen) == min(count, len(owned))
+
+    def loss(each: Machine) -> tuple[bool, bool, int]:
+        return bool(each.status.node_name), is_ready(each), deletion_cost(each)
+
+    if chosen and spared:
+        assert max(map(loss, chosen)) <= min(map(loss, spared))
+
+
+def test_of_equals_the_newest_goes_first():
+    old, new = machine(name="a", created=1), machine(name="b", created=2)
+    assert victims([old, new], 1) == (new,)
+
+
+def test_the_newest_goes_first_whatever_its_name():
+    newest, older, oldest = (
+        machine(name=name, created=created) for name, created in (("b", 3), ("c", 2), ("a", 1))
+    )
+    assert victims([older, oldest, newest], 2) == (newest, older)
+
+
+def test_a_cost_that_is_no_number_counts_as_nothing():
+    for text in ("", "+1", "1.5", "٣", "9" * 5000, "2147483648", "--1"):
+        assert deletion_cost(machine(cost=text)) == 0
+    assert deletion_cost(machine(cost="-2147483648")) == -(2**31)
+    assert DELETION_COST == "controller.kubernetes.io/pod-deletion-cost"
+
+
+def test_a_set_that_does_not_say_wants_one():
+    assert plan(replica_set(replicas=None), []).create == 1
+
+
+def test_a_machine_whose_pod_goes_is_cleaned_and_replaced():
+    lost = machine(phase="Running", pod_terminating=True)
+    decided = plan(replica_set(replicas=1), [lost])
+    assert (decided.create, decided.clean) == (1, (lost,))
+
+
+def test_a_machine_that_hangs_is_cleaned_and_replaced():
+    lost = machine(phase="Unknown")
+    decided = plan(replica_set(replicas=1), [lost])
+    assert (decided.create, decided.clean, decided.replicas) == (1, (lost,), 0)
+
+
+def test_a_new_machine_is_the_template_under_a_stem_without_a_dash():
+    one = replica_set(name="testreplicaset", labels={"a": "b"})
+    made = new_machine(one)
+    metadata = made["metadata"]
+    assert metadata["generateName"] == "testreplicaset"
+    assert metadata["labels"] == {"a": "b"}
+    assert metadata["ownerReferences"] == [
+        {
+            "apiVersion": "kubevirt.io/v1",
+            "kind": ReplicaSet.kind,
+            "name": "testreplicaset",
+            "uid": one.metadata.uid,
+            "controller": True,
+            "blockOwnerDeletion": True,
+        }
+    ]
+    assert "name" not in metadata
+
+
+def test_the_templates_name_is_the_stem_before_its_generate_name():
+    one = replica_set(name="set", template_name="test")
+    assert new_machine(one)["metadata"]["generateName"] == "test"

@@ -1,0 +1,41 @@
+import msgspec
+import pytest
+from tests.unit.controllers.make import replica_set
+
+from corral.controllers.replicaset.replicaset_controller import selector_of
+from corral.reconcile.controller import Terminal
+
+
+def with_selector(**selector):
+    one = replica_set(labels={"app": "web", "tier": "front"})
+    one.spec.selector = msgspec.convert(selector, type(one.spec.selector))
+    return one
+
+
+def test_a_selector_is_told_in_its_canonical_text():
+    assert str(selector_of(with_selector(matchLabels={"tier": "front", "app": "web"}))) == (
+        "app=web,tier=front"
+    )
+
+
+@pytest.mark.parametrize(
+    "selector",
+    [
+        {"matchLabels": {"app": "other"}},
+        {"matchExpressions": [{"key": "app", "operator": "DoesNotExist"}]},
+        {"matchExpressions": [{"key": "app", "operator": "Near", "values": ["web"]}]},
+        {"matchLabels": {"not a key": "x"}},
+        {},
+        {"matchLabels": {}, "matchExpressions": []},
+    ],
+)
+def test_a_set_that_would_own_nothing_that_it_makes_or_everything_is_given_up(selector):
+    with pytest.raises(Terminal, match=r"^spec\.selector "):
+        selector_of(with_selector(**selector))
+
+
+def test_a_template_without_labels_is_given_up():
+    one = replica_set()
+    one.spec.template.metadata.labels = {}
+    with pytest.raises(Terminal):
+        selector_of(one)

@@ -1,0 +1,57 @@
+"""The machine that a VirtualMachine makes, and what is kept of it."""
+
+import msgspec
+from tests.unit.controllers.vm.make import start, vm
+
+from corral.api.kinds.kubevirt.virtualmachine import FINALIZER
+from corral.controllers.vm.vmi_template import machine, revision
+
+TEMPLATE = {
+    "metadata": {
+        "name": "ignored",
+        "generateName": "ignored-",
+        "labels": {"kubevirt.io/size": "small"},
+        "annotations": {"a": "b"},
+        "finalizers": ["example.com/ignored"],
+    },
+}
+
+
+def test_a_machine_is_its_template_under_the_name_of_its_virtual_machine():
+    one = vm(template=TEMPLATE, generation=4)
+    made = machine(one)
+    assert made["metadata"] == {
+        "name": "testvm",
+        "namespace": "default",
+        "labels": {"kubevirt.io/size": "small"},
+        "annotations": {"a": "b", "kubevirt.io/vm-generation": "4"},
+        "ownerReferences": [
+            {
+                "apiVersion": "kubevirt.io/v1",
+                "kind": "VirtualMachine",
+                "name": "testvm",
+                "uid": one.metadata.uid,
+                "controller": True,
+                "blockOwnerDeletion": True,
+            }
+        ],
+        "finalizers": [FINALIZER],
+    }
+    assert made["spec"] == msgspec.to_builtins(one.spec.template.spec)
+    name = f"revision-start-vm-{one.metadata.uid}-4"
+    assert made["status"] == {"virtualMachineRevisionName": name}
+
+
+def test_what_it_was_made_from_is_kept_under_the_name_that_it_tells():
+    one = vm(template=TEMPLATE, generation=4)
+    kept = revision(one)
+    assert kept["metadata"]["name"] == machine(one)["status"]["virtualMachineRevisionName"]
+    assert kept["metadata"]["ownerReferences"][0]["uid"] == one.metadata.uid
+    assert kept["revision"] == 4
+    assert msgspec.convert(kept["data"]["spec"], type(one.spec)) == one.spec
+
+
+def test_a_start_may_be_a_paused_one():
+    assert machine(vm(requests=(start(paused="true"),)))["spec"]["startStrategy"] == "Paused"
+    assert "startStrategy" not in machine(vm(requests=(start(),)))["spec"]
+    assert "startStrategy" not in machine(vm())["spec"]

@@ -1,0 +1,210 @@
+import msgspec
+import pytest
+from lightkube.models.core_v1 import PodSpec
+from tests.unit.controllers.make import machine
+
+from corral.api.kinds.core import pod_resources
+from corral.api.kinds.core.pod import quality_of_service
+from corral.api.kinds.vmi.derived import pod_name
+from corral.api.quantity import bytes_of
+from corral.controllers.vmi.launcher_pod import compute_resources, pod_for
+
+
+def of(domain, **spec):
+    return machine(name="testvmi", spec={"domain": {"devices": {}, **domain}, **spec})
+
+
+def test_the_pod_carries_the_machines_labels_and_kubevirts():
+    vmi = machine(name="test.one", labels={"app": "web"})
+    labels = pod_for(vmi)["metadata"]["labels"]
+    assert labels == {
+        "app": "web",
+        "kubevirt.io": "virt-launcher",
+        "kubevirt.io/created-by": vmi.metadata.uid,
+        "vm.kubevirt.io/name": "test",
+        "vmi.kubevirt.io/id": "test.one",
+    }
+
+
+def test_a_long_name_is_cut_and_told_apart_by_its_digest():
+    label = pod_for(machine(name="m" * 100))["metadata"]["labels"]["vmi.kubevirt.io/id"]
+    assert len(label) == 63
+    assert label.startswith("m" * 54 + "-")
+
+
+def test_the_pods_name_looks_generated_and_is_always_the_same():
+    vmi = machine(name="testh8998")
+    name = pod_name(vmi)
+    assert name.startswith("virt-launcher-testh8998-")
+    assert len(name) == len("virt-launcher-testh8998-") + 5
+    assert name == pod_name(vmi)
+    assert name != pod_name(machine(name="testh8998"))
+    assert len(pod_name(machine(name="m" * 253))) == 63
+
+
+def test_annotations_are_inherited_but_for_kubectls():
+    vmi = machine(name="vm")
+    vmi.metadata.annotations = {
+        "kubectl.kubernetes.io/last-applied-configuration": "{}",
+        "kubevirt.io/latest-observed-api-version": "v1",
+        "mine": "too",
+    }
+    assert pod_for(vmi)["metadata"]["annotations"] == {
+        "mine": "too",
+        "kubevirt.io/domain": "vm",
+        "kubevirt.io/migrationTransportUnix": "true",
+        "kubectl.kubernetes.io/default-container": "compute",
+    }
+
+
+def test_the_pod_outlasts_the_guests_grace():
+    assert pod_for(of({}))["spec"]["terminationGracePeriodSeconds"] == 60
+    quick = of({}, terminationGracePeriodSeconds=0)
+    assert pod_for(quick)["spec"]["terminationGracePeriodSeconds"] == 30
+    longest = of({}, terminationGracePeriodSeconds=2**31 - 1)
+    assert pod_for(longest)["spec"]["terminationGracePeriodSeconds"] == 2**31 - 1
+
+
+def test_every_container_disk_is_a_container_beside_compute():
+    volumes = [
+        {"name": "root", "containerDisk": {"image": "cirros", "imagePullSecret": "key"}},
+        {"name": "data", "emptyDisk": {"capacity": "1Gi"}},
+        {"name": "tool", "containerDisk": {"image": "tool:1", "imagePullSecret": "key"}},
+    ]
+    spec = pod_for(of({}, volumes=volumes))["spec"]
+    containers = spec["containers"]
+    assert [each["name"] for each in containers] == ["compute", "volumeroot", "volumetool"]
+    assert [each["imagePullPolicy"] for each in containers[1:]] == ["Always", "IfNotPresent"]
+    assert spec["imagePullSecrets"] == [{"name": "key"}]
+
+
+def test_placement_is_copied():
+    spec = pod_for(
+        of(
+            {},
+            nodeSelector={"a": "b"},
+            tolerations=[{"key": "t", "operator": "Exists"}],
+            affinity={"nodeAffinity": {}},
+            schedulerName="mine",
+        )
+    )["spec"]
+    assert spec["nodeSelector"] == {"a": "b"}
+    assert spec["tolerations"] == [{"key": "t", "operator": "Exists"}]
+    assert spec["affinity"] == {"nodeAffinity": {}}
+    assert spec["schedulerName"] == "mine"
+    assert "topologySpreadConstraints" not in spec
+
+
+def test_ports_of_interfaces_are_the_pods():
+    ports = [{"port": 80, "name": "http"}, {"port": 53, "protocol": "UDP"}]
+    interfaces = [{"name": "default", "masquerade": {}, "ports": ports}]
+    (compute,) = pod_for(of({"devices": {"interfaces": interfaces}}))["spec"]["containers"]
+    assert compute["ports"] == [
+        {"containerPort": 80, "protocol": "TCP", "name": "http"},
+        {"containerPort": 53, "protocol": "UDP"},
+    ]
+    assert "ports" not in pod_for(of({}))["spec"]["containers"][0]
+
+
+def test_a_guest_with_a_subdomain_is_found_by_its_name():
+    spec = pod_for(of({}, hostname="first", subdomain="head", dnsPolicy="None"))["spec"]
+    assert (spec["hostname"], spec["subdomain"], spec["dnsPolicy"]) == ("first", "head", "None")
+
+
+def test_memory_is_the_guests_and_qemus():
+    resources = compute_resources(of({"resources": {"requests": {"memory": "64M"}}}))
+    assert 64_000_000 + 60 * 2**20 < bytes_of(resources["requests"]["memory"]) < 132 * 2**20
+    assert "limits" not in resources
+
+
+def asked(vmi, **chosen):
+    return pod_resources.requests(msgspec.convert(pod_for(vmi, **chosen)["spec"], PodSpec))
+
+
+def test_idle_machines_are_dense_where_that_is_asked_for():
+    vmi = of(
+        {"resources": {"requests": {"memory": "64M"}}},
+        volumes=[{"name": "root", "containerDisk": {"image": "cirros"}}],
+    )
+    assert asked(vmi)["cpu"].rounded_up(-3) == 106
+    packed = asked(vmi, cpu_ratio=250)
+    assert packed["cpu"].rounded_up(-3) == 10
+    assert 23 * 2**30 // packed["memory"].rounded_up() >= 150
+
+
+@pytest.mark.parametrize(
+    ("resources", "memory", "expected"),
+    [
+        ({"requests": {"memory": "1Gi"}}, None, 2**30),
+        ({"limits": {"memory": "2Gi"}}, None, 2**31),
+        ({}, {"guest": "512Mi"}, 2**29),
+        ({"requests": {"memory": "256Mi"}}, {"guest": "512Mi"}, 2**28),
+        ({}, {"hugepages": {"pageSize": "2Mi"}}, 2**21),
+    ],
+)
+def test_memory_is_requested_as_kubevirt_requests_it(resources, memory, expected):
+    vmi = of({"resources": {**resources, "overcommitGuestOverhead": True}, "memory": memory})
+    assert bytes_of(compute_resources(vmi)["requests"]["memory"]) == expected
+
+
+def test_cpu_is_verbatim_or_a_share():
+    three = of({"cpu": {"cores": 3}})
+    assert compute_resources(three)["requests"]["cpu"] == "300m"
+    assert compute_resources(three, cpu_ratio=7)["requests"]["cpu"] == "429m"
+    named = {"requests": {"cpu": "0.5"}, "limits": {"cpu": "1"}, "overcommitGuestOverhead": True}
+    assert compute_resources(of({"resources": named, "memory": {"guest": "64Mi"}})) == {
+        "requests": {"cpu": "0.5", "memory": "64Mi"},
+        "limits": {"cpu": "1"},
+    }
+    limited = of({"resources": {"limits": {"cpu": "300m"}}})
+    assert compute_resources(limited)["requests"]["cpu"] == "300m"
+
+
+def test_the_load_of_the_lab_is_measured_against_what_kubevirts_pod_asks():
+    """A guest at its limit of 300m is at 283 % of 100m + 1m + 5m."""
+    vmi = of(
+        {"resources": {"requests": {"cpu": "100m", "memory": "265Mi"}, "limits": {"cpu": "300m"}}},
+        volumes=[{"name": "root", "containerDisk": {"image": "cirros"}}],
+    )
+    assert 300 * 100 // asked(vmi)["cpu"].rounded_up(-3) == 283
+
+
+def test_the_log_of_the_console_is_a_container_that_lasts():
+    (log,) = pod_for(of({}))["spec"]["initContainers"]
+    assert (log["name"], log["restartPolicy"]) == ("guest-console-log", "Always")
+    for silent in ({"logSerialConsole": False}, {"autoattachSerialConsole": False}):
+        assert "initContainers" not in pod_for(of({"devices": silent}))["spec"]
+
+
+def test_a_machine_that_is_guaranteed_has_a_pod_that_is():
+    whole = {"cpu": "1", "memory": "1Gi"}
+    disks = [{"name": "root", "containerDisk": {"image": "cirros"}}]
+    limits = {"resources": {"requests": whole, "limits": whole}}
+    guaranteed = pod_for(of(limits, volumes=disks))
+    assert quality_of_service(guaranteed) == "Guaranteed"
+    some = {"resources": {"requests": {"memory": "1Gi"}, "limits": whole}}
+    assert quality_of_service(pod_for(of(some, volumes=disks))) == "Burstable"
+
+
+def test_probes_are_shown_at_the_container_of_the_machine():
+    ready = {"tcpSocket": {"port": 22}, "periodSeconds": 5}
+    spec = pod_for(of({}, readinessProbe=ready, livenessProbe={"guestAgentPing": {}}))["spec"]
+    compute = spec["containers"][0]
+    assert compute["readinessProbe"]["tcpSocket"]["port"] == 22
+    assert compute["readinessProbe"]["periodSeconds"] == 5
+    assert compute["livenessProbe"]["exec"]["command"] == ["virt-probe", "--guestAgentPing"]
+    assert spec["readinessGates"] == [
+        {"conditionType": "kubevirt.io/virtual-machine-unpaused"},
+    ]
+    plain = pod_for(of({}))["spec"]["containers"][0]
+    assert "readinessProbe" not in plain
+    assert "livenessProbe" not in plain
+
+
+def test_a_service_account_that_the_guest_is_shown_is_the_pods():
+    volumes = [{"name": "who", "serviceAccount": {"serviceAccountName": "robot"}}]
+    spec = pod_for(of({}, volumes=volumes))["spec"]
+    assert (spec["serviceAccountName"], spec["automountServiceAccountToken"]) == ("robot", True)
+    spec = pod_for(of({}))["spec"]
+    assert "serviceAccountName" not in spec
+    assert spec["automountServiceAccountToken"] is False

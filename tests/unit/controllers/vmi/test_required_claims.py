@@ -1,0 +1,156 @@
+"""What a machine's claims mean for it."""
+
+import msgspec
+import pytest
+from lightkube.models.core_v1 import PersistentVolumeClaim
+from tests.unit.controllers.make import machine
+
+from corral.api.kinds.cdi.population import PHASE, RUNNING, SUCCEEDED, WISH
+from corral.controllers.vmi.required_claims import (
+    Sources,
+    look,
+    pod_mounts,
+    pod_volumes,
+    volume_status,
+)
+
+WISHED = {WISH: '{"source":{"blank":{}}}'}
+
+
+def vmi(*volumes, buses=(), **kwargs):
+    names = [volume["name"] for volume in volumes]
+    disks = [{"name": name, "disk": {"bus": bus}} for name, bus in zip(names, buses, strict=False)]
+    spec = {"domain": {"devices": {"disks": disks}}, "volumes": list(volumes)}
+    return machine(spec=spec, **kwargs)
+
+
+def kept(name, claim="data", **fields):
+    return {"name": name, "persistentVolumeClaim": {"claimName": claim, **fields}}
+
+
+def claim(name="data", annotations=None, phase="Bound", mode="Filesystem"):
+    document = {
+        "metadata": {"name": name, "namespace": "default", "annotations": annotations},
+        "spec": {
+            "accessModes": ["ReadWriteOnce"],
+            "resources": {"requests": {"storage": "1Gi"}},
+            "volumeMode": mode,
+        },
+        "status": {"phase": phase, "capacity": {"storage": "2Gi"}},
+    }
+    return msgspec.convert(document, PersistentVolumeClaim)
+
+
+def seen(of, *claims):
+    there = {one.metadata.name: one for one in claims}
+    return look(of, Sources(lambda key: there.get(key.name), lambda _key: None, lambda _key: None))
+
+
+def test_a_machine_without_claims_needs_none():
+    looked = seen(vmi({"name": "root", "containerDisk": {"image": "cirros:1"}}))
+    assert looked.are_ready
+    assert not looked.found
+
+
+@pytest.mark.parametrize(
+    ("claims", "ready"),
+    [
+        ([claim()], True),
+        ([claim(phase="Pending")], True),  # the scheduler says what its pod waits for
+        ([], False),
+        ([claim(annotations=WISHED)], False),
+        ([claim(annotations=WISHED | {PHASE: RUNNING})], False),
+        ([claim(annotations=WISHED | {PHASE: SUCCEEDED})], True),
+    ],
+)
+def test_a_machine_gets_its_pod_when_its_claims_are_there_and_filled(claims, ready):
+    assert seen(vmi(kept("disk")), *claims).are_ready is ready
+
+
+def test_a_disk_that_is_plugged_in_later_is_not_waited_for():
+    later = kept("disk", hotpluggable=True)
+    assert seen(vmi(later, buses=["scsi"])).are_ready
+    assert pod_volumes(vmi(later, buses=["scsi"]).spec) == []
+
+
+def test_the_pod_names_the_claims_of_all_disks():
+    below = {"persistentVolumeClaim": {"claimName": "golden", "readOnly": True}}
+    spec = vmi(
+        {"name": "root", "containerDisk": {"image": "cirros:1"}},
+        kept("disk"),
+        {"name": "filled", "dataVolume": {"name": "dv"}},
+        {"name": "overlay", "ephemeral": below},
+    ).spec
+    assert pod_volumes(spec) == [
+        {"name": "disk", "persistentVolumeClaim": {"claimName": "data"}},
+        {"name": "filled", "persistentVolumeClaim": {"claimName": "dv"}},
+        {"name": "overlay", "persistentVolumeClaim": {"claimName": "golden", "readOnly": True}},
+    ]
+
+
+def test_a_block_device_is_a_device_of_the_pod():
+    looked = seen(vmi(kept("disk"), kept("raw", "raw")), claim(), claim("raw", mode="Block"))
+    assert pod_mounts(looked) == {
+        "volumeMounts": [{"name": "disk", "mountPath": "/var/run/kubevirt-private/vmi-disks/disk"}],
+        "volumeDevices": [{"name": "raw", "devicePath": "/dev/raw"}],
+    }
+
+
+def test_volumes_are_told_with_the_names_that_the_guest_has_for_them():
+    of = vmi(
+        kept("disk"),
+        *({"name": name, "emptyDisk": {"capacity": "1Gi"}} for name in ("a", "b", "c", "d")),
+        buses=["virtio", "sata", "virtio", "usb"],
+    )
+    told = volume_status(of, seen(of, claim()))
+    assert [(one["name"], one.get("target")) for one in told] == [
+        ("disk", "vda"),
+        ("a", "sda"),
+        ("b", "vdb"),
+        ("c", "sdb"),
+        ("d", None),
+    ]
+    assert told[0]["persistentVolumeClaimInfo"] == {
+        "claimName": "data",
+        "accessModes": ["ReadWriteOnce"],
+        "volumeMode": "Filesystem",
+        "capacity": {"storage": "2Gi"},
+        "requests": {"storage": "1Gi"},
+        "filesystemOverhead": "0",
+    }
+
+
+def test_what_others_tell_of_volumes_stays():
+    of = vmi(kept("disk"), buses=["virtio"])
+    told = volume_status(of, seen(of, claim()))
+    told[0]["size"] = 7
+    plugged = {"name": "later", "target": "sda", "hotplugVolume": {"attachPodName": "hp"}}
+    before = msgspec.structs.replace(
+        of, status=msgspec.convert({"volumeStatus": [*told, plugged]}, type(of.status))
+    )
+    assert volume_status(before, seen(before, claim())) is None
+    changed = volume_status(before, seen(before, claim(mode="Block")))
+    assert changed[0]["size"] == 7
+    assert changed[0]["persistentVolumeClaimInfo"]["volumeMode"] == "Block"
+    assert changed[1] == plugged
+
+
+def test_the_twenty_seventh_disk_is_vdaa():
+    names = [f"d{number}" for number in range(28)]
+    of = vmi(
+        *({"name": name, "emptyDisk": {"capacity": "1Gi"}} for name in names),
+        buses=["virtio"] * 28,
+    )
+    told = volume_status(of, seen(of))
+    assert [one["target"] for one in told[25:]] == ["vdz", "vdaa", "vdab"]
+
+
+def test_what_claims_of_plugged_disks_are_like_is_added_to_what_the_node_tells():
+    later = kept("later", hotpluggable=True)
+    of = vmi({"name": "root", "emptyDisk": {"capacity": "1Gi"}}, later, buses=["scsi", "scsi"])
+    entry = {"name": "later", "target": "sdb", "phase": "Ready"}
+    told = msgspec.convert({"volumeStatus": [entry]}, type(of.status))
+    told = volume_status(msgspec.structs.replace(of, status=told), seen(of, claim()))
+    assert told[0] == {"name": "root", "target": "sda"}
+    assert told[1].pop("persistentVolumeClaimInfo")["claimName"] == "data"
+    assert told[1] == entry

@@ -1,0 +1,90 @@
+"""Which ranges of addresses a data directory has, and how long."""
+
+import os
+from ipaddress import ip_network
+
+import msgspec
+import pytest
+from hypothesis import given, strategies as st
+
+from corral.config import POD_CIDRS, SERVICE_CIDRS, Layout
+from corral.daemon.address_ranges import Ranges, chosen, companion, in_use, known, remember
+from corral.node.host import process
+from corral.node.state import machine_record as records
+
+OURS = Ranges(
+    (ip_network("10.230.0.0/16"), ip_network("fd00:10:230::/56")),
+    (ip_network("10.130.0.0/16"), ip_network("fd00:10:130::/112")),
+)
+
+
+def test_at_first_there_are_the_defaults_which_go_with_each_other():
+    assert chosen(None, None, None) == Ranges(POD_CIDRS, SERVICE_CIDRS)
+    assert companion(POD_CIDRS[0], 56) == POD_CIDRS[1]
+    assert companion(SERVICE_CIDRS[0], 112) == SERVICE_CIDRS[1]
+
+
+def test_ranges_of_ipv6_go_with_those_of_ipv4_that_are_told():
+    assert chosen(None, OURS.pods[:1], OURS.services[:1]) == OURS
+    named = (OURS.pods[0], ip_network("fd77::/56"))
+    assert chosen(None, named, None) == Ranges(named, SERVICE_CIDRS)
+
+
+def test_what_is_known_is_taken_where_nothing_else_is_told():
+    other = (ip_network("10.1.0.0/16"), ip_network("fd77::/56"))
+    assert chosen(OURS, None, None) == OURS
+    assert chosen(OURS, other, None) == Ranges(other, OURS.services)
+    assert chosen(Ranges(other), other[:1], None) == Ranges(other)  # IPv6 as it was named once
+
+
+networks = st.tuples(st.integers(0, 2**32 - 1), st.integers(8, 28)).map(
+    lambda pair: ip_network((pair[0] >> 32 - pair[1] << 32 - pair[1], pair[1]))
+)
+
+
+@given(networks, networks)
+def test_ranges_of_ipv6_overlap_only_where_those_of_ipv4_begin_alike(one, other):
+    overlap = companion(one, 56).overlaps(companion(other, 112))
+    assert overlap == (one.network_address == other.network_address)
+    assert companion(one, 56).is_private
+
+
+def test_they_are_kept_with_the_data_directory_for_nobody_else_to_read(tmp_path):
+    layout = Layout(tmp_path)
+    assert known(layout) is None
+    remember(layout, OURS)
+    assert known(layout) == OURS
+    assert layout.ranges.stat().st_mode & 0o777 == 0o600
+    assert [each.name for each in tmp_path.iterdir()] == [layout.ranges.name]
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"{}", b'{"pods":["ten"],"services":[]}', b'{"pods":[],"services":[]}']
+)
+def test_a_spoilt_file_is_as_good_as_none(tmp_path, content):
+    layout = Layout(tmp_path)
+    layout.ranges.write_bytes(content)
+    assert known(layout) is None
+
+
+def test_they_are_in_use_until_machines_have_ended(tmp_path):
+    layout = Layout(tmp_path)
+    assert not in_use(layout)
+    machine = layout.nodes / "here" / "machines" / "uid"
+    machine.mkdir(parents=True)
+    record = records.Record(namespace="a", instance="b", uid="uid", pod="c", pod_uid="d")
+    records.write(machine, record.started())
+    assert in_use(layout)
+    records.write(machine, msgspec.structs.replace(record, stage=records.Stage.ENDED))
+    assert not in_use(layout)
+
+
+def test_they_are_in_use_while_their_network_is_held(tmp_path):
+    layout = Layout(tmp_path)
+    holder = layout.network / "holder"
+    holder.mkdir(parents=True)
+    descriptor = process.hold(holder)
+    assert descriptor is not None
+    assert in_use(layout)
+    os.close(descriptor)
+    assert not in_use(layout)

@@ -1,0 +1,82 @@
+"""A data directory has one manager at a time, and it can be found and ended."""
+
+import fcntl
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from corral.daemon import lock as manager
+
+HOLD = """
+import signal, sys
+from pathlib import Path
+from corral.daemon import lock as manager
+with manager.hold(Path(sys.argv[1]), url="https://127.0.0.1:1"):
+    print("held", flush=True)
+    signal.pause()
+"""
+
+
+@pytest.fixture
+def holder(tmp_path):
+    lock = tmp_path / "lock"
+    process = subprocess.Popen([sys.executable, "-c", HOLD, lock], stdout=subprocess.PIPE)
+    assert process.stdout.readline() == b"held\n"
+    yield lock, process
+    process.kill()
+    process.wait()
+    process.stdout.close()
+
+
+def test_nobody_holds_a_directory_that_was_never_used(tmp_path):
+    assert manager.find(tmp_path / "lock") is None
+
+
+def test_a_second_manager_is_refused_and_told_who_is_first(holder):
+    lock, process = holder
+    with pytest.raises(manager.AlreadyRunning) as refused, manager.hold(lock, url=""):
+        pass
+    assert refused.value.manager == manager.Manager(process.pid, "https://127.0.0.1:1")
+    assert manager.find(lock) == refused.value.manager
+
+
+def test_stopping_waits_for_the_end(holder):
+    lock, process = holder
+    assert manager.find(lock).stop(5)
+    assert manager.find(lock) is None
+    process.wait()
+
+
+def test_a_killed_manager_leaves_no_lock(holder):
+    lock, process = holder
+    process.kill()
+    process.wait()
+    assert manager.find(lock) is None
+    with manager.hold(lock, url="https://127.0.0.1:2"):
+        assert manager.find(lock) == manager.Manager(os.getpid(), "https://127.0.0.1:2")
+
+
+def test_a_full_disk_is_told_by_the_files_name():
+    with (
+        Path("/dev/full").open("wb") as full,
+        pytest.raises(OSError, match="No space left") as told,
+    ):
+        manager._write(Path("/data/lock"), full.fileno(), b"{}")
+    assert told.value.filename == "/data/lock"
+
+
+def test_a_lock_that_is_taken_away_meanwhile_is_none(tmp_path, monkeypatch):
+    """Who fails may remove a directory that it has made, just when another is about to lock it."""
+    lock, flock = tmp_path / "lock", fcntl.flock
+
+    def late(descriptor, operation):
+        monkeypatch.undo()
+        lock.unlink()
+        flock(descriptor, operation)
+
+    monkeypatch.setattr(fcntl, "flock", late)
+    with manager.hold(lock, url=""):
+        assert manager.find(lock) == manager.Manager(os.getpid(), "")

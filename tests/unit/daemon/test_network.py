@@ -1,0 +1,75 @@
+"""What is told of the network where there is none."""
+
+from ipaddress import ip_address, ip_network
+
+import pytest
+
+from corral.config import Hollow, Settings
+from corral.daemon import network as networking
+from corral.daemon.network import Networking, api_names
+from corral.node.network import machine_network
+from corral.node.network.netlink import NetworkError
+
+
+@pytest.mark.parametrize(
+    "chosen", [{"network": False}, {"hollow": Hollow()}, {"controllers": False}]
+)
+async def test_where_none_is_wished_for_nothing_is_made_or_told(tmp_path, chosen):
+    network = Networking.join(Settings(directory=tmp_path, **chosen))
+    await network.prepare()
+    assert network.machines is None
+    assert network.facts() == {}
+    assert network.told() == {}
+    assert not (tmp_path / "network").exists()
+
+
+async def test_a_network_that_cannot_be_made_says_why_and_what_to_install(tmp_path, monkeypatch):
+    monkeypatch.setattr(machine_network.namespace_holder, "join", lambda *_: None)
+    monkeypatch.setattr(machine_network.nft, "missing", lambda: "libnftables.so.1 is missing")
+    network = Networking.join(Settings(directory=tmp_path))
+    await network.prepare()
+    assert network.machines is None
+    assert network.told() == {
+        "network": "QEMU's user network: machines have no addresses of their own",
+        "wrong": "network: libnftables.so.1 is missing. Install it: apt-get install libnftables1",
+    }
+
+
+async def test_a_user_who_may_have_no_network_is_told_why(tmp_path, monkeypatch):
+    def refused(*_):
+        raise NetworkError("no user namespace can be made", "The system forbids it")
+
+    monkeypatch.setattr(machine_network.namespace_holder, "join", refused)
+    network = Networking.join(Settings(directory=tmp_path))
+    await network.prepare()
+    assert network.facts()["reason"] == "no user namespace can be made. The system forbids it"
+
+
+def test_the_api_server_is_trusted_by_the_names_that_machines_use(tmp_path):
+    settings = Settings(directory=tmp_path, service_cidrs=(ip_network("10.99.0.0/16"),))
+    names = api_names(settings)
+    assert {"kubernetes", "kubernetes.default.svc.cluster.local", "10.99.0.1"} <= set(names)
+    assert networking.DOMAIN == "cluster.local"
+
+
+def test_downloads_of_tenants_reach_neither_pods_nor_services_nor_links(tmp_path):
+    allowed = (ip_network("127.0.0.1/32"),)
+    found = networking.destinations(Settings(directory=tmp_path, allowed_destinations=allowed))
+    for each in (
+        "10.244.0.9",
+        "10.96.0.1",
+        "fd00:10:96::1",
+        "fd00:169:254:4c00::1",
+        "fd00:10:77::1",
+    ):
+        assert found.fault(ip_address(each)) == "of the cluster"
+    assert found.fault(ip_address("169.254.76.1")) == "link-local"
+    assert not found.fault(ip_address("127.0.0.1"))
+
+
+def test_services_take_neither_addresses_of_pods_nor_ports_that_are_kept(tmp_path):
+    kept = (range(8000, 8100),)
+    found = Networking(Settings(directory=tmp_path, kept_ports=kept), None).service_ranges()
+    assert found.kept_ports == kept
+    for each in ("10.244.0.9", "fd00:10:244::9", "169.254.76.1"):
+        assert any(ip_address(each) in network for network in found.pods)

@@ -1,0 +1,231 @@
+"""Freezes and thaws that cross, fail, or outlive their machine."""
+
+import asyncio
+import time
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+from tests.unit.node.kubelet.test_vmi_endpoints import Machine
+
+from corral.aio import Background
+from corral.node.guest.filesystem_freeze import Freezer
+from corral.node.hypervisor import GuestError, RefusedError
+from corral.node.state.facts import State
+
+pytestmark = pytest.mark.looptime
+
+
+class Freezing:
+    """An agent that notes what it was told, and may be mute."""
+
+    def __init__(self):
+        self.told = []
+        self.mute = False
+
+    async def freeze(self):
+        await self._take("freeze")
+
+    async def thaw(self):
+        await self._take("thaw")
+
+    async def _take(self, word):
+        self.told.append(word)
+        if self.mute:
+            await asyncio.sleep(60)
+            raise GuestError("the guest agent does not answer")
+
+
+class Slow(Freezing):
+    """One that takes its time, for one question after the other."""
+
+    def __init__(self):
+        super().__init__()
+        self._turn = asyncio.Lock()
+
+    async def _take(self, word):
+        async with self._turn:
+            await asyncio.sleep(1)
+            await super()._take(word)
+
+
+@pytest.fixture
+def agent():
+    return Slow()
+
+
+@pytest.fixture
+def machine(agent, tmp_path):
+    return Machine(SimpleNamespace(agent=agent), tmp_path)
+
+
+@pytest.fixture
+def quick():
+    return Freezing()
+
+
+@pytest.fixture
+def cold(quick, tmp_path):
+    """A machine that is frozen now and then."""
+    return Machine(SimpleNamespace(agent=quick), tmp_path)
+
+
+@pytest.fixture
+async def freezer():
+    freezer = Freezer()
+    async with Background() as tasks:
+        tasks.start(freezer.run(), name="freezer")
+        await asyncio.sleep(0)
+        yield freezer
+
+
+async def test_a_thaw_does_not_end_the_time_of_a_freeze_that_came_after_it(freezer, agent, machine):
+    await freezer.freeze(machine, 300)
+    async with asyncio.TaskGroup() as group:
+        group.create_task(freezer.thaw(machine))
+        await asyncio.sleep(0.5)
+        group.create_task(freezer.freeze(machine, 300))
+    assert agent.told == ["freeze", "thaw", "freeze"]
+    assert machine.facts.frozen
+    await asyncio.sleep(302)
+    assert agent.told[3:] == ["thaw"]
+    assert not machine.facts.frozen
+
+
+async def test_who_freezes_for_ever_while_the_time_runs_out_is_heard(freezer, agent, machine):
+    await freezer.freeze(machine, 300)
+    await asyncio.sleep(298.5)
+    await freezer.freeze(machine, 0)
+    await asyncio.sleep(10)
+    assert agent.told == ["freeze", "freeze"]
+    assert machine.facts.frozen
+
+
+async def test_what_was_to_be_frozen_for_ever_and_did_not_say_so_is_thawed(freezer, agent, machine):
+    agent.mute = True
+    with pytest.raises(GuestError):
+        await freezer.freeze(machine, 0)
+    assert machine.facts.frozen, "perhaps: it is not to be blamed meanwhile"
+    agent.mute = False
+    await asyncio.sleep(32)
+    assert agent.told == ["freeze", "thaw"]
+    assert not machine.facts.frozen
+
+
+async def test_a_guest_that_refuses_to_be_frozen_is_not(freezer, quick, cold):
+    async def refuse():
+        raise RefusedError("the guest agent refuses")
+
+    quick.freeze = refuse
+    for before in (None, False, True):
+        cold.learn(replace(cold.facts, frozen=before))
+        with pytest.raises(RefusedError):
+            await freezer.freeze(cold, 300)
+        assert cold.facts.frozen is before
+
+
+async def test_a_mute_guest_is_asked_less_and_less(freezer, agent, machine):
+    await freezer.freeze(machine, 10)
+    agent.mute = True
+    await asyncio.sleep(3600)
+    assert 8 <= agent.told.count("thaw") <= 13
+
+
+async def test_a_guest_without_an_agent_cannot_be_frozen(freezer, agent, machine):
+    machine.learn(replace(machine.facts, agent_connected=False))
+    with pytest.raises(GuestError, match="not connected"):
+        await freezer.freeze(machine, 10)
+    await asyncio.sleep(60)
+    assert agent.told == []
+
+
+async def test_a_machine_that_has_ended_is_thawed_no_more(freezer, agent, machine):
+    await freezer.freeze(machine, 10)
+    machine.learn(replace(machine.facts, state=State.ENDED))
+    await asyncio.sleep(60)
+    assert agent.told == ["freeze"]
+    assert not (machine.directory / "frozen.json").exists()
+
+
+async def test_what_is_frozen_for_a_time_is_thawed(freezer, quick, cold):
+    await freezer.freeze(cold, 300)
+    await asyncio.sleep(299)
+    assert quick.told == ["freeze"]
+    assert cold.facts.frozen
+    await asyncio.sleep(2)
+    assert quick.told == ["freeze", "thaw"]
+    assert not cold.facts.frozen
+    await freezer.freeze(cold, 300)
+    await freezer.thaw(cold)
+    await asyncio.sleep(301)
+    assert quick.told == ["freeze", "thaw", "freeze", "thaw"]
+    await freezer.freeze(cold, 300)
+    await freezer.freeze(cold, 0)
+    await asyncio.sleep(301)
+    assert cold.facts.frozen, "for ever"
+
+
+async def test_a_guest_that_does_not_say_whether_it_is_frozen_is_thawed(freezer, quick, cold):
+    await freezer.freeze(cold, 300)
+    quick.mute = True
+    with pytest.raises(GuestError):
+        await freezer.freeze(cold, 200)
+    assert cold.facts.frozen, "it was before"
+    await asyncio.sleep(300)
+    assert quick.told[:3] == ["freeze", "freeze", "thaw"]
+    assert cold.facts.frozen
+    quick.mute = False
+    await asyncio.sleep(100)
+    assert not cold.facts.frozen, "it was tried again"
+
+
+async def test_who_ends_thaws_what_would_be_forgotten_and_takes_little_time(quick, cold):
+    for mute in (False, True):
+        quick.mute = False
+        freezer = Freezer()
+        async with Background() as tasks:
+            tasks.start(freezer.run(), name="freezer")
+            await asyncio.sleep(0)
+            await freezer.freeze(cold, 300)
+            quick.mute = mute
+            before = asyncio.get_running_loop().time()
+        assert quick.told[-1] == "thaw"
+        assert asyncio.get_running_loop().time() - before < 6
+
+
+async def test_the_next_manager_thaws_in_time_or_late(freezer, quick, cold):
+    note = cold.directory / "frozen.json"
+    freezer.recall(cold)
+    note.write_text(f'{{"thaw_at": {time.time() + 100}}}')
+    freezer.recall(cold)
+    freezer.recall(cold)
+    await asyncio.sleep(98)
+    assert not quick.told
+    await asyncio.sleep(3)
+    assert quick.told == ["thaw"]
+    assert not note.exists()
+    note.write_text('{"thaw_at": 1}')
+    freezer.recall(cold)
+    await asyncio.sleep(1)
+    assert quick.told == ["thaw", "thaw"]
+
+
+async def test_a_freeze_is_noted_before_it_begins(freezer, quick, cold):
+    quick.mute = True
+    asked = asyncio.create_task(freezer.freeze(cold, 300))
+    await asyncio.sleep(0)
+    assert quick.told == ["freeze"]
+    assert (cold.directory / "frozen.json").exists()
+    quick.mute = False
+    asked.cancel()
+
+
+async def test_a_guest_without_an_agent_is_refused_in_kubevirts_words(freezer, machine):
+    machine.facts = replace(machine.facts, agent_connected=False)
+    with pytest.raises(GuestError) as refused:
+        await freezer.freeze(machine, 0)
+    assert str(refused.value) == (
+        "unexpected return code 400 (400 Bad Request), message: server error. command Freeze "
+        "failed: \"LibvirtError(Code=86, Domain=10, Message='Guest agent is not responding: QEMU "
+        "guest agent is not connected')\""
+    )

@@ -1,0 +1,86 @@
+"""Disks that come and go, and a guest that is saved meanwhile."""
+
+from dataclasses import replace
+from types import SimpleNamespace
+
+import msgspec
+
+from corral.api.kinds.vmi.vmi import VirtualMachineInstance
+from corral.node.guest.volume_hotplug import _Plugging
+from corral.node.hypervisor import DiskBusyError
+from corral.node.machine.startup import FIRST_BACK_OFF_SECONDS
+from corral.node.state.facts import Facts, State
+
+INSTANCE = msgspec.convert(
+    {
+        "metadata": {"name": "vm"},
+        "spec": {
+            "domain": {"devices": {"disks": [{"name": "data", "disk": {"bus": "scsi"}}]}},
+            "volumes": [
+                {"name": "data", "persistentVolumeClaim": {"claimName": "c", "hotpluggable": True}}
+            ],
+        },
+    },
+    VirtualMachineInstance,
+)
+
+
+class Site:
+    """A machine whose drives take their time, and the disks that it was given."""
+
+    def __init__(self, *, saved_meanwhile=False):
+        self.given = []
+        self.facts = Facts(state=State.RUNNING, plugs={})
+        self.guest = SimpleNamespace(plugs=self)
+        self._saved_meanwhile = saved_meanwhile
+
+    def learn(self, facts):
+        self.facts = facts
+
+    async def settle(self):
+        return {}
+
+    async def plug(self, vmi, plug, drives):
+        self.given.append(plug.disk.name)
+
+    async def drives(self, machine, vmi):
+        if self._saved_meanwhile:
+            self.learn(replace(self.facts, saving=True))
+        return {}
+
+    async def step(self):
+        voice = SimpleNamespace(of_instance=lambda *_: None)
+        return await _Plugging(self, voice, self.drives, lambda *_: "in use by keeper").step(
+            INSTANCE
+        )
+
+
+async def test_a_guest_is_given_its_disks():
+    site = Site()
+    await site.step()
+    assert site.given == ["data"]
+
+
+async def test_a_guest_that_is_saved_is_given_none():
+    site = Site()
+    site.learn(replace(site.facts, saving=True))
+    assert await site.step() == FIRST_BACK_OFF_SECONDS
+    assert site.given == []
+
+
+async def test_nor_is_one_that_is_saved_while_its_drives_are_prepared():
+    site = Site(saved_meanwhile=True)
+    await site.step()
+    assert site.given == []
+
+
+async def test_who_has_a_disk_that_cannot_be_plugged_in_is_named():
+    site = Site()
+
+    async def refuse(vmi, plug, drives):
+        raise DiskBusyError("its disk is used by another machine")
+
+    site.plug = refuse
+    await site.step()
+    told = "Volume data cannot be plugged in: its disk is used by another machine: in use by keeper"
+    assert site.facts.plugs["data"].message == told

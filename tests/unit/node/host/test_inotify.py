@@ -1,0 +1,142 @@
+"""Files that change, and what the kernel tells of them."""
+
+import asyncio
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from structlog.testing import capture_logs
+
+from corral.aio import Background
+from corral.node.host.inotify import IN_MODIFY, IN_MOVED_TO, OVERFLOW, PAUSE_SECONDS, Inotify
+from corral.node.kubelet.logs import NAME, Logs
+
+
+@asynccontextmanager
+async def listening(inotify):
+    begun = asyncio.Event()
+    async with Background() as tasks:
+        tasks.start(inotify.run(begun.set, otherwise="nobody is told"), name="inotify")
+        await begun.wait()
+        yield
+
+
+def overflow(one, other):
+    """Write to two files in turn, more than the kernel keeps to tell: it merges like neighbours."""
+    most = int(Path("/proc/sys/fs/inotify/max_queued_events").read_text())
+    with one.open("ab", buffering=0) as first, other.open("ab", buffering=0) as second:
+        for _ in range(most // 2 + 1):
+            first.write(b"x")
+            second.write(b"x")
+
+
+def bring(directory, *names):
+    for name in names:
+        (directory.parent / name).touch()
+        (directory.parent / name).rename(directory / name)
+
+
+async def test_one_that_cannot_be_heard_costs_none_of_those_that_came_with_it(tmp_path):
+    directory = tmp_path / "watched"
+    directory.mkdir()
+    heard = asyncio.Queue()
+
+    def changed(watch, name):
+        heard.put_nowait((watch, name))
+        if name == "bad":
+            raise BlockingIOError("no")
+
+    inotify = Inotify(changed)
+    with capture_logs() as said:
+        async with listening(inotify), asyncio.timeout(60):
+            watch = inotify.add(directory, IN_MOVED_TO)
+            bring(directory, "first", "bad", "last")
+            assert [await heard.get() for _ in range(3)] == [
+                (watch, "first"),
+                (watch, "bad"),
+                (watch, "last"),
+            ]
+    assert [(each["event"], each["name"]) for each in said] == [
+        ("a change of a file was lost", "bad")
+    ]
+
+
+async def test_who_writes_without_end_is_heard_ten_times_a_second(tmp_path):
+    heard = []
+    inotify = Inotify(lambda watch, _: heard.append(watch))
+    flood, other = tmp_path / "flood", tmp_path / "other"
+    for path in (flood, other):
+        path.touch()
+    async with listening(inotify), asyncio.timeout(60):
+        watches = [inotify.add(path, IN_MODIFY) for path in (flood, other)]
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        with flood.open("ab", buffering=0) as one, other.open("ab", buffering=0) as two:
+            while len(heard) < 6:
+                one.write(b"x")
+                two.write(b"x")
+                await asyncio.sleep(0.001)  # the kernel keeps both of all these times
+        assert loop.time() - began >= 2 * PAUSE_SECONDS
+        assert sorted(heard[-2:]) == watches, "each is told of once, whatever both have written"
+
+
+async def test_it_is_told_that_more_has_changed_than_the_kernel_keeps(tmp_path):
+    heard = asyncio.Queue()
+    inotify = Inotify(lambda watch, _: heard.put_nowait(watch))
+    paths = tmp_path / "one", tmp_path / "other"
+    for path in paths:
+        path.touch()
+    async with listening(inotify), asyncio.timeout(60):
+        watches = [inotify.add(path, IN_MODIFY) for path in paths]
+        overflow(*paths)
+        told = [await heard.get(), await heard.get()]
+        while told[-1] != OVERFLOW:
+            told.append(await heard.get())
+        assert told[:2] == watches
+
+
+async def test_what_is_watched_no_more_has_no_name_and_can_be_watched_anew(tmp_path):
+    directory = tmp_path / "watched"
+    directory.mkdir()
+    heard = asyncio.Queue()
+    inotify = Inotify(lambda *event: heard.put_nowait(event))
+    async with listening(inotify), asyncio.timeout(60):
+        watch = inotify.add(directory, IN_MOVED_TO)
+        directory.rmdir()
+        assert await heard.get() == (watch, "")
+        directory.mkdir()
+        anew = inotify.add(directory, IN_MOVED_TO)
+        bring(directory, "file")
+        assert await heard.get() == (anew, "file")
+
+
+async def test_what_the_kernel_refuses_to_watch_is_told_once(tmp_path):
+    inotify = Inotify(lambda *_: None)
+    nothing = 0  # no kernel takes that
+    with capture_logs() as said:
+        assert inotify.add(tmp_path, IN_MOVED_TO) < 0
+        async with listening(inotify):
+            assert inotify.add(tmp_path / "missing", IN_MOVED_TO) < 0
+            assert said == []
+            assert inotify.add(tmp_path, nothing) < 0
+            assert inotify.add(tmp_path, nothing) < 0
+    assert [(each["event"], each["error"]) for each in said] == [
+        ("nobody is told", "Invalid argument")
+    ]
+
+
+async def test_every_log_is_looked_at_where_the_kernel_could_not_tell_which_grew(tmp_path):
+    logs, machines = Logs(), [tmp_path / name for name in ("one", "other", "quiet")]
+    for directory in machines:
+        directory.mkdir()
+        (directory / NAME).touch()
+    one, other, quiet = machines
+    async with asyncio.timeout(60), Background() as tasks:
+        tasks.start(logs.run(), name="logs")
+        await asyncio.sleep(0)
+        for directory in machines:
+            logs.follow(directory)
+        with logs.changes(quiet) as changed:
+            overflow(one / NAME, other / NAME)
+            with (quiet / NAME).open("ab") as guest:
+                guest.write(b"login: ")
+            await changed.wait()

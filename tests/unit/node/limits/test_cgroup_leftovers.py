@@ -1,0 +1,50 @@
+"""What is left of a machine in the kernel's groups, whose files are plain ones here."""
+
+import pytest
+
+from corral.node.limits.cgroup_leftovers import lift, ran_out, remove
+
+TWO, ONE = "memory.events", "memory.oom_control"
+KILLED = "under_oom 0\noom_kill 1\n"
+
+
+def used(most, what="memory"):
+    return {f"{what}.limit_in_bytes": "4096\n", f"{what}.max_usage_in_bytes": f"{most}\n"}
+
+
+@pytest.mark.parametrize(
+    ("files", "told"),
+    [
+        ({}, False),
+        ({"cpu.max": "30000 100000"}, False),
+        ({TWO: "low 0\noom 0\noom_kill 0\n"}, False),
+        ({TWO: "low 0\noom 3\noom_kill 1\n"}, True),
+        # The host itself, or a group around, was out of memory.
+        ({TWO: "low 0\noom 0\noom_kill 1\n"}, False),
+        ({ONE: KILLED, **used(4096)}, True),
+        ({ONE: KILLED, **used(100), **used(4096, "memory.memsw")}, True),
+        ({ONE: KILLED, **used(100)}, False),
+        ({ONE: "under_oom 0\noom_kill 0\n", **used(4096)}, False),
+    ],
+)
+def test_who_was_ended_at_its_own_limit_ran_out(tmp_path, files, told):
+    group = tmp_path / "group"
+    group.mkdir()
+    for name, text in files.items():
+        (group / name).write_text(text)
+    assert ran_out([str(tmp_path / "gone"), str(group)]) is told
+
+
+def test_groups_are_removed_and_those_that_are_gone_are_no_trouble(tmp_path):
+    (tmp_path / "one").mkdir()
+    (tmp_path / "busy" / "within").mkdir(parents=True)
+    remove([str(tmp_path / name) for name in ("gone", "busy", "one")])
+    assert [entry.name for entry in tmp_path.iterdir()] == ["busy"]
+
+
+@pytest.mark.parametrize(("setting", "value"), [("cpu.max", "max"), ("cpu.cfs_quota_us", "-1")])
+def test_who_is_ended_may_have_all_the_processors(tmp_path, setting, value):
+    (tmp_path / setting).write_text("20")
+    lift([str(tmp_path / "gone"), str(tmp_path)])
+    assert (tmp_path / setting).read_text().startswith(value)
+    assert [entry.name for entry in tmp_path.iterdir()] == [setting]

@@ -1,0 +1,188 @@
+"""Bounding a process by control groups: which files say what, and in which order."""
+
+import errno
+
+import pytest
+from tests.unit.node.limits.kernel import Group, Kernel
+
+from corral.node.limits.cgroup_methods import (
+    CpuGroups1,
+    CpuGroups2,
+    MemoryGroups1,
+    MemoryGroups2,
+    quota,
+)
+from corral.node.limits.cgroup_paths import Site
+from corral.node.limits.cgroup_root import make_room
+
+UID = "b7e1"
+PID = -4711
+
+
+@pytest.fixture
+def kernel():
+    return Kernel()
+
+
+@pytest.fixture
+def site(kernel):
+    group = make_room(Group(kernel, "run-1.scope", controllers=("cpu", "memory")))
+    return Site(group, "corral-", find=kernel.find)
+
+
+@pytest.mark.parametrize(
+    ("nanos", "expected"),
+    [
+        (300_000_000, (30_000, 100_000)),
+        (2_500_000_000, (250_000, 100_000)),
+        (10_000_000, (1_000, 100_000)),
+        (5_000_000, (1_000, 200_000)),
+        (2_000_000, (1_600, 800_000)),
+        (1, (1_000, 1_000_000)),
+    ],
+)
+def test_a_limit_is_so_much_time_in_a_period(nanos, expected):
+    assert quota(nanos) == expected
+
+
+def test_version_2_bounds_both_in_one_group(site, kernel):
+    MemoryGroups2(site).hold(UID, PID, 100 << 20, held=20 << 20, over=lambda: None)
+    CpuGroups2(site).hold(UID, PID, 300_000_000)
+    group = site.group(UID)
+    assert kernel.placed[PID] is group
+    assert group.read("cpu.max") == "30000 100000"
+    assert group.read("memory.max") == str(80 << 20)
+    assert group.read("memory.oom.group") == "1"
+    assert group.read("memory.swap.max") == "0"
+
+
+def test_a_cut_between_any_two_writes_is_mended_by_the_next_manager(kernel):
+    def held(writes):
+        """A guest's group when the manager is killed after so many writes, and comes again."""
+        scope = Group(kernel, f"run-{writes}.scope", controllers=("cpu", "memory"))
+        group = make_room(scope).child("corral-b7e1")
+        left = iter(range(writes))
+
+        def write(setting, value):
+            if next(left, None) is None:
+                raise KeyboardInterrupt
+            Group.write(group, setting, value)
+
+        group.write = write
+        scope.inside[group.name] = group
+        try:
+            bound(scope)
+        except KeyboardInterrupt:
+            del group.write
+            bound(scope)
+            return group, True
+        return group, False
+
+    def bound(scope):
+        site = Site(scope, "corral-", find=kernel.find)
+        site.make = site.group  # what the cut has left is still there
+        MemoryGroups2(site).hold(UID, PID, 100 << 20, held=20 << 20, over=lambda: None)
+        CpuGroups2(site).hold(UID, PID, 300_000_000)
+
+    names = ("memory.max", "memory.oom.group", "memory.swap.max", "cpu.max")
+    wanted = [str(80 << 20), "1", "0", "30000 100000"]
+    for writes in range(20):
+        kernel.placed.pop(PID, None)
+        group, cut = held(writes)
+        assert kernel.placed[PID] is group
+        assert [group.read(name) for name in names] == wanted
+        if not cut:
+            break
+    assert writes == 5
+
+
+def test_a_start_after_one_that_failed_has_a_group_of_its_own(site, kernel):
+    memory = MemoryGroups2(site)
+    memory.hold(UID, PID, 100 << 20, held=20 << 20, over=lambda: None)
+    del kernel.placed[PID]
+    memory.hold(UID, PID - 1, 100 << 20, held=30 << 20, over=lambda: None)
+    assert site.group(UID).read("memory.max") == str(70 << 20)
+
+
+def test_what_a_running_guest_holds_is_not_taken_off_its_limit_again(site):
+    MemoryGroups2(site).hold(UID, PID, 100 << 20, held=20 << 20, over=lambda: None)
+    MemoryGroups2(site).hold(UID, PID, 100 << 20, held=70 << 20, over=lambda: None)
+    assert site.group(UID).read("memory.max") == str(80 << 20)
+
+
+def test_a_machine_stays_in_the_group_that_an_earlier_manager_has_put_it_in(kernel, site):
+    earlier = Group(kernel, "run-0.scope", controllers=("cpu", "memory"))
+    CpuGroups2(Site(make_room(earlier), "corral-", find=kernel.find)).hold(UID, PID, 10**9)
+    cpu = CpuGroups2(site)
+    cpu.hold(UID, PID, 10**9)
+    assert kernel.placed[PID].above is earlier
+    del kernel.placed[PID]
+    cpu.clear(UID)
+    assert earlier.children() == []
+
+
+def test_an_ended_machines_group_is_removed(site, kernel):
+    cpu = CpuGroups2(site)
+    cpu.hold(UID, PID, 10**9)
+    cpu.clear(UID)  # its process is about to go
+    assert site.group(UID).made
+    del kernel.placed[PID]
+    cpu.clear(UID)
+    cpu.clear(UID)
+    assert not site.group(UID).made
+
+
+def test_a_machine_steps_back_within_its_group(site):
+    cpu = CpuGroups2(site)
+    cpu.hold(UID, PID, 10**9)
+    cpu.step_back(UID, True)
+    assert site.group(UID).read("cpu.weight.nice") == "15"
+    cpu.step_back(UID, False)
+    assert site.group(UID).read("cpu.weight.nice") == "0"
+    cpu.step_back("unheard-of", True)
+
+
+class Files:
+    """A group of version 1 that keeps what is written, in order."""
+
+    name = "corral-b7e1"
+
+    def __init__(self, refuses=""):
+        self.written = []
+        self.refuses = refuses
+
+    def child(self, _name):
+        return self
+
+    def create(self): ...
+
+    def remove(self): ...
+
+    def write(self, setting, value):
+        if setting == self.refuses:
+            raise OSError(errno.EINVAL, "Invalid argument", setting)
+        self.written.append((setting, value))
+
+
+def site_1(group):
+    return Site(group, "corral-", find=lambda _pid, _name: None)
+
+
+def test_version_1_sets_the_limits_before_the_process_moves():
+    files = Files()
+    CpuGroups1(site_1(files)).hold(UID, PID, 300_000_000)
+    MemoryGroups1(site_1(files)).hold(UID, PID, 100 << 20, held=20 << 20, over=lambda: None)
+    assert files.written == [
+        ("cpu.cfs_period_us", "100000"),
+        ("cpu.cfs_quota_us", "30000"),
+        ("cgroup.procs", "-4711"),
+        ("memory.limit_in_bytes", str(80 << 20)),
+        ("memory.memsw.limit_in_bytes", str(80 << 20)),
+        ("cgroup.procs", "-4711"),
+    ]
+
+
+def test_a_group_inside_of_a_smaller_one_is_bounded_by_that():
+    files = Files(refuses="cpu.cfs_quota_us")
+    CpuGroups1(site_1(files)).hold(UID, PID, 10**10)
+    assert files.written[-1] == ("cgroup.procs", "-4711")

@@ -1,0 +1,287 @@
+"""The life of one machine, with a guest that is not there: what it does to what others hold."""
+
+import asyncio
+from contextlib import asynccontextmanager
+from types import SimpleNamespace
+
+import msgspec
+import pytest
+
+from corral.aio import Background
+from corral.api.kinds.vmi.vmi import VirtualMachineInstance
+from corral.node.hollow.hypervisor import Behaviour, Hollow, HollowGuest
+from corral.node.hypervisor import Definition, GuestInterface, HungError, Introduction
+from corral.node.limits.bounds import Bounds
+from corral.node.machine.boot_slots import Boots
+from corral.node.machine.lifecycle import Machine
+from corral.node.network.attachment import Networking
+from corral.node.state import machine_record as records
+from corral.node.state.facts import Outcome, State
+from corral.node.state.machine_record import Record, Stage
+
+pytestmark = pytest.mark.looptime
+
+LINK = GuestInterface(name="eth0", mac="02:00:00:00:00:01", addresses=("192.0.2.7",))
+NAMED = {"namespace": "default", "instance": "vm", "uid": "u", "pod": "p", "pod_uid": "p"}
+VMI = msgspec.convert(
+    {
+        "metadata": {"name": "vm", "namespace": "default", "uid": "u"},
+        "spec": {"domain": {"devices": {}}},
+    },
+    VirtualMachineInstance,
+)
+
+
+class Limits:
+    """Has stopped what an earlier manager left, as one that bounds processors by itself does."""
+
+    def __init__(self):
+        self.stopped = True
+        self.released = False
+        self.back = []
+
+    async def wake(self, _directory):
+        self.stopped = False
+
+    async def lift(self, _uid, _groups): ...
+
+    async def ran_out(self, _groups):
+        return False
+
+    async def clear(self, _uid, _groups): ...
+
+    def step_back(self, _uid, back):
+        self.back.append(back)
+
+    def release(self, _uid):
+        self.released = True
+
+
+@pytest.fixture
+def limits():
+    return Limits()
+
+
+@pytest.fixture
+def hypervisor(limits):
+    class Stoppable(Hollow):
+        async def find(self, directory):
+            if limits.stopped:
+                raise HungError("it does not answer")
+            return await super().find(directory)
+
+        async def end(self, directory):
+            assert not limits.stopped, "QEMU does not hear that it is to end"
+            await super().end(directory)
+
+    return Stoppable(Behaviour(boot_seconds=10))
+
+
+@pytest.fixture
+def boots(hypervisor):
+    return Boots(hypervisor.boots_at_once, size=2)
+
+
+@pytest.fixture
+def told():
+    return []
+
+
+@pytest.fixture
+def machine_of(tmp_path, hypervisor, limits, boots, told, monkeypatch):
+    """A new machine, or one that an earlier manager has left: its record says so much."""
+    monkeypatch.setattr(asyncio, "to_thread", inline)
+    directory = tmp_path / "machines" / "u"
+
+    def make(**on_record):
+        record = Record(bounds=Bounds(cpu_nanos=300_000_000), **NAMED | on_record)
+        if on_record:
+            directory.mkdir(parents=True)
+            records.write(directory, record)
+        return Machine(
+            record,
+            directory,
+            hypervisor=hypervisor,
+            networking=Networking(None),
+            boots=boots,
+            voice=SimpleNamespace(
+                changed=lambda: None,
+                of_pod=lambda *event: told.append(event),
+                of_instance=lambda *event: told.append(event),
+            ),
+            steps=lambda _step: None,
+            beside=lambda _machine, _tasks: None,
+            limits=limits,
+        )
+
+    return make
+
+
+async def inline(function, *arguments):
+    return function(*arguments)
+
+
+async def test_what_was_stopped_by_an_earlier_manager_is_woken_before_it_is_asked(
+    machine_of, told, limits
+):
+    machine = machine_of(stage=Stage.STARTED)
+    async with asyncio.timeout(60):
+        await machine.run(None, None)
+    assert not limits.stopped
+    assert "Unresponsive" not in [reason for _, reason, _ in told]
+    assert machine.record.stage is Stage.ENDED
+
+
+@asynccontextmanager
+async def running(machine):
+    async with Background() as tasks:
+        tasks.start(machine.run(VMI, nothing), name="machine")
+        await asyncio.sleep(1)
+        yield
+
+
+async def nothing():
+    return {}
+
+
+async def test_what_a_machine_has_is_for_nobody_else(machine_of, limits):
+    limits.stopped = False
+    machine = machine_of()
+    async with running(machine):
+        assert machine.directory.stat().st_mode & 0o777 == 0o700
+        assert machine.record.stage is Stage.STARTED
+
+
+async def test_a_guest_that_an_earlier_manager_has_not_let_go_is_let_go_and_not_begun_anew(
+    machine_of, hypervisor, limits
+):
+    limits.stopped = False
+    machine = machine_of(stage=Stage.DEFINED)
+    before = await hypervisor.start(
+        Definition(vmi=VMI, directory=machine.directory, drives={}, network=None)
+    )
+    async with running(machine):
+        assert machine.guest is before
+        assert not before.halted
+        assert machine.record.stage is Stage.STARTED
+
+
+@pytest.mark.parametrize(
+    ("seconds", "events"), [(1, ["ShuttingDown", "Stopped"]), (0, ["Stopped"])]
+)
+async def test_a_machine_tells_that_it_shuts_down_where_it_gets_the_time_to(
+    machine_of, told, limits, seconds, events
+):
+    limits.stopped = False
+    machine = machine_of()
+    async with running(machine):
+        machine.stop(seconds)
+        machine.stop(seconds)
+        await asyncio.sleep(60)
+    assert [reason for _, reason, _ in told] == ["Created", "Started", *events]
+
+
+async def test_the_last_of_those_that_boot_lets_the_others_go_first(machine_of, limits, boots):
+    limits.stopped = False
+    await boots.take(lambda _size: None)
+    async with running(machine_of()):
+        assert limits.back == [True]
+        await asyncio.sleep(10)
+        assert limits.back == [True, False], "it is up"
+
+
+async def test_of_a_start_that_failed_nothing_is_held(machine_of, hypervisor, limits, boots, told):
+    limits.stopped = False
+    hypervisor.behaviour = Behaviour(start_failures=1)
+    async with running(machine_of()):
+        assert [reason for _, reason, _ in told] == ["StartFailed"]
+        assert limits.released
+        async with asyncio.timeout(1):
+            for _ in range(2):
+                await boots.take(lambda _size: None)
+
+
+async def test_a_guest_is_asked_who_it_is_until_it_knows_its_addresses(
+    machine_of, limits, monkeypatch
+):
+    """Its agent may be up before its network is.  What it has told by then is known at once."""
+    asked = []
+
+    async def introduce(_guest):
+        asked.append(round(asyncio.get_running_loop().time()) - 10)
+        known = (LINK,) if len(asked) == 4 else ()
+        return Introduction(hostname="vm", interfaces=known) if len(asked) > 1 else None
+
+    monkeypatch.setattr(HollowGuest, "introduce", introduce)
+    limits.stopped = False
+    machine = machine_of()
+    async with running(machine):
+        await asyncio.sleep(12)
+        assert machine.facts.introduction == Introduction(hostname="vm")
+        await asyncio.sleep(100)
+        assert asked == [0, 1, 3, 7]
+        assert machine.facts.introduction.interfaces
+
+
+async def test_what_has_not_run_yet_does_not_tell_that_it_shuts_down(machine_of, told):
+    machine_of().stop(30)
+    assert told == []
+
+
+async def test_what_is_told_to_stop_is_stopping(machine_of):
+    machine = machine_of()
+    assert machine.stopping is False
+    machine.stop(30)
+    assert machine.stopping is True
+
+
+async def test_what_has_ended_is_not_ended_again(machine_of, limits, told):
+    limits.stopped = False
+    machine = machine_of(stage=Stage.ENDED)
+    async with asyncio.timeout(60):
+        await machine.run(VMI, nothing)
+    assert machine.facts.state is State.ENDED
+    assert told == []
+
+
+async def test_what_is_stopped_before_its_guest_runs_has_failed_and_says_so(
+    machine_of, limits, boots
+):
+    limits.stopped = False
+    for _ in range(2):
+        await boots.take(lambda _size: None)
+    machine = machine_of()
+    async with running(machine):
+        assert machine.facts.state is State.QUEUED
+        machine.stop(0)
+        await asyncio.sleep(60)
+        assert machine.record.stage is Stage.ENDED
+    assert machine.facts.outcome is Outcome.FAILED
+    assert "stopped before it was started" in machine.facts.message
+
+
+async def test_a_manager_that_goes_lets_go_of_the_limits_of_what_runs_on(machine_of, limits):
+    limits.stopped = False
+    machine = machine_of()
+    async with running(machine):
+        assert machine.record.stage is Stage.STARTED
+        assert not limits.released
+    assert limits.released
+    assert machine.record.stage is Stage.STARTED
+
+
+async def test_what_a_guest_has_told_of_itself_stays_while_it_does_not_answer(
+    machine_of, limits, monkeypatch
+):
+    answers = [Introduction(hostname="vm")]
+
+    async def introduce(_guest):
+        return answers.pop() if answers else None
+
+    monkeypatch.setattr(HollowGuest, "introduce", introduce)
+    limits.stopped = False
+    machine = machine_of()
+    async with running(machine):
+        await asyncio.sleep(60)
+        assert answers == []
+        assert machine.facts.introduction == Introduction(hostname="vm")

@@ -1,0 +1,150 @@
+"""A machine that could not be started is tried again: in growing pauses, or when there is news."""
+
+import asyncio
+from types import SimpleNamespace
+
+import pytest
+
+from corral.api.kinds.vmi.volumes import ContainerDisk, EmptyDisk, Volume
+from corral.node.hypervisor import StartError
+from corral.node.images.error import ImageError
+from corral.node.machine.drives import DriveError
+from corral.node.machine.startup import Starting
+from corral.node.volumes import VolumeError
+
+pytestmark = pytest.mark.looptime
+
+
+@pytest.fixture
+def tries():
+    """Each try's moment; all fail until ``tries.healed``."""
+
+    class Tries(list):
+        healed = False
+
+    return Tries()
+
+
+@pytest.fixture
+def told():
+    """Events about the pod."""
+    return []
+
+
+@pytest.fixture
+def starting(tries, told, monkeypatch):
+    voice = SimpleNamespace(of_pod=lambda *event: told.append(event), of_instance=lambda *_: None)
+    chronicle = SimpleNamespace(voice=voice, trouble=lambda _: None)
+    made = Starting(
+        chronicle,
+        hypervisor=None,
+        networking=None,
+        boots=None,
+        restoring=None,
+        fence=None,
+        born=None,
+        users=lambda *_: "",
+    )
+
+    async def attempt(_vmi, _prepare):
+        tries.append(asyncio.get_running_loop().time())
+        if not tries.healed:
+            volume = Volume(name="keys", empty_disk=EmptyDisk(capacity="1Mi"))
+            raise DriveError(volume, VolumeError("missing"))
+
+    monkeypatch.setattr(made, "_attempt", attempt)
+    return made
+
+
+async def test_without_news_the_pauses_grow(starting, tries, told):
+    task = asyncio.create_task(starting.run(None, None))
+    await asyncio.sleep(75)
+    assert [round(moment) for moment in tries] == [0, 10, 30, 70]
+    assert told == [("Warning", "FailedMount", "missing")] * 4
+    task.cancel()
+
+
+async def test_an_image_that_cannot_be_pulled_is_told_as_a_kubelet_tells_it(
+    starting, told, monkeypatch
+):
+    """First the error, and then that it is waited (kubelet's images.EnsureImageExists)."""
+    image = Volume(name="root", container_disk=ContainerDisk(image="lab/disk:1"))
+    troubles = []
+
+    async def attempt(_vmi, _prepare):
+        raise DriveError(image, ImageError("ErrImagePull", "no such host"))
+
+    monkeypatch.setattr(starting, "_attempt", attempt)
+    monkeypatch.setattr(starting._chronicle, "trouble", lambda one: troubles.append(one.reason))
+    task = asyncio.create_task(starting.run(None, None))
+    await asyncio.sleep(9)
+    assert troubles == ["ErrImagePull", "ImagePullBackOff"]
+    assert told == [
+        ("Warning", "Failed", 'Failed to pull image "lab/disk:1": no such host'),
+        ("Warning", "Failed", "Error: ErrImagePull"),
+        ("Normal", "BackOff", 'Back-off pulling image "lab/disk:1"'),
+    ]
+    task.cancel()
+
+
+async def test_what_comes_without_words_is_told_in_words(starting, tries, monkeypatch):
+    async def attempt(_vmi, _prepare):
+        async with asyncio.timeout(1):
+            await asyncio.Event().wait()
+
+    told = []
+    monkeypatch.setattr(starting, "_attempt", attempt)
+    monkeypatch.setattr(starting._chronicle, "trouble", told.append)
+    task = asyncio.create_task(starting.run(None, None))
+    await asyncio.sleep(2)
+    assert [(one.reason, one.message) for one in told] == [("StartFailed", "it took too long")]
+    task.cancel()
+
+
+async def test_news_end_the_pause_at_once(starting, tries):
+    task = asyncio.create_task(starting.run(None, None))
+    await asyncio.sleep(35)
+    tries.healed = True
+    starting.retry()
+    await task
+    assert [round(moment) for moment in tries] == [0, 10, 30, 35]
+
+
+async def test_after_news_the_pauses_are_short_again(starting, tries):
+    task = asyncio.create_task(starting.run(None, None))
+    await asyncio.sleep(35)
+    starting.retry()
+    await asyncio.sleep(15)
+    assert [round(moment) for moment in tries] == [0, 10, 30, 35, 45]
+    task.cancel()
+
+
+async def test_news_during_a_try_are_not_missed(starting, tries, monkeypatch):
+    failing = starting._attempt
+
+    async def attempt(vmi, prepare):
+        if not tries:
+            starting.retry()
+        await failing(vmi, prepare)
+
+    monkeypatch.setattr(starting, "_attempt", attempt)
+    task = asyncio.create_task(starting.run(None, None))
+    await asyncio.sleep(5)
+    assert [round(moment) for moment in tries] == [0, 0]
+    task.cancel()
+
+
+async def test_what_waiting_does_not_change_is_tried_again_for_news_only(
+    starting, tries, monkeypatch
+):
+    async def attempt(_vmi, _prepare):
+        tries.append(asyncio.get_running_loop().time())
+        raise StartError("MemoryLimitTooLow", "too little", lasting=True)
+
+    monkeypatch.setattr(starting, "_attempt", attempt)
+    task = asyncio.create_task(starting.run(None, None))
+    await asyncio.sleep(7200)
+    starting.retry()
+    await asyncio.sleep(1)
+    assert [round(moment) for moment in tries] == [0, 7200]
+    task.cancel()

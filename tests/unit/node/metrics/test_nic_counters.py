@@ -1,0 +1,65 @@
+"""The traffic of a guest's cards, read from what the kernel tells of a process's network."""
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from corral.api.kinds.vmi.vmi import VirtualMachineInstance
+from corral.node.counters import Card, Flow
+from corral.node.metrics import nic_counters
+
+HEAD = """\
+Inter-|   Receive                                                |  Transmit
+ face |bytes    packets errs drop fifo frame compressed multicast|bytes    packets errs drop fifo colls carrier compressed
+"""  # noqa: E501
+LO = "    lo: 100 1 0 0 0 0 0 0 100 1 0 0 0 0 0 0\n"
+BRIDGE = "k6t-eth0: 7 7 0 0 0 0 0 0 7 7 0 0 0 0 0 0\n"
+TAP = "  tap0:1000 10 1 2 0 0 0 0 2000 20 3 4 0 0 0 0\n"
+
+
+def machine(**interface) -> VirtualMachineInstance:
+    interfaces = [{"name": "default", "masquerade": {}, **interface}]
+    document = {
+        "metadata": {"name": "vm"},
+        "spec": {
+            "domain": {"devices": {"interfaces": interfaces}},
+            "networks": [{"name": "default", "pod": {}}],
+        },
+    }
+    return msgspec.convert(document, VirtualMachineInstance)
+
+
+@pytest.fixture
+def devices(monkeypatch):
+    """Sets what the kernel tells."""
+
+    def tell(text: str) -> None:
+        monkeypatch.setattr(Path, "read_text", lambda path, **_: text)
+
+    return tell
+
+
+def test_what_the_host_receives_of_the_tap_the_guest_has_sent(devices):
+    devices(HEAD + LO + BRIDGE + TAP)
+    assert nic_counters.cards(machine(), 1) == {
+        "default": Card(
+            received=Flow(count=20, bytes=2000, errors=3, drops=4),
+            sent=Flow(count=10, bytes=1000, errors=1, drops=2),
+        )
+    }
+
+
+def test_a_tap_outside_of_a_pods_network_is_somebody_elses(devices):
+    devices(HEAD + LO + TAP)
+    assert nic_counters.cards(machine(), 1) == {}
+
+
+def test_a_card_that_was_taken_out_tells_nothing(devices):
+    devices(HEAD + LO + BRIDGE + TAP)
+    assert nic_counters.cards(machine(state="absent"), 1) == {}
+
+
+def test_a_process_that_has_ended_tells_nothing():
+    assert nic_counters.cards(machine(), 2**22 + 1) == {}
+    assert nic_counters.cards(machine(), None) == {}

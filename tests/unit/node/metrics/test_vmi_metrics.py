@@ -1,0 +1,93 @@
+"""What a node tells of its machines where one of them does not answer."""
+
+import asyncio
+from types import SimpleNamespace
+
+import msgspec
+import pytest
+from starlette.applications import Starlette
+from starlette.testclient import TestClient
+from tests.exposition import Told
+
+from corral.api.kinds.vmi.vmi import VirtualMachineInstance
+from corral.node.counters import Counters
+from corral.node.hypervisor import GuestError, Usage
+from corral.node.metrics.vmi_metrics import ANSWER_SECONDS, Measures
+
+SPEC = {"domain": {"devices": {}}}
+
+
+class Guest:
+    """A guest that has used a second, and tells more or does not."""
+
+    pid = None
+
+    def __init__(self, *, answers: bool = True, ended: bool = False):
+        self._answers = answers
+        self._ended = ended
+
+    def usage(self):
+        return None if self._ended else Usage(10**9, 1 << 20)
+
+    async def counters(self, vmi):
+        if not self._answers:
+            await asyncio.Event().wait()
+        return Counters(user_nanos=1)
+
+
+class Gone:
+    @property
+    def guest(self):
+        raise GuestError("the machine does not run")
+
+    record = SimpleNamespace(uid="gone")
+
+
+def machine(name: str, **guest):
+    return SimpleNamespace(record=SimpleNamespace(uid=name), guest=Guest(**guest))
+
+
+def instance(uid: str) -> VirtualMachineInstance:
+    labels = {"example.com/a-b": "x"}
+    metadata = {"name": uid, "namespace": "default", "uid": uid, "labels": labels}
+    return msgspec.convert({"metadata": metadata, "spec": SPEC}, VirtualMachineInstance)
+
+
+async def named(*machines) -> dict[str, set[str]]:
+    """The names of the machines in each family."""
+    families = await Measures("node", lambda: machines, instance).tell()
+    return {family.name: {one.labels["name"] for one in family.samples} for family in families}
+
+
+@pytest.mark.looptime
+async def test_a_machine_that_hangs_is_told_of_by_what_the_kernel_knows(looptime):
+    told = await named(machine("well"), *(machine(f"stuck{n}", answers=False) for n in range(3)))
+    assert looptime == ANSWER_SECONDS
+    assert told["kubevirt_vmi_cpu_usage_seconds"] == {"well", "stuck0", "stuck1", "stuck2"}
+    assert told["kubevirt_vmi_cpu_user_usage_seconds"] == {"well"}
+
+
+async def test_a_machine_without_a_guest_is_left_out():
+    told = await named(Gone(), machine("ended", ended=True), machine("well"))
+    assert told["kubevirt_vmi_memory_resident_bytes"] == {"well"}
+
+
+def test_a_node_tells_of_its_own_machines_at_its_door():
+    door = Starlette(routes=Measures("node", lambda: [machine("well")], instance).routes())
+    with TestClient(door) as client:
+        answer = client.get("/metrics")
+    assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")
+    told = Told(answer.text)
+    assert told.value("kubevirt_vmi_memory_resident_bytes", name="well") == 1 << 20
+    assert "process_cpu_seconds_total" in told.names
+
+
+async def test_an_instances_own_labels_are_told_in_prometheus_letters():
+    families = await Measures("node", lambda: [machine("well")], instance).tell()
+    (sample,) = next(iter(families)).samples
+    assert sample.labels == {
+        "kubernetes_vmi_label_example_com_a_b": "x",
+        "node": "node",
+        "namespace": "default",
+        "name": "well",
+    }

@@ -1,0 +1,111 @@
+"""A node's addresses: when machines have them, and what is said when they cannot."""
+
+import asyncio
+
+import msgspec
+import pytest
+
+from corral.api.kinds.vmi.vmi import VirtualMachineInstance
+from corral.node.hollow.hypervisor import HollowNetworks
+from corral.node.hypervisor import StartError
+from corral.node.network.attachment import NO_SANDBOX, RANGE_SECONDS, Networking
+from corral.node.network.netlink import NetworkError
+
+
+class Broken(HollowNetworks):
+    """Networks that cannot be made."""
+
+    def __init__(self) -> None:
+        self.detached: list[str] = []
+
+    async def attach(self, uid, vmi, addresses):
+        raise NetworkError("the link cannot be made", "Make room.")
+
+    async def adopt(self, uid, vmi, addresses, pid):
+        raise NetworkError("the link is gone", "Look for it.")
+
+    def detach(self, uid):
+        self.detached.append(uid)
+
+
+def vmi(uid: str = "u") -> VirtualMachineInstance:
+    document = {"metadata": {"name": uid, "uid": uid}, "spec": {"domain": {"devices": {}}}}
+    return msgspec.convert(document, VirtualMachineInstance)
+
+
+async def test_without_networks_there_are_no_addresses():
+    networking = Networking(None)
+    assert await networking.addresses(vmi()) == ()
+    assert await networking.attach(vmi(), ()) is None
+    networking.release("u")
+
+
+async def test_a_machine_waits_for_the_nodes_range():
+    networking = Networking(HollowNetworks())
+    waiting = asyncio.ensure_future(networking.addresses(vmi()))
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    networking.assign([])
+    networking.assign(["10.244.0.0/24", "fd00::/64"])
+    assert await waiting == ("10.244.0.2", "fd00::2")
+    assert await networking.addresses(vmi()) == ("10.244.0.2", "fd00::2")
+
+
+@pytest.mark.looptime
+async def test_a_node_that_is_given_no_range_says_so():
+    loop = asyncio.get_running_loop()
+    begun = loop.time()
+    with pytest.raises(StartError, match=r"no range of addresses yet \(spec.podCIDR\)") as raised:
+        await Networking(HollowNetworks()).addresses(vmi())
+    assert raised.value.reason == NO_SANDBOX
+    assert loop.time() - begun == pytest.approx(RANGE_SECONDS)
+
+
+async def test_an_exhausted_range_is_trouble_until_an_address_is_free():
+    networking = Networking(HollowNetworks())
+    networking.assign(["10.244.0.0/30"])
+    await networking.addresses(vmi("first"))
+    with pytest.raises(StartError, match="no address is free") as raised:
+        await networking.addresses(vmi("second"))
+    assert raised.value.reason == NO_SANDBOX
+    networking.release("first")
+    assert await networking.addresses(vmi("second")) == ("10.244.0.2",)
+
+
+async def test_addresses_on_record_stay_with_their_machines():
+    networking = Networking(HollowNetworks())
+    networking.hold("old", ["10.244.0.2"])
+    networking.hold("of a user network", [])
+    networking.assign(["10.244.0.0/24"])
+    assert await networking.addresses(vmi("new")) == ("10.244.0.3",)
+
+
+async def test_a_node_that_was_registered_again_has_the_ranges_that_it_was_given_then():
+    networks = Broken()
+    networking = Networking(networks)
+    networking.assign(["10.244.0.0/24"])
+    assert await networking.addresses(vmi("old")) == ("10.244.0.2",)
+    networking.release("old")
+    assert await networking.addresses(vmi("waiting")) == ("10.244.0.3",)
+    networking.assign(["10.244.0.0/24"])  # nothing new: a freed address still rests
+    assert await networking.addresses(vmi("later")) == ("10.244.0.4",)
+    networking.assign([])
+    networking.assign(["10.244.7.0/24"])
+    assert await networking.addresses(vmi("new")) == ("10.244.7.2",)
+    assert networks.detached == ["old"]
+    # one that did not come to run yet is joined anew
+    assert await networking.addresses(vmi("waiting")) == ("10.244.7.3",)
+    assert networks.detached == ["old", "waiting"]
+
+
+async def test_what_fails_is_told_with_what_helps():
+    networks = Broken()
+    networking = Networking(networks)
+    with pytest.raises(StartError, match=r"the link cannot be made \(Make room.\)") as raised:
+        await networking.attach(vmi(), ["10.244.0.2"])
+    assert raised.value.reason == NO_SANDBOX
+    assert "the link is gone" in await networking.adopt(vmi(), ["10.244.0.2"], 1)
+    assert await networking.adopt(vmi(), [], 1) == ""
+    assert await networking.adopt(vmi(), ["10.244.0.2"], None) == ""
+    networking.release("u")
+    assert networks.detached == ["u"]

@@ -1,0 +1,73 @@
+"""The numbers and addresses of links to the host."""
+
+from ipaddress import ip_interface, ip_network
+from pathlib import Path
+
+import pytest
+
+from corral.node.network.host_link import MOST, HostLink, addresses, alias, free_number, overlapping
+from corral.node.network.namespace_nft_rules import HOST_RANGES
+from corral.node.network.namespaces import Namespace
+from corral.node.network.netlink import NetworkError
+
+
+def test_the_ends_of_links_have_neighbouring_addresses_of_their_own():
+    ends = [end for number in range(MOST) for pair in addresses(number) for end in pair]
+    assert len({end.ip for end in ends}) == 4 * MOST
+    for number in range(MOST):
+        for (here, there), range_ in zip(addresses(number), HOST_RANGES, strict=True):
+            assert here.network == there.network
+            assert here.network.subnet_of(range_)
+            assert here.ip != here.network.network_address
+    assert addresses(1)[0] == (ip_interface("169.254.76.5/30"), ip_interface("169.254.76.6/30"))
+
+
+def test_the_lowest_free_number_is_taken():
+    assert free_number([]) == 0
+    assert free_number(["lo", "corral0", "corral2"]) == 1
+    with pytest.raises(NetworkError, match="64 corrals"):
+        free_number([f"corral{number}" for number in range(MOST)])
+
+
+def test_routes_that_lead_elsewhere_are_found():
+    mine = ip_network("10.96.0.0/12")
+    routes = [
+        (ip_network("10.97.1.0/24"), "cni0"),
+        (ip_network("10.0.0.0/8"), "vpn"),
+        (ip_network("10.112.0.0/16"), "eth1"),
+        (ip_network("fd00::/8"), "eth1"),
+    ]
+    assert list(overlapping(mine, routes)) == routes[:2]
+
+
+def test_a_long_path_fits_into_the_alias_of_a_link():
+    one, other = (alias(Path("/") / ("x" * 300) / end) for end in "ab")
+    assert one != other
+    assert max(len(one), len(other)) <= 255
+    assert alias(Path("/var/lib/corral/network")) == "corral /var/lib/corral/network"
+
+
+class Busy:
+    """A host where another corral takes the number that was free a moment ago."""
+
+    def __init__(self) -> None:
+        self.present: set[str] = set()
+
+    def links(self):
+        return set(self.present)
+
+    def index(self, name):
+        return name in self.present
+
+    def add_veth(self, name, **_):
+        first = not self.present
+        self.present.add("corral0")
+        if first:
+            raise NetworkError("the link cannot be made: File exists")
+
+
+def test_of_two_that_start_at_once_each_has_a_number():
+    with Namespace.current() as inside:
+        made = HostLink(Path("/nowhere"), inside, [])
+        assert made._pair(Busy()) == "corral1"
+        made.close()

@@ -1,0 +1,66 @@
+"""The host's ports, before any program is asked."""
+
+import os
+import socket
+from ipaddress import ip_address
+
+import pytest
+
+from corral.node.network import ingress
+from corral.node.network.ingress import HostPort, why_not
+
+LOOPBACK = ip_address("127.0.0.1")
+
+
+def test_a_port_is_named_as_people_write_it():
+    assert str(HostPort("tcp", LOOPBACK, 30080)) == "tcp 127.0.0.1:30080"
+    assert str(HostPort("udp", ip_address("::1"), 53)) == "udp [::1]:53"
+
+
+@pytest.mark.parametrize(
+    ("protocol", "kind"), [("tcp", socket.SOCK_STREAM), ("udp", socket.SOCK_DGRAM)]
+)
+def test_a_port_that_another_program_has_is_told(protocol, kind):
+    with socket.socket(socket.AF_INET, kind) as other:
+        other.bind(("127.0.0.1", 0))
+        if protocol == "tcp":
+            other.listen()
+        port = HostPort(protocol, LOOPBACK, other.getsockname()[1])
+        assert why_not(port) == "another program has it"
+    assert why_not(port) == ""
+
+
+def test_an_address_that_is_not_the_hosts_is_told():
+    assert (
+        why_not(HostPort("tcp", ip_address("192.0.2.7"), 30080))
+        == "Cannot assign requested address"
+    )
+
+
+def test_a_port_that_only_root_may_have_is_told(monkeypatch):
+    def forbidden(*_):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(ingress.socket.socket, "bind", forbidden)
+    assert "run corral as root" in why_not(HostPort("tcp", LOOPBACK, 80))
+
+
+def test_a_socket_deep_in_the_file_system_has_a_short_name(tmp_path):
+    deep = tmp_path.joinpath(*["d" * 60] * 4)
+    deep.mkdir(parents=True)
+    inherited: list[int] = []
+    with ingress._named(deep / "api.sock", inherited) as name:
+        assert len(name) < 100
+        with socket.socket(socket.AF_UNIX) as listening:
+            listening.bind(name)
+        assert (deep / "api.sock").is_socket()
+        assert len(inherited) == 1
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(inherited[0])
+
+
+def test_nothing_of_the_host_is_shown_to_machines():
+    words = ingress.command(5, "/proc/self/fd/6/api.sock", 7, root=False)
+    assert "--disable-host-loopback" in words
+    assert "--configure" not in words  # it would lead all traffic out by this link
+    assert words[-2:] == ["/proc/self/fd/5", "inbound"]

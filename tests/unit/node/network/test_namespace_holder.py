@@ -1,0 +1,48 @@
+"""Joining a network's user namespace, as far as that needs no rights."""
+
+import os
+
+import pytest
+
+from corral.node.host import process
+from corral.node.network import namespace_holder
+from corral.node.network.netlink import NetworkError
+
+
+def test_root_joins_nothing(tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    namespace_holder.join(tmp_path / "holder")
+    assert not (tmp_path / "holder").exists()
+
+
+def test_a_namespace_that_cannot_be_made_leaves_no_process(tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    monkeypatch.setattr(
+        namespace_holder,
+        "_command",
+        lambda: ["sh", "-c", "echo unshare: unshare failed: No space left; read x"],
+    )
+    with pytest.raises(NetworkError, match="no user namespace can be made: No space left"):
+        namespace_holder.join(tmp_path / "holder")
+    assert not process.runs(tmp_path / "holder")
+
+
+def test_a_program_that_is_missing_is_told(tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    monkeypatch.setattr(namespace_holder, "_command", lambda: ["no-such-program"])
+    with pytest.raises(NetworkError) as caught:
+        namespace_holder.join(tmp_path / "holder")
+    assert "Install it: apt-get install util-linux" in caught.value.told
+
+
+def test_what_another_user_holds_is_told(tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    monkeypatch.setattr(namespace_holder, "_entered", lambda identity: False)
+    (tmp_path / "holder").mkdir()
+    lock = process.hold(tmp_path / "holder")
+    assert lock is not None
+    try:
+        with pytest.raises(NetworkError, match="a process of another user holds"):
+            namespace_holder.join(tmp_path / "holder")
+    finally:
+        os.close(lock)

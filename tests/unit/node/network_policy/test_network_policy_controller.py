@@ -1,0 +1,213 @@
+"""The loop that keeps policies: what it writes, when, and what it does when that fails."""
+
+import asyncio
+from contextlib import asynccontextmanager
+from ipaddress import ip_network
+
+import pytest
+from lightkube.models.core_v1 import Namespace, Pod
+from lightkube.models.networking_v1 import NetworkPolicy
+
+from corral.aio import Background
+from corral.api.object import Key
+from corral.api.request import User
+from corral.client.client import Client
+from corral.client.transport import InProcess
+from corral.node.network import nft
+from corral.node.network.netlink import NetworkError
+from corral.node.network_policy import network_policy_controller as module
+from corral.node.network_policy.network_policy_controller import Policies
+from corral.node.network_policy.nft_rules import PROBE, REMOVAL
+from corral.node.network_policy.nft_table import Table
+from corral.node.network_policy.parsed_policy import Member
+from corral.reconcile.context import World
+from corral.server.app import ApiServer
+from corral.store import Store
+
+ADMIN = User(name="kubernetes-admin", groups=("system:masters", "system:authenticated"))
+FRAME = "table inet corral_policy {"
+DENY = Key("default", "deny")
+
+
+class Kernel:
+    """Takes down what is applied, and refuses as often as it is told to."""
+
+    def __init__(self):
+        self.texts = []
+        self.refuses = 0
+        self.told = []
+
+    async def call(self, _apply, text):
+        if self.refuses:
+            self.refuses -= 1
+            raise NetworkError("the packet filter refuses: no such table")
+        self.texts.append(text() or PROBE)
+
+
+class Network:
+    pod_cidrs = (ip_network("10.244.0.0/16"),)
+
+    def __init__(self):
+        self.namespace = Kernel()
+
+
+@asynccontextmanager
+async def running():
+    store = Store.in_memory()
+    server = ApiServer(store)
+    client = Client(InProcess(server.handle, ADMIN))
+    world, network = World(Client(InProcess(server.handle, ADMIN))), Network()
+    await client.create(Namespace, {"metadata": {"name": "default"}})
+    try:
+        async with Background() as tasks:
+            tasks.start(world.run(), name="world")
+            kernel = network.namespace
+            policies = Policies(
+                world, network, changed=lambda: kernel.told.append(policies.problems())
+            )
+            tasks.start(policies.run(), name="policies")
+            yield client, kernel
+    finally:
+        await store.close()
+
+
+async def until(condition):
+    async with asyncio.timeout(60):
+        while not condition():
+            await asyncio.sleep(0.005)
+
+
+async def add_pod(client, name, address):
+    containers = [{"name": "compute", "image": "none"}]
+    metadata = {"name": name, "namespace": "default"}
+    await client.create(Pod, {"metadata": metadata, "spec": {"containers": containers}})
+    status = {"phase": "Running", "podIP": address, "podIPs": [{"ip": address}]}
+    await client.patch(Pod, Key("default", name), {"status": status}, subresource="status")
+
+
+async def add_policy(client):
+    document = {"metadata": {"name": "deny", "namespace": "default"}, "spec": {"podSelector": {}}}
+    await client.create(NetworkPolicy, document)
+
+
+@pytest.mark.looptime
+async def test_without_policies_there_is_no_table():
+    async with running() as (client, kernel):
+        await add_pod(client, "a", "10.244.0.5")
+        await until(lambda: kernel.texts)
+        await asyncio.sleep(1)
+        assert kernel.texts == [REMOVAL]
+
+
+async def test_the_first_policy_brings_the_whole_table_and_the_last_takes_it():
+    async with running() as (client, kernel):
+        await add_pod(client, "a", "10.244.0.5")
+        await add_policy(client)
+        await until(lambda: "10.244.0.5 : jump" in kernel.texts[-1] if kernel.texts else False)
+        assert kernel.texts[-1].startswith("table inet corral_policy\ndelete table")
+        await client.delete(NetworkPolicy, DENY)
+        await until(lambda: kernel.texts[-1] == REMOVAL)
+
+
+@pytest.mark.looptime
+async def test_a_new_pod_adds_elements_and_a_status_that_says_nothing_new_adds_none():
+    async with running() as (client, kernel):
+        await add_policy(client)
+        await until(lambda: kernel.texts and kernel.texts[-1] != REMOVAL)
+        await add_pod(client, "a", "10.244.0.5")
+        await until(lambda: "10.244.0.5" in kernel.texts[-1])
+        assert FRAME not in kernel.texts[-1]
+        count = len(kernel.texts)
+        patch = {"status": {"message": "still there"}}
+        await client.patch(Pod, Key("default", "a"), patch, subresource="status")
+        await asyncio.sleep(1)
+        assert len(kernel.texts) == count
+
+
+async def test_after_a_refusal_everything_is_written_again(monkeypatch):
+    monkeypatch.setattr(module, "RETRY_SECONDS", 0.01)
+    async with running() as (client, kernel):
+        await add_policy(client)
+        await until(lambda: kernel.texts and kernel.texts[-1] != REMOVAL)
+        kernel.refuses = 2
+        await add_pod(client, "a", "10.244.0.5")
+        await until(lambda: "10.244.0.5" in kernel.texts[-1])
+        assert kernel.texts[-1].startswith("table inet corral_policy\ndelete table")
+
+
+async def test_what_is_not_in_force_is_told(monkeypatch):
+    monkeypatch.setattr(module, "RETRY_SECONDS", 0.01)
+    async with running() as (client, kernel):
+        kernel.refuses = 2
+        await add_policy(client)
+        await until(lambda: len(kernel.told) == 2)
+        assert kernel.told == [
+            ["NetworkPolicies are not in force: the packet filter refuses: no such table"],
+            [],
+        ]
+
+
+def test_what_is_too_much_for_the_kernel_is_written_in_steps(monkeypatch):
+    done = []
+
+    def apply(text):
+        if len(text) > nft.STEP:
+            raise NetworkError("the packet filter refuses: Message too long")
+        done.append(text)
+
+    monkeypatch.setattr(nft, "apply", apply)
+    table = Table(Network.pod_cidrs)
+    members = {
+        Key("default", str(number)): Member("default", {}, (str(Network.pod_cidrs[0][number]),), ())
+        for number in range(5000)
+    }
+    table.change(members=members)
+    module.apply(table.whole)
+    assert len(done) > 1
+    assert "".join(done) == table.whole()
+
+
+def test_a_refusal_of_what_is_not_too_much_stands(monkeypatch):
+    def refuse(text):
+        raise NetworkError("no")
+
+    monkeypatch.setattr(nft, "apply", refuse)
+    with pytest.raises(NetworkError):
+        module.apply(lambda: "add chain inet corral_policy x\n")
+
+
+async def test_a_table_that_was_removed_is_missed(monkeypatch):
+    monkeypatch.setattr(module, "PROBE_SECONDS", 0.02)
+    monkeypatch.setattr(module, "RETRY_SECONDS", 0.01)
+    async with running() as (client, kernel):
+        await add_policy(client)
+        await until(lambda: kernel.texts and kernel.texts[-1] == PROBE)
+        kernel.refuses = 1
+        await until(lambda: sum(FRAME in text for text in kernel.texts) == 2)
+
+
+async def test_a_policy_that_cannot_be_read_is_left_out(monkeypatch):
+    def refuse(policy):
+        raise module.BadRequest("no selector")
+
+    monkeypatch.setattr(module, "policy_of", refuse)
+    async with running() as (client, kernel):
+        await add_pod(client, "a", "10.244.0.5")
+        await add_policy(client)
+        await until(lambda: kernel.texts and "10.244.0.5 : accept" in kernel.texts[-1])
+        assert kernel.told == [["the NetworkPolicy default/deny is left out: no selector"]]
+
+
+@pytest.mark.parametrize("labels", [{"team": "a"}])
+async def test_a_namespace_that_is_labelled_counts(labels):
+    async with running() as (client, kernel):
+        await add_pod(client, "a", "10.244.0.5")
+        peer = {"namespaceSelector": {"matchLabels": labels}}
+        spec = {"podSelector": {}, "ingress": [{"from": [peer]}]}
+        await client.create(
+            NetworkPolicy, {"metadata": {"name": "p", "namespace": "default"}, "spec": spec}
+        )
+        await until(lambda: kernel.texts and "jump" in kernel.texts[-1])
+        patch = {"metadata": {"labels": labels}}
+        await client.patch(Namespace, Key("", "default"), patch)
+        await until(lambda: "pods4 { 10.244.0.5 }" in kernel.texts[-1])

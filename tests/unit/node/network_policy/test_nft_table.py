@@ -1,0 +1,318 @@
+"""The packet filter's rules for policies, as text, and what is said when something changes."""
+
+import re
+from ipaddress import ip_network
+from textwrap import dedent
+
+import msgspec
+from hypothesis import given, settings, strategies as st
+from lightkube.models.networking_v1 import NetworkPolicy
+
+from corral.api.object import Key
+from corral.node.network_policy.nft_table import Table
+from corral.node.network_policy.parsed_policy import Member, PortName, policy_of
+
+PODS = [ip_network("10.244.0.0/16")]
+WEB = {"matchLabels": {"app": "web"}}
+
+
+def policy(spec, name="p"):
+    document = {"metadata": {"name": name, "namespace": "default"}, "spec": spec}
+    return policy_of(msgspec.convert(document, NetworkPolicy))
+
+
+def member(address, *, port=8080, **labels):
+    return Member("default", labels, (address,), ((PortName("tcp", "http"), port),))
+
+
+def key(name):
+    return Key("default", name)
+
+
+def readable(text):
+    """The text with short names in the places of digests."""
+    found = dict.fromkeys(re.findall(r"[0-9a-f]{16}", text))
+    for number, digest in enumerate(found, 1):
+        text = text.replace(digest, f"#{number}")
+    return re.sub(r"^(\w+ \w+) inet corral_policy ", r"\1 ", text, flags=re.MULTILINE)
+
+
+def test_the_whole_table_of_a_policy():
+    table = Table(PODS)
+    rule = {
+        "from": [
+            {"podSelector": {"matchLabels": {"app": "client"}}},
+            {"ipBlock": {"cidr": "192.0.2.0/24", "except": ["192.0.2.64/26"]}},
+        ],
+        "ports": [
+            {"port": 80},
+            {"port": 81, "endPort": 90},
+            {"port": 53, "protocol": "UDP"},
+            {"port": "http"},
+        ],
+    }
+    table.change(
+        policies={key("web"): policy({"podSelector": WEB, "ingress": [rule]})},
+        members={
+            key("a"): member("10.244.0.5", app="web"),
+            key("b"): member("10.244.0.6", app="client", port=9090),
+        },
+    )
+    assert readable(table.whole()) == dedent(
+        """\
+        table inet corral_policy
+        delete table inet corral_policy
+        table inet corral_policy {
+          set self4 { type ipv4_addr . ipv4_addr; }
+          map egress4 { type ipv4_addr : verdict; }
+          map ingress4 { type ipv4_addr : verdict; }
+          chain egress {
+            type filter hook forward priority filter; policy accept;
+            ct state established ct direction reply accept
+            ct state related accept
+            ip saddr . ip daddr @self4 accept
+            ip saddr vmap @egress4
+            ip saddr 10.244.0.0/16 drop
+          }
+          chain ingress {
+            type filter hook forward priority filter + 1; policy accept;
+            ct state established ct direction reply accept
+            ct state related accept
+            iifname "host" accept
+            ip saddr . ip daddr @self4 accept
+            ip daddr vmap @ingress4
+            ip daddr 10.244.0.0/16 drop
+          }
+        }
+        add set ingress-#1-0-blocks4 { type ipv4_addr; flags interval; \
+elements = { 192.0.2.0-192.0.2.63, 192.0.2.128-192.0.2.255 }; }
+        add set ingress-#1-0-pods4 { type ipv4_addr; }
+        add set ingress-#1-0-ports4 { type ipv4_addr . inet_proto . inet_service; }
+        add chain ingress-#1
+        add chain ingress-of-#2
+        add rule ingress-#1 ip saddr @ingress-#1-0-pods4 tcp dport { 80-90 } accept
+        add rule ingress-#1 ip saddr @ingress-#1-0-pods4 udp dport { 53 } accept
+        add rule ingress-#1 ip saddr @ingress-#1-0-pods4 \
+ip daddr . meta l4proto . th dport @ingress-#1-0-ports4 accept
+        add rule ingress-#1 ip saddr @ingress-#1-0-blocks4 tcp dport { 80-90 } accept
+        add rule ingress-#1 ip saddr @ingress-#1-0-blocks4 udp dport { 53 } accept
+        add rule ingress-#1 ip saddr @ingress-#1-0-blocks4 \
+ip daddr . meta l4proto . th dport @ingress-#1-0-ports4 accept
+        add rule ingress-of-#2 jump ingress-#1
+        add rule ingress-of-#2 drop
+        add element egress4 { 10.244.0.5 : accept, 10.244.0.6 : accept }
+        add element ingress-#1-0-pods4 { 10.244.0.6 }
+        add element ingress-#1-0-ports4 { 10.244.0.5 . tcp . 8080, 10.244.0.6 . tcp . 9090 }
+        add element ingress4 { 10.244.0.5 : jump ingress-of-#2, 10.244.0.6 : accept }
+        add element self4 { 10.244.0.5 . 10.244.0.5, 10.244.0.6 . 10.244.0.6 }
+        """
+    )
+
+
+def test_who_names_no_peer_means_everybody_and_who_names_no_port_every_port():
+    table = Table([*PODS, ip_network("fd00:10:244::/56")])
+    everything = {"podSelector": {}, "policyTypes": ["Ingress", "Egress"]}
+    text = table.change(
+        policies={
+            key("open"): policy(everything | {"ingress": [{}]}),
+            key("tcp"): policy(everything | {"ingress": [{"ports": [{"protocol": "TCP"}]}]}, "t"),
+        }
+    )
+    rules = [line.split(" ", 4)[4] for line in text.splitlines() if line.startswith("add rule")]
+    assert sorted(line.split(" ", 1)[1] for line in rules) == [
+        "meta nfproto ipv4 accept",
+        "meta nfproto ipv4 meta l4proto tcp accept",
+        "meta nfproto ipv6 accept",
+        "meta nfproto ipv6 meta l4proto tcp accept",
+    ]
+
+
+def test_a_pod_that_comes_or_goes_changes_elements_only():
+    table = Table(PODS)
+    peers = [{"podSelector": {"matchLabels": {"app": "client"}}}]
+    table.change(
+        policies={key("web"): policy({"podSelector": WEB, "ingress": [{"from": peers}]})},
+        members={key("a"): member("10.244.0.5", app="web")},
+    )
+    came = readable(table.change(members={key("b"): member("10.244.0.6", app="client")}))
+    assert came == dedent(
+        """\
+        add element egress4 { 10.244.0.6 : accept }
+        add element ingress-#1-0-pods4 { 10.244.0.6 }
+        add element ingress4 { 10.244.0.6 : accept }
+        add element self4 { 10.244.0.6 . 10.244.0.6 }
+        """
+    )
+    went = readable(table.change(members={key("b"): None}))
+    assert went == came.replace("add", "delete")
+    assert table.change(members={key("b"): None}) == ""
+
+
+def test_a_label_moves_a_pod_from_verdict_to_verdict():
+    table = Table(PODS)
+    table.change(
+        policies={key("web"): policy({"podSelector": WEB})},
+        members={key("a"): member("10.244.0.5"), key("b"): member("10.244.0.6", app="web")},
+    )
+    assert readable(table.change(members={key("a"): member("10.244.0.5", app="web")})) == dedent(
+        """\
+        delete element ingress4 { 10.244.0.5 : accept }
+        add element ingress4 { 10.244.0.5 : jump ingress-of-#1 }
+        """
+    )
+
+
+def test_a_namespace_that_changes_its_labels_changes_peers():
+    table = Table(PODS)
+    peers = [{"namespaceSelector": {"matchLabels": {"team": "a"}}}]
+    table.change(
+        policies={key("web"): policy({"podSelector": WEB, "ingress": [{"from": peers}]})},
+        members={key("a"): member("10.244.0.5")},
+    )
+    text = table.change(namespaces={"default": {"team": "a"}})
+    assert readable(text) == "add element ingress-#1-0-pods4 { 10.244.0.5 }\n"
+
+
+def test_a_policy_that_goes_leaves_nothing():
+    table = Table(PODS)
+    members = {key("a"): member("10.244.0.5", app="web")}
+    table.change(members=members)
+    bare = table.whole()
+    table.change(policies={key("p"): policy({"podSelector": WEB, "ingress": [{}]})})
+    text = readable(table.change(policies={key("p"): None}))
+    assert text == dedent(
+        """\
+        delete element ingress4 { 10.244.0.5 : jump ingress-of-#1 }
+        add element ingress4 { 10.244.0.5 : accept }
+        flush chain ingress-#2
+        flush chain ingress-of-#1
+        delete chain ingress-#2
+        delete chain ingress-of-#1
+        """
+    )
+    assert table.whole() == bare
+
+
+def test_an_address_is_the_later_pods_whatever_the_former_one_still_tells():
+    table, fresh = Table(PODS), Table(PODS)
+    table.change(members={key("old"): member("10.244.0.5", app="web")})
+    table.change(members={key("new"): member("10.244.0.5", app="client")})
+    assert table.change(members={key("old"): member("10.244.0.5", app="other")}) == ""
+    assert table.change(members={key("old"): None}) == ""
+    fresh.change(members={key("new"): member("10.244.0.5", app="client")})
+    assert table.whole() == fresh.whole()
+
+
+def test_an_address_goes_back_to_who_still_has_it():
+    table = Table(PODS)
+    table.change(policies={key("p"): policy({"podSelector": WEB, "ingress": [{}]})})
+    table.change(members={key("a"): member("10.244.0.5", app="web")})
+    before = table.whole()
+    table.change(members={key("b"): member("10.244.0.5", app="client")})
+    table.change(members={key("b"): None})
+    assert table.whole() == before
+
+
+def test_an_address_is_of_the_pod_that_was_told_last_to_have_it():
+    table = Table(PODS)
+    table.change(
+        policies={key("web"): policy({"podSelector": WEB})},
+        members={key("old"): member("10.244.0.5")},
+    )
+    table.change(members={key("new"): member("10.244.0.5", app="web")})
+    before = table.whole()
+    assert before.count("10.244.0.5 :") == 2
+    assert "10.244.0.5 : jump" in before
+    assert table.change(members={key("old"): None}) == ""
+    assert table.whole() == before
+
+
+names = st.sampled_from(["a", "b", "c", "d"])
+people = st.one_of(
+    st.none(),
+    st.builds(
+        lambda last, labels: member(f"10.244.0.{last}", **labels),
+        st.integers(1, 3),
+        st.sampled_from([{}, {"app": "web"}, {"app": "client"}]),
+    ),
+)
+SPECS = [
+    {"podSelector": {}},
+    {"podSelector": WEB, "ingress": [{"from": [{"podSelector": WEB}]}]},
+    {"podSelector": {}, "egress": [{"to": [{"namespaceSelector": WEB}]}]},
+    {"podSelector": WEB, "ingress": [{"ports": [{"port": "http"}]}]},
+]
+papers = st.one_of(st.none(), st.sampled_from(SPECS))
+steps = st.one_of(
+    st.tuples(st.just("members"), names, people),
+    st.tuples(st.just("policies"), names, papers),
+    st.tuples(st.just("namespaces"), st.just("default"), st.sampled_from([{}, {"app": "web"}])),
+)
+
+
+class Kernel:
+    """As much of a packet filter as has to be, to see whether changes add up."""
+
+    def __init__(self):
+        self.sets, self.chains = {}, {}
+
+    def apply(self, text):
+        for line in text.splitlines():
+            verb, what, _, _, name, *rest = line.split(" ")
+            words = " ".join(rest)
+            getattr(self, f"{verb}_{what}")(name, words)
+
+    def add_set(self, name, words):
+        assert name not in self.sets
+        self.sets[name] = set()
+
+    def add_chain(self, name, words):
+        assert name not in self.chains
+        self.chains[name] = []
+
+    def add_rule(self, name, words):
+        used = re.findall(r"@(\S+)", words)
+        assert all(one in self.sets for one in used)
+        jumps = re.findall(r"jump (\S+)", words)
+        assert all(one in self.chains for one in jumps)
+        self.chains[name].append(words)
+
+    def add_element(self, name, words):
+        elements = words.strip("{} ").split(", ")
+        known = {one.split(" : ")[0] for one in self.sets.setdefault(name, set())}
+        assert not known & {one.split(" : ")[0] for one in elements}
+        assert all(one in self.chains for one in re.findall(r"jump ([\w-]+)", words))
+        self.sets[name].update(elements)
+
+    def delete_element(self, name, words):
+        elements = set(words.strip("{} ").split(", "))
+        assert elements <= self.sets[name]
+        self.sets[name] -= elements
+
+    def flush_chain(self, name, words):
+        self.chains[name] = []
+
+    def delete_chain(self, name, words):
+        used = str([*self.chains.values(), *self.sets.values()])
+        assert f"jump {name}'" not in used
+        del self.chains[name]
+
+    def delete_set(self, name, words):
+        assert f"@{name} " not in str(self.chains)
+        del self.sets[name]
+
+
+@settings(max_examples=200)
+@given(st.lists(steps, max_size=25))
+def test_changes_add_up_to_the_whole(told):
+    table, kernel = Table(PODS), Kernel()
+    for what, name, value in told:
+        is_policy = what == "policies" and value is not None
+        place = name if what == "namespaces" else key(name)
+        new = policy(value, name) if is_policy else value
+        kernel.apply(table.change(**{what: {place: new}}))
+    fresh = Kernel()
+    fresh.apply(table.whole().split("\n}\n", 1)[1])
+    assert kernel.chains == fresh.chains
+    filled = {name: value for name, value in kernel.sets.items() if value}
+    assert filled == {name: value for name, value in fresh.sets.items() if value}

@@ -1,0 +1,559 @@
+"""Probes in virtual time, and what they say to a pod."""
+
+import asyncio
+import socket
+from dataclasses import replace
+from ipaddress import ip_network
+from types import SimpleNamespace
+
+import msgspec
+import pytest
+from lightkube.models.core_v1 import Pod
+from tests.unit.node.kubelet.test_vmi_endpoints import Loopback
+
+from corral.aio import Background
+from corral.api.kinds.vmi.derived import UNPAUSED
+from corral.api.kinds.vmi.probes import Probe
+from corral.api.kinds.vmi.vmi import VirtualMachineInstance
+from corral.node.host.destinations import Destinations
+from corral.node.hypervisor import Finished, GuestError
+from corral.node.network.guest_ports import Ports
+from corral.node.probes.handlers import Answer, Question
+from corral.node.probes.prober import Prober, Tally
+from corral.node.state.facts import PAUSED_BY_USER, Facts, State
+from corral.node.status.pod_status import pod_status
+from corral.node.status.vmi_status import instance_status
+
+NOW = 1_767_225_600.0
+ADDRESS = "10.244.0.7"
+
+
+class Agent:
+    """Answers as it is told to."""
+
+    def __init__(self):
+        self.asked = []
+        self.well = True
+
+    def _answer(self, question):
+        self.asked.append((question, asyncio.get_running_loop().time()))
+        if not self.well:
+            raise GuestError("the guest agent does not answer")
+
+    async def ping(self):
+        self._answer("ping")
+
+    async def run(self, command, typed=b""):
+        self._answer(" ".join(command))
+        return Finished(exit_code=int(command[0] == "false"), errors=b"it\x1bis\nfalse")
+
+
+class Machine:
+    """What probes ask of a machine."""
+
+    def __init__(self):
+        self.facts = Facts(state=State.RUNNING, addresses=(ADDRESS,))
+        self.record = SimpleNamespace(started_at=NOW)
+        self.agent = Agent()
+        self.shuts_down = False
+        self.condemned = None
+        """The grace that it was given."""
+        self.guest = SimpleNamespace(agent=self.agent)
+
+    def learn(self, facts):
+        self.facts = facts
+
+    @property
+    def stopping(self):
+        return self.condemned is not None or self.shuts_down
+
+    def condemn(self, why, seconds):
+        self.facts = replace(self.facts, unhealthy=why)
+        self.condemned = seconds
+
+
+class Voice:
+    """Keeps what it is told."""
+
+    def __init__(self):
+        self.said = []
+
+    def of_pod(self, kind, reason, message):
+        self.said.append((kind, reason, message))
+
+
+class Server(asyncio.Protocol):
+    """Answers what it is asked at once."""
+
+    def __init__(self, requests, answer):
+        self.requests = requests
+        self.answer = answer
+
+    def connection_made(self, transport):
+        self.transport = transport
+
+    def data_received(self, data):
+        self.requests.append(data)
+        self.transport.write(self.answer(data))
+        self.transport.close()
+
+
+async def connected(server):
+    """The other end of a connection to a server."""
+    ours, theirs = socket.socketpair()
+    await asyncio.get_running_loop().create_connection(lambda: server, sock=theirs)
+    return ours
+
+
+class Site:
+    """A network with a server that answers each request with the same."""
+
+    def __init__(self, answer=b"HTTP/1.1 200 OK\r\n\r\n"):
+        self.answer = answer
+        self.requests = []
+        self.connected = []
+
+    async def connect(self, address, port):
+        self.connected.append((address, port))
+        if self.answer is None:
+            raise ConnectionRefusedError(111, "Connection refused")
+        return await connected(Server(self.requests, lambda _: self.answer))
+
+
+def instance(phase="Scheduled", **probes):
+    document = {
+        "metadata": {"name": "vm"},
+        "spec": {
+            "domain": {
+                "devices": {
+                    "interfaces": [
+                        {
+                            "name": "default",
+                            "masquerade": {},
+                            "ports": [{"name": "web", "port": 80}],
+                        }
+                    ]
+                }
+            },
+            **probes,
+        },
+        "status": {"phase": phase},
+    }
+    return msgspec.convert(document, VirtualMachineInstance)
+
+
+@pytest.fixture
+def machine(monkeypatch):
+    """One that has just started, however long the host takes."""
+    monkeypatch.setattr("corral.node.probes.prober.time", SimpleNamespace(time=lambda: NOW))
+    return Machine()
+
+
+@pytest.fixture
+def voice():
+    return Voice()
+
+
+async def watched(machine, voice, vmi, seconds, network=None):
+    """Let its probes run for so long."""
+    async with Background() as tasks:
+        tasks.start(Prober(vmi, Ports(network), voice).run(machine), name="probes")
+        await asyncio.sleep(seconds)
+
+
+def seconds_of(agent):
+    return [round(when) for _, when in agent.asked]
+
+
+@pytest.mark.parametrize(
+    ("success", "failure", "answers", "verdicts"),
+    [
+        (1, 3, "yes no no yes no no no yes", "+ + + + + + - +"),
+        (2, 1, "yes yes no yes yes", ". + - - +"),
+        (0, 0, "no no no yes", ". . - +"),
+    ],
+)
+def test_a_verdict_takes_some_answers_in_a_row(success, failure, answers, verdicts):
+    tally = Tally(Probe(success_threshold=success, failure_threshold=failure))
+    seen = []
+    for answer in answers.split():
+        tally = tally.after(answer == "yes")
+        seen.append({None: ".", True: "+", False: "-"}[tally.verdict])
+    assert " ".join(seen) == verdicts
+
+
+@pytest.mark.looptime
+async def test_probes_keep_to_their_times(machine, voice):
+    probe = {"guestAgentPing": {}, "initialDelaySeconds": 20, "periodSeconds": 5}
+    await watched(machine, voice, instance(readinessProbe=probe), 36)
+    assert seconds_of(machine.agent) == [20, 25, 30, 35]
+    assert machine.facts.ready is True
+    assert not voice.said
+
+
+@pytest.mark.looptime
+@pytest.mark.parametrize(("ago", "left"), [(0, 300), (100, 200), (300, 0), (9e8, 0), (-9e8, 300)])
+async def test_a_new_manager_waits_for_what_is_left_of_the_delay(machine, voice, ago, left):
+    machine.record.started_at -= ago
+    probe = {"guestAgentPing": {}, "initialDelaySeconds": 300, "periodSeconds": 1000}
+    await watched(machine, voice, instance("Running", readinessProbe=probe), 301)
+    assert seconds_of(machine.agent) == [left]
+
+
+@pytest.mark.looptime
+async def test_a_machine_without_probes_is_not_asked(machine, voice):
+    await watched(machine, voice, instance(), 100)
+    await watched(machine, voice, None, 100)
+    assert not machine.agent.asked
+    assert machine.facts.ready is None
+
+
+@pytest.mark.looptime
+async def test_readiness_comes_and_goes(machine, voice):
+    probe = {"guestAgentPing": {}, "periodSeconds": 1, "failureThreshold": 2}
+    prober = Prober(instance(readinessProbe=probe), Ports(None), voice)
+    async with Background() as tasks:
+        tasks.start(prober.run(machine), name="probes")
+        await asyncio.sleep(0.5)
+        assert machine.facts.ready is True
+        machine.agent.well = False
+        await asyncio.sleep(1)
+        assert machine.facts.ready is True, "once is not enough"
+        await asyncio.sleep(1)
+        assert machine.facts.ready is False
+        machine.agent.well = True
+        await asyncio.sleep(1)
+        assert machine.facts.ready is True
+    unhealthy = "Readiness probe failed: the guest agent does not answer"
+    assert voice.said == [("Warning", "Unhealthy", unhealthy)] * 2
+    assert machine.condemned is None
+
+
+@pytest.mark.looptime
+async def test_a_guest_that_is_paused_is_not_asked(machine, voice):
+    machine.facts = Facts(state=State.RUNNING, paused=PAUSED_BY_USER)
+    await watched(machine, voice, instance(readinessProbe={"guestAgentPing": {}}), 100)
+    assert not machine.agent.asked
+
+
+@pytest.mark.looptime
+async def test_a_guest_that_is_frozen_is_not_blamed(machine, voice):
+    vmi = instance(livenessProbe={"exec": {"command": ["false"]}, "failureThreshold": 1})
+    machine.facts = replace(machine.facts, frozen=True)
+    await watched(machine, voice, vmi, 100)
+    assert not machine.agent.asked
+    vmi.status.fs_freeze_status = "frozen"
+    machine.facts = replace(machine.facts, frozen=None)
+    await watched(machine, voice, vmi, 100)
+    assert not machine.agent.asked, "an earlier manager has frozen it"
+    machine.facts = replace(machine.facts, frozen=False)
+    await watched(machine, voice, vmi, 100)
+    assert machine.condemned is not None
+
+
+@pytest.mark.looptime
+async def test_who_is_frozen_while_it_is_asked_is_not_blamed(machine, voice):
+    async def mute():
+        await asyncio.sleep(0.5)
+        machine.facts = replace(machine.facts, frozen=True)
+        await asyncio.sleep(60)
+
+    machine.agent.ping = mute
+    probe = {"guestAgentPing": {}, "failureThreshold": 1}
+    await watched(machine, voice, instance(livenessProbe=probe), 100)
+    assert machine.condemned is None
+    assert not voice.said
+
+
+@pytest.mark.looptime
+async def test_a_machine_that_does_not_live_is_ended(machine, voice):
+    machine.agent.well = False
+    probe = {"guestAgentPing": {}, "periodSeconds": 2, "failureThreshold": 3}
+    vmi = instance(livenessProbe=probe, terminationGracePeriodSeconds=7)
+    await watched(machine, voice, vmi, 60)
+    assert machine.condemned == 7
+    assert machine.facts.unhealthy == "the guest agent does not answer"
+    assert seconds_of(machine.agent) == [0, 2, 4]
+    assert voice.said[-1][1] == "Killing"
+
+
+@pytest.mark.looptime
+@pytest.mark.parametrize("asked", [False, True])
+async def test_a_machine_that_shuts_down_need_not_live(machine, voice, asked):
+    async def end():
+        machine.shuts_down = True
+        raise GuestError("the guest agent does not answer")
+
+    machine.shuts_down = not asked
+    machine.agent.ping = end
+    vmi = instance(livenessProbe={"guestAgentPing": {}, "failureThreshold": 1})
+    await watched(machine, voice, vmi, 60)
+    assert machine.condemned is None
+    assert "Killing" not in {reason for _, reason, _ in voice.said}
+
+
+@pytest.mark.looptime
+async def test_an_answer_has_a_deadline(machine, voice):
+    async def never():
+        await asyncio.Event().wait()
+
+    machine.agent.ping = never
+    probe = {"guestAgentPing": {}, "timeoutSeconds": 3, "failureThreshold": 1}
+    await watched(machine, voice, instance(readinessProbe=probe), 4)
+    assert machine.facts.ready is False
+    assert voice.said[0][2] == "Readiness probe failed: no answer within 3 s"
+
+
+@pytest.mark.looptime
+@pytest.mark.parametrize(("command", "ready"), [("true", True), ("false", False)])
+async def test_a_command_in_the_guest_decides(machine, voice, command, ready):
+    probe = {"exec": {"command": [command]}, "failureThreshold": 1}
+    await watched(machine, voice, instance(readinessProbe=probe), 1)
+    assert machine.facts.ready is ready
+    if not ready:
+        assert "the command exited with 1: it is false" in voice.said[0][2]
+
+
+@pytest.mark.looptime
+async def test_a_command_that_takes_too_long_never_says_yes(machine, voice):
+    begun = []
+
+    async def run(command, typed=b""):
+        begun.append(command)
+        await asyncio.sleep(10.5)
+        return Finished(exit_code=0)
+
+    machine.agent.run = run
+    probe = {"exec": {"command": ["slow"]}, "failureThreshold": 4}
+    await watched(machine, voice, instance(livenessProbe=probe), 40)
+    assert machine.condemned is not None
+    assert len(begun) == 2, "no second one while the first one runs"
+
+
+@pytest.mark.looptime
+@pytest.mark.parametrize(
+    ("answer", "ready"),
+    [
+        (b"HTTP/1.1 200 OK\r\n\r\n", True),
+        (b"HTTP/1.0 302 Found\r\n\r\n", True),
+        (b"HTTP/1.1 503 Service Unavailable\r\n\r\n", False),
+        (b"SSH-2.0-dropbear\r\n", False),
+        (b"", False),
+        (b"x" * 100_000, False),
+        (None, False),
+    ],
+)
+async def test_an_http_request_decides(machine, voice, answer, ready):
+    site = Site(answer)
+    headers = [{"name": "host", "value": "x"}, {"name": "a", "value": "b\r\nc: d"}]
+    action = {"port": "web", "path": "up", "httpHeaders": headers}
+    probe = {"httpGet": action, "failureThreshold": 1}
+    await watched(machine, voice, instance(readinessProbe=probe), 1, site)
+    assert machine.facts.ready is ready
+    assert site.connected == [(ADDRESS, 80)]
+    if site.requests:
+        lines = site.requests[0].split(b"\r\n")
+        assert lines[0] == b"GET /up HTTP/1.1"
+        assert {b"host: x", b"a: bc: d", b"Connection: close"} <= set(lines)
+        assert b"c: d" not in lines
+
+
+@pytest.mark.looptime
+async def test_a_port_that_opens_decides(machine, voice):
+    probe = {"tcpSocket": {"port": 22}, "failureThreshold": 1}
+    await watched(machine, voice, instance(readinessProbe=probe), 1, Site())
+    assert machine.facts.ready is True
+    await watched(machine, voice, instance(readinessProbe=probe), 1, Site(None))
+    assert machine.facts.ready is False
+    assert "dial tcp 10.244.0.7:22: connect: connection refused" in voice.said[0][2]
+
+
+@pytest.mark.looptime
+@pytest.mark.parametrize("host", ["a" * 64 + ".example", "nul\0", "a]b", "[x", "a\u2100b"])
+@pytest.mark.parametrize(("way", "told"), [("tcpSocket", "dial tcp"), ("httpGet", "Get ")])
+async def test_a_host_that_is_none_is_told_of(machine, voice, host, way, told):
+    probe = {way: {"port": 22, "host": host}, "failureThreshold": 1}
+    await watched(machine, voice, instance(readinessProbe=probe), 1, Loopback())
+    assert machine.facts.ready is False
+    assert told in voice.said[0][2]
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "169.254.169.254", "10.244.0.8"])
+@pytest.mark.parametrize("way", ["tcpSocket", "httpGet"])
+async def test_a_probe_does_not_ask_the_host_or_pods_of_others(machine, voice, host, way):
+    site, cluster = Site(), Destinations(cluster=(ip_network("10.244.0.0/16"),))
+    question = Question(
+        instance(), msgspec.convert({way: {"port": 22, "host": host}}, Probe), Ports(site, cluster)
+    )
+    answer = await question.ask(machine)
+    assert f"{host} is not connected to: its address is" in answer.why
+    assert site.connected == []
+
+
+async def test_a_probe_asks_its_own_machine_and_others_that_it_may(machine):
+    site, cluster = Site(), Destinations(cluster=(ip_network("10.244.0.0/16"),))
+    for host in ("", machine.facts.address, "198.51.100.7"):
+        probe = msgspec.convert({"tcpSocket": {"port": 22, "host": host}}, Probe)
+        assert await Question(instance(), probe, Ports(site, cluster)).ask(machine) == Answer()
+    assert [address for address, _ in site.connected] == ["10.244.0.7"] * 2 + ["198.51.100.7"]
+
+
+@pytest.mark.parametrize(
+    ("number", "why"),
+    [
+        (socket.EAI_NONAME, "no such host"),
+        (socket.EAI_AGAIN, "temporary failure in name resolution"),
+    ],
+)
+async def test_a_name_that_means_nothing_is_told_in_words(machine, monkeypatch, number, why):
+    def looked_up(*_):
+        raise socket.gaierror(number, "Temporary failure in name resolution")
+
+    monkeypatch.setattr("corral.node.host.destinations._looked_up", looked_up)
+    probe = msgspec.convert({"tcpSocket": {"port": 80, "host": "db.example"}}, Probe)
+    answer = await Question(instance(), probe, Ports(Site())).ask(machine)
+    assert answer.why == f"dial tcp: lookup db.example: {why}"
+
+
+@pytest.mark.looptime
+async def test_a_port_that_nobody_declares_is_told_of(machine, voice):
+    probe = {"httpGet": {"port": "nosuch"}, "failureThreshold": 1}
+    await watched(machine, voice, instance(readinessProbe=probe), 1, Site())
+    assert "no interface has a port named 'nosuch'" in voice.said[0][2]
+
+
+@pytest.mark.looptime
+async def test_a_redirect_to_elsewhere_is_a_yes_with_a_warning(machine, voice):
+    site = Site(b"HTTP/1.1 302 Found\r\nLocation: https://login.example/\r\n\r\n")
+    await watched(machine, voice, instance(readinessProbe={"httpGet": {"port": 80}}), 1, site)
+    assert machine.facts.ready is True
+    warning = "Readiness probe warning: Probe terminated redirects"
+    assert voice.said == [("Warning", "ProbeWarning", warning)]
+
+
+LATE = "context deadline exceeded (Client.Timeout exceeded while awaiting headers)"
+
+
+class Silent(Site):
+    """Takes connections late, or never."""
+
+    async def connect(self, address, port):
+        await asyncio.sleep(60)
+        return await super().connect(address, port)
+
+
+@pytest.mark.looptime
+@pytest.mark.parametrize(
+    ("probe", "why"),
+    [
+        ({"tcpSocket": {"port": "web"}}, f"dial tcp {ADDRESS}:80: i/o timeout"),
+        (
+            {"httpGet": {"port": 80, "path": "/up"}},
+            f'Get "http://{ADDRESS}:80/up": {LATE}',
+        ),
+    ],
+)
+async def test_a_port_that_is_silent_is_told_of(machine, voice, probe, why):
+    vmi = instance(readinessProbe={**probe, "failureThreshold": 1})
+    await watched(machine, voice, vmi, 5, Silent())
+    assert machine.facts.ready is False
+    assert voice.said[0][2] == f"Readiness probe failed: {why}"
+
+
+@pytest.mark.looptime
+async def test_questions_keep_their_rhythm_however_long_answers_take(machine, voice):
+    async def slow():
+        machine.agent.asked.append(("ping", asyncio.get_running_loop().time()))
+        await asyncio.sleep(2.5)
+
+    machine.agent.ping = slow
+    probe = {"guestAgentPing": {}, "periodSeconds": 5, "timeoutSeconds": 4}
+    await watched(machine, voice, instance(readinessProbe=probe), 16)
+    assert seconds_of(machine.agent) == [0, 5, 10, 15]
+
+
+@pytest.mark.looptime
+async def test_a_command_that_hangs_is_not_started_again(machine, voice):
+    ends = asyncio.Event()
+
+    async def hang(command, typed=b""):
+        machine.agent.asked.append((command[0], asyncio.get_running_loop().time()))
+        await ends.wait()
+        return Finished(exit_code=0)
+
+    machine.agent.run = hang
+    probe = {"exec": {"command": ["check"]}, "periodSeconds": 5, "failureThreshold": 1}
+    prober = Prober(instance(readinessProbe=probe), Ports(None), voice)
+    async with Background() as tasks:
+        tasks.start(prober.run(machine), name="probes")
+        await asyncio.sleep(22)
+        assert seconds_of(machine.agent) == [0], "there is one of it, which is waited for"
+        assert machine.facts.ready is False
+        ends.set()
+        await asyncio.sleep(5)
+        assert machine.facts.ready is True
+        assert seconds_of(machine.agent) == [0, 25]
+
+
+# -- as the pod shows it
+
+RUNNING = Facts(state=State.RUNNING)
+
+
+def shown(facts, before=None):
+    """Whether the pod is ready, and the status that says so."""
+    status = {"containerStatuses": before} if before else {}
+    spec = {
+        "containers": [
+            {"name": "compute", "readinessProbe": {"tcpSocket": {"port": 22}}},
+            {"name": "volumeroot"},
+        ],
+        "readinessGates": [{"conditionType": UNPAUSED}],
+    }
+    document = {"metadata": {"name": "p"}, "spec": spec, "status": status}
+    made = pod_status(facts, msgspec.convert(document, Pod), "192.0.2.1", "2026-01-01T00:00:00Z")
+    conditions = {one["type"]: one for one in made["conditions"]}
+    return conditions["Ready"]["status"] == "True", conditions, made["containerStatuses"]
+
+
+def test_a_pod_waits_for_its_probe():
+    ready, conditions, containers = shown(RUNNING)
+    assert not ready
+    assert conditions["Ready"]["reason"] == "ContainersNotReady"
+    assert conditions["Ready"]["message"] == "containers with unready status: [compute]"
+    assert conditions["ContainersReady"]["status"] == "False"
+    assert [one["ready"] for one in containers] == [False, True]
+    assert shown(replace(RUNNING, ready=True))[0]
+    assert not shown(replace(RUNNING, ready=False))[0]
+
+
+def test_a_new_manager_keeps_what_the_last_one_found():
+    before = [{"name": "compute", "ready": True, "image": "", "imageID": "", "restartCount": 0}]
+    assert shown(RUNNING, before)[0]
+    assert not shown(replace(RUNNING, ready=False), before)[0]
+
+
+def test_the_readiness_gate_is_shut_while_a_machine_is_paused():
+    ready, conditions, _ = shown(replace(RUNNING, ready=True))
+    assert ready
+    assert conditions[UNPAUSED]["status"] == "True"
+    ready, conditions, _ = shown(replace(RUNNING, ready=True, paused=PAUSED_BY_USER))
+    assert not ready
+    assert conditions["Ready"]["reason"] == "ReadinessGatesNotReady"
+    assert (conditions[UNPAUSED]["status"], conditions[UNPAUSED]["reason"]) == ("False", "Paused")
+
+
+# -- beside probes, what else a guest's agent brings
+
+
+def test_a_frozen_guest_is_shown_until_it_is_thawed():
+    frozen = instance_status(replace(RUNNING, frozen=True), instance("Running"), Pod(), "now")
+    assert frozen["fsFreezeStatus"] == "frozen"
+    seen = instance("Running")
+    seen.status.fs_freeze_status = "frozen"
+    assert "fsFreezeStatus" not in instance_status(
+        replace(RUNNING, frozen=True), seen, Pod(), "now"
+    )
+    thawed = instance_status(replace(RUNNING, frozen=False), seen, Pod(), "now")
+    assert thawed["fsFreezeStatus"] is None
+    assert "fsFreezeStatus" not in instance_status(RUNNING, seen, Pod(), "now"), "a new manager"

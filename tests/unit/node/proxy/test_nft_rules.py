@@ -1,0 +1,193 @@
+"""The table as text."""
+
+from ipaddress import ip_address, ip_network
+
+from corral.api.object import Key
+from corral.node.network.nft import STEP
+from corral.node.proxy.nft_rules import Rules
+from corral.node.proxy.service_rules import NO_PART, Claim, Part, Slot, Surroundings
+
+WEB, API = Key("default", "web"), Key("default", "api")
+SLOT = Slot("services4", "10.96.0.9 . tcp . 80")
+
+FRAME = """\
+add table inet corral_services
+delete table inet corral_services
+table inet corral_services {
+	map services4 { type ipv4_addr . inet_proto . inet_service : verdict; }
+	map services6 { type ipv6_addr . inet_proto . inet_service : verdict; }
+	map nodeports4 { type inet_proto . inet_service : verdict; }
+	map nodeports6 { type inet_proto . inet_service : verdict; }
+	set hairpin4 { type ipv4_addr . ipv4_addr; }
+	set hairpin6 { type ipv6_addr . ipv6_addr; }
+	chain refuse {
+		meta l4proto tcp reject with tcp reset
+		reject with icmpx port-unreachable
+	}
+	chain dispatch {
+		ip daddr . meta l4proto . th dport vmap @services4
+		ip6 daddr . meta l4proto . th dport vmap @services6
+		ip daddr 192.0.2.1 meta l4proto . th dport vmap @nodeports4
+		ip daddr 10.96.0.0/12 goto refuse
+		ip6 daddr fd00:10:96::/112 goto refuse
+		ip daddr != 127.0.0.0/8 fib daddr type local meta l4proto . th dport vmap @nodeports4
+		ip6 daddr != ::1 fib daddr type local meta l4proto . th dport vmap @nodeports6
+	}
+	chain prerouting {
+		type nat hook prerouting priority -100; policy accept;
+		jump dispatch
+	}
+	chain output {
+		type nat hook output priority -100; policy accept;
+		jump dispatch
+	}
+	chain postrouting {
+		type nat hook postrouting priority 100; policy accept;
+		ct status dnat ip saddr . ip daddr @hairpin4 masquerade
+		ct status dnat ip6 saddr . ip6 daddr @hairpin6 masquerade
+	}
+	chain gone {
+		type filter hook prerouting priority -90; policy accept;
+		ip daddr 10.244.0.0/16 fib daddr type != local fib daddr oif missing goto refuse
+	}
+}
+"""
+
+
+def rules() -> Rules:
+    return Rules(
+        Surroundings(
+            [ip_network("10.96.0.0/12"), ip_network("fd00:10:96::/112")],
+            [ip_network("10.244.0.0/16")],
+            [ip_address("192.0.2.1"), ip_address("127.0.0.1")],
+        )
+    )
+
+
+def leading_to(*backends: str, value: str = "goto service-1", rank: int = 0) -> Part:
+    return Part(
+        chains={"service-1": tuple(f"rule {each}" for each in backends)},
+        elements={
+            SLOT: Claim(rank, value),
+            **{Slot("hairpin4", f"{each} . {each}"): Claim(0, "") for each in backends},
+        },
+    )
+
+
+def test_the_whole_without_services():
+    assert rules().whole() == FRAME
+
+
+def test_the_whole_with_one():
+    one = rules()
+    one.change({WEB: leading_to("10.244.0.2")})
+    assert one.whole() == FRAME + (
+        "add chain inet corral_services service-1\n"
+        "add rule inet corral_services service-1 rule 10.244.0.2\n"
+        "add element inet corral_services services4 {\n"
+        "\t10.96.0.9 . tcp . 80 : goto service-1\n}\n"
+        "add element inet corral_services hairpin4 {\n"
+        "\t10.244.0.2 . 10.244.0.2\n}\n"
+    )
+
+
+def test_an_endpoint_more_touches_its_chain_only():
+    one = rules()
+    one.change({WEB: leading_to("10.244.0.2")})
+    assert one.change({WEB: leading_to("10.244.0.2", "10.244.0.3")}) == (
+        "flush chain inet corral_services service-1\n"
+        "add rule inet corral_services service-1 rule 10.244.0.2\n"
+        "add rule inet corral_services service-1 rule 10.244.0.3\n"
+        "add element inet corral_services hairpin4 {\n"
+        "\t10.244.0.3 . 10.244.0.3\n}\n"
+    )
+
+
+def test_nothing_new_is_nothing_to_write():
+    one = rules()
+    one.change({WEB: leading_to("10.244.0.2")})
+    assert one.change({WEB: leading_to("10.244.0.2")}) == ""
+    assert one.change({API: NO_PART}) == ""
+
+
+def test_the_last_endpoint_goes():
+    one = rules()
+    one.change({WEB: leading_to("10.244.0.2")})
+    assert one.change({WEB: Part(elements={SLOT: Claim(0, "goto refuse")})}) == (
+        "delete element inet corral_services services4 {\n"
+        "\t10.96.0.9 . tcp . 80 : goto service-1\n}\n"
+        "delete element inet corral_services hairpin4 {\n"
+        "\t10.244.0.2 . 10.244.0.2\n}\n"
+        "add element inet corral_services services4 {\n"
+        "\t10.96.0.9 . tcp . 80 : goto refuse\n}\n"
+        "flush chain inet corral_services service-1\n"
+        "delete chain inet corral_services service-1\n"
+    )
+
+
+def test_a_service_that_goes_leaves_nothing():
+    one = rules()
+    one.change({WEB: leading_to("10.244.0.2")})
+    assert "delete chain inet corral_services service-1" in one.change({WEB: NO_PART})
+    assert one.whole() == FRAME
+
+
+def test_sets_come_before_the_rules_that_use_them_and_go_after():
+    one = rules()
+    sticky = Part(chains={"service-1": ("ip saddr @c goto e",), "e": ("to",)}, sets={"c": "type"})
+    said = one.change({WEB: sticky}).splitlines()
+    assert said[0] == "add set inet corral_services c { type }"
+    assert said[1:3] == [f"add chain inet corral_services {name}" for name in ("service-1", "e")]
+    assert one.change({WEB: NO_PART}).splitlines()[-1] == "delete set inet corral_services c"
+
+
+def test_of_two_who_want_an_address_the_one_who_was_given_it_has_it():
+    one = rules()
+    named = Part(elements={SLOT: Claim(1, "goto service-2")})
+    one.change({API: named})
+    assert "goto service-2" in one.whole()
+    said = one.change({WEB: leading_to("10.244.0.2")})
+    assert "\t10.96.0.9 . tcp . 80 : goto service-2\n" in said
+    assert "goto service-2" not in one.whole()
+    one.change({WEB: NO_PART})
+    assert "goto service-2" in one.whole()
+
+
+def test_of_two_equals_the_first_by_name_has_it_whoever_came_first():
+    for order in ((WEB, API), (API, WEB)):
+        one = rules()
+        for key in order:
+            part = Part(elements={SLOT: Claim(1, f"goto service-{key.name}")})
+            one.change({key: part})
+        assert "goto service-api" in one.whole()
+        assert "goto service-web" not in one.whole()
+
+
+def test_who_shares_an_endpoint_keeps_its_return_path():
+    one = rules()
+    one.change({WEB: leading_to("10.244.0.2"), API: leading_to("10.244.0.2", rank=1)})
+    assert "hairpin4" not in one.change({API: NO_PART})
+
+
+def test_what_is_too_much_at_once_is_written_in_steps():
+    one = rules()
+    for number in range(300):
+        backends = [f"10.244.{number}.{each}" for each in range(10)]
+        part = leading_to(*backends)
+        name = f"service-{number}"
+        chains = {name: part.chains["service-1"]}
+        slot = Slot("services4", f"10.96.{number}.9 . tcp . 80")
+        elements = {**part.elements, slot: Claim(0, f"goto {name}")}
+        one.change({Key("default", f"s{number}"): Part(chains=chains, elements=elements)})
+    first, *steps, last = one.in_steps()
+    assert len(steps) > 1
+    assert all(len(step) <= STEP for step in (first, *steps))
+    silence = "flush chain inet corral_services refuse\nadd rule inet corral_services refuse drop\n"
+    assert first.startswith(FRAME + silence)
+    whole = "".join([first.replace(silence, ""), *steps])
+    assert whole == one.whole()
+    assert last == (
+        "flush chain inet corral_services refuse\n"
+        "add rule inet corral_services refuse meta l4proto tcp reject with tcp reset\n"
+        "add rule inet corral_services refuse reject with icmpx port-unreachable\n"
+    )

@@ -1,0 +1,61 @@
+"""Clients that were with an endpoint are, after a restart, too."""
+
+from ipaddress import ip_network
+
+from corral.api.object import Key
+from corral.node.proxy.nft_rules import Rules
+from corral.node.proxy.service_rules import Part, Surroundings
+from corral.node.proxy.session_affinity import remembered
+
+LISTING = """\
+table inet corral_services {
+	map services4 {
+		type ipv4_addr . inet_proto . inet_service : verdict
+		elements = { 10.96.0.9 . tcp . 80 : goto service-1 }
+	}
+
+	set clients-ab-10800 {
+		type ipv4_addr
+		size 65535
+		flags dynamic,timeout
+		timeout 3h
+		elements = { 10.1.1.1 expires 1h1m984ms, 10.1.1.2 timeout 3h expires 2d2h59m59s984ms,
+				10.1.1.3 expires 984ms }
+	}
+
+	set clients-cd-60 {
+		type ipv6_addr
+		flags dynamic,timeout
+		timeout 1m
+		elements = { fd00::1 expires 11s976ms }
+	}
+
+	set clients-ef-60 {
+		type ipv4_addr
+		flags dynamic,timeout
+		timeout 1m
+	}
+}
+"""
+
+
+def test_a_listing_tells_for_how_long_each_client_is_remembered():
+    assert remembered(LISTING) == {
+        "clients-ab-10800": {"10.1.1.1": 3660, "10.1.1.2": 183599},
+        "clients-cd-60": {"fd00::1": 11},
+        "clients-ef-60": {},
+    }
+
+
+def test_no_listing_no_clients():
+    assert remembered("") == {}
+
+
+def test_who_is_remembered_is_put_back_where_the_set_is_wanted():
+    rules = Rules(Surroundings([ip_network("10.96.0.0/12")], []))
+    rules.change({Key("default", "web"): Part(sets={"clients-cd-60": "type ipv6_addr"})})
+    said = rules.whole(remembered(LISTING))
+    assert said.endswith(
+        "add element inet corral_services clients-cd-60 {\n\tfd00::1 expires 11s\n}\n"
+    )
+    assert "clients-ab" not in said

@@ -1,0 +1,78 @@
+"""What stands between a disk and the host's storage."""
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from corral.api.kinds.vmi.disks import Disk
+from corral.node.hypervisor import Drive
+from corral.node.qemu.devices import disk_caching
+
+
+def disk(**fields):
+    return msgspec.convert({"name": "data", **fields}, Disk)
+
+
+def drive(**fields):
+    kept = {"volume": "data", "path": Path("x"), "format": "raw", "ephemeral": False}
+    return Drive(**{**kept, "direct": True, **fields})
+
+
+@pytest.mark.parametrize(
+    ("asked", "direct", "options", "device"),
+    [
+        ({}, True, {"direct": True}, {}),
+        ({}, False, {}, {"write-cache": "off"}),
+        ({"cache": "none"}, True, {"direct": True}, {}),
+        ({"cache": "writeback"}, True, {}, {}),
+        ({"cache": "writethrough"}, True, {}, {"write-cache": "off"}),
+        ({"cache": "directsync"}, True, {"direct": True}, {"write-cache": "off"}),
+        ({"cache": "writeback", "shareable": True}, True, {"direct": True}, {"share-rw": True}),
+    ],
+)
+def test_a_disk_that_is_kept_is_flushed_in_every_cache_mode(asked, direct, options, device):
+    wanted, behind = disk(**asked), drive(direct=direct)
+    assert disk_caching.of_file(wanted, behind) == options
+    assert disk_caching.of_device(wanted, behind) == device
+    assert disk_caching.fault(wanted, behind) == ""
+
+
+def test_what_may_be_lost_with_the_host_is_not_flushed():
+    assert disk_caching.of_file(disk(), drive(ephemeral=True)) == {"no-flush": True}
+
+
+@pytest.mark.parametrize(
+    ("asked", "behind", "why"),
+    [
+        ({"cache": "none"}, {"direct": False}, "does not support direct I/O"),
+        ({"io": "native", "cache": "writeback"}, {}, "needs cache none"),
+        ({"io": "native"}, {"direct": False}, "its cache mode is writethrough"),
+        ({"shareable": True}, {"format": "qcow2"}, "ReadWriteMany"),
+    ],
+)
+def test_what_a_disk_cannot_have_is_told(asked, behind, why):
+    assert why in disk_caching.fault(disk(**asked), drive(**behind))
+
+
+@pytest.mark.parametrize(
+    ("asked", "options"),
+    [
+        ({"custom": {"logical": 512, "physical": 4096}}, (512, 4096)),
+        ({"matchVolume": {}}, (4096, 4096)),
+        ({"matchVolume": {"enabled": False}}, (None, None)),
+    ],
+)
+def test_block_sizes_are_those_that_are_asked_for(asked, options):
+    told = disk_caching.of_device(disk(blockSize=asked), drive())
+    assert (told.get("logical_block_size"), told.get("physical_block_size")) == options
+
+
+def test_a_disk_on_sata_keeps_its_logical_blocks():
+    wanted = disk(disk={"bus": "sata"}, blockSize={"matchVolume": {"enabled": True}})
+    assert disk_caching.of_device(wanted, drive()) == {"physical_block_size": 4096}
+
+
+def test_a_cdrom_has_no_write_cache():
+    wanted = disk(cdrom={"bus": "sata"}, cache="writethrough")
+    assert disk_caching.of_device(wanted, drive(read_only=True)) == {}

@@ -1,0 +1,134 @@
+"""What the probe remembers, and how it fails."""
+
+import os
+import select
+import subprocess
+import sys
+
+import pytest
+
+from corral.node.qemu import accelerator_probe
+from corral.node.qemu.accelerator_probe import CACHE, find_accelerator
+from corral.node.qemu.domain import Accelerator
+
+
+@pytest.fixture
+def program(tmp_path):
+    """Something that answers ``--version`` as QEMU does, and can do nothing else."""
+    path = tmp_path / "qemu"
+    path.write_text("#!/bin/sh\necho 'QEMU emulator version 9.9 (Test)'\n")
+    path.chmod(0o755)
+    return path
+
+
+@pytest.fixture
+def tried(monkeypatch):
+    """The probes that were run; KVM seems to be there, and works."""
+    runs = []
+
+    async def run_probe(path, accelerator, *, as_root):
+        runs.append(accelerator)
+        return True, "a guest booted"
+
+    monkeypatch.setattr(accelerator_probe, "_obstacle", lambda: "")
+    monkeypatch.setattr(accelerator_probe, "_only_root", lambda: False)
+    monkeypatch.setattr(accelerator_probe, "run_probe", run_probe)
+    return runs
+
+
+async def test_what_was_found_is_recalled(tmp_path, program, tried):
+    first = await find_accelerator(tmp_path, str(program))
+    assert first.accelerator is Accelerator.KVM
+    assert first.version == "9.9 (Test)"
+    assert await find_accelerator(tmp_path, str(program)) == first
+    assert tried == ["kvm"]
+
+
+@pytest.mark.parametrize("change", ["boot", "program", "cache"])
+async def test_it_is_probed_again_when_something_has_changed(
+    tmp_path, program, tried, change, monkeypatch
+):
+    await find_accelerator(tmp_path, str(program))
+    if change == "boot":
+        monkeypatch.setattr(accelerator_probe, "boot_id", lambda: "another")
+    elif change == "program":
+        program.write_text(program.read_text() + "# newer\n")
+    else:
+        (tmp_path / CACHE).write_bytes(b"\xff torn")
+    await find_accelerator(tmp_path, str(program))
+    assert tried == ["kvm", "kvm"]
+
+
+async def test_a_probe_that_cannot_be_run_means_emulation(tmp_path, program, monkeypatch):
+    async def fails(path, accelerator, *, as_root):
+        raise FileNotFoundError("setpriv")
+
+    monkeypatch.setattr(accelerator_probe, "_obstacle", lambda: "")
+    monkeypatch.setattr(accelerator_probe, "_only_root", lambda: False)
+    monkeypatch.setattr(accelerator_probe, "run_probe", fails)
+    finding = await find_accelerator(tmp_path, str(program))
+    assert finding.accelerator is Accelerator.TCG
+    assert "setpriv" in finding.reason
+
+
+async def test_a_finding_that_cannot_be_remembered_is_found_all_the_same(program, tmp_path, tried):
+    nowhere = tmp_path / "missing"
+    assert (await find_accelerator(nowhere, str(program))).accelerator is Accelerator.KVM
+
+
+async def test_without_qemu_nothing_is_tried(tmp_path, tried):
+    finding = await find_accelerator(tmp_path, "qemu-system-nonesuch")
+    assert "not installed" in finding.reason
+    assert tried == []
+
+
+def test_a_host_without_the_device_is_told_so(monkeypatch, tmp_path):
+    monkeypatch.setattr(accelerator_probe, "KVM", tmp_path / "kvm")
+    assert "no /dev/kvm" in accelerator_probe._obstacle()
+
+
+@pytest.mark.parametrize(
+    ("outcome", "told"),
+    [((True, "a guest booted"), "chmod 660"), ((False, "did not boot within 2 s"), "within 2 s")],
+)
+async def test_root_is_told_to_open_the_device_to_others_only_where_that_helps(
+    monkeypatch, tmp_path, program, outcome, told
+):
+    async def run_probe(path, accelerator, *, as_root):
+        assert as_root
+        return outcome
+
+    (tmp_path / "kvm").touch(0o600)
+    monkeypatch.setattr(accelerator_probe, "KVM", tmp_path / "kvm")
+    monkeypatch.setattr(accelerator_probe.os, "geteuid", lambda: 0)
+    monkeypatch.setattr(accelerator_probe, "run_probe", run_probe)
+    finding = await find_accelerator(tmp_path, str(program))
+    assert finding.accelerator is Accelerator.TCG
+    assert told in finding.reason
+
+
+def test_others_are_told_what_lets_them_open_it(monkeypatch, tmp_path):
+    (tmp_path / "kvm").touch(0o600)
+    monkeypatch.setattr(accelerator_probe, "KVM", tmp_path / "kvm")
+    monkeypatch.setattr(accelerator_probe.os, "geteuid", lambda: 1000)
+    monkeypatch.setattr(accelerator_probe.os, "access", lambda *_: False)
+    assert f"chgrp kvm {tmp_path}/kvm; chmod 660" in accelerator_probe._obstacle()
+
+
+def test_a_probe_ends_with_the_manager_that_is_killed(tmp_path):
+    """A guest that hangs under KVM would run for ever: only its manager knew of it."""
+    hung, told = tmp_path / "hung", tmp_path / "told"
+    os.mkfifo(told)
+    hung.write_text(f"#!/bin/sh\necho $$ > {told}\nexec sleep 60\n")
+    hung.chmod(0o755)
+    code = (
+        "import asyncio, sys; from corral.node.qemu.accelerator_probe import run_probe; "
+        "asyncio.run(run_probe(sys.argv[1], 'kvm', as_root=True, seconds=60))"
+    )
+    with subprocess.Popen([sys.executable, "-P", "-c", code, hung]) as manager:
+        probe_of_it = os.pidfd_open(int(told.read_text()))
+        try:
+            manager.kill()
+            assert select.select([probe_of_it], [], [], 10)[0], "the probe lives on"
+        finally:
+            os.close(probe_of_it)

@@ -1,0 +1,111 @@
+"""What changes make of what is known."""
+
+from dataclasses import replace
+
+import pytest
+
+from corral.node.hypervisor import Change
+from corral.node.state.facts import (
+    Facts,
+    State,
+    Trouble,
+    answering,
+    doomed,
+    fold,
+    never_started,
+    out_of_memory,
+    stuck,
+    unanswering,
+)
+from corral.node.state.machine_record import Outcome
+
+RUNNING = Facts(state=State.RUNNING)
+
+
+def after(*changes: Change, facts: Facts = RUNNING) -> Facts:
+    for change in changes:
+        facts = fold(facts, change)
+    return facts
+
+
+@pytest.mark.parametrize(
+    ("changes", "outcome"),
+    [
+        ((Change.POWERED_OFF, Change.PAUSED, Change.GONE), Outcome.SUCCEEDED),
+        ((Change.PANICKED, Change.POWERED_OFF, Change.GONE), Outcome.FAILED),
+        ((Change.GONE,), Outcome.FAILED),
+        ((Change.CUT_OFF, Change.GONE), Outcome.FAILED),
+        ((Change.UNFED, Change.POWERED_OFF, Change.GONE), Outcome.SUCCEEDED),
+        ((Change.REBOOTED, Change.AGENT_CONNECTED, Change.GONE), Outcome.FAILED),
+    ],
+)
+def test_how_a_machine_ended(changes, outcome):
+    facts = after(*changes)
+    assert facts.ended
+    assert facts.outcome is outcome
+    assert facts.message
+    assert not facts.paused
+    assert not facts.agent_connected
+
+
+def test_a_machine_that_wanted_too_much_memory_has_failed_for_that_whatever_comes_after():
+    facts = after(Change.GONE, facts=out_of_memory(RUNNING, 100 << 20))
+    assert facts.outcome is Outcome.FAILED
+    assert facts.out_of_memory
+    assert "limit of 100 MiB" in facts.message
+    done = after(Change.POWERED_OFF)
+    assert out_of_memory(done, 100 << 20) == done
+
+
+def test_a_guest_that_has_powered_off_is_not_paused():
+    assert after(Change.POWERED_OFF, Change.PAUSED).paused == ""
+
+
+def test_an_io_error_is_not_taken_for_the_users_wish():
+    assert after(Change.PAUSED_BY_IO_ERROR, Change.PAUSED).paused == "PausedIOError"
+    assert after(Change.PAUSED).paused == "PausedByUser"
+    assert after(Change.PAUSED, Change.RESUMED).paused == ""
+
+
+def test_trouble_is_over_when_the_guest_runs():
+    troubled = Facts(trouble=Trouble(reason="ErrImagePull", message="no"))
+    assert fold(troubled, Change.RESUMED) == RUNNING
+
+
+@pytest.mark.parametrize("hangs", [False, True])
+def test_a_silence_is_over_when_qemu_answers_and_other_trouble_is_not(hangs):
+    silent = unanswering(Facts(), "no answer", hangs=hangs)
+    assert silent.state is State.RUNNING
+    assert silent.silent is hangs
+    assert silent.trouble.reason == "MonitorSilent"
+    assert silent.trouble.message.endswith("no answer")
+    assert answering(silent) == RUNNING
+    still = stuck(silent, "its disk does not answer")
+    assert still.trouble == Trouble(reason="FailedKillPod", message="its disk does not answer")
+    assert answering(still) == replace(still, silent=False)
+
+
+@pytest.mark.parametrize("change", [Change.PAUSED, Change.PAUSED_BY_IO_ERROR])
+def test_a_guest_that_is_found_paused_runs(change):
+    troubled = Facts(trouble=Trouble(reason="MonitorSilent", message="no"))
+    found = after(change, facts=troubled)
+    assert found.state is State.RUNNING
+    assert found.trouble is None
+    assert after(change, facts=replace(found, trouble=troubled.trouble)) == found
+
+
+def test_a_reboot_loses_the_agent():
+    assert not after(Change.AGENT_CONNECTED, Change.REBOOTED).agent_connected
+
+
+def test_to_be_destroyed_is_a_failure_unless_nothing_else_was_possible():
+    assert fold(doomed(RUNNING, in_order=False), Change.GONE).outcome is Outcome.FAILED
+    assert fold(doomed(RUNNING, in_order=True), Change.GONE).outcome is Outcome.SUCCEEDED
+
+
+def test_the_first_verdict_counts():
+    off = after(Change.POWERED_OFF)
+    assert doomed(off, in_order=False) == off
+    assert fold(never_started(Facts()), Change.GONE) == replace(
+        never_started(Facts()), state=State.ENDED
+    )

@@ -1,0 +1,119 @@
+"""The Node that an agent keeps, and its Lease."""
+
+import asyncio
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+
+import msgspec
+import pytest
+
+from corral.aio import Background
+from corral.api.errors import Unavailable
+from corral.api.request import Request, Response
+from corral.client.client import Client
+from corral.node.status.node_status import Capacity, Heartbeat, Host, host_address, measure
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+HOST = Host(
+    name="node1",
+    address="192.0.2.1",
+    capacity=Capacity(cpu=2, memory_bytes=20 << 30, storage_bytes=20 << 30),
+)
+
+
+def test_a_node_offers_a_little_less_than_it_has():
+    status = HOST.status(NOW, [])
+    assert status["capacity"]["memory"] == f"{20 << 20}Ki"
+    assert status["allocatable"]["memory"] == f"{19 << 20}Ki"
+    assert status["allocatable"]["cpu"] == "2"
+
+
+def test_a_condition_keeps_the_time_since_when_it_holds():
+    before = HOST.status(NOW, [])["conditions"]
+    later = HOST.status(NOW + timedelta(minutes=5), before)["conditions"]
+    assert {one["lastTransitionTime"] for one in later} == {"2026-01-01T00:00:00Z"}
+    assert {one["lastHeartbeatTime"] for one in later} == {"2026-01-01T00:05:00Z"}
+    lost = [one | {"status": "Unknown"} for one in before]
+    again = HOST.status(NOW + timedelta(minutes=9), lost)["conditions"]
+    assert {one["lastTransitionTime"] for one in again} == {"2026-01-01T00:09:00Z"}
+
+
+def test_a_node_tells_of_its_network():
+    network = {"network": "machines 10.244.0.0/16", "reason": "pasta is missing"}
+    told = replace(HOST, network=lambda: network).node(NOW)
+    annotations = told["metadata"]["annotations"]
+    assert annotations["corral.dev/network"] == "machines 10.244.0.0/16"
+    assert annotations["corral.dev/network-reason"] == "pasta is missing"
+    assert "corral.dev/network" not in HOST.node(NOW)["metadata"]["annotations"]
+
+
+def test_a_node_tells_how_limits_are_kept():
+    limits = {"limits": "cpu and memory by cgroup v2", "reason": "a test process was bounded"}
+    annotations = replace(HOST, limits=lambda: limits).node(NOW)["metadata"]["annotations"]
+    assert annotations["corral.dev/limits"] == "cpu and memory by cgroup v2"
+    assert annotations["corral.dev/limits-reason"] == "a test process was bounded"
+    assert "corral.dev/limits" not in HOST.node(NOW)["metadata"]["annotations"]
+
+
+def test_a_node_tells_what_is_missing_until_it_is_there():
+    lacks = replace(HOST, facts=lambda: {"hypervisor": "qemu", "missing": "qemu is missing"})
+    assert lacks.node(NOW)["metadata"]["annotations"]["corral.dev/missing"] == "qemu is missing"
+    assert HOST.node(NOW)["metadata"]["annotations"]["corral.dev/missing"] is None
+    made = Heartbeat(Client(Server()), HOST, lambda: NOW)._anew(HOST.node(NOW))
+    assert "corral.dev/missing" not in made["metadata"]["annotations"]
+
+
+def test_a_host_is_measured(tmp_path):
+    capacity = measure(tmp_path)
+    assert capacity.cpu >= 1
+    assert capacity.memory_bytes > 1 << 20
+    assert capacity.storage_bytes > 1 << 20
+    assert host_address().count(".") == 3
+
+
+class Server:
+    """Takes every patch, unless it is away."""
+
+    def __init__(self) -> None:
+        self.away = False
+        self.takes = 0.0
+        self.beats: list[float] = []
+        self.told: list[float] = []
+
+    async def send(self, request: Request) -> Response:
+        if self.away:
+            raise Unavailable("away")
+        await asyncio.sleep(self.takes)
+        name = request.path.rpartition("/")[2]
+        if "leases" in request.path:
+            self.beats.append(round(asyncio.get_running_loop().time()))
+        if name == HOST.name and "nodes" in request.path:
+            self.told.append(asyncio.get_running_loop().time())
+        return Response(body=msgspec.json.encode({"metadata": {"name": name}}))
+
+
+@pytest.mark.looptime
+async def test_a_lease_is_renewed_every_ten_seconds_and_at_once_when_the_server_is_back():
+    server = Server()
+    async with Background() as tasks:
+        tasks.start(Heartbeat(Client(server), HOST, lambda: NOW).run(), name="heartbeat")
+        await asyncio.sleep(25)
+        assert server.beats == [0, 10, 20]
+        server.away = True
+        await asyncio.sleep(17)
+        server.away = False
+        await asyncio.sleep(15)
+    assert server.beats[3:] in ([42, 52], [43, 53])
+
+
+@pytest.mark.looptime
+async def test_a_busy_server_is_told_of_a_node_long_before_kubevirt_takes_it_for_lost():
+    server = Server()
+    server.takes = 2.0
+    async with Background() as tasks:
+        tasks.start(Heartbeat(Client(server), HOST, lambda: NOW).run(), name="heartbeat")
+        await asyncio.sleep(1200)
+    between = [later - earlier for earlier, later in pairwise(server.told)]
+    assert len(between) > 5
+    assert max(between) < 200  # virt-controller waits for 300

@@ -1,0 +1,345 @@
+"""Facts as an instance and its pod show them."""
+
+from dataclasses import replace
+
+import msgspec
+import pytest
+from lightkube.models.core_v1 import Container, Pod, PodStatus
+
+from corral.api.kinds.core.pod import ready
+from corral.api.kinds.kubevirt.kinds import VIRTUAL_MACHINE_INSTANCE
+from corral.api.kinds.vmi.addresses import mac
+from corral.api.kinds.vmi.networks import Bridge
+from corral.api.kinds.vmi.vmi import VirtualMachineInstance
+from corral.api.schema import schema_for
+from corral.node.hypervisor import Change, GuestInterface, Introduction
+from corral.node.state.facts import Facts, State, Trouble, fold
+from corral.node.status.pod_status import differs, pod_status
+from corral.node.status.vmi_status import instance_status
+
+NOW = "2026-01-01T00:00:00Z"
+LATER = "2026-01-01T00:01:00Z"
+UID = "0b7d6a4e-5a3f-4f3c-9d55-0c1f6f0a1b2c"
+RUNNING = Facts(state=State.RUNNING)
+SUCCEEDED = fold(fold(RUNNING, Change.POWERED_OFF), Change.GONE)
+FAILED = fold(RUNNING, Change.GONE)
+NO_IMAGE = Trouble(reason="ErrImagePull", message="no such image", volume="root")
+NO_QEMU = Trouble(reason="QemuNotFound", message="QEMU is not installed")
+
+
+def pod(status=None, resources=None) -> Pod:
+    containers = [
+        {"name": "compute", "image": "corral", "resources": resources or {}},
+        {"name": "volumeroot", "image": "cirros"},
+    ]
+    return msgspec.convert(
+        {"metadata": {"name": "p"}, "spec": {"containers": containers}, "status": status or {}}, Pod
+    )
+
+
+def a_pod(*, ready: bool = True) -> Pod:
+    return pod({"conditions": [{"type": "Ready", "status": str(ready)}]})
+
+
+def vmi(phase="Scheduled", **status) -> VirtualMachineInstance:
+    document = {
+        "metadata": {"name": "vm", "namespace": "default", "uid": UID},
+        "spec": {
+            "domain": {
+                "machine": {"type": "q35"},
+                "memory": {"guest": "64Mi"},
+                "devices": {"interfaces": [{"name": "default", "masquerade": {}}]},
+            },
+            "networks": [{"name": "default", "pod": {}}],
+        },
+        "status": {"phase": phase, **status},
+    }
+    return msgspec.convert(document, VirtualMachineInstance)
+
+
+def condition(status, name):
+    return next(one for one in status["conditions"] if one["type"] == name)
+
+
+@pytest.mark.parametrize(
+    ("facts", "phase", "state", "ready"),
+    [
+        (Facts(), "Pending", {"waiting": {"reason": "ContainerCreating"}}, "False"),
+        (RUNNING, "Running", {"running": {"startedAt": NOW}}, "True"),
+        (
+            Facts(state=State.STARTING),
+            "Pending",
+            {"waiting": {"reason": "ContainerCreating"}},
+            "False",
+        ),
+    ],
+)
+def test_a_pod_follows_its_machine(facts, phase, state, ready):
+    status = pod_status(facts, pod(), "192.0.2.1", NOW)
+    assert status["phase"] == phase
+    assert status["containerStatuses"][0]["state"] == state
+    assert condition(status, "Ready")["status"] == ready
+    assert condition(status, "ContainersReady")["status"] == ready
+    assert ("podIP" in status) == (phase == "Running")
+
+
+@pytest.mark.parametrize(
+    ("facts", "phase", "code"), [(SUCCEEDED, "Succeeded", 0), (FAILED, "Failed", 1)]
+)
+def test_a_pod_tells_how_its_machine_ended(facts, phase, code):
+    before = pod(pod_status(RUNNING, pod(), "192.0.2.1", NOW))
+    status = pod_status(facts, before, "192.0.2.1", LATER)
+    assert status["phase"] == phase
+    terminated = status["containerStatuses"][0]["state"]["terminated"]
+    assert terminated["exitCode"] == code
+    assert terminated["startedAt"] == NOW
+    assert terminated["finishedAt"] == LATER
+    assert condition(status, "Ready") | {"lastTransitionTime": ""} == {
+        "type": "Ready",
+        "status": "False",
+        "reason": "PodCompleted",
+        "lastTransitionTime": "",
+    }
+
+
+def test_a_pod_tells_of_a_machine_that_ran_out_of_memory_at_its_own_container():
+    facts = replace(FAILED, out_of_memory=True)
+    before = pod(pod_status(RUNNING, pod(), "192.0.2.1", NOW))
+    states = pod_status(facts, before, "192.0.2.1", LATER)["containerStatuses"]
+    ended = {one["name"]: one["state"]["terminated"] for one in states}
+    assert (ended["compute"]["reason"], ended["compute"]["exitCode"]) == ("OOMKilled", 137)
+    others = [one for name, one in ended.items() if name != "compute"]
+    assert {(one["reason"], one["message"]) for one in others} == {("Error", "")}
+
+
+def test_a_pod_whose_status_is_written_already_is_not_written_again():
+    written = pod(pod_status(RUNNING, pod(), "192.0.2.1", NOW))
+    assert not differs(pod_status(RUNNING, written, "192.0.2.1", LATER), written)
+    assert differs(pod_status(SUCCEEDED, written, "192.0.2.1", LATER), written)
+
+
+def test_conditions_of_others_stay():
+    scheduled = {"type": "PodScheduled", "status": "True", "lastTransitionTime": NOW}
+    status = pod_status(RUNNING, pod({"conditions": [scheduled]}), "192.0.2.1", LATER)
+    assert condition(status, "PodScheduled") == scheduled
+
+
+def test_trouble_is_shown_at_the_volume_it_is_about():
+    status = pod_status(Facts(trouble=NO_IMAGE), pod(), "192.0.2.1", NOW)
+    waiting = {"reason": "ErrImagePull", "message": "no such image"}
+    assert [one["state"]["waiting"] for one in status["containerStatuses"]] == [waiting, waiting]
+    other = Trouble(reason="FailedMount", message="no", volume="data")
+    status = pod_status(Facts(trouble=other), pod(), "192.0.2.1", NOW)
+    reasons = [one["state"]["waiting"]["reason"] for one in status["containerStatuses"]]
+    assert reasons == ["FailedMount", "ContainerCreating"]
+
+
+def test_a_sidecar_runs_for_as_long_as_its_machine():
+    placed = pod()
+    log = {"name": "guest-console-log", "image": "corral", "restartPolicy": "Always"}
+    placed.spec.initContainers = [msgspec.convert(log, Container)]
+    status = pod_status(RUNNING, placed, "192.0.2.1", NOW)
+    (shown,) = status["initContainerStatuses"]
+    assert (shown["name"], shown["ready"], shown["started"]) == ("guest-console-log", True, True)
+    assert ready({"spec": msgspec.to_builtins(placed.spec), "status": status}) == "3/3"
+    placed.status = msgspec.convert(status, PodStatus)
+    later = pod_status(RUNNING, placed, "192.0.2.1", LATER)
+    assert later["initContainerStatuses"] == [shown]
+    over = pod_status(SUCCEEDED, placed, "192.0.2.1", LATER)["initContainerStatuses"]
+    assert over[0]["state"]["terminated"]["reason"] == "Completed"
+
+
+def test_a_paused_machine_runs_and_is_not_ready():
+    status = pod_status(fold(RUNNING, Change.PAUSED), pod(), "192.0.2.1", NOW)
+    assert status["phase"] == "Running"
+    assert condition(status, "Ready")["reason"] == "ReadinessGatesNotReady"
+    assert condition(status, "ContainersReady")["status"] == "True"
+
+
+def test_a_pod_that_does_not_know_its_quality_of_service_is_told():
+    placed = pod(resources={"requests": {"memory": "64M"}})
+    placed.status = None
+    assert pod_status(RUNNING, placed, "192.0.2.1", NOW)["qosClass"] == "Burstable"
+
+
+def test_an_instance_says_in_a_word_that_it_ran_out_of_memory():
+    assert instance_status(replace(FAILED, out_of_memory=True), vmi("Running"), a_pod(), NOW)[
+        "reason"
+    ] == ("OOMKilled")
+    assert "reason" not in instance_status(FAILED, vmi("Running"), a_pod(), NOW)
+
+
+def test_an_instance_runs_once_it_is_scheduled_and_not_before():
+    assert instance_status(RUNNING, vmi("Scheduling"), a_pod(), NOW) == {}
+    changes = instance_status(RUNNING, vmi(), a_pod(), NOW)
+    assert changes["phase"] == "Running"
+    assert changes["phaseTransitionTimestamps"] == [
+        {"phase": "Running", "phaseTransitionTimestamp": NOW}
+    ]
+    assert changes["machine"] == {"type": "q35"}
+    assert changes["currentCPUTopology"] == {"sockets": 1, "cores": 1, "threads": 1}
+    assert changes["memory"]["guestAtBoot"] == "64Mi"
+
+
+def test_what_is_told_of_an_instance_fits_its_schema_as_it_is():
+    """Then it need not be pruned at each write, which takes three times as long."""
+    document = msgspec.to_builtins(vmi())
+    document["status"] |= instance_status(RUNNING, vmi(), a_pod(), NOW)
+    assert document["status"]["conditions"]
+    assert schema_for(VIRTUAL_MACHINE_INSTANCE).fits(document)
+
+
+def test_an_instance_that_says_everything_is_left_alone():
+    changes = instance_status(RUNNING, vmi(), a_pod(), NOW)
+    assert instance_status(RUNNING, vmi(**changes), a_pod(), LATER) == {}
+
+
+@pytest.mark.parametrize("is_ready", [True, False])
+def test_what_a_new_phase_makes_of_ready_is_told_with_it(is_ready):
+    placed = a_pod(ready=is_ready)
+    before = {"type": "Ready", "status": "False", "reason": "GuestNotRunning"}
+    changes = instance_status(RUNNING, vmi(conditions=[before]), placed, NOW)
+    told = condition(changes, "Ready")
+    assert (told["status"], "reason" in told) == (str(is_ready), False)
+    over = instance_status(SUCCEEDED, vmi("Running", conditions=changes["conditions"]), placed, NOW)
+    assert condition(over, "Ready")["status"] == "False"
+    assert condition(over, "Ready")["reason"] == "GuestNotRunning"
+
+
+def test_ready_is_left_to_the_controller_while_the_phase_stays():
+    theirs = {"type": "Ready", "status": "False", "reason": "Theirs"}
+    changes = instance_status(RUNNING, vmi("Running", conditions=[theirs]), a_pod(), NOW)
+    assert condition(changes, "Ready")["reason"] == "Theirs"
+
+
+@pytest.mark.parametrize(("facts", "phase"), [(SUCCEEDED, "Succeeded"), (FAILED, "Failed")])
+@pytest.mark.parametrize("before", ["Scheduling", "Scheduled", "Running"])
+def test_an_instance_ends_as_its_machine_did(facts, phase, before):
+    assert instance_status(facts, vmi(before), a_pod(), NOW)["phase"] == phase
+
+
+def test_an_instance_that_is_final_stays_so():
+    assert instance_status(FAILED, vmi("Succeeded"), a_pod(), NOW) == {}
+
+
+def test_an_agent_is_connected_or_absent():
+    connected = fold(RUNNING, Change.AGENT_CONNECTED)
+    changes = instance_status(connected, vmi("Running"), a_pod(), NOW)
+    assert condition(changes, "AgentConnected")["status"] == "True"
+    again = vmi("Running", **changes)
+    assert instance_status(connected, again, a_pod(), LATER) == {}
+    left = instance_status(RUNNING, again, a_pod(), LATER)["conditions"]
+    assert [one["type"] for one in left] == ["LiveMigratable"]
+
+
+def test_a_pause_has_its_reason():
+    changes = instance_status(
+        fold(RUNNING, Change.PAUSED_BY_IO_ERROR), vmi("Running"), a_pod(), NOW
+    )
+    assert condition(changes, "Paused")["reason"] == "PausedIOError"
+
+
+def test_trouble_of_this_node_is_told_and_taken_back():
+    troubled = Facts(trouble=NO_QEMU)
+    changes = instance_status(troubled, vmi("Scheduling"), a_pod(), NOW)
+    assert condition(changes, "Synchronized")["reason"] == "QemuNotFound"
+    after = instance_status(RUNNING, vmi("Running", **changes), a_pod(), NOW)["conditions"]
+    assert [one["type"] for one in after] == ["LiveMigratable"]
+
+
+def test_trouble_with_images_is_left_to_the_controller():
+    assert instance_status(Facts(trouble=NO_IMAGE), vmi("Scheduling"), a_pod(), NOW) == {}
+    theirs = {"type": "Synchronized", "status": "False", "reason": "ErrImagePull"}
+    changes = instance_status(RUNNING, vmi(conditions=[theirs]), a_pod(), NOW)
+    assert condition(changes, "Synchronized")["reason"] == "ErrImagePull"
+
+
+def test_a_machine_that_runs_cannot_move():
+    assert "conditions" not in instance_status(Facts(state=State.PULLING), vmi(), a_pod(), NOW)
+    told = condition(instance_status(RUNNING, vmi(), a_pod(), NOW), "LiveMigratable")
+    assert (told["status"], told["reason"]) == ("False", "MigrationNotSupported")
+
+
+def test_a_pod_has_its_addresses_before_its_machine_runs():
+    facts = Facts(state=State.PULLING, addresses=("10.244.0.7", "fd00::7"))
+    status = pod_status(facts, pod(), "192.0.2.1", NOW)
+    assert status["podIP"] == "10.244.0.7"
+    assert status["podIPs"] == [{"ip": "10.244.0.7"}, {"ip": "fd00::7"}]
+    assert status["hostIP"] == "192.0.2.1"
+    without = pod_status(Facts(state=State.PULLING), pod(), "192.0.2.1", NOW)
+    assert "podIP" not in without
+
+
+def guest(*interfaces: GuestInterface, binding="masquerade", **changes):
+    """What an instance says of its interfaces, whose guest says this."""
+    told = Introduction(interfaces=interfaces) if interfaces else None
+    facts = Facts(state=State.RUNNING, introduction=told, addresses=("10.244.0.7", "fd00::7"))
+    instance = vmi()
+    card = instance.spec.domain.devices.interfaces[0]
+    if binding == "bridge":
+        card = msgspec.structs.replace(card, masquerade=None, bridge=Bridge())
+    instance.spec.domain.devices.interfaces = [msgspec.structs.replace(card, **changes)]
+    return instance_status(facts, instance, a_pod(), NOW).get("interfaces", [])
+
+
+def test_behind_a_translation_an_interface_has_the_pods_addresses():
+    card = mac(UID, "default")
+    ours = {
+        "name": "default",
+        "mac": card,
+        "ipAddress": "10.244.0.7",
+        "ipAddresses": ["10.244.0.7", "fd00::7"],
+        "infoSource": "domain",
+        "queueCount": 1,
+        "linkState": "up",
+        "podInterfaceName": "eth0",
+    }
+    assert guest() == [ours]
+    told = guest(GuestInterface(name="ens3", mac=card, addresses=("10.0.2.2", "fd10:0:2::2")))
+    assert told == [ours | {"infoSource": "domain, guest-agent", "interfaceName": "ens3"}]
+
+
+def test_a_bridged_guest_is_believed_about_its_addresses():
+    card = mac(UID, "default")
+    addresses = ("10.244.0.7", "fe80::1")
+    told = guest(GuestInterface(name="e", mac=card, addresses=addresses), binding="bridge")
+    assert told[0]["ipAddresses"] == ["10.244.0.7", "fe80::1"]
+    silent = guest(GuestInterface(name="e", mac=card), binding="bridge")
+    assert silent[0]["ipAddress"] == "10.244.0.7"
+
+
+def test_what_only_the_guest_knows_comes_last_and_has_an_end():
+    own = GuestInterface(name="docker0", mac="02:42:00:00:00:01", addresses=("172.17.0.1",))
+    told = guest(own)
+    assert [one.get("name") for one in told] == ["default", None]
+    assert told[1] == {
+        "mac": "02:42:00:00:00:01",
+        "interfaceName": "docker0",
+        "infoSource": "guest-agent",
+        "ipAddress": "172.17.0.1",
+        "ipAddresses": ["172.17.0.1"],
+    }
+    many = [GuestInterface(name=f"v{n}", mac=f"02:42:00:00:00:{n:02x}") for n in range(200)]
+    assert len(guest(*many)) < 20
+
+
+def test_an_interface_that_is_down_or_absent_says_so():
+    assert guest(state="down")[0]["linkState"] == "down"
+    assert guest(state="absent") == []
+
+
+def test_addresses_come_from_the_guest_where_it_tells_them():
+    card = mac(UID, "default")
+    without = instance_status(RUNNING, vmi(), a_pod(), NOW)["interfaces"]
+    assert without[0]["ipAddress"] == "10.0.2.15"
+    assert without[0]["mac"] == card
+    assert without[0]["infoSource"] == "domain"
+    told = Introduction(
+        os={"name": "Debian"},
+        interfaces=(GuestInterface(name="eth0", mac=card, addresses=("10.0.2.99", "fd00::1")),),
+    )
+    changes = instance_status(Facts(state=State.RUNNING, introduction=told), vmi(), a_pod(), NOW)
+    assert changes["interfaces"][0]["ipAddresses"] == ["10.0.2.99", "fd00::1"]
+    assert changes["interfaces"][0]["interfaceName"] == "eth0"
+    assert changes["interfaces"][0]["infoSource"] == "domain, guest-agent"
+    assert changes["guestOSInfo"] == {"name": "Debian"}

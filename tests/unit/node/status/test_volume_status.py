@@ -1,0 +1,76 @@
+"""What is told of volumes that come and go."""
+
+import msgspec
+import pytest
+
+from corral.api.kinds.vmi.derived import pod_name
+from corral.api.kinds.vmi.disks import Disk, DiskTarget
+from corral.api.kinds.vmi.hotplug import ATTACHED, DETACHING, READY, Plug
+from corral.api.kinds.vmi.vmi import VirtualMachineInstance
+from corral.node.guest.volume_hotplug import plan
+from corral.node.state.facts import Facts, Plugged
+from corral.node.status.volume_status import volume_status
+
+ROOT = {"name": "root", "target": "vda"}
+
+
+def vmi(*names, told=(ROOT,), bus="scsi"):
+    source = {"claimName": "c", "hotpluggable": True}
+    document = {
+        "metadata": {"name": "vm", "namespace": "default", "uid": "u"},
+        "spec": {
+            "domain": {
+                "devices": {"disks": [{"name": one, "disk": {"bus": bus}} for one in names]}
+            },
+            "volumes": [{"name": one, "persistentVolumeClaim": source} for one in names],
+        },
+        "status": {"volumeStatus": list(told), "activePods": {"u-1": "node"}},
+    }
+    return msgspec.convert(document, VirtualMachineInstance)
+
+
+def facts(**plugs):
+    return Facts(plugs={name: Plugged(phase=phase) for name, phase in plugs.items()})
+
+
+def entry(name, phase, target=""):
+    shown = {"name": name, "phase": phase, **({"target": target} if target else {})}
+    return {**shown, "hotplugVolume": {"attachPodName": pod_name(vmi()), "attachPodUID": "u-1"}}
+
+
+def test_nothing_is_said_until_it_is_known_what_is_there():
+    gone = entry("data", DETACHING, "sda")
+    assert volume_status(vmi(told=(ROOT, gone)), Facts()) == [ROOT, gone]
+
+
+@pytest.mark.parametrize(("bus", "targets"), [("scsi", ["sda", "sdb"]), ("virtio", ["vdb", "vdc"])])
+def test_a_disk_has_the_next_free_name_once_it_is_there(bus, targets):
+    machine = vmi("a", "b", bus=bus)
+    assert volume_status(machine, facts(a=ATTACHED)) == [ROOT, entry("a", ATTACHED)]
+    told = volume_status(machine, facts(a=READY, b=READY))
+    assert [one.get("target") for one in told[1:]] == targets
+    again = vmi("a", "b", told=told, bus=bus)
+    assert volume_status(again, facts(a=READY, b=READY)) == told
+
+
+def test_a_disk_is_told_of_until_it_is_gone():
+    told = (ROOT, entry("data", READY, "sda"))
+    assert volume_status(vmi(told=told), facts(data=DETACHING)) == [
+        ROOT, entry("data", DETACHING, "sda"),
+    ]  # fmt: skip
+    assert volume_status(vmi(told=told), facts()) == [ROOT]
+
+
+def test_what_others_tell_of_a_volume_stays():
+    claim = {"persistentVolumeClaimInfo": {"claimName": "c"}}
+    told = (ROOT, {"name": "data", **claim})
+    [_, found] = volume_status(vmi("data", told=told), facts(data=READY))
+    assert found.items() >= claim.items()
+
+
+def test_a_volume_with_another_claim_is_taken_out_first():
+    one = Plug(Disk(name="data", disk=DiskTarget(bus="scsi")), "new")
+    assert plan({"data": one}, {}).put_in == {"data": one}
+    decided = plan({"data": one}, {"data": "old", "other": "c"})
+    assert (decided.put_in, decided.take_out) == ({}, {"data": "old", "other": "c"})
+    assert plan({"data": one}, {"data": "new"}).take_out == {}

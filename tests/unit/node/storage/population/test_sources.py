@@ -1,0 +1,108 @@
+"""How downloads run beside everything else that the manager does."""
+
+import asyncio
+import socket
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from types import SimpleNamespace
+
+import msgspec
+import pytest
+from lightkube.models.core_v1 import ConfigMap, PersistentVolumeClaim, Pod
+
+from corral.api.kinds.cdi import population
+from corral.api.kinds.cdi.datavolume import ClaimCopy, HttpSource, Source
+from corral.api.kinds.cdi.population import Wish
+from corral.api.object import Key
+from corral.node.host.destinations import ANYWHERE
+from corral.node.storage.population import http_download, sources
+from corral.node.storage.population.error import NotFilled, Waits
+from corral.node.storage.population.job import Job
+from corral.node.storage.population.partial_content import Part
+from corral.node.storage.population.sources import Ways, _fetched
+
+
+class Present:
+    """What there is of claims, as a test has it."""
+
+    def __init__(self, claim=None, users=(), handle="pvc-golden"):
+        self._claim, self._users, self._handle = claim, users, handle
+
+    def claim(self, key):
+        assert key == Key("images", "golden")
+        return self._claim
+
+    def users_of(self, _key):
+        return self._users
+
+    def handle_of(self, _claim):
+        return self._handle
+
+
+def golden(**annotations):
+    metadata = {"name": "golden", "namespace": "images", "annotations": annotations}
+    return msgspec.convert({"metadata": metadata}, PersistentVolumeClaim)
+
+
+USER = msgspec.convert({"metadata": {"name": "user", "namespace": "images"}}, Pod)
+COPY = Job(
+    key=Key("default", "copy"),
+    uid="u",
+    handle="pvc-copy",
+    capacity=1 << 20,
+    wish=Wish(source=Source(pvc=ClaimCopy(name="golden", namespace="images"))),
+)
+
+
+@pytest.mark.parametrize(
+    ("present", "reason"),
+    [
+        (Present(), "CloneWithoutSource"),
+        (Present(golden(), users=[USER]), "CloneSourceInUse"),
+        (Present(golden(), handle=None), "ImportPVCNotReady"),
+        (Present(golden(**{population.WISH: "{}"})), "ImportPVCNotReady"),
+    ],
+    ids=["not there", "in use", "no volume", "not filled"],
+)
+def test_a_copy_waits_until_its_source_is_there_and_filled_and_at_rest(present, reason):
+    with pytest.raises(Waits) as waits:
+        Ways(None, None, None, None, present, destinations=ANYWHERE).check(COPY)
+    assert waits.value.reason == reason
+    Ways(None, None, None, None, Present(golden()), destinations=ANYWHERE).check(COPY)
+
+
+async def test_a_silent_server_leaves_threads_to_who_needs_one_for_a_moment(work):
+    asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.setblocking(False)
+        url = f"http://127.0.0.1:{server.getsockname()[1]}/disk"
+        request = http_download.Request(url=url, destinations=ANYWHERE)
+        fetching = asyncio.create_task(_fetched(request, Part(work, most=9), lambda _: None))
+        connected, _ = await asyncio.get_running_loop().sock_accept(server)
+        with connected:
+            async with asyncio.timeout(60):
+                assert await asyncio.to_thread(bool, "answered")
+            fetching.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await fetching
+
+
+async def test_the_certificates_of_a_config_map_judge_the_server(storage, monkeypatch):
+    asked = []
+
+    async def fetched(request, *_):
+        asked.append(request)
+        raise NotFilled("enough")
+
+    async def get(_view, name, namespace):
+        assert (name, namespace) == ("authorities", "default")
+        return ConfigMap(data={"one.crt": "first", "two.crt": "second"})
+
+    monkeypatch.setattr(sources, "_fetched", fetched)
+    storage.provision(COPY.handle, COPY.capacity)
+    source = HttpSource(url="https://images.example/disk", cert_config_map="authorities")
+    job = replace(COPY, wish=Wish(source=Source(http=source)))
+    over = Ways(SimpleNamespace(get=get), storage, None, None, None, destinations=ANYWHERE)
+    with pytest.raises(NotFilled, match="enough"):
+        await over.fill(job, lambda *_: None, None)
+    assert [request.authorities for request in asked] == ["first\nsecond"]

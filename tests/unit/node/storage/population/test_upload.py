@@ -1,0 +1,164 @@
+"""Uploads: what clients send, and what they are answered."""
+
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from corral.node.storage.population.error import NotFilled
+from corral.node.storage.population.partial_content import Part
+from corral.node.storage.population.upload import Uploads
+
+PATH = "/default/disk/uid-1/"
+
+
+@pytest.fixture
+def part(work):
+    return Part(work, most=16 << 20)
+
+
+async def send(uploads, pieces, *, way="upload", length=None, method="POST", leave=False):
+    """The status and the text that an upload is answered."""
+    body = [{"type": "http.request", "body": piece, "more_body": True} for piece in pieces]
+    if leave:
+        body.append({"type": "http.disconnect"})
+    else:
+        body.append({"type": "http.request", "body": b"", "more_body": False})
+    said = []
+
+    async def receive():
+        return body.pop(0)
+
+    async def keep(message):
+        said.append(message)
+
+    total = sum(map(len, pieces)) if length is None else length
+    headers = [(b"content-length", str(total).encode())] if total >= 0 else []
+    scope = {"type": "http", "method": method, "path": PATH + way, "headers": headers}
+    await uploads({**scope, "query_string": b""}, receive, keep)
+    return said[0]["status"], said[1]["body"].decode()
+
+
+def pieces_of(content):
+    return [content[start : start + 65536] for start in range(0, len(content), 65536)]
+
+
+async def test_what_is_sent_arrives(part, content):
+    uploads = Uploads()
+    async with uploads.waiting("uid-1", part) as slot:
+        assert await send(uploads, [], method="HEAD") == (200, "")
+        assert await send(uploads, pieces_of(content), way="upload-async") == (200, "")
+        assert slot.arrived.is_set()
+    assert part.path.read_bytes() == content
+    assert part.record.whole
+
+
+async def test_an_upload_without_a_length_arrives_too(part, content):
+    uploads = Uploads()
+    async with uploads.waiting("uid-1", part):
+        assert (await send(uploads, pieces_of(content), way="upload-async", length=-1))[0] == 200
+    assert part.path.read_bytes() == content
+
+
+async def test_the_synchronous_way_is_answered_when_the_disk_is_there(part, content):
+    uploads = Uploads()
+    async with uploads.waiting("uid-1", part) as slot:
+        sending = asyncio.ensure_future(send(uploads, pieces_of(content)))
+        await slot.arrived.wait()
+        await asyncio.sleep(0)
+        assert not sending.done()
+        slot.outcome.set_result("")
+        assert await sending == (200, "")
+
+
+async def test_the_synchronous_way_tells_why_it_was_not_taken(part, content):
+    uploads = Uploads()
+
+    async def fill():
+        async with uploads.waiting("uid-1", part) as slot:
+            await slot.arrived.wait()
+            raise NotFilled("it is no disk")
+
+    filling = asyncio.ensure_future(fill())
+    await asyncio.sleep(0)
+    answer = await send(uploads, pieces_of(content))
+    with pytest.raises(NotFilled):
+        await filling
+    assert answer == (400, "it is no disk")
+
+
+async def test_nobody_waits(part):
+    assert await send(Uploads(), [b"x"]) == (503, "PVC disk is not ready for an upload")
+
+
+async def test_two_at_once_are_one_too_many(part, content):
+    uploads = Uploads()
+    async with uploads.waiting("uid-1", part) as slot:
+        slot.busy = True
+        assert await send(uploads, [b"x"]) == (503, "PVC disk is being uploaded to already")
+
+
+async def test_what_has_arrived_is_not_written_over(part, content):
+    uploads = Uploads()
+    async with uploads.waiting("uid-1", part):
+        assert (await send(uploads, pieces_of(content), way="upload-async"))[0] == 200
+        assert await send(uploads, [b"x"]) == (503, "PVC disk is being uploaded to already")
+    assert part.path.read_bytes() == content
+
+
+@pytest.mark.parametrize(
+    ("pieces", "settings", "words"),
+    [
+        ([b"x" * 1000], {"leave": True}, "the client left in the middle"),
+        ([b"x" * 1000], {"length": 2000}, "ended after 1000 of 2000 bytes"),
+        ([], {}, "the upload is empty"),
+        ([], {"length": 1 << 40}, "more than 16777216 bytes"),
+        ([b"x" * (1 << 20)] * 40, {"length": -1}, "more than 16777216 bytes"),
+    ],
+    ids=["leaves", "too short", "empty", "announced too long", "too long"],
+)
+async def test_what_is_not_taken_leaves_room_for_the_next(part, content, pieces, settings, words):
+    uploads = Uploads()
+    async with uploads.waiting("uid-1", part) as slot:
+        status, text = await send(uploads, pieces, **settings)
+        assert status == 400
+        assert words in text
+        assert not slot.arrived.is_set()
+        assert (await send(uploads, pieces_of(content), way="upload-async"))[0] == 200
+    assert part.path.read_bytes() == content
+
+
+async def test_a_full_disk_is_told(part, content, monkeypatch):
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    uploads = Uploads()
+    async with uploads.waiting("uid-1", part):
+        with monkeypatch.context() as patched:
+            patched.setattr("corral.node.storage.population.partial_content.write_sparse", full)
+            status, text = await send(uploads, pieces_of(content))
+        assert status == 400
+        assert "the disk of the host is full" in text
+        assert (await send(uploads, pieces_of(content), way="upload-async"))[0] == 200
+
+
+async def test_a_slow_client_leaves_threads_to_who_needs_one_for_a_moment(part):
+    asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
+    uploads, asked, more = Uploads(), asyncio.Event(), asyncio.Event()
+
+    async def receive():
+        asked.set()
+        await more.wait()
+        return {"type": "http.disconnect"}
+
+    async def ignore(_):
+        return
+
+    scope = {"type": "http", "method": "POST", "path": PATH + "upload", "headers": []}
+    async with uploads.waiting("uid-1", part):
+        sending = asyncio.create_task(uploads({**scope, "query_string": b""}, receive, ignore))
+        async with asyncio.timeout(60):
+            await asked.wait()
+            await asyncio.to_thread(more.set)
+        more.set()
+        await sending

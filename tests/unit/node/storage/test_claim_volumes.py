@@ -1,0 +1,116 @@
+"""From a claim to its files, and everything that can be wrong on the way."""
+
+import msgspec
+import pytest
+from lightkube.models.core_v1 import PersistentVolume, PersistentVolumeClaim
+
+from corral.api.errors import NotFound
+from corral.api.kinds.cdi.population import PHASE, WISH
+from corral.node.storage import Storage, StorageError
+from corral.node.storage.claim_volumes import Claims
+
+MiB = 1 << 20
+
+
+class Api:
+    """The objects of a cluster: one claim, and one volume."""
+
+    def __init__(self, storage):
+        self.claim = {
+            "metadata": {"name": "data", "namespace": "default", "uid": "u"},
+            "spec": {"volumeName": "pvc-u"},
+            "status": {"phase": "Bound"},
+        }
+        terms = [{"key": "corral.dev/storage", "operator": "In", "values": [storage.id]}]
+        self.volume = {
+            "metadata": {"name": "pvc-u"},
+            "spec": {
+                "claimRef": {"uid": "u"},
+                "csi": {"driver": "corral.dev", "volumeHandle": "pvc-u"},
+                "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": terms}]}},
+            },
+        }
+
+    async def get(self, view, name, namespace=""):
+        document = {PersistentVolumeClaim: self.claim, PersistentVolume: self.volume}[view]
+        if document is None:
+            raise NotFound(name)
+        return msgspec.convert(document, view)
+
+
+@pytest.fixture
+def storage(tmp_path):
+    storage = Storage(tmp_path)
+    storage.provision("pvc-u", MiB)
+    return storage
+
+
+@pytest.fixture
+def api(storage):
+    return Api(storage)
+
+
+async def test_a_claim_leads_to_its_files(api, storage):
+    assert await Claims(api, storage).find("default", "data") == storage.find("pvc-u")
+
+
+def gone(api, storage):
+    api.claim = None
+
+
+def going(api, storage):
+    api.claim["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+
+
+def pending(api, storage):
+    api.claim["status"]["phase"] = "Pending"
+
+
+def unfilled(api, storage):
+    api.claim["metadata"]["annotations"] = {WISH: "{}", PHASE: "Running"}
+
+
+def without_volume(api, storage):
+    api.volume = None
+
+
+def of_another(api, storage):
+    api.volume["spec"]["claimRef"]["uid"] = "other"
+
+
+def elsewhere(api, storage):
+    terms = api.volume["spec"]["nodeAffinity"]["required"]["nodeSelectorTerms"]
+    terms[0]["matchExpressions"][0]["values"] = ["other"]
+
+
+def by_path(api, storage):
+    api.volume["spec"] |= {"csi": None, "hostPath": {"path": "/etc/shadow"}}
+
+
+def out_of_the_storage(api, storage):
+    api.volume["spec"]["csi"]["volumeHandle"] = "../../etc"
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        (gone, '"data" not found'),
+        (going, "is being deleted"),
+        (pending, "is not bound"),
+        (unfilled, "does not have its content yet"),
+        (without_volume, 'persistentvolume "pvc-u" not found'),
+        (of_another, "bound to another claim"),
+        (elsewhere, "not lie in the storage of this node"),
+        (by_path, "not lie in the storage of this node"),
+        (out_of_the_storage, "files of persistentvolume"),
+    ],
+)
+async def test_what_a_claim_lacks_is_told(api, storage, change, why):
+    change(api, storage)
+    with pytest.raises(StorageError, match=why):
+        await Claims(api, storage).find("default", "data")
+
+
+async def test_a_node_without_storage_has_no_claims(api):
+    with pytest.raises(StorageError, match="storage of this node"):
+        await Claims(api, None).find("default", "data")

@@ -1,0 +1,71 @@
+"""What is decided of claims and their volumes, without a storage."""
+
+import msgspec
+import pytest
+from lightkube.models.core_v1 import PersistentVolume, PersistentVolumeClaim
+
+from corral.api.kinds.storage.common import CORRAL_PROVISIONER, PROVISIONED_BY
+from corral.node.storage.provision_plan import growth, is_kept, is_to_be_deleted, shown_size
+
+GOING = {"deletionTimestamp": "2026-01-01T00:00:00Z"}
+
+
+def claim(asked="2Gi", has="1Gi", phase="Bound", **metadata):
+    document = {
+        "metadata": {"name": "data", "namespace": "default", **metadata},
+        "spec": {"resources": {"requests": {"storage": asked}}},
+    }
+    if phase:
+        document["status"] = {"phase": phase, "capacity": {"storage": has}}
+    return msgspec.convert(document, PersistentVolumeClaim)
+
+
+def volume(size="1Gi", phase="Bound", policy="Delete", by=CORRAL_PROVISIONER, **metadata):
+    document = {
+        "metadata": {"name": "pv", "annotations": {PROVISIONED_BY: by}, **metadata},
+        "spec": {"capacity": {"storage": size}, "persistentVolumeReclaimPolicy": policy},
+        "status": {"phase": phase},
+    }
+    return msgspec.convert(document, PersistentVolume)
+
+
+@pytest.mark.parametrize(
+    ("grows", "of", "on"),
+    [
+        (True, claim(), volume()),
+        (True, claim(), volume("2Gi")),  # it has it, and does not say so
+        (False, claim(has="2Gi"), volume("2Gi")),
+        (False, claim("1Gi"), volume()),
+        (False, claim(phase="Pending"), volume()),
+        (False, claim(phase=""), volume()),
+        (False, claim(**GOING), volume()),
+    ],
+)
+def test_a_claim_that_is_bound_and_stays_grows_to_what_it_asks_for(grows, of, on):
+    assert growth(of, on) == (2 << 30 if grows else 0)
+
+
+@pytest.mark.parametrize(
+    ("goes", "which"),
+    [
+        (True, volume(phase="Released")),
+        (True, volume(phase="Available", **GOING)),
+        (False, volume(phase="Available")),
+        (False, volume(phase="Bound", **GOING)),
+        (False, volume(phase="Released", policy="Retain")),
+        (False, volume(phase="Released", by="example.com/disks")),
+    ],
+)
+def test_the_files_of_a_volume_go_when_nobody_has_it_any_more(goes, which):
+    assert is_to_be_deleted(which) is goes
+
+
+def test_the_files_of_a_volume_stay_unless_it_says_that_they_go():
+    assert is_kept(volume(policy="Retain"))
+    assert is_kept(volume(policy=None))
+    assert not is_kept(volume())
+
+
+def test_a_size_is_shown_in_the_words_of_who_asked_for_exactly_that():
+    assert shown_size(claim("2Gi"), 2 << 30) == "2Gi"
+    assert shown_size(claim("2Gi"), 3 << 30) == str(3 << 30)

@@ -1,0 +1,168 @@
+import asyncio
+
+import pytest
+
+from corral.aio import Background
+from corral.reconcile.workqueue import WorkQueue
+
+
+async def test_a_key_added_twice_is_taken_once():
+    queue = WorkQueue[str]()
+    queue.add("a")
+    queue.add("a")
+    async with queue.take() as key:
+        assert key == "a"
+    assert len(queue) == 0
+
+
+async def test_a_key_added_while_taken_is_taken_again():
+    queue = WorkQueue[str]()
+    queue.add("a")
+    async with queue.take():
+        queue.add("a")
+        assert len(queue) == 0
+    async with queue.take() as key:
+        assert key == "a"
+
+
+@pytest.mark.looptime
+async def test_retries_back_off(looptime):
+    queue = WorkQueue[str]()
+    started = []
+
+    async def worker():
+        while True:
+            async with queue.take() as key:
+                started.append(round(float(looptime), 3))
+                queue.retry(key)
+
+    queue.add("a")
+    async with Background() as tasks:
+        tasks.start(worker(), name="worker")
+        await asyncio.sleep(3600)
+    queue.close()
+    assert started[:5] == [0, 0.005, 0.015, 0.035, 0.075]
+    assert len(started) == 21  # an hour, in no time
+
+
+@pytest.mark.looptime
+async def test_of_two_delays_the_shorter_counts(looptime):
+    queue = WorkQueue[str]()
+    queue.add_after("a", 10)
+    queue.add_after("a", 3)
+    queue.add_after("a", 20)
+    async with queue.take():
+        assert looptime == 3
+    await asyncio.sleep(60)
+    assert len(queue) == 0
+
+
+@pytest.mark.looptime
+async def test_a_key_that_is_added_at_once_is_not_added_later_again():
+    queue = WorkQueue[str]()
+    queue.add_after("a", 5)
+    queue.add("a")
+    async with queue.take():
+        pass
+    await asyncio.sleep(60)
+    assert len(queue) == 0
+
+
+@pytest.mark.looptime
+async def test_many_keys_that_fail_share_a_rate(looptime):
+    queue = WorkQueue[int](retries_a_second=10, retry_burst=100)
+    for key in range(200):
+        queue.retry(key)
+    await asyncio.sleep(1)
+    assert 100 <= len(queue) <= 111
+    await asyncio.sleep(9.5)
+    assert len(queue) == 200
+
+
+@pytest.mark.looptime
+async def test_keys_that_failed_can_be_hastened_others_wait_as_they_did(looptime):
+    queue = WorkQueue[str](first_delay=60)
+    queue.retry("a1")
+    queue.retry("b1")
+    queue.add_after("a2", 30)
+    queue.hasten(lambda key: key.startswith("a"))
+    async with queue.take() as key:
+        assert (key, looptime) == ("a1", 0)
+    async with queue.take() as key:
+        assert (key, looptime) == ("a2", 30)
+    async with queue.take() as key:
+        assert (key, looptime) == ("b1", 60)
+
+
+@pytest.mark.looptime
+@pytest.mark.parametrize(("room", "tried"), [(0, 4), (1, 5), (10, 14), (100, 50)])
+async def test_of_those_hastened_each_that_goes_well_brings_the_next(room, tried):
+    queue = WorkQueue[int](first_delay=60)
+    for key in range(50):
+        queue.retry(key)
+    queue.hasten(lambda _: True)
+    order = []
+    while len(queue):
+        async with queue.take() as key:
+            order.append(key)
+            if len(order) <= room:
+                queue.forget(key)
+            else:
+                queue.retry(key)
+    queue.close()
+    assert order == list(range(tried))
+
+
+@pytest.mark.looptime
+async def test_who_was_hastened_in_vain_comes_after_the_others_next_time():
+    queue = WorkQueue[int](first_delay=60)
+    for key in range(6):
+        queue.retry(key)
+    order = []
+    for _ in range(2):
+        queue.hasten(lambda _: True)
+        while len(queue):
+            async with queue.take() as key:
+                order.append(key)
+                queue.retry(key)
+    queue.close()
+    assert order == [0, 1, 2, 3, 4, 5, 0, 1]
+
+
+async def test_a_row_of_failures_has_no_end():
+    queue = WorkQueue[str](longest_delay=7)
+    for _ in range(5000):
+        queue.retry("a")
+    queue.close()
+
+
+@pytest.mark.looptime
+async def test_what_is_measured_of_a_queue():
+    queue = WorkQueue[str]()
+    queue.add("a")
+    async with queue.take() as key:
+        queue.retry(key)
+    assert (queue.retries, sum(queue.worked.counts), sum(queue.waited.counts)) == (1, 1, 1)
+    assert 0 <= queue.worked.sum < 60
+    assert 0 <= queue.waited.sum < 60
+
+
+@pytest.mark.looptime
+async def test_nothing_is_added_later_to_a_queue_that_is_closed():
+    queue = WorkQueue[str]()
+    queue.add_after("a", 10)
+    queue.close()
+    await asyncio.sleep(60)
+    assert len(queue) == 0
+
+
+@pytest.mark.looptime
+async def test_what_was_forgotten_at_the_end_can_be_added_later_again():
+    queue = WorkQueue[str]()
+    queue.add_after("a", 10)
+    queue.close()
+    await asyncio.sleep(15)
+    assert len(queue) == 0
+    queue.add_after("a", 10)
+    await asyncio.sleep(15)
+    assert len(queue) == 1

@@ -1,0 +1,110 @@
+"""Tests of what a rule allows: the cases in which Kubernetes' authorizer tells yes from no."""
+
+import pytest
+
+from corral.api.request import User
+from corral.server.authz import Attributes
+from corral.server.authz.policy_rules import PolicyRule, Rules
+
+BOB = User(name="bob")
+
+
+def wish(verb, target, group="", name=""):
+    resource, _, subresource = target.partition("/")
+    return Attributes(BOB, verb, group, resource, subresource, "default", name)
+
+
+def rule(verbs, resources, groups="core", names=""):
+    return {
+        "verbs": verbs.split(),
+        "apiGroups": ["" if group == "core" else group for group in groups.split()],
+        "resources": resources.split(),
+        "resourceNames": names.split(),
+    }
+
+
+@pytest.mark.parametrize(
+    ("told", "asked", "allowed"),
+    [
+        (rule("get", "pods"), wish("get", "pods"), True),
+        (rule("get", "pods"), wish("list", "pods"), False),
+        (rule("get", "pods"), wish("get", "pods", "apps"), False),
+        (rule("get", "pods", "apps"), wish("get", "pods"), False),
+        (rule("*", "pods"), wish("anything", "pods"), True),
+        (rule("get", "pods", "*"), wish("get", "pods", "apps"), True),
+        (rule("get", "pods"), wish("get", "pods/log"), False),
+        (rule("get", "pods/log"), wish("get", "pods/log"), True),
+        (rule("get", "pods/log"), wish("get", "pods"), False),
+        (rule("get", "*/log"), wish("get", "pods/log"), True),
+        (rule("get", "*/log"), wish("get", "pods/exec"), False),
+        (rule("get", "*/log"), wish("get", "pods"), False),
+        (rule("get", "*"), wish("get", "pods/log"), True),
+        (rule("get", "pods/*"), wish("get", "pods/log"), False),
+        (rule("get", "pods", names="a b"), wish("get", "pods", name="b"), True),
+        (rule("get", "pods", names="a b"), wish("get", "pods", name="c"), False),
+        (rule("list", "pods", names="a"), wish("list", "pods"), False),
+        ({}, wish("get", "pods"), False),
+    ],
+)
+def test_a_rule_about_resources(told, asked, allowed):
+    assert PolicyRule(told).allows(asked) is allowed
+    assert Rules([PolicyRule(told)]).allow(asked) is allowed
+
+
+@pytest.mark.parametrize(
+    ("url", "path", "allowed"),
+    [
+        ("/healthz", "/healthz", True),
+        ("/healthz", "/healthz/ping", False),
+        ("/healthz/*", "/healthz/ping", True),
+        ("/healthz/*", "/healthz", False),
+        ("/healthz*", "/healthz", True),
+        ("*", "/anything", True),
+        ("/*/x", "/a/x", False),
+    ],
+)
+def test_a_rule_about_addresses(url, path, allowed):
+    told = {"verbs": ["get"], "nonResourceURLs": [url]}
+    asked = Attributes(BOB, "get", path=path)
+    assert PolicyRule(told).allows(asked) is allowed
+    assert Rules([PolicyRule(told)]).allow(asked) is allowed
+    assert not PolicyRule(told).allows(asked._replace(verb="post"))
+
+
+def test_a_rule_about_addresses_says_nothing_of_resources_and_the_other_way_round():
+    everything = PolicyRule({"verbs": ["*"], "nonResourceURLs": ["*"]})
+    assert not everything.allows(wish("get", "pods"))
+    assert not PolicyRule(rule("*", "*", "*")).allows(Attributes(BOB, "get", path="/api"))
+
+
+def test_names_of_several_rules_add_up():
+    rules = Rules(map(PolicyRule, (rule("get", "pods", names="a"), rule("*", "pods", names="b"))))
+    assert [name for name in "abc" if rules.allow(wish("get", "pods", name=name))] == ["a", "b"]
+    assert not rules.objects("get", "", "pods", "").has(None)
+    rules = Rules([*rules.rules, PolicyRule(rule("get", "*"))])
+    assert rules.objects("get", "", "pods", "").has(None)
+
+
+def test_what_is_remembered_is_bounded_and_stays_true():
+    rules = Rules([PolicyRule(rule("get", "thing-7"))])
+    for _ in range(2):
+        for number in range(3000):
+            assert rules.allow(wish("get", f"thing-{number}")) is (number == 7)
+    assert len(rules._known) <= 1024
+
+
+def test_only_rules_that_name_a_resource_are_looked_at():
+    rules = Rules(
+        PolicyRule(rule("get", resource))
+        for resource in ("pods", "pods/log", "*/log", "*", "nodes", "nodes/log", "pods/exec")
+    )
+    found = rules.about("pods", "log")
+    assert sorted(each.document["resources"][0] for each in found) == ["*", "*/log", "pods/log"]
+    assert [each.document["resources"][0] for each in rules.about("secrets", "")] == ["*"]
+
+
+def test_answers_that_would_be_large_are_not_remembered():
+    rules = Rules(PolicyRule(rule("get", "pods", names=f"a{number}")) for number in range(300))
+    for number in range(300):
+        assert rules.allow(wish("get", "pods", name=f"a{number}"))
+    assert not rules._known

@@ -1,0 +1,74 @@
+"""Whether the server is alive and ready, and who is told why it is not."""
+
+import pytest
+
+from corral.api.errors import BadRequest
+from corral.api.request import Request, User
+from corral.server.authn.authenticator import ADMINISTRATOR
+from corral.server.discovery import health
+
+BOB = User(name="bob", groups=("system:authenticated",))
+
+
+class Disk:
+    """A store of which nothing matters but what is wrong with it."""
+
+    def __init__(self, fault=""):
+        self.fault = fault
+        self.damaged = ()
+
+
+def asked(path, fault="", user=ADMINISTRATOR):
+    path, _, query = path.partition("?")
+    request = Request(method="GET", path=path, query=query)
+    answer = health.answer(path, request, user, Disk(fault))
+    return answer.status, answer.body.decode()
+
+
+@pytest.mark.parametrize("root", health.ROOTS)
+def test_a_healthy_server_says_so_in_a_word(root):
+    for path in (f"/{root}", f"/{root}/ping", f"/{root}/store", f"/{root}?exclude=store"):
+        assert asked(path) == (200, "ok")
+    assert asked(f"/{root}/nosuch")[0] == 404
+    assert asked(f"/{root}?verbose") == (200, f"[+]ping ok\n[+]store ok\n{root} check passed\n")
+
+
+def test_a_server_that_cannot_store_is_alive_and_not_ready():
+    failed = "[+]ping ok\n[-]store failed: no space left\nreadyz check failed\n"
+    assert asked("/readyz", "no space left") == (500, failed)
+    assert asked("/readyz/store", "no space left") == (
+        500,
+        "internal server error: no space left\n",
+    )
+    assert asked("/readyz/ping", "no space left") == (200, "ok")
+    assert asked("/livez", "no space left") == (200, "ok")
+    assert asked("/livez/store", "no space left") == (200, "ok")
+
+
+def test_an_audit_log_that_cannot_be_written_does_not_end_the_service():
+    request, fault = Request(method="GET", path="/readyz"), "a.log cannot be written: full"
+    alone = health.answer("/readyz/audit", request, ADMINISTRATOR, Disk(), audit_fault=fault)
+    assert (alone.status, alone.body) == (500, f"internal server error: {fault}\n".encode())
+    whole = health.answer("/readyz", request, ADMINISTRATOR, Disk(), audit_fault=fault)
+    assert (whole.status, whole.body) == (200, b"ok")
+    assert asked("/readyz/audit") == (200, "ok")
+
+
+def test_the_reason_is_for_administrators():
+    assert "[-]store failed: reason withheld" in asked("/readyz", "/var/x is full", BOB)[1]
+    assert "/var/x" not in asked("/readyz/store", "/var/x is full", BOB)[1]
+
+
+def test_checks_are_left_out_on_request():
+    assert asked("/readyz?exclude=store", "full") == (200, "ok")
+    told = asked("/readyz?verbose&exclude=store&exclude=nosuch", "full")[1]
+    assert told == (
+        "[+]ping ok\n[+]store excluded: ok\n"
+        'warn: some health checks cannot be excluded: no matches for "nosuch"\n'
+        "readyz check passed\n"
+    )
+
+
+def test_a_query_of_very_many_parts_is_not_read():
+    with pytest.raises(BadRequest, match="the query is not readable: Max number of fields"):
+        asked("/readyz?" + "&a" * 30_000)

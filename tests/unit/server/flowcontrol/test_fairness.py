@@ -1,0 +1,363 @@
+"""Whose turn it is: flows of users, seats, refusals."""
+
+import asyncio
+from collections import Counter
+
+import pytest
+
+from corral.api.errors import TooManyRequests
+from corral.api.object import Key
+from corral.api.request import Request, Response, User
+from corral.server import ApiServer
+from corral.server.authn.authenticator import ADMINISTRATOR
+from corral.server.flowcontrol import fairness
+from corral.server.flowcontrol.fairness import LONGEST_QUEUE, SEATS, SHARE, Fairness
+from corral.server.request.route import parse
+from corral.store import Store
+
+MAPS = "/api/v1/namespaces/default/configmaps"
+
+
+@pytest.fixture
+def store():
+    return Store.in_memory()
+
+
+@pytest.fixture
+def turns(store):
+    return Fairness(store)
+
+
+@pytest.fixture
+def call(store):
+    """Makes requests of users, as they are when they come to take their turns."""
+    server = ApiServer(store)
+
+    def made(name, method="GET", path=f"{MAPS}/one", groups=()):
+        request = Request(method=method, path=path.partition("?")[0], query=path.partition("?")[2])
+        user = User(name=name, groups=groups)
+        return server.call(request, user, parse(request.path), [])
+
+    return made
+
+
+class Slow:
+    """Work that lasts until it is told to end."""
+
+    def __init__(self):
+        self.begun = []
+        self.ends = asyncio.Event()
+
+    async def __call__(self, call):
+        self.begun.append(call.user.name)
+        await self.ends.wait()
+        return Response()
+
+    @property
+    def counted(self):
+        return Counter(self.begun)
+
+
+async def at_once(call):
+    return Response()
+
+
+async def turn(times=3):
+    for _ in range(times):
+        await asyncio.sleep(0)
+
+
+def start(group, turns, work, calls):
+    return [group.create_task(turns.serve(each, work)) for each in calls]
+
+
+async def test_one_user_never_has_all_the_seats(turns, call):
+    slow = Slow()
+    async with asyncio.TaskGroup() as group:
+        start(group, turns, slow, [call("bob")] * 100)
+        await turn()
+        assert slow.counted == {"bob": SHARE}
+        start(group, turns, slow, [call("eve")] * 10)
+        await turn()
+        assert slow.counted == {"bob": SHARE, "eve": 10}
+        slow.ends.set()
+    assert slow.counted == {"bob": 100, "eve": 10}
+    await turn()
+    assert (turns.seats, turns.waiting) == (0, 0)
+
+
+async def test_reads_do_not_wait_for_the_same_users_writes(turns, call):
+    slow = Slow()
+    async with asyncio.TaskGroup() as group:
+        start(group, turns, slow, [call("bob", "DELETE")] * 100)
+        await turn()
+        assert (await turns.serve(call("bob"), at_once)).status == 200
+        slow.ends.set()
+
+
+async def test_users_take_turns(turns, call):
+    """Who floods waits for itself: of two that want more than there is, each gets the same."""
+    order = []
+
+    async def work(call):
+        order.append(call.user.name)
+        await asyncio.sleep(0)
+        return Response()
+
+    async with asyncio.TaskGroup() as group:
+        start(group, turns, work, [call("bob")] * 400)
+        await turn()
+        before = len(order)
+        start(group, turns, work, [call("eve")] * 10)
+    assert set(order[before : before + 2 * SEATS]) == {"bob", "eve"}
+    assert "eve" not in order[before + 2 * SEATS :]
+
+
+async def test_in_one_turn_of_the_loop_no_more_is_done_than_there_are_seats(turns, call):
+    done = []
+
+    async def work(call):
+        done.append(call.user.name)
+        return Response()
+
+    async with asyncio.TaskGroup() as group:
+        start(group, turns, work, [call("bob")] * 100)
+        await asyncio.sleep(0)
+        assert len(done) == SHARE
+
+
+async def test_a_request_that_needs_many_seats_is_not_overtaken_for_ever(turns, call, store):
+    for number in range(fairness.OBJECTS_A_SEAT * fairness.WIDEST):
+        store.write("configmaps", Key("default", f"m{number}"), {"metadata": {}})
+    await store.tidy()
+    slow, lists = Slow(), Slow()
+    async with asyncio.TaskGroup() as group:
+        for name in ("a", "b", "c", "d"):
+            start(group, turns, slow, [call(name)] * (SEATS // 4))
+        await turn()
+        assert turns.seats == SEATS
+        start(group, turns, lists, [call("eve", path=MAPS)])
+        await turn()
+        later = Slow()
+        start(group, turns, later, [call("f")] * 5)
+        slow.ends.set()
+        await turn()
+        assert lists.begun == ["eve"]
+        assert turns.seats == fairness.WIDEST + 5
+        lists.ends.set()
+        later.ends.set()
+
+
+@pytest.mark.parametrize(("query", "width"), [("?limit=10", 1), ("?limit=600", 2), ("", 3)])
+async def test_a_list_takes_seats_as_it_has_objects(turns, call, store, query, width):
+    for number in range(fairness.OBJECTS_A_SEAT * 2):
+        store.write("configmaps", Key("default", f"m{number}"), {"metadata": {}})
+    await store.tidy()
+    slow = Slow()
+    async with asyncio.TaskGroup() as group:
+        start(group, turns, slow, [call("bob", path=MAPS + query)])
+        await turn()
+        assert turns.seats == width
+        slow.ends.set()
+
+
+async def test_who_waits_with_too_many_is_refused(turns, call):
+    slow = Slow()
+    async with asyncio.TaskGroup() as group:
+        start(group, turns, slow, [call("bob")] * (SHARE + LONGEST_QUEUE))
+        await turn()
+        with pytest.raises(TooManyRequests) as refusal:
+            await turns.serve(call("bob"), at_once)
+        assert refusal.value.details.retry_after_seconds == fairness.RETRY_SECONDS
+        assert turns.refused == 1
+        await turns.serve(call("eve"), at_once)
+        slow.ends.set()
+
+
+async def test_who_has_waited_too_long_is_refused(turns, call, monkeypatch):
+    monkeypatch.setattr(fairness, "PATIENCE_SECONDS", 0.01)
+    slow = Slow()
+    async with asyncio.TaskGroup() as group:
+        start(group, turns, slow, [call("bob")] * SHARE)
+        await turn()
+        with pytest.raises(TooManyRequests):
+            await turns.serve(call("bob"), at_once)
+        assert turns.waiting == 0
+        slow.ends.set()
+
+
+async def test_administrators_wait_but_are_never_refused(turns, call, monkeypatch):
+    monkeypatch.setattr(fairness, "PATIENCE_SECONDS", 0.0)
+    calls = [call("root", groups=ADMINISTRATOR.groups)] * (SHARE + LONGEST_QUEUE + 1)
+    slow = Slow()
+    async with asyncio.TaskGroup() as group:
+        start(group, turns, slow, calls)
+        await turn()
+        assert turns.waiting == LONGEST_QUEUE + 1
+        slow.ends.set()
+    assert len(slow.begun) == len(calls)
+
+
+async def test_components_of_this_process_do_not_wait(turns, call):
+    slow = Slow()
+    async with asyncio.TaskGroup() as group:
+        inside = call("system:kube-scheduler")
+        inside.request.user = inside.user
+        start(group, turns, slow, [inside] * (SEATS + 1))
+        await turn()
+        assert len(slow.begun) == SEATS + 1
+        assert turns.seats == 0
+        slow.ends.set()
+
+
+async def test_who_leaves_while_waiting_or_at_work_leaves_nothing(turns, call):
+    slow = Slow()
+    async with asyncio.TaskGroup() as group:
+        tasks = start(group, turns, slow, [call("bob")] * (SHARE + 5))
+        await turn()
+        for task in tasks:
+            task.cancel()
+    await turn()
+    assert (turns.seats, turns.waiting, len(slow.begun)) == (0, 0, SHARE)
+    assert (await turns.serve(call("bob"), at_once)).status == 200
+
+
+async def test_who_leaves_just_as_it_is_its_turn_gives_the_seat_on(turns, call):
+    slow, after = Slow(), Slow()
+    async with asyncio.TaskGroup() as group:
+        first = start(group, turns, slow, [call("bob")] * SHARE)
+        await turn()
+        waiting = start(group, turns, slow, [call("bob")] * SHARE)
+        start(group, turns, after, [call("bob")])
+        await turn()
+        for task in first:
+            task.cancel()
+        await turn(1)
+        for task in waiting:
+            task.cancel()
+        await turn(5)
+        assert after.begun == ["bob"]
+        after.ends.set()
+    await turn()
+    assert (turns.seats, turns.waiting) == (0, 0)
+
+
+async def test_a_failure_gives_the_seat_back(turns, call):
+    async def fails(call):
+        raise ValueError("a fault")
+
+    for _ in range(SEATS + 1):
+        with pytest.raises(ValueError, match="a fault"):
+            await turns.serve(call("bob"), fails)
+    await turn()
+    assert turns.seats == 0
+
+
+async def test_a_large_body_takes_more_seats(turns, call):
+    slow = Slow()
+    large = call("ann", "POST", MAPS)
+    large.request.body = b"x" * (3 << 20)
+    tasks = [asyncio.create_task(turns.serve(each, slow)) for each in (large, call("ann", "POST"))]
+    await turn()
+    assert (turns.seats, turns.waiting) == (SHARE, 1)
+    slow.ends.set()
+    await asyncio.gather(*tasks)
+    await turn()
+    assert turns.seats == 0
+
+
+async def test_who_asks_somebody_outside_has_no_seats_meanwhile(turns, call):
+    answers, ends = asyncio.Event(), asyncio.Event()
+    seated = []
+
+    async def ask(asking):
+        async with asking.aside():
+            await answers.wait()
+        seated.append(asking.user.name)
+        await ends.wait()
+        return Response()
+
+    asking = [asyncio.create_task(turns.serve(call("ann"), ask)) for _ in range(2 * SHARE)]
+    await turn(6)
+    assert (turns.seats, turns.waiting) == (0, 0)
+    await asyncio.wait_for(turns.serve(call("ann"), at_once), 60)
+    answers.set()
+    await turn(6)
+    assert len(seated) == turns.seats == turns.waiting == SHARE
+    ends.set()
+    await asyncio.gather(*asking)
+    await turn(6)
+    assert (turns.seats, turns.waiting, len(seated)) == (0, 0, 2 * SHARE)
+
+
+async def test_who_comes_back_is_before_others_of_the_same_user(turns, call):
+    answer, slow, order = asyncio.Event(), Slow(), []
+
+    async def ask(asking):
+        async with asking.aside():
+            await answer.wait()
+        order.append("back")
+        return Response()
+
+    async def come(_call):
+        order.append("new")
+        return Response()
+
+    back = asyncio.create_task(turns.serve(call("ann"), ask))
+    await turn(6)
+    others = [asyncio.create_task(turns.serve(call("ann"), slow)) for _ in range(SHARE)]
+    await turn(6)
+    new = asyncio.create_task(turns.serve(call("ann"), come))
+    await turn(6)
+    answer.set()
+    await turn(6)
+    slow.ends.set()
+    await asyncio.gather(back, new, *others)
+    assert order == ["back", "new"]
+
+
+async def test_for_one_user_a_bounded_number_is_asked_outside(turns, call, monkeypatch):
+    monkeypatch.setattr(fairness, "MOST_ASIDE", 2)
+    answer = asyncio.Event()
+
+    async def ask(asking):
+        async with asking.aside():
+            await answer.wait()
+        return Response()
+
+    asking = [asyncio.create_task(turns.serve(call("ann"), ask)) for _ in range(2)]
+    await turn(6)
+    with pytest.raises(TooManyRequests):
+        await turns.serve(call("ann"), ask)
+    answer.set()
+    await asyncio.gather(*asking)
+    await turns.serve(call("ann"), ask)
+    await turn(6)
+    assert turns.seats == 0
+
+
+@pytest.mark.parametrize("moment", ["outside", "coming back"])
+async def test_who_leaves_while_somebody_outside_is_asked_leaves_nothing(turns, call, moment):
+    answer, slow = asyncio.Event(), Slow()
+
+    async def ask(asking):
+        async with asking.aside():
+            await answer.wait()
+        return Response()
+
+    asking = asyncio.create_task(turns.serve(call("ann"), ask))
+    await turn(6)
+    others = [asyncio.create_task(turns.serve(call("ann"), slow)) for _ in range(SHARE)]
+    await turn(6)
+    if moment == "coming back":
+        answer.set()
+        await turn(6)
+        assert turns.waiting == 1
+    asking.cancel()
+    await turn(6)
+    assert asking.cancelled()
+    slow.ends.set()
+    await asyncio.gather(*others)
+    await turn(6)
+    assert (turns.seats, turns.waiting) == (0, 0)
+    assert not turns._flows

@@ -1,0 +1,38 @@
+import asyncio
+import resource
+from pathlib import Path
+
+import pytest
+
+from corral.server.flowcontrol.memory_trim import AFTER_SECONDS, FROM, Trimming
+
+pytestmark = pytest.mark.looptime
+
+
+async def test_memory_is_given_back_once_after_many_streams():
+    trims = []
+    trimming = Trimming(lambda: trims.append(1))
+    for _ in range(FROM - 1):
+        trimming.ended()
+    await asyncio.sleep(2 * AFTER_SECONDS)
+    assert trims == []
+    for _ in range(FROM):
+        trimming.ended()
+    await asyncio.sleep(2 * AFTER_SECONDS)
+    assert trims == [1]
+
+
+async def test_the_system_takes_memory_back():
+    kept = [[bytes(3000) for _ in range(20_000)][::50]]  # so that it does not end in one piece
+    trimming, held = Trimming(), resident()
+    for _ in range(FROM):
+        trimming.ended()
+    await asyncio.sleep(2 * AFTER_SECONDS)
+    assert kept
+    assert resident() < held - (20 << 20)
+
+
+def resident():
+    """Bytes of memory that this process has."""
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * resource.getpagesize()

@@ -1,0 +1,75 @@
+"""What nodes tell of themselves: where a request for it is led, and who may ask."""
+
+import pytest
+
+from corral.server.app import ApiServer
+from corral.server.node_proxy.forwarding import Forward
+from corral.store import Store
+
+NODE = "/api/v1/nodes/here/proxy"
+
+
+@pytest.fixture
+async def ask(asker):
+    """A server with the nodes ``here`` and ``silent``, of which only the first has an agent."""
+
+    async def agent(scope, receive, send): ...
+
+    store = Store.in_memory()
+    server = ApiServer(store, nodes={"here": agent}.get)
+    asked = asker(server)
+    for name in ("here", "silent"):
+        await asked.create("/api/v1/nodes", name)
+    yield asked
+    await store.close()
+
+
+@pytest.mark.parametrize("path", ["/metrics", "/metrics/resource", "/stats/summary"])
+async def test_what_a_node_tells_is_asked_of_its_agent(ask, path):
+    answer = await ask.raw("GET", f"{NODE}{path}?only_cpu_and_memory=true")
+    assert isinstance(answer, Forward)
+    assert (answer.path, answer.query) == (path, "only_cpu_and_memory=true")
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        *("", "/", "/pods", "/containerLogs/default/pod/compute", "/exec/default/pod/compute"),
+        *("/metrics/resource/..", "/metrics/../exec/default/pod/compute", "/metrics/cadvisor"),
+    ],
+)
+async def test_no_other_door_of_an_agent_is_reached_through_its_node(ask, path):
+    assert (await ask("GET", f"{NODE}{path}")).status == 404
+
+
+async def test_a_node_that_is_not_there_and_one_that_is_silent_are_told_apart(ask):
+    missing = await ask("GET", "/api/v1/nodes/nobody/proxy/metrics/resource")
+    assert (missing.status, missing["message"]) == (404, 'nodes "nobody" not found')
+    silent = await ask("GET", "/api/v1/nodes/silent/proxy/metrics/resource")
+    assert silent.status == 503
+    assert silent["message"] == 'the agent of node "silent" cannot be reached'
+
+
+async def test_nothing_is_written_to_a_node(ask):
+    for method in ("POST", "PUT", "DELETE"):
+        assert (await ask(method, f"{NODE}/metrics")).status == 405
+
+
+@pytest.mark.parametrize(
+    ("user", "status"),
+    [
+        ("system:serviceaccount:kubevirt:kubevirt-controller", 403),
+        ("system:node:here", 403),
+        ("jane", 403),
+    ],
+)
+async def test_only_administrators_ask_nodes(ask, user, status):
+    answer = await ask.as_user(user)("GET", f"{NODE}/metrics/resource")
+    assert answer.status == status
+    assert "nodes/proxy" in answer["message"]
+
+
+async def test_the_ways_of_kubernetes_are_discovered(ask):
+    found = await ask("GET", "/api/v1")
+    (proxy,) = (one for one in found["resources"] if one["name"] == "nodes/proxy")
+    assert (proxy["kind"], proxy["verbs"]) == ("NodeProxyOptions", ["get"])

@@ -1,0 +1,23 @@
+"""Which answers are compressed; that they are is tested behind sockets."""
+
+import pytest
+
+from corral.api.request import Request, Response
+from corral.server.response import compression
+
+
+@pytest.mark.parametrize(
+    ("header", "wanted"),
+    [
+        ("gzip", True),
+        ("deflate, GZIP;q=0.5", True),
+        ("gzip; q=0", False),
+        ("br", False),
+        ("", False),
+        ("gzip" + ", br" * 10_000, False),
+    ],
+)
+def test_it_is_done_for_who_takes_it(header, wanted):
+    request = Request(method="GET", path="/api", headers={"accept-encoding": header})
+    response = Response(body=bytes(compression.SMALLEST_BYTES))
+    assert compression.wanted(request, response) is wanted

@@ -1,0 +1,399 @@
+"""Tests of answers in YAML, and of which form of an answer is chosen."""
+
+import asyncio
+import json
+import threading
+import tracemalloc
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+
+from corral.api import yaml
+from corral.api.errors import NotAcceptable, Timeout
+from corral.api.request import Request
+from corral.server.flowcontrol.memory_budget import Budget
+from corral.server.request import accept
+from corral.server.request.accept import Form
+from corral.server.request.call import json_response
+from corral.server.response import yaml as in_yaml
+
+MAPS = "/api/v1/namespaces/default/configmaps"
+YAML = {"accept": "application/yaml"}
+AGGREGATED = {"accept": "application/yaml;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"}
+HARD = {
+    "lines": "a\n\n  b\n",
+    "quoted": "no",
+    "number": "012",
+    "text": "'x': \"y\" # z\u2028",
+    "e": "",
+}
+
+
+@pytest.fixture
+async def maps(ask):
+    for name in ("a", "b"):
+        await ask.create(MAPS, name, data=HARD)
+    return ask
+
+
+def read(answer):
+    assert answer.headers["content-type"] == "application/yaml"
+    return yaml.load(answer.text)
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        f"{MAPS}/a",
+        MAPS,
+        f"{MAPS}?labelSelector=a=b",
+        f"{MAPS}/none",
+        "/api",
+        "/apis",
+        "/api/v1",
+        "/apis/apps/v1",
+    ],
+)
+async def test_what_is_told_in_yaml_is_what_is_told_in_json(maps, path):
+    told = await maps("GET", path, headers=YAML)
+    plain = await maps("GET", path)
+    assert read(told) == plain.document
+    assert told.status == plain.status
+
+
+async def test_a_long_list_in_yaml_is_the_whole_list(maps):
+    for index in range(60):
+        await maps.create(MAPS, f"c{index}", data=HARD)
+    assert read(await maps("GET", MAPS, headers=YAML)) == (await maps("GET", MAPS)).document
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "#c",
+        "no",
+        "12",
+        "",
+        "x\nmetadata: {name: forged}\nzz",
+        "x: [forged]\n",
+        "- a",
+        "<<",
+        "null",
+        "? a",
+        "'\"",
+        "---",
+        " \u2028\x00\t",
+        "é" * 200,
+        "lines\n" * 100,
+    ],
+)
+def test_a_list_has_the_name_that_it_has_in_json(name):
+    told = {"metadata": {"name": "a"}, name: [1, "a", {"b": [2]}], "z": [[], {}]}
+    assert yaml.load(in_yaml.written(json.dumps(told).encode())) == told
+
+
+def test_what_is_nested_as_deeply_as_can_be_is_told():
+    inner = "a"
+    for _ in range(97):
+        inner = {"a": [inner]}
+    told = {"items": [{"deep": inner}]}
+    assert yaml.load(in_yaml.written(json.dumps(told).encode())) == told
+
+
+async def test_writes_are_answered_in_yaml_too(ask):
+    made = await ask("POST", MAPS, {"metadata": {"name": "a"}}, headers=YAML)
+    assert (made.status, read(made)["metadata"]["name"]) == (201, "a")
+    refused = await ask("POST", MAPS, {"metadata": {"name": "a"}}, headers=YAML)
+    assert (refused.status, read(refused)["reason"]) == (409, "AlreadyExists")
+
+
+async def test_tables_are_told_in_yaml(maps):
+    header = {"accept": "application/yaml;as=Table;v=v1;g=meta.k8s.io"}
+    table = read(await maps("GET", MAPS, headers=header))
+    assert (table["kind"], len(table["rows"])) == ("Table", 2)
+
+
+async def test_what_is_too_large_is_told_in_json_or_not_at_all(maps, monkeypatch):
+    monkeypatch.setattr(in_yaml, "LARGEST_BYTES", 100)
+    refused = await maps("GET", MAPS, headers=YAML)
+    assert refused.status == 406
+    assert "ask for pages" in refused["message"]
+    both = await maps("GET", MAPS, headers={"accept": "application/yaml, application/json;q=0.5"})
+    assert (both.status, len(both["items"])) == (200, 2)
+
+
+async def test_a_watch_is_not_told_in_yaml(maps):
+    refused = await maps("GET", f"{MAPS}?watch=true", headers=YAML)
+    assert refused.status == 406
+    assert "application/json;stream=watch" in refused.text
+    header = {"accept": "application/yaml, application/json"}
+    frames = await maps.frames(f"{MAPS}?watch=true&timeoutSeconds=1", headers=header)
+    assert [frame["type"] for frame in frames][:2] == ["ADDED", "ADDED"]
+
+
+async def test_what_is_no_object_stays_as_it_is(ask):
+    for path in ("/version", "/openapi/v2"):
+        answer = await ask("GET", path, headers={"accept": "application/yaml, */*"})
+        json.loads(answer.text)
+
+
+async def test_what_has_many_values_is_as_what_is_large(maps, monkeypatch):
+    monkeypatch.setattr(in_yaml, "MOST_VALUES", 20)
+    assert (await maps("GET", MAPS, headers=YAML)).status == 406
+
+
+def test_what_becomes_too_large_as_yaml_is_not_written_to_its_end():
+    zeros = [0] * 20_000
+    for _ in range(150):
+        zeros = [zeros]
+    body = json.dumps({"metadata": {"name": "a"}, "spec": zeros}).encode()
+    assert len(body) < 64 << 10
+    tracemalloc.start()
+    with pytest.raises(NotAcceptable, match=f"more than {4 << 20} bytes as YAML"):
+        in_yaml.written(body)
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert most < 32 << 20
+
+
+async def test_a_write_that_was_done_is_not_refused_for_its_form(maps, monkeypatch):
+    monkeypatch.setattr(in_yaml, "LARGEST_BYTES", 100)
+    made = await maps("POST", MAPS, {"metadata": {"name": "c"}, "data": {"a": "x" * 2000}}, YAML)
+    assert (made.status, made["kind"]) == (201, "ConfigMap")
+
+
+async def test_a_client_is_told_that_what_it_keeps_is_the_last(ask):
+    for path, headers in (("/apis", YAML), ("/api/v1", YAML), ("/apis", AGGREGATED)):
+        tag = (await ask("GET", path, headers=headers)).headers["etag"]
+        answer = await ask("GET", path, headers=headers | {"if-none-match": tag})
+        assert (answer.status, answer.text, answer.headers["etag"]) == (304, "", tag)
+
+
+async def test_what_a_client_keeps_in_json_is_not_what_it_asks_for_in_yaml(ask):
+    tag = (await ask("GET", "/apis")).headers["etag"]
+    answer = await ask("GET", "/apis", headers=YAML | {"if-none-match": tag})
+    assert read(answer)["kind"] == "APIGroupList"
+    own = answer.headers["etag"]
+    assert own != tag
+    assert (await ask("GET", "/apis", headers={"if-none-match": own})).status == 200
+
+
+@pytest.mark.parametrize("path", ["/api", "/apis"])
+async def test_aggregated_discovery_is_told_in_yaml(ask, path):
+    answer = await ask("GET", path, headers=AGGREGATED)
+    assert answer.headers["content-type"] == AGGREGATED["accept"]
+    plain = {"accept": AGGREGATED["accept"].replace("yaml", "json")}
+    assert yaml.load(answer.text) == (await ask("GET", path, headers=plain)).document
+
+
+async def test_discovery_has_the_form_that_is_wanted_most_in_its_own_type(ask):
+    aggregated, plain = AGGREGATED["accept"], "application/yaml"
+    for header, kind, written in (
+        (f"{aggregated}, application/json", "APIGroupDiscoveryList", aggregated),
+        (f"application/json, {aggregated}", "APIGroupList", "application/json"),
+        (f"{aggregated};q=0.5, application/yaml", "APIGroupList", plain),
+        (aggregated.replace("yaml", "protobuf") + ", */*", "APIGroupList", "application/json"),
+        (aggregated.replace("v2", "v9") + ", application/yaml", "APIGroupList", plain),
+    ):
+        answer = await ask("GET", "/apis", headers={"accept": header})
+        assert answer.headers["content-type"] == written, header
+        assert yaml.load(answer.text)["kind"] == kind
+
+
+async def test_what_is_never_in_yaml_is_not_asked_how_it_is_wanted(ask, monkeypatch):
+    def fail(_header):
+        raise AssertionError("the header was read")
+
+    monkeypatch.setattr(accept, "wants_yaml", fail)
+    assert (await ask("GET", "/healthz", headers=YAML)).status == 200
+    assert (await ask("GET", "/nosuch", headers=YAML)).status == 404
+
+
+@pytest.fixture
+async def thread(ask, monkeypatch):
+    """The thread that writes YAML: it waits until it is let, and tells the names that it wrote."""
+    may, names = threading.Event(), []
+
+    def write(body):
+        assert may.wait(60)
+        names.append(json.loads(body)["metadata"]["name"])
+        return b"{}"
+
+    for name in ("a1", "a2", "a3", "b1"):
+        await ask.create(MAPS, name, data={"a": "x" * 2000})
+    monkeypatch.setattr(in_yaml, "written", write)
+    yield SimpleNamespace(may=may, names=names)
+    may.set()
+
+
+async def turns():
+    """Let who can go on without the thread do so."""
+    for _ in range(100):
+        await asyncio.sleep(0)
+
+
+async def begun(group, asker, *names):
+    tasks = []
+    for name in names:
+        asked = asker("GET", f"{MAPS}/{name}", headers=YAML)
+        tasks.append(group.create_task(asked))
+        await turns()
+    return tasks
+
+
+async def test_users_take_turns_at_yaml(ask, thread):
+    async with asyncio.TaskGroup() as group:
+        await begun(group, ask.as_user("ann", "system:masters"), "a1", "a2", "a3")
+        await begun(group, ask.as_user("bob", "system:masters"), "b1")
+        thread.may.set()
+    assert thread.names.index("b1") <= 1
+
+
+async def test_what_waits_to_be_yaml_is_bounded_for_each_user(ask, thread):
+    ask.server._encodings._yaml._waiting = Budget(5000, 100_000, small=1000)
+    ann = ask.as_user("ann", "system:masters")
+    async with asyncio.TaskGroup() as group:
+        await begun(group, ann, "a1", "a2")
+        refused = await ann("GET", f"{MAPS}/a3", headers=YAML)
+        assert (refused.status, refused["reason"]) == (429, "TooManyRequests")
+        both = {"accept": "application/yaml, */*"}
+        assert (await ann("GET", f"{MAPS}/a3", headers=both))["kind"] == "ConfigMap"
+        bob = ask.as_user("bob", "system:masters")
+        other = await begun(group, bob, "b1")
+        thread.may.set()
+    assert other[0].result().status == 200
+    assert ask.server._encodings._yaml._waiting.held == 0
+
+
+async def test_who_holds_many_answers_gets_no_more_in_yaml(ask, thread):
+    thread.may.set()
+    answers = ask.server.turns.answers
+    monopoly = answers.hold("ann", 64 << 20)
+    ann = ask.as_user("ann", "system:masters")
+    async with asyncio.TaskGroup() as group:
+        thread.may.clear()
+        asked = await begun(group, ann, "a1")
+        with monopoly:
+            thread.may.set()
+            assert (await asked[0]).status == 429
+
+
+async def test_who_waits_for_yaml_has_a_deadline(ask, thread):
+    """As one who comes by the network: components of the process have deadlines of their own."""
+    server = ask.server
+    server.authenticator = replace(server.authenticator, tokens={"t": ask.user})
+    told = []
+
+    async def get(name, query):
+        headers = YAML | {"authorization": "Bearer t"}
+        request = Request(method="GET", path=f"{MAPS}/{name}", headers=headers, query=query)
+        told.append((name, (await server.handle(request)).status))
+
+    async with asyncio.TaskGroup() as group:
+        group.create_task(get("a1", "timeout=20s"))
+        await turns()
+        group.create_task(get("a2", "timeout=50ms"))
+        async with asyncio.timeout(60):
+            while not told:
+                await asyncio.sleep(0.01)
+        thread.may.set()
+    assert told == [("a2", 504), ("a1", 200)]
+    assert thread.names == ["a1"]
+
+
+async def test_who_gives_up_counts_until_the_thread_is_done_with_it(ask, thread):
+    """Else its memory would be given to others, who find the thread taken."""
+    waiting = ask.server._encodings._yaml._waiting
+    soon = asyncio.get_running_loop().time() + 0.5
+    body = json.dumps({"metadata": {"name": "a"}, "data": {"a": "x" * 2000}}).encode()
+    header = {"accept": "application/yaml, */*"}
+    request = Request(method="GET", path=f"{MAPS}/a", headers=header)
+    async with asyncio.TaskGroup() as group:
+        asked = group.create_task(
+            ask.server._encodings._yaml.text(request, json_response(body), soon)
+        )
+        await asyncio.sleep(1)
+        assert waiting.held == len(body)
+        assert not asked.done()
+        thread.may.set()
+    assert asked.result() is None
+    assert (thread.names, waiting.held) == (["a"], 0)
+
+
+async def test_only_what_was_read_is_refused_for_how_long_it_waits_to_be_yaml(ask):
+    """What was done is told as JSON, as is what the client takes in JSON, too."""
+    over = asyncio.get_running_loop().time()
+    body = json.dumps({"metadata": {"name": "a"}, "data": {"a": "x" * 2000}}).encode()
+
+    async def told(method, header):
+        request = Request(method=method, path=f"{MAPS}/a", headers={"accept": header})
+        return await ask.server._encodings._yaml.text(request, json_response(body), over)
+
+    for method, header in (
+        ("PUT", "application/yaml"),
+        ("DELETE", "application/yaml"),
+        ("GET", "application/yaml, */*"),
+    ):
+        assert await told(method, header) is None
+    with pytest.raises(Timeout):
+        await told("GET", "application/yaml")
+
+
+async def test_what_is_too_large_for_yaml_is_counted_as_refused(ask, monkeypatch):
+    monkeypatch.setattr(in_yaml, "LARGEST_BYTES", 100)
+    counted = []
+    monkeypatch.setattr(
+        ask.server._metrics, "answered", lambda _asked, status, _seconds: counted.append(status)
+    )
+    await ask.create(MAPS, "a", data={"a": "x" * 2000})
+    assert (await ask("GET", f"{MAPS}/a", headers=YAML)).status == 406
+    assert counted == [201, 406]
+
+
+@pytest.mark.parametrize(
+    ("header", "form", "in_yaml"),
+    [
+        ("", Form.PLAIN, False),
+        ("*/*", Form.PLAIN, False),
+        ("application/yaml, application/json", Form.PLAIN, True),
+        ("application/json, application/yaml", Form.PLAIN, False),
+        ("application/json;q=0.5, application/yaml", Form.PLAIN, True),
+        ("application/yaml;q=0, application/json;q=0.1", Form.PLAIN, False),
+        ("application/yaml;q=x, application/json;q=0.9", Form.PLAIN, True),
+        ("text/html, application/yaml;q=0.1", Form.PLAIN, True),
+        ("*/*, application/yaml", Form.PLAIN, True),
+        ("*/*, application/*, application/json, application/yaml", Form.PLAIN, False),
+        ("*/*, application/yaml;q=0.9", Form.PLAIN, False),
+        ("application/YAML", Form.PLAIN, True),
+        ("application/yaml" + ", text/html" * 6000, Form.PLAIN, True),
+        ("text/html;x=" + "x" * 6000 + ", application/yaml", Form.PLAIN, False),
+        ("application/json;as=Table;v=v1;g=meta.k8s.io, application/yaml", Form.TABLE, False),
+        ("application/json;as=Table;v=v9;g=meta.k8s.io, application/yaml", Form.PLAIN, True),
+    ],
+)
+def test_the_most_wanted_form_is_chosen(header, form, in_yaml):
+    assert accept.form(header) is form
+    assert accept.wants_yaml(header) is in_yaml
+
+
+async def test_types_are_read_in_any_case(maps):
+    read(await maps("GET", f"{MAPS}/a", headers={"accept": "application/YAML"}))
+
+
+def test_only_so_much_of_a_header_is_read_and_kept():
+    many = ",".join(f"a/{index}" for index in range(10_000))
+    assert len(accept.medias(many)) == accept.MOST_RANGES
+    tracemalloc.start()
+    for index in range(300):
+        accept.medias(f"a/{index}," + "a," * 32_000)
+        accept.form(f"application/json;i={index}," + "a;" * 32_000)
+    kept, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert kept < 4 << 20
+
+
+def test_a_long_header_without_a_whole_range_says_nothing():
+    header = "application/yaml;x=" + "x" * 6000
+    accept.require_stream(header, native=True)
+    assert accept.form(header) is Form.PLAIN

@@ -1,0 +1,109 @@
+"""Evictions of machines' pods by the machines' strategies, and marks that are taken back."""
+
+import pytest
+from tests.unit.server.conftest import MACHINES, MERGE
+from tests.unit.server.subresources.evictions import evict, is_going, store_machine, store_pod
+
+CANCEL = "/apis/subresources.kubevirt.io/v1/namespaces/default/{}/vm/evacuate/cancel"
+DENIED = 'admission webhook "virt-launcher-eviction-interceptor.kubevirt.io" denied the request: '
+MIGRATABLE = {"conditions": [{"type": "LiveMigratable", "status": "True"}]}
+TRIGGERED = 'Eviction triggered evacuation of VMI "default/vm"'
+
+
+@pytest.mark.parametrize(
+    ("strategy", "told", "why", "marked"),
+    [
+        (None, MIGRATABLE, "", False),
+        ("None", MIGRATABLE, "", False),
+        ("LiveMigrateIfPossible", {}, "", False),
+        ("LiveMigrateIfPossible", MIGRATABLE, TRIGGERED, True),
+        (
+            "LiveMigrate",
+            {},
+            "VMI vm is configured with an eviction strategy but is not live-migratable",
+            False,
+        ),
+        ("LiveMigrate", MIGRATABLE, TRIGGERED, True),
+        ("External", {}, TRIGGERED, True),
+        ("External", {"nodeName": "two"}, "Eviction request for target Pod", False),
+    ],
+)
+async def test_a_machine_is_evicted_by_its_strategy(ask, machine, strategy, told, why, marked):
+    await store_pod(ask, machine="vm")
+    await store_machine(ask, machine, strategy, **told)
+    tried = await evict(ask, query="?dryRun=All")
+    answer = await evict(ask)
+    assert tried.status == answer.status == (429 if why else 201)
+    if why:
+        assert answer["message"] == DENIED + why
+    assert await is_going(ask) is not bool(why)
+    machine = (await ask("GET", f"{MACHINES}/vm"))["status"]
+    assert machine.get("evacuationNodeName") == ("one" if marked else None)
+    if marked:
+        again = await evict(ask)
+        assert (again.status, again["message"]) == (
+            429,
+            f"{DENIED}Evacuation in progress: {TRIGGERED}",
+        )
+
+
+@pytest.mark.parametrize("before", [{"uid": "another"}, {"resourceVersion": "1"}])
+async def test_no_machine_is_marked_for_a_pod_that_was_not_meant(ask, machine, before):
+    await store_pod(ask, machine="vm")
+    await store_machine(ask, machine, "External")
+    assert (await evict(ask, deleteOptions={"preconditions": before})).status == 409
+    assert "evacuationNodeName" not in (await ask("GET", f"{MACHINES}/vm"))["status"]
+
+
+async def test_a_pod_whose_machine_is_gone_is_kept_until_it_is_collected(ask):
+    await store_pod(ask, machine="vm")
+    refused = await evict(ask)
+    missing = 'virtualmachineinstances.kubevirt.io "vm" not found'
+    assert refused["message"] == f"{DENIED}kubevirt failed getting the vmi: {missing}"
+
+
+@pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
+async def test_the_pod_of_a_machine_that_ended_goes(ask, machine, phase):
+    await store_pod(ask, machine="vm", phase=phase)
+    await store_machine(ask, machine, "External")
+    assert (await evict(ask)).status == 201
+
+
+async def test_the_mark_can_be_taken_back(ask, machine):
+    await store_pod(ask, machine="vm")
+    await store_machine(ask, machine, "External", evacuationNodeName="one")
+    path = CANCEL.format("virtualmachineinstances")
+    tried = await ask("PUT", path, {"dryRun": ["All"]})
+    assert tried.status == 200
+    refused = await ask("PUT", path, {"evacuationNodeName": "two"})
+    assert (refused.status, refused["message"]) == (
+        409,
+        (
+            'Operation cannot be fulfilled on virtualmachineinstance.kubevirt.io "vm": VMI is to '
+            'leave node "one", not "two"'
+        ),
+    )
+    assert (await ask("GET", f"{MACHINES}/vm"))["status"]["evacuationNodeName"] == "one"
+    assert (await ask("PUT", path, {"evacuationNodeName": "one"})).status == 200
+    assert "evacuationNodeName" not in (await ask("GET", f"{MACHINES}/vm"))["status"]
+    assert (await ask("PUT", path)).status == 200
+    assert (await ask("GET", path)).status == 405
+
+
+async def test_what_has_no_machine_has_no_mark(ask):
+    for plural, name in (
+        ("virtualmachineinstances", "virtualmachineinstance"),
+        ("virtualmachines", "virtualmachine"),
+    ):
+        missing = await ask("PUT", CANCEL.format(plural))
+        assert (missing.status, missing["message"]) == (
+            404,
+            f'{name}.kubevirt.io "vm" not found',
+        )
+
+
+async def test_nobody_writes_the_mark_by_hand(ask, machine):
+    await store_machine(ask, machine, "External")
+    change = {"status": {"evacuationNodeName": "one"}}
+    await ask("PATCH", f"{MACHINES}/vm", change, MERGE)
+    assert "evacuationNodeName" not in (await ask("GET", f"{MACHINES}/vm"))["status"]

@@ -1,0 +1,397 @@
+"""What VirtualMachines are told: done, or refused in KubeVirt's words."""
+
+import asyncio
+
+import pytest
+from tests.unit.server.conftest import VMS
+
+from corral.api.object import Key
+from corral.server.node_proxy.forwarding import Forward
+from corral.server.subresources.kubevirt.virtual_machines import ACTS
+
+PATH = "/apis/subresources.kubevirt.io/{}/namespaces/default/virtualmachines/vm/{}"
+CONFLICT = 'Operation cannot be fulfilled on virtualmachine.kubevirt.io "vm": '
+STORED = "virtualmachineinstances.kubevirt.io"
+KEY = Key("default", "vm")
+START = {"action": "Start"}
+STOP = {"action": "Stop", "uid": "uid-1"}
+GIVEN = {"conditions": [{"type": "Ready", "status": "True"}]}
+
+
+def path(sub, version="v1"):
+    return PATH.format(version, sub)
+
+
+@pytest.fixture
+def store(ask, machine):
+    """Stores a VirtualMachine, and its machine where that has a phase."""
+
+    async def put(strategy, phase=None, *, status=None, **spec):
+        how = {"running": strategy} if isinstance(strategy, bool) else {"runStrategy": strategy}
+        template = {"spec": {**machine["spec"], **spec}}
+        body = {"metadata": {"name": "vm"}, "spec": {**how, "template": template}}
+        made = await ask("POST", VMS, body)
+        assert made.status == 201, made.text
+        if status:
+            answer = await ask.patch(f"{VMS}/vm/status", {"status": status})
+            assert answer.status == 200, answer.text
+        if phase is not None:
+            owner = {
+                "apiVersion": "kubevirt.io/v1",
+                "kind": "VirtualMachine",
+                "name": "vm",
+                "uid": made.metadata["uid"],
+                "controller": True,
+            }
+            vmi = {
+                "apiVersion": "kubevirt.io/v1",
+                "kind": "VirtualMachineInstance",
+                "metadata": {
+                    "name": "vm",
+                    "namespace": "default",
+                    "uid": "uid-1",
+                    "ownerReferences": [owner],
+                },
+                "spec": {**machine["spec"], **spec},
+                "status": {
+                    "phase": phase,
+                    "nodeName": "one",
+                    "interfaces": [{"ipAddress": "10.0.0.1"}],
+                },
+            }
+            await ask.server.store.write(STORED, KEY, vmi)
+
+    return put
+
+
+async def vm(ask):
+    return (await ask("GET", f"{VMS}/vm")).document
+
+
+async def asked(ask):
+    return (await vm(ask)).get("status", {}).get("stateChangeRequests", [])
+
+
+# ------------------------------------------------------------------------ start
+
+
+@pytest.mark.parametrize("version", ["v1", "v1alpha3"])
+async def test_a_halted_one_is_set_to_run_when_it_is_started(ask, store, version):
+    await store("Halted")
+    answer = await ask("PUT", path("start", version), {})
+    assert (answer.status, answer.text) == (202, "")
+    found = await vm(ask)
+    assert found["spec"]["runStrategy"] == "Always"
+    assert found["metadata"]["generation"] == 2
+    assert await asked(ask) == []
+
+
+async def test_one_that_does_not_run_is_set_to_run_in_the_same_words(ask, store):
+    await store(False)
+    assert (await ask("PUT", path("start"))).status == 202
+    spec = (await vm(ask))["spec"]
+    assert spec["running"] is True
+    assert "runStrategy" not in spec
+
+
+async def test_a_halted_one_that_starts_paused_is_asked_to(ask, store):
+    await store("Halted")
+    assert (await ask("PUT", path("start"), {"paused": True})).status == 202
+    assert await asked(ask) == [{**START, "data": {"paused": "true"}}]
+    assert (await vm(ask))["spec"]["runStrategy"] == "Halted"
+
+
+@pytest.mark.parametrize(
+    ("strategy", "phase", "requests"),
+    [
+        ("Manual", None, [START]),
+        ("RerunOnFailure", None, [START]),
+        ("Manual", "Succeeded", [STOP, START]),
+        ("Manual", "Failed", [STOP, START]),
+        ("RerunOnFailure", "Succeeded", [STOP, START]),
+        ("Manual", "", [START]),
+        ("Manual", "Unknown", [START]),
+    ],
+)
+async def test_others_are_asked_to_start(ask, store, strategy, phase, requests):
+    await store(strategy, phase)
+    assert (await ask("PUT", path("start"))).status == 202
+    assert await asked(ask) == requests
+
+
+@pytest.mark.parametrize(
+    ("strategy", "phase", "why"),
+    [
+        ("Manual", "Running", "VM is already running"),
+        ("Always", "Scheduling", "VM is already running"),
+        ("Halted", "Running", "VM is already running"),
+        ("Always", None, "Always does not support manual start requests"),
+        (True, None, "Always does not support manual start requests"),
+        ("Once", "Failed", "Once does not support manual start requests"),
+        (
+            "RerunOnFailure",
+            "Failed",
+            "RerunOnFailure does not support starting VM from failed state",
+        ),
+    ],
+)
+async def test_what_cannot_start_is_refused(ask, store, strategy, phase, why):
+    await store(strategy, phase)
+    answer = await ask("PUT", path("start"))
+    assert (answer.status, answer["reason"]) == (409, "Conflict")
+    assert answer["message"] == CONFLICT + why
+
+
+# ------------------------------------------------------------------------- stop
+
+
+@pytest.mark.parametrize("strategy", ["Always", "Once"])
+async def test_one_that_shall_run_is_halted_when_it_is_stopped(ask, store, strategy):
+    await store(strategy, "Running")
+    assert (await ask("PUT", path("stop"))).status == 202
+    assert (await vm(ask))["spec"]["runStrategy"] == "Halted"
+
+
+async def test_one_that_runs_is_halted_in_the_same_words(ask, store):
+    await store(True, "Running")
+    assert (await ask("PUT", path("stop"))).status == 202
+    assert (await vm(ask))["spec"]["running"] is False
+
+
+@pytest.mark.parametrize("strategy", ["Manual", "RerunOnFailure"])
+async def test_others_are_asked_to_stop_the_machine_that_there_is(ask, store, strategy):
+    await store(strategy, "Running")
+    assert (await ask("PUT", path("stop"))).status == 202
+    assert await asked(ask) == [STOP]
+
+
+@pytest.mark.parametrize("strategy", ["Manual", "RerunOnFailure", "Halted"])
+@pytest.mark.parametrize("phase", [None, "Succeeded", "Failed"])
+async def test_what_does_not_run_is_not_stopped(ask, store, strategy, phase):
+    await store(strategy, phase)
+    answer = await ask("PUT", path("stop"))
+    assert (answer.status, answer["message"]) == (409, CONFLICT + "VM is not running")
+
+
+@pytest.mark.parametrize(
+    ("known", "body", "status"),
+    [
+        (30, {}, 409),
+        (30, {"gracePeriod": 30}, 409),
+        (30, {"gracePeriod": 0}, 202),
+        (None, {"gracePeriod": 60}, 202),
+    ],
+)
+async def test_a_halted_one_is_only_hurried(ask, store, known, body, status):
+    spec = {} if known is None else {"terminationGracePeriodSeconds": known}
+    await store("Halted", "Running", **spec)
+    answer = await ask("PUT", path("stop"), body)
+    assert answer.status == status
+    if status == 409:
+        why = "Halted only supports manual stop requests with a shorter graceperiod"
+        assert answer["message"] == CONFLICT + why
+    else:
+        assert await asked(ask) == [STOP]
+
+
+@pytest.mark.parametrize("strategy", ["Always", "Manual"])
+async def test_the_machine_gets_the_grace_that_the_stop_names(ask, store, strategy):
+    await store(strategy, "Running", terminationGracePeriodSeconds=30)
+    assert (await ask("PUT", path("stop"), {"gracePeriod": 0})).status == 202
+    vmi = ask.server.store.latest(STORED, KEY).document()
+    assert vmi["spec"]["terminationGracePeriodSeconds"] == 0
+    assert vmi["status"]["phase"] == "Running"
+
+
+async def test_no_grace_is_shorter_than_none(ask, store):
+    await store("Manual", "Running")
+    answer = await ask("PUT", path("stop"), {"gracePeriod": -1})
+    assert (answer.status, answer["message"]) == (
+        400,
+        "gracePeriod has to be greater or equal to 0",
+    )
+
+
+async def test_no_grace_is_longer_than_a_calendar(ask, store):
+    await store("Manual", "Running")
+    answer = await ask("PUT", path("stop"), {"gracePeriod": 2**31})
+    assert (answer.status, answer["message"]) == (
+        400,
+        "gracePeriod must be less than or equal to 2147483647",
+    )
+
+
+# ---------------------------------------------------------------------- restart
+
+
+@pytest.mark.parametrize("strategy", ["Always", "Manual", "RerunOnFailure"])
+@pytest.mark.parametrize("phase", ["Running", "Succeeded"])
+async def test_a_restart_is_a_stop_and_a_start(ask, store, strategy, phase):
+    await store(strategy, phase)
+    assert (await ask("PUT", path("restart"))).status == 202
+    assert await asked(ask) == [STOP, START]
+
+
+async def test_a_forced_restart_leaves_the_machine_a_second(ask, store):
+    await store("Always", "Running")
+    assert (await ask("PUT", path("restart"), {"gracePeriodSeconds": 0})).status == 202
+    vmi = ask.server.store.latest(STORED, KEY).document()
+    assert vmi["spec"]["terminationGracePeriodSeconds"] == 1
+    assert await asked(ask) == [STOP, START]
+
+
+@pytest.mark.parametrize(
+    ("strategy", "phase", "body", "code", "message"),
+    [
+        (
+            "Halted",
+            "Running",
+            {},
+            409,
+            f"{CONFLICT}RunStategy Halted does not support manual restart requests",
+        ),
+        (
+            "Once",
+            "Running",
+            {},
+            409,
+            f"{CONFLICT}RunStategy Once does not support manual restart requests",
+        ),
+        ("Always", None, {}, 409, f"{CONFLICT}VM is not running: Halted"),
+        (
+            "Always",
+            "Running",
+            {"gracePeriodSeconds": 5},
+            400,
+            "For force restart, only gracePeriod=0 is supported for now",
+        ),
+        (
+            "Always",
+            "Running",
+            {"gracePeriodSeconds": -1},
+            400,
+            "gracePeriod has to be greater or equal to 0",
+        ),
+    ],
+)
+async def test_what_cannot_restart_is_refused(ask, store, strategy, phase, body, code, message):
+    await store(strategy, phase)
+    answer = await ask("PUT", path("restart"), body)
+    assert (answer.status, answer["message"]) == (code, message)
+
+
+# ---------------------------------------------------------- requests one by one
+
+
+async def test_while_something_is_asked_only_a_stop_takes_its_place(ask, store):
+    await store("Manual", "Running", status={**GIVEN, "stateChangeRequests": [STOP, START]})
+    answer = await ask("PUT", path("restart"))
+    assert (answer.status, answer["message"]) == (
+        500,
+        "Internal error occurred: unable to complete request: stop/start already underway",
+    )
+    assert (await ask("PUT", path("stop"))).status == 202
+    assert await asked(ask) == [STOP]
+
+
+async def test_who_asks_need_not_wait_for_earlier_failures(ask, store):
+    failure = {"consecutiveFailCount": 3, "retryAfterTimestamp": "2030-01-01T00:00:00Z"}
+    await store("RerunOnFailure", status={**GIVEN, "startFailure": failure})
+    assert (await ask("PUT", path("start"))).status == 202
+    status = (await vm(ask))["status"]
+    assert "startFailure" not in status
+    assert status["conditions"] == GIVEN["conditions"]
+
+
+async def test_of_two_who_ask_at_once_one_is_told_that_it_is_underway(ask, store):
+    await store("Manual", "Running")
+    answers = await asyncio.gather(*(ask("PUT", path("restart")) for _ in range(2)))
+    assert sorted(answer.status for answer in answers) == [202, 500]
+
+
+async def test_a_dry_run_changes_nothing_and_refuses_the_same(ask, store):
+    await store("Halted")
+    before = await vm(ask)
+    assert (await ask("PUT", path("start"), {"dryRun": ["All"]})).status == 202
+    assert await vm(ask) == before
+    assert (await ask("PUT", path("stop"), {"dryRun": ["All"]})).status == 409
+
+
+# ------------------------------------------------------------------ other doors
+
+
+async def test_one_that_is_not_there_is_named_as_kubevirt_does(ask):
+    for sub in ("start", "migrate"):
+        answer = await ask("PUT", path(sub))
+        assert (answer.status, answer["message"]) == (
+            404,
+            'virtualmachine.kubevirt.io "vm" not found',
+        )
+
+
+@pytest.mark.parametrize(
+    ("phase", "code", "message"),
+    [
+        (None, 404, 'virtualmachineinstance.kubevirt.io "vm" not found'),
+        ("Scheduling", 409, f"{CONFLICT}VM is not running"),
+        ("Running", 400, "machines that run do not migrate in this version"),
+    ],
+)
+async def test_migration_is_refused_for_the_nearest_reason(ask, store, phase, code, message):
+    await store("Always", phase)
+    answer = await ask("PUT", path("migrate"))
+    assert (answer.status, answer["message"]) == (code, message)
+
+
+async def test_ports_are_those_of_the_machine(ask, store):
+    upgrade = {"upgrade": "websocket", "connection": "upgrade"}
+    ask.server.nodes = lambda name: f"the agent of {name}"
+    await store("Always")
+    answer = await ask("GET", path("portforward/22"), headers=upgrade)
+    assert (answer.status, answer["message"]) == (409, f"{CONFLICT}VMI is not started")
+    await ask("DELETE", f"{VMS}/vm")
+    await store("Always", "Running")
+    forward = await ask.raw("GET", path("portforward/22"), None, upgrade)
+    assert isinstance(forward, Forward)
+    assert forward.path == "/portforward/default/vm/uid-1/22/tcp"
+
+
+async def test_a_body_that_cannot_be_read_is_refused(ask, store):
+    await store("Manual")
+    for body in (b"{", b'{"paused": 3}', b'{"gracePeriod": "x"}', b"[]"):
+        answer = await ask("PUT", path("start"), body)
+        assert answer.status == 400
+        assert answer["message"].startswith("Can not unmarshal Request body to struct, error:")
+
+
+async def test_every_act_is_listed_and_asked_for_by_put(ask, store):
+    listed = await ask("GET", "/apis/subresources.kubevirt.io/v1")
+    names = {each["name"]: each["verbs"] for each in listed["resources"]}
+    await store("Always")
+    for name in ACTS:
+        assert names[f"virtualmachines/{name}"] == ["update"]
+        assert (await ask("GET", path(name))).status == 405
+        assert (await ask("PUT", path(name))).status in (202, 400, 404, 409)
+    assert names["virtualmachines/portforward"] == ["get"]
+
+
+async def test_who_may_not_is_told_in_the_group_that_was_asked(ask, store):
+    await store("Halted")
+    answer = await ask.as_user("somebody")("PUT", path("start"))
+    assert answer.status == 403
+    assert 'API group "subresources.kubevirt.io"' in answer["message"]
+    assert (await vm(ask))["spec"]["runStrategy"] == "Halted"
+
+
+@pytest.mark.parametrize("sub", ["memorydump", "removememorydump"])
+async def test_a_dump_is_refused_and_the_claim_named_that_was_made_for_it(ask, store, sub):
+    await store("Always", "Running")
+    body = {"claimName": "dump", "phase": "Associating"} if sub == "memorydump" else None
+    answer = await ask("PUT", path(sub), body)
+    assert answer.status == 400
+    why = "memory dumps are not supported by this version"
+    told = (
+        "; the claim dump is left as it is: if it was made for the dump, delete it with kubectl "
+        "delete pvc dump -n default"
+    )
+    assert answer["message"] == why + (told if body else "")

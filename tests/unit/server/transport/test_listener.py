@@ -1,0 +1,30 @@
+"""Where the API cannot listen, the address is named as people write it, and what helps."""
+
+import errno
+import os
+
+import pytest
+
+from corral.server.transport.listener import _cannot_listen
+
+
+@pytest.mark.parametrize(
+    ("host", "number", "told"),
+    [
+        ("::1", errno.EADDRINUSE, "[::1]:7443 is taken by another program; stop it, or"),
+        (
+            "::1",
+            errno.EADDRNOTAVAIL,
+            "[::1]:7443: this host has no such address (any more); choose",
+        ),
+        (
+            "10.0.0.1",
+            errno.EACCES,
+            "10.0.0.1:7443 may not be used by this user; choose a port above",
+        ),
+        ("10.0.0.1", errno.EIO, "10.0.0.1:7443 cannot be listened on: Input/output error"),
+    ],
+)
+def test_where_it_cannot_listen_is_told_with_what_helps(host, number, told):
+    error = OSError(number, os.strerror(number))
+    assert _cannot_listen(host, 7443, error).startswith(told)
