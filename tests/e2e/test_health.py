@@ -133,12 +133,13 @@ class Site:
         return "" if answer.status_code == 200 else answer.text
 
     def await_another(self, before: dict) -> None:
-        """Until the set has a machine in place of one that was there before."""
-        uid = before["metadata"]["uid"]
-        until(
-            "the set has another machine",
-            lambda: [one["metadata"]["uid"] for one in self.machines("set")] not in ([], [uid]),
-        )
+        """Until the set has one machine, in place of one that is gone."""
+
+        def is_replaced() -> bool:
+            uids = [one["metadata"]["uid"] for one in self.machines("set")]
+            return len(uids) == 1 and uids != [before["metadata"]["uid"]]
+
+        until("the set has another machine", is_replaced)
 
 
 def test_readiness_and_endpoints_follow_a_port(site):

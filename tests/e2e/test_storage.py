@@ -109,7 +109,7 @@ def test_one_disk_is_not_written_by_two_machines(user):
     create(user, machine("other", "single"))
     words = 'the disk of volume "data0" is used by another machine'
     until("it is told", lambda: words in user.kubectl("describe", "vmi", "other"))
-    assert user.get("vmi", "other")["status"]["phase"] in ("Scheduling", "Scheduled")
+    until("it has a node", lambda: user.get("vmi", "other")["status"]["phase"] == "Scheduled")
     create(user, claim("early", source="single"))
     until("it waits", lambda: "CloneSourceInUse" in user.kubectl("describe", "pvc", "early"))
     end(user, "owner")

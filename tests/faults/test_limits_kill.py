@@ -28,7 +28,7 @@ import asyncio, os, signal, sys
 from pathlib import Path
 from tests.faults.test_limits_kill import BOUNDS, limits
 from tests.limited_machine import Limited
-from corral.node.limits import cpu_duty_cycle as duty, groups, site
+from corral.node.limits import cgroup_methods, cgroup_paths, cpu_duty_cycle
 from corral.node.qemu.hypervisor import Qemu
 
 kind, kill_at, data, directory, disk = sys.argv[1:3] + [Path(each) for each in sys.argv[3:6]]
@@ -46,11 +46,11 @@ async def main():
     await qemu.prepare()
     one = Limited(qemu, directory, disk, BOUNDS, limits(kind, data, directory))
     if kill_at == "group made":
-        site.Site.put = die
+        cgroup_paths.Site.put = die
     if kill_at == "one of two":
-        groups.CpuGroups1.hold = groups.CpuGroups2.hold = die
+        cgroup_methods.CpuGroups1.hold = cgroup_methods.CpuGroups2.hold = die
     if kill_at == "stopped":
-        duty._send = stop_and_die
+        cpu_duty_cycle._send = stop_and_die
     known = one.step
     def step(name):
         known(name)

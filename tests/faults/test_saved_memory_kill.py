@@ -29,7 +29,7 @@ from pathlib import Path
 import msgspec
 from tests.real_machine import definition
 
-from corral.node.state import machine_record as record as records
+from corral.node.state import machine_record as records
 from corral.node.machine.boot_slots import Boots
 from corral.node.hypervisor import Drive, Layer
 from corral.node.images import qcow

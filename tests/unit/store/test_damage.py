@@ -468,8 +468,5 @@ async def test_a_store_is_read_ahead_before_it_is_checked(tmp_path, monkeypatch)
     await store.close()
     advised = []
     monkeypatch.setattr(os, "posix_fadvise", lambda _, *advice: advised.append(advice))
-    log = Log(path)
-    assert not advised
-    next(log.rows())
-    log.close()
+    Log(path).close()
     assert sum(length for _, length, _ in advised) >= path.stat().st_size

@@ -5,6 +5,7 @@ import json
 import os
 import shutil
 import sqlite3
+import subprocess
 import sys
 from types import SimpleNamespace
 
@@ -48,6 +49,35 @@ async def test_a_write_is_seen_by_readers_only_once_it_is_committed(store):
     record = await done
     assert store.get(KIND, key("a")) is record
     assert record.document()["metadata"]["resourceVersion"] == str(store.revision) == "1"
+
+
+COPY = """
+import pathlib, sys
+from corral.store import offline
+offline.copy(*map(pathlib.Path, sys.argv[1:]))
+"""
+NAMES = """
+import sqlite3, sys
+print(*sqlite3.connect(sys.argv[1]).execute("SELECT name FROM log"))
+"""
+
+
+async def test_a_backup_of_a_store_in_use_takes_nothing_away(tmp_path):
+    """SQLite removes the write-ahead log with the last user; a lost lock makes it count wrong."""
+    path = tmp_path / "store"
+    store = Store.open(path)
+    await write(store, "before")
+    for name in ("first", "second"):
+        copy = tmp_path / name
+        await asyncio.to_thread(
+            subprocess.run, [sys.executable, "-c", COPY, path, copy], check=True
+        )
+        await write(store, name)
+        found = await asyncio.to_thread(
+            subprocess.run, [sys.executable, "-c", NAMES, path], check=True, capture_output=True
+        )
+        assert name in found.stdout.decode()
+    await store.close()
 
 
 async def test_what_many_objects_are_kept_under_is_in_memory_once(tmp_path):
