@@ -44,8 +44,8 @@ def read_ahead(path: Path) -> None:
     """Have the system read a file as a whole and in order, beside what the caller does.
 
     Who reads it a page here and a page there would wait for the disk at each: SQLite's check of a
-    store of 21 MB took 0.3 s, and takes 0.03.  Not for a file that this process has locked, as SQLite
-    does: closing it here gives up the locks (fcntl(2)).
+    store of 21 MB took 0.3 s, and takes 0.03.  Not for a file that this process has locked, as
+    SQLite does: closing it here gives up the locks (fcntl(2)).
     """
     with suppress(OSError), path.open("rb") as file:  # it is only an advice
         for start in range(0, os.fstat(file.fileno()).st_size, _ADVISED):
