@@ -25,10 +25,12 @@ from corral.server.request.call import Call, Guard, Prepare, storage
 from corral.store import Store
 
 _WEBHOOK: Final = "datavolume-mutate.cdi.kubevirt.io"
-_TEMPLATES: Final = {
-    VIRTUAL_MACHINE.plural: ("spec", "dataVolumeTemplates"),
-    POOL.plural: ("spec", "virtualMachineTemplate", "spec", "dataVolumeTemplates"),
+_MACHINES: Final = {
+    VIRTUAL_MACHINE.plural: ("spec",),
+    POOL.plural: ("spec", "virtualMachineTemplate", "spec"),
 }
+"""Where the spec of a VirtualMachine is, in the objects of each kind."""
+_TEMPLATES: Final = "dataVolumeTemplates"
 
 
 class _Source(NamedTuple):
@@ -66,11 +68,15 @@ class Clones:
     def _before_inference(self, call: Call, document: Document, old: Document | None) -> None:
         """Ask before a volume is looked up for what suits it: that tells whether there is one.
 
-        Of all templates, also of those that were asked about when somebody else wrote them.  Raises
-        Invalid.
+        Of all templates, also of those that were asked about when somebody else wrote them, and of
+        DataVolumes that others have made.  Raises Invalid.
         """
-        if any(at(document, "spec", matcher.field, "inferFromVolume") for matcher in MATCHERS):
-            self._ask(call, document, old, known=())
+        if _inferred(call.kind, document):
+            sources = (
+                *self._of_templates(call, document, known=()),
+                *self._of_stored_volumes(call, document),
+            )
+            self._ask(call, document, old, sources)
         self._record(call, document, old)
 
     def _record(self, call: Call, document: Document, old: Document | None) -> None:
@@ -92,9 +98,9 @@ class Clones:
             if _said(volume) in known:
                 record |= {name: before[name]} if name in before else {}
             else:
-                for source in self._of_volume(DATA_VOLUME, call.namespace, volume):
-                    if name and (allowed := self._allowed(call, users, source.key)):
-                        record[name] = str(allowed)
+                source = self._of_reference(call.namespace, volume)
+                if source and (allowed := self._allowed(call, users, source.key)):
+                    record[name] = str(allowed)
         permitted_clones.write(document, record)
 
     def _allowed(self, call: Call, users: Iterable[User], claim: Key) -> Key | None:
@@ -120,16 +126,21 @@ class Clones:
     def _machine(self, call: Call, document: Document, old: Document | None) -> None:
         """Raises Invalid."""
         known = [_said(template) for template in _volumes(call.kind, old)]
-        self._ask(call, document, old, known)
+        sources = list(self._of_templates(call, document, known))
+        path = _MACHINES[call.kind.plural]
+        if _inferred(call.kind, document) and at(document, *path) != at(old, *path):
+            # A pool's VirtualMachines are made by a controller, which may look up anything.
+            sources += self._of_stored_volumes(call, document)
+        self._ask(call, document, old, sources)
 
     def _ask(
-        self, call: Call, document: Document, old: Document | None, known: Container[Document]
+        self, call: Call, document: Document, old: Document | None, sources: Iterable[_Source]
     ) -> None:
         """Raises Invalid."""
         account = _account(call)
         causes = [
             Cause(source.field, f"Authorization failed, message is: {why}")
-            for source in self._of_templates(call, document, known)
+            for source in sources
             if not self._may(call, call.user, source.key)
             and not self._may(call, account, source.key)
             and (why := _refusal(call.user.name, source.key))
@@ -142,32 +153,63 @@ class Clones:
         self, call: Call, document: Document, known: Container[Document]
     ) -> Iterator[_Source]:
         """What the templates copy that are not as they were."""
-        where = ".".join(_TEMPLATES[call.kind.plural])
+        where = ".".join((*_MACHINES[call.kind.plural], _TEMPLATES))
         for index, template in enumerate(_volumes(call.kind, document)):
             if _said(template) in known:
                 continue
             for source in self._of_volume(DATA_VOLUME, call.namespace, template):
                 yield _Source(f"{where}[{index}]", source.key)
 
+    def _of_stored_volumes(self, call: Call, document: Document) -> Iterator[_Source]:
+        """What the DataVolumes copy that are there already and are looked up for what suits them.
+
+        Their author was asked, who writes the machine was not.
+        """
+        path = _MACHINES[call.kind.plural]
+        inferred = _inferred(call.kind, document)
+        templates = {at(each, "metadata", "name") for each in _volumes(call.kind, document)}
+        volumes = at(document, *path, "template", "spec", "volumes") or ()
+        for index, volume in enumerate(volumes):
+            name = at(volume, "dataVolume", "name")
+            if volume["name"] not in inferred or not name or name in templates:
+                continue
+            record = self._store.latest(storage(DATA_VOLUME), Key(call.namespace, name))
+            if record is not None:
+                where = ".".join((*path, f"template.spec.volumes[{index}].dataVolume.name"))
+                for source in self._of_volume(DATA_VOLUME, call.namespace, record.document()):
+                    yield _Source(where, source.key)
+
     def _of_volume(self, kind: Kind, namespace: str, document: Document) -> Iterator[_Source]:
-        """What is copied from another namespace, also where that is told by a DataSource."""
+        """What is copied from another namespace, also where that is told by a DataSource.
+
+        What says both is refused, but later: not before what suits it was looked up.
+        """
+        if source := self._of_source(namespace, document):
+            yield source
+        if kind is DATA_VOLUME and (source := self._of_reference(namespace, document)):
+            yield source
+
+    def _of_source(self, namespace: str, document: Document) -> _Source | None:
+        """What a document's own ``source`` says of another namespace."""
         claim, field = at(document, "spec", "source", "pvc"), "spec.source.PVC.namespace"
-        named = _reference(namespace, document) if kind is DATA_VOLUME else None
-        within = namespace
-        if named:
-            field = "spec.sourceRef.namespace"
-            source = self._source(named)
-            if other := at(source, "dataSource", "name"):
-                source = self._source(Key(named.namespace, other))
-            claim = at(source, "pvc")
-            claim, within = claim or {"name": named.name}, named.namespace
-        elif other := at(document, "spec", "source", "dataSource", "name"):
+        if not claim and (other := at(document, "spec", "source", "dataSource", "name")):
             field = "spec.source.dataSource.name"
             claim = at(self._source(Key(namespace, other)), "pvc")
-        if claim:
-            key = Key(claim.get("namespace") or within, claim.get("name") or "")
-            if key.namespace != namespace:
-                yield _Source(field, key)
+        return _elsewhere(field, claim, namespace, namespace) if claim else None
+
+    def _of_reference(self, namespace: str, document: Document) -> _Source | None:
+        """What the DataSource that a DataVolume names says of another namespace.
+
+        One that says nothing yet may come to mean any claim beside it: it stands for itself.
+        """
+        named = _reference(namespace, document)
+        if named is None:
+            return None
+        source = self._source(named)
+        if other := at(source, "dataSource", "name"):
+            source = self._source(Key(named.namespace, other))
+        claim = at(source, "pvc") or {"name": named.name}
+        return _elsewhere("spec.sourceRef.namespace", claim, named.namespace, namespace)
 
     def _source(self, key: Key) -> Document | None:
         """What a DataSource says that it means."""
@@ -192,7 +234,20 @@ def _volumes(kind: Kind, document: Document | None) -> Sequence[Document]:
     """A DataVolume, or the templates of those that are made for an object of another kind."""
     if kind is DATA_VOLUME:
         return [document] if document is not None else []
-    return at(document, *_TEMPLATES[kind.plural]) or ()
+    return at(document, *_MACHINES[kind.plural], _TEMPLATES) or ()
+
+
+def _inferred(kind: Kind, document: Document) -> frozenset[str]:
+    """The volumes that are looked up for what suits them."""
+    path = _MACHINES[kind.plural]
+    names = (at(document, *path, matcher.field, "inferFromVolume") for matcher in MATCHERS)
+    return frozenset(name for name in names if name)
+
+
+def _elsewhere(field: str, claim: Document, within: str, namespace: str) -> _Source | None:
+    """A claim of another namespace than ``namespace``; ``within`` is its own unless it says one."""
+    key = Key(claim.get("namespace") or within, claim.get("name") or "")
+    return _Source(field, key) if key.namespace != namespace else None
 
 
 def _reference(namespace: str, document: Document) -> Key | None:

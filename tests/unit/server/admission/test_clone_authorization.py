@@ -162,8 +162,7 @@ async def test_what_suits_an_image_is_looked_up_for_who_may_copy_it(ask, bob, so
     claims = "/api/v1/namespaces/golden/persistentvolumeclaims"
     assert (await ask("POST", claims, image({}))).status == 201
     answers.append(await bob("POST", MACHINES, written))
-    labels = {"metadata": {"labels": {"instancetype.kubevirt.io/default-preference": "none"}}}
-    assert (await ask.patch(f"{claims}/image", labels)).status == 200
+    assert (await ask.patch(f"{claims}/image", NONE)).status == 200
     answers.append(await bob("POST", MACHINES, written))
     assert {(each.status, each["message"]) for each in answers} == {
         (answers[0].status, answers[0]["message"])
@@ -172,6 +171,87 @@ async def test_what_suits_an_image_is_looked_up_for_who_may_copy_it(ask, bob, so
     assert answers[0].status == 422
     made = await ask("POST", MACHINES, written)
     assert made["spec"]["preference"]["name"] == "none"
+
+
+POOLS = "/apis/pool.kubevirt.io/v1beta1/namespaces/lab/virtualmachinepools"
+
+
+def of_machines(spec):
+    """A pool of such machines."""
+    labels = {"app": "vm"}
+    spec["template"]["metadata"] = {"labels": labels}
+    return {
+        "metadata": {"generateName": "vms-"},
+        "spec": {
+            "replicas": 0,
+            "selector": {"matchLabels": labels},
+            "virtualMachineTemplate": {"metadata": {"labels": labels}, "spec": spec},
+        },
+    }
+
+
+NONE = {"metadata": {"labels": {"instancetype.kubevirt.io/default-preference": "none"}}}
+
+
+async def test_what_says_two_sources_is_no_way_to_what_suits_one_of_them(ask, bob):
+    """A DataSource of bob's own does not lead away from the claim beside it."""
+    mine = {"metadata": {"name": "mine"}, "spec": {"source": claim("lab")}}
+    assert (await bob("POST", SOURCES, mine)).status == 201
+    spec = {"source": claim(), "sourceRef": {"kind": "DataSource", "name": "mine"}}
+    written = machine(**spec)
+    written["spec"]["preference"] = {"inferFromVolume": "root"}
+    claims = "/api/v1/namespaces/golden/persistentvolumeclaims"
+    answers = [await bob("POST", MACHINES, written)]
+    assert (await ask("POST", claims, image(NONE["metadata"]["labels"]))).status == 201
+    answers.append(await bob("POST", MACHINES, written))
+    assert [DENIED in each["message"] for each in answers] == [True, True]
+    both = "Data volume should have either Source or SourceRef"
+    for path, document in (
+        (MACHINES, written),
+        (POOLS, of_machines(written["spec"])),
+        (VOLUMES, {"metadata": {"name": "both"}, "spec": {**spec, "storage": {}}}),
+    ):
+        refused = await ask("POST", path, document)
+        assert refused.status == 422
+        assert both in refused["message"]
+
+
+@pytest.mark.parametrize("named", ["pvc", "sourceRef"])
+@pytest.mark.parametrize(
+    ("path", "written"),
+    [(MACHINES, lambda made: made), (POOLS, lambda made: of_machines(made["spec"]))],
+)
+async def test_what_suits_the_image_of_a_volume_that_others_made(ask, bob, path, written, named):
+    """It is told to who may copy that image only: who made the DataVolume was asked then."""
+    fedora = {"metadata": {"name": "fedora"}, "spec": {"source": claim()}}
+    assert (await ask("POST", SOURCES, fedora)).status == 201
+    reference = {"sourceRef": {"kind": "DataSource", "name": "fedora"}}
+    made = volume(**(claim() if named == "pvc" else reference))
+    made["metadata"] = {"name": "theirs"}
+    assert (await ask("POST", VOLUMES, made)).status == 201
+    plain = machine()["spec"]
+    del plain["dataVolumeTemplates"]
+    plain["template"]["spec"]["volumes"] = [{"name": "root", "dataVolume": {"name": "theirs"}}]
+    used = await bob("POST", path, written({"metadata": {"generateName": "vm-"}, "spec": plain}))
+    assert used.status == 201, used.text
+    plain["preference"] = {"inferFromVolume": "root"}
+    document = written({"metadata": {"generateName": "vm-"}, "spec": plain})
+    answers = [await bob("POST", path, document)]
+    claims = "/api/v1/namespaces/golden/persistentvolumeclaims"
+    assert (await ask("POST", claims, image({}))).status == 201
+    answers.append(await bob("POST", path, document))
+    assert (await ask.patch(f"{claims}/image", NONE)).status == 200
+    answers.append(await bob("POST", path, document))
+    assert {(each.status, each["message"]) for each in answers} == {(422, answers[0]["message"])}
+    assert DENIED in answers[0]["message"]
+    one = f"{path}/{used.metadata['name']}"
+    assert DENIED in (await bob.patch(one, {"spec": document["spec"]}))["message"]
+    made = await ask("POST", path, document)
+    assert made.status == 201, made.text
+    one = f"{path}/{made.metadata['name']}"
+    assert (await bob.patch(one, {"metadata": {"labels": {"a": "b"}}})).status == 200
+    await allow(ask, "datavolumes/source", "cdi.kubevirt.io")
+    assert (await bob("POST", path, document)).status == 201
 
 
 async def test_what_suits_an_image_that_others_named_is_looked_up_for_who_may_copy_it(ask, bob):

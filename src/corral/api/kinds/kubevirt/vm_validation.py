@@ -131,7 +131,10 @@ def _source_fault(spec: Document, target: Document, path: str) -> Cause | None:
     if source is None:
         return None
     count = sum(each is not None for each in source.values())
-    if count == 1:
+    if reference is not None:  # KubeVirt takes it, and CDI refuses the DataVolume in these words
+        message = "Data volume should have either Source or SourceRef"
+    elif count == 1:
         return None
-    message = "Multiple dataVolume sources" if count else "Missing dataVolume valid source"
+    else:
+        message = "Multiple dataVolume sources" if count else "Missing dataVolume valid source"
     return Cause(f"{path}.source", message)

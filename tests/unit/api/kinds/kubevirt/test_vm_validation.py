@@ -204,6 +204,11 @@ PATH = "spec.dataVolumeTemplate[0]"
             "Multiple dataVolume sources",
         ),
         (
+            data_volume(sourceRef={"kind": "DataSource", "name": "fedora"}),
+            f"{PATH}.source",
+            "Data volume should have either Source or SourceRef",
+        ),
+        (
             data_volume(storage={"dataSource": {"kind": "PersistentVolumeClaim", "name": "x"}}),
             f"{PATH}.source",
             "External population is incompatible with Source and SourceRef",
