@@ -72,9 +72,10 @@ _recent: dict[str, str] = {}
 def _kept(leaf: Any) -> Any:
     """One copy of a text that stands in several places: a name, a uid, the time of a change.
 
-    An object has most of its own in more than one, and others of its time in theirs.
+    An object has most of its own in more than one, and others of its time in theirs.  A long text
+    is content, which stands nowhere else, and would stay here when its object is gone.
     """
-    if type(leaf) is not str:
+    if type(leaf) is not str or len(leaf) > _LONGEST:
         return leaf
     if len(_recent) >= _RECENT:
         _recent.clear()
@@ -83,6 +84,8 @@ def _kept(leaf: Any) -> Any:
 
 _RECENT: Final = 8192
 """So many texts are remembered: those of some hundred objects that come up at once."""
+_LONGEST: Final = 64
+"""Longer texts are not remembered: names of most objects, uids and times have fewer characters."""
 _LEAVES = frozenset({str, int, float, bool})
 
 

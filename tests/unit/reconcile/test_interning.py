@@ -1,3 +1,5 @@
+import sys
+
 import msgspec
 from hypothesis import given, strategies as st
 from lightkube.models.core_v1 import Pod
@@ -59,6 +61,21 @@ def test_a_text_that_stands_in_several_places_is_kept_once():
     assert item.spec.hostname is not item.metadata.name
     share(item, pod("another-machine"))
     assert item.spec.hostname is item.metadata.name is item.metadata.labels["of"]
+
+
+def test_a_long_text_goes_with_its_object():
+    """8192 of them, each as long as an object may be, would be all of the host's memory."""
+
+    def pod(name, text):
+        return msgspec.convert({"metadata": {"name": name, "annotations": {"a": text}}}, Pod)
+
+    for length in (64, 65):
+        text = "".join(["x"] * length)
+        before = sys.getrefcount(text)
+        item = pod("of-a-length", text)
+        share(item, pod("another", "y"))
+        del item
+        assert (sys.getrefcount(text) > before) is (length == 64)
 
 
 def test_what_the_first_has_not_is_looked_for_in_the_second():
