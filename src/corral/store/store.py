@@ -168,13 +168,13 @@ class Store:
         watch.tell(self._memory.tables[kind].since(since))
         watches.add(watch)
         if self._closed:
-            watch.close()
+            watch.end(self.revision)
         return watch
 
     def end_watches(self, kind: str) -> None:
         """Tell all who watch a kind that nothing more comes."""
         for watch in tuple(self._watches[kind]):
-            watch.close()
+            watch.end(self.revision)
 
     def _require(self, revision: int) -> None:
         if revision < self._memory.compacted:
@@ -394,7 +394,7 @@ class Store:
         await self._quiet()
         for watches in self._watches.values():
             for watch in tuple(watches):
-                watch.close()
+                watch.end(self.revision)
         if self._executor is not None:
             self._executor.shutdown()
         self._log.close()

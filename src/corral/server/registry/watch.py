@@ -214,7 +214,7 @@ async def _changes(
         seconds = max(TICK_SECONDS, min(end, bookmark) - now)
         for piece in [each for each in frames.changes(await changes.take(seconds)) if each]:
             yield piece if isinstance(piece, bytes) else await piece()
-    if asked.bookmarks and asked.pause == math.inf and not changes.finished:
+    if asked.bookmarks and asked.pause == math.inf and changes.lost is None:
         yield frames.bookmark(_told(store, changes, asked))
     if changes.lost is not None:
         raise Gone(f"too old resource version: {changes.lost} ({store.compacted})")
@@ -233,6 +233,12 @@ def _some(stretch: Stretch) -> list[Record]:
 
 
 def _told(store: Store, changes: Watch, asked: Wanted) -> int:
-    """Up to which revision a watcher knows all that concerns it."""
+    """Up to which revision a watcher knows all that concerns it.
+
+    Not what was stored after the store ended the watch: the next one begins with that.
+    """
     waits = changes.next_revision
-    return max(store.revision, asked.since or 0) if waits is None else waits - 1
+    if waits is not None:
+        return waits - 1
+    revision = store.revision if changes.told_until is None else changes.told_until
+    return max(revision, asked.since or 0)

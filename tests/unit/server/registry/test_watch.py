@@ -199,6 +199,24 @@ async def test_components_of_the_process_are_woken_once_to_hear_how_far_they_are
     assert await anext(stream.body, None) is None
 
 
+async def test_components_hear_how_far_they_are_where_the_store_ends_their_watch(ask):
+    """As where a definition changes; but not that they know what was stored since."""
+    store = ask.server.store
+    stream = await watch(ask, "&resourceVersion=1&allowWatchBookmarks=true")
+    await ask.create(MAPS, "a")
+    assert await stream.type_and_name() == ("ADDED", "a")
+    await ask.create("/api/v1/namespaces", "other")  # another kind moves the counter
+    until = store.revision
+    store.end_watches("configmaps")
+    await ask.create(MAPS, "later")
+    kind, bookmark = await stream.next()
+    assert (kind, bookmark["metadata"]["resourceVersion"]) == ("BOOKMARK", str(until))
+    assert await anext(stream.body, None) is None
+    stream = await watch(ask, f"&resourceVersion={until}")
+    assert await stream.type_and_name() == ("ADDED", "later")
+    await stream.body.aclose()
+
+
 async def test_a_long_list_is_streamed_in_pieces(ask):
     for number in range(300):
         await ask.create(MAPS, f"n{number}")
