@@ -56,6 +56,10 @@ def create(user: Outside, *documents: str) -> None:
     user.kubectl("create", "-f", "-", input="---".join(documents))
 
 
+def phase(user: Outside, name: str) -> str:
+    return user.get("vmi", name)["status"]["phase"]
+
+
 def is_up(user: Outside, name: str) -> bool:
     conditions = user.get("vmi", name).get("status", {}).get("conditions", [])
     return any(one["type"] == "AgentConnected" and one["status"] == "True" for one in conditions)
@@ -95,7 +99,7 @@ def test_what_a_guest_wrote_is_there_for_the_next_one_even_after_a_kill(user):
     assert run(user, "first", "cat /sys/block/vdb/size").strip() == str((64 << 20) // 512)
     run(user, "first", "echo kept > /dev/vdb; sync")
     os.kill(qemu_of(user.get("vmi", "first")["metadata"]["uid"]), signal.SIGKILL)
-    until("it has failed", lambda: user.get("vmi", "first")["status"]["phase"] == "Failed")
+    until("it has failed", lambda: phase(user, "first") == "Failed")
     end(user, "first")
     start(user, "second", "data")
     assert run(user, "second", "head -c 4 /dev/vdb") == "kept"
@@ -109,7 +113,7 @@ def test_one_disk_is_not_written_by_two_machines(user):
     create(user, machine("other", "single"))
     words = 'the disk of volume "data0" is used by another machine'
     until("it is told", lambda: words in user.kubectl("describe", "vmi", "other"))
-    until("it has a node", lambda: user.get("vmi", "other")["status"]["phase"] == "Scheduled")
+    until("it waits on its node", lambda: phase(user, "other") in ("Scheduling", "Scheduled"))
     create(user, claim("early", source="single"))
     until("it waits", lambda: "CloneSourceInUse" in user.kubectl("describe", "pvc", "early"))
     end(user, "owner")
