@@ -1,9 +1,16 @@
 """What goes on beside each guest for as long as it runs: probes, its disks, its credentials."""
 
+from collections.abc import Callable
+from functools import partial
+
+import msgspec
+from lightkube.models.core_v1 import ConfigMap, Secret, ServiceAccount
+
 from corral.aio import Background
+from corral.api.kinds import kind_of
+from corral.api.kinds.vmi.referenced_objects import references
 from corral.api.kinds.vmi.vmi import VirtualMachineInstance
 from corral.node.guest.access_credentials import Credentials, wanted
-from corral.node.guest.reference_watcher import Supplies
 from corral.node.guest.volume_hotplug import HotPlug
 from corral.node.images.image import Image
 from corral.node.images.store import ImageStore
@@ -14,6 +21,9 @@ from corral.node.network.guest_ports import Ports
 from corral.node.probes.prober import Prober, is_probed
 from corral.node.state.events import Voice
 from corral.reconcile.context import World
+from corral.reconcile.objects import key_of
+
+_INDEX = "references"
 
 
 class Companions:
@@ -60,3 +70,30 @@ class Companions:
         """An image is here now that machines may wait for."""
         for machine in self._roster.without(image.reference):
             machine.retry()
+
+
+class Supplies:
+    """The Secrets, ConfigMaps and ServiceAccounts that instances name.
+
+    ``changed`` is called with each instance that names one that has changed.  The caches hold
+    metadata only, and are there for other controllers anyway.
+    """
+
+    def __init__(self, world: World, changed: Callable[[VirtualMachineInstance], None]) -> None:
+        self._changed = changed
+        self._instances = world.informers.of(VirtualMachineInstance)
+        self._instances.index(_INDEX, _named)
+        for view in (Secret, ConfigMap, ServiceAccount):
+            kind = kind_of(view)
+            world.informers.metadata(kind).handle(partial(self._on_change, kind.name))
+
+    def _on_change(self, kind: str, old: msgspec.Struct | None, new: msgspec.Struct | None) -> None:
+        if (changed := new or old) is not None:
+            key = key_of(changed)
+            for vmi in self._instances.indexed(_INDEX, f"{kind}/{key.namespace}/{key.name}"):
+                self._changed(vmi)
+
+
+def _named(vmi: VirtualMachineInstance) -> list[str]:
+    namespace = vmi.metadata.namespace
+    return [f"{each.kind}/{namespace}/{each.name}" for each in references(vmi.spec)]

@@ -29,19 +29,20 @@ from corral.node.images import blob, convert, qcow
 from corral.node.images.access import Access
 from corral.node.images.credentials import Credential, matching
 from corral.node.images.error import (
+    ERR_IMAGE_NEVER_PULL,
     NO_SUCH_IMAGE,
     ImageError,
     invalid_disk,
     of_storage,
     pull_failed,
 )
+from corral.node.images.examples import advice, importing, located
 from corral.node.images.image import Image, may_share
 from corral.node.images.image_record import Record
 from corral.node.images.limits import Limits
 from corral.node.images.progress import Meter, Report, in_thread, silent
 from corral.node.images.pull import Pull
-from corral.node.images.pull_errors import as_pull, never_pulled
-from corral.node.images.reference import parse
+from corral.node.images.reference import Reference, parse
 from corral.node.images.single_flight import Flights
 from corral.node.images.streams import Stream, pieces_of, write_sparse
 from corral.node.images.work_directory import workplace
@@ -398,3 +399,22 @@ def _copy(meter: Meter, source: Path, target: Path, limits: Limits) -> None:
     with source.open("rb") as file:
         stream = Stream(file, name=str(source), limits=limits, meter=meter)
         write_sparse(target, pieces_of(stream), limits, str(source))
+
+
+def never_pulled(reference: str, name: Reference, option: Sequence[str]) -> ImageError:
+    """An image that may not be pulled is not there, or not for whoever asks.
+
+    A kubelet says the same of both: that it is there is nobody's business.
+    """
+    message = f"Container image {reference!r} is not present with pull policy of Never"
+    return ImageError(
+        ERR_IMAGE_NEVER_PULL, message, located(advice(name) or importing(reference), option)
+    )
+
+
+def as_pull(name: Reference, error: ImageError, option: Sequence[str]) -> ImageError:
+    """Whatever is wrong with what came from a registry, a kubelet calls it one thing."""
+    prefix = f"failed to pull image {str(name)!r}: "
+    message = error.message if error.message.startswith(prefix) else prefix + error.message
+    hint = "; ".join(filter(None, (error.hint, advice(name))))
+    return pull_failed(message, located(hint, option))

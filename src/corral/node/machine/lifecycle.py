@@ -30,7 +30,7 @@ from corral.node.machine.memory.save import Saving
 from corral.node.machine.resource_limits import Fence
 from corral.node.machine.startup import FIRST_BACK_OFF_SECONDS, Prepare, Starting, Users
 from corral.node.network.attachment import NO_SANDBOX, Networking
-from corral.node.state import io_error_events, machine_record as records, watchdog_events
+from corral.node.state import events, machine_record as records
 from corral.node.state.events import Voice
 from corral.node.state.facts import Facts, State, doomed, end_type, fold, never_started, not_up
 from corral.node.state.machine_record import Record, Stage
@@ -328,10 +328,10 @@ class Machine:
                     self._up.set()
                 if change in _NEWS:
                     self.ask()
-                if change in watchdog_events.EXPIRED:
-                    watchdog_events.tell(vmi, self._voice)
+                if change in events.EXPIRED:
+                    events.tell_watchdog(vmi, self._voice)
                 if change is Change.PAUSED_BY_IO_ERROR:
-                    tasks.start(io_error_events.tell(guest, vmi, self._voice), name="io errors")
+                    tasks.start(events.tell_io_errors(guest, vmi, self._voice), name="io errors")
                 self._chronicle.decide(facts)
                 if facts.outcome is not None:
                     await self._fence.destroy(guest)

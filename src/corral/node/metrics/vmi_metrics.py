@@ -4,7 +4,9 @@ Guests are not woken for it: what QEMU and the kernel know of them is read when 
 """
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from pathlib import Path
 from typing import Final
 
 import structlog
@@ -15,11 +17,11 @@ from starlette.routing import Route
 from corral.api.kinds.vmi.vmi import VirtualMachineInstance
 from corral.failures import describe
 from corral.metrics import START_BOUNDS, START_STAGES, Family, Registry, Stages, process
-from corral.node.counters import Counters
+from corral.node.counters import Card, Counters, Flow
 from corral.node.hypervisor import Guest, GuestError
 from corral.node.machine.lifecycle import Machine
 from corral.node.metrics.families import MachineFamilies
-from corral.node.metrics.nic_counters import cards
+from corral.node.network.pod_layout import BRIDGE, TAP, interface_of
 
 Present = Callable[[], Iterable[Machine]]
 Find = Callable[[str], VirtualMachineInstance | None]
@@ -104,3 +106,32 @@ async def _counters(guest: Guest, vmi: VirtualMachineInstance) -> Counters | Non
     except (GuestError, TimeoutError) as error:
         log.debug("counters unknown", instance=str(vmi.key), error=describe(error))
         return None
+
+
+def cards(vmi: VirtualMachineInstance, pid: int | None) -> Mapping[str, Card]:
+    """The cards of a guest by interface; none where it is behind a user network.
+
+    Their traffic is what the devices in the network namespace of its process count.
+    """
+    interface = interface_of(vmi)
+    if pid is None or interface is None:
+        return {}
+    with suppress(OSError):
+        devices = _devices(Path(f"/proc/{pid}/net/dev").read_text(encoding="ascii"))
+        if BRIDGE in devices and TAP in devices:  # a pod's own network
+            sent, received = devices[TAP]  # what the host receives of the tap the guest has sent
+            return {interface.name: Card(received, sent)}
+    return {}
+
+
+def _devices(text: str) -> dict[str, tuple[Flow, Flow]]:
+    """What each device has received and sent (proc_pid_net(5))."""
+    found = {}
+    for line in text.splitlines()[2:]:
+        name, _, values = line.partition(":")
+        numbers = [int(value) for value in values.split()]
+        received, sent = (
+            Flow(numbers[at + 1], numbers[at], 0, numbers[at + 2], numbers[at + 3]) for at in (0, 8)
+        )
+        found[name.strip()] = received, sent
+    return found

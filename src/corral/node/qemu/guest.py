@@ -13,15 +13,14 @@ from corral.node.counters import Counters
 from corral.node.host.process import Process, Pulse
 from corral.node.hypervisor import Change, GuestError, Introduction, Memory, StuckError, Usage
 from corral.node.qemu import migration_file as memories, power_button
-from corral.node.qemu.agent_presence import AgentLink
 from corral.node.qemu.counters import count
 from corral.node.qemu.devices.agent import CHARDEV
 from corral.node.qemu.devices.disks import node_of
 from corral.node.qemu.devices.interfaces import bridged
-from corral.node.qemu.guest_agent import AgentError, QemuAgent
+from corral.node.qemu.guest_agent import AgentError, AgentLink, QemuAgent
 from corral.node.qemu.monitor import Event, Monitor, MonitorError
 from corral.node.qemu.plugs import QemuPlugs
-from corral.node.qemu.reboot import Reboot
+from corral.node.qemu.power_button import Reboot
 from corral.node.qemu.sockets import connect
 from corral.node.streams import StreamLine
 

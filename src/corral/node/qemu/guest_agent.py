@@ -22,6 +22,7 @@ from corral.api.encoding import decode_as
 from corral.api.object import Document
 from corral.failures import describe
 from corral.node.hypervisor import (
+    Change,
     Finished,
     GuestError,
     GuestInterface,
@@ -30,6 +31,7 @@ from corral.node.hypervisor import (
 )
 from corral.node.qemu import guest_agent_info
 from corral.node.qemu.guest_agent_info import text
+from corral.node.qemu.monitor import Event
 from corral.node.qemu.sockets import Connection
 
 SECONDS = 5.0
@@ -48,6 +50,10 @@ _FIRST_LOOK_SECONDS = 0.02
 _LONGEST_LOOK_SECONDS = 1.0
 
 T = TypeVar("T")
+
+LINGER_SECONDS = 5.0
+"""An agent that is started anew takes less."""
+PARTED: Event = {"event": "PARTED"}  # not of QEMU: the agent has been away for that long
 
 
 class AgentError(GuestError):
@@ -388,3 +394,30 @@ def _address(told: str) -> str:
     except ValueError:
         return ""
     return "" if address.is_link_local else str(address)
+
+
+class AgentLink:
+    """Holds back what tells that the agent has gone, until it has been away for a while.
+
+    Any guest may open and close its agent's port as often as it likes, and each time would be
+    written to the API.
+    """
+
+    def __init__(self, events: asyncio.Queue[Event]) -> None:
+        self._events = events
+        self._parting: asyncio.TimerHandle | None = None
+
+    def told(self, event: Event, change: Change | None) -> Change | None:
+        """What is to be told of an event now, that means this change."""
+        if event is PARTED:
+            self._parting = None
+            return Change.AGENT_DISCONNECTED
+        if change is Change.AGENT_DISCONNECTED:
+            if self._parting is None:
+                loop = asyncio.get_running_loop()
+                self._parting = loop.call_later(LINGER_SECONDS, self._events.put_nowait, PARTED)
+            return None
+        if change in {Change.AGENT_CONNECTED, Change.REBOOTED} and self._parting is not None:
+            self._parting.cancel()
+            self._parting = None
+        return change

@@ -6,7 +6,7 @@ What Ready is in a new phase is told with it: the controller would write just th
 """
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 from lightkube.models.core_v1 import Pod
@@ -20,7 +20,6 @@ from corral.api.kinds.vmi.vmi import FINAL_PHASES, UNKNOWN, VirtualMachineInstan
 from corral.api.object import Condition, Document
 from corral.node.hypervisor import GuestInterface
 from corral.node.state.facts import OOM_KILLED, PAUSED_BY_USER, Facts, State
-from corral.node.status.live_migratable import LIVE_MIGRATABLE, live_migratable
 from corral.node.status.volume_status import volume_status
 from corral.reconcile.readiness import ready
 
@@ -32,6 +31,18 @@ _MOST_OF_THE_GUESTS_OWN = 16
 """Interfaces that are no card of the instance: a guest may make up as many as it likes."""
 _OURS = frozenset({"Scheduled", "Running", UNKNOWN})
 _CONTROLLERS = IMAGE_REASONS | {"FailedCreate", "FailedPvcNotFound"}
+
+LIVE_MIGRATABLE: Final = "LiveMigratable"
+_BRIDGED_TOO: Final = "kubevirt.io/allow-pod-bridge-network-live-migration"
+_UNPORTABLE: Final = (
+    "cannot migrate VMI which does not use masquerade or a migratable plugin to connect to the pod "
+    "network"
+)
+_BRIDGED: Final = ("InterfaceNotLiveMigratable", _UNPORTABLE)
+_NOWHERE: Final = (
+    "MigrationNotSupported",
+    "cannot migrate VMI: live migration is not supported, since all nodes are on this host",
+)
 
 
 def instance_status(facts: Facts, vmi: VirtualMachineInstance, pod: Pod, now: str) -> Document:
@@ -204,3 +215,25 @@ def _range(vmi: VirtualMachineInstance, name: str) -> str:
         if network.name == name and network.pod is not None and network.pod.vm_network_cidr:
             return network.pod.vm_network_cidr
     return USER_NETWORK
+
+
+def live_migratable(vmi: VirtualMachineInstance) -> tuple[str, str, str]:
+    """The condition LiveMigratable: its status, reason and message.
+
+    The first thing that is in the way, the network before all else (virt-handler's
+    calculateLiveMigrationCondition).  Here nothing moves: all nodes are on one host.
+    """
+    return ("False", *(_BRIDGED if _is_tied(vmi) else _NOWHERE))
+
+
+def _is_tied(vmi: VirtualMachineInstance) -> bool:
+    """Whether the guest has the address of its pod, which stays behind."""
+    if _BRIDGED_TOO in vmi.metadata.annotations:
+        return False
+    pods = {network.name for network in vmi.spec.networks if network.pod is not None}
+    cards = vmi.spec.domain.devices.interfaces
+    return any(card.name in pods and not _is_portable(card) for card in cards)
+
+
+def _is_portable(card: Interface) -> bool:
+    return any(each is not None for each in (card.masquerade, card.passt_binding, card.binding))

@@ -7,7 +7,7 @@ import pytest
 
 from corral.api.kinds.vmi.vmi import VirtualMachineInstance
 from corral.node.counters import Card, Flow
-from corral.node.metrics import nic_counters
+from corral.node.metrics import vmi_metrics
 
 HEAD = """\
 Inter-|   Receive                                                |  Transmit
@@ -42,7 +42,7 @@ def devices(monkeypatch):
 
 def test_what_the_host_receives_of_the_tap_the_guest_has_sent(devices):
     devices(HEAD + LO + BRIDGE + TAP)
-    assert nic_counters.cards(machine(), 1) == {
+    assert vmi_metrics.cards(machine(), 1) == {
         "default": Card(
             received=Flow(count=20, bytes=2000, errors=3, drops=4),
             sent=Flow(count=10, bytes=1000, errors=1, drops=2),
@@ -52,14 +52,14 @@ def test_what_the_host_receives_of_the_tap_the_guest_has_sent(devices):
 
 def test_a_tap_outside_of_a_pods_network_is_somebody_elses(devices):
     devices(HEAD + LO + TAP)
-    assert nic_counters.cards(machine(), 1) == {}
+    assert vmi_metrics.cards(machine(), 1) == {}
 
 
 def test_a_card_that_was_taken_out_tells_nothing(devices):
     devices(HEAD + LO + BRIDGE + TAP)
-    assert nic_counters.cards(machine(state="absent"), 1) == {}
+    assert vmi_metrics.cards(machine(state="absent"), 1) == {}
 
 
 def test_a_process_that_has_ended_tells_nothing():
-    assert nic_counters.cards(machine(), 2**22 + 1) == {}
-    assert nic_counters.cards(machine(), None) == {}
+    assert vmi_metrics.cards(machine(), 2**22 + 1) == {}
+    assert vmi_metrics.cards(machine(), None) == {}

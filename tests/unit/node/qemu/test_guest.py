@@ -9,7 +9,7 @@ import pytest
 
 from corral.api.kinds.vmi.vmi import VirtualMachineInstance
 from corral.node.hypervisor import Change
-from corral.node.qemu import guest as guests, reboot
+from corral.node.qemu import guest as guests, power_button
 from corral.node.qemu.guest import END, QemuGuest, translate
 from corral.node.qemu.monitor import MonitorError
 
@@ -94,7 +94,7 @@ async def test_a_guest_that_obeys_the_button_is_started_again_once(guest, monito
 async def test_who_ignores_the_button_may_shut_down_later(guest, monkeypatch):
     one = guest()
     await one.reboot()
-    late = time.time() + reboot.SECONDS + 1
+    late = time.time() + power_button.REBOOT_SECONDS + 1
     monkeypatch.setattr(time, "time", lambda: late)
     assert Change.POWERED_OFF in await changes(one, SHUTDOWN)
 

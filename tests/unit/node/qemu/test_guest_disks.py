@@ -10,7 +10,7 @@ from corral.api.kinds.vmi.vmi import VirtualMachineInstance
 from corral.node.host.process import Process, hold
 from corral.node.qemu import guest as guests
 from corral.node.qemu.guest import QemuGuest
-from corral.node.state import io_error_events
+from corral.node.state import events
 
 DISKS = [{"name": "root"}, {"name": "data"}]
 VMI = msgspec.convert(
@@ -97,7 +97,7 @@ async def test_people_are_told_which_volume_failed(tmp_path, started, status, te
     ]
     voice = Voice()
     guest = guest_of(tmp_path, started("sleep", "60"), Monitor(blocks))
-    await io_error_events.tell(guest, VMI, voice)
+    await events.tell_io_errors(guest, VMI, voice)
     assert voice.said == [("Warning", "IOerror", text)]
 
 

@@ -1,6 +1,7 @@
-"""What the whole host takes: processor time and memory, of the processors that we may use."""
+"""What the host takes, of the processors that we may use, and the share of each of its nodes."""
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 
 from corral.node.hypervisor import Usage
@@ -40,3 +41,19 @@ def _working_set(meminfo: str) -> int:
     }
     used = kilobytes["MemTotal"] - kilobytes["MemFree"]
     return max(0, used - kilobytes.get("Inactive(file)", 0)) * 1024
+
+
+def shares(host: Usage, machines: Mapping[str, Usage]) -> dict[str, Usage]:
+    """By node: what its own machines take, and an equal part of what else the host does.
+
+    A single node takes all that its host does.
+    """
+    other_nanos = host.cpu_nanos - sum(one.cpu_nanos for one in machines.values())
+    other_bytes = host.memory_bytes - sum(one.memory_bytes for one in machines.values())
+    return {
+        node: Usage(
+            own.cpu_nanos + max(0, other_nanos) // len(machines),
+            own.memory_bytes + max(0, other_bytes) // len(machines),
+        )
+        for node, own in machines.items()
+    }

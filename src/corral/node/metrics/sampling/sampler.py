@@ -13,13 +13,14 @@ from typing import NamedTuple
 import structlog
 from lightkube.models.core_v1 import Pod
 
-from corral.api.kinds.usage import NodeMetrics, PodMetrics
-from corral.api.object import Key
+from corral.api.kinds.usage import ContainerMetrics, NodeMetrics, PodMetrics
+from corral.api.kinds.vmi.derived import COMPUTE
+from corral.api.object import Key, ObjectMeta
+from corral.api.quantity import NANO, Amount, Form
+from corral.api.time import go_duration, rfc3339
 from corral.node.hypervisor import Guest, GuestError, Usage
 from corral.node.machine.lifecycle import Machine
-from corral.node.metrics.sampling import documents
-from corral.node.metrics.sampling.host import host_usage
-from corral.node.metrics.sampling.shares import shares
+from corral.node.metrics.sampling.host import host_usage, shares
 from corral.node.metrics.sampling.window import Sample, Window, between
 from corral.reconcile.objects import key_of
 
@@ -27,6 +28,8 @@ PERIOD_SECONDS = 15.0
 """How often it looks: as often as metrics-server asks kubelets."""
 
 log = structlog.get_logger()
+
+_NOTHING = {"cpu": "0", "memory": "0"}
 
 
 class Tenant(NamedTuple):
@@ -133,14 +136,14 @@ class Sampler:
         seen = self._pods.get(key)
         if seen is None or seen.window is None or seen.tenant.machine.facts.ended:
             return None
-        return documents.pod_metrics(seen.tenant.pod, seen.window)
+        return pod_metrics(seen.tenant.pod, seen.window)
 
     def node_metrics(self, key: Key) -> NodeMetrics | None:
         """What a node takes; None where that is not known."""
         seen = self._seen.get(key.name)
         if seen is None or seen.window is None:
             return None
-        return documents.node_metrics(key.name, seen.window)
+        return node_metrics(key.name, seen.window)
 
 
 def _together(pods: Iterable[SeenPod]) -> Usage:
@@ -150,3 +153,46 @@ def _together(pods: Iterable[SeenPod]) -> Usage:
         nanos += seen.window.cpu_nanos if seen.window is not None else 0
         held += seen.sample.usage.memory_bytes
     return Usage(nanos, held)
+
+
+def pod_metrics(pod: Pod, window: Window) -> PodMetrics:
+    """What a machine's pod takes, as metrics-server says it.
+
+    The guest is the container ``compute``, and the others run nothing.
+    """
+    key = key_of(pod)
+    return PodMetrics(
+        metadata=ObjectMeta(name=key.name, namespace=key.namespace),
+        timestamp=rfc3339(window.after.moment),
+        window=go_duration(window.seconds),
+        containers=[
+            ContainerMetrics(name=name, usage=_usage(window) if name == COMPUTE else {**_NOTHING})
+            for name in _running(pod)
+        ],
+    )
+
+
+def node_metrics(name: str, window: Window) -> NodeMetrics:
+    """What a node takes of its host."""
+    return NodeMetrics(
+        metadata=ObjectMeta(name=name),
+        timestamp=rfc3339(window.after.moment),
+        window=go_duration(window.seconds),
+        usage=_usage(window),
+    )
+
+
+def _running(pod: Pod) -> Iterator[str]:
+    """The containers that run for as long as the pod does."""
+    if pod.spec is None:
+        return
+    for container in pod.spec.containers:
+        yield container.name
+    for container in pod.spec.initContainers or ():
+        if container.restartPolicy == "Always":
+            yield container.name
+
+
+def _usage(window: Window) -> dict[str, str | int]:
+    held = window.after.usage.memory_bytes
+    return {"cpu": str(Amount(window.nanocores)), "memory": str(Amount(held * NANO, Form.BINARY))}

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Never
 import structlog
 
 from corral.node.network.dhcp import advertisement, dhcp4, dhcp6
-from corral.node.network.dhcp.rate_limit import Allowance
 from corral.node.network.dhcp.sockets import (
     LONGEST,
     from_address,
@@ -152,3 +151,25 @@ async def advertise(responders: Callable[[], Iterable[Responder]]) -> Never:
 
 def _mac(text: str) -> bytes:
     return bytes.fromhex(text.replace(":", ""))
+
+
+class Allowance:
+    """A token bucket: so many times a second in the long run, and `burst` times at once."""
+
+    def __init__(self, a_second: float, burst: int) -> None:
+        self._a_second = a_second
+        self._burst = burst
+        self._left = float(burst)
+        self._at = 0.0
+
+    def take(self, now: float) -> float:
+        """Takes one at the time `now` and answers 0, or answers how many seconds to wait.
+
+        Then half of the burst is there again, so that waiting pays.
+        """
+        self._left = min(self._burst, self._left + max(0.0, now - self._at) * self._a_second)
+        self._at = now
+        if self._left < 1:
+            return (self._burst / 2 - self._left) / self._a_second
+        self._left -= 1
+        return 0.0

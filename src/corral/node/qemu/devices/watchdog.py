@@ -1,7 +1,7 @@
 """The watchdog, and what it does when the guest stops feeding it."""
 
 from corral.node.qemu.domain import Domain, device
-from corral.node.state.watchdog_events import action_of
+from corral.node.state.events import action_of
 
 
 def watchdog(domain: Domain) -> list[str]:
