@@ -6,46 +6,28 @@ process call it directly, and both meet the same rules.
 
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from types import MappingProxyType
 
 import structlog
 from starlette.types import ASGIApp
 
-from corral.api.errors import ApiError, BadRequest, InternalError, MethodNotAllowed, TooLarge
-from corral.api.kind import Kind
+from corral.api.errors import ApiError, InternalError, TooLarge
 from corral.api.kinds import KINDS
-from corral.api.kinds.auth.authentication import SELF_SUBJECT_REVIEW, TOKEN_REVIEW
-from corral.api.kinds.cdi.kinds import UPLOAD_TOKEN_REQUEST
-from corral.api.kinds.core.pod import POD
-from corral.api.kinds.kubevirt.kinds import VIRTUAL_MACHINE
-from corral.api.kinds.networking.service import SERVICE
-from corral.api.kinds.priority_class import PRIORITY_CLASS
-from corral.api.kinds.storage.persistentvolumeclaim import CLAIM
 from corral.api.kinds.table import KindTable
-from corral.api.kinds.usage import NODE_METRICS, POD_METRICS
-from corral.api.object import Document
 from corral.api.request import Request, Response, User
 from corral.metrics import Registry
 from corral.pki import SigningKey
-from corral.server.admission.certificate_requests import Signing
-from corral.server.admission.clone_authorization import Clones
 from corral.server.admission.dynamic import reviewers_of
-from corral.server.admission.external_ips import Exposure
-from corral.server.admission.instancetypes import Instancetypes
-from corral.server.admission.limit_ranger import LimitRanges
-from corral.server.admission.priority import Priorities
-from corral.server.admission.service_allocation import Allocation, ServiceRanges
-from corral.server.admission.storage_class import ClaimClasses
+from corral.server.admission.plugins import Plugins
+from corral.server.admission.service_allocation import ServiceRanges
 from corral.server.audit import Audit, Audited
 from corral.server.authn.authenticator import ANONYMOUS, Authenticator
-from corral.server.authn.revocations import Revocations
-from corral.server.authn.service_accounts import Accounts, counted_as
+from corral.server.authn.service_accounts import counted_as
 from corral.server.authn.token_review import IdentityReviews
 from corral.server.authz import Authorizer
-from corral.server.authz.access_review import Reviews
-from corral.server.authz.escalation import Escalation
+from corral.server.authz.access_review import Reviews as AccessReviews
 from corral.server.authz.impersonation import acting
 from corral.server.discovery.custom_resources import Definitions
 from corral.server.discovery.nonresource import Documents
@@ -53,37 +35,29 @@ from corral.server.flowcontrol.fairness import Fairness
 from corral.server.metrics.custom import Adapter
 from corral.server.metrics.resource_metrics import Observations, Observe
 from corral.server.metrics.server import Asked, Metrics
-from corral.server.node_proxy import forwarding, machines
 from corral.server.node_proxy.forwarding import Nodes
-from corral.server.registry import lists
-from corral.server.registry.delete import delete, delete_collection
 from corral.server.registry.rest import Rest
+from corral.server.registry.verbs import Verbs
 from corral.server.registry.watch import Watches
-from corral.server.request import body, query, route
-from corral.server.request.call import Call, storage
+from corral.server.request import query, route
+from corral.server.request.call import Call
 from corral.server.request.route import Route
 from corral.server.request.timeout import deadline_of, within
 from corral.server.response import not_found, warning_headers
 from corral.server.response.encodings import Encodings, Recode
 from corral.server.response.errors import refusal
-from corral.server.strategy.object_meta import Stale
-from corral.server.strategy.validation import Allocate
-from corral.server.subresources import ephemeral_containers, kubernetes_subresources
+from corral.server.subresources import subresources
 from corral.server.subresources.cdi_upload import Uploads
-from corral.server.subresources.kubevirt import expand_vm_spec, kubevirt_subresources
+from corral.server.subresources.subresources import Subresources
 from corral.server.transport.sessions import Sessions
 from corral.store import Store
 
 LARGEST_BODY_BYTES = 3 << 20
-MOST_RESTARTS = 10
-"""So often a request starts anew before its sender has to take care of it."""
 
 log = structlog.get_logger()
 
 ReadBody = Callable[[], Awaitable[bytes]]
 """Reads a body that is still to come; raises ApiError where it cannot be had."""
-
-_Verb = Callable[["ApiServer", Call], Awaitable[Response]]
 
 
 @dataclass(slots=True)
@@ -135,69 +109,49 @@ class ApiServer:
         self.store = store
         self.kinds = kinds = KindTable(kinds)  # its own: definitions bring more
         self._definitions = Definitions(store, kinds)
+        self.authenticator = (authenticator or Authenticator()).over(store, account_key, now)
+        self.sessions = Sessions(store, self.authenticator)
         self.authorizer = Authorizer(store)
-        signing = Signing(self.authorizer, now)
-        allocation = Allocation(store, services or ServiceRanges())
-        ranges, priorities = LimitRanges(store), Priorities(store)
-        settled = {
-            storage(SERVICE): allocation.allocate,
-            storage(VIRTUAL_MACHINE): Instancetypes(store).settle,
-            storage(CLAIM): _each(ClaimClasses(store).settle, ranges.check_claim),
-            storage(POD): _each(priorities.settle_pod, ranges.settle_pod),
-            storage(PRIORITY_CLASS): priorities.check_class,
-            **signing.checks(),
-        }
-        accounts = Accounts(store, account_key, now=now)
         self.reviewers = reviewers_of(store, kinds, self.authorizer)
-        clones = Clones(store, self.authorizer)
-        guards = Escalation(self.authorizer).guards() | clones.guards()
-        guards |= Exposure(store, allocation.ranges, self.authorizer).guards()
         self.rest = Rest(
             store,
             now,
-            settled,
-            accounts,
-            self.reviewers,
-            guards=guards | signing.guards(),
-            preparers={
-                **signing.preparers(),
-                **ephemeral_containers.PREPARERS,
-                **clones.preparers(),
-            },
+            plugins=Plugins.of(store, self.authorizer, services or ServiceRanges(), now),
+            accounts=self.authenticator.accounts,
+            reviewers=self.reviewers,
             admit=self._admit,
         )
-        self.nodes = nodes
-        self.authenticator = replace(
-            authenticator or Authenticator(),
-            accounts=accounts,
-            revocations=Revocations(store),
-            now=now,
-        )
-        self.sessions = Sessions(store, self.authenticator)
-        identities = IdentityReviews(self.authenticator)
-        self.uploads = Uploads(store, now, uploads)
-        observations = Observations(self.rest, observed)
-        self.answers: Mapping[str, Callable[[Call], Awaitable[Response]]] = {
-            storage(UPLOAD_TOKEN_REQUEST): self.uploads.answer,
-            storage(SELF_SUBJECT_REVIEW): identities.answer_self,
-            storage(TOKEN_REVIEW): identities.answer_token,
-            storage(POD_METRICS): observations.answer,
-            storage(NODE_METRICS): observations.answer,
-            **Reviews(self.authorizer).answers(),
-        }
-        """What answers each kind whose objects are never kept."""
         self.turns = Fairness(store)
         self.watches = Watches(self.rest, self.turns)
+        self.subresources = Subresources(self.rest, nodes)
+        self.uploads = Uploads(store, now, uploads)
+        self._verbs = Verbs(
+            self.rest,
+            self.watches,
+            subresources=self.subresources.answer,
+            answers={
+                **self.uploads.answers(),
+                **IdentityReviews(self.authenticator).answers(),
+                **AccessReviews(self.authorizer).answers(),
+                **Observations(self.rest, observed).answers(),
+            },
+        )
         self._encodings = Encodings(self.turns.answers)
+        self._adapter = adapter
+        self._audit = audit
         self._metrics = Metrics(kinds, store, self.turns)
         registry = metrics or Registry()
         registry.add("server", self._metrics.tell)
-        self._adapter = adapter
-        self._audit = audit
         if audit is not None:
             registry.add("audit", audit.tell)
         self.documents = Documents(
-            kinds, store, registry, self.authorizer, adapter, account_key=accounts.key, audit=audit
+            kinds,
+            store,
+            registry,
+            self.authorizer,
+            adapter,
+            account_key=self.rest.accounts.key,
+            audit=audit,
         )
 
     async def handle(self, request: Request, read_body: ReadBody | None = None) -> Response:
@@ -272,7 +226,7 @@ class ApiServer:
         if call.version.deprecated:
             usual = f"{call.api_version} is now deprecated and will be removed in a future release."
             asking.warnings.append(call.version.warning or usual)
-        return await self.turns.serve(call, self._dispatch)
+        return await self.turns.serve(call, self._verbs.answer)
 
     def _admit(self, call: Call) -> None:
         """Let a call pass that came as another one: who applies may make what is not there."""
@@ -285,7 +239,7 @@ class ApiServer:
         Raises BadRequest for a query that cannot be read; Forbidden and Unauthorized for who may
         not even learn that there is no such resource.
         """
-        kind = self._kind(named)
+        kind = subresources.kind_at(self.kinds, named)
         asked = query.parse(request.query)
         watched = request.method == "GET" and (named.watch or query.flag(asked, "watch"))
         verb = route.verb(request.method, named, watch=watched)
@@ -301,88 +255,7 @@ class ApiServer:
             version=kind.by_name.get(named.version, kind.versions[0]),
             namespace=named.namespace,
             name=named.name,
-            subresource=expand_vm_spec.NAME
-            if expand_vm_spec.is_asked(named)
-            else named.subresource,
+            subresource=subresources.name_of(named),
             query=asked,
             warnings=warnings,
         )
-
-    def _kind(self, named: Route) -> Kind | None:
-        """The kind that a path is about, where it is served with that version and subresource."""
-        if named.group == machines.GROUP:
-            return kubevirt_subresources.kind_at(self.kinds, named)
-        kind = self.kinds.find(named.group, named.version, named.plural)
-        if kind is None or not named.subresource:
-            return kind
-        served = kubernetes_subresources.serves(kind, named.subresource)
-        return kind if served or forwarding.serves(kind, named.subresource) else None
-
-    async def _dispatch(self, call: Call) -> Response:
-        """Answer a call; anew where an object changed while somebody outside was asked about it."""
-        told = len(call.warnings)
-        for _ in range(MOST_RESTARTS):
-            try:
-                return await self._act(call)
-            except Stale:
-                del call.warnings[told:]
-                call.account = None
-        return await self._act(call)
-
-    async def _act(self, call: Call) -> Response:
-        if not call.verb or (call.kind.native and not route.exists(call.request.method, call)):
-            raise MethodNotAllowed(route.MISSING)
-        if call.verb not in call.kind.verbs or (call.kind.only_created and call.name):
-            raise MethodNotAllowed(
-                route.MISSING
-                if call.kind.is_kept
-                else f'{call.verb} is not supported on resources of kind "{call.kind.plural}": '
-                "they are answered and not kept"
-            )
-        if call.kind.closing and call.verb == "create":
-            raise MethodNotAllowed(
-                "create not allowed while custom resource definition is terminating"
-            )
-        if len(call.request.body) > body.LARGE_BYTES:
-            await body.prepare(call)
-        if call.subresource:
-            return await self._below(call)
-        if (answer := self.answers.get(storage(call.kind))) is not None:
-            return await answer(await self.reviewers.asked(call))
-        act = _VERBS[call.verb]
-        if call.name and call.verb == "create":
-            raise MethodNotAllowed(f'create is not supported on one "{call.kind.plural}" by name')
-        if not call.name and call.verb in ("update", "patch"):
-            raise BadRequest("name must be provided")
-        return await act(self, call)
-
-    async def _below(self, call: Call) -> Response:
-        """What is asked of a subresource."""
-        if call.group != machines.GROUP:
-            if forwarding.serves(call.kind, call.subresource):
-                await self.reviewers.connect(call)
-                return await forwarding.answer(self.store, self.nodes, call)
-            return await kubernetes_subresources.answer(self.rest, call)
-        return await kubevirt_subresources.answer(self.rest, self.nodes, call)
-
-
-_VERBS: dict[str, _Verb] = {
-    "get": lambda server, call: server.rest.get(call),
-    "list": lambda server, call: lists.list_objects(server.rest, call),
-    "watch": lambda server, call: server.watches.answer(call),
-    "create": lambda server, call: server.rest.create(call),
-    "update": lambda server, call: server.rest.update(call),
-    "patch": lambda server, call: server.rest.patch(call),
-    "delete": lambda server, call: delete(server.rest, call),
-    "deletecollection": lambda server, call: delete_collection(server.rest, call),
-}
-
-
-def _each(*steps: Allocate) -> Allocate:
-    """One step after the other."""
-
-    def take(document: Document, old: Document | None) -> None:
-        for step in steps:
-            step(document, old)
-
-    return take

@@ -3,7 +3,7 @@
 import hashlib
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Final
 
@@ -12,8 +12,10 @@ import structlog
 from corral.api.errors import Unauthorized
 from corral.api.request import Certificate, Request, User
 from corral.api.time import rfc3339
+from corral.pki import SigningKey
 from corral.server.authn.revocations import Revocations
 from corral.server.authn.service_accounts import CREDENTIAL, ISSUER, Accounts
+from corral.store import Store
 
 ADMINISTRATORS = "system:masters"
 AUTHENTICATED = "system:authenticated"
@@ -42,6 +44,16 @@ class Authenticator:
     def __post_init__(self) -> None:
         digests = {_digest(token): user for token, user in self.tokens.items()}
         object.__setattr__(self, "_by_digest", digests)
+
+    def over(
+        self, store: Store, account_key: SigningKey | None, now: Callable[[], float]
+    ) -> "Authenticator":
+        """One that knows the ServiceAccounts and revocations of a store besides.
+
+        ``account_key`` signs tokens; without one they are good for as long as this process runs.
+        """
+        accounts = Accounts(store, account_key, now=now)
+        return replace(self, accounts=accounts, revocations=Revocations(store), now=now)
 
     def user(self, request: Request) -> User:
         """Whoever sends a request, also where they act for another.  Raises Unauthorized.

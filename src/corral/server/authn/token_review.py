@@ -5,12 +5,13 @@ from typing import Any
 from corral.api.encoding import encode
 from corral.api.errors import BadRequest
 from corral.api.kind import at
+from corral.api.kinds.auth.authentication import SELF_SUBJECT_REVIEW, TOKEN_REVIEW
 from corral.api.object import Document
 from corral.api.request import Response, User
 from corral.api.time import rfc3339
 from corral.server.authn.authenticator import Authenticator
 from corral.server.request import accept, body, query
-from corral.server.request.call import Call, json_response
+from corral.server.request.call import Answer, Call, json_response, storage
 from corral.server.strategy.validation import conform, incoming
 
 
@@ -20,14 +21,21 @@ class IdentityReviews:
     def __init__(self, authenticator: Authenticator) -> None:
         self._authenticator = authenticator
 
-    async def answer_self(self, call: Call) -> Response:
+    def answers(self) -> dict[str, Answer]:
+        """What answers each kind of question, by the name that it would be stored under."""
+        return {
+            storage(SELF_SUBJECT_REVIEW): self._answer_self,
+            storage(TOKEN_REVIEW): self._answer_token,
+        }
+
+    async def _answer_self(self, call: Call) -> Response:
         """Who asks, as the server sees them: impersonation included."""
         document = _asked(call)
         document["metadata"]["creationTimestamp"] = rfc3339(self._authenticator.now())
         document["status"] = {"userInfo": user_info(call.user)}
         return json_response(encode(document), status=201)
 
-    async def answer_token(self, call: Call) -> Response:
+    async def _answer_token(self, call: Call) -> Response:
         """Whose token it is, if it is for one of the audiences.  Raises BadRequest without one."""
         document = _asked(call)
         token = at(document, "spec", "token")

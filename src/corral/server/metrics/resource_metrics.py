@@ -11,13 +11,14 @@ import msgspec
 from corral.api.encoding import encode
 from corral.api.errors import Details, NotFound
 from corral.api.kind import Kind
+from corral.api.kinds.usage import NODE_METRICS, POD_METRICS
 from corral.api.object import Document, Key, Object
 from corral.api.request import Response
 from corral.api.time import rfc3339
 from corral.server.registry.lists import Selector
 from corral.server.registry.rest import Rest
 from corral.server.request import query
-from corral.server.request.call import Call, json_response, storage
+from corral.server.request.call import Answer, Call, json_response, storage
 from corral.store import Record
 
 Observe = Callable[[Key], Object | None]
@@ -31,7 +32,11 @@ class Observations:
         self._rest = rest
         self._sources = sources
 
-    async def answer(self, call: Call) -> Response:
+    def answers(self) -> dict[str, Answer]:
+        """What answers each kind of observation, by the name that it would be stored under."""
+        return {storage(kind): self._answer for kind in (POD_METRICS, NODE_METRICS)}
+
+    async def _answer(self, call: Call) -> Response:
         """Raises NotFound, and BadRequest for a selector that cannot be read."""
         return self._get(call) if call.name else await self._list(call)
 

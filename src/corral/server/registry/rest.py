@@ -8,7 +8,7 @@ anew.
 
 import asyncio
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, replace
 
 from corral.api.encoding import copied, decode_any
@@ -22,11 +22,12 @@ from corral.api.request import Response
 from corral.api.schema import structural
 from corral.api.time import rfc3339
 from corral.server.admission.dynamic import Reviewers
+from corral.server.admission.plugins import Plugins
 from corral.server.admission.resource_quota import QuotaAdmission
 from corral.server.authn.service_accounts import Accounts
 from corral.server.registry import apply
 from corral.server.request import body, query
-from corral.server.request.call import Call, Guard, Prepare, json_response, not_found, storage
+from corral.server.request.call import Call, json_response, not_found, storage
 from corral.server.response.presenter import Presenter, as_version
 from corral.server.strategy import object_meta, validation
 from corral.store import Record, Store
@@ -72,32 +73,26 @@ def _admit_all(_call: Call) -> None:
 class Rest:
     """Get, create, update and patch.
 
-    ``now`` is seconds since 1970; ``allocators`` give documents, by the name that their kind is
-    stored under, what only the server has to give; ``reviewers`` have a say in what is stored.
-    ``preparers`` give documents of a kind what depends on the call; ``guards`` refuse who may not
-    store such a document; ``admit`` refuses who may not make the call at all, and is asked where it
-    turns out to be another than it seemed.
+    ``now`` is seconds since 1970; ``plugins`` are the server's own admission, ``reviewers`` those
+    outside who have a say in what is stored.  ``admit`` refuses who may not make the call at all,
+    and is asked where it turns out to be another than it seemed.
     """
 
     def __init__(
         self,
         store: Store,
         now: Callable[[], float] = time.time,
-        allocators: Mapping[str, validation.Allocate] | None = None,
+        *,
+        plugins: Plugins | None = None,
         accounts: Accounts | None = None,
         reviewers: Reviewers | None = None,
-        *,
-        guards: Mapping[str, Guard] | None = None,
-        preparers: Mapping[str, Prepare] | None = None,
         admit: Callable[[Call], None] = _admit_all,
     ) -> None:
         self.store = store
         self.reviewers = reviewers or Reviewers()
-        self.guards = guards or {}
-        self.preparers = preparers or {}
+        self.plugins = plugins or Plugins()
         self.admit = admit
         self.now = now
-        self.allocators = allocators or {}
         self.accounts = accounts or Accounts(store, now=now)
         self.quotas = QuotaAdmission(store, now)
 
@@ -152,7 +147,7 @@ class Rest:
         old: Document | None,
         changed: Iterable[Cause] = (),
     ) -> None:
-        allocate = self.allocators.get(storage(call.kind))
+        allocate = self.plugins.allocators.get(storage(call.kind))
         now = rfc3339(self.now())
         validation.check(call, document, old, allocate, changed=changed, now=now)
 
@@ -202,8 +197,8 @@ class Rest:
             and _BESIDE_SPEC.issuperset(patch.members)
             and call.kind.schemas is None
             and not (call.version.write or call.version.read or call.version.view)
-            and stored not in self.allocators
-            and stored not in self.preparers
+            and stored not in self.plugins.allocators
+            and stored not in self.plugins.preparers
         )
 
     async def change(
@@ -274,12 +269,12 @@ class Rest:
         return document
 
     def _prepare(self, call: Call, document: Document, old: Document | None) -> None:
-        prepare = self.preparers.get(storage(call.kind))
+        prepare = self.plugins.preparers.get(storage(call.kind))
         if prepare is not None:
             prepare(call, document, old)
 
     def _guard(self, call: Call, document: Document, old: Document | None) -> None:
-        guard = self.guards.get(storage(call.kind))
+        guard = self.plugins.guards.get(storage(call.kind))
         if guard is not None:
             guard(call, document, old)
 

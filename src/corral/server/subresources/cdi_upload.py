@@ -13,6 +13,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from corral.api.encoding import encode
 from corral.api.errors import MethodNotAllowed, Unauthorized, Unavailable
 from corral.api.kind import at
+from corral.api.kinds.cdi.kinds import UPLOAD_TOKEN_REQUEST
 from corral.api.kinds.storage.persistentvolumeclaim import CLAIM
 from corral.api.object import Key
 from corral.api.request import Response
@@ -20,7 +21,7 @@ from corral.api.time import rfc3339
 from corral.pki import SigningKey
 from corral.server.authn import jwt
 from corral.server.request import body, query
-from corral.server.request.call import Call, json_response, not_found, storage
+from corral.server.request.call import Answer, Call, json_response, not_found, storage
 from corral.server.strategy.validation import conform, incoming
 from corral.server.transport.connection import UNHURRIED
 from corral.store import Store
@@ -55,7 +56,11 @@ class Uploads:
         self._target = target
         self._key = SigningKey()
 
-    async def answer(self, call: Call) -> Response:
+    def answers(self) -> dict[str, Answer]:
+        """What answers each kind of request, by the name that it would be stored under."""
+        return {storage(UPLOAD_TOKEN_REQUEST): self._answer}
+
+    async def _answer(self, call: Call) -> Response:
         """A token for the claim that an UploadTokenRequest names.  Raises NotFound, Invalid."""
         dry = query.dry_run([call.query.get("dryRun", "")], "CreateOptions")
         document = incoming(call, body.read(call))

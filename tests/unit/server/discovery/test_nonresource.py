@@ -197,7 +197,7 @@ OF_NODE = {"verb": "GET", "version": "v1", "resource": "nodes", "scope": "resour
 
 
 async def test_a_crash_is_counted(ask, monkeypatch):
-    monkeypatch.setattr(ask.server.rest, "get", lambda _call: 1 // 0)
+    monkeypatch.setattr(ask.server._verbs, "answer", lambda _call: 1 // 0)
     assert (await ask("GET", "/api/v1/nodes/one")).status == 500
     assert await counted(ask, 500, **OF_NODE) == 1
 

@@ -32,7 +32,7 @@ def store_machine(ask, machine):
         stored = "virtualmachineinstances.kubevirt.io"
         await ask.server.store.write(stored, Key("default", "vm"), machine)
 
-    ask.server.nodes = lambda name: f"the agent of {name}"
+    ask.server.subresources.nodes = lambda name: f"the agent of {name}"
     return store
 
 

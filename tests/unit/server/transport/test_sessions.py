@@ -203,7 +203,7 @@ async def test_a_failure_of_another_kind_stays_one(kind):
         raise TimeoutError("the node's own")
 
     async with serving() as (server, _):
-        server.nodes = lambda _name: failing
+        server.subresources.nodes = lambda _name: failing
         path = "/api/v1/namespaces/default/pods/web/log" if kind == "http" else DOOR
         pod = Connection(App(server), path, kind=kind, certificate=shown())
         with pytest.raises(TimeoutError, match="the node's own"):

@@ -345,7 +345,7 @@ async def test_migration_is_refused_for_the_nearest_reason(ask, store, phase, co
 
 async def test_ports_are_those_of_the_machine(ask, store):
     upgrade = {"upgrade": "websocket", "connection": "upgrade"}
-    ask.server.nodes = lambda name: f"the agent of {name}"
+    ask.server.subresources.nodes = lambda name: f"the agent of {name}"
     await store("Always")
     answer = await ask("GET", path("portforward/22"), headers=upgrade)
     assert (answer.status, answer["message"]) == (409, f"{CONFLICT}VMI is not started")
