@@ -49,21 +49,30 @@ class ListOf(Generic[T]):
 
 
 class Client:
-    """An API server, through a transport."""
+    """An API server, through a transport.
 
-    def __init__(self, transport: Transport) -> None:
+    ``observe`` is called with each object that the server answers to a read or a change, once it is
+    decoded.  ``reader`` decodes what is listed and watched; clients may share one.
+    """
+
+    def __init__(
+        self,
+        transport: Transport,
+        *,
+        observe: Callable[[msgspec.Struct], None] | None = None,
+        reader: Reader | None = None,
+    ) -> None:
         self._transport = transport
-        self.learn: Callable[[msgspec.Struct], None] | None = None
-        """Is told each object that the server answers to a read or a change, once it is decoded."""
-        self._reader = Reader()
+        self._observe = observe
+        self._reader = reader or Reader()
 
-    def teach(self, learn: Callable[[msgspec.Struct], None], beside: "Client") -> None:
-        """Let ``learn`` be told of each object, for caches that ``beside`` fills: it may be itself.
+    def feeding(self, observe: Callable[[msgspec.Struct], None], watching: "Client") -> "Client":
+        """A client of the same server that calls ``observe`` for caches which ``watching`` fills.
 
-        What that client is told of by a watch is not read again then.
+        What the one was answered is not decoded again when a watch of the other brings it.
         """
-        self.learn = learn
-        self._reader.answered = beside._reader.answered  # noqa: SLF001 - of the same class
+        reader = watching._reader  # noqa: SLF001 - of the same class
+        return Client(self._transport, observe=observe, reader=reader)
 
     async def get(
         self,
@@ -237,9 +246,9 @@ class Client:
             decoded = read(view, body)
         except UNREADABLE as error:
             raise InternalError(f"the server's answer is no {view.__name__}: {error}") from error
-        if self.learn is not None:
+        if self._observe is not None:
             self._reader.answered.put(view, body, decoded)
-            self.learn(decoded)
+            self._observe(decoded)
         return decoded
 
 

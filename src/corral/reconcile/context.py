@@ -24,12 +24,12 @@ class World:
     """Everything a loop may use.  ``run`` keeps the caches and the events going."""
 
     def __init__(self, client: Client, *, clock: Clock = wall_clock) -> None:
-        self.client = client
+        self._watching = client
         self.clock = clock
         self.informers = Informers(client)
+        self.client = client.feeding(self.informers.learn, watching=client)
         self.kinds = Kinds(self.informers)
-        client.teach(self.informers.learn, beside=client)
-        self._events = Events(client, clock)
+        self._events = Events(self.client, clock)
 
     def acting(self, client: Client) -> "World":
         """The same world for a loop that asks and writes in another name.
@@ -38,8 +38,7 @@ class World:
         the original has to run.
         """
         other = copy(self)
-        other.client = client
-        client.teach(self.informers.learn, beside=self.client)
+        other.client = client.feeding(self.informers.learn, watching=self._watching)
         return other
 
     def recorder(self, component: str, host: str = "") -> Recorder:

@@ -226,22 +226,21 @@ async def told_of(watch):
 async def test_what_was_answered_is_not_read_again_when_a_watch_tells_of_it(client):
     """Reading an object takes longer than to look it up, and caches would hold it twice."""
     known = []
-    client.teach(known.append, beside=client)
-    acting = Client(client._transport)
-    acting.teach(known.append, beside=client)
+    own = client.feeding(known.append, watching=client)
+    acting = Client(client._transport).feeding(known.append, watching=client)
     async with aclosing(client.watch(ConfigMap, resource_version="1")) as watch:
-        for writer in (client, acting):
+        for writer in (own, acting):
             made = await writer.create(ConfigMap, config(f"a{len(known)}", x="y"))
             assert known[-1] is made
             assert await told_of(watch) is made
 
 
 async def test_another_view_of_what_was_answered_is_another_object(client):
-    client.teach(lambda _: None, beside=client)
+    own = client.feeding(lambda _: None, watching=client)
     async with aclosing(
         client.watch(Partial, kind=kind_of(ConfigMap), resource_version="1")
     ) as watch:
-        made = await client.create(ConfigMap, config("a"))
+        made = await own.create(ConfigMap, config("a"))
         told = await told_of(watch)
     assert type(told) is Partial
     assert key_of(told) == key_of(made)

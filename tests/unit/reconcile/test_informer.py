@@ -322,7 +322,7 @@ async def test_a_loop_reads_its_own_writes(client):
         await settle()
         key = Key("default", "a")
         old = informer.get(key)
-        answer = await client.patch(ConfigMap, key, {"data": {"x": "y"}})
+        answer = await world.client.patch(ConfigMap, key, {"data": {"x": "y"}})
         assert informer.get(key) == answer
         informer.learn(old)
         assert informer.get(key) == answer
