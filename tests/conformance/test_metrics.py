@@ -12,7 +12,7 @@ from tests.exposition import Told
 
 pytestmark = pytest.mark.conformance
 
-GUIDE = Path(__file__).parent.parent.parent / "docs" / "guide.md"
+GUIDE = Path(__file__).parent.parent.parent / "docs" / "guide" / "operations.md"
 CHAPTER = re.search(r"^## Watch it with Prometheus\n(.*?)^##", GUIDE.read_text(), re.M | re.S)[1]
 
 

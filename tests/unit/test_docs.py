@@ -11,7 +11,13 @@ import pytest
 from corral.cli.main import COMMANDS, corral, run
 
 ROOT = Path(__file__).parent.parent.parent
-DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = ("docs/*.md", "docs/guide/*.md")
+DOCUMENTS = [ROOT / "README.md", *sorted(page for each in PAGES for page in ROOT.glob(each))]
+LINKING = [
+    *DOCUMENTS,
+    *(ROOT / name for name in ("CONTRIBUTING.md", "CHANGELOG.md", "examples/README.md")),
+    *sorted((ROOT / "docs/adr").glob("*.md")),
+]
 
 
 def typed() -> list[str]:
@@ -52,10 +58,24 @@ def test_examples_in_documents_exist(file):
     assert (ROOT / file).exists()
 
 
-@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def anchors(document: Path) -> set[str]:
+    """The anchors that GitHub gives the headings of a page."""
+    headings = re.findall(r"^#+ (.*)$", document.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", each.lower()).replace(" ", "-") for each in headings}
+
+
+@pytest.mark.parametrize("document", LINKING, ids=lambda path: str(path.relative_to(ROOT)))
 def test_links_in_documents_lead_somewhere(document):
-    for target in re.findall(r"\]\(([^)#:]+)\)", document.read_text()):
-        assert (document.parent / target).exists(), target
+    for path, anchor in re.findall(r"\]\(([^)#:]*)(?:#([^):]*))?\)", document.read_text()):
+        target = document.parent / path if path else document
+        assert target.exists(), path
+        assert not anchor or anchor in anchors(target), f"{path}#{anchor}"
+
+
+def test_every_page_of_the_guide_is_in_its_index():
+    index = ROOT / "docs/guide/README.md"
+    linked = set(re.findall(r"\]\(([\w-]+\.md)\)", index.read_text()))
+    assert linked == {page.name for page in index.parent.glob("*.md")} - {index.name}
 
 
 def leaves(command: click.Command, path: tuple[str, ...]) -> Iterator[tuple[str, click.Command]]:

@@ -206,7 +206,7 @@ def _audit(settings: Settings) -> Audit | None:
         file = Log(settings.audit_log, told_lost)
         return Audit(policy, file, components=settings.audit_policy is not None)
     except (PolicyError, AuditError) as error:
-        hint = "docs/guide.md (Who did what) tells what --audit-log and --audit-policy need."
+        hint = "docs/guide/users.md (Who did what) says what --audit-log and --audit-policy need."
         raise CannotStart(str(error), hint) from error
 
 

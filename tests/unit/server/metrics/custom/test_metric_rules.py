@@ -67,7 +67,9 @@ def test_the_rules_of_the_examples_and_the_guide_are_good_ones(tmp_path):
     example = load(ROOT / "examples/prometheus/metric-rules.yaml")
     assert example.of_objects(POD, "processors").of_instances
     (block,) = re.findall(
-        r"```yaml\n(# metric-rules.yaml\n.*?)```", (ROOT / "docs/guide.md").read_text(), re.DOTALL
+        r"```yaml\n(# metric-rules.yaml\n.*?)```",
+        (ROOT / "docs/guide/operations.md").read_text(),
+        re.DOTALL,
     )
     (tmp_path / "rules.yaml").write_text(block)
     guide = load(tmp_path / "rules.yaml")
