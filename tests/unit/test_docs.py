@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 import pytest
 
+from corral import __version__
 from corral.cli.main import COMMANDS, corral, run
 
 ROOT = Path(__file__).parent.parent.parent
@@ -76,6 +77,12 @@ def test_every_page_of_the_guide_is_in_its_index():
     index = ROOT / "docs/guide/README.md"
     linked = set(re.findall(r"\]\(([\w-]+\.md)\)", index.read_text()))
     assert linked == {page.name for page in index.parent.glob("*.md")} - {index.name}
+
+
+def test_the_newest_release_of_the_changelog_is_this_version():
+    headings = re.findall(r"^## (.*)$", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    assert headings[0] == "Unreleased"
+    assert re.fullmatch(re.escape(__version__) + r" - \d{4}-\d\d-\d\d", headings[1])
 
 
 def leaves(command: click.Command, path: tuple[str, ...]) -> Iterator[tuple[str, click.Command]]:
