@@ -49,6 +49,21 @@ async def test_a_machine_is_written_three_times_until_it_is_ready_and_three_unti
         assert down["events"] <= 2 * MACHINES + 10
 
 
+async def test_a_pod_that_takes_long_to_make_is_as_young_as_any(monkeypatch):
+    handle = ApiServer.handle
+
+    async def slow(server: ApiServer, request: Request) -> Response:
+        if request.method == "POST" and request.path.endswith("/pods"):
+            await asyncio.sleep(2)  # as where a webhook is asked
+        return await handle(server, request)
+
+    monkeypatch.setattr(ApiServer, "handle", slow)
+    async with cluster() as c:
+        await c.client.create(ReplicaSet, replica_set("test", 0))
+        up = await scaled(c, MACHINES)
+        assert up[OF_MACHINES[1]] == 3 * MACHINES  # made, Scheduled, Running and Ready
+
+
 async def test_nobody_asks_for_what_the_server_said_is_deleted(monkeypatch):
     asked: Counter[str] = Counter()
     handle = ApiServer.handle

@@ -78,7 +78,7 @@ def plan(
     if begins and claims.are_ready and not create_error:
         return Plan(create_pod=True)
     phase = "Failed" if begins and claims.failed else next_phase(vmi, pod)
-    if seconds := _untold_seconds(vmi, pod, phase, now):
+    if seconds := _untold_seconds(vmi, pod, phase, now, claims):
         return Plan(again_seconds=seconds)
     final = phase in FINAL_PHASES
     doomed: tuple[Pod, ...] = ()
@@ -114,7 +114,7 @@ def next_phase(vmi: VirtualMachineInstance, pod: Pod | None) -> str:
 
 
 def _untold_seconds(
-    vmi: VirtualMachineInstance, pod: Pod | None, phase: str, now: datetime
+    vmi: VirtualMachineInstance, pod: Pod | None, phase: str, now: datetime, claims: Claims
 ) -> float:
     """For how long it is not worth a write yet that a machine's pod waits for its node."""
     if pod is None or phase != "Scheduling" or vmi.status.phase not in _UNPLACED or is_going(vmi):
@@ -124,7 +124,12 @@ def _untold_seconds(
         return 0.0
     age = (now - _created(pod, now)).total_seconds()
     # Older than it can be: the clock that stamped it is another one, or was set back.
-    return UNTOLD_SECONDS - age if 0 <= age < UNTOLD_SECONDS else 0.0
+    if not 0 <= age < UNTOLD_SECONDS:
+        return 0.0
+    told = conditions(vmi, pod, phase, claims)
+    known = {each.type: told[each.type] for each in vmi.status.conditions if each.type in told}
+    outdated = merged(vmi.status.conditions, known, now) is not None
+    return 0.0 if outdated else UNTOLD_SECONDS - age
 
 
 def _created(pod: Pod, otherwise: datetime) -> datetime:

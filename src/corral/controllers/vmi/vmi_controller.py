@@ -99,6 +99,7 @@ class Machines:
             except ApiError as refusal:
                 error = refusal
             text = f"failed to create virtual machine pod: {error}" if error else ""
+            now = self._world.clock()  # how old the pod is counts, however long it took to make it
             decided = lifecycle.plan(vmi, pods, now, needed, create_error=text)
         if decided.delete_pods:
             await self._delete_pods(vmi, decided)

@@ -4,6 +4,7 @@ import msgspec
 import pytest
 from tests.unit.controllers.make import machine, pod
 
+from corral.api.kinds.cdi.datavolume import DataVolume
 from corral.api.kinds.kubevirt.kinds import VIRTUAL_MACHINE_INSTANCE
 from corral.api.kinds.vmi.vmi import FINALIZER
 from corral.api.schema import schema_for
@@ -88,6 +89,41 @@ def test_that_a_young_pod_waits_for_its_node_is_not_written_yet():
 def test_what_is_wrong_with_a_young_pod_is_written_at_once(news):
     vmi = machine(phase="Pending")
     assert plan(vmi, [pod(vmi, created=JUST_NOW, **news)], NOW).patch is not None
+
+
+def outdated(name, reason, status="False"):
+    return {"type": name, "status": status, "reason": reason, "message": "as it was before"}
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (outdated("PodScheduled", "Unschedulable"), None),
+        (outdated("Synchronized", "FailedCreate"), None),
+        (outdated("Synchronized", "FailedPvcNotFound"), None),
+        (outdated("DataVolumesReady", "NotAllDVsReady"), "True"),
+    ],
+)
+def test_what_is_wrong_no_more_once_there_is_a_pod_is_written_at_once(before, after):
+    vmi = machine(phase="Pending", conditions=[before])
+    ready = msgspec.convert(
+        {
+            "metadata": {"name": "data", "namespace": "default"},
+            "spec": {},
+            "status": {"phase": "Succeeded", "conditions": [{"type": "Ready", "status": "True"}]},
+        },
+        DataVolume,
+    )
+    claims = Claims(data_volumes=[ready])
+    patch = plan(vmi, [pod(vmi, created=JUST_NOW)], NOW, claims).patch
+    told = condition(patch, before["type"])
+    assert (told and told["status"]) == after
+
+
+def test_conditions_that_stay_do_not_hurry_what_waits():
+    stays = outdated("Synchronized", "FailedByWhoeverElse")
+    vmi = machine(phase="Pending", conditions=[stays, outdated("Paused", "PausedByUser")])
+    assert plan(vmi, [pod(vmi, created=JUST_NOW)], NOW).again_seconds == 2
 
 
 def test_by_a_clock_that_was_set_back_a_pod_is_as_old_as_any():
