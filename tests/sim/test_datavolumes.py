@@ -405,6 +405,41 @@ async def test_data_sources_tell_what_they_mean_as_that_comes_and_goes(loops):
         await c.until(dangles)
 
 
+@pytest.mark.parametrize(
+    "odd",
+    [
+        ["made", "before", "it", "had", "fields"],
+        {"conditions": {"Ready": True}, "phase": "Ready"},
+        {"source": {"snapshot": {"name": "old"}, "dataSource": {"name": "newest"}}, "more": {}},
+    ],
+)
+async def test_an_odd_status_of_a_data_source_is_written_anew(loops, odd):
+    """Versions before took any status; what a DataSource means counts all the same."""
+    async with cluster(stand_ins=loops) as c:
+        await c.client.create(DataVolume, volume())
+        await c.until(partial(is_in, c, "Succeeded"))
+        claim = {"pvc": {"name": "disk", "namespace": "default"}}
+        kept = {
+            "apiVersion": "cdi.kubevirt.io/v1beta1",
+            "kind": "DataSource",
+            "metadata": {"name": "golden", "namespace": "default", "uid": "of-old"},
+            "spec": {"source": claim},
+            "status": odd,
+        }
+        store = c.server.store
+        await store.write("datasources.cdi.kubevirt.io", Key("default", "golden"), kept)
+        reference = {"kind": "DataSource", "name": "golden"}
+        await c.client.create(DataVolume, volume("copy", size="", sourceRef=reference))
+        await c.until(partial(is_in, c, "Succeeded", "copy"))
+        found = store.latest("datasources.cdi.kubevirt.io", Key("default", "golden"))
+        status = found.document()["status"]
+        assert status.keys() == {"source", "conditions"}
+        assert status["source"] == claim
+        assert [each["reason"] for each in status["conditions"]] == ["Ready"]
+        await asyncio.sleep(60)
+        assert store.latest("datasources.cdi.kubevirt.io", Key("default", "golden")) is found
+
+
 async def test_an_upload_is_waited_for(loops):
     async with cluster(stand_ins=loops) as c:
         await c.client.create(DataVolume, volume(source={"upload": {}}))

@@ -30,10 +30,19 @@ async def test_it_comes_back_and_tells_the_address_again():
         *second, anew = await told(here)
         assert second == first
         assert anew.uid != metadata.uid
-        wrong = {"status": {"uploadProxyURL": "https://elsewhere", "preallocation": True}}
-        await here.client.patch(CDIConfig, KEY, wrong, subresource="status")
-        *third, mended = await told(here)
-        assert third == first
+        whole = (await here.client.get(CDIConfig, NAME)).status
+        wrong = {
+            "uploadProxyURL": "https://elsewhere",
+            "preallocation": True,
+            "scratchSpaceStorageClass": "slow",
+            "filesystemOverhead": {"global": "0.5", "storageClass": {"slow": "0.1"}},
+        }
+        for field, value in wrong.items():
+            change = {"status": {field: value}}
+            await here.client.patch(CDIConfig, KEY, change, subresource="status")
+            *third, mended = await told(here)
+            assert third == first
+            assert (await here.client.get(CDIConfig, NAME)).status == whole
         await asyncio.sleep(60)
         *_, after = await told(here)
         assert after.resource_version == mended.resource_version

@@ -12,7 +12,7 @@ from corral.api.errors import AlreadyExists
 from corral.api.kinds.cdi import cdiconfig
 from corral.api.kinds.cdi.cdiconfig import CDIConfig
 from corral.api.object import Key
-from corral.api.patch.merge import merge_patch
+from corral.api.patch.merge import difference
 from corral.reconcile.context import World
 from corral.reconcile.controller import Controller
 from corral.reconcile.workqueue import WorkQueue
@@ -57,6 +57,6 @@ class UploadAddress:
                 found = await self._client.create(CDIConfig, {"metadata": {"name": key.name}})
             except AlreadyExists:
                 return  # the cache will tell
-        told = {"status": msgspec.to_builtins(found.status)}
-        if merge_patch(told, self._wanted) != told:
-            await self._client.patch(CDIConfig, key, self._wanted, subresource="status")
+        change = difference({"status": msgspec.to_builtins(found.status)}, self._wanted)
+        if change:
+            await self._client.patch(CDIConfig, key, change, subresource="status")

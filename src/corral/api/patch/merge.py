@@ -17,6 +17,22 @@ def merge_patch(document: Document, patch: Any) -> Document:
     return _merged(document, patch)
 
 
+def difference(before: Document, after: Document) -> Document:
+    """The merge patch that makes one document of the other; empty where they are the same.
+
+    What is in ``before`` alone becomes null, at any depth.  ``after`` has no nulls of its own.
+    """
+    patch: Document = dict.fromkeys(before.keys() - after.keys())
+    for key, value in after.items():
+        old = before.get(key)
+        if isinstance(value, dict) and isinstance(old, dict):
+            if inner := difference(old, value):
+                patch[key] = inner
+        elif key not in before or old != value:
+            patch[key] = value
+    return patch
+
+
 def _merged(target: Any, patch: Document) -> Document:
     merged = dict(target) if isinstance(target, dict) else {}
     for key, value in patch.items():

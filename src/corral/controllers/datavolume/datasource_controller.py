@@ -5,9 +5,11 @@ from collections.abc import Mapping
 import msgspec
 from lightkube.models.core_v1 import PersistentVolumeClaim
 
-from corral.api.kinds.cdi.datasource import DataSource, DataSourceStatus
+from corral.api.kinds.cdi.datasource import DataSource, KeptDataSource
 from corral.api.kinds.cdi.datavolume import DataVolume
-from corral.api.object import Document, Key
+from corral.api.kinds.cdi.kinds import DATA_SOURCE
+from corral.api.object import Key
+from corral.api.patch.merge import difference
 from corral.api.time import rfc3339
 from corral.controllers.datavolume import datasource_status, plan as plans
 from corral.reconcile.context import World
@@ -34,7 +36,7 @@ class DataSources:
 
     def __init__(self, world: World) -> None:
         self.queue = WorkQueue[Key]()
-        self.references = world.informers.of(DataSource)
+        self.references = world.informers.of(KeptDataSource, kind=DATA_SOURCE)
         self.claims = world.informers.of(Claim)
         self.volumes = world.informers.of(DataVolume)
         self._world = world
@@ -53,10 +55,13 @@ class DataSources:
         status, labels = datasource_status.decide(reference, self._observe(reference))
         if labels:
             change = {"metadata": {"labels": dict(labels)}}
-            reference = await self._client.patch(DataSource, key, change)
-        if status != reference.status:
-            told = {"metadata": {"resourceVersion": version_of(reference)}, **_patch(status)}
-            await self._client.patch(DataSource, key, told, subresource="status")
+            reference = await self._client.patch(KeptDataSource, key, change, kind=DATA_SOURCE)
+        before = reference.status if isinstance(reference.status, dict) else {}
+        if change := difference(before, msgspec.to_builtins(status)):
+            told = {"metadata": {"resourceVersion": version_of(reference)}, "status": change}
+            await self._client.patch(
+                KeptDataSource, key, told, subresource="status", kind=DATA_SOURCE
+            )
 
     def _observe(self, reference: DataSource) -> datasource_status.Observed:
         other = plans.named_key_of(reference)
@@ -106,14 +111,6 @@ def _claim_of(reference: DataSource) -> list[str]:
 def _named_by(reference: DataSource) -> list[str]:
     key = plans.named_key_of(reference)
     return [str(key)] if key else []
-
-
-def _patch(status: DataSourceStatus) -> Document:
-    """The status as a merge patch: what is meant no more is taken away."""
-    told = {"source": None, **msgspec.to_builtins(status)}
-    if told["source"] is not None:
-        told["source"]["pvc"] = {"namespace": None, **told["source"]["pvc"]}
-    return {"status": told}
 
 
 def _told(volume: DataVolume | None) -> tuple[str, Mapping[str, str]] | None:

@@ -10,7 +10,12 @@ from typing import Final, NamedTuple
 
 from lightkube.models.core_v1 import PersistentVolumeClaim
 
-from corral.api.kinds.cdi.datasource import DataSource, DataSourceSource, DataSourceStatus
+from corral.api.kinds.cdi.datasource import (
+    DataSource,
+    DataSourceSource,
+    DataSourceStatus,
+    KeptDataSource,
+)
 from corral.api.kinds.cdi.datavolume import DataVolume
 from corral.controllers.datavolume.status import FALSE, SUCCEEDED, TRUE, Conditions
 from corral.reconcile.objects import labels_of
@@ -57,7 +62,7 @@ class _Answer(NamedTuple):
 _IS_READY: Final = _Answer(TRUE, READY, "DataSource is ready to be consumed")
 
 
-def decide(reference: DataSource, seen: Observed) -> Decision:
+def decide(reference: KeptDataSource, seen: Observed) -> Decision:
     """What to write of a DataSource."""
     other = reference.spec.source.data_source
     meant = reference if other is None else seen.named
@@ -70,7 +75,7 @@ def decide(reference: DataSource, seen: Observed) -> Decision:
         answer = _Answer(FALSE, "MaxReferenceDepthReached", message)
     else:
         answer = _of(meant.spec.source, seen)
-    conditions = Conditions(reference.status.conditions, seen.now)
+    conditions = Conditions(reference.known_status.conditions, seen.now)
     conditions.set(READY, *answer)
     if meant is None or answer is not _IS_READY:
         return Decision(DataSourceStatus(conditions=conditions.all), {})

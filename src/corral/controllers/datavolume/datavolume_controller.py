@@ -10,9 +10,11 @@ from lightkube.models.storage_v1 import StorageClass
 
 from corral.api.errors import AlreadyExists, ApiError
 from corral.api.kinds.cdi import population
-from corral.api.kinds.cdi.datasource import DataSource
+from corral.api.kinds.cdi.datasource import DataSource, KeptDataSource
 from corral.api.kinds.cdi.datavolume import DataVolume, DataVolumeStatus
+from corral.api.kinds.cdi.kinds import DATA_SOURCE
 from corral.api.object import Document, Key
+from corral.api.patch.merge import difference
 from corral.api.time import rfc3339
 from corral.controllers.datavolume import plan as plans
 from corral.controllers.datavolume.plan import Observed, Plan
@@ -54,7 +56,7 @@ class DataVolumes:
         self.volumes = world.informers.of(DataVolume)
         self.claims = world.informers.of(Claim)
         self.classes = world.informers.of(StorageClass)
-        self.references = world.informers.of(DataSource)
+        self.references = world.informers.of(KeptDataSource, kind=DATA_SOURCE)
         self._world = world
         self._client = world.client
         self._recorder = world.recorder(COMPONENT)
@@ -177,5 +179,4 @@ def _referred_by(volume: DataVolume) -> list[str]:
 
 def _patch(old: DataVolumeStatus, new: DataVolumeStatus) -> Document:
     """The status as a merge patch: what is empty again is taken away."""
-    before, after = msgspec.to_builtins(old), msgspec.to_builtins(new)
-    return {"status": {name: None for name in before if name not in after} | after}
+    return {"status": difference(msgspec.to_builtins(old), msgspec.to_builtins(new))}

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 
 import msgspec
 from msgspec.structs import replace
@@ -15,6 +14,7 @@ from corral.api.kinds.kubevirt.virtualmachine import (
 )
 from corral.api.kinds.vmi.vmi import VirtualMachineInstance
 from corral.api.object import Condition, Document
+from corral.api.patch.merge import difference
 from corral.api.time import rfc3339
 from corral.controllers.vm.disks import Disks
 from corral.controllers.vm.errors import Refused
@@ -76,11 +76,7 @@ def generation(vmi: VirtualMachineInstance) -> int:
 
 def change(old: VirtualMachineStatus, new: VirtualMachineStatus) -> Document:
     """The merge patch from one status to the other; empty when they say the same."""
-    before: dict[str, Any] = msgspec.to_builtins(old)
-    after: dict[str, Any] = msgspec.to_builtins(new)
-    changed = {name: value for name, value in after.items() if before.get(name) != value}
-    gone = dict.fromkeys(before.keys() - after.keys())
-    return changed | gone
+    return difference(msgspec.to_builtins(old), msgspec.to_builtins(new))
 
 
 def _run_strategy(vm: VirtualMachine, facts: Facts) -> str:

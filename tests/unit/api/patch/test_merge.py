@@ -3,7 +3,7 @@ from hypothesis import given, strategies as st
 
 from corral.api.encoding import copied
 from corral.api.errors import BadRequest
-from corral.api.patch.merge import merge_patch
+from corral.api.patch.merge import difference, merge_patch
 
 KEYS = st.sampled_from("abc")
 VALUES = st.recursive(
@@ -54,3 +54,26 @@ def test_what_is_not_spoken_of_stays(target, patch):
         key: target[key] for key in target.keys() - patch.keys()
     }
     assert not [key for key, value in patch.items() if value is None and key in merged]
+
+
+FULL = st.dictionaries(
+    KEYS,
+    st.recursive(
+        st.integers(0, 3) | st.lists(st.integers(0, 3), max_size=2),
+        lambda inner: st.dictionaries(KEYS, inner, max_size=3),
+    ),
+    max_size=3,
+)
+
+
+@given(OBJECTS, FULL)
+def test_the_difference_makes_one_document_of_the_other(before, after):
+    patch = difference(before, after)
+    assert merge_patch(copied(before), patch) == after
+    assert (patch == {}) is (before == after)
+
+
+def test_the_difference_names_what_changes_and_nothing_else():
+    before = {"a": 1, "b": {"c": 1, "d": [1], "e": {}}, "gone": {"x": 1}}
+    after = {"a": 1, "b": {"c": 2, "d": [1], "f": 3}}
+    assert difference(before, after) == {"b": {"c": 2, "e": None, "f": 3}, "gone": None}

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 from lightkube.models.core_v1 import PersistentVolumeClaim
 
-from corral.api.kinds.cdi.datasource import DataSource
+from corral.api.kinds.cdi.datasource import KeptDataSource
 from corral.api.kinds.cdi.datavolume import DataVolume
 from corral.controllers.datavolume.datasource_status import Observed, decide
 
@@ -17,7 +17,7 @@ SUITS = "instancetype.kubevirt.io/default-instancetype"
 
 def reference(source, name="mine", **rest):
     metadata = {"name": name, "namespace": "default", **rest}
-    return msgspec.convert({"metadata": metadata, "spec": {"source": source}}, DataSource)
+    return msgspec.convert({"metadata": metadata, "spec": {"source": source}}, KeptDataSource)
 
 
 def claim(**labels):
@@ -81,10 +81,21 @@ def test_a_data_source_tells_whether_what_it_means_can_be_copied(source, seen, e
 
 def test_times_move_only_when_something_changes():
     of = reference(PVC)
-    of.status = decide(of, Observed(claim=claim(), now=NOW)).status
-    assert decide(of, Observed(claim=claim(), now=LATER)).status == of.status
+    status = decide(of, Observed(claim=claim(), now=NOW)).status
+    of.status = msgspec.to_builtins(status)
+    assert decide(of, Observed(claim=claim(), now=LATER)).status == status
     [lost] = decide(of, Observed(now=LATER)).status.conditions
     assert (lost.last_transition_time, lost.last_heartbeat_time) == (LATER, LATER)
+
+
+@pytest.mark.parametrize(
+    "odd", [None, [], ["ready"], "ready", {"conditions": {"Ready": True}}, {"source": "golden"}]
+)
+def test_a_status_that_cannot_be_read_is_none(odd):
+    of = reference(PVC)
+    of.status = odd
+    decided = decide(of, Observed(claim=claim(), now=NOW))
+    assert decided == decide(reference(PVC), Observed(claim=claim(), now=NOW))
 
 
 def test_labels_of_kubevirt_are_taken_from_what_is_meant():

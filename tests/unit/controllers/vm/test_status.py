@@ -4,6 +4,7 @@ import msgspec
 import pytest
 from tests.unit.controllers.vm.make import NOW, STRATEGIES, start, stop, vm, vmi
 
+from corral.api.kinds.kubevirt.virtualmachine import StartFailure
 from corral.controllers.vm.disks import Disks
 from corral.controllers.vm.errors import Refused
 from corral.controllers.vm.run_strategy import NOTHING, Plan
@@ -130,3 +131,11 @@ def test_what_is_no_more_is_taken_away():
     assert after["startFailure"] is None
     assert after["stateChangeRequests"] is None
     assert msgspec.json.encode(after)
+
+
+def test_a_part_of_a_field_that_is_no_more_is_taken_away():
+    failure = {"consecutiveFailCount": 1, "retryAfterTimestamp": "2026-01-01T01:00:00Z"}
+    before = vm(failure=failure).status
+    after = msgspec.structs.replace(before, start_failure=StartFailure(consecutive_fail_count=2))
+    taken = {"consecutiveFailCount": 2, "retryAfterTimestamp": None}
+    assert change(before, after) == {"startFailure": taken}

@@ -1,6 +1,6 @@
 """DataSource: a name under which golden images are found (CDI's cdi.kubevirt.io/v1beta1)."""
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import msgspec
 
@@ -64,3 +64,20 @@ class DataSource(Object, kw_only=True):
 
     spec: DataSourceSpec
     status: DataSourceStatus = msgspec.field(default_factory=DataSourceStatus)
+
+
+class KeptDataSource(DataSource, kw_only=True):
+    """A DataSource as it may be kept: any status was taken before it had fields.
+
+    status: as it is; ``known_status`` is what of it can be read.
+    """
+
+    status: Any = None
+
+    @property
+    def known_status(self) -> DataSourceStatus:
+        """The status, empty where it is none that is known."""
+        try:
+            return msgspec.convert(self.status or {}, DataSourceStatus)
+        except msgspec.ValidationError:
+            return DataSourceStatus()
