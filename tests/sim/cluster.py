@@ -30,6 +30,7 @@ from corral.daemon.component_users import CONTROLLER, STAND_IN
 from corral.daemon.nodes import deserted, play
 from corral.metrics import Registry, Source
 from corral.node.agent.agent import Agent
+from corral.node.agent.host_parts import HostParts
 from corral.node.hollow.hypervisor import Hollow, HollowGuest, HollowNetworks
 from corral.node.hypervisor import Change, Usage
 from corral.node.images.store import ImageStore
@@ -226,13 +227,10 @@ class Cluster:
             world,
             name,
             self._directory / name,
-            images=images,
+            HostParts(images=images, networks=self._networks, sampler=sampler, pressure=pressure),
             hypervisor=hypervisor,
             capacity=capacity,
             address="192.0.2.1",
-            networks=self._networks,
-            sampler=sampler,
-            pressure=pressure,
             retired=retired,
         )
         gone: dict[str, str] = {}

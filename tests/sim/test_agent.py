@@ -21,7 +21,9 @@ from corral.api.quantity import canonical
 from corral.api.request import User
 from corral.client.client import Client
 from corral.client.transport import InProcess
-from corral.node.agent.agent import ASK_SECONDS, Agent
+from corral.node.agent.agent import Agent
+from corral.node.agent.host_parts import HostParts
+from corral.node.agent.machines import ASK_SECONDS
 from corral.node.hollow.hypervisor import CAPACITY, Behaviour, Hollow, HollowGuest, HollowNetworks
 from corral.node.hypervisor import Change, GuestError, GuestInterface, Introduction
 from corral.node.images.store import ImageStore
@@ -76,12 +78,10 @@ class Host:
             world,
             "node1",
             self.directory,
-            images=images,
-            storage=self.storage,
+            HostParts(images=images, storage=self.storage, networks=HollowNetworks()),
             hypervisor=self.hypervisor,
             capacity=CAPACITY,
             address="192.0.2.1",
-            networks=HollowNetworks(),
             step=self.step,
         )
         with suppress(BaseExceptionGroup):

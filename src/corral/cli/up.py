@@ -314,12 +314,13 @@ def _run(
     verbose: bool,
 ) -> None:
     from corral import logs  # noqa: PLC0415  a second of imports that --detach can spare
-    from corral.daemon import run as daemon  # noqa: PLC0415
+    from corral.daemon.errors import CannotStart  # noqa: PLC0415
     from corral.daemon.network import Networking  # noqa: PLC0415
+    from corral.daemon.run import run  # noqa: PLC0415
 
     logs.configure(log, verbose=verbose)
     network = Networking.join(settings)  # while there is one thread
     try:
-        asyncio.run(daemon.run(settings, network, announce))
-    except daemon.CannotStart as error:
+        asyncio.run(run(settings, network, announce))
+    except CannotStart as error:
         raise Problem(error.message, error.hint) from error

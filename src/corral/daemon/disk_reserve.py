@@ -4,6 +4,7 @@ A file of the data directory holds it, whose blocks are nobody else's.  It is gi
 piece, since others write to the same disk, and made whole once there is room again.
 """
 
+import asyncio
 import os
 from contextlib import suppress
 from pathlib import Path
@@ -19,6 +20,7 @@ moved into the database: that begins by itself, and would take all that was kept
 """
 _PIECE: Final = 32 << 10
 """What the end of a small object takes: others write to the disk, too, and take what is left."""
+_KEEP_SECONDS: Final = 30
 LEAST: Final = 1 << 20
 """Free bytes below which a manager could not start."""
 
@@ -60,6 +62,12 @@ class Reserve:
                 self._take(wanted)
             return self.size >= wanted
         return False
+
+    async def keep(self) -> None:
+        """Make it whole, and again some time after it was given up, until cancelled."""
+        while True:
+            await asyncio.to_thread(self.fill)
+            await asyncio.sleep(_KEEP_SECONDS)
 
     def _take(self, wanted: int) -> None:
         descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)

@@ -8,15 +8,25 @@ enough.
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import Self
 
 import structlog
 
 from corral.api.kinds.core.node_pressure import DISK_PRESSURE, TAINTS
 from corral.node.images.garbage_collection import collect
 from corral.node.images.store import ImageStore
+from corral.node.pressure import readings
 from corral.node.pressure.evictions import Evictions
 from corral.node.pressure.ranking import message, ranked
-from corral.node.pressure.thresholds import Observations, Shortage, Threshold, shortages
+from corral.node.pressure.thresholds import (
+    Observations,
+    Shortage,
+    Threshold,
+    parse_thresholds,
+    shortages,
+)
 
 PERIOD_SECONDS = 10.0
 """How often the host is looked at (a kubelet's monitoring interval)."""
@@ -51,6 +61,28 @@ class Pressure:
         self._evicted_at = -CLEANUP_SECONDS
         self._met_at: dict[str, float] = {}
         self._holds: Mapping[str, bool] = dict.fromkeys(TAINTS, False)
+
+    @classmethod
+    def of_host(
+        cls,
+        thresholds: str,
+        data: Path,
+        images_directory: Path,
+        images: ImageStore,
+        *,
+        transition_seconds: float,
+    ) -> Self:
+        """Looks at the host and its file systems, and has looked once.
+
+        ``thresholds`` are ``--eviction-hard``; ``data`` is the directory of machines,
+        ``images_directory`` that of their images.
+        """
+        observe = partial(readings.look, data, images_directory)
+        made = cls(
+            parse_thresholds(thresholds), observe, images, transition_seconds=transition_seconds
+        )
+        made.begin()
+        return made
 
     def add(self, node: Evictions) -> None:
         """Let one more node of this host say what the host is short of."""

@@ -13,7 +13,13 @@ from typing import NamedTuple
 import structlog
 from lightkube.models.core_v1 import Pod
 
-from corral.api.kinds.usage import ContainerMetrics, NodeMetrics, PodMetrics
+from corral.api.kinds.usage import (
+    NODE_METRICS,
+    POD_METRICS,
+    ContainerMetrics,
+    NodeMetrics,
+    PodMetrics,
+)
 from corral.api.kinds.vmi.derived import COMPUTE
 from corral.api.object import Key, ObjectMeta
 from corral.api.quantity import NANO, Amount, Form
@@ -130,6 +136,13 @@ class Sampler:
     def node(self, name: str) -> SeenNode | None:
         """The newest look at a node and its pods."""
         return self._seen.get(name)
+
+    def observed(self) -> Mapping[str, Callable[[Key], PodMetrics | NodeMetrics | None]]:
+        """What is known of pods and nodes, by the resources of metrics.k8s.io."""
+        return {
+            POD_METRICS.resource: self.pod_metrics,
+            NODE_METRICS.resource: self.node_metrics,
+        }
 
     def pod_metrics(self, key: Key) -> PodMetrics | None:
         """What a pod takes; None where that is not known, or it has ended."""

@@ -1,0 +1,183 @@
+"""The part of the composition that is the API server: what it is opened from, and where it listens.
+
+Its objects and keys come from the data directory, its users, metrics and audit log from options.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
+from ssl import SSLContext
+from typing import Self
+
+import structlog
+
+from corral import pki
+from corral.aio import Background
+from corral.api.request import User
+from corral.client.client import Client
+from corral.client.transport import InProcess
+from corral.config import Settings
+from corral.daemon.bootstrap import tell_where_to_upload
+from corral.daemon.disk_reserve import Reserve
+from corral.daemon.errors import CannotStart
+from corral.daemon.host import Host
+from corral.daemon.network import Networking, api_names
+from corral.metrics import Registry
+from corral.server.app import ApiServer
+from corral.server.asgi import App
+from corral.server.audit import DEFAULT, Audit, AuditError, Log, Policy, PolicyError, told_lost
+from corral.server.authn.authenticator import ADMINISTRATOR, Authenticator
+from corral.server.authn.token_file import TokenFileError, read_tokens
+from corral.server.metrics.custom import Adapter, RulesError
+from corral.server.transport.listener import listening, tls_context
+from corral.store import LogError, Store
+
+DAY_SECONDS = 86400
+EVENT_SECONDS = 3600
+"""How long events are kept, as in Kubernetes."""
+log = structlog.get_logger()
+
+
+class Api:
+    """The API server and what it is made from; ``store`` is to be closed in the end."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        network: Networking,
+        host: Host,
+        *,
+        metrics: Registry,
+        identity: pki.Identity,
+        store: Store,
+        adapter: Adapter | None,
+        audit: Audit | None,
+        tokens: Mapping[str, User],
+    ) -> None:
+        self.store = store
+        self.server = ApiServer(
+            store,
+            authenticator=Authenticator({**tokens, identity.token: ADMINISTRATOR}),
+            nodes=host.agent_app,
+            services=network.service_ranges(),
+            account_key=identity.account_key,
+            uploads=host.uploads,
+            metrics=metrics,
+            adapter=adapter,
+            audit=audit,
+            observed=host.sampler.observed(),
+        )
+        self._settings = settings
+        self._network = network
+        self._identity = identity
+        self._adapter = adapter
+        self._audit = audit
+
+    @classmethod
+    def open(
+        cls,
+        settings: Settings,
+        network: Networking,
+        host: Host,
+        reserve: Reserve,
+        metrics: Registry,
+    ) -> Self:
+        """Everything read, nothing served yet.  Raises CannotStart."""
+        adapter, audit, tokens = _adapter(settings), _audit(settings), _tokens(settings)
+        layout, lifetimes = settings.layout, {"events": EVENT_SECONDS}
+        try:
+            identity = pki.ensure(layout.pki, api_names(settings))
+            store = Store.open(layout.store, lifetimes=lifetimes, make_room=reserve.give)
+        except (pki.PkiError, LogError) as error:
+            raise CannotStart(str(error)) from error
+        return cls(
+            settings,
+            network,
+            host,
+            metrics=metrics,
+            identity=identity,
+            store=store,
+            adapter=adapter,
+            audit=audit,
+            tokens=tokens,
+        )
+
+    def client(self, user: User) -> Client:
+        """A client in the name of a component of this process."""
+        return Client(InProcess(self.server.handle, user))
+
+    @asynccontextmanager
+    async def serving(self) -> AsyncGenerator[str, None]:
+        """Serve until the block ends: the URL.  Raises ServeError and ApiError."""
+        settings, identity = self._settings, self._identity
+        tls = tls_context(identity.certificate, identity.key, identity.clients)
+        app = App(self.server)
+        async with AsyncExitStack() as stack:
+            if self._audit is not None:
+                await stack.enter_async_context(aclosing(self._audit))
+            host, port = await stack.enter_async_context(
+                listening(app, settings.address, settings.port, tls)
+            )
+            await stack.enter_async_context(self._network.listening(app, tls))
+            if self._adapter is not None:
+                await stack.enter_async_context(aclosing(self._adapter))
+            await stack.enter_async_context(aclosing(self.server.reviewers))
+            address = f"{f'[{host}]' if ':' in host else host}:{port}"
+            self._write_kubeconfig(address)
+            url = f"https://{address}"
+            await tell_where_to_upload(self.server, url, settings.layout.authority.read_text())
+            tasks = await stack.enter_async_context(Background())
+            tasks.start(self.store.run(), name="store")
+            tasks.start(self._renew(address, tls), name="certificates")
+            yield url
+
+    def _write_kubeconfig(self, address: str) -> None:
+        pki.write_private(self._settings.layout.kubeconfig, pki.kubeconfig(self._identity, address))
+
+    async def _renew(self, address: str, tls: SSLContext) -> None:
+        """Keep the certificates young: a manager may run for longer than they last."""
+        layout = self._settings.layout
+        while True:
+            await asyncio.sleep(DAY_SECONDS)
+            try:
+                if pki.renew(layout.pki, api_names(self._settings), tls):
+                    self._write_kubeconfig(address)
+                    log.info("certificates renewed", kubeconfig=str(layout.kubeconfig))
+            except (pki.PkiError, OSError) as error:
+                log.warning("certificates not renewed", error=str(error))
+
+
+def _adapter(settings: Settings) -> Adapter | None:
+    """What serves a Prometheus' metrics, if there is one.  Raises CannotStart."""
+    if not settings.prometheus:
+        return None
+    try:
+        return Adapter.load(settings.prometheus, settings.metric_rules)
+    except RulesError as error:
+        hint = "docs/reference.md says what --metric-rules may hold."
+        raise CannotStart(str(error), hint) from error
+
+
+def _tokens(settings: Settings) -> Mapping[str, User]:
+    """Further users by their tokens.  Raises CannotStart."""
+    if settings.token_file is None:
+        return {}
+    try:
+        return read_tokens(settings.token_file)
+    except TokenFileError as error:
+        raise CannotStart(
+            str(error), "docs/reference.md says what --token-file may hold."
+        ) from error
+
+
+def _audit(settings: Settings) -> Audit | None:
+    """What writes down who asks for what, if that is wanted.  Raises CannotStart."""
+    if settings.audit_log is None:
+        return None
+    try:
+        policy = Policy.read(settings.audit_policy) if settings.audit_policy else DEFAULT
+        file = Log(settings.audit_log, told_lost)
+        return Audit(policy, file, components=settings.audit_policy is not None)
+    except (PolicyError, AuditError) as error:
+        hint = "docs/guide/users.md (Who did what) says what --audit-log and --audit-policy need."
+        raise CannotStart(str(error), hint) from error

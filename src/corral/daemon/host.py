@@ -1,0 +1,141 @@
+"""The part of the composition that is the host: what its nodes share, and the nodes' agents."""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+from starlette.types import ASGIApp
+
+from corral.aio import Background
+from corral.api.request import User
+from corral.config import Settings
+from corral.daemon.component_users import PROVISIONER, node
+from corral.daemon.network import Networking, destinations
+from corral.daemon.nodes import capacity, deserted, hypervisor_of, node_names, play
+from corral.metrics import Registry
+from corral.node.agent.agent import Agent, grow_claim
+from corral.node.agent.host_parts import HostParts
+from corral.node.hollow.streams import Echoes
+from corral.node.hypervisor import Hypervisor
+from corral.node.images.store import ImageStore
+from corral.node.limits.limits import Limits
+from corral.node.metrics.sampling.sampler import Sampler
+from corral.node.pressure import Pressure
+from corral.node.storage import Storage
+from corral.node.storage.disk_space import Space
+from corral.node.storage.population import Fillings, Uploads
+from corral.node.storage.provisioner import controller as provisioner
+from corral.reconcile.context import World
+from corral.reconcile.controller import Controller
+from corral.server.app import ApiServer
+
+
+class Host:
+    """The host as its nodes share it; ``agents`` are theirs, by the nodes' names, once started.
+
+    ``uploads`` takes the content of claims, ``sampler`` knows what pods and nodes take.
+    """
+
+    def __init__(self, settings: Settings, network: Networking) -> None:
+        self.agents: dict[str, Agent] = {}
+        self.uploads = Uploads()
+        self.sampler = Sampler()
+        self._settings = settings
+        self._network = network
+
+    def agent_app(self, name: str) -> ASGIApp | None:
+        """The ASGI app of a node's agent; None where there is no such node here."""
+        return self.agents[name].asgi if name in self.agents else None
+
+    def hypervisors(self) -> list[Hypervisor]:
+        """What runs the machines of each node."""
+        return [agent.hypervisor for agent in self.agents.values()]
+
+    def start(
+        self,
+        names: Sequence[str],
+        gone: dict[str, str],
+        *,
+        server: ApiServer,
+        acting: Callable[[User], World],
+        tasks: Background,
+        metrics: Registry,
+    ) -> list[Controller[Any]]:
+        """Start the nodes; answers the controllers that belong to them, which are still to start.
+
+        ``gone`` are nodes that nobody plays, by name and uid; ``acting`` makes what a component is
+        given, for its user.
+        """
+        parts = self._parts(tasks)
+        controllers = self._volumes(parts, acting(PROVISIONER), tasks) if names else []
+        removal = deserted(server, gone)
+        tasks.start(removal.run(), name=removal.name)
+        for name in names:
+            agent = self.agents[name] = self._agent(name, parts, acting(node(name)))
+            tasks.start(play(agent, server, gone, removal), name=name)
+            metrics.add(f"node {name}", agent.measures.tell)
+        tasks.start(self.sampler.run(), name="sampler")
+        return controllers
+
+    def _parts(self, tasks: Background) -> HostParts:
+        settings, network, layout = self._settings, self._network, self._settings.layout
+        reached = destinations(settings)
+        images = ImageStore(layout.images, destinations=reached, option=layout.option)
+        tasks.start(images.watch(), name="images")
+        pressure = Pressure.of_host(
+            settings.eviction_hard,
+            layout.root,
+            layout.images,
+            images,
+            transition_seconds=settings.pressure_seconds,
+        )
+        tasks.start(pressure.run(), name="pressure")
+        return HostParts(
+            images=images,
+            storage=_storage(settings),
+            host_disks=settings.host_disks,
+            limits=None if settings.hollow else Limits(layout.root, known=layout.machines),
+            network=Echoes() if settings.hollow else network.machines,
+            networks=network.pods,
+            network_facts=network.facts,
+            destinations=reached,
+            sampler=self.sampler,
+            pressure=pressure,
+        )
+
+    def _volumes(self, parts: HostParts, world: World, tasks: Background) -> list[Controller[Any]]:
+        """What gives claims their volumes, and their content."""
+        assert parts.storage is not None
+        populator = Fillings(
+            world,
+            parts.storage,
+            parts.images,
+            self.uploads,
+            needed=not self._settings.hollow,
+            destinations=parts.destinations,
+        )
+        tasks.start(populator.run(), name=populator.name)
+        return [provisioner(parts.storage, partial(grow_claim, self.agents.values()))(world)]
+
+    def _agent(self, name: str, parts: HostParts, world: World) -> Agent:
+        settings = self._settings
+        return Agent(
+            world,
+            name,
+            settings.layout.nodes / name,
+            parts,
+            hypervisor=hypervisor_of(settings, name),
+            capacity=capacity(settings),
+            boots_at_once=settings.boots,
+            retired=name not in node_names(settings),
+        )
+
+
+def _storage(settings: Settings) -> Storage:
+    """The volumes of claims; those of hollow machines are never written, so there is no end."""
+    if settings.hollow:
+        storage = Storage(settings.layout.storage, space=lambda _: Space(1 << 50, 1 << 50))
+    else:
+        storage = Storage(settings.layout.storage)
+    storage.sweep()
+    return storage

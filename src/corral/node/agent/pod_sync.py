@@ -1,0 +1,153 @@
+"""Brings a pod's machine and the API together (a kubelet's syncPod)."""
+
+from lightkube.models.core_v1 import Pod
+
+from corral.api.kinds import kind_of
+from corral.api.kinds.vmi.saved_memory import saves_to
+from corral.api.kinds.vmi.vmi import VirtualMachineInstance
+from corral.api.object import Key
+from corral.node.agent.machines import Machines
+from corral.node.guest.guest_tasks import Companions
+from corral.node.machine.lifecycle import Machine
+from corral.node.state import machine_record as records
+from corral.node.state.facts import Facts, Trouble
+from corral.node.state.grace_period import guest_seconds, seconds_left
+from corral.node.status import pod_admission
+from corral.node.status.node_status import Host
+from corral.node.status.status_manager import Reports
+from corral.reconcile.context import World
+from corral.reconcile.controller import Result
+from corral.reconcile.deletion import is_there
+from corral.reconcile.informer import Informer
+from corral.reconcile.objects import controller_uid, is_going, key_of, reference, uid_of
+
+_FINAL = frozenset({"Succeeded", "Failed"})
+
+
+class PodSync:
+    """The reconciler of the pods of one node."""
+
+    def __init__(
+        self,
+        world: World,
+        host: Host,
+        pods: Informer[Pod],
+        machines: Machines,
+        companions: Companions,
+    ) -> None:
+        self._client = world.client
+        self._clock = world.clock
+        self._host = host
+        self._pods = pods
+        self._machines = machines
+        self._companions = companions
+        self._deleted_pods = DeletedPods(world, pods, machines)
+        self._reports = Reports(world, host.address, machines.shelf)
+
+    async def sync(self, key: Key) -> Result | None:
+        """Pass on to a pod's machine what the API asks for, and write what is new.
+
+        Raises ApiError.
+        """
+        pod = self._pods.get(key)
+        machine = self._machines.get(key)
+        if machine is not None and (pod is None or uid_of(pod) != machine.record.pod_uid):
+            if await self._deleted_pods.include(key, machine.record.pod_uid):
+                await self._abandon(key, machine)
+            return None
+        if pod is None:
+            return None
+        vmi = self._machines.roster.instance(controller_uid(pod))
+        if machine is None:
+            machine = await self._meet(key, pod, vmi)
+        if machine is None or not await self._knows(machine, vmi):
+            return None
+        self._companions.wake(machine.record.uid)
+        self._pass_on_wishes(machine, pod, vmi)
+        await self._reports.of_machine(machine, pod, vmi)
+        if machine.facts.ended and is_going(pod):
+            await self._client.delete(Pod, key, uid=uid_of(pod), grace_seconds=0)
+        return None
+
+    async def _knows(self, machine: Machine, vmi: VirtualMachineInstance | None) -> bool:
+        """Whether it is certain what becomes of a machine: its instance is there, or is gone."""
+        of = machine.record
+        key = Key(of.namespace, of.instance)
+        kind = kind_of(VirtualMachineInstance)
+        return vmi is not None or not await is_there(self._client, key, of.uid, kind)
+
+    async def _meet(self, key: Key, pod: Pod, vmi: VirtualMachineInstance | None) -> Machine | None:
+        """A pod without a machine: a new one, or one whose machine has ended."""
+        if is_going(pod):
+            await self._client.delete(Pod, key, uid=uid_of(pod), grace_seconds=0)
+            return None
+        if pod.status is not None and pod.status.phase in _FINAL:
+            return None
+        if (objection := pod_admission.objection(pod)) is not None:
+            if await self._reports.of_pod(pod, Facts(trouble=objection)):
+                self._say(pod, objection)
+            return None
+        if vmi is None or vmi.is_final or is_going(vmi):
+            return None
+        runs = self._machines.runs(vmi.metadata.uid)
+        rejection = pod_admission.rejection(pod, vmi, runs=runs) or pod_admission.no_room(
+            pod, self._host.pressures()
+        )
+        if rejection is not None:
+            status = {"phase": "Failed", "reason": rejection.reason, "message": rejection.message}
+            await self._client.patch(Pod, key, {"status": status}, subresource="status")
+            self._say(pod, rejection)
+            return None
+        return self._machines.begin(key, records.new(pod, vmi), vmi)
+
+    def _say(self, pod: Pod, why: Trouble) -> None:
+        self._machines.kubelet_events.event(reference(pod), "Warning", why.reason, why.message)
+
+    async def _abandon(self, key: Key, machine: Machine) -> None:
+        """The pod was taken away by force: nothing may remain of its machine."""
+        machine.stop(0)
+        if machine.facts.ended:
+            await self._machines.erase(key, machine)
+            self._deleted_pods.forget(machine.record.pod_uid)
+            if self._pods.get(key) is not None:  # the next of that name
+                self._machines.due(key)
+
+    def _pass_on_wishes(
+        self, machine: Machine, pod: Pod, vmi: VirtualMachineInstance | None
+    ) -> None:
+        """Deletion of pod or instance means: shut down in the time that is granted."""
+        if vmi is None:
+            machine.stop(0)
+            return
+        granted = guest_seconds(vmi)
+        if (left := seconds_left(pod, vmi, self._clock())) is not None:
+            machine.stop(left, in_order=granted == 0)
+        elif self._machines.shelf is not None:
+            machine.save(saves_to(vmi), granted, in_order=granted == 0)
+
+
+class DeletedPods:
+    """Remembers which pods of machines the server said are deleted, and asks about all others.
+
+    Only where a pod is gone for certain, nothing may remain of its machine: what is missing in a
+    cache may be damaged on the server's disk, and there all the same.
+    """
+
+    def __init__(self, world: World, pods: Informer[Pod], machines: Machines) -> None:
+        self._client = world.client
+        self._machines = machines
+        self._uids: set[str] = set()
+        pods.handle_deleted(self._note)
+
+    async def include(self, key: Key, uid: str) -> bool:
+        """Whether the pod of this uid, which is in no cache, is gone.  Raises ApiError."""
+        return uid in self._uids or not await is_there(self._client, key, uid, kind_of(Pod))
+
+    def forget(self, uid: str) -> None:
+        """Nothing remains of that pod's machine: nobody asks any more."""
+        self._uids.discard(uid)
+
+    def _note(self, pod: Pod) -> None:
+        machine = self._machines.get(key_of(pod))
+        if machine is not None and machine.record.pod_uid == uid_of(pod):
+            self._uids.add(uid_of(pod))
