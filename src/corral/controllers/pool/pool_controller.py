@@ -13,14 +13,16 @@ from corral.api.kinds.vmi.vmi import VirtualMachineInstance
 from corral.api.object import Key, Object
 from corral.api.selectors import LabelSelector
 from corral.controllers.pool import autohealing, rollout, scale_plan
-from corral.controllers.pool.change_filter import machine_news, vm_news
+from corral.controllers.pool.availability import is_available, is_ready
 from corral.controllers.pool.context import Tools
+from corral.controllers.pool.memory_plan import names_claim
 from corral.controllers.pool.memory_snapshots import Memories
 from corral.controllers.pool.release import COMPONENT, pool_of
 from corral.controllers.pool.revision_cache import Archive
 from corral.controllers.pool.revisions import History
 from corral.controllers.pool.scale_in import delete, finish, let_go, remove
 from corral.controllers.pool.scale_out import create
+from corral.controllers.pool.scale_plan import is_leaving
 from corral.controllers.pool.status import Failure, raise_first, report
 from corral.controllers.pool.update import take_steps, update_vms
 from corral.controllers.pool.vm_names import free_names
@@ -313,3 +315,28 @@ def selector_of(pool: Pool) -> LabelSelector:
 def _revision(one: Object) -> str:
     """The name of the revision that something was made from."""
     return one.metadata.labels.get(REVISION_LABEL, "")
+
+
+def vm_news(vm: VirtualMachine) -> tuple[Any, ...]:
+    """Two states of a VirtualMachine that answer the same are the same to its pool."""
+    return (
+        is_going(vm),
+        is_leaving(vm),
+        is_ready(vm),
+        names_claim(vm),
+        vm.metadata.labels,
+        vm.metadata.owner_references,
+        vm.metadata.finalizers,
+        vm.status.printable_status,
+        vm.status.start_failure,
+    )
+
+
+def machine_news(machine: VirtualMachineInstance) -> tuple[Any, ...]:
+    """Two states of a machine that answer the same are the same to its VirtualMachine's pool."""
+    return (
+        is_going(machine),
+        is_available(machine),
+        machine.is_final,
+        machine.metadata.labels,
+    )

@@ -1,16 +1,22 @@
 """Expressions that say whether somebody wants to be asked, and what expressions are given."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from corral.api.cel import CelError, Program, compile_expression
+from corral.api.cel.authorizer import Authorizer as Asked, Wish
 from corral.api.kind import Version
 from corral.api.object import Document
-from corral.server.admission.dynamic import cel_authorizer
+from corral.api.request import User
 from corral.server.admission.dynamic.admission_review import request_of
 from corral.server.admission.dynamic.attributes import Act
+from corral.server.authn.authenticator import AUTHENTICATED
+from corral.server.authn.service_accounts import user_groups, user_name
+from corral.server.authz.attributes import Attributes
 from corral.server.authz.authorizer import Authorizer
+
+T = TypeVar("T")
 
 
 class ConditionError(Exception):
@@ -23,7 +29,7 @@ def bindings(act: Act, version: Version, authorizer: Authorizer) -> dict[str, An
         "object": act.seen(act.document, version),
         "oldObject": act.seen(act.old, version),
         "request": request_of(act, version),
-        "authorizer": cel_authorizer.asked(act, authorizer),
+        "authorizer": authorizer_for(act, authorizer),
     }
 
 
@@ -71,3 +77,26 @@ def run(program: Program | CelError, given: Mapping[str, Any]) -> Any:
         return program.run(given)
     except CelError as error:
         raise CelError(f"expression '{program.text}' resulted in error: {error}") from None
+
+
+def authorizer_for(act: Act, authorizer: Authorizer) -> Asked:
+    """The ``authorizer`` of expressions about an act: who asks, and service accounts."""
+    call = act.call
+
+    def asks(answer: Callable[..., T]) -> Callable[[Wish], T]:
+        def ask(wish: Wish) -> T:
+            user = call.user if wish.account is None else _account(*wish.account)
+            named = {field: getattr(wish, field) for field in Attributes._fields if field != "user"}
+            inside = user is call.request.user
+            return answer(Attributes(user, **named), inside=inside)
+
+        return ask
+
+    kind = call.kind
+    request = Wish("", kind.group, kind.plural, call.subresource, call.namespace, act.name)
+    return Asked(asks(authorizer.allows), asks(authorizer.reason), request)
+
+
+def _account(namespace: str, name: str) -> User:
+    groups = (*user_groups(namespace), AUTHENTICATED)
+    return User(name=user_name(namespace, name), groups=groups)

@@ -3,7 +3,7 @@
 import msgspec
 from lightkube.models.core_v1 import Node
 
-from corral.cluster.node_taints import tainted
+from corral.cluster.node_lifecycle import tainted
 
 DISK = "node.kubernetes.io/disk-pressure"
 OTHER = {"key": "mine", "effect": "NoExecute", "value": "a"}
