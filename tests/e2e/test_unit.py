@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from corral.cli import systemd_unit
+from corral.cli.manager import systemd_unit
 from corral.config import Layout
 
 pytestmark = pytest.mark.e2e

@@ -12,8 +12,8 @@ from corral.api.errors import Unavailable
 from corral.cli import hints, self_command
 from corral.cli.errors import Problem
 from corral.cli.main import run
+from corral.cli.manager.up import up
 from corral.cli.session import Session
-from corral.cli.up import up
 from corral.client.kubeconfig import Kubeconfig
 from corral.config import Layout
 

@@ -10,7 +10,7 @@ from bench.cluster import free_port
 
 from corral.cli.errors import Problem, of_system
 from corral.cli.main import run
-from corral.cli.up import _Bind
+from corral.cli.manager.up import _Bind
 from corral.config import Layout
 from corral.daemon.address_ranges import Ranges, known, remember
 from corral.node.host import process
@@ -174,7 +174,7 @@ def test_a_directory_that_may_not_be_written_is_refused_clearly(tmp_path):
             each.chmod(each.stat().st_mode | 0o011)
     code = "import sys; from corral.cli.main import run; sys.exit(run(sys.argv[1:]))"
     done = subprocess.run(
-        [sys.executable, "-c", "import os; import corral.cli.up, corral.daemon.run;"
+        [sys.executable, "-c", "import os; import corral.cli.manager.up, corral.daemon.run;"
          "os.geteuid() or os.setuid(65534);" + code,
          "up", "--machine", "hollow", "--data-dir", str(private)],
         capture_output=True, text=True, timeout=300, check=False,
@@ -234,6 +234,6 @@ def test_an_image_gets_further_names(told, tmp_path):
 @pytest.mark.parametrize("library", ["pycdlib", "cel_expr_python"])
 def test_a_start_imports_no_library_that_most_never_need(library):
     """Where bytecode is not kept, each start compiles all that it imports."""
-    code = "import sys; import corral.cli.up, corral.daemon.run; "
+    code = "import sys; import corral.cli.manager.up, corral.daemon.run; "
     code += f"sys.exit('{library}' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

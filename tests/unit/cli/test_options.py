@@ -52,7 +52,7 @@ def test_a_switch_that_is_neither_true_nor_false_is_refused(capsys, nobody_home)
 def test_where_the_namespace_comes_from(arguments, namespace, nobody_home, monkeypatch):
     asked = []
     monkeypatch.setattr(
-        "corral.cli.guest._show", lambda session, *_: asked.append(session.namespace)
+        "corral.cli.virtctl.guest._show", lambda session, *_: asked.append(session.namespace)
     )
     assert run(arguments) == 0
     assert asked == [namespace]
@@ -113,6 +113,6 @@ def test_the_code_of_a_command_that_exits_is_the_programs(monkeypatch):
     def version():
         raise click.exceptions.Exit(7)
 
-    monkeypatch.setattr("corral.cli.version.version", version)
+    monkeypatch.setattr("corral.cli.manager.version.version", version)
     assert run(["version"]) == 7
     assert run(["--help"]) == 0

@@ -7,7 +7,7 @@ import pytest
 from corral.api.errors import Details, NotFound, Unauthorized
 from corral.cli.errors import Problem
 from corral.cli.session import Session
-from corral.cli.target import kind_of
+from corral.cli.virtctl.target import kind_of
 from corral.client.kubeconfig import Kubeconfig
 
 SESSION = Session(config=Kubeconfig(server="https://127.0.0.1:1"), namespace="home", path=Path("/"))

@@ -1,0 +1,1 @@
+"""Commands of the manager itself: up, stop, status, backup, images, users."""

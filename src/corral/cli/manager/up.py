@@ -1,0 +1,327 @@
+"""``corral up``: run the manager, here or in the background."""
+
+import asyncio
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+from click.core import ParameterSource
+
+from corral.cli import hints
+from corral.cli.address_options import Address, Blocks, Ports, Ranges, written
+from corral.cli.errors import Problem, of_system
+from corral.cli.manager import leftover_machines, systemd_unit
+from corral.cli.manager.backup import make_private, require_store, require_whole
+from corral.cli.manager.detach import Told, announced, detached, tell
+from corral.cli.manager.eviction_options import pressure_options
+from corral.cli.manager.sd_notify import Notifier, notifying
+from corral.cli.manager.up_settings import settings_of
+from corral.cli.manager.web_address import Web
+from corral.cli.options import data_directory
+from corral.config import POD_CIDRS, SERVICE_CIDRS, Layout, Settings
+from corral.daemon import lock
+from corral.daemon.disk_reserve import Reserve
+
+BIND = "127.0.0.1:6443"
+"""Where the API listens until somebody chooses another place."""
+
+
+class _Bind(click.ParamType[tuple[str, int]]):
+    """``ADDRESS:PORT``, ``ADDRESS`` or ``:PORT``; an IPv6 address stands in brackets."""
+
+    name = "address:port"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, int]:
+        if isinstance(value, tuple):
+            return value
+        address, separator, port = str(value).rpartition(":")
+        if not separator or (":" in address and not address.endswith("]")) or port.endswith("]"):
+            address, port = str(value), "6443"
+        if not port.isdigit() or not 0 < int(port) < 65536:
+            self.fail(f"{value!r}: the port must be a number from 1 to 65535", param, ctx)
+        return address.strip("[]") or "127.0.0.1", int(port)
+
+
+def _as_last_time(
+    context: click.Context, parameter: click.Parameter, value: tuple[str, int] | None
+) -> tuple[str, int]:
+    """Where the API listens, which is where it did unless somebody says otherwise."""
+    if value is not None:
+        return value
+    if last := hints.bind(context.params["layout"]):
+        context.set_parameter_source("bind", ParameterSource.DEFAULT_MAP)
+    return _Bind().convert(last or BIND, parameter, context)
+
+
+@click.command(
+    epilog="\b\nExample:\n  corral up\n"
+    "  corral up --detach --data-dir ~/lab --bind 127.0.0.1:7443\n"
+    "  corral up --systemd --audit-log /var/log/corral-audit.log"
+)
+@data_directory
+@click.option(
+    hints.BIND,
+    type=_Bind(),
+    default=None,
+    callback=_as_last_time,
+    help=f"Where the API listens.  [default: as last time, at first {BIND}]",
+)
+@click.option(
+    "--nodes",
+    type=click.IntRange(1, 50),
+    metavar="NUMBER",
+    default=1,
+    show_default=True,
+    help="How many nodes this process plays.",
+)
+@click.option(
+    "--detach/--no-detach", default=False, help="Run in the background; return when it is ready."
+)
+@click.option(
+    "--systemd",
+    is_flag=True,
+    help="Let systemd run it with these options, now and at every boot; corral stop --systemd "
+    "takes that back.",
+)
+@click.option(
+    "--boots",
+    type=click.IntRange(1),
+    metavar="NUMBER",
+    default=None,
+    help="How many guests may boot at once on a node.  [default: by its accelerator]",
+)
+@click.option(
+    "--cpu-allocation-ratio",
+    type=click.IntRange(1),
+    metavar="NUMBER",
+    default=10,
+    show_default=True,
+    help="How many virtual processors share a real one, where a machine requests no cpu; 250 packs "
+    "densely. The KubeVirt object's cpuAllocationRatio goes before it.",
+)
+@pressure_options
+@click.option(
+    "--network/--no-network",
+    default=True,
+    help="Give machines addresses, Services and names, or else QEMU's user network alone.",
+    show_default=True,
+)
+@click.option(
+    "--pod-cidr",
+    type=Ranges(),
+    default=None,
+    help="The addresses of machines; IPv6 goes with IPv4 unless you name it, where the host has it."
+    f"  [default: as last time, at first {written(POD_CIDRS)}]",
+)
+@click.option(
+    "--service-cidr",
+    type=Ranges(),
+    default=None,
+    help=f"The addresses of Services.  [default: as last time, at first {written(SERVICE_CIDRS)}]",
+)
+@click.option(
+    "--service-address",
+    type=Address(),
+    default="127.0.0.1",
+    show_default=True,
+    help="Where NodePort and LoadBalancer Services listen on this host.",
+)
+@click.option(
+    "--keep-ports",
+    "kept_ports",
+    type=Ports(),
+    default=(),
+    help="Ports of this host that only Services of administrators may take, besides those below"
+    " 1024.  [default: none]",
+)
+@click.option(
+    "--allow-destination",
+    "allowed_destinations",
+    type=Blocks(),
+    default=(),
+    help="Addresses of this host, of the cluster or of a cloud's metadata that downloads and guests"
+    " may reach, as a registry on 127.0.0.1.  [default: none]",
+)
+@click.option(
+    "--host-disks",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    default=None,
+    metavar="DIRECTORY",
+    help="Whose files machines may have as disks (hostDisk).  [default: none]",
+)
+@click.option(
+    "--prometheus",
+    type=Web(),
+    default="",
+    metavar="URL",
+    help="The Prometheus that autoscalers' custom and external metrics are asked of."
+    "  [default: none]",
+)
+@click.option(
+    "--metric-rules",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    default=None,
+    metavar="FILE",
+    help="Which query answers which metric.  [default: the series of its name]",
+)
+@click.option(
+    "--audit-log",
+    type=click.Path(dir_okay=False, path_type=Path),
+    default=None,
+    metavar="FILE",
+    help="Write down who asked for what, as JSON lines.  [default: nowhere]",
+)
+@click.option(
+    "--audit-policy",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    default=None,
+    metavar="FILE",
+    help="Of which requests how much (audit.k8s.io/v1).  [default: of all from outside, who, what "
+    "and how it ended]",
+)
+@click.option(
+    "--token-file",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    default=None,
+    metavar="FILE",
+    help='Further users, a line for each: token,user,uid,"group1,group2".  [default: none]',
+)
+@click.option(
+    "--new-store",
+    is_flag=True,
+    help="Begin without objects where the store is missing beside other data.",
+)
+@click.option("--verbose", is_flag=True, help="Log more.")
+@click.option(
+    "--machine",
+    type=click.Choice(["qemu", "hollow"]),
+    default="qemu",
+    show_default=True,
+    help="What runs machines; hollow simulates them: nothing boots, for tests of scale.",
+)
+@click.option("--hollow-boot-seconds", type=click.FloatRange(0), default=0.0, hidden=True)
+@click.option("--hollow-failure-rate", type=click.FloatRange(0, 1), default=0.0, hidden=True)
+@click.option("--hollow-seed", type=int, default=0, hidden=True)
+@click.option("--controllers/--no-controllers", default=True, hidden=True)
+@click.option("--ready-fd", type=int, default=None, hidden=True)
+def up(
+    *,
+    layout: Layout,
+    detach: bool,
+    systemd: bool,
+    ready_fd: int | None,
+    verbose: bool,
+    **chosen: Any,
+) -> None:
+    """Run corral: the API server, the controllers, and the machines of this host.
+
+    Machines that still run from an earlier time are taken over. Their addresses stay: other ranges
+    than last time can be had after corral down.
+    """
+    layout.root.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if systemd:
+        for line in systemd_unit.install(layout, hints.options(click.get_current_context())):
+            click.echo(line)
+        return
+    if detach:
+        announced(detached(layout))
+        return
+    if ready_fd is None:
+        _hold(layout, chosen, announced, verbose=verbose)
+        return
+    with os.fdopen(ready_fd, "w") as parent:
+        try:
+            _hold(layout, chosen, Told(parent), log=layout.log, verbose=verbose)
+        except (Problem, OSError, ExceptionGroup) as error:
+            problem = error if isinstance(error, Problem) else of_system(error)
+            tell(parent, {"error": problem.message, "hint": problem.hint})
+            # The parent says it: the log belongs to the manager that may be running.
+            raise click.exceptions.Exit(problem.exit_code) from error
+
+
+@dataclass(frozen=True, slots=True)
+class _Ready:
+    """Tells everybody who waits for it that the manager is up, and remembers how it was started."""
+
+    layout: Layout
+    given: list[str]
+    notifier: Notifier
+    announce: Callable[[dict[str, str]], None]
+
+    def __call__(self, summary: dict[str, str]) -> None:
+        if absent := hints.left_out(self.layout, self.given):
+            summary |= {"left out": f"{absent}, which the last start had"}
+        hints.remember(self.layout, self.given)
+        self.notifier.ready(f"The API is {summary['API']}")
+        self.announce(summary)
+
+
+def _hold(
+    layout: Layout,
+    chosen: dict[str, Any],
+    announce: Callable[[dict[str, str]], None],
+    *,
+    log: Path | None = None,
+    verbose: bool,
+) -> None:
+    """Run the manager, alone on its data directory."""
+    address, port = chosen["bind"]
+    try:
+        with (
+            notifying() as notifier,
+            lock.hold(layout.lock, url=f"https://{_host(address)}:{port}"),
+        ):
+            Reserve(layout.reserve).make_way()
+            make_private(layout)
+            require_whole(layout)
+            if not chosen["new_store"]:
+                require_store(layout)
+            ready = _Ready(layout, hints.options(click.get_current_context()), notifier, announce)
+            _run(settings_of(layout, chosen), ready, log=log, verbose=verbose)
+        if log is None:
+            click.echo(_ended(layout))
+    except lock.AlreadyRunning as other:
+        who = f" (process {other.manager.pid}, {other.manager.url})" if other.manager else ""
+        raise Problem(
+            f"corral runs already on {layout.root}{who}",
+            f"{hints.other('stop', layout)} ends it; --data-dir chooses another place.",
+        ) from other
+
+
+def _ended(layout: Layout) -> str:
+    """What whoever has ended a manager in the foreground may take for ended, too."""
+    many = leftover_machines.running_on(layout)
+    return (
+        f"The manager has ended; {many}.\n{leftover_machines.what_next(layout)}"
+        if many
+        else ("The manager has ended.")
+    )
+
+
+def _host(address: str) -> str:
+    return f"[{address}]" if ":" in address else address
+
+
+def _run(
+    settings: Settings,
+    announce: Callable[[dict[str, str]], None],
+    *,
+    log: Path | None,
+    verbose: bool,
+) -> None:
+    from corral import logs  # noqa: PLC0415  a second of imports that --detach can spare
+    from corral.daemon.errors import CannotStart  # noqa: PLC0415
+    from corral.daemon.network import Networking  # noqa: PLC0415
+    from corral.daemon.run import run  # noqa: PLC0415
+
+    logs.configure(log, verbose=verbose)
+    network = Networking.join(settings)  # while there is one thread
+    try:
+        asyncio.run(run(settings, network, announce))
+    except CannotStart as error:
+        raise Problem(error.message, error.hint) from error

@@ -1,0 +1,90 @@
+"""The options of ``corral up`` as the manager's settings; what does not go together is refused."""
+
+from pathlib import Path
+from typing import Any
+
+from corral.api.addresses import Network
+from corral.api.time import parse_duration
+from corral.cli import hints
+from corral.cli.address_options import overlapping, written
+from corral.cli.errors import Problem
+from corral.cli.manager.eviction_options import eviction_hard
+from corral.config import Hollow, Layout, Settings
+from corral.daemon import address_ranges
+
+
+def settings_of(layout: Layout, chosen: dict[str, Any]) -> Settings:
+    """What options mean, by their names.  Raises Problem."""
+    address, port = chosen["bind"]
+    found = _ranges(layout, chosen["pod_cidr"], chosen["service_cidr"])
+    hollow = Hollow(
+        boot_seconds=chosen["hollow_boot_seconds"],
+        failure_rate=chosen["hollow_failure_rate"],
+        seed=chosen["hollow_seed"],
+    )
+    return Settings(
+        directory=layout.root,
+        address=address,
+        port=port,
+        nodes=chosen["nodes"],
+        hollow=hollow if chosen["machine"] == "hollow" else None,
+        boots=chosen["boots"],
+        cpu_ratio=chosen["cpu_allocation_ratio"],
+        controllers=chosen["controllers"],
+        eviction_hard=eviction_hard(chosen["eviction_hard"], chosen["machine"]),
+        pressure_seconds=parse_duration(chosen["pressure_period"]),
+        network=chosen["network"],
+        pod_cidrs=found.pods,
+        service_cidrs=found.services,
+        service_address=chosen["service_address"],
+        kept_ports=chosen["kept_ports"],
+        allowed_destinations=chosen["allowed_destinations"],
+        host_disks=chosen["host_disks"].absolute() if chosen["host_disks"] else None,
+        prometheus=_prometheus(chosen["prometheus"], chosen["metric_rules"]),
+        metric_rules=chosen["metric_rules"],
+        audit_log=_audit_log(chosen["audit_log"], chosen["audit_policy"]),
+        audit_policy=chosen["audit_policy"],
+        token_file=chosen["token_file"],
+    )
+
+
+def _audit_log(file: Path | None, policy: Path | None) -> Path | None:
+    if policy is not None and file is None:
+        raise Problem(
+            f"{policy} says what an audit log is to tell, but there is none",
+            "Name it with --audit-log FILE.",
+        )
+    return file.absolute() if file is not None else None
+
+
+def _prometheus(url: str, rules: Path | None) -> str:
+    if rules is not None and not url:
+        raise Problem(
+            f"the rules of {rules} are queries, but there is no Prometheus to ask",
+            "Name it with --prometheus URL.",
+        )
+    return url
+
+
+def _ranges(
+    layout: Layout, pods: tuple[Network, ...] | None, services: tuple[Network, ...] | None
+) -> address_ranges.Ranges:
+    """The ranges that are asked for, or those of the data directory, which keeps them."""
+    known = address_ranges.known(layout)
+    found = address_ranges.chosen(known, pods, services)
+    if both := overlapping(found.pods, found.services):
+        raise Problem(
+            f"pods and Services cannot share addresses: {both} overlap",
+            "Choose others with --pod-cidr and --service-cidr.",
+        )
+    if found == known:
+        return found
+    if known is not None and address_ranges.in_use(layout):
+        kept = f"{written(known.pods)} and Services in {written(known.services)}"
+        raise Problem(
+            f"machines have their addresses in {kept} as long as they and their network are there",
+            "Leave --pod-cidr and --service-cidr out to go on with these, or end them first: "
+            f"{hints.other('down', layout)}",
+        )
+    address_ranges.remember(layout, found)
+    return found

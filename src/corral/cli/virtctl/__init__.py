@@ -1,0 +1,1 @@
+"""Commands in virtctl's grammar: consoles, power, volumes, uploads, manifests by flags."""

@@ -1,0 +1,46 @@
+"""``corral guestosinfo``, ``userlist`` and ``fslist``: what the guest's agent knows."""
+
+import asyncio
+import json
+
+import click
+
+from corral.cli import options
+from corral.cli.session import Session
+from corral.cli.virtctl.target import machine
+
+
+@click.command(cls=options.Command, epilog="\b\nExample:\n  corral guestosinfo testvdk4x")
+@click.argument("name")
+@options.session
+def guestosinfo(*, session: Session, name: str) -> None:
+    """Tell which system the guest runs, by its agent."""
+    _show(session, name, "guestosinfo", "guestosinfo")
+
+
+@click.command(cls=options.Command, epilog="\b\nExample:\n  corral userlist testvdk4x")
+@click.argument("name")
+@options.session
+def userlist(*, session: Session, name: str) -> None:
+    """List who is logged in to the guest, by its agent."""
+    _show(session, name, "userlist", "user list")
+
+
+@click.command(cls=options.Command, epilog="\b\nExample:\n  corral fslist testvdk4x")
+@click.argument("name")
+@options.session
+def fslist(*, session: Session, name: str) -> None:
+    """List the guest's file systems, by its agent."""
+    _show(session, name, "filesystemlist", "filesystem list")
+
+
+def _show(session: Session, name: str, subresource: str, what: str) -> None:
+    where = machine(name, session.namespace)
+
+    async def ask() -> bytes:
+        async with session.client() as client:
+            return await client.ask("GET", where.path(subresource))
+
+    with session.told(f"Error getting {what} of VirtualMachineInstance {where.name}"):
+        said = asyncio.run(ask())
+    click.echo(json.dumps(json.loads(said), indent=2, ensure_ascii=False))

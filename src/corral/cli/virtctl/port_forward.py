@@ -1,0 +1,74 @@
+"""``corral port-forward``: ports of a machine on this host, in virtctl's grammar."""
+
+import asyncio
+import sys
+from collections.abc import Sequence
+from contextlib import ExitStack
+
+import click
+
+from corral.aio import Background
+from corral.cli import options
+from corral.cli.errors import Problem
+from corral.cli.session import Session
+from corral.cli.virtctl import stdio
+from corral.cli.virtctl.forwarding import Forwarder, Port, ports_of, relay
+from corral.cli.virtctl.signals import ended
+from corral.cli.virtctl.target import Target, target
+
+
+@click.command(
+    cls=options.Command,
+    epilog="\b\nExample:\n"
+    "  corral port-forward vmi/testvdk4x 8080:80\n"
+    "  corral port-forward vmi/testvdk4x/default 2222:22 udp/5353",
+)
+@click.argument("machine", metavar="TYPE/NAME[/NAMESPACE]")
+@click.argument("ports", metavar="[PROTOCOL/]LOCAL[:REMOTE]...", nargs=-1, required=True)
+@click.option(
+    "--stdio", "through", is_flag=True, help="Forward one port to standard input and output."
+)
+@click.option(
+    "--address", default="127.0.0.1", show_default=True, help="Where the local ports are opened."
+)
+@options.session
+def port_forward(
+    *, session: Session, machine: str, ports: Sequence[str], through: bool, address: str
+) -> None:
+    """Forward local ports to ports of a machine.
+
+    PROTOCOL is tcp, unless it is udp; REMOTE is LOCAL, unless given.  LOCAL 0 takes a free port.
+    Ctrl+C ends it.
+    """
+    where = target(machine, session.namespace)
+    wanted = ports_of(ports)
+    if through and len(wanted) != 1:
+        raise Problem("only one port supported when forwarding to stdout")
+    with session.told(f"can't access {where}"):
+        if through:
+            asyncio.run(_through(session, where, wanted[0]))
+        else:
+            asyncio.run(_listen(session, where, wanted, address))
+
+
+async def _through(session: Session, where: Target, port: Port) -> None:
+    """One connection, between this process's standard input and output."""
+    async with session.stream(where.path(port.subresource)) as stream:
+        source, sink = sys.stdin.fileno(), sys.stdout.fileno()
+        await relay(stream, stdio.read(source), lambda data: stdio.write(sink, data))
+
+
+async def _listen(session: Session, where: Target, ports: Sequence[Port], address: str) -> None:
+    with ended() as signal:
+        async with Background() as background:
+            with ExitStack() as opened:
+                forwarder = Forwarder(session, where, background, opened)
+                await _open(forwarder, address, ports)
+                await signal.wait()
+
+
+async def _open(forwarder: Forwarder, address: str, ports: Sequence[Port]) -> None:
+    for port in ports:
+        local = await forwarder.listen(address, port)
+        host = f"[{address}]" if ":" in address else address
+        click.echo(f"forwarding {port.protocol} {host}:{local} to {port.remote}")

@@ -1,0 +1,164 @@
+"""``corral addvolume`` and ``removevolume``: disks of machines that run, in virtctl's grammar."""
+
+import asyncio
+import random
+from typing import Final
+
+import click
+from lightkube.models.core_v1 import PersistentVolumeClaim
+
+from corral.api.errors import ApiError, NotFound
+from corral.api.kinds.cdi.datavolume import DataVolume
+from corral.api.object import Document
+from corral.cli import options
+from corral.cli.errors import Problem
+from corral.cli.session import Session
+from corral.cli.virtctl.power import dry_run
+from corral.cli.virtctl.target import Target
+from corral.client.client import Client
+
+LONGEST_NAME = 63
+CACHES: Final = ("none", "writethrough", "writeback")
+BUSES: Final = {"disk": ("scsi", "virtio"), "lun": ("scsi",)}
+_TRIES = 15
+_LOST_RACE: Final = "the server rejected our request due to an error in our request"
+"""How KubeVirt answers whoever changes volumes together with somebody else."""
+
+
+@click.command(
+    cls=options.Command,
+    epilog="\b\nExample:\n"
+    "  corral addvolume testvm --volume-name=example-dv\n"
+    "  corral addvolume testvm --volume-name=example-dv --disk-name=data \\\n"
+    "    --bus=virtio\n"
+    "  corral addvolume testvm --volume-name=example-dv --serial=1234 --cache=none",
+)
+@click.argument("name")
+@click.option("--volume-name", required=True, help="The DataVolume, or the claim.")
+@click.option("--disk-name", default="", help="What disk and volume are called in the spec.")
+@click.option("--serial", default="", help="Serial number that the guest reads.")
+@click.option("--cache", default="", help="none, writethrough or writeback.")
+@click.option("--disk-type", default="disk", show_default=True, help="disk or lun.")
+@click.option("--bus", default="scsi", show_default=True, help="scsi or virtio.")
+@click.option("--persist", is_flag=True, help="Without effect: a VirtualMachine keeps the volume.")
+@dry_run
+@options.session
+def addvolume(
+    *, session: Session, name: str, volume_name: str, disk_name: str, serial: str, cache: str,
+    disk_type: str, bus: str, persist: bool, dry_run: bool,  # noqa: ARG001 - virtctl's
+) -> None:  # fmt: skip
+    """Plug a disk into a machine that runs; a VirtualMachine keeps it."""
+    _require_disk(disk_type, bus, cache)
+    volume = disk_name or volume_name
+    _require_short(volume, given=bool(disk_name))
+    disk: Document = {disk_type: {"bus": bus}, "serial": serial or volume}
+    if cache:
+        disk["cache"] = cache
+    request: Document = {"name": volume, "disk": disk}
+    asyncio.run(_add(session, name, volume_name, request, dry=dry_run))
+    click.echo(f"Successfully submitted add volume request to VM {name} for volume {volume_name}")
+
+
+@click.command(
+    cls=options.Command,
+    epilog="\b\nExample:\n  corral removevolume testvm --volume-name=example-dv",
+)
+@click.argument("name")
+@click.option("--volume-name", required=True, help="The volume, or the claim that it shows.")
+@click.option("--persist", is_flag=True, help="Without effect: a VirtualMachine forgets it, too.")
+@dry_run
+@options.session
+def removevolume(
+    *,
+    session: Session,
+    name: str,
+    volume_name: str,
+    persist: bool,  # noqa: ARG001 - virtctl's
+    dry_run: bool,
+) -> None:
+    """Take a disk out of a machine that runs."""
+    request: Document = {"name": volume_name}
+    asyncio.run(_tell(session, name, "removevolume", "removing", request, dry=dry_run))
+    click.echo(
+        f"Successfully submitted remove volume request to VM {name} for volume {volume_name}"
+    )
+
+
+def _require_disk(disk_type: str, bus: str, cache: str) -> None:
+    """Raises Problem, in virtctl's words."""
+    allowed = BUSES.get(disk_type)
+    if allowed is None:
+        raise Problem(f"Invalid disk type '{disk_type}'. Only LUN and Disk are supported.")
+    if bus not in allowed and disk_type == "lun":
+        raise Problem(f"Invalid bus type '{bus}' for LUN disk. Only 'scsi' bus is supported.")
+    if bus not in allowed:
+        told = f"Invalid bus type '{bus}' for disk. Only 'scsi' and 'virtio' are supported."
+        raise Problem(told)
+    if cache and cache not in CACHES:
+        raise Problem(f"error adding volume, invalid cache value {cache}")
+
+
+def _require_short(volume: str, *, given: bool) -> None:
+    """Raises Problem, in virtctl's words."""
+    if len(volume) <= LONGEST_NAME:
+        return
+    what = f"Invalid {'disk' if given else 'volume'} name {volume}, must not exceed {LONGEST_NAME}"
+    hint = "" if given else "Use in conjunction with --disk-name to specify a shorter name"
+    raise Problem(f"{what} characters", hint)
+
+
+async def _add(session: Session, name: str, source: str, request: Document, *, dry: bool) -> None:
+    with session.told("error adding volume"):
+        async with session.client() as client:
+            request["volumeSource"] = await _source(client, source, session.namespace)
+    await _tell(session, name, "addvolume", "adding", request, dry=dry)
+
+
+async def _source(client: Client, name: str, namespace: str) -> Document:
+    """The DataVolume of a name, else the claim.  Raises Problem where there is neither."""
+    try:
+        await client.get(DataVolume, name, namespace)
+    except NotFound:
+        try:
+            await client.get(PersistentVolumeClaim, name, namespace)
+        except NotFound as error:
+            told = f"Volume {name} is not a DataVolume or PersistentVolumeClaim"
+            hint = f"kubectl get dv,pvc -n {namespace} lists what is there."
+            raise Problem(f"error adding volume, {told}", hint) from error
+        return {"persistentVolumeClaim": {"claimName": name, "hotpluggable": True}}
+    return {"dataVolume": {"name": name, "hotpluggable": True}}
+
+
+async def _tell(
+    session: Session, name: str, subresource: str, doing: str, request: Document, *, dry: bool
+) -> None:
+    """Ask the VirtualMachine of the name, or the machine where there is none."""
+    if dry:
+        request["dryRun"] = ["All"]
+        click.echo("Dry Run execution")
+    with session.told(f"error {doing} volume"):
+        async with session.client() as client:
+            for number in range(_TRIES):
+                if await _told(client, name, session.namespace, subresource, request):
+                    return
+                await asyncio.sleep(number * random.uniform(0, 0.005))  # noqa: S311 - no secret
+    raise Problem(f"error {doing} volume after {_TRIES} retries")
+
+
+async def _told(
+    client: Client, name: str, namespace: str, subresource: str, request: Document
+) -> bool:
+    """Whether it was accepted; where it was not, somebody else was in between."""
+    try:
+        try:
+            await client.ask(
+                "PUT", Target("vm", name, namespace).path(subresource), document=request
+            )
+        except NotFound:
+            path = Target("vmi", name, namespace).path(subresource)
+            await client.ask("PUT", path, document=request)
+    except ApiError as error:
+        if _LOST_RACE not in str(error):
+            raise
+        return False
+    return True

@@ -1,0 +1,141 @@
+"""How a console ends is told."""
+
+import array
+import asyncio
+import fcntl
+import os
+import pty
+import signal
+import subprocess
+import sys
+import termios
+import time
+
+import pytest
+
+from corral.cli.errors import Problem
+from corral.cli.virtctl.console import _talk
+from corral.client.stream import StreamLost
+
+
+class Ending:
+    """A stream that prints something, and ends as a test says."""
+
+    def __init__(self, error: Exception | None = None, close_reason: str = "") -> None:
+        self._error = error
+        self.close_reason = close_reason
+
+    async def __aiter__(self):
+        yield b"hello"
+        if self._error is not None:
+            raise self._error
+
+
+class Listening:
+    """A stream that prints nothing, and keeps what it is sent."""
+
+    close_reason = ""
+
+    def __init__(self) -> None:
+        self.sent = b""
+
+    async def send(self, data: bytes) -> None:
+        self.sent += data
+
+    async def delivered(self) -> None:
+        self.is_delivered = True
+
+    async def __aiter__(self):
+        await asyncio.Event().wait()
+        yield b""
+
+
+@pytest.fixture(autouse=True)
+def nobody_types(monkeypatch):
+    """The standard input stays open: its end would end the console."""
+    reading, writing = os.pipe()
+    with open(reading) as nothing:  # noqa: PTH123
+        monkeypatch.setattr("sys.stdin", nothing)
+        yield
+    os.close(writing)
+
+
+def test_a_machine_that_hangs_up_ends_it(capfdbinary):
+    asyncio.run(_talk(Ending(), "web"))
+    said = capfdbinary.readouterr()
+    assert said.out == b"hello"
+    assert b"Successfully connected to web console." in said.err
+
+
+def test_a_reason_is_told():
+    with pytest.raises(Problem, match=r"^another client came$"):
+        asyncio.run(_talk(Ending(close_reason="another client came"), "web"))
+
+
+def test_a_lost_connection_is_told():
+    with pytest.raises(Problem, match="The console was disconnected"):
+        asyncio.run(_talk(Ending(StreamLost("")), "web"))
+
+
+def test_the_end_of_a_file_ends_it_once_all_is_sent(monkeypatch, tmp_path):
+    file, machine = tmp_path / "input", Listening()
+    file.write_bytes(b"typed\n" * 50_000)
+    with file.open() as opened:
+        monkeypatch.setattr("sys.stdin", opened)
+        asyncio.run(asyncio.wait_for(_talk(machine, "web"), 60))
+    assert machine.sent == file.read_bytes()
+    assert machine.is_delivered
+
+
+CHATTY = """
+import asyncio, sys
+from click.exceptions import Exit
+from corral.cli.virtctl.console import _talk
+
+class Chatty:
+    close_reason = ""
+    async def __aiter__(self):
+        while True:
+            yield b"x" * 10_000
+
+try:
+    asyncio.run(_talk(Chatty(), "web"))
+except Exit as left:
+    sys.exit(left.exit_code)
+"""
+
+
+KEPT_BYTES = 4095
+"""What Linux keeps of a terminal's output for a reader.
+
+Whether there is room for more is not to be asked of it: it may say so and wake nobody who waits.
+"""
+
+
+def _unread(terminal):
+    count = array.array("i", [0])
+    fcntl.ioctl(terminal, termios.FIONREAD, count)
+    return count[0]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGQUIT, signal.SIGHUP])
+def test_a_terminal_that_nobody_reads_is_still_left_as_it_was(number):
+    """The machine prints more than the terminal takes: a write that waits would wait for ever."""
+    ours, theirs = pty.openpty()
+    before = termios.tcgetattr(theirs)
+    command = [sys.executable, "-P", "-c", CHATTY]
+    with subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs) as process:
+        try:
+            deadline = time.monotonic() + 30
+            while termios.tcgetattr(theirs) == before or _unread(ours) < KEPT_BYTES:
+                assert process.poll() is None, os.read(ours, 1 << 20)
+                assert time.monotonic() < deadline, "the terminal did not fill"
+                time.sleep(0.02)
+            process.send_signal(number)
+            assert process.wait(60) == 128 + number
+            assert termios.tcgetattr(theirs) == before
+        finally:
+            process.kill()
+    assert b"Traceback" not in os.read(ours, 1 << 20)
+    os.close(ours)
+    os.close(theirs)

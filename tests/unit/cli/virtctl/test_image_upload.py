@@ -1,0 +1,84 @@
+"""``corral image-upload``: what is asked for, what is created, what is refused and how."""
+
+import click
+import pytest
+
+from corral.api.kinds.cdi import population
+from corral.cli.errors import Problem
+from corral.cli.virtctl import image_upload, upload_options
+
+
+def read(*arguments):
+    """The wish that a command line says."""
+    command = image_upload.image_upload
+    context = click.Context(command)
+    command.parse_args(context, ["--image-path", "disk.img", *arguments])
+    names = dict(context.params)
+    positional = names.pop("arguments")
+    return upload_options.read(positional, names)
+
+
+def document(*arguments):
+    return upload_options.document_for(read(*arguments))
+
+
+def test_a_data_volume():
+    assert document("dv", "fedora", "--size=10Gi") == {
+        "metadata": {"name": "fedora", "annotations": {}, "labels": {}},
+        "spec": {
+            "source": {"upload": {}},
+            "storage": {"resources": {"requests": {"storage": "10Gi"}}},
+        },
+    }
+
+
+def test_a_claim():
+    flags = ("--size", "1Gi", "--storage-class", "fast", "--block-volume", "--force-bind")
+    made = document("PVC", "fedora", *flags)
+    assert made["spec"] == {
+        "resources": {"requests": {"storage": "1Gi"}},
+        "storageClassName": "fast",
+        "accessModes": ["ReadWriteOnce"],
+        "volumeMode": "Block",
+    }
+    assert made["metadata"]["annotations"] == {
+        population.UPLOAD_TARGET: "",
+        "cdi.kubevirt.io/storage.bind.immediate.requested": "",
+    }
+
+
+def test_what_machines_of_it_are_is_labelled():
+    made = document("dv", "a", "--default-instancetype=small", "--default-preference=linux")
+    assert made["metadata"]["labels"] == {
+        "instancetype.kubevirt.io/default-instancetype": "small",
+        "instancetype.kubevirt.io/default-instancetype-kind": "VirtualMachineClusterInstancetype",
+        "instancetype.kubevirt.io/default-preference": "linux",
+        "instancetype.kubevirt.io/default-preference-kind": "VirtualMachineClusterPreference",
+    }
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ((), "expecting two args"),
+        (("dv",), "expecting two args"),
+        (("vm", "a"), "invalid resource type vm"),
+        (("dv", "a", "--pvc-name", "b"), "cannot use --pvc-name and args"),
+        (("dv", "a", "--archive-path", "b"), "--archive-path is not supported by this version"),
+        (("dv", "a", "--size", "much"), "validation failed for size=much"),
+        (("dv", "a", "--access-mode", "ReadOnlyMany"), "cannot upload to a readonly volume"),
+        (("dv", "a", "--volume-mode", "tape"), "Invalid volume mode 'tape'"),
+        (
+            ("dv", "a", "--default-preference-kind", "VirtualMachinePreference"),
+            "--default-preference must be provided with --default-preference-kind",
+        ),
+        (
+            ("dv", "a", "--no-create", "--default-instancetype", "b"),
+            "--default-instancetype and --default-preference cannot be used with --no-create",
+        ),
+    ],
+)
+def test_a_refusal_in_the_words_of_virtctl(arguments, words):
+    with pytest.raises(Problem) as told:
+        read(*arguments)
+    assert told.value.message.startswith(words)

@@ -1,0 +1,142 @@
+"""ssh and scp are this host's own, and reach machines by a port-forward of ours."""
+
+import os
+import shlex
+import subprocess
+import sys
+
+import pytest
+
+from corral.cli import self_command
+from corral.cli.errors import Problem
+from corral.cli.main import run
+from corral.cli.virtctl.ssh import Options, Place, arguments, place_of, scp_ends
+from corral.cli.virtctl.target import Target
+
+WEB = Target("vmi", "web", "lab")
+
+
+def test_the_proxy_command_is_a_forwarded_port():
+    given = arguments(Place(WEB, "me"), Options(port=2222), ["me@vmi.web.lab"])
+    assert given[0] == "-o"
+    program, proxy = given[1].split("=", 1)
+    assert program == "ProxyCommand"
+    assert shlex.split(proxy) == [
+        *self_command.COMMAND, "port-forward", "--stdio=true", "vmi/web/lab", "2222",
+    ]  # fmt: skip
+    assert given[2:] == ["me@vmi.web.lab"]
+
+
+def test_the_users_own_options_stand_before_ours():
+    wanted = Options(
+        local_ssh_opts=["-o UserKnownHostsFile=/dev/null", "-v"],
+        known_hosts="/tmp/known hosts%",
+        identity_file="~/.ssh/id",
+    )
+    given = arguments(Place(WEB, ""), wanted, ["vmi.web.lab", "uptime"])
+    assert given[2:] == [
+        "-o UserKnownHostsFile=/dev/null", "-v",
+        "-o", 'UserKnownHostsFile="/tmp/known hosts%%"',
+        "-i", "~/.ssh/id",
+        "vmi.web.lab", "uptime",
+    ]  # fmt: skip
+
+
+def test_names_cannot_become_commands_of_the_shell_or_of_ssh():
+    place = Place(Target("vmi", "$(reboot) %h", "lab"), "")
+    proxy = arguments(place, Options(), [])[1].removeprefix("ProxyCommand=")
+    assert shlex.split(proxy)[-2] == "vmi/$(reboot) %%h/lab"
+
+
+def test_places():
+    assert str(place_of("me@vmi/web/lab", "here", "you")) == "me@vmi.web.lab"
+    assert str(place_of("vm/web", "here", "you")) == "you@vm.web.here"
+    assert str(place_of("vmi/web", "here", "")) == "vmi.web.here"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("@vmi/web", "expected username before '@'"),
+        ("me@", "expected target after '@'"),
+        ("-oProxyCommand=reboot@vmi/web", "not a username: '-oProxyCommand=reboot'"),
+        ("me@web", "target must contain type and name separated by '/'"),
+    ],
+)
+def test_what_is_no_place(text, said):
+    with pytest.raises(Problem, match=said):
+        place_of(text, "here", "")
+
+
+def test_ends_of_scp():
+    place, ends = scp_ends("a.txt", "me@vmi/web/lab:b.txt", "here", "")
+    assert str(place) == "me@vmi.web.lab"
+    assert ends == ["a.txt", "me@vmi.web.lab:b.txt"]
+    _, ends = scp_ends("vmi/web:", "b.txt", "here", "me")
+    assert ends == ["me@vmi.web.here:", "b.txt"]
+
+
+@pytest.mark.parametrize(
+    ("ends", "said"),
+    [
+        (("a", "b"), 'none of the two provided locations seems to be a remote location: "a" to'),
+        (("vmi/a:1", "vmi/b:2"), "copying from a remote location to another remote location is"),
+    ],
+)
+def test_scp_needs_one_machine(ends, said):
+    with pytest.raises(Problem, match=said):
+        scp_ends(*ends, "here", "")
+
+
+def test_a_missing_program_is_named(nobody_home, tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert run(["ssh", "me@vmi/web"]) == 1
+    said = capsys.readouterr().err
+    assert "error: there is no ssh on this host" in said
+    assert "openssh-client" in said
+
+
+@pytest.fixture
+def instead(nobody_home, tmp_path):
+    """Run a command of corral, whose ssh and scp are replaced by what a test says."""
+
+    def run_with(script: str, *command: str) -> subprocess.CompletedProcess[str]:
+        programs = tmp_path / "programs"
+        programs.mkdir()
+        for name in ("ssh", "scp"):
+            program = programs / name
+            program.write_text(f"#!/bin/sh\n{script}\n")
+            program.chmod(0o755)
+        return subprocess.run(
+            [sys.executable, "-P", "-m", "corral", *command],
+            env=os.environ | {"PATH": f"{programs}:{os.environ['PATH']}", "CORRAL_DATA_DIR": ""},
+            capture_output=True, text=True, timeout=120, check=False, cwd=tmp_path,
+        )  # fmt: skip
+
+    return run_with
+
+
+def test_what_ssh_starts_speaks_to_the_same_cluster(instead, nobody_home):
+    """It is told whom to speak to; its exit code is ours."""
+    done = instead(
+        'echo "$KUBECONFIG" "$CORRAL_CONTEXT"; echo "$@"; exit 7',
+        "--context", "other", "ssh", "-t", "-v", "-c", "ls /", "--known-hosts=", "me@vmi/web",
+    )  # fmt: skip
+    assert done.returncode == 7, done.stderr
+    environment, given = done.stdout.splitlines()
+    assert environment == f"{nobody_home} other"
+    assert given.endswith("vmi/web/away 22 -v -- me@vmi.web.away ls /")
+
+
+def test_names_cannot_become_options_of_ssh_or_scp(instead):
+    done = instead('echo "$@"', "scp", "-r", "--known-hosts=", "--", "-oX", "me@vmi/web:")
+    assert done.stdout.endswith(" 22 -r -- -oX me@vmi.web.home:\n"), done.stderr
+
+
+@pytest.mark.parametrize("module", ["click.py", "ssl.py", "corral.py"])
+def test_the_working_directory_holds_nothing_that_is_run(instead, tmp_path, module):
+    (tmp_path / module).write_text("open('was-run', 'w').close()\n")
+    done = instead('sh -c "${2#ProxyCommand=}"', "ssh", "me@vmi/web")
+    assert "error: " in done.stderr  # nobody answers there
+    assert "Traceback" not in done.stderr
+    assert not (tmp_path / "was-run").exists()

@@ -1,0 +1,85 @@
+"""Machines are named as virtctl names them, and refused in its words."""
+
+import pytest
+
+from corral.cli.errors import Problem
+from corral.cli.virtctl.target import Target, machine, target, vm_named
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("vmi/web", Target("vmi", "web", "here")),
+        ("vmi/web/there", Target("vmi", "web", "there")),
+        ("vm/web", Target("vm", "web", "here")),
+        ("VMIs/web", Target("vmi", "web", "here")),
+        ("VirtualMachineInstance/web", Target("vmi", "web", "here")),
+        ("virtualmachines/web/there", Target("vm", "web", "there")),
+        ("vmi/web.of.mine", Target("vmi", "web.of.mine", "here")),
+        ("vmi.web", Target("vmi", "web", "here")),
+        ("vmi.web.there", Target("vmi", "web", "there")),
+        ("vmi.web.of.mine.there", Target("vmi", "web.of.mine", "there")),
+    ],
+)
+def test_targets(text, expected):
+    assert target(text, "here") == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "target cannot be empty"),
+        ("web", "target must contain type and name separated by '/'"),
+        ("web.there", "target must contain type and name separated by '/'"),
+        ("vmi/", "name cannot be empty"),
+        ("vmi/web/", "namespace cannot be empty"),
+        ("vmi/web/there/or/so", "target is not valid with more than two '/'"),
+        ("pod/web", "unsupported resource type 'pod'"),
+    ],
+)
+def test_what_names_no_machine(text, said):
+    with pytest.raises(Problem, match=f"^{said}$"):
+        target(text, "here")
+
+
+def test_a_console_needs_no_type():
+    assert machine("web", "here") == Target("vmi", "web", "here")
+    assert machine("web.of.mine", "here") == Target("vmi", "web.of.mine", "here")
+    assert machine("vmi/web/there", "here") == Target("vmi", "web", "there")
+
+
+def test_the_console_of_a_virtual_machine_is_its_machines():
+    assert machine("vm/web", "here") == Target("vmi", "web", "here")
+
+
+@pytest.mark.parametrize("words", [["web"], ["vm", "web"], ["VirtualMachines", "web"], ["vm/web"]])
+def test_a_virtual_machine_is_named_with_or_without_its_kind(words):
+    assert vm_named(words, "here") == Target("vm", "web", "here")
+
+
+def test_a_virtual_machine_may_be_called_vm():
+    assert vm_named(["vm"], "here") == Target("vm", "vm", "here")
+    assert vm_named(["vm/web/there"], "here") == Target("vm", "web", "there")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["vmi", "web"], "vmi web is no VirtualMachine: it runs once, from its start on"),
+        (["vmi/web"], "vmi web is no VirtualMachine: it runs once, from its start on"),
+        (["pod", "web"], "unsupported resource type 'pod'"),
+        (["vm", "web", "more"], "accepts 1 arg(s), received 3"),
+        (["vm", ""], "name cannot be empty"),
+    ],
+)
+def test_what_names_no_virtual_machine(words, said):
+    with pytest.raises(Problem) as problem:
+        vm_named(words, "here")
+    assert problem.value.message == said
+
+
+def test_a_name_cannot_leave_its_place_in_the_path():
+    path = target("vmi/a?b#c", "x").path("console")
+    assert path == (
+        "/apis/subresources.kubevirt.io/v1/namespaces/x/virtualmachineinstances/a%3Fb%23c/console"
+    )
