@@ -1,7 +1,8 @@
-"""Ranges of addresses and addresses, as options of the command line."""
+"""Addresses, their ranges, and URLs, as options of the command line."""
 
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 from typing import Any
+from urllib.parse import urlsplit
 
 import click
 
@@ -99,3 +100,31 @@ def overlapping(one: tuple[Network, ...], other: tuple[Network, ...]) -> str:
         for theirs in other
         if mine.version == theirs.version and mine.overlaps(theirs)
     )
+
+
+class Web(click.ParamType[str]):
+    """``http://HOST:PORT/PATH`` or ``https://…``; without credentials, and without a query."""
+
+    name = "url"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        text = str(value)
+        if not text:
+            return text
+        try:
+            parts = urlsplit(text)
+            host, _ = parts.hostname, parts.port  # the port is read, and checked, only when asked
+        except ValueError as error:
+            self.fail(f"{text!r}: {error}", param, ctx)
+        if parts.scheme not in ("http", "https") or not host or not text.isprintable():
+            self.fail(f"{text!r}: must be http://HOST:PORT or https://HOST:PORT", param, ctx)
+        if parts.username is not None or parts.password is not None:
+            self.fail(
+                "a user and a password in the URL would be seen by everybody on this host; let a "
+                "proxy add them",
+                param,
+                ctx,
+            )
+        if parts.query or parts.fragment or " " in text:
+            self.fail(f"{text!r}: must end with its path", param, ctx)
+        return text.rstrip("/")

@@ -11,7 +11,7 @@ import click
 from click.core import ParameterSource
 
 from corral.cli import hints
-from corral.cli.address_options import Address, Blocks, Ports, Ranges, written
+from corral.cli.address_options import Address, Blocks, Ports, Ranges, Web, written
 from corral.cli.errors import Problem, of_system
 from corral.cli.manager import leftover_machines, systemd_unit
 from corral.cli.manager.backup import make_private, require_store, require_whole
@@ -19,7 +19,6 @@ from corral.cli.manager.detach import Told, announced, detached, tell
 from corral.cli.manager.eviction_options import pressure_options
 from corral.cli.manager.sd_notify import Notifier, notifying
 from corral.cli.manager.up_settings import settings_of
-from corral.cli.manager.web_address import Web
 from corral.cli.options import data_directory
 from corral.config import POD_CIDRS, SERVICE_CIDRS, Layout, Settings
 from corral.daemon import lock
