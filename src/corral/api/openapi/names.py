@@ -33,11 +33,14 @@ def kind_name(kind: Kind, group_version: GroupVersion) -> str:
 
 @cache
 def struct_name(view: type[msgspec.Struct]) -> str:
-    """A name that no other Struct has; for Kubernetes' own the one that its OpenAPI gives them."""
-    module = view.__module__.rpartition(".")[2]
+    """The name of a Struct's schema; for Kubernetes' own the one that its OpenAPI gives them.
+
+    Clients see it, so it does not tell the module, but for lightkube's: these are Kubernetes'
+    groups and versions.  That no two Structs have one is for a test to say.
+    """
     if not is_native(view):
-        return f"io.kubevirt.{module}.{view.__name__}"
-    group, _, version = module.rpartition("_")
+        return f"io.kubevirt.{view.__name__}"
+    group, _, version = view.__module__.rpartition(".")[2].rpartition("_")
     home = "apimachinery.pkg.apis" if group == "meta" else "api"
     return f"io.k8s.{home}.{group}.{version}.{view.__name__}"
 

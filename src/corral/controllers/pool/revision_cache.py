@@ -10,7 +10,7 @@ from lightkube.models.apps_v1 import ControllerRevision
 
 from corral.api.errors import NotFound
 from corral.api.kinds.controller_revision import CONTROLLER_REVISION
-from corral.api.kinds.kubevirt.pool import PoolSpec, Template, VirtualMachinePool
+from corral.api.kinds.kubevirt.pool import PoolSpec, PoolTemplate, VirtualMachinePool
 from corral.api.object import Key
 from corral.controllers.pool.revisions import History, name_of
 from corral.reconcile.context import World
@@ -24,7 +24,7 @@ class Archive:
     def __init__(self, world: World) -> None:
         self.revisions = world.informers.metadata(CONTROLLER_REVISION)
         self._client = world.client
-        self._templates: dict[str, Template | None] = {}
+        self._templates: dict[str, PoolTemplate | None] = {}
         self.revisions.index("controller", lambda revision: (controller_uid(revision),))
         self.revisions.handle(self._changed)
 
@@ -51,7 +51,7 @@ class Archive:
         if found is not None:
             await remove(self._client, ControllerRevision, key, uid_of(found))
 
-    async def _read(self, key: Key, uid: str) -> Template | None:
+    async def _read(self, key: Key, uid: str) -> PoolTemplate | None:
         """The template in a revision; None for one that is gone, or cannot be read."""
         if uid not in self._templates:
             try:

@@ -9,7 +9,7 @@ from enum import Enum
 
 import msgspec
 
-from corral.api.kinds.kubevirt.pool import REVISION_LABEL, Template, VirtualMachinePool
+from corral.api.kinds.kubevirt.pool import REVISION_LABEL, PoolTemplate, VirtualMachinePool
 from corral.api.kinds.kubevirt.virtualmachine import VirtualMachine
 from corral.api.kinds.vmi.vmi import VirtualMachineInstance
 from corral.api.object import Document
@@ -47,7 +47,10 @@ class History:
     """The revisions of one pool."""
 
     def __init__(
-        self, pool: VirtualMachinePool, names: Collection[str], templates: Mapping[str, Template]
+        self,
+        pool: VirtualMachinePool,
+        names: Collection[str],
+        templates: Mapping[str, PoolTemplate],
     ) -> None:
         """``names`` of all revisions, and what those hold that were looked into."""
         self._pool = pool
@@ -82,14 +85,14 @@ class History:
         """The revisions whose name is not among these."""
         return [name for name in self._names if name not in used]
 
-    def _template(self, name: str) -> Template | None:
+    def _template(self, name: str) -> PoolTemplate | None:
         """The pool's template as of a revision; None where that is not known any more."""
         if name == name_of(self._pool):
             return self._pool.spec.virtual_machine_template
         return self._templates.get(name)
 
 
-def _made_of(template: Template) -> tuple[object, ...]:
+def _made_of(template: PoolTemplate) -> tuple[object, ...]:
     """What decides what a machine is like: its own template, and what completes that."""
     spec = template.spec
     return spec.template, spec.instancetype, spec.preference

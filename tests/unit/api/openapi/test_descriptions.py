@@ -1,17 +1,37 @@
 """``kubectl explain`` has something to say of everything that is served."""
 
 import json
+from collections import defaultdict
 
 import pytest
 
+from corral.api.kind import GroupVersion
 from corral.api.kinds import KINDS
-from corral.api.openapi import OpenAPI
+from corral.api.openapi import OpenAPI, schemas
+from corral.api.openapi.names import struct_name
 from corral.server.subresources.catalog import SUBRESOURCES
 
 UNTOLD = "io.k8s.apimachinery.pkg.apis.meta.v1.GroupResource"
 """Kubernetes says nothing of its fields either."""
 REFERENCE = "#/components/schemas/"
 KIND = "x-kubernetes-group-version-kind"
+
+
+def test_no_two_types_share_a_name(monkeypatch):
+    """The second would be described as the first one is."""
+    types = defaultdict(set)
+
+    def recorded(view):
+        types[struct_name(view)].add(view)
+        return struct_name(view)
+
+    monkeypatch.setattr(schemas, "struct_name", recorded)
+    made = schemas.Schemas()
+    for kind in KINDS:
+        for version in kind.versions:
+            made.add_kind(kind, GroupVersion(kind.group, version.name))
+    assert len(types) > 200
+    assert [views for views in types.values() if len(views) > 1] == []
 
 
 @pytest.fixture(scope="module")
@@ -52,10 +72,10 @@ def test_a_field_of_a_custom_resource_is_explained_once(documents):
                 if "io.kubevirt." in inner.get("$ref", ""):
                     silent.add(f"{name}.{field}")
     assert (twice, silent) == (set(), set())
-    machine = documents["apis/kubevirt.io/v1"]["components"]["schemas"]["io.kubevirt.domain.Domain"]
+    machine = documents["apis/kubevirt.io/v1"]["components"]["schemas"]["io.kubevirt.Domain"]
     assert machine["properties"]["cpu"] == {
         "description": "the virtual processors: sockets x cores x threads.",
-        "allOf": [{"$ref": f"{REFERENCE}io.kubevirt.domain.Cpu"}],
+        "allOf": [{"$ref": f"{REFERENCE}io.kubevirt.Cpu"}],
     }
 
 

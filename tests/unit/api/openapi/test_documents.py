@@ -267,7 +267,7 @@ def test_both_forms_of_v2_tell_the_same():
     assert [name.decode() for name in definitions] == list(whole["definitions"])
     assert whole["definitions"]["io.example.v1.Thing"]["properties"]["spec"] == {
         "description": "what it shall be.",
-        "$ref": "#/definitions/io.kubevirt.test_documents.Spec",
+        "$ref": "#/definitions/io.kubevirt.Spec",
     }
 
 

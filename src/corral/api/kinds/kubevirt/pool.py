@@ -19,7 +19,7 @@ StatePreservation = Literal["Disabled", "Offline", "Online"]
 SortPolicy = Literal["AscendingOrder", "DescendingOrder", "Newest", "Oldest", "Random"]
 
 
-class Template(Struct, kw_only=True):
+class PoolTemplate(Struct, kw_only=True):
     """What the VirtualMachines of a pool are made of.
 
     metadata: their labels and annotations.
@@ -153,7 +153,7 @@ class PoolSpec(Struct, kw_only=True):
     """
 
     selector: LabelSelector
-    virtual_machine_template: Template
+    virtual_machine_template: PoolTemplate
     replicas: Annotated[int, msgspec.Meta(ge=0, le=2147483647)] | None = None
     paused: bool = False
     name_generation: NameGeneration | None = None

@@ -10,7 +10,7 @@ from corral.api.kinds.vmi.vmi import GROUP, Spec
 from corral.api.object import Condition, Object, ObjectMeta, Struct
 
 
-class Template(Struct, kw_only=True):
+class ReplicaSetTemplate(Struct, kw_only=True):
     """What the machines of a set are made of.
 
     metadata: labels, annotations and the stem of the machines' names.
@@ -31,7 +31,7 @@ class ReplicaSetSpec(Struct, kw_only=True):
     """
 
     selector: LabelSelector
-    template: Template
+    template: ReplicaSetTemplate
     replicas: Int32 | None = None
     paused: bool = False
 

@@ -29,7 +29,7 @@ PAUSED = "paused"
 """Key in a request to start: ``true`` lets the machine start paused."""
 
 
-class Template(Struct, kw_only=True):
+class VirtualMachineTemplate(Struct, kw_only=True):
     """What the machine is made of.
 
     metadata: its labels and annotations.
@@ -69,7 +69,7 @@ class VirtualMachineSpec(Struct, kw_only=True):
     update_volumes_strategy: Replacement or Migration: what changed volumes mean.
     """
 
-    template: Template
+    template: VirtualMachineTemplate
     running: bool | None = None
     run_strategy: str | None = None
     data_volume_templates: Annotated[list[DataVolumeTemplate], MOST] = []

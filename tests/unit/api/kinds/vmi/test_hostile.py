@@ -13,7 +13,7 @@ from hypothesis import given, settings, strategies as st
 from corral.api.errors import MOST_CAUSES
 from corral.api.kinds import KINDS
 from corral.api.kinds.kubevirt.kinds import REPLICA_SET, VIRTUAL_MACHINE_INSTANCE
-from corral.api.kinds.kubevirt.replicaset import Template
+from corral.api.kinds.kubevirt.replicaset import ReplicaSetTemplate
 from corral.api.kinds.vmi.vmi import Spec
 from corral.api.schema import schema_for
 
@@ -102,7 +102,7 @@ def test_machines_that_fit_the_schema_are_completed_and_judged(spec):
 
 @settings(max_examples=100)
 @given(
-    documents(Template),
+    documents(ReplicaSetTemplate),
     st.fixed_dictionaries({}, optional={"matchLabels": st.dictionaries(WORDS, WORDS, max_size=2)}),
 )
 def test_sets_that_fit_the_schema_are_judged(template, selector):
