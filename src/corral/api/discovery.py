@@ -165,7 +165,7 @@ class Discovery:
                 "resource": kind.plural,
                 "responseKind": _gvk((*group_version, kind.name)),
                 "scope": "Namespaced" if kind.namespaced else "Cluster",
-                "singularResource": kind.singular or kind.name.lower(),
+                "singularResource": kind.singular,
                 "verbs": list(kind.verbs),
             }
             resources.append(
@@ -220,7 +220,7 @@ def api_versions(address: str = "") -> Document:
 def _resource(kind: Kind) -> Document:
     resource: Document = {
         "name": kind.plural,
-        "singularName": kind.singular or kind.name.lower(),
+        "singularName": kind.singular,
         "namespaced": kind.namespaced,
         "kind": kind.name,
         "verbs": list(kind.verbs),

@@ -132,11 +132,13 @@ class Kind:
     """
 
     group: str
-    name: str
     plural: str
     versions: tuple[Version, ...]
     view: type[msgspec.Struct]
+    name: str = ""
+    """That of the view, where it is not given."""
     singular: str = ""
+    """The name in lower case, where it is not given."""
     short: tuple[str, ...] = ()
     categories: tuple[str, ...] = ()
     namespaced: bool = True
@@ -183,6 +185,11 @@ class Kind:
     """Whether no more objects of it can be made: its definition is being deleted."""
     begin_deletion: Callable[[Document, str], None] | None = None
     """What is done to a document when its deletion begins, at the given time (RFC 3339)."""
+
+    def __post_init__(self) -> None:
+        name = self.name or self.view.__name__
+        object.__setattr__(self, "name", name)  # the row is frozen from here on
+        object.__setattr__(self, "singular", self.singular or name.lower())
 
     @property
     def version(self) -> str:

@@ -7,10 +7,11 @@ from typing import Final
 
 from lightkube.models.apiregistration_v1 import APIService
 
-from corral.api.kind import Column, GroupVersion, Kind, Verdict, Version, at
+from corral.api.kind import Column, GroupVersion, Verdict, at
 from corral.api.kinds.causes import forbidden
 from corral.api.kinds.columns import age
 from corral.api.kinds.crd.well_known import KEEPER
+from corral.api.kinds.kubernetes_kind import kubernetes_kind
 from corral.api.object import Document
 
 GROUP: Final = "apiregistration.k8s.io"
@@ -80,16 +81,12 @@ def _available(document: Document) -> str:
     return "Unknown"
 
 
-API_SERVICE: Final = Kind(
+API_SERVICE: Final = kubernetes_kind(
     group=GROUP,
-    name="APIService",
     plural="apiservices",
-    singular="apiservice",
     categories=("api-extensions",),
-    versions=(Version(name="v1"),),
     view=APIService,
     namespaced=False,
-    native=True,
     columns=(
         Column(name="Service", cell=_service, description="who serves it"),
         Column(name="Available", cell=_available, description="whether it can be asked for"),

@@ -3,9 +3,10 @@
 from lightkube.models.apps_v1 import ControllerRevision
 
 from corral.api.errors import Cause
-from corral.api.kind import Column, Kind, Verdict, Version, at
+from corral.api.kind import Column, Verdict, at
 from corral.api.kinds.causes import invalid
 from corral.api.kinds.columns import NONE, age, number
+from corral.api.kinds.kubernetes_kind import kubernetes_kind
 from corral.api.object import Document
 
 
@@ -31,15 +32,11 @@ def _validate(document: Document, old: Document | None, _user: str) -> Verdict:
     return Verdict(causes)
 
 
-CONTROLLER_REVISION = Kind(
+CONTROLLER_REVISION = kubernetes_kind(
     group="apps",
-    name="ControllerRevision",
     plural="controllerrevisions",
-    singular="controllerrevision",
-    versions=(Version(name="v1"),),
     view=ControllerRevision,
     status=False,
-    native=True,
     columns=(
         Column(name="Controller", cell=_controller, description="who keeps it"),
         number("Revision", "revision", description="which of several it is"),

@@ -8,9 +8,10 @@ from lightkube.models.policy_v1 import PodDisruptionBudget
 
 from corral.api.conditions import set_condition
 from corral.api.errors import Cause, limited
-from corral.api.kind import Column, Kind, Verdict, Version, at
+from corral.api.kind import Column, Verdict, at
 from corral.api.kinds.causes import invalid, of_conditions, unsupported
 from corral.api.kinds.columns import age
+from corral.api.kinds.kubernetes_kind import kubernetes_kind
 from corral.api.kinds.label_selectors import selector_causes
 from corral.api.object import Document
 
@@ -108,15 +109,11 @@ def _bound_column(name: str, field: str) -> Column:
     return Column(name=name, cell=cell, description="pods, or a share of them")
 
 
-POD_DISRUPTION_BUDGET = Kind(
+POD_DISRUPTION_BUDGET = kubernetes_kind(
     group="policy",
-    name="PodDisruptionBudget",
     plural="poddisruptionbudgets",
-    singular="poddisruptionbudget",
     short=("pdb",),
-    versions=(Version(name="v1"),),
     view=PodDisruptionBudget,
-    native=True,
     columns=(
         _bound_column("Min Available", "minAvailable"),
         _bound_column("Max Unavailable", "maxUnavailable"),

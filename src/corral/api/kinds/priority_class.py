@@ -6,9 +6,10 @@ from typing import Final
 from lightkube.models.scheduling_v1 import PriorityClass
 
 from corral.api.errors import Cause
-from corral.api.kind import Column, Kind, Verdict, Version
+from corral.api.kind import Column, Verdict
 from corral.api.kinds.causes import forbidden, invalid, unsupported
 from corral.api.kinds.columns import age, field, number
+from corral.api.kinds.kubernetes_kind import kubernetes_kind
 from corral.api.object import Document
 
 PREEMPT: Final = "PreemptLowerPriority"
@@ -67,17 +68,13 @@ def _changes(document: Document, old: Document | None) -> Iterator[Cause]:
         yield invalid("preemptionPolicy", document["preemptionPolicy"], "field is immutable")
 
 
-PRIORITY_CLASS = Kind(
+PRIORITY_CLASS = kubernetes_kind(
     group="scheduling.k8s.io",
-    name="PriorityClass",
     plural="priorityclasses",
-    singular="priorityclass",
     short=("pc",),
-    versions=(Version(name="v1"),),
     view=PriorityClass,
     namespaced=False,
     status=False,
-    native=True,
     columns=(
         number("Value", "value", description="the greater, the more important"),
         Column(

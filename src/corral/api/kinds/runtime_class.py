@@ -3,9 +3,10 @@
 from lightkube.models.node_v1 import RuntimeClass
 
 from corral.api.errors import limited
-from corral.api.kind import Kind, Verdict, Version
+from corral.api.kind import Verdict
 from corral.api.kinds.causes import each_invalid, invalid, required
 from corral.api.kinds.columns import age, field
+from corral.api.kinds.kubernetes_kind import kubernetes_kind
 from corral.api.kinds.workloads.template import nothing_acts
 from corral.api.names import label_faults
 from corral.api.object import Document
@@ -20,16 +21,12 @@ def _validate(document: Document, old: Document | None, _user: str) -> Verdict:
     return Verdict(limited(causes), [nothing_acts("RuntimeClass")])
 
 
-RUNTIME_CLASS = Kind(
+RUNTIME_CLASS = kubernetes_kind(
     group="node.k8s.io",
-    name="RuntimeClass",
     plural="runtimeclasses",
-    singular="runtimeclass",
-    versions=(Version(name="v1"),),
     view=RuntimeClass,
     namespaced=False,
     status=False,
-    native=True,
     columns=(field("Handler", "handler", description="what would run containers"), age()),
     validate=_validate,
 )

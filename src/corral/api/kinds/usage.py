@@ -89,9 +89,7 @@ def _columns(cell: Callable[[str], Callable[[Document], str]]) -> tuple[Column, 
 
 POD_METRICS = Kind(
     group=GROUP,
-    name="PodMetrics",
     plural="pods",
-    singular="podmetrics",
     versions=(Version(name="v1beta1"),),
     view=PodMetrics,
     status=False,
@@ -101,9 +99,7 @@ POD_METRICS = Kind(
 
 NODE_METRICS = Kind(
     group=GROUP,
-    name="NodeMetrics",
     plural="nodes",
-    singular="nodemetrics",
     versions=(Version(name="v1beta1"),),
     view=NodeMetrics,
     namespaced=False,

@@ -10,7 +10,7 @@ from lightkube.models.admissionregistration_v1 import (
 )
 
 from corral.api.errors import Cause, limited
-from corral.api.kind import Column, Kind, Verdict, Version, at
+from corral.api.kind import Column, Verdict, at
 from corral.api.kinds.admissionregistration.match_rules import (
     FAIL,
     FAILURE_POLICIES,
@@ -33,6 +33,7 @@ from corral.api.kinds.causes import (
     unsupported,
 )
 from corral.api.kinds.columns import age, field
+from corral.api.kinds.kubernetes_kind import kubernetes_kind
 from corral.api.kinds.label_selectors import selector_causes
 from corral.api.names import label_faults, label_key_faults, path_segment_faults, subdomain_faults
 from corral.api.object import Document
@@ -302,16 +303,12 @@ def param_ref_cell(document: Document) -> str:
     return f"{namespace}/*" if namespace else "*"
 
 
-POLICY = Kind(
+POLICY = kubernetes_kind(
     group=GROUP,
-    name="ValidatingAdmissionPolicy",
     plural="validatingadmissionpolicies",
-    singular="validatingadmissionpolicy",
     categories=("api-extensions",),
-    versions=(Version(name="v1"),),
     view=ValidatingAdmissionPolicy,
     namespaced=False,
-    native=True,
     columns=(
         Column(
             name="Validations",
@@ -329,17 +326,13 @@ POLICY = Kind(
     default=_default_policy,
     validate=_validate_policy,
 )
-BINDING = Kind(
+BINDING = kubernetes_kind(
     group=GROUP,
-    name="ValidatingAdmissionPolicyBinding",
     plural="validatingadmissionpolicybindings",
-    singular="validatingadmissionpolicybinding",
     categories=("api-extensions",),
-    versions=(Version(name="v1"),),
     view=ValidatingAdmissionPolicyBinding,
     namespaced=False,
     status=False,
-    native=True,
     columns=(
         field("PolicyName", "spec", "policyName", description="the policy that is enforced"),
         Column(

@@ -11,7 +11,7 @@ from lightkube.models.admissionregistration_v1 import (
 )
 
 from corral.api.errors import Cause, limited
-from corral.api.kind import Column, Kind, Verdict, Version
+from corral.api.kind import Column, Verdict
 from corral.api.kinds.admissionregistration.match_rules import (
     FAIL,
     FAILURE_POLICIES,
@@ -24,6 +24,7 @@ from corral.api.kinds.admissionregistration.match_rules import (
 )
 from corral.api.kinds.causes import duplicate, each_invalid, invalid, required, unsupported
 from corral.api.kinds.columns import age
+from corral.api.kinds.kubernetes_kind import kubernetes_kind
 from corral.api.names import label_faults, subdomain_faults
 from corral.api.object import Document
 
@@ -197,32 +198,24 @@ _COLUMNS = (
     age(),
 )
 
-MUTATING = Kind(
+MUTATING = kubernetes_kind(
     group=GROUP,
-    name="MutatingWebhookConfiguration",
     plural="mutatingwebhookconfigurations",
-    singular="mutatingwebhookconfiguration",
     categories=("api-extensions",),
-    versions=(Version(name="v1"),),
     view=MutatingWebhookConfiguration,
     namespaced=False,
     status=False,
-    native=True,
     columns=_COLUMNS,
     default=_default_mutating,
     validate=_validate,
 )
-VALIDATING = Kind(
+VALIDATING = kubernetes_kind(
     group=GROUP,
-    name="ValidatingWebhookConfiguration",
     plural="validatingwebhookconfigurations",
-    singular="validatingwebhookconfiguration",
     categories=("api-extensions",),
-    versions=(Version(name="v1"),),
     view=ValidatingWebhookConfiguration,
     namespaced=False,
     status=False,
-    native=True,
     columns=_COLUMNS,
     default=_default,
     validate=_validate,

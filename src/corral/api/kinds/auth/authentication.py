@@ -2,25 +2,21 @@
 
 from lightkube.models.authentication_v1 import SelfSubjectReview, TokenReview
 
-from corral.api.kinds.review_kinds import question
+from corral.api.kinds.kubernetes_kind import question
 
 GROUP = "authentication.k8s.io"
 
 
 SELF_SUBJECT_REVIEW = question(
     group=GROUP,
-    name="SelfSubjectReview",
     plural="selfsubjectreviews",
-    singular="selfsubjectreview",
     view=SelfSubjectReview,
     namespaced=False,
 )
 
 TOKEN_REVIEW = question(
     group=GROUP,
-    name="TokenReview",
     plural="tokenreviews",
-    singular="tokenreview",
     view=TokenReview,
     namespaced=False,
 )

@@ -13,7 +13,7 @@ from lightkube.models.authorization_v1 import (
 from corral.api.errors import Cause, limited
 from corral.api.kind import Verdict, at
 from corral.api.kinds.causes import invalid
-from corral.api.kinds.review_kinds import question
+from corral.api.kinds.kubernetes_kind import question
 from corral.api.object import Document
 
 GROUP: Final = "authorization.k8s.io"
@@ -60,9 +60,7 @@ def _local(document: Document) -> Iterator[Cause]:
 
 SELF_SUBJECT_ACCESS_REVIEW = question(
     group=GROUP,
-    name="SelfSubjectAccessReview",
     plural="selfsubjectaccessreviews",
-    singular="selfsubjectaccessreview",
     view=SelfSubjectAccessReview,
     namespaced=False,
     validate=_validate_self,
@@ -70,9 +68,7 @@ SELF_SUBJECT_ACCESS_REVIEW = question(
 
 SUBJECT_ACCESS_REVIEW = question(
     group=GROUP,
-    name="SubjectAccessReview",
     plural="subjectaccessreviews",
-    singular="subjectaccessreview",
     view=SubjectAccessReview,
     namespaced=False,
     validate=_validate_subject,
@@ -80,18 +76,14 @@ SUBJECT_ACCESS_REVIEW = question(
 
 LOCAL_SUBJECT_ACCESS_REVIEW = question(
     group=GROUP,
-    name="LocalSubjectAccessReview",
     plural="localsubjectaccessreviews",
-    singular="localsubjectaccessreview",
     view=LocalSubjectAccessReview,
     validate=_validate_local,
 )
 
 SELF_SUBJECT_RULES_REVIEW = question(
     group=GROUP,
-    name="SelfSubjectRulesReview",
     plural="selfsubjectrulesreviews",
-    singular="selfsubjectrulesreview",
     view=SelfSubjectRulesReview,
     namespaced=False,
 )

@@ -11,7 +11,7 @@ from typing import Final
 from lightkube.models.certificates_v1 import CertificateSigningRequest
 
 from corral.api.errors import Cause, limited
-from corral.api.kind import Column, Kind, Verdict, Version, at
+from corral.api.kind import Column, Verdict, at
 from corral.api.kinds.causes import (
     duplicate,
     forbidden,
@@ -21,6 +21,7 @@ from corral.api.kinds.causes import (
     unsupported,
 )
 from corral.api.kinds.columns import NONE, age, field, text
+from corral.api.kinds.kubernetes_kind import kubernetes_kind
 from corral.api.names import label_faults, subdomain_faults
 from corral.api.object import Document
 from corral.api.time import human_duration
@@ -171,17 +172,13 @@ def _duration(document: Document) -> str:
     return NONE if seconds is None else human_duration(seconds)
 
 
-SIGNING_REQUEST = Kind(
+SIGNING_REQUEST = kubernetes_kind(
     group=GROUP,
-    name="CertificateSigningRequest",
     plural="certificatesigningrequests",
-    singular="certificatesigningrequest",
     short=("csr",),
-    versions=(Version(name="v1"),),
     view=CertificateSigningRequest,
     namespaced=False,
     approval=True,
-    native=True,
     columns=(
         age(),
         field("SignerName", "spec", "signerName", description="who is to sign"),

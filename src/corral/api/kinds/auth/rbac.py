@@ -7,9 +7,10 @@ from lightkube.models.rbac_v1 import ClusterRole, ClusterRoleBinding, Role, Role
 
 from corral.api.encoding import encode_sorted
 from corral.api.errors import Cause, limited
-from corral.api.kind import Column, Kind, Verdict, Version, at
+from corral.api.kind import Column, Verdict, at
 from corral.api.kinds.causes import each_invalid, invalid, required, too_many, unsupported
 from corral.api.kinds.columns import age, created_at
+from corral.api.kinds.kubernetes_kind import kubernetes_kind
 from corral.api.kinds.label_selectors import selector_causes
 from corral.api.names import path_segment_faults, subdomain_faults
 from corral.api.object import Document
@@ -97,29 +98,21 @@ def aggregated(role: Document, roles: Iterable[Document]) -> list[Document]:
     return list(rules.values())
 
 
-ROLE = Kind(
+ROLE = kubernetes_kind(
     group=GROUP,
-    name="Role",
     plural="roles",
-    singular="role",
-    versions=(Version(name="v1"),),
     view=Role,
     status=False,
-    native=True,
     columns=(created_at(),),
     validate=_validate_role,
 )
 
-CLUSTER_ROLE = Kind(
+CLUSTER_ROLE = kubernetes_kind(
     group=GROUP,
-    name="ClusterRole",
     plural="clusterroles",
-    singular="clusterrole",
-    versions=(Version(name="v1"),),
     view=ClusterRole,
     namespaced=False,
     status=False,
-    native=True,
     columns=(created_at(),),
     validate=_validate_cluster_role,
 )
@@ -220,30 +213,22 @@ _BINDING_COLUMNS = (
     _subjects("ServiceAccounts", SERVICE_ACCOUNT, "ServiceAccounts that have it"),
 )
 
-ROLE_BINDING = Kind(
+ROLE_BINDING = kubernetes_kind(
     group=GROUP,
-    name="RoleBinding",
     plural="rolebindings",
-    singular="rolebinding",
-    versions=(Version(name="v1"),),
     view=RoleBinding,
     status=False,
-    native=True,
     columns=_BINDING_COLUMNS,
     default=default_binding,
     validate=_binding_validator("Role", "ClusterRole", namespaced=True),
 )
 
-CLUSTER_ROLE_BINDING = Kind(
+CLUSTER_ROLE_BINDING = kubernetes_kind(
     group=GROUP,
-    name="ClusterRoleBinding",
     plural="clusterrolebindings",
-    singular="clusterrolebinding",
-    versions=(Version(name="v1"),),
     view=ClusterRoleBinding,
     namespaced=False,
     status=False,
-    native=True,
     columns=_BINDING_COLUMNS,
     default=default_binding,
     validate=_binding_validator("ClusterRole", namespaced=False),

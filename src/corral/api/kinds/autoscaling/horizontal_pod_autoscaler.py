@@ -8,11 +8,12 @@ from typing import Any
 
 from lightkube.models import autoscaling_v1, autoscaling_v2
 
-from corral.api.kind import Column, Kind, Version, at
+from corral.api.kind import Column, Version, at
 from corral.api.kinds.autoscaling import v1
 from corral.api.kinds.autoscaling.defaults import default, default_create
 from corral.api.kinds.autoscaling.validation import validate
 from corral.api.kinds.columns import NONE, age, value
+from corral.api.kinds.kubernetes_kind import kubernetes_kind
 from corral.api.object import Document
 
 GROUP = "autoscaling"
@@ -70,11 +71,9 @@ def _least(document: Document) -> str:
     return "<unset>" if least is None else str(least)
 
 
-HORIZONTAL_POD_AUTOSCALER = Kind(
+HORIZONTAL_POD_AUTOSCALER = kubernetes_kind(
     group=GROUP,
-    name="HorizontalPodAutoscaler",
     plural="horizontalpodautoscalers",
-    singular="horizontalpodautoscaler",
     short=("hpa",),
     categories=("all",),
     versions=(
@@ -87,7 +86,6 @@ HORIZONTAL_POD_AUTOSCALER = Kind(
         ),
     ),
     view=autoscaling_v2.HorizontalPodAutoscaler,
-    native=True,
     columns=(
         Column(name="Reference", cell=_reference, description="what it scales"),
         Column(name="Targets", cell=_targets, description="how busy it is, and may be"),

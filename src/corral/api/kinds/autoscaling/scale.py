@@ -7,16 +7,13 @@ from typing import Final
 
 from lightkube.models.autoscaling_v1 import Scale
 
-from corral.api.kind import Kind, Version
 from corral.api.kinds.columns import age, number
+from corral.api.kinds.kubernetes_kind import kubernetes_kind
 
-SCALE: Final = Kind(
+SCALE: Final = kubernetes_kind(
     group="autoscaling",
-    name="Scale",
     plural="scales",
-    versions=(Version(name="v1"),),
     view=Scale,
-    native=True,
     columns=(
         number("Desired", "spec", "replicas", description="how many are wanted"),
         number("Available", "status", "replicas", description="how many there are"),

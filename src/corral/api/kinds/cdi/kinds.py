@@ -12,9 +12,7 @@ _VALIDATOR = "datavolume-validate.cdi.kubevirt.io"
 
 DATA_VOLUME = Kind(
     group=GROUP,
-    name="DataVolume",
     plural="datavolumes",
-    singular="datavolume",
     short=("dv", "dvs"),
     categories=("all",),
     versions=(Version(name="v1beta1"),),
@@ -41,9 +39,7 @@ DATA_VOLUME = Kind(
 
 DATA_SOURCE = Kind(
     group=GROUP,
-    name="DataSource",
     plural="datasources",
-    singular="datasource",
     short=("das",),
     categories=("all",),
     versions=(Version(name="v1beta1"),),
@@ -58,9 +54,7 @@ DATA_SOURCE = Kind(
 
 CDI_CONFIG = Kind(
     group=GROUP,
-    name="CDIConfig",
     plural="cdiconfigs",
-    singular="cdiconfig",
     namespaced=False,
     versions=(Version(name="v1beta1"),),
     view=CDIConfig,
@@ -69,9 +63,7 @@ CDI_CONFIG = Kind(
 
 UPLOAD_TOKEN_REQUEST = Kind(
     group=UPLOAD_GROUP,
-    name="UploadTokenRequest",
     plural="uploadtokenrequests",
-    singular="uploadtokenrequest",
     short=("utr", "utrs"),
     versions=(Version(name="v1beta1"),),
     view=UploadTokenRequest,

@@ -9,9 +9,10 @@ from collections.abc import Callable, Mapping
 from lightkube.models.core_v1 import Event
 from lightkube.models.events_v1 import Event as EventsEvent
 
-from corral.api.kind import Column, Kind, Version, at
+from corral.api.kind import Column, Version, at
 from corral.api.kinds.columns import field, text, value
 from corral.api.kinds.core import event_validation
+from corral.api.kinds.kubernetes_kind import kubernetes_kind
 from corral.api.object import Document
 
 # events.k8s.io/v1 field, core/v1 field
@@ -116,31 +117,24 @@ def _selectable(about: str, component: str) -> Mapping[str, Callable[[Document],
     }
 
 
-EVENT = Kind(
+EVENT = kubernetes_kind(
     group="",
-    name="Event",
     plural="events",
-    singular="event",
     short=("ev",),
-    versions=(Version(name="v1"),),
     view=Event,
     status=False,
-    native=True,
     name_first=False,
     columns=COLUMNS,
     selectable=_selectable("involvedObject", "reportingComponent"),
     validate=event_validation.validate,
 )
-EVENTS_EVENT = Kind(
+EVENTS_EVENT = kubernetes_kind(
     group="events.k8s.io",
-    name="Event",
     plural="events",
-    singular="event",
     short=("ev",),
     versions=(Version(name="v1", view=EventsEvent, read=to_core, write=from_core),),
     view=EventsEvent,
     status=False,
-    native=True,
     name_first=False,
     columns=COLUMNS,
     selectable=_selectable("regarding", "reportingController"),

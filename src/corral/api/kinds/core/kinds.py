@@ -13,13 +13,13 @@ from lightkube.models.coordination_v1 import Lease
 from lightkube.models.core_v1 import ConfigMap, Namespace, Node, Secret, ServiceAccount
 
 from corral.api.errors import MOST_CAUSES, Cause, limited, shortened
-from corral.api.kind import Column, Kind, Verdict, Version, at
+from corral.api.kind import Column, Verdict, at
 from corral.api.kinds.causes import invalid
 from corral.api.kinds.columns import NONE, age, condition_status, field, text
 from corral.api.kinds.core import secret_types
+from corral.api.kinds.kubernetes_kind import kubernetes_kind
 from corral.api.object import Document
 
-V1 = (Version(name="v1"),)
 LARGEST_DATA = 1024 * 1024
 """Bytes that the values of a Secret or ConfigMap may have together."""
 
@@ -53,16 +53,12 @@ def _namespace_validate(document: Document, old: Document | None, _user: str) ->
     return Verdict([invalid("status.Phase", phase, why)])
 
 
-NAMESPACE = Kind(
+NAMESPACE = kubernetes_kind(
     group="",
-    name="Namespace",
     plural="namespaces",
-    singular="namespace",
     short=("ns",),
-    versions=V1,
     view=Namespace,
     namespaced=False,
-    native=True,
     sweeps=False,
     columns=(
         field("Status", "status", "phase", description="whether it is being deleted"),
@@ -110,16 +106,12 @@ def _node_info(name: str, fact: str) -> Column:
     return Column(name=name, cell=cell, description=f"its {fact}", priority=1)
 
 
-NODE = Kind(
+NODE = kubernetes_kind(
     group="",
-    name="Node",
     plural="nodes",
-    singular="node",
     short=("no",),
-    versions=V1,
     view=Node,
     namespaced=False,
-    native=True,
     status_on_create=True,
     columns=(
         Column(name="Status", cell=_node_status, description="whether pods can run on it"),
@@ -193,15 +185,11 @@ def _secret_validate(document: Document, old: Document | None, _user: str) -> Ve
     return Verdict(causes)
 
 
-SECRET = Kind(
+SECRET = kubernetes_kind(
     group="",
-    name="Secret",
     plural="secrets",
-    singular="secret",
-    versions=V1,
     view=Secret,
     status=False,
-    native=True,
     columns=(
         field("Type", "type", description="what the data is for"),
         Column(
@@ -232,16 +220,12 @@ def _config_map_validate(document: Document, old: Document | None, _user: str) -
     return Verdict(causes)
 
 
-CONFIG_MAP = Kind(
+CONFIG_MAP = kubernetes_kind(
     group="",
-    name="ConfigMap",
     plural="configmaps",
-    singular="configmap",
     short=("cm",),
-    versions=V1,
     view=ConfigMap,
     status=False,
-    native=True,
     columns=(
         Column(
             name="Data",
@@ -256,16 +240,12 @@ CONFIG_MAP = Kind(
     validate=_config_map_validate,
 )
 
-SERVICE_ACCOUNT = Kind(
+SERVICE_ACCOUNT = kubernetes_kind(
     group="",
-    name="ServiceAccount",
     plural="serviceaccounts",
-    singular="serviceaccount",
     short=("sa",),
-    versions=V1,
     view=ServiceAccount,
     status=False,
-    native=True,
     columns=(
         Column(
             name="Secrets",
@@ -289,15 +269,11 @@ def _lease_validate(document: Document, _old: Document | None, _user: str) -> Ve
     return Verdict(causes)
 
 
-LEASE = Kind(
+LEASE = kubernetes_kind(
     group="coordination.k8s.io",
-    name="Lease",
     plural="leases",
-    singular="lease",
-    versions=V1,
     view=Lease,
     status=False,
-    native=True,
     columns=(
         field("Holder", "spec", "holderIdentity", description="who holds it"),
         age(),

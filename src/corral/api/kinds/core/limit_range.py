@@ -6,10 +6,11 @@ from typing import Final
 from lightkube.models.core_v1 import LimitRange
 
 from corral.api.errors import Cause, limited
-from corral.api.kind import Kind, Verdict, Version, at
+from corral.api.kind import Verdict, at
 from corral.api.kinds import resource_names
 from corral.api.kinds.causes import duplicate, each_invalid, forbidden, invalid, required
 from corral.api.kinds.columns import created_at
+from corral.api.kinds.kubernetes_kind import kubernetes_kind
 from corral.api.kinds.resource_names import STORAGE
 from corral.api.names import label_key_faults
 from corral.api.object import Document
@@ -120,16 +121,12 @@ def _amounts(path: str, name: str, given: dict[str, Amount]) -> Iterator[Cause]:
         yield invalid(here, str(ratio), f"ratio {ratio} is greater than max/min = {bound:f}")
 
 
-LIMIT_RANGE = Kind(
+LIMIT_RANGE = kubernetes_kind(
     group="",
-    name="LimitRange",
     plural="limitranges",
-    singular="limitrange",
     short=("limits",),
-    versions=(Version(name="v1"),),
     view=LimitRange,
     status=False,
-    native=True,
     columns=(created_at(),),
     default=default,
     validate=validate,

@@ -12,7 +12,7 @@ from lightkube.models.core_v1 import Pod
 from corral.api import grace_period
 from corral.api.errors import Cause, limited
 from corral.api.images import pull_policy
-from corral.api.kind import Column, Kind, Verdict, Version, at
+from corral.api.kind import Column, Verdict, at
 from corral.api.kinds.causes import (
     duplicate,
     each_invalid,
@@ -22,6 +22,7 @@ from corral.api.kinds.causes import (
     unsupported,
 )
 from corral.api.kinds.columns import NONE, age, condition_status, text
+from corral.api.kinds.kubernetes_kind import kubernetes_kind
 from corral.api.kinds.resource_names import unknown_resources
 from corral.api.kinds.vmi.vmi import VirtualMachineInstance
 from corral.api.names import label_faults
@@ -282,16 +283,12 @@ def _grace_seconds(document: Document) -> int:
     return GRACE_SECONDS if seconds is None else int(seconds)
 
 
-POD = Kind(
+POD = kubernetes_kind(
     group="",
-    name="Pod",
     plural="pods",
-    singular="pod",
     short=("po",),
     categories=("all",),
-    versions=(Version(name="v1"),),
     view=Pod,
-    native=True,
     columns=(
         Column(name="Ready", cell=ready, description="containers that are ready, of all"),
         Column(name="Status", cell=word, description="how the pod is, in one word"),

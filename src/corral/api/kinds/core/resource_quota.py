@@ -6,10 +6,11 @@ from typing import Final
 from lightkube.models.core_v1 import ResourceQuota
 
 from corral.api.errors import Cause, limited
-from corral.api.kind import Column, Kind, Verdict, Version, at
+from corral.api.kind import Column, Verdict, at
 from corral.api.kinds import resource_names
 from corral.api.kinds.causes import each_invalid, forbidden, invalid, required, unsupported
 from corral.api.kinds.columns import age
+from corral.api.kinds.kubernetes_kind import kubernetes_kind
 from corral.api.kinds.resource_names import COMPUTE_RESOURCES, LIMITS, REQUESTS
 from corral.api.names import label_value_faults
 from corral.api.object import Document
@@ -143,15 +144,11 @@ def _told(document: Document, *, limits: bool) -> str:
     )
 
 
-RESOURCE_QUOTA = Kind(
+RESOURCE_QUOTA = kubernetes_kind(
     group="",
-    name="ResourceQuota",
     plural="resourcequotas",
-    singular="resourcequota",
     short=("quota",),
-    versions=(Version(name="v1"),),
     view=ResourceQuota,
-    native=True,
     columns=(
         Column(
             name="Request",

@@ -18,7 +18,7 @@ def definition_of(kind: Kind) -> Document:
     """The definition that tells of a kind of ours."""
     names: Document = {
         "plural": kind.plural,
-        "singular": kind.singular or kind.name.lower(),
+        "singular": kind.singular,
         "kind": kind.name,
         "listKind": f"{kind.name}List",
     }

@@ -4,10 +4,10 @@ from typing import Annotated, Any, ClassVar, Final
 
 import msgspec
 
-from corral.api.kind import Kind, Version
 from corral.api.kinds.columns import created_at
 from corral.api.kinds.crd import defaults, lifecycle, validation
 from corral.api.kinds.crd.well_known import GROUP, KIND, PLURAL
+from corral.api.kinds.kubernetes_kind import kubernetes_kind
 from corral.api.object import AnyFields, Condition, Object, Struct
 
 JSONSchema = Annotated[
@@ -196,17 +196,13 @@ class CustomResourceDefinition(Object, kw_only=True):
     status: CustomResourceDefinitionStatus | None = None
 
 
-DEFINITION: Final = Kind(
+DEFINITION: Final = kubernetes_kind(
     group=GROUP,
-    name=KIND,
     plural=PLURAL,
-    singular="customresourcedefinition",
     short=("crd", "crds"),
     categories=("api-extensions",),
-    versions=(Version(name="v1"),),
     view=CustomResourceDefinition,
     namespaced=False,
-    native=True,
     columns=(created_at(),),
     default=defaults.complete,
     default_create=defaults.begin,

@@ -145,7 +145,7 @@ def _take(accepted: Document, wanted: Mapping[str, Any], field: str) -> None:
 def _names_of(kind: Kind) -> Document:
     return {
         "plural": kind.plural,
-        "singular": kind.singular or kind.name.lower(),
+        "singular": kind.singular,
         "shortNames": kind.short,
         "kind": kind.name,
         "listKind": f"{kind.name}List",

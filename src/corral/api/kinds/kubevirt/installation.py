@@ -214,9 +214,7 @@ def _asked(document: Document, path: str) -> Iterator[str]:
 
 KUBEVIRT_KIND = Kind(
     group=GROUP,
-    name="KubeVirt",
     plural="kubevirts",
-    singular="kubevirt",
     short=("kv", "kvs"),
     categories=("all",),
     versions=(Version(name="v1"), Version(name="v1alpha3", deprecated=True)),

@@ -69,9 +69,7 @@ def _kind(view: type[Instancetype | Preference], short: str, *, namespaced: bool
     validator = f"{name}-validator.{GROUP}"
     return Kind(
         group=GROUP,
-        name=view.kind,
         plural=f"{name}s",
-        singular=name,
         short=tuple(short.split()),
         categories=("all",) if namespaced else (),
         versions=(Version(name="v1beta1"),),

@@ -21,9 +21,7 @@ def _first_address(document: Document) -> str | None:
 
 VIRTUAL_MACHINE_INSTANCE = Kind(
     group=GROUP,
-    name="VirtualMachineInstance",
     plural="virtualmachineinstances",
-    singular="virtualmachineinstance",
     short=("vmi", "vmis"),
     categories=("all",),
     versions=(
@@ -59,9 +57,7 @@ _REPLICA_SET_WEBHOOK = "virtualmachinereplicaset-validator.kubevirt.io"
 
 REPLICA_SET = Kind(
     group=GROUP,
-    name="VirtualMachineInstanceReplicaSet",
     plural="virtualmachineinstancereplicasets",
-    singular="virtualmachineinstancereplicaset",
     short=("vmirs", "vmirss"),
     categories=("all",),
     versions=(
@@ -84,9 +80,7 @@ _VM_WEBHOOK = "virtualmachine-validator.kubevirt.io"
 
 VIRTUAL_MACHINE = Kind(
     group=GROUP,
-    name="VirtualMachine",
     plural="virtualmachines",
-    singular="virtualmachine",
     short=("vm", "vms"),
     categories=("all",),
     versions=(Version(name="v1"), Version(name="v1alpha3", deprecated=True)),
@@ -106,9 +100,7 @@ _POOL_WEBHOOK = "virtualmachinepool-validator.kubevirt.io"
 
 POOL = Kind(
     group=pool.GROUP,
-    name="VirtualMachinePool",
     plural="virtualmachinepools",
-    singular="virtualmachinepool",
     short=("vmpool", "vmpools"),
     categories=("all",),
     versions=(

@@ -6,9 +6,10 @@ from lightkube.models.core_v1 import Endpoints
 
 from corral.api.addresses import address_faults, special_faults
 from corral.api.errors import Cause, limited
-from corral.api.kind import Column, Kind, Verdict, Version
+from corral.api.kind import Column, Verdict, Version
 from corral.api.kinds.causes import each_invalid, required
 from corral.api.kinds.columns import NONE, age, few
+from corral.api.kinds.kubernetes_kind import kubernetes_kind
 from corral.api.kinds.networking.service_validation import port_causes
 from corral.api.names import label_faults, subdomain_faults
 from corral.api.object import Document
@@ -65,11 +66,9 @@ def _address_causes(path: str, address: Document) -> Iterator[Cause]:
         yield from each_invalid(f"{path}.nodeName", node, subdomain_faults(node))
 
 
-ENDPOINTS = Kind(
+ENDPOINTS = kubernetes_kind(
     group="",
-    name="Endpoints",
     plural="endpoints",
-    singular="endpoints",
     short=("ep",),
     versions=(
         Version(
@@ -80,7 +79,6 @@ ENDPOINTS = Kind(
     ),
     view=Endpoints,
     status=False,
-    native=True,
     columns=(
         Column(name="Endpoints", cell=_shown, description="addresses and ports that are ready"),
         age(),

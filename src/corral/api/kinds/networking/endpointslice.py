@@ -7,7 +7,7 @@ from lightkube.models.discovery_v1 import EndpointSlice
 
 from corral.api.addresses import parse_address, special_faults
 from corral.api.errors import Cause, limited
-from corral.api.kind import Column, Kind, Verdict, Version
+from corral.api.kind import Column, Verdict
 from corral.api.kinds.causes import (
     duplicate,
     each_invalid,
@@ -17,6 +17,7 @@ from corral.api.kinds.causes import (
     unsupported,
 )
 from corral.api.kinds.columns import age, few, field
+from corral.api.kinds.kubernetes_kind import kubernetes_kind
 from corral.api.kinds.networking.service_validation import PROTOCOLS
 from corral.api.names import label_faults, label_key_faults, subdomain_faults
 from corral.api.object import Document
@@ -118,15 +119,11 @@ def _port_causes(ports: list[Document]) -> Iterator[Cause]:
             yield from each_invalid(f"{path}.appProtocol", application, faults)
 
 
-ENDPOINT_SLICE = Kind(
+ENDPOINT_SLICE = kubernetes_kind(
     group="discovery.k8s.io",
-    name="EndpointSlice",
     plural="endpointslices",
-    singular="endpointslice",
-    versions=(Version(name="v1"),),
     view=EndpointSlice,
     status=False,
-    native=True,
     columns=(
         field("AddressType", "addressType", description="IPv4, IPv6 or FQDN"),
         Column(

@@ -10,9 +10,10 @@ from lightkube.models.networking_v1 import Ingress, IngressClass
 
 from corral.api.addresses import parse_address, port_faults, port_name_faults
 from corral.api.errors import Cause, limited
-from corral.api.kind import Column, Kind, Verdict, Version, at
+from corral.api.kind import Column, Verdict, at
 from corral.api.kinds.causes import each_invalid, forbidden, invalid, required, unsupported
 from corral.api.kinds.columns import NONE, age, few, field
+from corral.api.kinds.kubernetes_kind import kubernetes_kind
 from corral.api.names import label_key_faults, service_name_faults, subdomain_faults
 from corral.api.object import Document
 
@@ -102,15 +103,11 @@ def _address(document: Document) -> str:
     return ",".join(str(each.get("ip") or each.get("hostname") or "") for each in found)
 
 
-INGRESS = Kind(
+INGRESS = kubernetes_kind(
     group="networking.k8s.io",
-    name="Ingress",
     plural="ingresses",
-    singular="ingress",
     short=("ing",),
-    versions=(Version(name="v1"),),
     view=Ingress,
-    native=True,
     columns=(
         Column(
             name="Class",
@@ -169,16 +166,12 @@ def _parameters(document: Document) -> str:
     return f"{parameters['kind']}{f'.{group}' if group else ''}/{parameters['name']}"
 
 
-INGRESS_CLASS = Kind(
+INGRESS_CLASS = kubernetes_kind(
     group="networking.k8s.io",
-    name="IngressClass",
     plural="ingressclasses",
-    singular="ingressclass",
-    versions=(Version(name="v1"),),
     view=IngressClass,
     namespaced=False,
     status=False,
-    native=True,
     columns=(
         field("Controller", "spec", "controller", description="who routes requests of this class"),
         Column(name="Parameters", cell=_parameters, description="what it is set up by"),

@@ -6,9 +6,10 @@ from lightkube.models.networking_v1 import NetworkPolicy
 
 from corral.api.addresses import network_faults, parse_network, port_faults, port_or_name_faults
 from corral.api.errors import BadRequest, Cause, limited
-from corral.api.kind import Column, Kind, Verdict, Version, at
+from corral.api.kind import Column, Verdict, at
 from corral.api.kinds.causes import each_invalid, forbidden, invalid, required, unsupported
 from corral.api.kinds.columns import NONE, age
+from corral.api.kinds.kubernetes_kind import kubernetes_kind
 from corral.api.kinds.label_selectors import selector_causes
 from corral.api.kinds.networking.service_validation import PROTOCOLS
 from corral.api.object import Document
@@ -106,16 +107,12 @@ def _block(path: str, block: Document) -> Iterator[Cause]:
             yield invalid(f"{path}.except[{index}]", text, "must be a strict subset of `cidr`")
 
 
-NETWORK_POLICY = Kind(
+NETWORK_POLICY = kubernetes_kind(
     group="networking.k8s.io",
-    name="NetworkPolicy",
     plural="networkpolicies",
-    singular="networkpolicy",
     short=("netpol",),
-    versions=(Version(name="v1"),),
     view=NetworkPolicy,
     status=False,
-    native=True,
     columns=(
         Column(name="Pod-Selector", cell=_pod_selector, description="pods that it is about"),
         age(),

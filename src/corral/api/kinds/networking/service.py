@@ -2,8 +2,9 @@
 
 from lightkube.models.core_v1 import Service
 
-from corral.api.kind import Column, Kind, Version, at
+from corral.api.kind import Column, at
 from corral.api.kinds.columns import NONE, age, text
+from corral.api.kinds.kubernetes_kind import kubernetes_kind
 from corral.api.kinds.networking.service_defaults import default, default_create
 from corral.api.kinds.networking.service_spec import EXTERNAL_NAME, LOAD_BALANCER
 from corral.api.kinds.networking.service_update import keep
@@ -40,16 +41,12 @@ def _selector(document: Document) -> str:
     return ",".join(f"{key}={value}" for key, value in sorted(selector.items())) or NONE
 
 
-SERVICE = Kind(
+SERVICE = kubernetes_kind(
     group="",
-    name="Service",
     plural="services",
-    singular="service",
     short=("svc",),
     categories=("all",),
-    versions=(Version(name="v1"),),
     view=Service,
-    native=True,
     columns=(
         Column(name="Type", cell=text("spec", "type"), description="from where it is reached"),
         Column(name="Cluster-IP", cell=_address, description="its address in the cluster"),

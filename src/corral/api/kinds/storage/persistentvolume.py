@@ -6,9 +6,10 @@ from typing import Any
 from lightkube.models.core_v1 import PersistentVolume
 
 from corral.api.errors import Cause, limited
-from corral.api.kind import Column, Kind, Verdict, Version, at
+from corral.api.kind import Column, Verdict, at
 from corral.api.kinds.causes import each_invalid, forbidden, invalid, required, unsupported
 from corral.api.kinds.columns import age, text
+from corral.api.kinds.kubernetes_kind import kubernetes_kind
 from corral.api.kinds.storage.common import (
     CLASS_COLUMNS,
     FILESYSTEM,
@@ -190,16 +191,12 @@ def _changes(spec: Document, old: Document) -> Iterator[Cause]:
         yield invalid("nodeAffinity", spec.get("nodeAffinity"), "field is immutable")
 
 
-PERSISTENT_VOLUME = Kind(
+PERSISTENT_VOLUME = kubernetes_kind(
     group="",
-    name="PersistentVolume",
     plural="persistentvolumes",
-    singular="persistentvolume",
     short=("pv",),
-    versions=(Version(name="v1"),),
     view=PersistentVolume,
     namespaced=False,
-    native=True,
     columns=(
         Column(
             name="Capacity",

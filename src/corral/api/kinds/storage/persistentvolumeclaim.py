@@ -6,9 +6,10 @@ from copy import deepcopy
 from lightkube.models.core_v1 import PersistentVolumeClaim
 
 from corral.api.errors import Cause, limited
-from corral.api.kind import Column, Kind, Verdict, Version, at
+from corral.api.kind import Column, Verdict, at
 from corral.api.kinds.causes import each_invalid, forbidden, invalid, required
 from corral.api.kinds.columns import age, text
+from corral.api.kinds.kubernetes_kind import kubernetes_kind
 from corral.api.kinds.label_selectors import selector_causes
 from corral.api.kinds.storage.common import (
     BOUND,
@@ -160,15 +161,11 @@ def _fixed(document: Document, old: Document) -> tuple[Document, Document]:
     return {key: value for key, value in spec.items() if value is not None}, before
 
 
-CLAIM = Kind(
+CLAIM = kubernetes_kind(
     group="",
-    name="PersistentVolumeClaim",
     plural="persistentvolumeclaims",
-    singular="persistentvolumeclaim",
     short=("pvc",),
-    versions=(Version(name="v1"),),
     view=PersistentVolumeClaim,
-    native=True,
     columns=(
         Column(name="Status", cell=_phase, description="whether it has its volume"),
         Column(name="Volume", cell=text("spec", "volumeName"), description="its volume"),

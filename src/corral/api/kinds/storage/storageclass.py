@@ -5,9 +5,10 @@ from collections.abc import Iterator
 from lightkube.models.storage_v1 import StorageClass
 
 from corral.api.errors import Cause, limited
-from corral.api.kind import Column, Kind, Verdict, Version
+from corral.api.kind import Column, Verdict
 from corral.api.kinds.causes import each_invalid, forbidden, invalid, required, unsupported
 from corral.api.kinds.columns import age, field
+from corral.api.kinds.kubernetes_kind import kubernetes_kind
 from corral.api.kinds.storage.common import (
     DELETE,
     IMMEDIATE,
@@ -67,17 +68,13 @@ def _changes(document: Document, old: Document) -> Iterator[Cause]:
         yield invalid("volumeBindingMode", document["volumeBindingMode"], "field is immutable")
 
 
-STORAGE_CLASS = Kind(
+STORAGE_CLASS = kubernetes_kind(
     group="storage.k8s.io",
-    name="StorageClass",
     plural="storageclasses",
-    singular="storageclass",
     short=("sc",),
-    versions=(Version(name="v1"),),
     view=StorageClass,
     namespaced=False,
     status=False,
-    native=True,
     name_first=False,
     columns=(
         Column(name="Name", cell=_name, format="name", description="what the object is called"),

@@ -160,9 +160,7 @@ def _order(
     hooks = (webhook, webhook) if isinstance(webhook, str) else webhook
     return Kind(
         group=group,
-        name=view.kind,
         plural=plural,
-        singular=view.kind.lower(),
         short=(short, f"{short}s"),
         categories=("all",),
         versions=(Version(name=version), *versions),
@@ -290,9 +288,7 @@ _ORDERS = (
 _SETTINGS = (
     Kind(
         group=GROUP,
-        name=VirtualMachineInstancePreset.kind,
         plural="virtualmachineinstancepresets",
-        singular="virtualmachineinstancepreset",
         short=("vmipreset", "vmipresets"),
         categories=("all",),
         versions=(Version(name="v1"), Version(name="v1alpha3")),
@@ -303,9 +299,7 @@ _SETTINGS = (
     ),
     Kind(
         group=MIGRATIONS,
-        name=MigrationPolicy.kind,
         plural="migrationpolicies",
-        singular="migrationpolicy",
         versions=(Version(name="v1alpha1"),),
         view=MigrationPolicy,
         namespaced=False,
@@ -314,9 +308,7 @@ _SETTINGS = (
     ),
     Kind(
         group=CDI_GROUP,
-        name=StorageProfile.kind,
         plural="storageprofiles",
-        singular="storageprofile",
         versions=(Version(name="v1beta1"),),
         view=StorageProfile,
         namespaced=False,
@@ -325,9 +317,7 @@ _SETTINGS = (
     ),
     Kind(
         group=CDI_GROUP,
-        name=CDI.kind,
         plural="cdis",
-        singular="cdi",
         short=("cdi", "cdis"),
         versions=(Version(name="v1beta1"),),
         view=CDI,

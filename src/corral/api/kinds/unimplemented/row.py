@@ -6,6 +6,7 @@ import msgspec
 
 from corral.api.errors import Cause, limited
 from corral.api.kind import Column, Kind, Verdict, Version
+from corral.api.kinds.kubernetes_kind import kubernetes_kind
 from corral.api.object import Document
 
 Causes = Callable[[Document], Iterable[Cause]]
@@ -40,18 +41,15 @@ def unimplemented(
     def validate(document: Document, _old: Document | None, _user: str) -> Verdict:
         return Verdict(limited(causes(document)), [warning])
 
-    return Kind(
+    return kubernetes_kind(
         group=group,
-        name=name,
         plural=plural,
-        singular=name.lower(),
         short=short,
         categories=categories,
         versions=(Version(name=version),),
         view=view,
         namespaced=namespaced,
         status=status,
-        native=True,
         columns=columns,
         default=default,
         validate=validate,

@@ -6,9 +6,10 @@ from collections.abc import Iterator
 from lightkube.models.batch_v1 import CronJob
 
 from corral.api.errors import Cause, limited, shortened
-from corral.api.kind import Column, Kind, Verdict, Version, at
+from corral.api.kind import Column, Verdict, at
 from corral.api.kinds.causes import invalid, required, unsupported
 from corral.api.kinds.columns import NONE, age, field, value
+from corral.api.kinds.kubernetes_kind import kubernetes_kind
 from corral.api.kinds.workloads.job import spec_causes
 from corral.api.kinds.workloads.schedule import schedule_fault
 from corral.api.kinds.workloads.template import (
@@ -66,16 +67,12 @@ def _causes(spec: Document) -> Iterator[Cause]:
     yield from spec_causes("spec.jobTemplate.spec", at(spec, "jobTemplate", "spec") or {})
 
 
-CRON_JOB = Kind(
+CRON_JOB = kubernetes_kind(
     group="batch",
-    name="CronJob",
     plural="cronjobs",
-    singular="cronjob",
     short=("cj",),
     categories=("all",),
-    versions=(Version(name="v1"),),
     view=CronJob,
-    native=True,
     columns=(
         field("Schedule", "spec", "schedule", description="when jobs are made"),
         Column(

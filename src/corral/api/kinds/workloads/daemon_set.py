@@ -5,9 +5,10 @@ from collections.abc import Iterator
 from lightkube.models.apps_v1 import DaemonSet
 
 from corral.api.errors import Cause, limited
-from corral.api.kind import Column, Kind, Verdict, Version, at
+from corral.api.kind import Column, Verdict, at
 from corral.api.kinds.causes import invalid, required, unsupported
 from corral.api.kinds.columns import age
+from corral.api.kinds.kubernetes_kind import kubernetes_kind
 from corral.api.kinds.pod_disruption_budget import scaled
 from corral.api.kinds.workloads.rollout import (
     ON_DELETE,
@@ -65,16 +66,12 @@ def _strategy(path: str, strategy: Document) -> Iterator[Cause]:
         yield required(f"{path}.maxUnavailable", "cannot be 0 when maxSurge is 0")
 
 
-DAEMON_SET = Kind(
+DAEMON_SET = kubernetes_kind(
     group="apps",
-    name="DaemonSet",
     plural="daemonsets",
-    singular="daemonset",
     short=("ds",),
     categories=("all",),
-    versions=(Version(name="v1"),),
     view=DaemonSet,
-    native=True,
     columns=(
         count(
             "Desired", "status", "desiredNumberScheduled", description="nodes that shall have a pod"

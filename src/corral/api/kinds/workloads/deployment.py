@@ -6,9 +6,10 @@ from typing import Any
 from lightkube.models.apps_v1 import Deployment
 
 from corral.api.errors import Cause, limited
-from corral.api.kind import Column, Kind, Scale, Verdict, Version, at
+from corral.api.kind import Column, Scale, Verdict, at
 from corral.api.kinds.causes import forbidden, invalid, unsupported
 from corral.api.kinds.columns import age
+from corral.api.kinds.kubernetes_kind import kubernetes_kind
 from corral.api.kinds.pod_disruption_budget import scaled
 from corral.api.kinds.workloads.rollout import (
     RECREATE,
@@ -85,16 +86,12 @@ def _ready(document: Document) -> str:
 
 READY = Column(name="Ready", cell=_ready, description="pods that are ready, of those wanted")
 
-DEPLOYMENT = Kind(
+DEPLOYMENT = kubernetes_kind(
     group="apps",
-    name="Deployment",
     plural="deployments",
-    singular="deployment",
     short=("deploy",),
     categories=("all",),
-    versions=(Version(name="v1"),),
     view=Deployment,
-    native=True,
     scale=Scale(label_selector=("spec", "selector")),
     columns=(
         READY,

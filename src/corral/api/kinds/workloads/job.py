@@ -5,9 +5,10 @@ from collections.abc import Iterator
 from lightkube.models.batch_v1 import Job
 
 from corral.api.errors import Cause, limited
-from corral.api.kind import Column, Kind, Verdict, Version, at
+from corral.api.kind import Column, Verdict, at
 from corral.api.kinds.causes import invalid, required, unsupported
 from corral.api.kinds.columns import age, condition_status
+from corral.api.kinds.kubernetes_kind import kubernetes_kind
 from corral.api.kinds.workloads.template import (
     default_template,
     described,
@@ -135,15 +136,11 @@ def _duration(document: Document) -> str:
     return human_duration((ended - begun).total_seconds())
 
 
-JOB = Kind(
+JOB = kubernetes_kind(
     group="batch",
-    name="Job",
     plural="jobs",
-    singular="job",
     categories=("all",),
-    versions=(Version(name="v1"),),
     view=Job,
-    native=True,
     columns=(
         Column(name="Status", cell=_status, description="how it is, in one word"),
         Column(name="Completions", cell=_completions, description="pods that ended well, of all"),

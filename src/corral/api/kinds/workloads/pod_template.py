@@ -3,8 +3,9 @@
 from lightkube.models.core_v1 import PodTemplate
 
 from corral.api.errors import limited
-from corral.api.kind import Column, Kind, Verdict, Version, at
+from corral.api.kind import Column, Verdict, at
 from corral.api.kinds.core import pod
+from corral.api.kinds.kubernetes_kind import kubernetes_kind
 from corral.api.kinds.workloads.template import (
     default_template,
     described,
@@ -26,15 +27,11 @@ def _validate(document: Document, _old: Document | None, _user: str) -> Verdict:
 
 _CONTAINERS, _IMAGES = described("template", selector=False)
 
-POD_TEMPLATE = Kind(
+POD_TEMPLATE = kubernetes_kind(
     group="",
-    name="PodTemplate",
     plural="podtemplates",
-    singular="podtemplate",
-    versions=(Version(name="v1"),),
     view=PodTemplate,
     status=False,
-    native=True,
     columns=(
         Column(name="Containers", cell=_CONTAINERS.cell, description="containers of its pods"),
         Column(name="Images", cell=_IMAGES.cell, description="images of its pods"),

@@ -4,9 +4,10 @@ from lightkube.models.apps_v1 import ReplicaSet
 from lightkube.models.core_v1 import ReplicationController
 
 from corral.api.errors import limited
-from corral.api.kind import Kind, Scale, Verdict, Version, at
+from corral.api.kind import Scale, Verdict, at
 from corral.api.kinds.causes import invalid, required
 from corral.api.kinds.columns import age
+from corral.api.kinds.kubernetes_kind import kubernetes_kind
 from corral.api.kinds.workloads.template import (
     count,
     default_template,
@@ -48,16 +49,12 @@ def _validate(document: Document, old: Document | None, _user: str) -> Verdict:
     return Verdict(limited(causes), [nothing_acts("ReplicaSet")])
 
 
-REPLICA_SET = Kind(
+REPLICA_SET = kubernetes_kind(
     group="apps",
-    name="ReplicaSet",
     plural="replicasets",
-    singular="replicaset",
     short=("rs",),
     categories=("all",),
-    versions=(Version(name="v1"),),
     view=ReplicaSet,
-    native=True,
     scale=_SCALE,
     columns=_COLUMNS,
     selectable={"status.replicas": _replicas},
@@ -95,16 +92,12 @@ def _controller_validate(document: Document, _old: Document | None, _user: str) 
     return Verdict(limited(causes), [nothing_acts("ReplicationController")])
 
 
-REPLICATION_CONTROLLER = Kind(
+REPLICATION_CONTROLLER = kubernetes_kind(
     group="",
-    name="ReplicationController",
     plural="replicationcontrollers",
-    singular="replicationcontroller",
     short=("rc",),
     categories=("all",),
-    versions=(Version(name="v1"),),
     view=ReplicationController,
-    native=True,
     scale=_SCALE,
     columns=_COLUMNS,
     selectable={"status.replicas": _replicas},

@@ -5,9 +5,10 @@ from collections.abc import Iterator
 from lightkube.models.apps_v1 import StatefulSet
 
 from corral.api.errors import Cause, limited
-from corral.api.kind import Kind, Scale, Verdict, Version, at
+from corral.api.kind import Scale, Verdict, at
 from corral.api.kinds.causes import forbidden, invalid
 from corral.api.kinds.columns import age
+from corral.api.kinds.kubernetes_kind import kubernetes_kind
 from corral.api.kinds.storage import persistentvolumeclaim
 from corral.api.kinds.workloads.deployment import READY
 from corral.api.kinds.workloads.rollout import ON_DELETE, ROLLING
@@ -89,16 +90,12 @@ def _changes(spec: Document, old: Document | None) -> Iterator[Cause]:
         )
 
 
-STATEFUL_SET = Kind(
+STATEFUL_SET = kubernetes_kind(
     group="apps",
-    name="StatefulSet",
     plural="statefulsets",
-    singular="statefulset",
     short=("sts",),
     categories=("all",),
-    versions=(Version(name="v1"),),
     view=StatefulSet,
-    native=True,
     scale=Scale(label_selector=("spec", "selector")),
     columns=(READY, age(), *described("spec", "template", selector=False)),
     default=_default,

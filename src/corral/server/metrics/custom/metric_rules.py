@@ -105,7 +105,7 @@ class Rules:
         if rule is not None or not self.defaults or not is_metric(metric):
             return rule
         of_machines = metric.startswith(_MACHINES)
-        label = "name" if of_machines else kind.singular or kind.name.lower()
+        label = "name" if of_machines else kind.singular
         if kind.resource == NAMESPACES:
             label = ""
         by = f" by ({label}) " if label else ""
