@@ -3,6 +3,8 @@
 Answers come from this server, or from the node that runs what is meant.
 """
 
+from collections.abc import Awaitable, Callable
+
 from corral.api.kind import Kind
 from corral.api.kinds import KindTable
 from corral.api.kinds.kubevirt.kinds import VIRTUAL_MACHINE
@@ -20,7 +22,17 @@ from corral.server.subresources.kubevirt import (
     virtual_machines,
 )
 
-_FINDERS = (hotplug.find, evacuation.find, machines.find, virtual_machines.find)
+Find = Callable[[Kind, str], object]
+"""Finds the subresource of a kind; None where the kind does not have it."""
+AnswerBelow = Callable[[Rest, Nodes, Call], Awaitable[Response]]
+
+_KUBEVIRT: tuple[tuple[Find, AnswerBelow], ...] = (
+    (hotplug.find, lambda rest, _nodes, call: hotplug.answer(rest, call)),
+    (evacuation.find, lambda rest, _nodes, call: evacuation.cancel(rest, call)),
+    (virtual_machines.find, virtual_machines.answer),
+    (machines.find, lambda rest, nodes, call: forwarding.answer(rest.store, nodes, call)),
+)
+"""What subresources.kubevirt.io has below objects, and what answers it: the first that finds it."""
 
 
 def kind_at(kinds: KindTable, named: Route) -> Kind | None:
@@ -41,7 +53,7 @@ def _kubevirt_kind_at(kinds: KindTable, named: Route) -> Kind | None:
     if expand_vm_spec.is_asked(named):
         return VIRTUAL_MACHINE
     kind = kinds.find("kubevirt.io", "v1", named.plural)
-    if kind is None or not any(find(kind, named.subresource) for find in _FINDERS):
+    if kind is None or not any(find(kind, named.subresource) for find, _ in _KUBEVIRT):
         return None
     return kind
 
@@ -70,10 +82,5 @@ class Subresources:
     async def _answer_kubevirt(self, call: Call) -> Response:
         if call.subresource == expand_vm_spec.NAME:
             return await expand_vm_spec.answer(self._rest, call)
-        if hotplug.find(call.kind, call.subresource):
-            return await hotplug.answer(self._rest, call)
-        if evacuation.find(call.kind, call.subresource):
-            return await evacuation.cancel(self._rest, call)
-        if virtual_machines.find(call.kind, call.subresource):
-            return await virtual_machines.answer(self._rest, self.nodes, call)
-        return await forwarding.answer(self._rest.store, self.nodes, call)
+        answer = next(answer for find, answer in _KUBEVIRT if find(call.kind, call.subresource))
+        return await answer(self._rest, self.nodes, call)
