@@ -55,6 +55,10 @@ for -."""
 COMMANDS: Final[dict[str, str]] = {
     name: module for section in SECTIONS.values() for name, module in section.items()
 }
+_KUBECTL: Final = frozenset(
+    {"apply", "delete", "describe", "edit", "get", "logs", "patch", "scale", "top"}
+)
+"""Commands that people look for here, and find in kubectl."""
 _ALIASES: Final = {"softreboot": "soft-reboot"}
 
 
@@ -72,6 +76,22 @@ class _Commands(click.Group):
         command = getattr(module, cmd_name.replace("-", "_"))
         assert isinstance(command, click.Command)
         return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """As click does; names the command that resembles one which does not exist."""
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            import difflib  # noqa: PLC0415  no other command needs it
+
+            similar = difflib.get_close_matches(args[0], COMMANDS, n=1)
+            if similar:
+                error.message = f"{error.message.rstrip('.')}. Did you mean '{similar[0]}'?"
+            elif args[0] in _KUBECTL:
+                error.message += f" kubectl {args[0]} does that."
+            raise
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         for heading, names in SECTIONS.items():

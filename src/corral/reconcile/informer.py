@@ -136,7 +136,11 @@ class Informer(Generic[T]):
                 log.info("watch too old, listing again", kind=self._kind.resource)
                 self._version = ""
             except (ApiError, TimeoutError) as error:
-                log.warning("cannot follow", kind=self._kind.resource, error=str(error))
+                log.warning(
+                    "cannot follow",
+                    kind=self._kind.resource,
+                    error=str(error) or "no answer in time",
+                )
             lasted = asyncio.get_running_loop().time() - begun
             failures = 0 if lasted >= _LIVELY_SECONDS else failures + 1
             if failures:

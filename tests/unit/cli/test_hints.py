@@ -158,7 +158,8 @@ def test_the_command_that_is_told_brings_the_manager_back(layout):
     try:
         begun = corral("up", "--detach", "--data-dir", str(layout.root), *options)
         assert begun.returncode == 0, begun.stderr
-        corral("stop", "--data-dir", str(layout.root))
+        stopped = corral("stop", "--data-dir", str(layout.root))
+        assert stopped.stdout == "The manager has ended; no machine ran.\n"
         refused = corral("up", "--detach", "--data-dir", str(layout.root), "--bind", "192.0.2.1:1")
         assert refused.returncode == 1
         told = corral("status", "--data-dir", str(layout.root)).stderr

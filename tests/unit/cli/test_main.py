@@ -11,7 +11,7 @@ from bench.cluster import free_port
 from corral.cli.errors import Problem, of_system
 from corral.cli.main import run
 from corral.cli.manager.up import _Bind
-from corral.config import Layout
+from corral.config import THRESHOLDS, Layout
 from corral.daemon.address_ranges import Ranges, known, remember
 from corral.node.host import process
 from corral.node.state import machine_record as records
@@ -124,6 +124,27 @@ def test_what_needs_a_manager_says_how_to_start_one(told, tmp_path, command, exp
     code, said = told(command, "--data-dir", tmp_path)
     assert code == expected
     assert "corral up" in said
+
+
+@pytest.mark.parametrize(
+    ("typed", "advice"),
+    [
+        ("statsu", "Did you mean 'status'?"),
+        ("port-foward", "Did you mean 'port-forward'?"),
+        ("describe", "kubectl describe does that."),
+        ("xyzzy", ""),
+    ],
+)
+def test_an_unknown_command_is_refused_with_the_one_that_was_meant(told, typed, advice):
+    code, said = told(typed)
+    assert code == 2
+    assert said.strip().endswith(f"No such command '{typed}'. {advice}".strip())
+
+
+def test_help_breaks_no_option_value(told):
+    code, said = told("up", "--help")
+    assert code == 0
+    assert all(each in said for each in THRESHOLDS.split(","))
 
 
 def test_ending_what_never_ran_is_no_error(told, tmp_path):

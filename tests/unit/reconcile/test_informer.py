@@ -157,6 +157,20 @@ async def test_a_server_that_is_away_is_asked_less_and_less_often(client, loopti
     assert min(pauses[-3:]) >= 15
 
 
+async def test_a_server_that_does_not_answer_in_time_is_logged_with_a_reason(client, looptime):
+    class Silent:
+        async def send(self, request):
+            await asyncio.sleep(10_000)
+
+    informers = Informers(Client(Silent()))
+    informers.of(ConfigMap)
+    with capture_logs() as logged:
+        async with Background() as tasks:
+            tasks.start(informers.run(), name="informers")
+            await asyncio.sleep(300)
+    assert {each["error"] for each in logged} == {"no answer in time"}
+
+
 async def test_what_went_while_nobody_watched_is_gone_from_the_cache_and_its_indexes(client):
     await client.create(ConfigMap, config("gone", color="red"))
     await client.create(ConfigMap, config("stays", color="red"))

@@ -56,7 +56,8 @@ def pressure_options(command: C) -> C:
         default=None,
         metavar="SIGNAL<LEAST[,SIGNAL<LEAST]",
         help="What the host is to have left, as a kubelet is told it; with less no machine starts, "
-        f"and machines are ended. none: never.  [default: {THRESHOLDS}]",
+        "and machines are ended. none: never.  "
+        f"[default: {THRESHOLDS.replace(',', ', ')}]",
     )(command)
 
 

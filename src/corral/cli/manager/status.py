@@ -195,7 +195,9 @@ def _wrong(nodes: Sequence[Node], faults: Iterable[str]) -> list[str]:
     silent = (_name(node) for node in nodes if not _is_ready(node))
     wrong = [f"node {name} is not ready: kubectl describe node {name}" for name in silent]
     wrong += [
-        f"node {_name(node)} has {each}, and starts no machine: kubectl describe node {_name(node)}"
+        f"node {_name(node)} has {each}, and starts no machine until that has been over for the "
+        "--eviction-pressure-transition-period (5m0s unless corral up named another): "
+        f"kubectl describe node {_name(node)}"
         for node in nodes
         for each in pressures(node)
     ]

@@ -11,7 +11,7 @@ import click
 
 from corral.cli import options
 from corral.cli.errors import Problem
-from corral.cli.manager import systemd_unit
+from corral.cli.manager import leftover_machines, systemd_unit
 from corral.cli.options import data_directory
 from corral.cli.virtctl import power
 from corral.config import Layout
@@ -57,7 +57,8 @@ def stop(
     if systemd:
         click.echo(_forgotten(layout))
     if _stop(layout):
-        click.echo("The manager has ended; its machines run on.")
+        left = leftover_machines.running_on(layout)
+        click.echo(f"The manager has ended; {left or 'no machine ran'}.")
     elif not systemd:
         click.echo(f"No manager runs on {layout.root}.")
 
@@ -66,7 +67,8 @@ def _forgotten(layout: Layout) -> str:
     """Take the unit of systemd away; answers what became of it."""
     path = systemd_unit.unit_of(layout).path
     if systemd_unit.remove(layout):
-        return f"{path} is removed: systemd starts corral no more. Its machines run on."
+        left = leftover_machines.running_on(layout)
+        return f"{path} is removed: systemd starts corral no more{left and f'; {left}'}."
     return f"There is no {path}: systemd does not start corral."
 
 

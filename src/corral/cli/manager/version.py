@@ -13,7 +13,9 @@ from corral.cli.errors import Problem
 from corral.cli.session import Session, session_of
 from corral.config import Layout
 
-SERVER = "/apis/subresources.kubevirt.io/v1/version"
+KUBEVIRT = "/apis/subresources.kubevirt.io/v1/version"
+KUBERNETES = "/version"
+"""Paths of the versions that virtctl and kubectl print of the server."""
 
 
 @click.command(
@@ -50,11 +52,17 @@ def _server(layout: Layout) -> str:
             said = asyncio.run(_ask(session))
     except Problem as problem:
         return f"unknown: {problem}"
-    ours = said.endswith(f"+corral-{__version__}")
-    return said if ours else f"{said}, which is not the version of this command"
+    kubevirt, kubernetes = said
+    known = f"{kubevirt} (KubeVirt), {kubernetes} (Kubernetes, as kubectl version prints it)"
+    ours = kubevirt.endswith(f"+corral-{__version__}")
+    return known if ours else f"{known}, which is not the version of this command"
 
 
-async def _ask(session: Session) -> str:
+async def _ask(session: Session) -> tuple[str, str]:
+    """The versions of KubeVirt's and of Kubernetes' API."""
     async with session.client() as client:
-        known = msgspec.json.decode(await client.ask("GET", SERVER), type=dict[str, str])
-    return known.get("gitVersion", "unknown")
+        kubevirt, kubernetes = [
+            msgspec.json.decode(await client.ask("GET", path), type=dict[str, str])
+            for path in (KUBEVIRT, KUBERNETES)
+        ]
+    return kubevirt.get("gitVersion", "unknown"), kubernetes.get("gitVersion", "unknown")

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import re
 import ssl
 import time
 from collections.abc import Awaitable, Callable
@@ -107,7 +108,7 @@ async def _upload(session: Session, wish: Wish, flags: dict[str, Any], file: Bin
             "hit ctrl-c without interrupting the progress"
         )
         failures = annotations_of(claim).get(population.RESTARTS, "0")
-        await _processed(client, key, failures)
+        await _processed(client, key, wish.kind, failures)
         click.echo(f"Uploading {wish.image} completed successfully")
 
 
@@ -175,17 +176,28 @@ async def _ready(client: Client, key: Key, wish: Wish, seconds: int) -> Claim:
         async with asyncio.timeout(seconds):
             claim = await _until(client, key, is_ready)
     except TimeoutError:
-        kind = "pvc" if wish.claim_only else "dv"
         raise Problem(
             f"timed out after {seconds} s waiting for PVC {key.name} to take an upload",
-            f"kubectl describe {kind} {key.name} -n {key.namespace} says why.",
+            f"kubectl describe {wish.kind} {key.name} -n {key.namespace} says why.",
         ) from None
     if told:
         click.echo("Pod now ready")
     return claim
 
 
-async def _processed(client: Client, key: Key, failures: str) -> None:
+def _what_next(kind: str, key: Key, message: str) -> str:
+    """What to do about an upload that was not taken; ``kind`` is dv or pvc."""
+    too_large = re.search(r"Virtual image size (\d+) is larger", message)
+    if too_large is None:
+        return "Correct that, and upload again with --no-create."
+    mebibytes = -(-int(too_large[1]) // 2**20)
+    return (
+        f"kubectl delete {kind} {key.name} -n {key.namespace}, and upload again with "
+        f"--size={mebibytes}Mi or more."
+    )
+
+
+async def _processed(client: Client, key: Key, kind: str, failures: str) -> None:
     """Wait until the disk is made.  Raises Problem where it cannot be made of what was sent."""
 
     async def is_processed(claim: Claim) -> bool:
@@ -193,7 +205,7 @@ async def _processed(client: Client, key: Key, failures: str) -> None:
         if told.get(population.RESTARTS, "0") not in ("0", failures):
             raise Problem(
                 f"the upload was not taken: {told.get(population.MESSAGE)}",
-                "Correct that, and upload again with --no-create.",
+                _what_next(kind, key, str(told.get(population.MESSAGE))),
             )
         return told.get(population.PHASE) == population.SUCCEEDED
 

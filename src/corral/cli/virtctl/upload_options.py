@@ -28,6 +28,11 @@ class Wish:
     labels: dict[str, str] = field(default_factory=dict)
     force_bind: bool = False
 
+    @property
+    def kind(self) -> str:
+        """What is created or uploaded into, as kubectl's short name says it."""
+        return "pvc" if self.claim_only else "dv"
+
 
 def read(arguments: tuple[str, ...], flags: dict[str, Any]) -> Wish:
     """What was asked for.  Raises Problem, in virtctl's words."""

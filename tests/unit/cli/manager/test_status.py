@@ -28,7 +28,8 @@ def test_a_node_under_pressure_says_so():
     short = msgspec.convert({"metadata": {"name": "a"}, "status": {"conditions": conditions}}, Node)
     assert "a: ready, DiskPressure; " in _told(short)
     (wrong,) = _wrong([short], "")
-    assert wrong.startswith("node a has DiskPressure, and starts no machine: ")
+    assert wrong.startswith("node a has DiskPressure, and starts no machine until ")
+    assert "--eviction-pressure-transition-period" in wrong
 
 
 def test_a_node_that_can_start_no_machine_is_wrong():

@@ -4,8 +4,10 @@ import click
 import pytest
 
 from corral.api.kinds.cdi import population
+from corral.api.object import Key
 from corral.cli.errors import Problem
 from corral.cli.virtctl import image_upload, upload_options
+from corral.node.storage.population.error import TooLarge
 
 
 def read(*arguments):
@@ -55,6 +57,20 @@ def test_what_machines_of_it_are_is_labelled():
         "instancetype.kubevirt.io/default-preference": "linux",
         "instancetype.kubevirt.io/default-preference-kind": "VirtualMachineClusterPreference",
     }
+
+
+@pytest.mark.parametrize(
+    ("message", "advice"),
+    [
+        (
+            str(TooLarge(112 * 2**20 + 1, 64 * 2**20)),
+            "kubectl delete dv debian -n lab, and upload again with --size=113Mi or more.",
+        ),
+        ("the checksum differs", "Correct that, and upload again with --no-create."),
+    ],
+)
+def test_an_upload_that_was_not_taken_says_what_to_do(message, advice):
+    assert image_upload._what_next("dv", Key("lab", "debian"), message) == advice
 
 
 @pytest.mark.parametrize(
