@@ -88,10 +88,13 @@ class _Commands(click.Group):
 
             similar = difflib.get_close_matches(args[0], COMMANDS, n=1)
             if similar:
-                error.message = f"{error.message.rstrip('.')}. Did you mean '{similar[0]}'?"
+                advice = f"Did you mean '{similar[0]}'?"
             elif args[0] in _KUBECTL:
-                error.message += f" kubectl {args[0]} does that."
-            raise
+                advice = f"kubectl {args[0]} does that."
+            else:
+                raise
+            text = f"{error.message.rstrip('.')}. {advice}"
+            raise click.UsageError(text, ctx) from None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         for heading, names in SECTIONS.items():
