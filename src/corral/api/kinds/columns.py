@@ -36,6 +36,26 @@ def number(name: str, *path: str, description: str) -> Column:
     return Column(name=name, type="integer", cell=value(*path), description=description)
 
 
+def truth(name: str, *path: str, description: str) -> Column:
+    """Whether what is at a path is true, blank where there is nothing."""
+    return Column(name=name, type="boolean", cell=value(*path), description=description)
+
+
+def time(name: str, *path: str, description: str) -> Column:
+    """How long ago the time at a path is; blank where there is none."""
+    return Column(name=name, type="date", cell=value(*path), description=description)
+
+
+def length(name: str, *path: str, description: str) -> Column:
+    """How many items the list or map at a path has; 0 where there is none."""
+    return Column(
+        name=name,
+        type="integer",
+        cell=lambda document: len(at(document, *path) or ()),
+        description=description,
+    )
+
+
 def count_or_blank(name: str, *path: str, description: str) -> Column:
     """The number at a path; blank where there is none of what it counts.
 

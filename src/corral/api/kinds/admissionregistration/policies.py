@@ -32,7 +32,7 @@ from corral.api.kinds.causes import (
     required,
     unsupported,
 )
-from corral.api.kinds.columns import age, field
+from corral.api.kinds.columns import age, field, length
 from corral.api.kinds.kubernetes_kind import kubernetes_kind
 from corral.api.kinds.label_selectors import selector_causes
 from corral.api.names import label_faults, label_key_faults, path_segment_faults, subdomain_faults
@@ -310,12 +310,7 @@ POLICY = kubernetes_kind(
     view=ValidatingAdmissionPolicy,
     namespaced=False,
     columns=(
-        Column(
-            name="Validations",
-            type="integer",
-            cell=lambda document: len(at(document, "spec", "validations") or ()),
-            description="how many rules the policy has",
-        ),
+        length("Validations", "spec", "validations", description="how many rules the policy has"),
         Column(
             name="ParamKind",
             cell=param_kind_cell,

@@ -11,7 +11,7 @@ from lightkube.models.admissionregistration_v1 import (
 )
 
 from corral.api.errors import Cause, limited
-from corral.api.kind import Column, Verdict
+from corral.api.kind import Verdict
 from corral.api.kinds.admissionregistration.match_rules import (
     FAIL,
     FAILURE_POLICIES,
@@ -23,7 +23,7 @@ from corral.api.kinds.admissionregistration.match_rules import (
     selection_causes,
 )
 from corral.api.kinds.causes import duplicate, each_invalid, invalid, required, unsupported
-from corral.api.kinds.columns import age
+from corral.api.kinds.columns import age, length
 from corral.api.kinds.kubernetes_kind import kubernetes_kind
 from corral.api.names import label_faults, subdomain_faults
 from corral.api.object import Document
@@ -189,12 +189,7 @@ def _service(path: str, service: Document) -> Iterator[Cause]:
 # ---------------------------------------------------------------------- kinds
 
 _COLUMNS = (
-    Column(
-        name="Webhooks",
-        type="integer",
-        cell=lambda document: len(document.get("webhooks") or ()),
-        description="how many webhooks are configured",
-    ),
+    length("Webhooks", "webhooks", description="how many webhooks are configured"),
     age(),
 )
 

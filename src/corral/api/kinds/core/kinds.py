@@ -15,7 +15,7 @@ from lightkube.models.core_v1 import ConfigMap, Namespace, Node, Secret, Service
 from corral.api.errors import MOST_CAUSES, Cause, limited, shortened
 from corral.api.kind import Column, Verdict, at
 from corral.api.kinds.causes import invalid
-from corral.api.kinds.columns import NONE, age, condition_status, field, text
+from corral.api.kinds.columns import NONE, age, condition_status, field, length, text
 from corral.api.kinds.core import secret_types
 from corral.api.kinds.kubernetes_kind import kubernetes_kind
 from corral.api.object import Document
@@ -192,12 +192,7 @@ SECRET = kubernetes_kind(
     status=False,
     columns=(
         field("Type", "type", description="what the data is for"),
-        Column(
-            name="Data",
-            type="integer",
-            cell=lambda document: len(document.get("data") or ()),
-            description="number of keys",
-        ),
+        length("Data", "data", description="number of keys"),
         age(),
     ),
     selectable={"type": text("type")},
@@ -247,12 +242,7 @@ SERVICE_ACCOUNT = kubernetes_kind(
     view=ServiceAccount,
     status=False,
     columns=(
-        Column(
-            name="Secrets",
-            type="integer",
-            cell=lambda document: len(document.get("secrets") or ()),
-            description="number of secrets that pods may use",
-        ),
+        length("Secrets", "secrets", description="number of secrets that pods may use"),
         age(),
     ),
 )

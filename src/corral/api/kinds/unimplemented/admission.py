@@ -13,7 +13,7 @@ from corral.api.kind import Column, at
 from corral.api.kinds.admissionregistration.match_rules import GROUP
 from corral.api.kinds.admissionregistration.policies import param_kind_cell, param_ref_cell
 from corral.api.kinds.causes import required
-from corral.api.kinds.columns import age, field
+from corral.api.kinds.columns import age, field, length
 from corral.api.kinds.unimplemented.row import unimplemented
 from corral.api.object import Document
 
@@ -39,12 +39,7 @@ KINDS = (
         MutatingAdmissionPolicy,
         "mutatingadmissionpolicies",
         _V1,
-        Column(
-            name="Mutations",
-            type="integer",
-            cell=lambda document: len(at(document, "spec", "mutations") or ()),
-            description="how many changes the policy makes",
-        ),
+        length("Mutations", "spec", "mutations", description="how many changes the policy makes"),
         Column(
             name="ParamKind",
             cell=param_kind_cell,

@@ -14,7 +14,7 @@ from lightkube.models.storage_v1 import (
 from corral.api.errors import Cause
 from corral.api.kind import Column, at
 from corral.api.kinds.causes import required
-from corral.api.kinds.columns import age, field
+from corral.api.kinds.columns import age, field, length
 from corral.api.kinds.unimplemented.row import unimplemented
 from corral.api.object import Document
 
@@ -79,12 +79,7 @@ KINDS = (
         CSINode,
         "csinodes",
         _V1,
-        Column(
-            name="Drivers",
-            type="integer",
-            cell=lambda document: len(at(document, "spec", "drivers") or ()),
-            description="how many drivers the node has",
-        ),
+        length("Drivers", "spec", "drivers", description="how many drivers the node has"),
         age(),
         why=_WHY,
     ),

@@ -8,7 +8,7 @@ from lightkube.models.batch_v1 import CronJob
 from corral.api.errors import Cause, limited, shortened
 from corral.api.kind import Column, Verdict, at
 from corral.api.kinds.causes import invalid, required, unsupported
-from corral.api.kinds.columns import NONE, age, field, value
+from corral.api.kinds.columns import NONE, age, field, length, value
 from corral.api.kinds.kubernetes_kind import kubernetes_kind
 from corral.api.kinds.workloads.job import spec_causes
 from corral.api.kinds.workloads.schedule import schedule_fault
@@ -86,12 +86,7 @@ CRON_JOB = kubernetes_kind(
             cell=lambda document: str(bool(at(document, "spec", "suspend"))),
             description="whether no more jobs are made",
         ),
-        Column(
-            name="Active",
-            type="integer",
-            cell=lambda document: len(at(document, "status", "active") or ()),
-            description="jobs that have not ended",
-        ),
+        length("Active", "status", "active", description="jobs that have not ended"),
         Column(
             name="Last Schedule",
             type="date",
