@@ -7,7 +7,6 @@ import asyncio
 import ssl
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Protocol, Self
 from urllib.parse import quote
 
@@ -58,12 +57,7 @@ class Https:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self._client.aclose()
 
     async def send(self, request: Request) -> Response:

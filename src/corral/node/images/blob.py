@@ -5,7 +5,6 @@ import hashlib
 import os
 import threading
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 
@@ -44,12 +43,7 @@ class Blob:
             self.restart()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         with self._lock:
             self._file.close()
 

@@ -10,7 +10,6 @@ it must not slow them down: the last one to come steps back, until one of the ot
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
-from types import TracebackType
 from typing import Any, Self
 
 from corral.aio import Background
@@ -101,10 +100,5 @@ class Slot:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.give_back()

@@ -8,7 +8,6 @@ import ctypes
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from types import TracebackType
 from typing import Self, TypeVar, TypeVarTuple
 
 from corral.aio import apart
@@ -95,12 +94,7 @@ class Namespace:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _inside(self, function: Callable[[*Ts], T], *arguments: *Ts) -> T:
