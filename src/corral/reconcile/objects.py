@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from corral.api.kinds import kind_of
-from corral.api.object import Document, Key, Object, ObjectMeta, Struct
+from corral.api.object import Document, Key, Object, ObjectMeta, OwnerReference, Struct
 
 
 class Owner(NamedTuple):
@@ -44,19 +44,8 @@ class PartialMeta(Struct, kw_only=True):
     uid: str = ""
     resource_version: str = ""
     deletion_timestamp: str | None = None
-    owner_references: tuple["PartialOwner", ...] = ()
+    owner_references: tuple[OwnerReference, ...] = ()
     finalizers: tuple[str, ...] = ()
-
-
-class PartialOwner(Struct, kw_only=True):
-    """An owner reference, as PartialMeta holds it."""
-
-    api_version: str
-    kind: str
-    name: str
-    uid: str
-    controller: bool = False
-    block_owner_deletion: bool = False
 
 
 class Partial(Struct, kw_only=True):

@@ -6,8 +6,9 @@ from tests.counting import Compared
 
 from corral.api.errors import NotFound
 from corral.api.kinds.core.kinds import CONFIG_MAP
+from corral.api.object import OwnerReference
 from corral.cluster.garbage_collector import Garbage
-from corral.reconcile.objects import Partial, PartialMeta, PartialOwner
+from corral.reconcile.objects import Partial, PartialMeta
 
 
 class Client:
@@ -35,7 +36,7 @@ async def test_owners_that_are_gone_are_not_held_against_each_of_those_that_are_
         informers=None,
     )
     owners = tuple(
-        PartialOwner(api_version="v1", kind=kind, name="x", uid=Compared(f"{kind}-{number}"))
+        OwnerReference(api_version="v1", kind=kind, name="x", uid=Compared(f"{kind}-{number}"))
         for number in range(100)
         for kind in ("ConfigMap", "Unknown")
     )
