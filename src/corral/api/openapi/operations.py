@@ -35,12 +35,12 @@ _SAID: Final = {"200": "OK", "201": "Created", "202": "Accepted", "401": "Unauth
 class _Act:
     """One way to act on what a path names.
 
-    ``verb`` begins the operation's name, and ``manner`` goes on after the group.  ``answers`` is
-    None where the answer is text.
+    ``verb`` begins the operation's name, and ``manner`` goes on after the group.  ``action``
+    is the method where it is not given.  ``answers`` is None where the answer is text.
     """
 
     method: str
-    action: str
+    action: str = ""
     verb: str
     manner: str = ""
     about: str
@@ -108,7 +108,6 @@ class Operations:
         if "create" in served:
             yield _Act(
                 method="post",
-                action="post",
                 verb="create",
                 about=f"create a {kind.name}",
                 query=parameters.WRITES,
@@ -136,13 +135,10 @@ class Operations:
         if "get" in served:
             about = f"read {what}"
             query = () if below else parameters.GETS
-            yield _Act(
-                method="get", action="get", verb="read", about=about, query=query, answers=one
-            )
+            yield _Act(method="get", verb="read", about=about, query=query, answers=one)
         if "update" in served:
             yield _Act(
                 method="put",
-                action="put",
                 verb="replace",
                 about=f"replace {what}",
                 query=parameters.WRITES,
@@ -153,7 +149,6 @@ class Operations:
         if "patch" in served:
             yield _Act(
                 method="patch",
-                action="patch",
                 verb="patch",
                 about=f"partially update {what}",
                 query=parameters.PATCHES,
@@ -165,7 +160,6 @@ class Operations:
         if "delete" in served:
             yield _Act(
                 method="delete",
-                action="delete",
                 verb="delete",
                 about=f"delete a {kind.name}",
                 query=parameters.DELETES,
@@ -230,7 +224,7 @@ class Operations:
             "description": act.about,
             "operationId": name,
             "responses": answers | {"401": {"description": _SAID["401"]}},
-            "x-kubernetes-action": act.action,
+            "x-kubernetes-action": act.action or act.method,
             GVK: dict(named),
         }
         if act.query:

@@ -68,29 +68,20 @@ SUBRESOURCES = (
         takes=core_v1.Namespace,
         answers=core_v1.Namespace,
     ),
-    _core(
-        plural="pods",
-        name="binding",
-        responds=("", "v1", "Binding"),
-        verbs=("create",),
-        takes=core_v1.Binding,
-        answers=core_v1.Binding,
-    ),
-    _core(
-        plural="pods",
-        name="eviction",
-        responds=("policy", "v1", "Eviction"),
-        verbs=("create",),
-        takes=policy_v1.Eviction,
-        answers=policy_v1.Eviction,
-    ),
-    _core(
-        plural="serviceaccounts",
-        name="token",
-        responds=("authentication.k8s.io", "v1", "TokenRequest"),
-        verbs=("create",),
-        takes=authentication_v1.TokenRequest,
-        answers=authentication_v1.TokenRequest,
+    *(
+        _core(
+            plural=plural,
+            name=name,
+            responds=(group, "v1", view.__name__),
+            verbs=("create",),
+            takes=view,
+            answers=view,
+        )
+        for plural, name, group, view in (
+            ("pods", "binding", "", core_v1.Binding),
+            ("pods", "eviction", "policy", policy_v1.Eviction),
+            ("serviceaccounts", "token", "authentication.k8s.io", authentication_v1.TokenRequest),
+        )
     ),
     _core(plural="pods", name="log", responds=("", "v1", "Pod"), query=_LOG),
     _core(
