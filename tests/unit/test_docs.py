@@ -9,11 +9,13 @@ import click
 import pytest
 
 from corral import __version__
+from corral.api.kinds import KINDS
 from corral.cli.main import COMMANDS, corral, run
 
 ROOT = Path(__file__).parent.parent.parent
 PAGES = ("docs/*.md", "docs/guide/*.md")
 DOCUMENTS = [ROOT / "README.md", *sorted(page for each in PAGES for page in ROOT.glob(each))]
+REFERENCE = (ROOT / "docs/reference.md").read_text()
 LINKING = [
     *DOCUMENTS,
     *(ROOT / name for name in ("CONTRIBUTING.md", "CHANGELOG.md", "examples/README.md")),
@@ -77,6 +79,18 @@ def test_every_page_of_the_guide_is_in_its_index():
     index = ROOT / "docs/guide/README.md"
     linked = set(re.findall(r"\]\(([\w-]+\.md)\)", index.read_text()))
     assert linked == {page.name for page in index.parent.glob("*.md")} - {index.name}
+
+
+@pytest.mark.parametrize("kind", list(KINDS), ids=lambda kind: f"{kind.plural}.{kind.group}")
+def test_every_kind_is_in_the_reference_with_its_group_and_versions(kind):
+    rows = re.findall(r"^\| (.*?) \| (.*) \| (.*) \|$", REFERENCE, re.MULTILINE)
+    group = f"`{kind.group}`" if kind.group else "core"
+    versions = " ".join(
+        versions
+        for groups, kinds, versions in rows
+        if group in groups and re.search(rf"\b({kind.name}|{kind.plural})\b", kinds)
+    )
+    assert all(re.search(rf"\b{each.name}\b", versions) for each in kind.versions)
 
 
 def test_the_newest_release_of_the_changelog_is_this_version():
