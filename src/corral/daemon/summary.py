@@ -41,5 +41,7 @@ async def _machines(hypervisor: Hypervisor) -> str:
         except TimeoutError:
             return "QEMU; its accelerator is still being probed, see: corral status"
     facts = hypervisor.facts()
+    if facts["accelerator"] == "none":
+        return f"{facts['hypervisor']}: {facts['reason']}"
     version = f" {facts['version']}" if facts.get("version") else ""
     return f"{facts['hypervisor']}{version}, {facts['accelerator']}: {facts['reason']}"

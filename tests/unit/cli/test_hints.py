@@ -1,5 +1,6 @@
 """Hints name the command that brings back the manager that was there."""
 
+import re
 import shlex
 import subprocess
 from pathlib import Path
@@ -158,8 +159,9 @@ def test_the_command_that_is_told_brings_the_manager_back(layout):
     try:
         begun = corral("up", "--detach", "--data-dir", str(layout.root), *options)
         assert begun.returncode == 0, begun.stderr
+        assert re.search(r"machines +hollow: machines are simulated", begun.stdout)
         stopped = corral("stop", "--data-dir", str(layout.root))
-        assert stopped.stdout == "The manager has ended; no machine ran.\n"
+        assert stopped.stdout == "The manager has ended; no machine runs on.\n"
         refused = corral("up", "--detach", "--data-dir", str(layout.root), "--bind", "192.0.2.1:1")
         assert refused.returncode == 1
         told = corral("status", "--data-dir", str(layout.root)).stderr

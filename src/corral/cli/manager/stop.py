@@ -58,7 +58,7 @@ def stop(
         click.echo(_forgotten(layout))
     if _stop(layout):
         left = leftover_machines.running_on(layout)
-        click.echo(f"The manager has ended; {left or 'no machine ran'}.")
+        click.echo(f"The manager has ended; {left or 'no machine runs on'}.")
     elif not systemd:
         click.echo(f"No manager runs on {layout.root}.")
 

@@ -100,7 +100,10 @@ async def _upload(session: Session, wish: Wish, flags: dict[str, Any], file: Bin
         url = url if "://" in url else f"https://{url}"
         click.echo(f"Uploading data to {url}")
         tls = _tls(session, url, insecure=flags["insecure"])
-        await _send(partial(_target, client, key, url, tls), file, flags["retry"])
+        try:
+            await _send(partial(_target, client, key, url, tls), file, flags["retry"])
+        except Problem as problem:
+            raise Problem(problem.message, _what_next(wish.kind, key, problem.message)) from problem
         if flags["datasource"]:
             await _name(client, key)
         click.echo(
@@ -187,14 +190,12 @@ async def _ready(client: Client, key: Key, wish: Wish, seconds: int) -> Claim:
 
 def _what_next(kind: str, key: Key, message: str) -> str:
     """What to do about an upload that was not taken; ``kind`` is dv or pvc."""
-    too_large = re.search(r"Virtual image size (\d+) is larger", message)
-    if too_large is None:
-        return "Correct that, and upload again with --no-create."
-    mebibytes = -(-int(too_large[1]) // 2**20)
-    return (
-        f"kubectl delete {kind} {key.name} -n {key.namespace}, and upload again with "
-        f"--size={mebibytes}Mi or more."
-    )
+    again = f"kubectl delete {kind} {key.name} -n {key.namespace}, and upload again with"
+    if too_large := re.search(r"Virtual image size (\d+) is larger", message):
+        return f"{again} --size={-(-int(too_large[1]) // 2**20)}Mi or more."
+    if "more than the claim can hold" in message:
+        return f"{again} a larger --size."
+    return "Correct that, and upload again with --no-create."
 
 
 async def _processed(client: Client, key: Key, kind: str, failures: str) -> None:

@@ -104,7 +104,11 @@ class Hollow:
         return self._at_once
 
     def facts(self) -> Mapping[str, Any]:
-        return {"hypervisor": self.name, "accelerator": "none", "reason": "machines are simulated"}
+        return {
+            "hypervisor": self.name,
+            "accelerator": "none",
+            "reason": "machines are simulated, no guest runs",
+        }
 
     async def start(self, definition: Definition) -> "HollowGuest":
         """Raises StartError as often as the behaviour says, and MemoryMisfitError."""

@@ -66,6 +66,10 @@ def test_what_machines_of_it_are_is_labelled():
             str(TooLarge(112 * 2**20 + 1, 64 * 2**20)),
             "kubectl delete dv debian -n lab, and upload again with --size=113Mi or more.",
         ),
+        (
+            "the content has more than 9 bytes, which is more than the claim can hold: ask for …",
+            "kubectl delete dv debian -n lab, and upload again with a larger --size.",
+        ),
         ("the checksum differs", "Correct that, and upload again with --no-create."),
     ],
 )
