@@ -9,11 +9,12 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from tests.e2e.test_saved_memory import save
 from tests.real_machine import definition, hypervisor, new_directory
 
 from corral.api.kinds.vmi.hotplug import Plug, plugs_of
 from corral.api.kinds.vmi.vmi import Spec, VirtualMachineInstance
-from corral.node.hypervisor import Change, Drive, GuestError, Layer, StartError
+from corral.node.hypervisor import Change, Drive, GuestError, Layer, Memory, StartError
 from corral.node.images import qcow
 from corral.node.qemu.guest import QemuGuest
 from corral.node.qemu.monitor import Monitor
@@ -309,6 +310,22 @@ async def test_a_disk_that_a_guest_was_started_with_is_free_once_it_is_taken_out
         await gone(guest.plugs, "data")
         fcntl.flock(disk, fcntl.LOCK_EX | fcntl.LOCK_NB)
     await guest.release()
+
+
+async def test_a_guest_that_was_started_with_such_disks_can_be_saved(qemu, tmp_path, demo_disk):
+    drives = {one: raw(tmp_path / f"{one}.img", b"from the host") for one in ("fast", "slow")}
+    wanted = definition(new_directory(tmp_path), demo_disk)
+    wanted = with_plugs(wanted, drives, plug("fast", "virtio"), plug("slow", "scsi"))
+    guest = await qemu.start(wanted)
+    await guest.resume()
+    shape = await save(guest, tmp_path / "memory")
+    await guest.release()
+    memory = Memory(file=tmp_path / "memory", shape=shape)
+    restored = await qemu.start(replace(wanted, memory=memory))
+    assert not restored.halted
+    assert set(await restored.plugs.settle()) == set(drives)
+    await restored.destroy()
+    await restored.release()
 
 
 async def test_two_disks_of_one_file_are_refused_by_its_lock(qemu, tmp_path, demo_disk):

@@ -44,7 +44,7 @@ _UNSEEN = frozenset(
         "-vnc",
     }
 )
-_ID = re.compile(r'-device .*?(?:"id":"|[, ]id=)([\w-]+)')
+_ID = re.compile(r'-device .*?(?:"id":"|[, ]id=)([\w.-]+)')
 _SWITCHES = frozenset({"-S", "-nodefaults", "-no-user-config"})
 
 

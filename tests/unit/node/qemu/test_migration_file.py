@@ -122,6 +122,17 @@ async def test_a_shape_is_what_the_guest_sees(called):
     assert await migration_file.shape(Fake(), 1) == SHAPE
 
 
+async def test_a_disk_that_may_be_unplugged_is_known_by_its_whole_name(monkeypatch):
+    disk = '{"driver":"virtio-blk-pci","id":"plug-data.claim.of.data","bus":"plug0"}'
+    began = [*ARGUMENTS[1:], "-device", disk]
+    monkeypatch.setattr(migration_file, "_arguments", lambda pid: began)
+    there = Fake(present=(*PRESENT, "plug-data.claim.of.data"))
+    assert await migration_file.shape(there, 1) == (*SHAPE, f"-device {disk}")
+    another = Fake(present=(*PRESENT, "plug-data.claim.of.another"))
+    with pytest.raises(MonitorError, match=r"plug-data\.claim\.of\.another was plugged in or out"):
+        await migration_file.shape(another, 1)
+
+
 @pytest.mark.parametrize(
     ("present", "culprit"),
     [((*PRESENT, "plugged0"), "plugged0"), (PRESENT[:1], "nic0")],
