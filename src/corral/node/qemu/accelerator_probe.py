@@ -77,6 +77,11 @@ class Finding(msgspec.Struct, frozen=True):
     subject: str = ""
     """What was probed: this boot of this host with this QEMU."""
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether QEMU ran at all: while its package is unpacked, it lacks libraries at first."""
+        return self.accelerator is Accelerator.KVM or bool(self.version)
+
 
 async def find_accelerator(directory: Path, program: str) -> Finding:
     """Probe, or recall what was found before with the same QEMU in the same boot."""
@@ -85,12 +90,14 @@ async def find_accelerator(directory: Path, program: str) -> Finding:
         return Finding(Accelerator.TCG, missing_program(program), "")
     subject = _subject(path)
     cache = directory / CACHE
-    if (known := files.read_json(cache, Finding)) is not None and known.subject == subject:
+    known = files.read_json(cache, Finding)
+    if known is not None and known.subject == subject and known.is_whole:
         return known
     works, reason = await _kvm_works(path)
     accelerator = Accelerator.KVM if works else Accelerator.TCG
     finding = Finding(accelerator, reason, await _version(path), subject)
-    _remember(cache, finding)
+    if finding.is_whole:
+        _remember(cache, finding)
     return finding
 
 
@@ -206,9 +213,13 @@ async def _kill(process: asyncio.subprocess.Process) -> None:
 
 
 async def _version(path: str) -> str:
-    process = await asyncio.create_subprocess_exec(
-        path, "--version", stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL
-    )
+    """What QEMU says of itself; empty where it cannot be run."""
+    try:
+        process = await asyncio.create_subprocess_exec(
+            path, "--version", stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL
+        )
+    except OSError:  # its interpreter, the dynamic linker, may be missing
+        return ""
     try:
         async with asyncio.timeout(SECONDS):
             said, _ = await process.communicate()

@@ -61,8 +61,6 @@ class Qemu:
         self._finding: Finding | None = None
         self._shares_root = ""
         """Why QEMU sees the host's files; empty where it has a root directory of its own."""
-        self._was_missing = False
-        """Whether there was no QEMU to be probed."""
         self._probing = asyncio.Lock()
         self._probed = asyncio.Event()
 
@@ -77,12 +75,13 @@ class Qemu:
         self._probed.set()
 
     async def _probe(self) -> None:
-        self._was_missing = self._is_missing()
-        self._finding = await find_accelerator(self._directory, self._program)
+        finding = await find_accelerator(self._directory, self._program)
         user = account("", device=None)
-        self._shares_root = await chroot.obstacle(self._directory, self._program, privileges(user))
-        if self._shares_root:
-            log.info("machines share the files of the host", reason=self._shares_root)
+        shares_root = await chroot.obstacle(self._directory, self._program, privileges(user))
+        # Both at the end: a probe that fails or is cancelled on the way leaves nothing half known.
+        self._finding, self._shares_root = finding, shares_root
+        if shares_root:
+            log.info("machines share the files of the host", reason=shares_root)
 
     def _is_missing(self) -> bool:
         return shutil.which(self._program) is None
@@ -90,11 +89,12 @@ class Qemu:
     async def finding(self) -> Finding:
         """Which accelerator works here, and why; waits for the probe.  Raises StartError.
 
-        A QEMU that was installed since the manager started is probed by who asks first.
+        A QEMU that was installed since the manager started is probed by who asks first, and again
+        by each that asks later, until all of it is installed.
         """
         await wait_at_most(self._probed, START_SECONDS)
         async with self._probing:
-            if self._was_missing and not self._is_missing():
+            if self._is_to_be_probed():
                 await self._probe()
         if self._finding is None:
             raise StartError(
@@ -103,6 +103,11 @@ class Qemu:
                 "corral goes on looking; where QEMU hangs, corral status says why",
             )
         return self._finding
+
+    def _is_to_be_probed(self) -> bool:
+        """Whether the last probe had not a whole QEMU, and there is one that may be."""
+        finding = self._finding
+        return finding is not None and not finding.is_whole and not self._is_missing()
 
     async def boots_at_once(self) -> int:
         """Emulated guests share the processors, and one more fills the gaps; others just wait."""
@@ -116,11 +121,10 @@ class Qemu:
         if finding is None:
             return {"hypervisor": self.name}
         missing = missing_program(self._program) if self._is_missing() else ""
-        installed = self._was_missing and not missing
         return {
             "hypervisor": self.name,
             "accelerator": finding.accelerator.value,
-            "reason": "probed with the next machine" if installed else finding.reason,
+            "reason": "probed with the next machine" if self._is_to_be_probed() else finding.reason,
             "version": finding.version,
             "files": "the host's" if self._shares_root else "own",
             "missing": missing,

@@ -71,6 +71,30 @@ async def test_a_probe_that_cannot_be_run_means_emulation(tmp_path, program, mon
     assert "setpriv" in finding.reason
 
 
+@pytest.mark.parametrize("lacks", ["library", "interpreter"])
+async def test_what_was_found_with_half_a_qemu_is_not_remembered(tmp_path, monkeypatch, lacks):
+    """A package is unpacked file by file, and the program may be there before its libraries."""
+
+    async def run_probe(path, accelerator, *, as_root):
+        works = (tmp_path / "library").exists()
+        return works, "a guest booted" if works else "cannot open shared object file"
+
+    monkeypatch.setattr(accelerator_probe, "_obstacle", lambda: "")
+    monkeypatch.setattr(accelerator_probe, "_only_root", lambda: False)
+    monkeypatch.setattr(accelerator_probe, "run_probe", run_probe)
+    program, interpreter = tmp_path / "qemu", tmp_path / "interpreter"
+    program.write_text(f"#!{interpreter}\n. {tmp_path}/library\n")
+    program.chmod(0o755)
+    if lacks == "library":
+        interpreter.symlink_to("/bin/sh")
+    half = await find_accelerator(tmp_path, str(program))
+    assert (half.accelerator, half.is_whole) == (Accelerator.TCG, False)
+    if lacks == "interpreter":
+        interpreter.symlink_to("/bin/sh")
+    (tmp_path / "library").write_text("echo QEMU emulator version 9.9\n")
+    assert (await find_accelerator(tmp_path, str(program))).accelerator is Accelerator.KVM
+
+
 async def test_a_finding_that_cannot_be_remembered_is_found_all_the_same(program, tmp_path, tried):
     nowhere = tmp_path / "missing"
     assert (await find_accelerator(nowhere, str(program))).accelerator is Accelerator.KVM

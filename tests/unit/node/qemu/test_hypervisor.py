@@ -23,7 +23,7 @@ from corral.node.hypervisor import (
     StartError,
     StuckError,
 )
-from corral.node.qemu import guest as guests, hypervisor
+from corral.node.qemu import accelerator_probe, guest as guests, hypervisor
 from corral.node.qemu.accelerator_probe import Finding
 from corral.node.qemu.domain import Accelerator
 from corral.node.qemu.guest import MONITOR
@@ -278,9 +278,10 @@ async def test_who_is_cancelled_while_qemu_is_born_leaves_it_to_be_found(tmp_pat
 async def test_a_qemu_that_is_installed_later_is_probed_by_who_asks_first(tmp_path, monkeypatch):
     probed = []
 
-    async def found(_directory, program):
+    async def found(*_):
         probed.append(program)
-        return Finding(Accelerator.TCG, f"look {len(probed)}", "")
+        version = "7.2" if program.exists() else ""
+        return Finding(Accelerator.TCG, f"look {len(probed)}", version)
 
     monkeypatch.setattr(hypervisor, "find_accelerator", found)
     program = tmp_path / "qemu"
@@ -296,3 +297,52 @@ async def test_a_qemu_that_is_installed_later_is_probed_by_who_asks_first(tmp_pa
     assert [each.reason for each in asked] == ["look 2", "look 2"]
     assert qemu.facts()["reason"] == "look 2"
     assert (await qemu.finding()).reason == "look 2"
+
+
+@pytest.mark.parametrize("fails", ["find_accelerator", "obstacle"])
+@pytest.mark.parametrize("error", [asyncio.CancelledError, OSError])
+async def test_a_probe_that_does_not_end_leaves_nothing_half_known(
+    tmp_path, monkeypatch, fails, error
+):
+    broken = False
+
+    async def found(*_):
+        if broken and fails == "find_accelerator":
+            raise error
+        version = "7.2" if program.exists() else ""
+        return Finding(Accelerator.KVM if version else Accelerator.TCG, "found", version)
+
+    async def obstacle(*_):
+        if broken and fails == "obstacle":
+            raise error
+        return "" if program.exists() else "not installed"
+
+    monkeypatch.setattr(hypervisor, "find_accelerator", found)
+    monkeypatch.setattr(hypervisor.chroot, "obstacle", obstacle)
+    program = tmp_path / "qemu"
+    qemu = Qemu(tmp_path, program=str(program))
+    await qemu.prepare()
+    program.symlink_to("/bin/true")
+    broken, before = True, qemu.facts()
+    with pytest.raises(error):
+        await qemu.finding()
+    assert qemu.facts() == before
+    broken = False
+    assert (await qemu.finding()).accelerator is Accelerator.KVM
+    assert qemu.facts()["files"] == "own"
+
+
+async def test_a_qemu_that_is_half_installed_is_probed_again_with_each_machine(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setattr(accelerator_probe, "_obstacle", lambda: "this host has no /dev/kvm")
+    program = tmp_path / "qemu"
+    qemu = Qemu(tmp_path, program=str(program))
+    await qemu.prepare()
+    program.write_text(f"#!/bin/sh\n. {tmp_path}/library\n")
+    program.chmod(0o755)
+    assert (await qemu.finding()).version == ""
+    assert qemu.facts()["reason"] == "probed with the next machine"
+    (tmp_path / "library").write_text("echo QEMU emulator version 9.9\n")
+    assert (await qemu.finding()).version.strip() == "9.9"
+    assert qemu.facts()["reason"] == "this host has no /dev/kvm"
