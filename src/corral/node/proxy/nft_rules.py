@@ -24,6 +24,10 @@ _MOST_ELEMENTS = 1000
 _REFUSAL = ("meta l4proto tcp reject with tcp reset", "reject with icmpx port-unreachable")
 SILENT = f"flush chain {TABLE} refuse\nadd rule {TABLE} refuse drop"
 """Statements after which nobody is refused: who is led nowhere is not answered, and asks again."""
+REFUSING = "\n".join(
+    [f"flush chain {TABLE} refuse", *(f"add rule {TABLE} refuse {rule}" for rule in _REFUSAL)]
+)
+"""Statements after which who is led nowhere is refused, as it is in a table that is complete."""
 
 _MAPS = {
     "services4": "map services4 { type ipv4_addr . inet_proto . inet_service : verdict; }",
@@ -107,8 +111,7 @@ class Rules:
         Until the last one nobody is refused.
         """
         steps = nft.steps([f"{_frame(self.surroundings)}{SILENT}", *self._all(clients)])
-        refuse = [f"add rule {TABLE} refuse {rule}" for rule in _REFUSAL]
-        return [*steps, _text([f"flush chain {TABLE} refuse", *refuse])]
+        return [*steps, _text([REFUSING])]
 
     def _all(self, clients: Remembered) -> list[str]:
         """The statements that fill a table with nothing in it."""

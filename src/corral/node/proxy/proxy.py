@@ -17,7 +17,7 @@ from corral.node.network.conntrack import PROTOCOLS, Flow, forget_flows
 from corral.node.network.namespaces import Namespace
 from corral.node.network.netlink import NetworkError
 from corral.node.proxy.backends import Backend
-from corral.node.proxy.nft_rules import PROBE, SILENT, TABLE, Rules
+from corral.node.proxy.nft_rules import PROBE, REFUSING, SILENT, TABLE, Rules
 from corral.node.proxy.service_rules import NO_PART, Door, Part, Surroundings, part
 from corral.node.proxy.session_affinity import remembered
 from corral.reconcile.context import World
@@ -193,9 +193,26 @@ def write_whole(rules: Rules) -> None:
         nft.apply(text)
     except NetworkError:
         if len(text) < nft.STEP:
+            _refuse_again()
             raise
-        for step in rules.in_steps(clients):
-            nft.apply(step)
+    else:
+        return
+    first, *rest = rules.in_steps(clients)
+    try:
+        nft.apply(first)
+    except NetworkError:
+        _refuse_again()
+        raise
+    # From here on the table lacks Services that have endpoints: who is not answered asks again,
+    # and who were refused would not.  So it stays silent when a step fails, until all is written.
+    for step in rest:
+        nft.apply(step)
+
+
+def _refuse_again() -> None:
+    """Let a table that stays as it is refuse who is led nowhere, rather than let them hang."""
+    with suppress(NetworkError):  # there is none
+        nft.apply(REFUSING)
 
 
 def lost_doors(before: Mapping[Key, Part], now: Rules) -> Mapping[Door, frozenset[Backend]]:

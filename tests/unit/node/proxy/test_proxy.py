@@ -4,7 +4,7 @@ import pytest
 
 from corral.node.network import nft
 from corral.node.network.netlink import NetworkError
-from corral.node.proxy.nft_rules import SILENT, Rules
+from corral.node.proxy.nft_rules import REFUSING, SILENT, Rules
 from corral.node.proxy.proxy import write_whole
 from corral.node.proxy.service_rules import NOWHERE
 
@@ -38,3 +38,34 @@ def test_a_table_is_written_where_there_is_none(applied, monkeypatch):
     rules = Rules(NOWHERE)
     write_whole(rules)
     assert applied[-1] == rules.whole()
+
+
+@pytest.mark.parametrize("is_large", [False, True])
+def test_a_table_that_stays_refuses_again(applied, monkeypatch, is_large):
+    def apply(text):
+        applied.append(text)
+        if "delete table" in text:
+            raise NetworkError("Message too long")
+
+    monkeypatch.setattr(nft, "apply", apply)
+    monkeypatch.setattr(nft, "STEP", 1 if is_large else 1 << 20)
+    with pytest.raises(NetworkError, match="too long"):
+        write_whole(Rules(NOWHERE))
+    assert applied[0] == SILENT
+    assert applied[-1] == REFUSING
+
+
+def test_a_table_that_is_there_in_part_refuses_nobody(applied, monkeypatch):
+    rules = Rules(NOWHERE)
+    last = rules.in_steps()[-1]
+
+    def apply(text):
+        applied.append(text)
+        if text in {rules.whole(), last}:
+            raise NetworkError("No buffer space available")
+
+    monkeypatch.setattr(nft, "apply", apply)
+    monkeypatch.setattr(nft, "STEP", 1)
+    with pytest.raises(NetworkError, match="buffer space"):
+        write_whole(rules)
+    assert applied[-1] == last
