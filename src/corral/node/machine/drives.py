@@ -10,10 +10,9 @@ from corral.api.errors import ApiError
 from corral.api.kinds.vmi.disks import Disk as DiskDevice
 from corral.api.kinds.vmi.vmi import VirtualMachineInstance
 from corral.api.kinds.vmi.volumes import Volume
-from corral.node import volumes
+from corral.node import disk_cache, volumes
 from corral.node.hypervisor import Drive
 from corral.node.images import ImageError, Progress
-from corral.node.qemu.devices import disk_caching
 from corral.node.volumes import VolumeContext, VolumeError
 from corral.node.volumes.source import failed
 
@@ -55,7 +54,7 @@ async def prepare(context: VolumeContext, pulls: Pulls) -> Mapping[str, Drive]:
         if isinstance(answer, DriveError):
             raise answer
         drives[volume.name] = drive = _drive(disk, answer)
-        if wrong := disk_caching.fault(disk, drive):
+        if wrong := disk_cache.fault(disk, drive):
             raise DriveError(volume, failed(volume, wrong))
     return drives
 

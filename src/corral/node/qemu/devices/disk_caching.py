@@ -1,46 +1,23 @@
 """What stands between a disk and the host's storage: caches, flushes, ways to ask.  Pure.
 
-A disk that must not be lost is written past the host's cache where its file system lets that be
-(KubeVirt's default), else through it.  Flushes of the guest reach the host's storage in every mode.
-What may be lost with the host is not flushed at all.
+Flushes of the guest reach the host's storage in every cache mode.  What may be lost with the host
+is not flushed at all.
 """
 
 from typing import Any
 
 from corral.api.kinds.vmi.disks import Disk
+from corral.node.disk_cache import DIRECT, THROUGH, mode
 from corral.node.hypervisor import Drive
 
-NONE, WRITETHROUGH = "none", "writethrough"
-_DIRECT = frozenset({NONE, "directsync"})
-_THROUGH = frozenset({WRITETHROUGH, "directsync"})
 MATCHED_BLOCK = 4096
 """The block of the volumes' file system, as a disk shows it that shall match it."""
-
-
-def mode(disk: Disk, drive: Drive) -> str:
-    """The cache mode of a disk; empty where nothing is asked for and nothing is at stake."""
-    if drive.ephemeral:
-        return disk.cache
-    best = NONE if drive.direct else WRITETHROUGH
-    return best if disk.shareable or not disk.cache else disk.cache
-
-
-def fault(disk: Disk, drive: Drive) -> str:
-    """Why a disk cannot have what it asks for; empty where it can."""
-    chosen = mode(disk, drive)
-    if not drive.ephemeral and chosen in _DIRECT and not drive.direct:
-        return f"its cache mode is {chosen}, but its file system does not support direct I/O"
-    if disk.io == "native" and chosen not in _DIRECT:
-        return f"its io mode is native, which needs cache none, and its cache mode is {chosen}"
-    if disk.shareable and not drive.read_only and drive.format != "raw":
-        return "it is shareable, but its volume was not made to be: use a claim with ReadWriteMany"
-    return ""
 
 
 def of_file(disk: Disk, drive: Drive) -> dict[str, bool]:
     """The cache options of a disk's block nodes."""
     options = {}
-    if mode(disk, drive) in _DIRECT:
+    if mode(disk, drive) in DIRECT:
         options["direct"] = True
     if drive.ephemeral:
         options["no-flush"] = True
@@ -54,7 +31,7 @@ def of_device(disk: Disk, drive: Drive | None) -> dict[str, Any]:
     """
     options: dict[str, Any] = {}
     if disk.cdrom is None and drive is not None:
-        if mode(disk, drive) in _THROUGH:
+        if mode(disk, drive) in THROUGH:
             options["write-cache"] = "off"
         if disk.shareable:
             options["share-rw"] = True

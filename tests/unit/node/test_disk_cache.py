@@ -1,0 +1,33 @@
+"""Which cache mode a disk has, and which it cannot have."""
+
+import pytest
+from tests.unit.node.qemu.devices.test_disk_caching import disk, drive
+
+from corral.node import disk_cache
+
+
+@pytest.mark.parametrize(
+    ("asked", "behind", "why"),
+    [
+        ({"cache": "none"}, {"direct": False}, "does not support direct I/O"),
+        ({"io": "native", "cache": "writeback"}, {}, "needs cache none"),
+        ({"io": "native"}, {"direct": False}, "its cache mode is writethrough"),
+        ({"shareable": True}, {"format": "qcow2"}, "ReadWriteMany"),
+    ],
+)
+def test_what_a_disk_cannot_have_is_told(asked, behind, why):
+    assert why in disk_cache.fault(disk(**asked), drive(**behind))
+
+
+@pytest.mark.parametrize(
+    ("asked", "behind", "mode"),
+    [
+        ({}, {}, "none"),
+        ({}, {"direct": False}, "writethrough"),
+        ({"cache": "writeback"}, {}, "writeback"),
+        ({"cache": "writeback", "shareable": True}, {}, "none"),
+        ({}, {"ephemeral": True}, ""),
+    ],
+)
+def test_a_disk_that_is_kept_has_the_safest_mode_unless_it_asks_for_another(asked, behind, mode):
+    assert disk_cache.mode(disk(**asked), drive(**behind)) == mode
