@@ -53,6 +53,8 @@ class Layer(NamedTuple):
 class Drive:
     """The file behind one disk of a VM, and the ``layers`` below it, the nearest one first.
 
+    ``volume``: whose it is.  ``format``: ``raw`` or ``qcow2``; never guessed, as a guest could fake
+    a header.
     ``read_only`` ones (the drive of a CD-ROM is one) are opened such that not even a guest that
     broke out of its QEMU can write them.  The content of an ``ephemeral`` one may be lost with the
     host, so nothing is flushed.  ``direct``: whether its file can be written past the host's cache.

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Protocol
 
 from corral.api.errors import ApiError
-from corral.api.kinds.vmi.disks import Disk as DiskDevice
+from corral.api.kinds.vmi.disks import Disk
 from corral.api.kinds.vmi.vmi import VirtualMachineInstance
 from corral.api.kinds.vmi.volumes import Volume
 from corral.node import disk_cache, volumes
@@ -53,13 +53,13 @@ async def prepare(context: VolumeContext, pulls: Pulls) -> Mapping[str, Drive]:
     for (volume, disk), answer in zip(wanted, answers, strict=True):
         if isinstance(answer, DriveError):
             raise answer
-        drives[volume.name] = drive = _drive(disk, answer)
+        drives[volume.name] = drive = _shown_by(disk, answer)
         if wrong := disk_cache.fault(disk, drive):
             raise DriveError(volume, failed(volume, wrong))
     return drives
 
 
-def _shown(vmi: VirtualMachineInstance) -> list[tuple[Volume, DiskDevice]]:
+def _shown(vmi: VirtualMachineInstance) -> list[tuple[Volume, Disk]]:
     sources = {volume.name: volume for volume in vmi.spec.volumes}
     return [
         (sources[disk.name], disk) for disk in vmi.spec.domain.devices.disks if disk.name in sources
@@ -67,14 +67,14 @@ def _shown(vmi: VirtualMachineInstance) -> list[tuple[Volume, DiskDevice]]:
 
 
 async def _each(
-    wanted: list[tuple[Volume, DiskDevice]], context: VolumeContext, pulls: Pulls
-) -> list[volumes.Disk | DriveError]:
+    wanted: list[tuple[Volume, Disk]], context: VolumeContext, pulls: Pulls
+) -> list[Drive | DriveError]:
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(_one(volume, context, pulls)) for volume, _ in wanted]
     return [task.result() for task in tasks]
 
 
-async def _one(volume: Volume, context: VolumeContext, pulls: Pulls) -> volumes.Disk | DriveError:
+async def _one(volume: Volume, context: VolumeContext, pulls: Pulls) -> Drive | DriveError:
     image = volume.container_disk.image if volume.container_disk is not None else ""
     begun: list[float] = []
     clock = asyncio.get_running_loop().time
@@ -95,17 +95,8 @@ async def _one(volume: Volume, context: VolumeContext, pulls: Pulls) -> volumes.
     return disk
 
 
-def _drive(device: DiskDevice, disk: volumes.Disk) -> Drive:
-    """A CD-ROM and a disk that is read-only for its guest are so for QEMU too."""
+def _shown_by(device: Disk, drive: Drive) -> Drive:
+    """A CD-ROM and a disk that is read-only for its guest are so for the hypervisor too."""
     target = device.disk or device.lun
-    return Drive(
-        volume=disk.volume,
-        path=disk.path,
-        format=disk.format,
-        read_only=disk.read_only
-        or device.cdrom is not None
-        or bool(target is not None and target.readonly),
-        layers=disk.layers,
-        ephemeral=disk.ephemeral,
-        direct=disk.direct,
-    )
+    is_read_only = device.cdrom is not None or bool(target is not None and target.readonly)
+    return replace(drive, read_only=drive.read_only or is_read_only)

@@ -6,15 +6,16 @@ the guest sees a disk of the claim's size.
 
 from corral.api.kinds.vmi.volumes import Volume, claims_of
 from corral.node.host.open_disks import can_be_direct
+from corral.node.hypervisor import Drive
 from corral.node.storage import StorageError, Stored
-from corral.node.volumes.source import Disk, VolumeContext, failed
+from corral.node.volumes.source import VolumeContext, failed
 
 
-async def prepare(volume: Volume, context: VolumeContext) -> Disk:
+async def prepare(volume: Volume, context: VolumeContext) -> Drive:
     """The claim's own disk; nothing is made, so nothing is left behind."""
     stored = await stored_of(volume, context)
     source = volume.persistent_volume_claim
-    return Disk(
+    return Drive(
         volume=volume.name,
         path=stored.disk.path,
         format=stored.disk.format,

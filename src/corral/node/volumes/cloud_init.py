@@ -17,9 +17,10 @@ from corral.api.kinds.vmi.access import keys_of
 from corral.api.kinds.vmi.derived import host_name
 from corral.api.kinds.vmi.vmi import VirtualMachineInstance
 from corral.api.kinds.vmi.volumes import CloudInitConfigDrive, CloudInitNoCloud, ObjectName, Volume
+from corral.node.hypervisor import Drive
 from corral.node.volumes import seed
 from corral.node.volumes.seed import Files
-from corral.node.volumes.source import Disk, VolumeContext, failed
+from corral.node.volumes.source import VolumeContext, failed
 
 _NO_CLOUD_LABEL, _CONFIG_DRIVE_LABEL = "cidata", "config-2"
 _OPENSTACK = "openstack/latest"
@@ -37,7 +38,7 @@ class _Data:
     secret: ObjectName | None
 
 
-async def prepare(volume: Volume, context: VolumeContext) -> Disk:
+async def prepare(volume: Volume, context: VolumeContext) -> Drive:
     """Write the disk; what the secrets hold is read once, at the machine's start."""
     is_no_cloud = _settings(volume, context).cloud_init_no_cloud is not None
     label = _NO_CLOUD_LABEL if is_no_cloud else _CONFIG_DRIVE_LABEL

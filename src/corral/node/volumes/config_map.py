@@ -1,15 +1,16 @@
 """configMap: a disk with one file for each key of a ConfigMap, as it is when the machine starts."""
 
 from corral.api.kinds.vmi.volumes import Volume
+from corral.node.hypervisor import Drive
 from corral.node.volumes import seed
 from corral.node.volumes.seed import Files
-from corral.node.volumes.source import Disk, VolumeContext
+from corral.node.volumes.source import VolumeContext
 
 LABEL = "cfgdata"
 """Of disks that hold configuration and do not name a label (KubeVirt)."""
 
 
-async def prepare(volume: Volume, context: VolumeContext) -> Disk:
+async def prepare(volume: Volume, context: VolumeContext) -> Drive:
     """The disk; it is empty where an optional ConfigMap is missing."""
     source = volume.config_map
     assert source is not None

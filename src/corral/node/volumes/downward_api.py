@@ -12,10 +12,11 @@ from lightkube.models.core_v1 import DownwardAPIVolumeFile, Pod
 from corral.api.errors import NotFound
 from corral.api.kinds.vmi.downward_api import KEYED, parsed
 from corral.api.kinds.vmi.volumes import Volume
+from corral.node.hypervisor import Drive
 from corral.node.volumes import seed
 from corral.node.volumes.config_map import LABEL
 from corral.node.volumes.seed import Files
-from corral.node.volumes.source import Disk, VolumeContext, failed
+from corral.node.volumes.source import VolumeContext, failed
 
 _ESCAPES = {
     "\a": r"\a",
@@ -30,7 +31,7 @@ _ESCAPES = {
 }
 
 
-async def prepare(volume: Volume, context: VolumeContext) -> Disk:
+async def prepare(volume: Volume, context: VolumeContext) -> Drive:
     source = volume.downward_api
     assert source is not None
     return await seed.prepare(volume, context, source.volume_label or LABEL, _files)

@@ -1,12 +1,13 @@
 """ephemeral: a throw-away overlay over a claim, which is only read."""
 
 from corral.api.kinds.vmi.volumes import Volume
+from corral.node.hypervisor import Drive
 from corral.node.images import qcow
 from corral.node.volumes.claim import stored_of
-from corral.node.volumes.source import Disk, VolumeContext, failed
+from corral.node.volumes.source import VolumeContext, failed
 
 
-async def prepare(volume: Volume, context: VolumeContext) -> Disk:
+async def prepare(volume: Volume, context: VolumeContext) -> Drive:
     """Put an overlay into the machine's directory; the claim's disk is its nearest layer.
 
     It is blank until the machine starts, so it fits whatever the claim holds then; QEMU's locks see
@@ -23,6 +24,6 @@ async def prepare(volume: Volume, context: VolumeContext) -> Disk:
             backing=stored.disk.path,
             backing_format=stored.disk.format,
         )
-    return Disk(
+    return Drive(
         volume=volume.name, path=overlay, format="qcow2", layers=(stored.disk, *stored.layers)
     )

@@ -14,15 +14,16 @@ from pathlib import Path, PurePosixPath
 from corral.api import quantity
 from corral.api.kinds.vmi.volumes import HostDisk, Volume
 from corral.files import stranger
+from corral.node.hypervisor import Drive
 from corral.node.images import ImageError, qcow
-from corral.node.volumes.source import Disk, VolumeContext, failed
+from corral.node.volumes.source import VolumeContext, failed
 
 CREATES = "DiskOrCreate"
 _SECTOR = 512
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
-async def prepare(volume: Volume, context: VolumeContext) -> Disk:
+async def prepare(volume: Volume, context: VolumeContext) -> Drive:
     """The raw image, made sparse where it is missing and may be made."""
     source = volume.host_disk
     assert source is not None
@@ -51,7 +52,7 @@ async def prepare(volume: Volume, context: VolumeContext) -> Disk:
     if image.format != "raw":
         hint = f"convert it first: qemu-img convert -O raw {source.path} OUT"
         raise failed(volume, f"{source.path} is no raw disk but {image.format}", hint)
-    return Disk(volume=volume.name, path=root / relative, format="raw", ephemeral=False)
+    return Drive(volume=volume.name, path=root / relative, format="raw", ephemeral=False)
 
 
 def _below(volume: Volume, source: HostDisk, root: Path) -> PurePosixPath:

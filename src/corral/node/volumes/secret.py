@@ -1,13 +1,14 @@
 """secret: a disk with one file for each key of a Secret, as it is when the machine starts."""
 
 from corral.api.kinds.vmi.volumes import Volume
+from corral.node.hypervisor import Drive
 from corral.node.volumes import seed
 from corral.node.volumes.config_map import LABEL
 from corral.node.volumes.seed import Files
-from corral.node.volumes.source import Disk, VolumeContext
+from corral.node.volumes.source import VolumeContext
 
 
-async def prepare(volume: Volume, context: VolumeContext) -> Disk:
+async def prepare(volume: Volume, context: VolumeContext) -> Drive:
     """The disk; it is empty where an optional Secret is missing."""
     source = volume.secret
     assert source is not None

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from corral.api.kinds.vmi.volumes import Volume
-from corral.node.volumes.source import Disk, VolumeContext, failed
+from corral.node.hypervisor import Drive
+from corral.node.volumes.source import VolumeContext, failed
 
 if TYPE_CHECKING:
     import pycdlib
@@ -32,7 +33,7 @@ async def prepare(
     context: VolumeContext,
     label: str,
     read: Callable[[Volume, VolumeContext], Awaitable[Files]],
-) -> Disk:
+) -> Drive:
     """A disk with the files that ``read`` answers, which is asked once, at the machine's start."""
     path = context.file(f"{volume.name}.iso")
     if not path.exists():
@@ -45,7 +46,7 @@ async def prepare(
             await asyncio.to_thread(write, path, label, files)
         except UnfitError as error:
             raise failed(volume, f"no disk can hold these files: {error}") from error
-    return Disk(volume=volume.name, path=path, format="raw")
+    return Drive(volume=volume.name, path=path, format="raw")
 
 
 def write(path: Path, label: str, files: Files) -> None:

@@ -7,13 +7,14 @@ to the machine's pod, and good for as long as that is there.
 from corral.api.errors import NotFound
 from corral.api.kinds.vmi.referenced_objects import AUTHORITY
 from corral.api.kinds.vmi.volumes import Volume
+from corral.node.hypervisor import Drive
 from corral.node.volumes import seed
 from corral.node.volumes.config_map import LABEL
 from corral.node.volumes.seed import Files
-from corral.node.volumes.source import Disk, VolumeContext, failed
+from corral.node.volumes.source import VolumeContext, failed
 
 
-async def prepare(volume: Volume, context: VolumeContext) -> Disk:
+async def prepare(volume: Volume, context: VolumeContext) -> Drive:
     return await seed.prepare(volume, context, LABEL, _files)
 
 

@@ -10,7 +10,6 @@ from lightkube.models.core_v1 import Pod
 from corral.api.errors import NotFound
 from corral.api.kinds.vmi.vmi import VirtualMachineInstance
 from corral.api.kinds.vmi.volumes import Volume
-from corral.node.hypervisor import Layer
 from corral.node.images import Credential, Report
 from corral.node.images.progress import silent
 from corral.node.images.store import ImageStore
@@ -39,27 +38,6 @@ class VolumeError(Exception):
 def failed(volume: Volume, why: str, hint: str = "") -> VolumeError:
     """The error of one volume, in a kubelet's words."""
     return VolumeError(f'MountVolume.SetUp failed for volume "{volume.name}" : {why}', hint)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Disk:
-    """A file that QEMU can open.
-
-    volume: whose it is.
-    format: ``raw`` or ``qcow2``, which QEMU must be told: a guest could fake a header.
-    read_only: whether QEMU must open it so, whatever the machine's spec says.
-    layers: the files below an overlay, the nearest one first; never written.
-    ephemeral: whether its content may be lost with the host.
-    direct: whether its file can be read and written past the host's cache.
-    """
-
-    volume: str
-    path: Path
-    format: str
-    read_only: bool = False
-    layers: tuple[Layer, ...] = ()
-    ephemeral: bool = True
-    direct: bool = False
 
 
 Values = Callable[[str], Awaitable[Mapping[str, bytes]]]

@@ -1,16 +1,17 @@
 """sysprep: a disk with the answer file of an unattended Windows installation."""
 
 from corral.api.kinds.vmi.volumes import Volume
+from corral.node.hypervisor import Drive
 from corral.node.volumes import seed
 from corral.node.volumes.seed import Files
-from corral.node.volumes.source import Disk, VolumeContext, failed
+from corral.node.volumes.source import VolumeContext, failed
 
 LABEL = "unattendCD"
 ANSWERS = ("autounattend.xml", "unattend.xml")
 """What Windows Setup looks for, in whatever case; one of them has to be there."""
 
 
-async def prepare(volume: Volume, context: VolumeContext) -> Disk:
+async def prepare(volume: Volume, context: VolumeContext) -> Drive:
     return await seed.prepare(volume, context, LABEL, _files)
 
 

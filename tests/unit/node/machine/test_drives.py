@@ -10,11 +10,12 @@ import pytest
 from corral.api.errors import Forbidden, Unavailable
 from corral.api.kinds.vmi.vmi import VirtualMachineInstance
 from corral.node import volumes
+from corral.node.hypervisor import Drive
 from corral.node.images import ImageError, Progress
 from corral.node.images.store import ImageStore
 from corral.node.machine import drives
 from corral.node.machine.drives import DriveError
-from corral.node.volumes import Disk, VolumeContext, VolumeError
+from corral.node.volumes import VolumeContext, VolumeError
 
 
 class Pulls:
@@ -68,7 +69,7 @@ def prepared(monkeypatch):
         if volume.container_disk is not None:
             given.progress(Progress("download", 1, 2))
             given.progress(Progress("download", 2, 2))
-        return Disk(volume=volume.name, path=given.directory / volume.name, format="raw")
+        return Drive(volume=volume.name, path=given.directory / volume.name, format="raw")
 
     monkeypatch.setattr(volumes, "prepare", prepare)
     return calls
