@@ -12,7 +12,7 @@ import pytest
 from tests.e2e.test_saved_memory import save
 from tests.real_machine import definition, hypervisor, new_directory
 
-from corral.api.kinds.vmi.hotplug import Plug, plugs_of
+from corral.api.kinds.vmi.hotplug import HotplugDisk, hotplug_disks
 from corral.api.kinds.vmi.vmi import Spec, VirtualMachineInstance
 from corral.node.hypervisor import Change, Drive, GuestError, Layer, Memory, StartError
 from corral.node.images import qcow
@@ -74,7 +74,7 @@ async def machine(qemu, tmp_path, demo_disk, following):
         await guest.release()
 
 
-def plug(volume: str, bus: str) -> Plug:
+def plug(volume: str, bus: str) -> HotplugDisk:
     """A disk that comes and goes, and shows a claim."""
     disk = {"name": volume, "disk": {"bus": bus}, "serial": volume}
     source = {"claimName": f"claim.of.{volume}", "hotpluggable": True}
@@ -82,7 +82,7 @@ def plug(volume: str, bus: str) -> Plug:
         "domain": {"devices": {"disks": [disk]}},
         "volumes": [{"name": volume, "persistentVolumeClaim": source}],
     }
-    return plugs_of(msgspec.convert(spec, Spec))[volume]
+    return hotplug_disks(msgspec.convert(spec, Spec))[volume]
 
 
 def raw(path: Path, content: bytes) -> Drive:
@@ -280,7 +280,7 @@ async def test_a_guest_that_sleeps_lets_go_of_a_disk_once_it_is_awake(machine, t
     assert await guest.plugs.settle() == {}
 
 
-def with_plugs(wanted, drives, *plugs: Plug):
+def with_plugs(wanted, drives, *plugs: HotplugDisk):
     """The same machine, started with disks that may be taken out."""
     document = msgspec.to_builtins(wanted.vmi)
     spec = document["spec"]
@@ -344,10 +344,10 @@ def drive(volume: str, bus: str, claim: str = "") -> tuple[dict, list[dict]]:
     return disk, [{"name": volume, "persistentVolumeClaim": source}] if claim else []
 
 
-def medium(volume: str, claim: str, bus: str = "sata") -> Plug:
+def medium(volume: str, claim: str, bus: str = "sata") -> HotplugDisk:
     disk, volumes = drive(volume, bus, claim)
     spec = {"domain": {"devices": {"disks": [disk]}}, "volumes": volumes}
-    return plugs_of(msgspec.convert(spec, Spec))[volume]
+    return hotplug_disks(msgspec.convert(spec, Spec))[volume]
 
 
 def with_drive(wanted, disk, volumes):

@@ -11,7 +11,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, TypeVar, TypeVarTuple
 
-from corral.api.kinds.vmi.hotplug import Plug
+from corral.api.kinds.vmi.hotplug import HotplugDisk
 from corral.api.kinds.vmi.vmi import VirtualMachineInstance
 from corral.api.object import Document
 from corral.node.counters import Counters
@@ -242,7 +242,7 @@ class Plugs(Protocol):
         """The volumes whose disks are there, and their claims; rests of others are cleared away."""
 
     async def plug(
-        self, vmi: VirtualMachineInstance, plug: Plug, drives: Mapping[str, Drive]
+        self, vmi: VirtualMachineInstance, plug: HotplugDisk, drives: Mapping[str, Drive]
     ) -> None:
         """Give the guest a disk that it does not have yet."""
 

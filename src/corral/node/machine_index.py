@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 
 from lightkube.models.core_v1 import Pod
 
-from corral.api.kinds.vmi.hotplug import READY, plugs_of
+from corral.api.kinds.vmi.hotplug import READY, hotplug_disks
 from corral.api.kinds.vmi.vmi import VirtualMachineInstance
 from corral.api.kinds.vmi.volumes import Volume, claims_of
 from corral.api.object import Key
@@ -97,7 +97,7 @@ class Roster:
 
 def _has(machine: Machine, vmi: VirtualMachineInstance, volume: str) -> bool:
     """Whether a machine runs with a volume, which may be one that has yet to be plugged in."""
-    if volume in plugs_of(vmi.spec):
+    if volume in hotplug_disks(vmi.spec):
         plugged = (machine.facts.plugs or {}).get(volume)
         return plugged is not None and plugged.phase == READY
     return machine.facts.state is State.RUNNING

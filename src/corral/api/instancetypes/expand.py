@@ -9,7 +9,7 @@ from corral.api.instancetypes.apply import apply
 from corral.api.instancetypes.matchers import MATCHERS
 from corral.api.instancetypes.preferred import prefer_attached
 from corral.api.kinds.kubevirt.instancetype import InstancetypeSpec, PreferenceSpec
-from corral.api.kinds.vmi.defaults import FURNISHING, SPEC_STEPS, complete_inputs
+from corral.api.kinds.vmi.defaults import DEVICE_STEPS, SPEC_STEPS, default_input_devices
 from corral.api.object import Document
 
 
@@ -23,11 +23,11 @@ def furnish(
     spec = template["spec"]
     if preference is not None:
         prefer_attached(preference, spec)
-    for step in FURNISHING:
+    for step in DEVICE_STEPS:
         step(spec)
     if causes := apply(template, instancetype, preference, path):
         return causes
-    complete_inputs(spec)
+    default_input_devices(spec)
     return []
 
 

@@ -9,7 +9,7 @@ from lightkube.models.core_v1 import PersistentVolume, PersistentVolumeClaim, Po
 
 from corral.api.errors import NotFound
 from corral.api.kinds.storage.common import BOUND, CLAIM_PROTECTION, VOLUME_PROTECTION
-from corral.api.kinds.vmi.hotplug import plugs_of
+from corral.api.kinds.vmi.hotplug import hotplug_disks
 from corral.api.kinds.vmi.vmi import FINAL_PHASES, VirtualMachineInstance
 from corral.api.kinds.vmi.volumes import claims_of as claims_in
 from corral.api.object import Document, Key
@@ -114,7 +114,7 @@ def plugged(vmi: Machine) -> set[Key]:
     )
     names = {info.claim_name for info in told if info is not None}
     if claims_in(vmi.spec.volumes):
-        names.update(plug.claim for plug in plugs_of(vmi.spec).values())
+        names.update(plug.claim for plug in hotplug_disks(vmi.spec).values())
     return {Key(vmi.metadata.namespace, name) for name in names}
 
 

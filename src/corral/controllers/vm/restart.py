@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from corral.api.kinds.kubevirt.virtualmachine import VirtualMachineSpec
 from corral.api.kinds.vmi.domain import Cpu, Memory
-from corral.api.kinds.vmi.hotplug import plugs_of, trays_of
+from corral.api.kinds.vmi.hotplug import hotplug_cdroms, hotplug_disks
 from corral.api.kinds.vmi.vmi import Spec
 from corral.api.quantity import amount
 
@@ -30,7 +30,7 @@ def restart_reason(started: VirtualMachineSpec, wanted: VirtualMachineSpec) -> s
 
 
 def _template_reason(started: Spec, wanted: Spec) -> str:
-    before, after = plugs_of(started), plugs_of(wanted)
+    before, after = hotplug_disks(started), hotplug_disks(wanted)
     if any(before[name].disk != after[name].disk for name in before.keys() & after.keys()):
         return TEMPLATE
     started, wanted = _without_plugs(started), _without_plugs(wanted)
@@ -46,10 +46,10 @@ def _template_reason(started: Spec, wanted: Spec) -> str:
 
 def _without_plugs(spec: Spec) -> Spec:
     """The spec without what comes and goes while the machine runs: a CD-ROM's drive stays."""
-    plugs = plugs_of(spec)
+    plugs = hotplug_disks(spec)
     if not plugs:
         return spec
-    trays = trays_of(spec)
+    trays = hotplug_cdroms(spec)
     disks = [
         disk for disk in spec.domain.devices.disks if disk.name not in plugs or disk.name in trays
     ]

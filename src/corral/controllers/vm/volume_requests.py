@@ -11,7 +11,7 @@ import msgspec
 from corral.api.errors import ApiError, Invalid
 from corral.api.kinds.kubevirt.virtualmachine import VirtualMachine
 from corral.api.kinds.vmi.disks import Disk
-from corral.api.kinds.vmi.hotplug import is_hotpluggable, plugs_of, trays_of
+from corral.api.kinds.vmi.hotplug import hotplug_cdroms, hotplug_disks, is_hotpluggable
 from corral.api.kinds.vmi.vmi import Spec, VirtualMachineInstance
 from corral.api.kinds.vmi.volume_requests import applied, name_of
 from corral.api.kinds.vmi.volumes import Volume, claims_of
@@ -82,14 +82,14 @@ def followed(vm: VirtualMachine, vmi: Machine) -> Document | None:
     if vmi.status.phase != "Running" or is_going(vmi) or machine.domain.devices.disable_hotplug:
         return None
     wanted = claims_of(filter(is_hotpluggable, template.volumes))
-    plugs = plugs_of(machine)
+    plugs = hotplug_disks(machine)
     leaves = plugs.keys() - wanted.keys()
     turns = {name for name in plugs.keys() & wanted.keys() if plugs[name].claim != wanted[name]}
     comes = _coming(template, machine)
     if not (leaves or turns or comes):
         return None
     volumes = _without(machine.volumes, leaves | turns) + _only(template.volumes, turns | comes)
-    trays = trays_of(machine)
+    trays = hotplug_cdroms(machine)
     before, after = machine.domain.devices.disks, template.domain.devices.disks
     disks = _without(before, leaves - trays) + _only(after, comes - trays)
     return {"volumes": volumes, "domain": {"devices": {"disks": disks}}}
@@ -99,10 +99,10 @@ def _coming(template: Spec, machine: Spec) -> frozenset[str]:
     """What a machine does not have yet.  A drive comes when it starts, and stays until it ends."""
     has = {volume.name for volume in machine.volumes}
     disks = {disk.name for disk in machine.domain.devices.disks}
-    trays = trays_of(machine)
+    trays = hotplug_cdroms(machine)
     return frozenset(
         name
-        for name, plug in plugs_of(template).items()
+        for name, plug in hotplug_disks(template).items()
         if name not in has and (name in trays if plug.is_medium else name not in disks)
     )
 

@@ -14,7 +14,7 @@ from corral.api.kinds.cdi.datavolume import DataVolume
 from corral.api.kinds.cdi.population import is_populated
 from corral.api.kinds.storage.common import BLOCK, BOUND, FILESYSTEM, class_name
 from corral.api.kinds.vmi.disks import Disk, letters
-from corral.api.kinds.vmi.hotplug import plugs_of
+from corral.api.kinds.vmi.hotplug import hotplug_disks
 from corral.api.kinds.vmi.vmi import Spec, VirtualMachineInstance
 from corral.api.kinds.vmi.volumes import Volume, claims_of
 from corral.api.object import Condition, Document, Key
@@ -72,7 +72,7 @@ def at_start(spec: Spec) -> Mapping[str, str]:
     claims = claims_of(spec.volumes)
     if not claims:
         return claims
-    plugs = plugs_of(spec)
+    plugs = hotplug_disks(spec)
     return {volume: claim for volume, claim in claims.items() if volume not in plugs}
 
 
@@ -204,7 +204,7 @@ def volume_status(vmi: VirtualMachineInstance, claims: Claims) -> list[Document]
     The node tells which disks are plugged in; what their claims are like is added here.  What
     others tell of a volume stays.
     """
-    plugs = plugs_of(vmi.spec)
+    plugs = hotplug_disks(vmi.spec)
     before: list[Document] = msgspec.to_builtins(vmi.status.volume_status)
     others = {each["name"]: each for each in before}
     targets = dict(

@@ -18,9 +18,9 @@ from corral.api.kinds.vmi.hotplug import (
     BOUND,
     DETACHING,
     READY,
-    Plug,
-    plugs_of,
-    showing,
+    HotplugDisk,
+    hotplug_disks,
+    with_only_disks,
 )
 from corral.api.kinds.vmi.status import ClaimInfo
 from corral.api.kinds.vmi.vmi import VirtualMachineInstance
@@ -76,12 +76,12 @@ class HotPlug:
 class Plan:
     """What is to be done about a machine's disks, by the names of their volumes."""
 
-    put_in: Mapping[str, Plug]
+    put_in: Mapping[str, HotplugDisk]
     take_out: Mapping[str, str]
     """With their claims."""
 
 
-def plan(wanted: Mapping[str, Plug], present: Mapping[str, str]) -> Plan:
+def plan(wanted: Mapping[str, HotplugDisk], present: Mapping[str, str]) -> Plan:
     """A volume that shows another claim now is taken out first."""
     right = {name for name, plug in wanted.items() if present.get(name) == plug.claim}
     return Plan(
@@ -140,7 +140,7 @@ class _Plugging:
         """
         if self.machine.facts.saving:
             return FIRST_BACK_OFF_SECONDS
-        wanted = plugs_of(vmi.spec)
+        wanted = hotplug_disks(vmi.spec)
         if self.present is None:
             try:
                 self.present = await self.machine.guest.plugs.settle()
@@ -172,10 +172,10 @@ class _Plugging:
         self.attempts[volume] = _Attempt(wish, pause, _now() + pause)
         return True
 
-    async def _put_in(self, vmi: VirtualMachineInstance, plug: Plug) -> None:
+    async def _put_in(self, vmi: VirtualMachineInstance, plug: HotplugDisk) -> None:
         volume = plug.disk.name
         try:
-            prepared = await self.drives(self.machine, showing(vmi, [plug.disk]))
+            prepared = await self.drives(self.machine, with_only_disks(vmi, [plug.disk]))
             if self.machine.facts.saving:
                 return
             self._learn(volume, Plugged(phase=ATTACHED))
@@ -205,7 +205,10 @@ class _Plugging:
             self._learn(volume, Plugged(phase=DETACHING, reason=DETACHING, message=why))
 
     def _tell_of(
-        self, present: Mapping[str, str], vmi: VirtualMachineInstance, wanted: Mapping[str, Plug]
+        self,
+        present: Mapping[str, str],
+        vmi: VirtualMachineInstance,
+        wanted: Mapping[str, HotplugDisk],
     ) -> None:
         """Tell of disks that have come, and of those that are gone."""
         for volume, plug in wanted.items():
@@ -224,7 +227,7 @@ class _Plugging:
         if self.machine.facts.plugs is None:
             self.machine.learn(replace(self.machine.facts, plugs={}))
 
-    def _forget(self, present: Mapping[str, str], wanted: Mapping[str, Plug]) -> None:
+    def _forget(self, present: Mapping[str, str], wanted: Mapping[str, HotplugDisk]) -> None:
         """Tell no more of disks that are out, nor of those that never got in."""
         known = self.machine.facts.plugs or {}
         for volume in known.keys() - present.keys() - wanted.keys():

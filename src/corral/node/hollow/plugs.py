@@ -6,7 +6,7 @@ from pathlib import Path
 import msgspec
 
 from corral import files
-from corral.api.kinds.vmi.hotplug import Plug, plugs_of
+from corral.api.kinds.vmi.hotplug import HotplugDisk, hotplug_disks
 from corral.api.kinds.vmi.vmi import VirtualMachineInstance
 from corral.node.hypervisor import Drive
 
@@ -24,7 +24,7 @@ class HollowPlugs:
 
     def begin(self, vmi: VirtualMachineInstance) -> None:
         """The guest starts with the disks that it has by then."""
-        if plugs := plugs_of(vmi.spec):
+        if plugs := hotplug_disks(vmi.spec):
             self._write({name: plug.claim for name, plug in plugs.items()})
 
     def on_gone(self, listener: Callable[[str], None]) -> None:
@@ -36,7 +36,7 @@ class HollowPlugs:
     async def plug(
         self,
         vmi: VirtualMachineInstance,  # noqa: ARG002
-        plug: Plug,
+        plug: HotplugDisk,
         drives: Mapping[str, Drive],  # noqa: ARG002
     ) -> None:
         self._write(self._read() | {plug.disk.name: plug.claim})

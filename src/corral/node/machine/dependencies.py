@@ -8,7 +8,7 @@ from pathlib import Path
 
 from lightkube.models.core_v1 import ConfigMap, Pod, Secret
 
-from corral.api.kinds.vmi.hotplug import plugs_of, showing
+from corral.api.kinds.vmi.hotplug import hotplug_disks, with_only_disks
 from corral.api.kinds.vmi.vmi import VirtualMachineInstance
 from corral.api.object import Key
 from corral.client.client import Client
@@ -60,12 +60,12 @@ class Larder:
         """
         if vmi is None:
             return {}
-        plugs = plugs_of(vmi.spec)
+        plugs = hotplug_disks(vmi.spec)
         disks = [one for one in vmi.spec.domain.devices.disks if one.name not in plugs]
-        found = dict(await self.drives(machine, showing(vmi, disks)))
+        found = dict(await self.drives(machine, with_only_disks(vmi, disks)))
         for plug in plugs.values():
             with suppress(DriveError):
-                found |= await self.drives(machine, showing(vmi, [plug.disk]))
+                found |= await self.drives(machine, with_only_disks(vmi, [plug.disk]))
         return found
 
     async def drives(

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from corral.api.kinds.vmi.disks import Disk
-from corral.api.kinds.vmi.hotplug import Plug
+from corral.api.kinds.vmi.hotplug import HotplugDisk
 from corral.api.kinds.vmi.vmi import VirtualMachineInstance
 from corral.node.host.open_disks import opened
 from corral.node.hypervisor import DiskBusyError, Drive, GuestError
@@ -100,7 +100,7 @@ class QemuPlugs:
         return dict(shown)
 
     async def plug(
-        self, vmi: VirtualMachineInstance, plug: Plug, drives: Mapping[str, Drive]
+        self, vmi: VirtualMachineInstance, plug: HotplugDisk, drives: Mapping[str, Drive]
     ) -> None:
         """What is left of a step that failed is cleared away by ``settle``."""
         disk, drive = plug.disk, drives[plug.disk.name]

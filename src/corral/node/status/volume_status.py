@@ -11,7 +11,7 @@ import msgspec
 
 from corral.api.kinds.vmi.derived import pod_name
 from corral.api.kinds.vmi.disks import Disk, letters
-from corral.api.kinds.vmi.hotplug import READY, plugs_of
+from corral.api.kinds.vmi.hotplug import READY, hotplug_disks
 from corral.api.kinds.vmi.vmi import VirtualMachineInstance
 from corral.api.object import Document
 from corral.node.state.facts import Facts, Plugged
@@ -23,7 +23,7 @@ def volume_status(vmi: VirtualMachineInstance, facts: Facts) -> list[Document]:
     if facts.plugs is None:
         return told
     entries = {entry["name"]: entry for entry in told}
-    wanted = plugs_of(vmi.spec)
+    wanted = hotplug_disks(vmi.spec)
     targets = _Targets(entry.get("target", "") for entry in told)
     for name, plugged in facts.plugs.items():
         entry = entries[name] = _with(entries.get(name, {"name": name}), plugged, vmi)

@@ -10,7 +10,7 @@ from typing import Any
 from lightkube.models.core_v1 import DownwardAPIVolumeFile, Pod
 
 from corral.api.errors import NotFound
-from corral.api.kinds.vmi.downward_api import KEYED, parsed
+from corral.api.kinds.vmi.downward_api import KEYED, parse_field_path
 from corral.api.kinds.vmi.volumes import Volume
 from corral.node.hypervisor import Drive
 from corral.node.volumes import seed
@@ -50,7 +50,7 @@ async def _files(volume: Volume, context: VolumeContext) -> Files:
 def _content(file: DownwardAPIVolumeFile, pod: Pod) -> str:
     """A fact; admission sees to it that it is one of those that there are."""
     assert file.fieldRef is not None
-    field, key = parsed(file.fieldRef.fieldPath)
+    field, key = parse_field_path(file.fieldRef.fieldPath)
     value: Any = getattr(pod.metadata, field)
     if field not in KEYED:
         return value or ""

@@ -31,7 +31,7 @@ from corral.api.kinds import kind_of
 from corral.api.kinds.kubevirt.instancetype import GROUP, InstancetypeSpec, PreferenceSpec
 from corral.api.kinds.kubevirt.virtualmachine import VirtualMachine
 from corral.api.kinds.kubevirt.vm_defaults import default_board
-from corral.api.kinds.vmi.admission import judge
+from corral.api.kinds.vmi.admission import validate_spec
 from corral.api.kinds.vmi.defaults import SPEC_STEPS
 from corral.api.object import Document, Key
 from corral.server.admission.instancetype_inference import WEBHOOK, Inference
@@ -116,7 +116,7 @@ class Instancetypes:
         # What neither says may still be too much together: the machine's rules have the last word.
         return (
             lacking(asked, instancetype, preference)
-            or judge(machine, "spec.template.spec", warn=False).causes
+            or validate_spec(machine, "spec.template.spec", warn=False).causes
         )
 
     def _found(self, vm: Document, matcher: Matcher, type_: type[T]) -> T | None:

@@ -7,7 +7,7 @@ import pytest
 from tests.unit.node.qemu.devices.test_ports import SCSI, VIRTIO
 from tests.unit.node.qemu.test_argv import domain
 
-from corral.api.kinds.vmi.hotplug import plugs_of
+from corral.api.kinds.vmi.hotplug import hotplug_disks
 from corral.node.hypervisor import DiskBusyError, Drive, GuestError, Layer
 from corral.node.qemu import monitor as real
 from corral.node.qemu.monitor import MonitorError
@@ -126,7 +126,7 @@ def ports(count):
 
 def wanted(disk=SCSI):
     vmi = domain({"devices": {"disks": [{"name": "data", **disk}]}}, volumes=[VOLUME]).vmi
-    return vmi, plugs_of(vmi.spec)["data"]
+    return vmi, hotplug_disks(vmi.spec)["data"]
 
 
 @pytest.fixture

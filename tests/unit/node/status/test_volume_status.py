@@ -5,7 +5,7 @@ import pytest
 
 from corral.api.kinds.vmi.derived import pod_name
 from corral.api.kinds.vmi.disks import Disk, DiskTarget
-from corral.api.kinds.vmi.hotplug import ATTACHED, DETACHING, READY, Plug
+from corral.api.kinds.vmi.hotplug import ATTACHED, DETACHING, READY, HotplugDisk
 from corral.api.kinds.vmi.vmi import VirtualMachineInstance
 from corral.node.guest.volume_hotplug import plan
 from corral.node.state.facts import Facts, Plugged
@@ -69,7 +69,7 @@ def test_what_others_tell_of_a_volume_stays():
 
 
 def test_a_volume_with_another_claim_is_taken_out_first():
-    one = Plug(Disk(name="data", disk=DiskTarget(bus="scsi")), "new")
+    one = HotplugDisk(Disk(name="data", disk=DiskTarget(bus="scsi")), "new")
     assert plan({"data": one}, {}).put_in == {"data": one}
     decided = plan({"data": one}, {"data": "old", "other": "c"})
     assert (decided.put_in, decided.take_out) == ({}, {"data": "old", "other": "c"})

@@ -6,7 +6,7 @@ from typing import Any
 from corral.api.errors import Cause
 from corral.api.kind import Verdict, at
 from corral.api.kinds.kubevirt.virtualmachine import RUN_STRATEGIES
-from corral.api.kinds.vmi.admission import check_new_metadata, is_component, judge
+from corral.api.kinds.vmi.admission import check_new_metadata, is_component, validate_spec
 from corral.api.object import Document
 
 RECEIVER = "WaitAsReceiver"
@@ -33,7 +33,7 @@ def judge_vm(spec: Document, path: str, namespace: str, old: Document | None, us
     template = spec["template"]
     changed = old is None or template != old.get("template")
     told = not is_component(user)
-    verdict = judge(template["spec"], f"{path}.template.spec", warn=changed and told)
+    verdict = validate_spec(template["spec"], f"{path}.template.spec", warn=changed and told)
     verdict.causes += check_new_metadata(template, f"{path}.template.metadata", user)
     verdict.causes += _check_data_volumes(spec, path, namespace)
     verdict.causes += _check_run_strategy(spec, path)

@@ -1,4 +1,4 @@
-"""Credentials that are put into the guest: public keys and passwords."""
+"""Access credentials: SSH public keys and passwords that are put into the guest."""
 
 from collections.abc import Mapping
 
@@ -96,13 +96,13 @@ class AccessCredential(Struct, kw_only=True):
 
 
 def keys_of(values: Mapping[str, bytes]) -> list[str]:
-    """The public keys in a Secret, whose values are the content of ``authorized_keys`` files."""
+    """Return the public keys in a Secret whose values are ``authorized_keys`` files."""
     lines = [line.strip() for key in sorted(values) for line in _text(values[key]).splitlines()]
     return [line for line in dict.fromkeys(lines) if line and not line.startswith("#")]
 
 
 def passwords_of(values: Mapping[str, bytes]) -> dict[str, str]:
-    """The passwords in a Secret, by user."""
+    """Return the passwords in a Secret by user."""
     passwords = {user: _text(values[user]).strip() for user in sorted(values)}
     return {user: password for user, password in passwords.items() if password}
 

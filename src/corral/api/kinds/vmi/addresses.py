@@ -1,4 +1,4 @@
-"""Hardware and network addresses that follow from an instance, the same whenever it is started."""
+"""MAC and guest addresses derived from a VMI, so that they are the same at every start."""
 
 import hashlib
 from ipaddress import IPv4Network
@@ -12,21 +12,21 @@ USER_NETWORK = "10.0.2.0/24"
 POD_INTERFACE = "eth0"
 """The name of a pod's own end of its link."""
 
-_LEASED_FIRST = 15  # by the DHCP server of QEMU's user network
+_FIRST_LEASE = 15  # host number that the DHCP server of QEMU's user network leases first
 
 
 def mac(uid: str, interface: str) -> str:
-    """A hardware address for an interface that names none: local, unicast."""
+    """Return a MAC address (locally administered, unicast) for an interface that names none."""
     digest = hashlib.blake2b(f"{uid}/{interface}".encode(), digest_size=5).hexdigest()
     return ":".join(("02", *(digest[at : at + 2] for at in range(0, 10, 2))))
 
 
 def mac_of(vmi: VirtualMachineInstance, interface: Interface) -> str:
-    """The hardware address of a card: as asked for, else one that follows from the instance."""
-    given = interface.mac_address.replace("-", ":").lower()
-    return given or mac(identity(vmi), interface.name)
+    """Return the MAC address of an interface: as specified, else derived from the VMI."""
+    specified = interface.mac_address.replace("-", ":").lower()
+    return specified or mac(identity(vmi), interface.name)
 
 
 def guest_address(network: str = USER_NETWORK) -> str:
-    """What QEMU's DHCP server gives to the guest of a user network."""
-    return str(IPv4Network(network)[_LEASED_FIRST])
+    """Return the address that QEMU's DHCP server leases to the guest of a user network."""
+    return str(IPv4Network(network)[_FIRST_LEASE])

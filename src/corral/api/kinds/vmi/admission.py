@@ -1,7 +1,7 @@
-"""Which machines and sets of machines are refused: KubeVirt's validating webhooks.
+"""Admission of VMIs and VMI replica sets: KubeVirt's validating webhooks.
 
-``validation`` holds what is wrong with a spec anywhere, ``ineffective_fields`` what this version
-cannot do; here is what depends on the kind, on what was stored before, and on who asks.
+``validation`` has the rules of the spec itself, ``ineffective_fields`` the fields that this version
+does not implement; here are the rules that depend on the kind, the stored object and the user.
 """
 
 from collections.abc import Iterator, Sequence
@@ -13,10 +13,10 @@ import msgspec
 from corral.api.errors import BadRequest, Cause, limited
 from corral.api.kind import Verdict, at
 from corral.api.kinds.label_selectors import count_causes
-from corral.api.kinds.vmi.ineffective_fields import effects
+from corral.api.kinds.vmi.ineffective_fields import check_effects
 from corral.api.kinds.vmi.shared_disks import shared_disks
 from corral.api.kinds.vmi.validation import check_spec
-from corral.api.kinds.vmi.validation.capacity import UUID, scarce_memory
+from corral.api.kinds.vmi.validation.capacity import UUID, small_memory_warnings
 from corral.api.kinds.vmi.vmi import Spec
 from corral.api.object import Document
 from corral.api.quantity import NOTHING, amount
@@ -27,9 +27,10 @@ COMPONENTS = (
     "system:node:",
     "system:kube-controller-manager",
 )
-"""How the names of our own components' users begin; they write what people may not.
+"""Prefixes of our own components' user names, which may write what others may not.
 
-The last is the loops' that stand in for Kubernetes' own: they fail the machines of lost nodes.
+The last is for the controllers that stand in for kube-controller-manager: they fail the VMIs of
+lost nodes.
 """
 RESERVED_LABELS = frozenset(
     {
@@ -41,8 +42,7 @@ RESERVED_LABELS = frozenset(
         "kubevirt.io/install-strategy",
     }
 )
-"""Labels of machines by which components find each other; people may not set them."""
-
+"""Labels of VMIs that only components may set."""
 
 REFUSED_ANNOTATIONS = {
     "hooks.kubevirt.io/hookSidecars": "sidecar feature gate is not enabled in kubevirt-config",
@@ -50,21 +50,21 @@ REFUSED_ANNOTATIONS = {
         "ExperimentalIgnitionSupport feature gate is not enabled in kubevirt-config"
     ),
 }
-"""Annotations that would change the machine, and the words in which KubeVirt refuses them."""
+"""Annotations that would change the machine, and KubeVirt's message for each."""
 
-_REMEMBERED: Final = 64
-"""Specs of which the verdict is remembered: the machines of a set all have the same."""
-_SHORT: Final = 16 << 10
-"""Bytes of an encoded spec that may be remembered."""
+_CACHE_SIZE: Final = 64
+"""Specs whose verdict is cached: all VMIs of a set have the same spec."""
+_MOST_CACHED_BYTES: Final = 16 << 10
+"""Bytes of the largest encoded spec that is cached."""
 
 
 def is_component(user: str) -> bool:
-    """Whether a user is one of our own components."""
+    """Return whether a user is one of our own components."""
     return user.startswith(COMPONENTS)
 
 
 def keep_status(document: Document, old: Document, user: str) -> None:
-    """Undo what a person changes in a machine's status; KubeVirt does so in silence."""
+    """Restore the stored status on updates by users; KubeVirt does so silently, too."""
     if is_component(user):
         return
     document.pop("status", None)
@@ -73,21 +73,21 @@ def keep_status(document: Document, old: Document, user: str) -> None:
 
 
 def validate_instance(document: Document, old: Document | None, user: str) -> Verdict:
-    """The rules for a VirtualMachineInstance."""
+    """Validate a VirtualMachineInstance."""
     trusted = is_component(user)
     if old is not None:
         return Verdict([] if trusted else list(_check_update(document, old)))
-    verdict = judge(document["spec"], "spec", warn=not trusted)
+    verdict = validate_spec(document["spec"], "spec", warn=not trusted)
     verdict.causes += _check_memory_is_requested(document["spec"])
     verdict.causes += check_new_metadata(document, "metadata", user)
     return verdict
 
 
 def validate_replica_set(document: Document, old: Document | None, user: str) -> Verdict:
-    """The rules for a VirtualMachineInstanceReplicaSet, and for the machines it will make.
+    """Validate a VirtualMachineInstanceReplicaSet and its template.
 
-    A spec that stays as it is passes: rules that became stricter since must not keep anyone from
-    labelling, releasing or deleting a set.
+    An unchanged spec passes: rules that became stricter since it was stored must not block changes
+    of the set's metadata, such as the removal of its finalizers.
     """
     spec = document.get("spec") or {}
     if old is not None and spec == old.get("spec"):
@@ -97,9 +97,9 @@ def validate_replica_set(document: Document, old: Document | None, user: str) ->
         message = "missing virtual machine template."
         return Verdict([Cause("spec.template", message, "FieldValueRequired")])
     changed = old is None or template != at(old, "spec", "template")
-    told = changed and not is_component(user)
-    verdict = judge(template["spec"], "spec.template.spec", warn=told)
-    if told:
+    warn = changed and not is_component(user)
+    verdict = validate_spec(template["spec"], "spec.template.spec", warn=warn)
+    if warn:
         verdict.warnings += shared_disks(template["spec"], "spec.template.spec")
     replicas = spec.get("replicas")
     if replicas is not None and replicas < 0:
@@ -111,16 +111,16 @@ def validate_replica_set(document: Document, old: Document | None, user: str) ->
     return verdict
 
 
-def judge(document: dict[str, Any], path: str, *, warn: bool) -> Verdict:
-    """What holds for a machine's spec, wherever it stands."""
+def validate_spec(document: dict[str, Any], path: str, *, warn: bool) -> Verdict:
+    """Validate the spec of a VMI or of a template; ``path`` is where it is in its object."""
     spec = msgspec.json.encode(_without_identity(document))
-    judged = _remembered if len(spec) <= _SHORT else _judged
-    causes, warnings = judged(spec, path)
+    validate = _validate_cached if len(spec) <= _MOST_CACHED_BYTES else _validate_encoded
+    causes, warnings = validate(spec, path)
     return Verdict([*causes], [*warnings] if warn else [])
 
 
 def _without_identity(spec: dict[str, Any]) -> dict[str, Any]:
-    """A spec without what is each machine's own: of a uuid that is one, no rule says anything."""
+    """Return a spec without its firmware UUID if that is valid: it would defeat the cache."""
     uuid = at(spec, "domain", "firmware", "uuid")
     if not isinstance(uuid, str) or not UUID.fullmatch(uuid):
         return spec
@@ -128,23 +128,23 @@ def _without_identity(spec: dict[str, Any]) -> dict[str, Any]:
     return spec | {"domain": domain | {"firmware": domain["firmware"] | {"uuid": ""}}}
 
 
-def _judged(spec: bytes, path: str) -> tuple[Sequence[Cause], Sequence[str]]:
-    """What is wrong with an encoded spec, and the warnings about it."""
+def _validate_encoded(spec: bytes, path: str) -> tuple[Sequence[Cause], Sequence[str]]:
+    """Return the causes and the warnings of an encoded spec."""
     document = msgspec.json.decode(spec)
     try:
-        found = msgspec.convert(document, Spec)
-        causes = limited(check_spec(found, path))
+        typed = msgspec.convert(document, Spec)
+        causes = limited(check_spec(typed, path))
     except msgspec.ValidationError as error:
         return [Cause(path, f"{path}: {error}")], []
-    refused, warnings = effects(document, path)
-    return causes + refused, [*warnings, *scarce_memory(found, path)]
+    unsupported, warnings = check_effects(document, path)
+    return causes + unsupported, [*warnings, *small_memory_warnings(typed, path)]
 
 
-_remembered = lru_cache(maxsize=_REMEMBERED)(_judged)
+_validate_cached = lru_cache(maxsize=_CACHE_SIZE)(_validate_encoded)
 
 
 def check_new_metadata(document: Document, path: str, user: str) -> Iterator[Cause]:
-    """What a machine's metadata, or that of its template, may not say; ``path`` is where it is."""
+    """Check the metadata of a new VMI, or of a template; ``path`` is where it is."""
     if not is_component(user) and _reserved(document):
         message = "creation of the following reserved kubevirt.io/ labels on a VMI object is "
         yield Cause(f"{path}.labels", f"{message}prohibited", "FieldValueNotSupported")
@@ -183,11 +183,11 @@ def _check_memory_is_requested(spec: dict[str, Any]) -> Iterator[Cause]:
 def check_selector(
     selector: dict[str, Any] | None, labels: dict[str, str] | None, kind: str
 ) -> Iterator[Cause]:
-    """A set must know its own by their labels: it would else make them for ever, and own none.
+    """Check that a set's selector matches the labels of its template.
 
-    An empty selector selects everything there is: Kubernetes' workloads refuse it (apps
-    ValidateReplicaSetSpec), while KubeVirt takes it, and deletes what is above ``replicas``.
-    ``kind`` is what the message calls the set.
+    A set whose selector does not match would create VMIs for ever and own none.  An empty selector
+    matches everything: Kubernetes' workloads refuse it (apps ValidateReplicaSetSpec), KubeVirt
+    accepts it, and deletes what is above ``replicas``.  ``kind`` names the set in the message.
     """
     if too_many := count_causes("spec.selector", selector or {}):
         yield from too_many

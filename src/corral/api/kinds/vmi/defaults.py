@@ -1,8 +1,8 @@
-"""What a machine gets when its maker did not say: KubeVirt's mutating webhook, field by field.
+"""Defaults of VMIs: KubeVirt's mutating webhook, field by field.
 
-Everything is settled when the machine is made, because its spec cannot change afterwards.  Steps
-build on each other: disks are added before they get a bus, processors are counted from requests
-that were copied from limits.
+All defaults are set on create, because the spec is immutable afterwards.  The order of the steps
+matters: disks are added before they get a bus, and CPUs are counted from requests, which are copied
+from limits first.
 """
 
 from collections.abc import Callable
@@ -10,7 +10,7 @@ from typing import Any
 
 from corral.api.images import pull_policy
 from corral.api.kind import at
-from corral.api.kinds.vmi.derived import memory_asked, sockets
+from corral.api.kinds.vmi.derived import default_guest_memory, sockets
 from corral.api.kinds.vmi.vmi import FINALIZER
 from corral.api.object import Document
 from corral.api.uid import random_uuid
@@ -20,7 +20,7 @@ BUS = "sata"
 CPU_MODEL = "host-model"
 MACHINE = "q35"
 RUNTIME_USER = 107
-"""The user id that KubeVirt's launcher runs as; shown in the status for its clients."""
+"""The user id of KubeVirt's launcher; in the status for the sake of its clients."""
 TOPOLOGY = ("sockets", "cores", "threads")
 PCI_TOPOLOGY = "kubevirt.io/pci-topology-version"
 
@@ -30,23 +30,25 @@ _PROBES = ("readinessProbe", "livenessProbe")
 
 
 def default_new_instance(document: Document) -> None:
-    """Complete a VirtualMachineInstance that is being made, in place."""
+    """Default a new VirtualMachineInstance, in place."""
     spec = document["spec"]
     for complete in STEPS:
         complete(spec)
-    _metadata(document["metadata"])
-    kept = _made_from(document)
-    document["status"] = _status(spec["domain"], document["metadata"].get("creationTimestamp"))
-    document["status"] |= kept
+    _default_metadata(document["metadata"])
+    revision = _revision_status(document)  # before the status is replaced
+    document["status"] = _initial_status(
+        spec["domain"], document["metadata"].get("creationTimestamp")
+    )
+    document["status"] |= revision
 
 
-def _made_from(document: Document) -> dict[str, Any]:
-    """The revision that it is made from: of a new machine's status, what only its maker knows."""
+def _revision_status(document: Document) -> dict[str, Any]:
+    """Return the ControllerRevision of a new VMI's status, the one field that its creator sets."""
     name = at(document, "status", _REVISION)
     return {_REVISION: name} if name else {}
 
 
-def _status(domain: dict[str, Any], now: str | None) -> dict[str, Any]:
+def _initial_status(domain: dict[str, Any], now: str | None) -> dict[str, Any]:
     status: dict[str, Any] = {
         "phase": "Pending",
         "phaseTransitionTimestamps": [{"phase": "Pending", "phaseTransitionTimestamp": now}],
@@ -59,7 +61,7 @@ def _status(domain: dict[str, Any], now: str | None) -> dict[str, Any]:
     return status
 
 
-def _board(spec: Document) -> None:
+def _default_machine_type(spec: Document) -> None:
     spec.setdefault("architecture", ARCHITECTURE)
     domain = spec["domain"]
     machine = domain.setdefault("machine", {})
@@ -67,7 +69,7 @@ def _board(spec: Document) -> None:
         machine["type"] = MACHINE
 
 
-def _identity(spec: Document) -> None:
+def _default_firmware(spec: Document) -> None:
     domain = spec["domain"]
     firmware = domain.setdefault("firmware", {})
     if not firmware.get("uuid"):
@@ -75,28 +77,28 @@ def _identity(spec: Document) -> None:
     domain.setdefault("features", {}).setdefault("acpi", {}).setdefault("enabled", True)
 
 
-def _requests(spec: Document) -> None:
-    """Processors that are limited are requested; memory is left to the launcher's pod."""
+def _default_cpu_request(spec: Document) -> None:
+    """Default the CPU request to the limit; the memory request is left to the launcher pod."""
     resources = spec["domain"].get("resources") or {}
     if limit := (resources.get("limits") or {}).get("cpu"):
         resources.setdefault("requests", {}).setdefault("cpu", limit)
 
 
-def _memory(spec: Document) -> None:
-    """The guest sees what is requested, else what it is limited to, else one huge page."""
+def _default_memory(spec: Document) -> None:
+    """Default the guest's memory to the request, else the limit, else one huge page."""
     domain = spec["domain"]
     memory = domain.setdefault("memory", {})
     if "guest" in memory:
         return
     resources = domain.get("resources") or {}
     requests, limits = resources.get("requests") or {}, resources.get("limits") or {}
-    guest = memory_asked(requests, limits, (memory.get("hugepages") or {}).get("pageSize"))
+    guest = default_guest_memory(requests, limits, (memory.get("hugepages") or {}).get("pageSize"))
     if guest is not None:
         memory["guest"] = guest
 
 
-def _processors(spec: Document) -> None:
-    """One, or as many sockets as the limit or request asks for, rounded up."""
+def _default_cpu_topology(spec: Document) -> None:
+    """Default to as many sockets as the CPU limit or request needs, rounded up; at least one."""
     domain = spec["domain"]
     cpu = domain.setdefault("cpu", {})
     if not any(cpu.get(part) for part in TOPOLOGY):
@@ -105,28 +107,28 @@ def _processors(spec: Document) -> None:
         cpu.update(sockets=sockets(limits, requests), cores=1, threads=1)
 
 
-def _model(spec: Document) -> None:
+def _default_cpu_model(spec: Document) -> None:
     cpu = spec["domain"]["cpu"]
     if not cpu.get("model"):
         cpu["model"] = CPU_MODEL
 
 
-def _disks(spec: Document) -> None:
-    """Every volume has a disk."""
+def _add_missing_disks(spec: Document) -> None:
+    """Add a disk for each volume that has none."""
     devices = spec["domain"]["devices"]
     disks = devices.setdefault("disks", [])
-    shown = {one.get("name") for one in (*disks, *(devices.get("filesystems") or ()))}
+    attached = {one.get("name") for one in (*disks, *(devices.get("filesystems") or ()))}
     disks += [
         {"name": volume["name"]}
         for volume in spec.get("volumes") or ()
-        if volume["name"] not in shown and "memoryDump" not in volume
+        if volume["name"] not in attached and "memoryDump" not in volume
     ]
     if not disks:
         del devices["disks"]
 
 
-def _buses(spec: Document) -> None:
-    """Every disk has a device, every device a bus."""
+def _default_disk_buses(spec: Document) -> None:
+    """Default the target of each disk, and the bus of each target."""
     devices = spec["domain"]["devices"]
     for disk in devices.get("disks") or ():
         kind = next((kind for kind in _DEVICES if kind in disk), "disk")
@@ -139,25 +141,25 @@ def _buses(spec: Document) -> None:
                 device["tray"] = "closed"
 
 
-def _inputs(spec: Document) -> None:
-    """A tablet where one is asked for without a word about it.
+def _add_input_device(spec: Document) -> None:
+    """Add an input device if ``autoattachInputDevice`` asks for one.
 
-    KubeVirt attaches it to machines of VirtualMachines alone, whose preference may like another.
+    KubeVirt does this for VirtualMachines only, whose preference may set its type.
     """
     devices = spec["domain"]["devices"]
     if devices.get("autoattachInputDevice") and not devices.get("inputs"):
         devices["inputs"] = [{"name": "default-0"}]
 
 
-def complete_inputs(spec: Document) -> None:
-    """Every input device has a bus and a type."""
-    for wanted in spec["domain"]["devices"].get("inputs") or ():
+def default_input_devices(spec: Document) -> None:
+    """Default the bus and the type of each input device."""
+    for device in spec["domain"]["devices"].get("inputs") or ():
         for field, default in (("bus", "usb"), ("type", "tablet")):
-            wanted[field] = wanted.get(field) or default
+            device[field] = device.get(field) or default
 
 
-def _networks(spec: Document) -> None:
-    """A machine that says nothing of networks gets the pod network."""
+def _add_pod_network(spec: Document) -> None:
+    """Add the pod network to a VMI without networks and interfaces."""
     devices = spec["domain"]["devices"]
     if devices.get("autoattachPodInterface") is False:
         return
@@ -166,7 +168,7 @@ def _networks(spec: Document) -> None:
         devices["interfaces"] = [{"name": "default", "bridge": {}}]
 
 
-def _images(spec: Document) -> None:
+def _default_pull_policies(spec: Document) -> None:
     images = [volume.get("containerDisk") for volume in spec.get("volumes") or ()]
     firmware = spec["domain"].get("firmware") or {}
     images.append((firmware.get("kernelBoot") or {}).get("container"))
@@ -175,7 +177,7 @@ def _images(spec: Document) -> None:
             source["imagePullPolicy"] = pull_policy(source.get("image") or "")
 
 
-def _probes(spec: Document) -> None:
+def _default_probes(spec: Document) -> None:
     for name in _PROBES:
         if probe := spec.get(name):
             for field, seconds in (
@@ -187,33 +189,37 @@ def _probes(spec: Document) -> None:
                 probe[field] = probe.get(field) or seconds
 
 
-def _metadata(metadata: dict[str, Any]) -> None:
+def _default_metadata(metadata: dict[str, Any]) -> None:
     finalizers = metadata.setdefault("finalizers", [])
     if FINALIZER not in finalizers:
         finalizers.append(FINALIZER)
     metadata.setdefault("annotations", {})[PCI_TOPOLOGY] = "v3"
 
 
-FURNISHING: tuple[Callable[[Document], None], ...] = (_disks, _inputs, _networks)
-"""Devices that nobody named; a preference may still like them to be of another sort."""
+DEVICE_STEPS: tuple[Callable[[Document], None], ...] = (
+    _add_missing_disks,
+    _add_input_device,
+    _add_pod_network,
+)
+"""Steps that add devices; an instance type's preference may still set their models and buses."""
 
 SPEC_STEPS: tuple[Callable[[Document], None], ...] = (
-    _board,
-    _requests,
-    _memory,
-    _processors,
-    *FURNISHING,
-    _images,
+    _default_machine_type,
+    _default_cpu_request,
+    _default_memory,
+    _default_cpu_topology,
+    *DEVICE_STEPS,
+    _default_pull_policies,
 )
-"""What a VirtualMachine says itself once its references are replaced by what they say (KubeVirt's
+"""Steps for the template of a VirtualMachine whose instance type was expanded (KubeVirt's
 SetDefaultVirtualMachineInstanceSpec)."""
 
 STEPS: tuple[Callable[[Document], None], ...] = (
     *SPEC_STEPS,
-    _identity,
-    _model,
-    _buses,
-    complete_inputs,
-    _probes,
+    _default_firmware,
+    _default_cpu_model,
+    _default_disk_buses,
+    default_input_devices,
+    _default_probes,
 )
-"""What a machine gets besides when it is made."""
+"""Steps for a new VMI."""

@@ -1,7 +1,7 @@
-"""What follows from a machine's object: the one answer that pod, node and status give.  Pure.
+"""Values derived from a VMI's spec: processors, memory, names of host and pod.  No I/O.
 
-The mutating webhook writes most of it into the object when that is made, but templates, and objects
-of before, say less; whoever asks here need not know.
+The mutating webhook writes most of them into a new VMI, but templates and VMIs of earlier versions
+lack them.
 """
 
 import hashlib
@@ -16,27 +16,27 @@ from corral.api.object import Quantity
 from corral.api.quantity import NOTHING, Amount, amount, parse
 
 COMPUTE = "compute"
-"""The container of a machine's pod that stands for the machine itself."""
+"""The container of a launcher pod that stands for the machine."""
 CONSOLE_LOG = "guest-console-log"
-"""The container that stands for the log of the machine's serial console."""
+"""The container of a launcher pod whose log is that of the serial console."""
 UNPAUSED = "kubevirt.io/virtual-machine-unpaused"
-"""The readiness gate of a machine's pod."""
+"""The readiness gate of a launcher pod."""
 FAILS_AT_START = "kubevirt.io/func-test-virt-launcher-fail-fast"
-"""Annotation of a machine that is to fail before its guest runs, whatever it says: KubeVirt's tests
-of crash loops, and people who try what becomes of such machines, set it."""
+"""Annotation, with any value, of a VMI that shall fail before its guest runs; KubeVirt's tests of
+crash loops set it."""
 DEFAULT_GRACE_SECONDS = 30
 LONGEST_HOST_NAME = 63
 MOST_PROCESSORS = 255
-"""Virtual processors that a PC can number without an IOMMU; QEMU does not start with more."""
+"""The most CPUs that a PC can address without an IOMMU; QEMU does not start with more."""
 INSTANCE_ID = "vmi.kubevirt.io/id"
-"""The label by which a Service finds the pod of one machine: see ``instance_id``."""
+"""The label by which a Service selects the pod of one VMI: see ``instance_id``."""
 _LONGEST_LABEL = 63
 _LONGEST_POD_NAME = 63
 _DEFAULT_MEMORY = parse("128Mi")
 
 
 class Processors(NamedTuple):
-    """How a machine's processors are laid out; each count is at least 1."""
+    """The CPU topology of a VMI; each count is at least 1."""
 
     sockets: int
     cores: int
@@ -44,12 +44,12 @@ class Processors(NamedTuple):
 
     @property
     def total(self) -> int:
-        """Virtual processors in all."""
+        """The number of virtual CPUs."""
         return self.sockets * self.cores * self.threads
 
 
 def processors(domain: Domain) -> Processors:
-    """As ``cpu`` lays them out; else as many sockets as the cpu limit, or request, needs."""
+    """Return the topology in ``cpu``, else as many sockets as the CPU limit or request needs."""
     cpu, resources = domain.cpu or Cpu(), domain.resources or Resources()
     if not (cpu.sockets or cpu.cores or cpu.threads):
         return Processors(sockets(resources.limits, resources.requests), 1, 1)
@@ -57,41 +57,41 @@ def processors(domain: Domain) -> Processors:
 
 
 def sockets(limits: Mapping[str, Quantity], requests: Mapping[str, Quantity]) -> int:
-    """Sockets of a machine whose layout nobody gave: its cpu limit, or request, rounded up.
+    """Return the sockets of a VMI without a topology: its CPU limit, else its request, rounded up.
 
-    They are as many as there can be where more is asked for: whether a node has so much is for
-    the scheduler to say.
+    The result is capped at ``MOST_PROCESSORS``; whether a node has as much is for the scheduler.
     """
-    asked = limits.get("cpu", requests.get("cpu"))
-    return 1 if asked is None else max(1, min(amount(asked).rounded_up(), MOST_PROCESSORS))
+    cpu = limits.get("cpu", requests.get("cpu"))
+    return 1 if cpu is None else max(1, min(amount(cpu).rounded_up(), MOST_PROCESSORS))
 
 
 def guest_memory(domain: Domain) -> Amount:
-    """What the guest sees: ``memory.guest``, else what the machine requests, else its limit."""
+    """Return the guest's memory: ``memory.guest``, else the memory request, else the limit."""
     memory, resources = domain.memory, domain.resources or Resources()
     if memory is not None and memory.guest is not None:
         return amount(memory.guest)
     pages = memory.hugepages if memory is not None else None
-    asked = memory_asked(resources.requests, resources.limits, pages.page_size if pages else None)
-    return _DEFAULT_MEMORY if asked is None else amount(asked)
+    page_size = pages.page_size if pages else None
+    size = default_guest_memory(resources.requests, resources.limits, page_size)
+    return _DEFAULT_MEMORY if size is None else amount(size)
 
 
-def memory_asked(
+def default_guest_memory(
     requests: Mapping[str, Quantity], limits: Mapping[str, Quantity], page_size: Quantity | None
 ) -> Quantity | None:
-    """The guest's memory where nobody gave it: the request, the limit or one huge page."""
+    """Return the memory of a guest without ``memory.guest``: request, limit or one huge page."""
     candidates = (requests.get("memory"), limits.get("memory"), page_size)
     return next((one for one in candidates if amount(one) > NOTHING), None)
 
 
 def host_name(vmi: VirtualMachineInstance) -> str:
-    """The guest's name: as specified, else the first part of the object's name."""
+    """Return the guest's host name: as specified, else the first label of the VMI's name."""
     name = vmi.spec.hostname or vmi.metadata.name.partition(".")[0]
     return name[:LONGEST_HOST_NAME].rstrip("-")
 
 
 def instance_id(name: str) -> str:
-    """A machine's name as a label may hold it: a long one ends in a digest of itself."""
+    """Return a VMI's name as a label value: a long one is cut and ends in its digest."""
     if len(name) <= _LONGEST_LABEL:
         return name
     digest = hashlib.sha1(name.encode(), usedforsecurity=False).hexdigest()[:8]
@@ -99,17 +99,17 @@ def instance_id(name: str) -> str:
 
 
 def grace_seconds(spec: Spec) -> int:
-    """How long the guest may take to shut down once it is told to."""
+    """Return the seconds that the guest has to shut down."""
     seconds = spec.termination_grace_period_seconds
     return DEFAULT_GRACE_SECONDS if seconds is None else max(0, seconds)
 
 
 def pod_name(vmi: VirtualMachineInstance) -> str:
-    """``virt-launcher-<name>-xxxxx``, as the server would make it of KubeVirt's generateName.
+    """Return ``virt-launcher-<name>-xxxxx``, as KubeVirt's generateName does.
 
-    The suffix follows from the machine's uid: a creation that is repeated because its answer was
-    lost finds the pod that is there, and never makes a second one of the same machine.  By it the
-    node knows the machine's own pod from others that name the machine as their owner.
+    The suffix is derived from the VMI's uid: a create that is retried because its response was lost
+    hits AlreadyExists instead of making a second pod.  The node also tells by it the launcher pod
+    from other pods that name the VMI as their owner.
     """
     suffix = _suffix(vmi.metadata.uid)
     return f"virt-launcher-{vmi.metadata.name}-"[: _LONGEST_POD_NAME - SUFFIX_LENGTH] + suffix

@@ -1,4 +1,4 @@
-"""The devices of a machine, beside those that disks.py and networks.py describe."""
+"""Devices of a VMI other than disks (``disks``) and network interfaces (``networks``)."""
 
 from typing import Annotated
 
@@ -102,11 +102,11 @@ class Gpu(HostDevice, kw_only=True):
 
 
 class DownwardMetrics(Struct, kw_only=True):
-    """A serial port that tells figures about the host."""
+    """A serial port that serves metrics of the host."""
 
 
 class PanicDevice(Struct, kw_only=True):
-    """A device by which a crashing guest says so.
+    """A device by which a guest reports a kernel panic.
 
     model: isa, hyperv or pvpanic.
     """
@@ -115,7 +115,7 @@ class PanicDevice(Struct, kw_only=True):
 
 
 class ClientPassthrough(Struct, kw_only=True):
-    """USB devices of the person at the screen can be used in the guest."""
+    """USB redirection: the guest can use USB devices of the client at its console."""
 
 
 class Sound(Struct, kw_only=True):
@@ -163,9 +163,9 @@ class Devices(Struct, kw_only=True):
     tpm: a trusted platform module.
     video: the graphics card.
     sound: a sound card.
-    panic_devices: devices by which a crashing guest says so.
-    downward_metrics: a serial port that tells figures about the host.
-    client_passthrough: USB devices of the person at the screen.
+    panic_devices: devices by which a guest reports a kernel panic.
+    downward_metrics: a serial port that serves metrics of the host.
+    client_passthrough: USB redirection from the client at the console.
     autoattach_pod_interface: whether a machine without interfaces gets one; true by default.
     autoattach_graphics_device: whether there is a screen, hence VNC; true by default.
     autoattach_serial_console: whether there is a serial console; true by default.

@@ -1,4 +1,4 @@
-"""How the guest meets its volumes: disks, CD-ROMs, LUNs and shared file systems."""
+"""Disks of a VMI, through which the guest sees its volumes: disks, CD-ROMs, LUNs, file systems."""
 
 import msgspec
 
@@ -20,7 +20,7 @@ class DiskTarget(Struct, kw_only=True):
 
 
 class LunTarget(Struct, kw_only=True):
-    """A disk that takes the guest's SCSI commands as they are.
+    """A disk that passes the guest's SCSI commands through.
 
     bus: virtio, sata or scsi.
     readonly: whether the guest may only read it.
@@ -62,7 +62,7 @@ class BlockSize(Struct, kw_only=True):
     """The block size that a disk reports: one of the two.
 
     custom: sizes in bytes.
-    match_volume: the sizes of what is below.
+    match_volume: the sizes of the volume.
     """
 
     custom: CustomBlockSize | None = None
@@ -75,7 +75,7 @@ class Disk(Struct, kw_only=True):
     name: the volume that it shows.
     disk: a hard disk, the default.
     cdrom: a CD-ROM drive.
-    lun: a disk that takes SCSI commands as they are.
+    lun: a disk that passes SCSI commands through.
     boot_order: place among the devices that firmware tries, from 1.
     serial: serial number that the guest reads.
     dedicated_io_thread: whether the disk has a thread of its own.
@@ -85,7 +85,7 @@ class Disk(Struct, kw_only=True):
     block_size: the block size that the disk reports: one of the two.
     shareable: whether several machines may write it.
     error_policy: what an I/O error does: stop (the default), ignore, report or enospace.
-    changed_block_tracking: whether changed blocks are noted for backups.
+    changed_block_tracking: whether changed blocks are tracked for backups.
     """
 
     name: str
@@ -120,6 +120,6 @@ class Filesystem(Struct, kw_only=True):
 
 
 def letters(number: int) -> str:
-    """How Linux names the disks of a bus, from 0: a to z, then aa, ab."""
+    """Return the letters by which Linux names a disk, by its number from 0: a to z, aa, ab."""
     last = chr(ord("a") + number % 26)
     return last if number < 26 else letters(number // 26 - 1) + last

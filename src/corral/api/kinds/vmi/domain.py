@@ -1,4 +1,4 @@
-"""The machine itself: processors, memory, firmware and the devices around them."""
+"""The domain of a VMI: processors, memory, firmware and devices."""
 
 from corral.api.kinds.vmi.devices import Devices
 from corral.api.kinds.vmi.features import Clock, Features, LaunchSecurity
@@ -7,7 +7,7 @@ from corral.api.object import Quantity, Struct
 
 
 class Resources(Struct, kw_only=True):
-    """What the machine asks of its node.
+    """Resources that the machine requests of its node.
 
     requests: what the node must have free: cpu, memory.
     limits: what the machine may use at most: cpu, memory.
@@ -31,13 +31,13 @@ class CpuFeature(Struct, kw_only=True):
 
 
 class NumaPassthrough(Struct, kw_only=True):
-    """The guest's memory follows the nodes of the host's."""
+    """The guest's NUMA nodes are those of the host."""
 
 
 class Numa(Struct, kw_only=True):
-    """How the guest's memory is divided.
+    """The guest's NUMA nodes.
 
-    guest_mapping_passthrough: as the host's processors are.
+    guest_mapping_passthrough: those of the host.
     """
 
     guest_mapping_passthrough: NumaPassthrough | None = None
@@ -46,7 +46,7 @@ class Numa(Struct, kw_only=True):
 class Realtime(Struct, kw_only=True):
     """Settings for low latency.
 
-    mask: the processors that are meant, e.g. 0-3,^1.
+    mask: the virtual processors that run real-time, e.g. 0-3,^1.
     """
 
     mask: str = ""
@@ -58,12 +58,12 @@ class Cpu(Struct, kw_only=True):
     cores: cores of a socket.
     sockets: sockets.
     threads: threads of a core.
-    max_sockets: sockets that can be reached while the machine runs.
+    max_sockets: sockets that can be reached by hotplug.
     model: host-model (the default), host-passthrough or a processor's name.
     features: features that are added or removed.
-    dedicated_cpu_placement: whether every virtual processor has a real one for itself.
-    numa: how the guest's memory is divided.
-    isolate_emulator_thread: whether QEMU's own work has a processor for itself.
+    dedicated_cpu_placement: whether each virtual processor is pinned to one of the host.
+    numa: the guest's NUMA nodes.
+    isolate_emulator_thread: whether QEMU's emulator threads have a processor of their own.
     realtime: settings for low latency.
     """
 
@@ -102,8 +102,8 @@ class ReservedOverhead(Struct, kw_only=True):
 class Memory(Struct, kw_only=True):
     """The guest's memory.
 
-    guest: what the guest sees; what resources ask for unless said.
-    max_guest: what can be reached while the machine runs.
+    guest: memory that the guest sees; the request of resources by default.
+    max_guest: memory that can be reached by hotplug.
     hugepages: memory in large pages.
     reserved_overhead: memory that is added to QEMU's own.
     """
@@ -183,7 +183,7 @@ class KernelBoot(Struct, kw_only=True):
 
 
 class Acpi(Struct, kw_only=True):
-    """Tables that Windows looks for.
+    """ACPI tables with licences of Windows.
 
     slic_name_ref: the secret volume with the SLIC table.
     msdm_name_ref: the secret volume with the MSDM table.
@@ -194,13 +194,13 @@ class Acpi(Struct, kw_only=True):
 
 
 class Firmware(Struct, kw_only=True):
-    """What the firmware tells the guest.
+    """Firmware, and the identity that it shows to the guest.
 
     uuid: the machine's identity; random unless given.
     serial: the machine's serial number.
     bootloader: which firmware starts the guest: one of the two.
     kernel_boot: a kernel that is started without a boot loader.
-    acpi: tables that Windows looks for.
+    acpi: ACPI tables with licences of Windows.
     """
 
     uuid: str = ""
@@ -240,11 +240,11 @@ class Domain(Struct, kw_only=True):
     """The machine: processors, memory, firmware and devices.
 
     devices: disks, network cards and the rest.
-    resources: what the machine asks of its node.
+    resources: resources that the machine requests of its node.
     cpu: the virtual processors: sockets x cores x threads.
     memory: the guest's memory.
     machine: the board.
-    firmware: what the firmware tells the guest.
+    firmware: firmware, and the identity that it shows to the guest.
     clock: the guest's clock and timers.
     features: features of the machine.
     chassis: the case, as SMBIOS describes it.

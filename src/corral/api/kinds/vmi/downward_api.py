@@ -1,21 +1,22 @@
-"""Which facts of a pod a downwardAPI volume may hold, and how they are named (core/v1)."""
+"""Field paths of downwardAPI volumes: the pod metadata that they may name (core/v1)."""
 
 import re
 
 KEYED = frozenset({"labels", "annotations"})
-"""Facts that are tables: named with a key they are one of its values."""
+"""Fields that are maps: a path may name one of their values by its key."""
 PLAIN = frozenset({"name", "namespace", "uid"})
 
 _PATH = re.compile(r"metadata\.([a-z]+)(?:\['([^']+)'\])?")
 
 
-def parsed(path: str) -> tuple[str, str]:
-    """The field of a pod's metadata that a path names, and the key in it; ValueError for others.
+def parse_field_path(path: str) -> tuple[str, str]:
+    """Return the metadata field that a path names, and the key in it, if any.
 
-    ``metadata.name``, ``metadata.labels``, ``metadata.labels['app']``.
+    Paths are like ``metadata.name``, ``metadata.labels`` or ``metadata.labels['app']``; raises
+    ValueError for others.
     """
-    found = _PATH.fullmatch(path)
-    field, key = (found[1], found[2] or "") if found else ("", "")
+    match = _PATH.fullmatch(path)
+    field, key = (match[1], match[2] or "") if match else ("", "")
     if field not in KEYED and (field not in PLAIN or key):
         raise ValueError(path)
     return field, key

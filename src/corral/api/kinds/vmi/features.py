@@ -1,4 +1,4 @@
-"""What the hypervisor shows to the guest beside devices: clock, timers, CPU-visible features."""
+"""Clock, timers, hypervisor features and launch security of a VMI."""
 
 from corral.api.object import Struct
 
@@ -15,7 +15,7 @@ class ClockUtc(Struct, kw_only=True):
 class RtcTimer(Struct, kw_only=True):
     """The real-time clock.
 
-    tick_policy: what becomes of missed ticks: delay or catchup.
+    tick_policy: what happens to missed ticks: delay or catchup.
     present: false leaves the timer out.
     track: guest or wall.
     """
@@ -28,7 +28,7 @@ class RtcTimer(Struct, kw_only=True):
 class TickTimer(Struct, kw_only=True):
     """A timer with periodic interrupts.
 
-    tick_policy: what becomes of missed ticks: delay, catchup, merge or discard.
+    tick_policy: what happens to missed ticks: delay, catchup, merge or discard.
     present: false leaves the timer out.
     """
 
@@ -88,7 +88,7 @@ class Apic(FeatureState, kw_only=True):
     """The interrupt controller.
 
     enabled: true unless said otherwise.
-    end_of_interrupt: whether the guest is told of the end of an interrupt.
+    end_of_interrupt: whether the end of an interrupt is signalled to the guest.
     """
 
     end_of_interrupt: bool = False
@@ -137,7 +137,7 @@ class VendorId(FeatureState, kw_only=True):
 
 
 class Hyperv(Struct, kw_only=True):
-    """What a Windows guest is told of Hyper-V."""
+    """Hyper-V enlightenments that a Windows guest sees."""
 
     relaxed: FeatureState | None = None
     vapic: FeatureState | None = None
@@ -156,7 +156,7 @@ class Hyperv(Struct, kw_only=True):
 
 
 class Kvm(Struct, kw_only=True):
-    """How KVM shows itself.
+    """Visibility of KVM.
 
     hidden: whether the guest cannot see that it runs on KVM.
     """
@@ -169,10 +169,10 @@ class Features(Struct, kw_only=True):
 
     acpi: ACPI, on unless said otherwise.
     apic: the interrupt controller.
-    hyperv: what a Windows guest is told of Hyper-V.
-    hyperv_passthrough: everything that the host knows of Hyper-V.
+    hyperv: Hyper-V enlightenments that a Windows guest sees.
+    hyperv_passthrough: all Hyper-V enlightenments that the host supports.
     smm: system management mode.
-    kvm: how KVM shows itself.
+    kvm: visibility of KVM.
     pvspinlock: paravirtual spinlocks.
     """
 

@@ -1,9 +1,9 @@
-"""Which fields of a machine's spec have an effect here, and what is said of the others.
+"""Fields of a VMI's spec that have no effect here, and the errors and warnings about them.
 
-KubeVirt's fields are all known, so that manifests travel both ways, but not all are acted upon.  A
-field is refused where the guest would come up without its data, its network, its protection or a
-device that it cannot do without; every other field without effect is accepted with a warning that
-names it.  Nothing is ignored in silence: what no table names is warned of.
+The schema has all fields of KubeVirt, so that manifests are portable, but not all are implemented.
+A field is refused if the guest would come up without its data, its network, its protection or a
+device that it needs; every other field without effect is accepted with a warning that names it.
+No field is ignored silently: fields that are in no table here get a warning.
 """
 
 from collections.abc import Iterator, Mapping
@@ -13,14 +13,14 @@ from corral.api.errors import MOST_CAUSES, Cause
 from corral.api.kind import at
 
 Tree = Mapping[str, Any]
-"""Fields of an object: True (acted upon), a frozenset (values that are acted upon), a Tree of the
-fields below, or text: why it is refused."""
+"""Fields of an object: True (implemented), a frozenset (the implemented values), a Tree of nested
+fields, or text: why the field is refused."""
 
 SWITCHED_ON: Tree = {"enabled": frozenset({True})}
-"""A feature that every machine has: saying so changes nothing, switching it off does."""
+"""A feature that every machine has: it can be enabled, not disabled."""
 _LACKS = "the guest would start without "
 UNSET: tuple[Any, ...] = (None, False, "", [])
-"""Values that ask for nothing.  An empty object is not among them: ``watchdog: {}`` asks."""
+"""Values that count as unset.  An empty object does not: ``watchdog: {}`` requests a watchdog."""
 
 DISK: Tree = {
     "name": True,
@@ -170,43 +170,43 @@ SPEC: Tree = {
 }
 
 
-def effects(spec: dict[str, Any], path: str) -> tuple[list[Cause], list[str]]:
-    """What is refused of a spec's document, and the warnings about the rest without effect."""
+def check_effects(spec: dict[str, Any], path: str) -> tuple[list[Cause], list[str]]:
+    """Return the causes and the warnings about fields of a spec that have no effect."""
     causes: list[Cause] = []
     warnings: list[str] = []
-    for field, reason in _without_effect(spec, SPEC, path):
+    for field, reason in _ineffective_fields(spec, SPEC, path):
         if reason and len(causes) < MOST_CAUSES:
             message = f"{field} is not supported by this version: {reason}"
             causes.append(Cause(field, message, "FieldValueNotSupported"))
         elif not reason and len(warnings) < MOST_CAUSES:
             warnings.append(f"{field} has no effect in this version")
-    return causes, warnings + list(_emulated(spec, path))
+    return causes, warnings + list(_emulation_warnings(spec, path))
 
 
-def _emulated(spec: dict[str, Any], path: str) -> Iterator[str]:
-    """What guests are shown that is not quite what they ask for."""
+def _emulation_warnings(spec: dict[str, Any], path: str) -> Iterator[str]:
+    """Warn of devices that are emulated where the spec requests passthrough."""
     for index, disk in enumerate(at(spec, "domain", "devices", "disks") or ()):
         if disk.get("lun") is not None:
             here = f"{path}.domain.devices.disks[{index}].lun"
             yield f"{here}: volumes are files, so QEMU itself answers the guest's SCSI commands"
 
 
-def _without_effect(document: Tree, tree: Tree, path: str) -> Iterator[tuple[str, str]]:
-    """Fields without effect: where, and why that is refused (empty: it is not)."""
+def _ineffective_fields(document: Tree, tree: Tree, path: str) -> Iterator[tuple[str, str]]:
+    """Yield each field without effect: its path, and why it is refused (empty: it is not)."""
     for name, value in document.items():
-        known = tree.get(name)
-        if known is True or value is None or value == "":
+        support = tree.get(name)
+        if support is True or value is None or value == "":
             continue
         here = f"{path}.{name}"
-        if isinstance(known, frozenset):
-            if value not in known:
+        if isinstance(support, frozenset):
+            if value not in support:
                 yield here, ""
         elif value in UNSET:
             continue
-        elif known is None or isinstance(known, str):
-            yield here, known or ""
+        elif support is None or isinstance(support, str):
+            yield here, support or ""
         elif isinstance(value, list):
             for index, item in enumerate(value):
-                yield from _without_effect(item, known, f"{here}[{index}]")
+                yield from _ineffective_fields(item, support, f"{here}[{index}]")
         else:
-            yield from _without_effect(value, known, here)
+            yield from _ineffective_fields(value, support, here)

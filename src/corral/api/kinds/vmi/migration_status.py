@@ -1,4 +1,4 @@
-"""What is known of a machine's latest live migration."""
+"""Status of a VMI's latest live migration."""
 
 import msgspec
 
@@ -6,14 +6,14 @@ from corral.api.object import AnyFields, Quantity, Struct, Time
 
 
 class MigrationSide(Struct, kw_only=True):
-    """What both sides of a migration tell of themselves.
+    """Status of one side of a migration.
 
     node: the node.
     pod: the launcher's pod on it.
     migration_uid: the migration that this side is part of.
-    domain_name: how libvirt calls the machine.
+    domain_name: the name of the libvirt domain.
     domain_namespace: the namespace of the machine.
-    sync_address: where both sides talk of the machine's state.
+    sync_address: address over which both sides synchronize the state of the VMI.
     persistent_state_pvc_name: the claim that holds firmware variables and TPM.
     selinux_context: the label under which QEMU runs.
     virtual_machine_instance_uid: the machine's uid on this side.
@@ -35,7 +35,7 @@ class MigrationSide(Struct, kw_only=True):
 
 
 class MigrationSource(MigrationSide, kw_only=True):
-    """The side that the machine leaves.
+    """The source of a migration.
 
     node_selectors: labels that a node must have to take it.
     """
@@ -44,10 +44,10 @@ class MigrationSource(MigrationSide, kw_only=True):
 
 
 class MigrationTarget(MigrationSide, kw_only=True):
-    """The side that the machine comes to.
+    """The target of a migration.
 
     domain_ready_timestamp: when the machine was ready to run here.
-    domain_detected: whether it was seen here.
+    domain_detected: whether the machine was observed here.
     node_address: where its memory is sent.
     direct_migration_node_ports: which port of the node leads to which of the machine's.
     attachment_pod_uid: the pod that brings hotplugged volumes here.
@@ -70,31 +70,31 @@ class MigrationState(Struct, kw_only=True):
     start_timestamp: when it began.
     end_timestamp: when it ended.
     target_node_domain_ready_timestamp: when the machine was ready to run on the target.
-    target_node_domain_detected: whether it was seen on the target.
+    target_node_domain_detected: whether the machine was observed on the target.
     target_node_address: where its memory is sent.
     target_direct_migration_node_ports: which port of the target leads to which of the machine's.
-    target_node: the node that it comes to.
+    target_node: the target node.
     target_pod: the launcher's pod there.
     target_attachment_pod_uid: the pod that brings hotplugged volumes there.
-    source_node: the node that it leaves.
+    source_node: the source node.
     source_pod: the launcher's pod there.
     completed: whether it is over.
-    failed: whether it went wrong.
-    abort_requested: whether it was called off.
-    abort_status: how far calling it off has come.
-    failure_reason: why it went wrong.
-    migration_uid: the object that asked for it.
-    mode: PreCopy, PostCopy or Paused: what the machine did meanwhile.
+    failed: whether it failed.
+    abort_requested: whether its cancellation was requested.
+    abort_status: progress of the cancellation.
+    failure_reason: why it failed.
+    migration_uid: uid of the VirtualMachineInstanceMigration.
+    mode: PreCopy, PostCopy or Paused.
     migration_policy_name: the policy that it followed.
     migration_configuration: the settings that it followed.
     target_cpu_set: processors of the target that it is pinned to.
     target_node_topology: the target's processors and memory, as text.
-    source_persistent_state_pvc_name: the claim with firmware variables and TPM that it leaves.
-    target_persistent_state_pvc_name: the claim with firmware variables and TPM that it comes to.
-    source_state: what the side that it leaves tells.
-    target_state: what the side that it comes to tells.
+    source_persistent_state_pvc_name: the claim with firmware variables and TPM of the source.
+    target_persistent_state_pvc_name: the claim with firmware variables and TPM of the target.
+    source_state: status of the source.
+    target_state: status of the target.
     migration_network_type: the network that its memory goes over: Pod, or Migration.
-    target_memory_overhead: memory that the launcher takes there beside the guest's.
+    target_memory_overhead: memory of the target's launcher beside the guest's.
     """
 
     start_timestamp: Time | None = None

@@ -1,4 +1,4 @@
-"""How a machine is reached: its networks, and the interfaces through which it meets them."""
+"""Networks of a VMI, and the interfaces that join them."""
 
 import msgspec
 
@@ -20,7 +20,7 @@ class MultusNetwork(Struct, kw_only=True):
     """A network that a NetworkAttachmentDefinition describes.
 
     network_name: NAME or NAMESPACE/NAME of the definition.
-    default: whether it takes the pod network's place.
+    default: whether it replaces the pod network.
     """
 
     network_name: str
@@ -111,7 +111,7 @@ class DhcpPrivateOption(Struct, kw_only=True):
 
 
 class DhcpOptions(Struct, kw_only=True):
-    """What DHCP tells the guest beside its address.
+    """DHCP options for the guest beside its address.
 
     boot_file_name: option 67.
     tftp_server_name: option 66.
@@ -142,7 +142,7 @@ class Interface(Struct, kw_only=True):
     mac_address: hardware address, e.g. de:ad:00:00:be:af; made up unless given.
     boot_order: place among the devices that firmware tries, from 1.
     pci_address: place on the guest's PCI bus.
-    dhcp_options: what DHCP tells the guest beside its address.
+    dhcp_options: DHCP options for the guest beside its address.
     tag: shown to the guest through the config drive.
     acpi_index: number from which the guest names the interface, 1 to 16383.
     state: up (the default), down or absent.

@@ -1,4 +1,4 @@
-"""How a machine is asked whether it is alive and ready."""
+"""Readiness and liveness probes of a VMI."""
 
 from lightkube.models.core_v1 import ExecAction, HTTPGetAction, TCPSocketAction
 
@@ -6,21 +6,21 @@ from corral.api.object import Struct
 
 
 class GuestAgentPing(Struct, kw_only=True):
-    """Ask the guest agent whether it answers."""
+    """A ping of the guest agent."""
 
 
 class Probe(Struct, kw_only=True):
-    """A question that is asked again and again: exactly one way, and when.
+    """A periodic check of the guest: exactly one action, and its timing.
 
     exec: a command that the guest agent runs in the guest; exit code 0 is success.
     guest_agent_ping: the guest agent answers.
     http_get: an HTTP request that is answered with 200 to 399.
     tcp_socket: a TCP port that can be opened.
-    initial_delay_seconds: seconds from start to the first question.
-    timeout_seconds: seconds that an answer may take, 1 unless said otherwise.
-    period_seconds: seconds between two questions, 10 unless said otherwise.
-    success_threshold: successes in a row that turn the verdict to good, 1 unless said otherwise.
-    failure_threshold: failures in a row that turn the verdict to bad, 3 unless said otherwise.
+    initial_delay_seconds: seconds from start to the first check.
+    timeout_seconds: seconds after which a check fails, 1 by default.
+    period_seconds: seconds between two checks, 10 by default.
+    success_threshold: successes in a row after which the probe succeeds, 1 by default.
+    failure_threshold: failures in a row after which the probe fails, 3 by default.
     """
 
     exec: ExecAction | None = None

@@ -1,4 +1,4 @@
-"""The objects of its namespace that a machine's spec names, beside its claims.  Pure."""
+"""References of a VMI's spec to Secrets, ConfigMaps and ServiceAccounts of its namespace."""
 
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -9,7 +9,7 @@ from corral.api.kinds.vmi.volumes import ObjectName, Volume
 
 SECRET, CONFIG_MAP, SERVICE_ACCOUNT = "Secret", "ConfigMap", "ServiceAccount"
 AUTHORITY = "kube-root-ca.crt"
-"""The ConfigMap of each namespace that holds the certificate of the server's authority."""
+"""The ConfigMap of each namespace that holds the CA certificate of the API server."""
 
 
 class Reference(NamedTuple):
@@ -20,7 +20,7 @@ class Reference(NamedTuple):
 
 
 def references(spec: Spec) -> set[Reference]:
-    """What must be there for the machine to start, or for its guest to be logged in to."""
+    """Return the objects that the machine needs to start, and those with its access credentials."""
     found = {one for volume in spec.volumes for one in _of_volume(volume)}
     found |= {
         Reference(SECRET, name)
@@ -31,7 +31,7 @@ def references(spec: Spec) -> set[Reference]:
 
 
 def secret_of(credential: AccessCredential) -> str:
-    """The Secret that holds a set of credentials; empty where it names none."""
+    """Return the Secret of an access credential; empty if it names none."""
     kind = credential.ssh_public_key or credential.user_password
     return kind.source.secret.secret_name if kind is not None and kind.source.secret else ""
 

@@ -1,9 +1,9 @@
-"""A machine's memory that is kept in a claim: what asks for it, and what tells of it.  Pure.
+"""Saved memory: the annotations of VMIs and PVCs for a machine's memory kept in a PVC.  No I/O.
 
-An instance that is to be saved names the claim, and so does the one that is to go on from there;
-both say so in annotations, since KubeVirt has no field for it (the pool's ``statePreservation:
-Online`` promises it).  The claim tells of what is in it by a mark, which its node writes and takes
-away.  The mark is no proof: a node believes what it finds in the claim's volume.
+A VMI that shall be saved names the PVC, and so does the one that resumes from it; both in
+annotations, since KubeVirt has no field for this, though its pools have ``statePreservation:
+Online``.  The PVC has an annotation about the memory in it (``Mark``), which its node writes and
+removes.  The annotation is informative only: a node trusts what it finds in the volume.
 """
 
 import uuid
@@ -18,26 +18,25 @@ from corral.api.kinds.vmi.vmi import VirtualMachineInstance
 from corral.api.object import Struct
 
 SAVE_TO = "corral.dev/save-to"
-"""Of an instance: the claim that its memory shall be saved to; it ends then."""
+"""Annotation of a VMI: the PVC to save its memory to; the VMI ends then."""
 RESTORE_FROM = "corral.dev/restore-from"
-"""Of an instance: the claim whose memory it shall go on from."""
+"""Annotation of a VMI: the PVC to resume from."""
 IDENTITY = "corral.dev/identity"
-"""Of an instance: whose hardware it has, by uid.
+"""Annotation of a VMI: the uid from which its MAC addresses and firmware UUID are derived.
 
-Hardware addresses and the firmware's UUID follow from it where the instance names none: a guest
-that goes on has the cards that it had.
+A guest that resumes must see the hardware that it had, though its VMI is a new one.
 """
 SAVED_MACHINE = "corral.dev/saved-machine"
-"""Of a claim: a ``Mark`` in JSON, while a machine's memory is in it."""
+"""Annotation of a PVC: a ``Mark`` in JSON while it holds a machine's memory."""
 
 
 class Mark(Struct, kw_only=True):
-    """What is told of a memory in a claim.
+    """The description of saved memory in a PVC.
 
-    identity: the uid that the machine's hardware follows from.
-    instance: whose it was, namespace/name.
+    identity: the uid that the machine's hardware is derived from.
+    instance: the VMI, namespace/name.
     saved_at: when, in RFC 3339.
-    bytes: of memory and device state on disk.
+    bytes: size of memory and device state on disk.
     """
 
     identity: str
@@ -47,34 +46,34 @@ class Mark(Struct, kw_only=True):
 
 
 def mark_of(claim: PersistentVolumeClaim) -> Mark | None:
-    """What a claim tells of the memory in it; None where it tells nothing that can be read."""
+    """Return the mark of a PVC; None if it has none that can be decoded."""
     with suppress(msgspec.DecodeError):
         return decode_as(_annotations(claim).get(SAVED_MACHINE, ""), Mark)
     return None
 
 
 def mark_annotation(mark: Mark | None) -> dict[str, str | None]:
-    """A merge patch of a claim's annotations, after which it tells this, or nothing."""
+    """Return a merge patch of a PVC's annotations that sets the mark, or removes it."""
     return {SAVED_MACHINE: None if mark is None else msgspec.json.encode(mark).decode()}
 
 
 def resume_annotations(claim_name: str, mark: Mark) -> dict[str, str]:
-    """What an instance says that shall go on from the memory in a claim."""
+    """Return the annotations of a VMI that resumes from the memory in a PVC."""
     return {RESTORE_FROM: claim_name, IDENTITY: mark.identity}
 
 
 def saves_to(vmi: VirtualMachineInstance) -> str:
-    """The claim that an instance's memory shall be saved to; empty where it shall not be."""
+    """Return the PVC to save a VMI's memory to; empty if it shall not be saved."""
     return vmi.metadata.annotations.get(SAVE_TO, "")
 
 
 def restores_from(vmi: VirtualMachineInstance) -> str:
-    """The claim that an instance shall go on from; empty where it shall start anew."""
+    """Return the PVC that a VMI resumes from; empty if it boots."""
     return vmi.metadata.annotations.get(RESTORE_FROM, "")
 
 
 def identity(vmi: VirtualMachineInstance) -> str:
-    """The uid that an instance's hardware follows from: its own, unless it goes on from another."""
+    """Return the uid that a VMI's hardware is derived from: its own, unless it resumes another."""
     with suppress(ValueError):
         return str(uuid.UUID(vmi.metadata.annotations.get(IDENTITY, "")))
     return vmi.metadata.uid

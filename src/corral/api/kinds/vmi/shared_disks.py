@@ -1,4 +1,4 @@
-"""Warns of disks that several machines of one template would write to at once."""
+"""Warnings about disks that several VMIs of one template would write to at once."""
 
 from collections.abc import Collection, Iterator
 
@@ -7,10 +7,9 @@ from corral.api.object import Document
 
 
 def shared_disks(spec: Document, path: str, *, own: Collection[str] = ()) -> Iterator[str]:
-    """One warning for each volume of a machine's spec that would be written to by every machine.
+    """Yield a warning for each volume of a template's spec that every VMI would write to.
 
-    ``own`` are the names that stand for another volume in each machine; ``path`` is where the spec
-    is.  What is mounted to be read only does no harm.
+    ``own`` are names that each VMI has its own volume for; ``path`` is where the spec is.
     """
     disks = {each["name"]: each for each in at(spec, "domain", "devices", "disks") or ()}
     for index, volume in enumerate(spec.get("volumes") or ()):
@@ -23,7 +22,7 @@ def shared_disks(spec: Document, path: str, *, own: Collection[str] = ()) -> Ite
 
 
 def _disk_of(volume: Document) -> str:
-    """The DataVolume, or the claim, that a volume lets its machine write to."""
+    """Return the DataVolume or PVC that a volume is writable through; empty if there is none."""
     claim = volume.get("persistentVolumeClaim") or {}
     if claim.get("readOnly"):
         return ""

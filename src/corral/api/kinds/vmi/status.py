@@ -1,4 +1,4 @@
-"""What is known of a machine: everything below a VirtualMachineInstance's ``status``."""
+"""The ``status`` of a VirtualMachineInstance."""
 
 import msgspec
 
@@ -20,15 +20,15 @@ class PhaseTransition(Struct, kw_only=True):
 
 
 class InterfaceStatus(Struct, kw_only=True):
-    """What is known of a network card.
+    """Status of a network interface.
 
     ip_address: the first of ip_addresses.
     mac: hardware address.
-    name: the network that it joins; empty for one that only the guest knows.
+    name: the network that it joins; empty for an interface that only the guest agent reports.
     ip_addresses: every address.
     pod_interface_name: its name in the pod.
     interface_name: its name in the guest.
-    info_source: who said so: domain, guest-agent, multus-status.
+    info_source: source of this: domain, guest-agent, multus-status.
     queue_count: number of queues.
     link_state: up or down.
     """
@@ -45,7 +45,7 @@ class InterfaceStatus(Struct, kw_only=True):
 
 
 class GuestOsInfo(Struct, kw_only=True):
-    """What the guest agent says of the operating system.
+    """The operating system, as the guest agent reports it.
 
     name: the system's name, such as Ubuntu.
     kernel_release: the kernel's release, as uname -r has it.
@@ -83,9 +83,9 @@ class CpuTopology(Struct, kw_only=True):
 class MemoryStatus(Struct, kw_only=True):
     """Memory of the guest.
 
-    guest_at_boot: what it started with.
-    guest_current: what it has.
-    guest_requested: what was asked for since.
+    guest_at_boot: memory at boot.
+    guest_current: memory at present.
+    guest_requested: memory requested since.
     """
 
     guest_at_boot: Quantity | None = None
@@ -94,14 +94,14 @@ class MemoryStatus(Struct, kw_only=True):
 
 
 class ClaimInfo(Struct, kw_only=True):
-    """What a volume's claim is like.
+    """The claim of a volume.
 
     claim_name: the claim.
-    access_modes: in which ways its volume may be used.
+    access_modes: its access modes.
     volume_mode: Filesystem, or Block.
-    capacity: how much its volume has.
-    requests: how much was asked for.
-    preallocated: whether all of its space was taken beforehand.
+    capacity: capacity of its volume.
+    requests: requested capacity.
+    preallocated: whether all of its space was allocated beforehand.
     filesystem_overhead: the share of the space that the file system takes, such as 0.055.
     """
 
@@ -150,10 +150,10 @@ class Checksum(Struct, kw_only=True):
 
 
 class KernelBootStatus(Struct, kw_only=True):
-    """What the kernel's image holds.
+    """Checksums of a kernel image.
 
-    kernel_info: of the kernel.
-    initrd_info: of the initial file system.
+    kernel_info: the kernel.
+    initrd_info: the initial RAM disk.
     """
 
     kernel_info: Checksum | None = None
@@ -161,18 +161,18 @@ class KernelBootStatus(Struct, kw_only=True):
 
 
 class VolumeStatus(Struct, kw_only=True):
-    """What is known of a volume.
+    """Status of a volume.
 
     name: the volume.
     target: the device as the guest names it, e.g. vda.
-    phase: how far adding it has come.
-    reason: why, in one word.
-    message: why.
+    phase: progress of its hotplug.
+    reason: reason of the phase, in one word.
+    message: reason of the phase, for people.
     size: bytes.
-    persistent_volume_claim_info: what its claim is like.
+    persistent_volume_claim_info: its claim.
     hotplug_volume: the pod that brought it.
     memory_dump_volume: the dump that it holds.
-    container_disk_volume: what its image holds.
+    container_disk_volume: checksum of its image.
     """
 
     name: str
@@ -188,11 +188,11 @@ class VolumeStatus(Struct, kw_only=True):
 
 
 class MigratedVolume(Struct, kw_only=True):
-    """A volume that changes its claim.
+    """A volume that migrates to another claim.
 
     volume_name: the volume.
-    source_pvc_info: the claim that it leaves.
-    destination_pvc_info: the claim that it comes to.
+    source_pvc_info: the source.
+    destination_pvc_info: the destination.
     """
 
     volume_name: str
@@ -201,18 +201,18 @@ class MigratedVolume(Struct, kw_only=True):
 
 
 class TopologyHints(Struct, kw_only=True):
-    """What a target node of a migration must offer.
+    """Requirements on the target node of a migration.
 
-    tsc_frequency: how often a second the time stamp counter counts.
+    tsc_frequency: frequency of the time stamp counter in Hz.
     """
 
     tsc_frequency: int | None = None
 
 
 class ChangedBlockTracking(Struct, kw_only=True):
-    """Whether changed blocks are noted for backups.
+    """Changed block tracking, for backups.
 
-    state: how far turning it on or off has come.
+    state: progress of turning it on or off.
     backup_status: the latest backup.
     """
 
@@ -221,35 +221,35 @@ class ChangedBlockTracking(Struct, kw_only=True):
 
 
 class Status(Struct, kw_only=True):
-    """What is known of the machine.
+    """Observed state of the VMI.
 
     phase: Pending, Scheduling, Scheduled, Running, Succeeded, Failed, WaitingForSync or Unknown.
-    reason: why, in one word.
+    reason: reason of the phase, in one word.
     conditions: Ready, Synchronized, Paused, AgentConnected and others.
     node_name: the node that it runs on.
     phase_transition_timestamps: when each phase was entered.
     interfaces: its network cards and their addresses.
-    guest_os_info: what the guest agent says of the operating system.
+    guest_os_info: the operating system, as the guest agent reports it.
     volume_status: its volumes.
     active_pods: uid of each pod that runs it, and the pod's node.
-    launcher_container_image_version: version of what runs it.
-    machine: the board that it got.
+    launcher_container_image_version: version of the launcher.
+    machine: its machine type.
     current_cpu_topology: processors at present: sockets x cores x threads.
     memory: memory at present.
     runtime_user: user id that QEMU runs as.
     qos_class: quality of service of its pod.
     migration_state: the latest live migration.
     migration_method: how it would migrate: LiveMigration or BlockMigration.
-    migration_transport: how a migration is carried: Unix.
-    evacuation_node_name: the node that it is asked to leave.
+    migration_transport: transport of a migration: Unix.
+    evacuation_node_name: the node from which it shall be evacuated.
     fs_freeze_status: frozen while the guest's file systems are.
-    kernel_boot_status: what the image of its kernel holds.
-    topology_hints: what a target node of a migration must offer.
-    virtual_machine_revision_name: the kept form of the VirtualMachine that it was made from.
-    vsock_cid: its number among the host's sockets to guests.
+    kernel_boot_status: checksums of its kernel image.
+    topology_hints: requirements on the target node of a migration.
+    virtual_machine_revision_name: ControllerRevision of the VirtualMachine that made it.
+    vsock_cid: its VSOCK context ID.
     selinux_context: the label under which QEMU runs.
-    migrated_volumes: volumes that change their claims.
-    changed_block_tracking: whether changed blocks are noted for backups.
+    migrated_volumes: volumes that migrate to other claims.
+    changed_block_tracking: changed block tracking, for backups.
     """
 
     phase: str = ""

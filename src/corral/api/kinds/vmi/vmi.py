@@ -1,4 +1,4 @@
-"""VirtualMachineInstance: one machine, from its start to its end (KubeVirt's kubevirt.io/v1)."""
+"""VirtualMachineInstance: one run of a virtual machine (KubeVirt's kubevirt.io/v1)."""
 
 from typing import Annotated, ClassVar
 
@@ -17,15 +17,15 @@ from corral.api.object import Object, Struct
 
 GROUP = "kubevirt.io"
 FINALIZER = "kubevirt.io/foregroundDeleteVirtualMachine"
-"""Holds a machine's object until the machine is gone."""
+"""The finalizer of a VMI, removed when its machine is gone."""
 UNKNOWN = "Unknown"
-"""The phase of a machine of which nobody can tell how it is, for instance as its QEMU hangs."""
+"""The phase of a VMI whose state cannot be determined, for instance because its QEMU hangs."""
 FINAL_PHASES = frozenset({"Succeeded", "Failed"})
 OBSERVED_VERSIONS = {
     "kubevirt.io/latest-observed-api-version": "v1",
     "kubevirt.io/storage-observed-api-version": "v1",
 }
-"""Annotations that KubeVirt's controllers put on what they have taken notice of."""
+"""Annotations that KubeVirt's controllers put on the objects that they have observed."""
 
 
 class ResourceClaim(Struct, kw_only=True):
@@ -42,7 +42,7 @@ class ResourceClaim(Struct, kw_only=True):
 
 
 class Spec(Struct, kw_only=True):
-    """What the machine shall be.
+    """Desired state of the VMI.
 
     domain: processors, memory, firmware and devices.
     volumes: what its disks hold: a name and exactly one source each.
@@ -50,17 +50,17 @@ class Spec(Struct, kw_only=True):
     termination_grace_period_seconds: seconds that the guest has to shut down, 30 by default.
     hostname: the guest's name; the object's name unless said.
     subdomain: makes the full name HOSTNAME.SUBDOMAIN.NAMESPACE.svc.
-    readiness_probe: asks whether it can serve: in exactly one way, and when.
-    liveness_probe: asks whether it lives, in exactly one way; it is ended when not.
+    readiness_probe: checks whether the guest is ready: exactly one action.
+    liveness_probe: checks whether the guest is alive: exactly one action; the VMI fails when not.
     node_selector: labels that its node must have.
-    affinity: which nodes and neighbours it likes.
-    tolerations: taints of nodes that it bears.
+    affinity: affinity to nodes and to other pods.
+    tolerations: taints of nodes that it tolerates.
     topology_spread_constraints: how machines spread over zones and nodes.
-    scheduler_name: who finds its node.
+    scheduler_name: the scheduler of its pod.
     priority_class_name: its importance.
     eviction_strategy: None, LiveMigrate, LiveMigrateIfPossible or External.
     start_strategy: Paused to start it paused.
-    dns_policy: how names are looked up.
+    dns_policy: how the guest resolves names.
     dns_config: servers and search domains.
     access_credentials: public keys or passwords for the guest, one of the two each.
     architecture: amd64 or arm64; the node's unless said.
@@ -97,10 +97,10 @@ class Spec(Struct, kw_only=True):
 
 
 class VirtualMachineInstance(Object, kw_only=True):
-    """One machine: it is started once, and gone when it has stopped.
+    """A virtual machine from its start to its end; it is not restarted.
 
-    spec: what the machine shall be; it cannot be changed.
-    status: what is known of the machine.
+    spec: desired state; immutable.
+    status: observed state.
     """
 
     api_version: ClassVar[str] = f"{GROUP}/v1"
@@ -111,5 +111,5 @@ class VirtualMachineInstance(Object, kw_only=True):
 
     @property
     def is_final(self) -> bool:
-        """Whether the machine has stopped for good."""
+        """Whether the VMI has reached a final phase."""
         return self.status.phase in FINAL_PHASES

@@ -1,7 +1,6 @@
-"""Wishes for volumes to be added to, and removed from, what runs: KubeVirt's VolumeRequests.  Pure.
+"""Requests to hotplug and unplug volumes: KubeVirt's VolumeRequests.  No I/O.
 
-A request is applied to the spec of a machine, wherever that stands; to apply it twice is to apply
-it once.
+A request is applied to the spec of a VMI or of a template; applying it is idempotent.
 """
 
 from collections.abc import Iterator, Sequence
@@ -16,20 +15,20 @@ from corral.api.object import Document
 
 ADD, REMOVE = "addVolumeOptions", "removeVolumeOptions"
 SOURCES = ("persistentVolumeClaim", "dataVolume")
-"""What may be plugged in."""
+"""Volume sources that can be hotplugged."""
 FIELD = "Status.volumeRequests"
-"""The field that KubeVirt names where a request cannot be fulfilled."""
+"""The field that KubeVirt names in the causes of invalid requests."""
 _CLAIM = {"persistentVolumeClaim": "claimName", "dataVolume": "name"}
 
 
 def name_of(request: Document) -> str:
-    """The volume that a request is about."""
+    """Return the name of the volume that a request adds or removes."""
     name: str = request[ADD if ADD in request else REMOVE]["name"]
     return name
 
 
 def faults(request: Document) -> Iterator[Cause]:
-    """What is wrong with the disk that is to be added, or with its source (KubeVirt's words)."""
+    """Check the disk to be added, and its source; the messages are KubeVirt's."""
     options = request.get(ADD)
     if options is None:
         return
@@ -61,7 +60,7 @@ def _disk_fault(disk: Disk) -> str:
 
 
 def conflict(request: Document, volumes: Sequence[Document]) -> str:
-    """Why a request does not fit a machine's volumes; empty where it does (verifyVolumeOption)."""
+    """Return why a request conflicts with a VMI's volumes, or nothing (verifyVolumeOption)."""
     name = name_of(request)
     if ADD in request:
         claim = _claim_of(request[ADD]["volumeSource"])
@@ -71,7 +70,7 @@ def conflict(request: Document, volumes: Sequence[Document]) -> str:
             if claim and _claim_of(volume) == claim:
                 return f"Unable to add volume source [{claim}] because it already exists"
         return ""
-    found = _found(volumes, name)
+    found = _volume_named(volumes, name)
     if found is None:
         return f"Unable to remove volume [{name}] because it does not exist"
     if not any(at(found, source, "hotpluggable") for source in SOURCES):
@@ -80,7 +79,7 @@ def conflict(request: Document, volumes: Sequence[Document]) -> str:
 
 
 def applied(request: Document, spec: Document) -> Document:
-    """A machine's spec with a request fulfilled."""
+    """Return a VMI's spec with a request applied."""
     volumes: list[Document] = list(spec.get("volumes") or ())
     disks: list[Document] = list(at(spec, "domain", "devices", "disks") or ())
     if ADD in request:
@@ -88,24 +87,24 @@ def applied(request: Document, spec: Document) -> Document:
         if all(volume["name"] != options["name"] for volume in volumes):
             volumes.append({"name": options["name"], **options["volumeSource"]})
             disks.append(options["disk"])
-    elif (found := _found(volumes, name_of(request))) is not None:
+    elif (found := _volume_named(volumes, name_of(request))) is not None:
         volumes = [volume for volume in volumes if volume is not found]
         disks = [disk for disk in disks if disk["name"] != found["name"]]
     return with_disks(spec, volumes, disks)
 
 
 def with_disks(spec: Document, volumes: list[Document], disks: list[Document]) -> Document:
-    """A machine's spec with other volumes and disks."""
+    """Return a VMI's spec with these volumes and disks."""
     domain = spec.get("domain") or {}
     devices = {**(domain.get("devices") or {}), "disks": disks}
     return {**spec, "volumes": volumes, "domain": {**domain, "devices": devices}}
 
 
-def _found(volumes: Sequence[Document], name: str) -> Document | None:
-    """The volume of that name, else the one that shows the claim of that name."""
-    named = (volume for volume in volumes if volume["name"] == name)
-    showing = (volume for volume in volumes if _claim_of(volume) == name)
-    return next(named, None) or next(showing, None)
+def _volume_named(volumes: Sequence[Document], name: str) -> Document | None:
+    """Return the volume of that name, else the one whose claim has that name."""
+    by_name = (volume for volume in volumes if volume["name"] == name)
+    by_claim = (volume for volume in volumes if _claim_of(volume) == name)
+    return next(by_name, None) or next(by_claim, None)
 
 
 def _claim_of(source: Document) -> str:

@@ -1,4 +1,4 @@
-"""Where the bytes of a machine's disks come from: a Volume has one optional field a source."""
+"""Volumes of a VMI: a Volume has one optional field for each source."""
 
 from collections.abc import Iterable
 
@@ -71,7 +71,7 @@ class CloudInitConfigDrive(Struct, kw_only=True):
 
 
 class EmptyDisk(Struct, kw_only=True):
-    """A blank disk that lives as long as the machine.
+    """A blank disk that lives as long as the VMI.
 
     capacity: size of the disk, e.g. 2Gi.
     """
@@ -128,7 +128,7 @@ class DataVolumeVolume(Struct, kw_only=True):
 
 
 class EphemeralVolume(Struct, kw_only=True):
-    """A throw-away overlay over a claim that is only read.
+    """A temporary overlay over a claim, which is only read.
 
     persistent_volume_claim: the claim below the overlay.
     """
@@ -163,9 +163,9 @@ class SecretVolume(Struct, kw_only=True):
 
 
 class DownwardApiVolume(Struct, kw_only=True):
-    """A disk with facts about the machine's own object.
+    """A disk with metadata of the VMI's pod.
 
-    fields: which fact goes to which file.
+    fields: the metadata field of each file.
     volume_label: label of the file system on the disk.
     """
 
@@ -183,7 +183,7 @@ class ServiceAccountVolume(Struct, kw_only=True):
 
 
 class DownwardMetricsVolume(Struct, kw_only=True):
-    """A tiny disk with figures about the host, in vhostmd's form."""
+    """A small disk with metrics of the host, in vhostmd's format."""
 
 
 class SysprepVolume(Struct, kw_only=True):
@@ -213,22 +213,22 @@ class ContainerPathVolume(Struct, kw_only=True):
 
 
 class Volume(Struct, kw_only=True):
-    """What a disk or a shared file system of the machine holds: a name and exactly one source.
+    """A volume of the VMI: a name and exactly one source.
 
     name: unique in the machine; the disk of the same name shows it to the guest.
     container_disk: a disk image out of a container image.
     cloud_init_no_cloud: first-boot settings, datasource NoCloud.
     cloud_init_config_drive: first-boot settings, datasource ConfigDrive.
-    empty_disk: a blank disk that lives as long as the machine.
-    ephemeral: a throw-away overlay over a claim.
+    empty_disk: a blank disk that lives as long as the VMI.
+    ephemeral: a temporary overlay over a claim.
     persistent_volume_claim: a disk that is kept in a claim.
     data_volume: a disk that a DataVolume fills.
     host_disk: a disk image in the node's file system.
     config_map: a disk with the keys of a ConfigMap.
     secret: a disk with the keys of a Secret.
-    downward_api: a disk with facts about the machine's object.
+    downward_api: a disk with metadata of the VMI's pod.
     service_account: a disk with a ServiceAccount's token.
-    downward_metrics: a tiny disk with figures about the host.
+    downward_metrics: a small disk with metrics of the host.
     sysprep: a disk with a Windows answer file.
     memory_dump: a claim that receives a memory dump.
     container_path: a path of the launcher's container.
@@ -267,9 +267,9 @@ class UtilityVolume(ClaimSource, kw_only=True):
 
 
 def claims_of(volumes: Iterable[Volume]) -> dict[str, str]:
-    """The claim behind each volume that has one, by the volume's name.
+    """Return the claim of each volume that has one, by the volume's name.
 
-    A DataVolume's claim has its name (CDI).
+    The claim of a DataVolume has its name (CDI).
     """
     claims: dict[str, str] = {}
     for volume in volumes:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from corral.api.kinds.vmi import disks as kinds
-from corral.api.kinds.vmi.hotplug import plugs_of, trays_of
+from corral.api.kinds.vmi.hotplug import hotplug_cdroms, hotplug_disks
 from corral.api.kinds.vmi.vmi import VirtualMachineInstance
 from corral.node.hypervisor import Drive
 from corral.node.qemu.devices import disk_caching
@@ -86,7 +86,7 @@ def needs_usb(domain: Domain) -> bool:
 def _slots(domain: Domain) -> Iterator[_Slot]:
     order = boot_indexes(domain)
     names = _names(domain.vmi)
-    plugged, trays = plugs_of(domain.vmi.spec), trays_of(domain.vmi.spec)
+    plugged, trays = hotplug_disks(domain.vmi.spec), hotplug_cdroms(domain.vmi.spec)
     free = iter(disk_ports(domain.vmi))
     for disk in domain.vmi.spec.domain.devices.disks:
         drive = domain.drives.get(disk.name)
@@ -117,7 +117,7 @@ def _names(vmi: VirtualMachineInstance) -> Mapping[str, tuple[str, str]]:
     A drive takes a number whether its medium comes and goes or not: what stands behind it has the
     same name then for every version of corral that a machine may have been started by.
     """
-    plugged, trays = plugs_of(vmi.spec), trays_of(vmi.spec)
+    plugged, trays = hotplug_disks(vmi.spec), hotplug_cdroms(vmi.spec)
     names: dict[str, tuple[str, str]] = {}
     fixed = 0
     for disk in vmi.spec.domain.devices.disks:

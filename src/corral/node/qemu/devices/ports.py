@@ -8,7 +8,7 @@ first port together with the first disk that needs it.
 from collections.abc import Sequence
 
 from corral.api.kinds.vmi.derived import guest_memory
-from corral.api.kinds.vmi.hotplug import Plug, plugs_of
+from corral.api.kinds.vmi.hotplug import HotplugDisk, hotplug_disks
 from corral.api.kinds.vmi.vmi import VirtualMachineInstance
 from corral.node.qemu.domain import Domain, device
 
@@ -56,9 +56,9 @@ def _names(vmi: VirtualMachineInstance) -> Sequence[str]:
         return ()
     large = guest_memory(vmi.spec.domain).rounded_up() > _LARGE_BYTES
     free = _FREE_OF_LARGE_MACHINES if large else _FREE
-    taken = sum(map(_is_virtio, plugs_of(vmi.spec).values()))
+    taken = sum(map(_is_virtio, hotplug_disks(vmi.spec).values()))
     return [f"{_PREFIX}{number}" for number in range(1 + taken + free)]
 
 
-def _is_virtio(plug: Plug) -> bool:
+def _is_virtio(plug: HotplugDisk) -> bool:
     return plug.disk.disk is not None and plug.disk.disk.bus == "virtio"

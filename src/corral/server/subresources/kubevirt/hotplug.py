@@ -13,7 +13,7 @@ from corral.api.errors import BadRequest, Conflict, MethodNotAllowed
 from corral.api.kind import Kind, at
 from corral.api.kinds.kubevirt.kinds import VIRTUAL_MACHINE
 from corral.api.kinds.vmi import volume_requests as requests
-from corral.api.kinds.vmi.admission import judge
+from corral.api.kinds.vmi.admission import validate_spec
 from corral.api.object import Document
 from corral.api.request import Response
 from corral.server.registry.rest import Rest
@@ -150,7 +150,7 @@ def _judged(call: Call, request: Document, spec: Document, path: str) -> Documen
     if why := requests.conflict(request, spec.get("volumes") or ()):
         raise _conflict(call, why)
     wanted = requests.applied(request, spec)
-    if causes := judge(wanted, path, warn=False).causes:
+    if causes := validate_spec(wanted, path, warn=False).causes:
         raise call.kind.invalid(call.name, causes)
     return wanted
 

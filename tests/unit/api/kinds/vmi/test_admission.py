@@ -318,7 +318,7 @@ def test_a_refusal_names_ten_causes_and_counts_the_rest():
     assert len(error.details.causes) == 10
 
 
-# ------------------------------------------------------------------- effects
+# ---------------------------------------------------------------------- effects
 
 REFUSED = [
     (

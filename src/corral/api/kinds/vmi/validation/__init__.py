@@ -1,8 +1,8 @@
-"""KubeVirt's rules for the spec of a machine, wherever it stands: in a machine or in a template.
+"""Validation of the spec of a VMI or of a template: the rules of KubeVirt's webhooks.
 
-Every rule gets the spec and its path in the document, and yields one Cause for each wrong field;
-the messages are those of KubeVirt's webhooks, which people and scripts know.  To add a rule: a
-function in the file of its theme, and its name in RULES there.
+Every rule gets the spec and its path in the object, and yields one Cause for each wrong field; the
+messages are those of KubeVirt's webhooks, since scripts match them.  To add a rule: a function in
+the module of its subject, and its name in RULES there.
 """
 
 from collections.abc import Iterator
@@ -31,6 +31,6 @@ RULES = (
 
 
 def check_spec(spec: Spec, path: str) -> Iterator[Cause]:
-    """Everything that is wrong with a machine's spec."""
+    """Yield all causes for which a spec is invalid."""
     for rule in RULES:
         yield from rule(spec, path)

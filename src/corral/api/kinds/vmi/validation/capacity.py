@@ -1,4 +1,4 @@
-"""Rules for processors, memory, board and firmware."""
+"""Rules for resources, processors, memory, machine type and firmware."""
 
 import re
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ from corral.api.quantity import NOTHING, amount, parse
 ARCHITECTURES = ("amd64",)
 MACHINES = ("q35", "pc", "pc-q35-*", "pc-i440fx-*")
 LEAST_MEMORY = parse("1M")
-LEAST_FOR_A_SYSTEM = parse("16Mi")
+SMALLEST_BOOTABLE = parse("16Mi")
 LONGEST_SERIAL = 256
 NOT_A_QUANTITY = (
     "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
@@ -26,9 +26,9 @@ UUID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}", re.ASCI
 
 
 def check_resources(spec: Spec, path: str) -> Iterator[Cause]:
-    """What is asked for exists, is not negative, and not above its limit.
+    """Requested resources exist, are not negative, and not above their limits.
 
-    KubeVirt takes resources that there are not, and tells later that it can make no pod.
+    KubeVirt accepts resources that do not exist, and fails later to create the pod.
     """
     resources, here = spec.domain.resources or Resources(), f"{path}.domain.resources"
     for part, values in (("requests", resources.requests), ("limits", resources.limits)):
@@ -64,18 +64,18 @@ def check_memory(spec: Spec, path: str) -> Iterator[Cause]:
         yield Cause(field, f"{message} '{limit}'")
 
 
-def scarce_memory(spec: Spec, path: str) -> Iterator[str]:
-    """A warning where hardly any guest comes up, however well the machine runs.
+def small_memory_warnings(spec: Spec, path: str) -> Iterator[str]:
+    """Warn of memory that is too small for nearly all guests.
 
-    KubeVirt takes as little, too.  A PC's firmware does not reach a disk with less than 1000 KiB
-    (SeaBIOS), and there is no room for the kernel of any system that is kept up with less than
-    this; neither has a word for it on the serial console.
+    KubeVirt accepts as little.  SeaBIOS does not get to the disk with less than 1000 KiB, and no
+    maintained kernel boots with less than ``SMALLEST_BOOTABLE``; neither prints an error to the
+    serial console.
     """
     memory = guest_memory(spec.domain)
-    if NOTHING < memory < LEAST_FOR_A_SYSTEM:
+    if NOTHING < memory < SMALLEST_BOOTABLE:
         yield (
             f"{path}.domain: {memory} of memory: hardly any guest comes up with less than "
-            f"{LEAST_FOR_A_SYSTEM}, and its console stays empty"
+            f"{SMALLEST_BOOTABLE}, and its console stays empty"
         )
 
 
@@ -91,17 +91,17 @@ def check_huge_pages(spec: Spec, path: str) -> Iterator[Cause]:
         yield Cause(field, f"{field} '{size}': {NOT_A_QUANTITY}")
     elif requested is not None and amount(requested) >= NOTHING:
         here = f"{path}.domain.resources.requests.memory"
-        told = f"{field} '{size}'"
+        page_size = f"{field} '{size}'"
         if amount(requested) < page:
-            message = f"{here} '{requested}' must be equal to or larger than page size {told}"
+            message = f"{here} '{requested}' must be equal to or larger than page size {page_size}"
             yield Cause(here, message)
         elif amount(requested).nanos % page.nanos:
-            message = f"{here} '{requested}' is not a multiple of the page size {told}"
+            message = f"{here} '{requested}' is not a multiple of the page size {page_size}"
             yield Cause(here, message)
 
 
 def check_processors(spec: Spec, path: str) -> Iterator[Cause]:
-    """Relations between the fields of ``cpu``."""
+    """The fields of ``cpu`` are valid and consistent."""
     cpu, here = spec.domain.cpu, f"{path}.domain.cpu"
     if cpu is None:
         return
@@ -130,8 +130,8 @@ def check_processors(spec: Spec, path: str) -> Iterator[Cause]:
         yield Cause(field, message, "FieldValueRequired")
 
 
-def check_board(spec: Spec, path: str) -> Iterator[Cause]:
-    """The architecture and the board are ones that can be emulated."""
+def check_machine_type(spec: Spec, path: str) -> Iterator[Cause]:
+    """The architecture and the machine type can be emulated."""
     if spec.architecture and spec.architecture not in ARCHITECTURES:
         message = f"unsupported architecture: {spec.architecture}"
         yield Cause(f"{path}.architecture", message)
@@ -142,7 +142,7 @@ def check_board(spec: Spec, path: str) -> Iterator[Cause]:
 
 
 def check_firmware(spec: Spec, path: str) -> Iterator[Cause]:
-    """Identities that firmware tells are well-formed, and one firmware is chosen."""
+    """UUID and serial number are well-formed, and at most one bootloader is set."""
     firmware, here = spec.domain.firmware, f"{path}.domain.firmware"
     if firmware is None:
         return
@@ -158,21 +158,21 @@ def check_firmware(spec: Spec, path: str) -> Iterator[Cause]:
 
 
 def check_chassis(spec: Spec, path: str) -> Iterator[Cause]:
-    """What SMBIOS tells of the case is plain text."""
+    """The SMBIOS chassis strings are short and printable."""
     chassis = spec.domain.chassis
     if chassis is None:
         return
     for name in chassis.__struct_fields__:
-        told, field = getattr(chassis, name), f"{path}.domain.chassis.{name}"
-        if len(told) > LONGEST_SERIAL:
+        value, field = getattr(chassis, name), f"{path}.domain.chassis.{name}"
+        if len(value) > LONGEST_SERIAL:
             limit = f"must be less than or equal to {LONGEST_SERIAL} in length, if specified"
             yield Cause(field, f"{field} {limit}")
-        if not told.isprintable():
+        if not value.isprintable():
             yield Cause(field, f"{field} must be made up of printable characters")
 
 
 def check_serial(serial: str, field: str, named: str) -> Iterator[Cause]:
-    """A serial number that firmware or a disk tells; ``named`` is how the message calls it."""
+    """A serial number of firmware or of a disk; ``named`` is its name in the message."""
     if len(serial) > LONGEST_SERIAL:
         limit = f"must be less than or equal to {LONGEST_SERIAL} in length, if specified"
         yield Cause(field, f"{named} {limit}")
@@ -186,7 +186,7 @@ RULES = (
     check_memory,
     check_huge_pages,
     check_processors,
-    check_board,
+    check_machine_type,
     check_firmware,
     check_chassis,
 )

@@ -1,4 +1,4 @@
-"""Rules for the devices beside disks and networks, and for credentials that go into the guest."""
+"""Rules for devices other than disks and interfaces, and for access credentials."""
 
 from collections.abc import Iterator
 
@@ -24,7 +24,7 @@ def check_inputs(spec: Spec, path: str) -> Iterator[Cause]:
 
 
 def check_models(spec: Spec, path: str) -> Iterator[Cause]:
-    """Devices are of models that there are."""
+    """Models of panic devices, sound cards and watchdogs are supported."""
     devices, here = spec.domain.devices, f"{path}.domain.devices"
     for index, panic in enumerate(devices.panic_devices):
         if panic.model not in PANIC_MODELS:
@@ -44,7 +44,7 @@ def check_models(spec: Spec, path: str) -> Iterator[Cause]:
 
 
 def check_io_threads(spec: Spec, path: str) -> Iterator[Cause]:
-    """The policy is known; a pool has a size."""
+    """The I/O thread policy is supported; a pool has a size."""
     policy, threads = spec.domain.io_threads_policy, spec.domain.io_threads
     if policy not in IO_THREADS:
         yield Cause(f"{path}.domain.ioThreadsPolicy", f"Invalid IOThreadsPolicy ({policy})")
@@ -55,48 +55,50 @@ def check_io_threads(spec: Spec, path: str) -> Iterator[Cause]:
 
 
 def check_credentials(spec: Spec, path: str) -> Iterator[Cause]:
-    """Each set of credentials has one kind, one source and one way into the guest."""
+    """Each credential has one kind, one source and one propagation method."""
     for index, credential in enumerate(spec.access_credentials):
         here = f"{path}.accessCredentials[{index}]"
         kinds = (credential.ssh_public_key, credential.user_password)
         if sum(kind is not None for kind in kinds) != 1:
             yield Cause(here, f"{here} must have exactly one access credential type set")
         if (key := credential.ssh_public_key) is not None:
-            ways = key.propagation_method
-            yield from _check_ways(here, "sshPublicKey", key.source, _chosen(ways))
+            count = _count_set(key.propagation_method)
+            yield from _check_source_and_method(here, "sshPublicKey", key.source, count)
             yield from _check_key(spec, key, here)
         if (password := credential.user_password) is not None:
-            ways_in = password.propagation_method
-            yield from _check_ways(here, "userPassword", password.source, _chosen(ways_in))
+            count = _count_set(password.propagation_method)
+            yield from _check_source_and_method(here, "userPassword", password.source, count)
 
 
-def _chosen(union: Struct) -> int:
+def _count_set(union: Struct) -> int:
     return sum(getattr(union, name) is not None for name in union.__struct_fields__)
 
 
-def _check_ways(here: str, kind: str, source: CredentialSource, ways: int) -> Iterator[Cause]:
+def _check_source_and_method(
+    here: str, kind: str, source: CredentialSource, methods: int
+) -> Iterator[Cause]:
     if source.secret is None:
         yield Cause(f"{here}.{kind}.source", f"{here} must have exactly one source set")
-    if ways != 1:
+    if methods != 1:
         message = f"{here} must have exactly one propagationMethod set"
         yield Cause(f"{here}.{kind}.propagationMethod", message)
 
 
 def _check_key(spec: Spec, key: SshPublicKey, here: str) -> Iterator[Cause]:
-    way, field = key.propagation_method, f"{here}.sshPublicKey.propagationMethod"
+    method, field = key.propagation_method, f"{here}.sshPublicKey.propagationMethod"
     carriers = (
-        ("noCloud", way.no_cloud, [volume.cloud_init_no_cloud for volume in spec.volumes]),
+        ("noCloud", method.no_cloud, [volume.cloud_init_no_cloud for volume in spec.volumes]),
         (
             "configDrive",
-            way.config_drive,
+            method.config_drive,
             [volume.cloud_init_config_drive for volume in spec.volumes],
         ),
     )
-    for name, wanted, volumes in carriers:
-        if wanted is not None and not any(volumes):
+    for name, chosen, volumes in carriers:
+        if chosen is not None and not any(volumes):
             message = f"{here} requires a {name} volume to exist when the {name} propagationMethod"
             yield Cause(field, f"{message} is in use.")
-    if way.qemu_guest_agent is not None and not way.qemu_guest_agent.users:
+    if method.qemu_guest_agent is not None and not method.qemu_guest_agent.users:
         message = f"{here} requires at least one user to be present in the users list"
         yield Cause(f"{field}.qemuGuestAgent.users", message)
 

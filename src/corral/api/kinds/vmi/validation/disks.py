@@ -1,4 +1,4 @@
-"""Rules for disks: how a machine meets its volumes."""
+"""Rules for disks."""
 
 from collections.abc import Iterator
 
@@ -16,7 +16,7 @@ LARGEST_BLOCK = 2 * 1024 * 1024
 
 
 def check_pairs(spec: Spec, path: str) -> Iterator[Cause]:
-    """Every disk shows a volume; ``lun`` needs a volume that understands SCSI.
+    """Every disk has a volume; ``lun`` needs a claim.
 
     A CD-ROM drive may be empty (KubeVirt's feature gate DeclarativeHotplugVolumes).
     """
@@ -35,9 +35,9 @@ def check_pairs(spec: Spec, path: str) -> Iterator[Cause]:
 
 
 def check_boot_order(spec: Spec, path: str) -> Iterator[Cause]:
-    """Places among the boot devices begin at 1, and nobody shares one."""
+    """Boot orders begin at 1 and are unique among disks and interfaces."""
     devices = spec.domain.devices
-    taken: set[int] = set()
+    used: set[int] = set()
     orders = [(f"disks[{index}]", disk.boot_order) for index, disk in enumerate(devices.disks)]
     orders += [
         (f"interfaces[{index}]", interface.boot_order)
@@ -49,14 +49,14 @@ def check_boot_order(spec: Spec, path: str) -> Iterator[Cause]:
         here = f"{path}.domain.devices.{device}"
         if order < 1:
             yield Cause(f"{here}.bootOrder", f"{here} must have a boot order > 0, if supplied")
-        elif order in taken:
+        elif order in used:
             message = f"Boot order for {here}.bootOrder already set for a different device."
             yield Cause(f"{here}.bootOrder", message)
-        taken.add(order)
+        used.add(order)
 
 
 def check_names(spec: Spec, path: str) -> Iterator[Cause]:
-    """Names of disks are unique, and fit to name a container."""
+    """Names of disks are unique, and valid names of containers."""
     first: dict[str, int] = {}
     for index, disk in enumerate(spec.domain.devices.disks):
         disks = f"{path}.domain.devices.disks"
@@ -70,7 +70,7 @@ def check_names(spec: Spec, path: str) -> Iterator[Cause]:
 
 
 def check_disks(spec: Spec, path: str) -> Iterator[Cause]:
-    """What each disk says of itself."""
+    """The fields of each disk are valid."""
     for index, disk in enumerate(spec.domain.devices.disks):
         here = f"{path}.domain.devices.disks[{index}]"
         yield from _check_device(disk, here)

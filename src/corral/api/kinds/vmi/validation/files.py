@@ -1,25 +1,25 @@
-"""Rules for volumes that are made of files, the host's own among them."""
+"""Rules for volumes made of files: ConfigMaps, Secrets, downward API, sysprep, host disks."""
 
 import posixpath
 from collections.abc import Iterator
 
 from corral.api.errors import Cause
 from corral.api.kinds.causes import duplicate, invalid, required, unsupported
-from corral.api.kinds.vmi.downward_api import KEYED, PLAIN, parsed
+from corral.api.kinds.vmi.downward_api import KEYED, PLAIN, parse_field_path
 from corral.api.kinds.vmi.vmi import Spec
 from corral.api.quantity import NOTHING, amount
 
 HOST_DISKS = ("Disk", "DiskOrCreate")
-"""Kinds of disks of the host: those that are there, and those that may be made."""
+"""Types of host disks: those that exist, and those that are created if missing."""
 LONGEST_LABEL = 32
-"""Of a file system on a disk (ISO 9660)."""
+"""Characters of a volume label (ISO 9660)."""
 LONGEST_PATH = 200
-MOST_STEPS = 6
-"""Of a file on a disk: what ISO 9660 takes."""
+MOST_PATH_SEGMENTS = 6
+"""Limits of a file's path on ISO 9660."""
 
 
 def check_sources(spec: Spec, path: str) -> Iterator[Cause]:
-    """A volume out of an object names that object; at most one is a ServiceAccount's."""
+    """A volume of an object names it; at most one is of a ServiceAccount."""
     for index, volume in enumerate(spec.volumes):
         here = f"{path}.volumes[{index}]"
         if volume.config_map is not None and not volume.config_map.name:
@@ -39,7 +39,7 @@ def _missing(field: str) -> Cause:
 
 
 def check_labels(spec: Spec, path: str) -> Iterator[Cause]:
-    """Labels are ones that the file system can have; KubeVirt finds out when it makes the disk."""
+    """Volume labels fit the file system; KubeVirt fails only when it makes the disk."""
     for index, volume in enumerate(spec.volumes):
         sources = {
             "configMap": volume.config_map,
@@ -51,11 +51,11 @@ def check_labels(spec: Spec, path: str) -> Iterator[Cause]:
             if len(label) > LONGEST_LABEL or not (label.isascii() and label.isprintable()):
                 here = f"{path}.volumes[{index}].{field}.volumeLabel"
                 fault = f"must be at most {LONGEST_LABEL} printable ASCII characters"
-                yield _whole(invalid(here, label, fault))
+                yield _with_field(invalid(here, label, fault))
 
 
 def check_sysprep(spec: Spec, path: str) -> Iterator[Cause]:
-    """The answer file comes from one place; KubeVirt finds out when the machine starts."""
+    """The answer file has one source; KubeVirt fails only when the machine starts."""
     for index, volume in enumerate(spec.volumes):
         source, here = volume.sysprep, f"{path}.volumes[{index}].sysprep"
         if source is None:
@@ -66,7 +66,7 @@ def check_sysprep(spec: Spec, path: str) -> Iterator[Cause]:
 
 
 def check_host_disks(spec: Spec, path: str) -> Iterator[Cause]:
-    """A disk image of the host has a path, and a size only where it may be made."""
+    """A host disk has a path, and a capacity only if it may be created."""
     for index, volume in enumerate(spec.volumes):
         source, here = volume.host_disk, f"{path}.volumes[{index}].hostDisk"
         if source is None:
@@ -78,39 +78,43 @@ def check_host_disks(spec: Spec, path: str) -> Iterator[Cause]:
             allowed = "' or '".join(HOST_DISKS)
             message = f"{here}.type has invalid value '{source.type}', allowed are '{allowed}'"
             yield Cause(f"{here}.type", message)
-        sized = source.capacity is not None and amount(source.capacity) != NOTHING
-        if source.type == HOST_DISKS[0] and sized:
+        has_capacity = source.capacity is not None and amount(source.capacity) != NOTHING
+        if source.type == HOST_DISKS[0] and has_capacity:
             message = f"is allowed to pass only with {here}.type equal to '{HOST_DISKS[1]}'"
             yield Cause(f"{here}.capacity", f"{here}.capacity {message}")
 
 
 def check_downward_api(spec: Spec, path: str) -> Iterator[Cause]:
-    """Each fact is one that there is, and has a file of its own (core/v1's rules for pods)."""
+    """Each field path is supported and has a file of its own (core/v1's rules for pods)."""
     for index, volume in enumerate(spec.volumes):
         if volume.downward_api is None:
             continue
         paths = [file.path for file in volume.downward_api.fields]
-        taken = set[str]()
+        used = set[str]()
         for number, file in enumerate(volume.downward_api.fields):
             here = f"{path}.volumes[{index}].downwardAPI.fields[{number}]"
-            yield from map(_whole, _check_path(file.path, f"{here}.path"))
-            if file.path in taken:
-                yield _whole(duplicate(f"{here}.path", file.path))
-            taken.add(file.path)
+            yield from map(_with_field, _check_path(file.path, f"{here}.path"))
+            if file.path in used:
+                yield _with_field(duplicate(f"{here}.path", file.path))
+            used.add(file.path)
             if any(other.startswith(f"{file.path}/") for other in paths):
-                yield _whole(invalid(f"{here}.path", file.path, "is a directory of another file"))
+                yield _with_field(
+                    invalid(f"{here}.path", file.path, "is a directory of another file")
+                )
             if file.fieldRef is not None:
-                yield from _check_fact(file.fieldRef.fieldPath, f"{here}.fieldRef.fieldPath")
+                yield from _check_field_path(file.fieldRef.fieldPath, f"{here}.fieldRef.fieldPath")
             elif file.resourceFieldRef is None:
-                yield _whole(required(here, "one of fieldRef and resourceFieldRef is required"))
+                yield _with_field(
+                    required(here, "one of fieldRef and resourceFieldRef is required")
+                )
 
 
-def _check_fact(fact: str, here: str) -> Iterator[Cause]:
+def _check_field_path(fact: str, here: str) -> Iterator[Cause]:
     try:
-        parsed(fact)
+        parse_field_path(fact)
     except ValueError:
         facts = [f"metadata.{name}" for name in PLAIN | KEYED]
-        yield _whole(unsupported(here, fact, facts))
+        yield _with_field(unsupported(here, fact, facts))
 
 
 def _check_path(path: str, here: str) -> Iterator[Cause]:
@@ -123,13 +127,13 @@ def _check_path(path: str, here: str) -> Iterator[Cause]:
         yield invalid(here, path, "must not contain '..'")
     elif posixpath.normpath(path) != path or path == "." or not path.isprintable():
         yield invalid(here, path, "must be a plain path")
-    elif len(path) > LONGEST_PATH or len(steps) > MOST_STEPS:
-        fault = f"must be at most {LONGEST_PATH} characters and {MOST_STEPS} steps long"
+    elif len(path) > LONGEST_PATH or len(steps) > MOST_PATH_SEGMENTS:
+        fault = f"must be at most {LONGEST_PATH} characters and {MOST_PATH_SEGMENTS} steps long"
         yield invalid(here, path, fault)
 
 
-def _whole(cause: Cause) -> Cause:
-    """A webhook's refusal shows messages only: this one is to name its field."""
+def _with_field(cause: Cause) -> Cause:
+    """Put the field into the message: the refusals of webhooks show only messages."""
     return Cause(cause.field, f"{cause.field}: {cause.message}", cause.reason)
 
 

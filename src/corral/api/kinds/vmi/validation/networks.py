@@ -10,14 +10,14 @@ from corral.api.kinds.vmi.vmi import Spec
 
 MODELS = ("", "virtio", "e1000", "e1000e", "igb", "ne2k_pci", "pcnet", "rtl8139")
 RESERVED_MAC = "02:00:00:00:00:00"
-"""The address of the bridge in KubeVirt's pods; a guest that had it could not be reached."""
+"""The address of the bridge in KubeVirt's pods; a guest with the same would be unreachable."""
 SMALLEST_RANGE = {4: 27, 6: 126}
-"""Bits of the smallest private range, by version of IP: it holds the gateway and the guest.
+"""Prefix length of the smallest private range by IP version: it has the gateway and the guest.
 
-QEMU's user network, where there can be no other, takes the first 16 addresses of IPv4's.
+QEMU's user network, the fallback, needs the first 16 addresses of the IPv4 range.
 """
 PRIVATE_OPTIONS = range(224, 255)
-"""DHCP options that anybody may use for anything (RFC 3942)."""
+"""DHCP options for private use (RFC 3942)."""
 MOST_ACPI_INDEX = 16 * 1024 - 1
 
 _NAME = re.compile(r"[A-Za-z0-9_-]+", re.ASCII)
@@ -26,7 +26,7 @@ _PORT_NAME = re.compile(r"(?=[a-z0-9-]*[a-z])[a-z0-9]([a-z0-9]|-(?!-))*(?<!-)", 
 
 
 def check_networks(spec: Spec, path: str) -> Iterator[Cause]:
-    """Networks have one source and a name of their own; one of them is the pod's."""
+    """Networks have one source and a unique name; at most one is the pod network."""
     seen: set[str] = set()
     for index, network in enumerate(spec.networks):
         here = f"{path}.networks[{index}]"
@@ -83,7 +83,7 @@ def check_pairs(spec: Spec, path: str) -> Iterator[Cause]:
 
 
 def check_interfaces(spec: Spec, path: str) -> Iterator[Cause]:
-    """What each interface says of itself."""
+    """The fields of each interface are valid."""
     pods = {network.name for network in spec.networks if network.pod is not None}
     for index, interface in enumerate(spec.domain.devices.interfaces):
         here = f"{path}.domain.devices.interfaces[{index}]"

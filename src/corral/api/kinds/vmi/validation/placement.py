@@ -1,4 +1,4 @@
-"""Rules for what surrounds the machine: names, probes, where it may run, how it is ended."""
+"""Rules for names, probes, DNS, node selection and strategies."""
 
 import ipaddress
 from collections.abc import Iterable, Iterator
@@ -21,18 +21,20 @@ MOST_SEARCHES = 6
 
 
 def check_names(spec: Spec, path: str) -> Iterator[Cause]:
-    """The guest's name and domain are DNS names."""
+    """Host name and subdomain are DNS names."""
     if spec.hostname and (faults := label_faults(spec.hostname)):
-        field, told = f"{path}.hostname", ", ".join(faults)
-        yield Cause(field, f"{field} does not conform to the kubernetes DNS_LABEL rules : {told}")
+        field, reasons = f"{path}.hostname", ", ".join(faults)
+        yield Cause(
+            field, f"{field} does not conform to the kubernetes DNS_LABEL rules : {reasons}"
+        )
     if spec.subdomain and (faults := subdomain_faults(spec.subdomain)):
-        field, told = f"{path}.subdomain", ", ".join(faults)
-        message = f"{field} does not conform to the kubernetes DNS_SUBDOMAIN rules : {told}"
+        field, reasons = f"{path}.subdomain", ", ".join(faults)
+        message = f"{field} does not conform to the kubernetes DNS_SUBDOMAIN rules : {reasons}"
         yield Cause(field, message)
 
 
 def check_strategies(spec: Spec, path: str) -> Iterator[Cause]:
-    """How it starts, is evicted and is ended."""
+    """Grace period, eviction strategy and start strategy are valid."""
     if fault := grace_period.fault(spec.termination_grace_period_seconds):
         field = f"{path}.terminationGracePeriodSeconds"
         yield Cause(field, f"{field} '{spec.termination_grace_period_seconds}': {fault}.")
@@ -49,11 +51,11 @@ def check_strategies(spec: Spec, path: str) -> Iterator[Cause]:
 
 
 def check_probes(spec: Spec, path: str) -> Iterator[Cause]:
-    """A probe asks in one way; over the network only where there is one."""
+    """A probe has one action; HTTP and TCP need the pod network."""
     devices = spec.domain.devices
-    will_have_network = not spec.networks and not devices.interfaces
+    gets_pod_network = not spec.networks and not devices.interfaces
     has_pod_network = any(network.pod is not None for network in spec.networks) or (
-        will_have_network and devices.autoattach_pod_interface is not False
+        gets_pod_network and devices.autoattach_pod_interface is not False
     )
     for name, probe in (
         ("readinessProbe", spec.readiness_probe),
@@ -67,20 +69,20 @@ def check_probes(spec: Spec, path: str) -> Iterator[Cause]:
 
 
 def _check_probe(probe: Probe, here: str, *, has_pod_network: bool) -> Iterator[Cause]:
-    ways = (probe.http_get, probe.tcp_socket, probe.exec, probe.guest_agent_ping)
-    chosen = sum(way is not None for way in ways)
+    actions = (probe.http_get, probe.tcp_socket, probe.exec, probe.guest_agent_ping)
+    chosen = sum(action is not None for action in actions)
     if chosen > 1:
         yield Cause(here, f"{here} must have exactly one probe type set")
     if chosen < 1:
         message = f"either {here}.tcpSocket, {here}.exec or {here}.httpGet must be set if a {here}"
         yield Cause(here, f"{message} is specified", "FieldValueRequired")
-    for name, way in (("httpGet", probe.http_get), ("tcpSocket", probe.tcp_socket)):
-        if way is not None and not has_pod_network:
+    for name, action in (("httpGet", probe.http_get), ("tcpSocket", probe.tcp_socket)):
+        if action is not None and not has_pod_network:
             field = f"{here}.{name}"
             yield Cause(field, f"{field} is only allowed if the Pod Network is attached")
-        if way is not None and (faults := port_or_name_faults(way.port)):
+        if action is not None and (faults := port_or_name_faults(action.port)):
             field = f"{here}.{name}.port"
-            yield Cause(field, f"{field} '{way.port}': {', '.join(faults)}")
+            yield Cause(field, f"{field} '{action.port}': {', '.join(faults)}")
     if probe.exec is not None and not probe.exec.command:
         field = f"{here}.exec.command"
         yield Cause(field, f"{field}: Required value", "FieldValueRequired")
@@ -97,7 +99,7 @@ def _check_probe(probe: Probe, here: str, *, has_pod_network: bool) -> Iterator[
 
 
 def check_dns(spec: Spec, path: str) -> Iterator[Cause]:
-    """How names are looked up."""
+    """DNS policy and configuration are valid."""
     if spec.dns_policy not in DNS_POLICIES:
         allowed = " ".join(DNS_POLICIES)
         message = f"DNSPolicy: {spec.dns_policy} is not supported, valid values: [{allowed}]"
@@ -129,7 +131,7 @@ def _is_address(text: str) -> bool:
 
 
 def check_node_choice(spec: Spec, path: str) -> Iterator[Cause]:
-    """Which nodes are wanted, and which taints are borne."""
+    """Node selector, tolerations and node affinity are valid."""
     for cause in check_labels(spec.node_selector, f"{path}.nodeSelector"):
         yield Cause(cause.field, f"{cause.field}: {cause.message}")
     for index, toleration in enumerate(spec.tolerations):

@@ -1,4 +1,4 @@
-"""Rules for volumes: what disks hold."""
+"""Rules for volumes."""
 
 import base64
 import binascii
@@ -21,7 +21,7 @@ from corral.api.names import label_faults
 from corral.api.quantity import NOTHING, amount
 
 LONGEST_CLOUD_INIT = 2048
-"""Bytes of user data, or of network data, that may stand in the spec itself."""
+"""The most bytes of user data, or of network data, in the spec itself."""
 PULL_POLICIES = ("", "Always", "IfNotPresent", "Never")
 
 _SOURCES = tuple(
@@ -51,31 +51,31 @@ def check_volumes(spec: Spec, path: str) -> Iterator[Cause]:
 
 
 def check_writers(spec: Spec, path: str) -> Iterator[Cause]:
-    """What two disks would write to is made for that: the second one could not be opened.
+    """No two disks write to the same file or claim, unless they are shareable.
 
-    KubeVirt says so when the machine is started.
+    The second one could not be opened; KubeVirt fails only when the machine starts.
     """
-    lenient = {disk.name for disk in spec.domain.devices.disks if _is_lenient(disk)}
+    sharable = {disk.name for disk in spec.domain.devices.disks if _is_sharable(disk)}
     first: dict[tuple[str, str], int] = {}
     for index, volume in enumerate(spec.volumes):
-        written = _written(volume)
-        if written is None or volume.name in lenient:
+        source = _writable_source(volume)
+        if source is None or volume.name in sharable:
             continue
-        if written in first:
-            here, other = (f"{path}.volumes[{each}]" for each in (index, first[written]))
-            message = f'{here} and {other} must not both write to the {written[0]} "{written[1]}".'
+        if source in first:
+            here, other = (f"{path}.volumes[{each}]" for each in (index, first[source]))
+            message = f'{here} and {other} must not both write to the {source[0]} "{source[1]}".'
             yield Cause(here, f"{message} Make their disks shareable, or one of them read-only.")
-        first.setdefault(written, index)
+        first.setdefault(source, index)
 
 
-def _is_lenient(disk: Disk) -> bool:
-    """Whether a disk lets others write what it shows, or does not write itself."""
+def _is_sharable(disk: Disk) -> bool:
+    """Return whether a disk is shareable or read-only."""
     target = disk.disk or disk.lun
     return bool(disk.cdrom is not None or disk.shareable or (target and target.readonly))
 
 
-def _written(volume: Volume) -> tuple[str, str] | None:
-    """What a volume's guest writes to that other volumes may show, too: its kind, and its name."""
+def _writable_source(volume: Volume) -> tuple[str, str] | None:
+    """Return the file or claim that a volume writes to, as kind and name; None if it has none."""
     if volume.host_disk is not None:
         return "file", posixpath.normpath(volume.host_disk.path)
     source = volume.persistent_volume_claim
@@ -86,7 +86,7 @@ def _written(volume: Volume) -> tuple[str, str] | None:
 
 
 def check_container_disks(spec: Spec, path: str) -> Iterator[Cause]:
-    """The image is named, and the path in it is an absolute one."""
+    """The image is set, and the path in it is absolute."""
     for index, volume in enumerate(spec.volumes):
         disk, here = volume.container_disk, f"{path}.volumes[{index}].containerDisk"
         if disk is None:
@@ -107,12 +107,12 @@ def check_container_disks(spec: Spec, path: str) -> Iterator[Cause]:
 
 
 def _is_plain_path(path: str) -> bool:
-    """Whether a path is absolute, without ``.``, ``..`` and doubled slashes."""
+    """Return whether a path is absolute, without ``.``, ``..`` and doubled slashes."""
     return posixpath.normpath(f"/{path.lstrip('/')}") == path.removesuffix("/")
 
 
 def check_empty_disks(spec: Spec, path: str) -> Iterator[Cause]:
-    """A blank disk has a size."""
+    """A blank disk has a capacity."""
     for index, volume in enumerate(spec.volumes):
         if volume.empty_disk is not None and amount(volume.empty_disk.capacity) <= NOTHING:
             field = f"{path}.volumes[{index}].emptyDisk.capacity"
@@ -121,15 +121,17 @@ def check_empty_disks(spec: Spec, path: str) -> Iterator[Cause]:
 
 
 def check_cloud_init(spec: Spec, path: str) -> Iterator[Cause]:
-    """First-boot settings come from one place each, and are short where they stand in the spec."""
+    """User data and network data have one source each, and are short if in the spec itself."""
     for index, volume in enumerate(spec.volumes):
         for source_name, field in _CLOUD_INIT:
             source = getattr(volume, source_name)
             if source is not None:
-                yield from _check_settings(source, f"{path}.volumes[{index}].{field}")
+                yield from _check_cloud_init_source(source, f"{path}.volumes[{index}].{field}")
 
 
-def _check_settings(source: CloudInitNoCloud | CloudInitConfigDrive, here: str) -> Iterator[Cause]:
+def _check_cloud_init_source(
+    source: CloudInitNoCloud | CloudInitConfigDrive, here: str
+) -> Iterator[Cause]:
     users = _sources(source.secret_ref, source.user_data_base64, source.user_data)
     networks = _sources(
         source.network_data_secret_ref, source.network_data_base64, source.network_data
