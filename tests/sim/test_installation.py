@@ -6,7 +6,7 @@ import pytest
 from tests.sim.cluster import cluster, replica_set
 
 from corral.api.errors import Invalid
-from corral.api.kinds.kubevirt.installation import KEY, TOLD_VERSION, KubeVirt
+from corral.api.kinds.kubevirt.installation import KEY, REPORTED_VERSION, KubeVirt
 from corral.api.kinds.kubevirt.replicaset import VirtualMachineInstanceReplicaSet as ReplicaSet
 from corral.api.kinds.vmi.vmi import VirtualMachineInstance as Machine
 from corral.api.object import Key
@@ -32,7 +32,7 @@ async def test_it_tells_that_kubevirt_runs_and_which():
     async with cluster(about_itself=True) as here:
         found = await installed(here)
         assert found.status.phase == "Deployed"
-        assert found.status.observed_kube_virt_version == TOLD_VERSION
+        assert found.status.observed_kube_virt_version == REPORTED_VERSION
         assert conditions(found) == {
             "Available": "True",
             "Progressing": "False",

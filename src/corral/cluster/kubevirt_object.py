@@ -12,7 +12,7 @@ from corral.api.kinds.kubevirt.installation import (
     KubeVirt,
     KubeVirtSpec,
     KubeVirtStatus,
-    deployed,
+    deployed_status,
 )
 from corral.api.object import Key
 from corral.api.time import rfc3339
@@ -65,7 +65,9 @@ class Installation:
             await self._client.patch(KubeVirt, key, {"spec": SPEC})
             return
         machine = platform.machine()
-        status = deployed(found, _ARCHITECTURES.get(machine, machine), rfc3339(self._clock()))
+        status = deployed_status(
+            found, _ARCHITECTURES.get(machine, machine), rfc3339(self._clock())
+        )
         if msgspec.convert(status, KubeVirtStatus) != found.status:
             try:
                 await self._client.patch(KubeVirt, key, {"status": status}, subresource="status")

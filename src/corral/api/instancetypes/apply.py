@@ -36,7 +36,7 @@ def apply(
         causes = [_conflict(f"{path}.{one}") for one in conflicts(said, spec)]
         causes += _annotate(template, instancetype.annotations)
         if (
-            cause := instancetype_topology.indivisible(instancetype.cpu.guest, preference)
+            cause := instancetype_topology.divisibility_cause(instancetype.cpu.guest, preference)
         ) is not None:
             causes.append(cause)
         if causes:
@@ -118,7 +118,7 @@ def _copy(
 def _lay_out(
     instancetype: InstancetypeSpec, preference: PreferenceSpec | None, spec: Document
 ) -> None:
-    layout = instancetype_topology.lay_out(instancetype.cpu.guest, preference)
+    layout = instancetype_topology.cpu_topology(instancetype.cpu.guest, preference)
     put(spec, "domain.cpu", {**(get(spec, "domain.cpu") or {}), **layout._asdict()})
 
 

@@ -30,7 +30,7 @@ from corral.api.kind import Kind, at
 from corral.api.kinds import kind_of
 from corral.api.kinds.kubevirt.instancetype import GROUP, InstancetypeSpec, PreferenceSpec
 from corral.api.kinds.kubevirt.virtualmachine import VirtualMachine
-from corral.api.kinds.kubevirt.vm_defaults import default_board
+from corral.api.kinds.kubevirt.vm_defaults import default_machine_type
 from corral.api.kinds.vmi.admission import validate_spec
 from corral.api.kinds.vmi.defaults import SPEC_STEPS
 from corral.api.object import Document, Key
@@ -103,7 +103,7 @@ class Instancetypes:
         preference = self._found(document, PREFERENCE, PreferenceSpec)
         if preference is not None:
             _settle_by(spec, preference)
-        default_board(spec["template"]["spec"])
+        default_machine_type(spec["template"]["spec"])
         if instancetype is None and preference is None:
             return []  # the template's own rules have the last word
         template = deepcopy(spec["template"])

@@ -6,7 +6,7 @@ from corral import __version__
 from corral.api.discovery import Discovery, api_versions, content_type
 from corral.api.encoding import encode
 from corral.api.errors import NotFound
-from corral.api.kinds.kubevirt.installation import TOLD_VERSION
+from corral.api.kinds.kubevirt.installation import REPORTED_VERSION
 from corral.api.kinds.table import KindTable
 from corral.api.request import Request, Response, User
 from corral.metrics import Registry
@@ -154,7 +154,7 @@ def _of_kubevirt(name: str) -> Response:
     """KubeVirt's own version and health, as its clients ask for them."""
     if name == "version":
         known = {key: value for key, value in VERSION.items() if key not in ("major", "minor")}
-        return json_response(encode(known | {"gitVersion": TOLD_VERSION}))
+        return json_response(encode(known | {"gitVersion": REPORTED_VERSION}))
     if name == "healthz":
         return json_response(encode({"apiserver": {"connectivity": "ok"}}))
     missing = NotFound("guestfs is not supported: corral has no image of libguestfs")

@@ -1,8 +1,8 @@
-"""KubeVirt: the object by which one installs and sets up KubeVirt (kubevirt.io/v1).
+"""KubeVirt: the object that installs and configures KubeVirt (kubevirt.io/v1).
 
-Here there is nothing to install: the one object is made by the manager and tells what runs, since
-virtctl, user interfaces and operators look for it.  Of what it asks for, ``cpuAllocationRatio`` and
-``referencePolicy`` have an effect; every other field has none, and is warned of by name.
+Nothing is installed here: the manager creates the one KubeVirt object and writes its status, since
+virtctl, user interfaces and operators read it.  Of its spec, ``cpuAllocationRatio`` and
+``referencePolicy`` have an effect; every other field gets a warning that names it.
 """
 
 from collections.abc import Iterator
@@ -20,16 +20,16 @@ from corral.api.kinds.vmi.vmi import GROUP
 from corral.api.object import AnyFields, Condition, Document, Key, Object, Struct
 
 KUBEVIRT = "1.8.0"
-"""The KubeVirt whose API is spoken."""
-TOLD_VERSION = f"v{KUBEVIRT}+corral-{__version__}"
+"""The version of KubeVirt whose API is served."""
+REPORTED_VERSION = f"v{KUBEVIRT}+corral-{__version__}"
 KEY = Key("kubevirt", "kubevirt")
-"""The one KubeVirt that there is."""
+"""Namespace and name of the one KubeVirt object."""
 CPU_RATIO: Final = 10
-"""Virtual processors that share a real one where a machine names no cpu request: each asks for 100m
-(KubeVirt's DefaultCPUAllocationRatio)."""
+"""Virtual CPUs per CPU of the node if a VMI has no CPU request: each requests 100m (KubeVirt's
+DefaultCPUAllocationRatio)."""
 POLICIES = REFERENCE, EXPAND, EXPAND_ALL = "reference", "expand", "expandAll"
-"""What becomes of a VirtualMachine's instance type and preference once they are found: they are
-kept as they are; the VirtualMachine says itself what they say; so do those that had them kept."""
+"""Policies for a VirtualMachine's references to instance type and preference: keep them, expand
+them into the spec, or expand also those that an earlier policy kept."""
 POLICY_FIELD: Final = "spec.configuration.instancetype.referencePolicy"
 RATIO_FIELD: Final = "spec.configuration.developerConfiguration.cpuAllocationRatio"
 
@@ -40,30 +40,30 @@ _CONDITIONS = (
     ("Created", "True", "AllResourcesCreated", "All resources were created."),
 )
 
-_LOOKED_INTO = ("configuration", "developerConfiguration", "instancetype")
-_ACTED_UPON = (RATIO_FIELD, POLICY_FIELD)
+_SECTIONS = ("configuration", "developerConfiguration", "instancetype")
+_IMPLEMENTED = (RATIO_FIELD, POLICY_FIELD)
 
 
 class KubeVirtSpec(Struct, kw_only=True):
-    """What was asked for; only ``cpuAllocationRatio`` and ``referencePolicy`` have an effect.
+    """Desired state; only ``cpuAllocationRatio`` and ``referencePolicy`` have an effect.
 
     image_tag: the version of the images of KubeVirt's components.
     image_registry: where those images come from.
     image_pull_policy: when they are pulled.
-    image_pull_secrets: what proves that they may be pulled.
+    image_pull_secrets: Secrets with credentials for pulling them.
     monitor_namespace: where Prometheus runs.
     service_monitor_namespace: where ServiceMonitors are made.
     monitor_account: the account by which Prometheus reads.
-    product_version: what the version label of the components says.
-    product_name: what the part-of label of the components says.
-    product_component: what the component label of the components says.
-    uninstall_strategy: whether machines that are left keep KubeVirt from being removed.
+    product_version: the version label of the components.
+    product_name: the part-of label of the components.
+    product_component: the component label of the components.
+    uninstall_strategy: whether remaining workloads block the removal of KubeVirt.
     workload_update_strategy: how running machines get a new version of their launcher.
-    certificate_rotate_strategy: how long certificates of the components are good.
+    certificate_rotate_strategy: how long certificates of the components are valid.
     customize_components: patches of the components' manifests.
     configuration: how machines are run, and which of them may be.
-    infra: where the components run that control.
-    workloads: where the components run that have to do with machines.
+    infra: placement of the control plane.
+    workloads: placement of the components on nodes.
     """
 
     image_tag: str = ""
@@ -86,15 +86,15 @@ class KubeVirtSpec(Struct, kw_only=True):
 
 
 class KubeVirtStatus(Struct, kw_only=True):
-    """What runs.
+    """Observed state.
 
-    phase: how far the installation is; here always Deployed.
-    conditions: what is known about it.
-    operator_version: the version of who keeps this object.
-    target_kube_virt_version: the version that shall run.
+    phase: phase of the installation; here always Deployed.
+    conditions: Available, Progressing, Degraded and Created.
+    operator_version: the version of the operator.
+    target_kube_virt_version: the desired version.
     observed_kube_virt_version: the version that runs.
-    observed_generation: the generation of the object that was last looked at.
-    default_architecture: the processor of machines that name none.
+    observed_generation: the generation that was last reconciled.
+    default_architecture: architecture of machines that name none.
     outdated_virtual_machine_instance_workloads: machines that run with an older launcher.
     """
 
@@ -109,10 +109,10 @@ class KubeVirtStatus(Struct, kw_only=True):
 
 
 class KubeVirt(Object, kw_only=True):
-    """The KubeVirt that runs; there is one, kubevirt in the namespace kubevirt.
+    """The installation of KubeVirt; there is one, kubevirt in the namespace kubevirt.
 
-    spec: what was asked for.
-    status: what runs.
+    spec: desired state.
+    status: observed state.
     """
 
     api_version: ClassVar[str] = f"{GROUP}/v1"
@@ -122,30 +122,31 @@ class KubeVirt(Object, kw_only=True):
     status: KubeVirtStatus = msgspec.field(default_factory=KubeVirtStatus)
 
 
-def cpu_allocation_ratio(found: KubeVirt | None, default: int) -> int:
-    """Virtual processors that share a real one: what the object names, else ``default``.
+def cpu_allocation_ratio(kubevirt: KubeVirt | None, default: int) -> int:
+    """Return the virtual CPUs per CPU of the node: as configured, else ``default``.
 
-    KubeVirt takes 0 for unset.  What is no number was stored before this field had an effect.
+    0 counts as unset, as in KubeVirt; so does an invalid value, which an earlier version may have
+    stored, as it did not validate the field.
     """
     with suppress(ValueError):
-        return (found and _ratio(found.spec.configuration)) or default
+        return (kubevirt and _ratio(kubevirt.spec.configuration)) or default
     return default
 
 
 def _ratio(configuration: Any) -> int | None:
-    """The ratio that a configuration names.  Raises ValueError for what is none."""
-    named = at(configuration, "developerConfiguration", "cpuAllocationRatio")
-    if named is None:
+    """Return the configured ratio.  Raises ValueError if it is not a whole number."""
+    value = at(configuration, "developerConfiguration", "cpuAllocationRatio")
+    if value is None:
         return None
-    if not isinstance(named, int) or isinstance(named, bool) or named < 0:
-        raise ValueError(f"{named!r} is not a whole number of 0 (the default) or more")
-    return named
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        raise ValueError(f"{value!r} is not a whole number of 0 (the default) or more")
+    return value
 
 
-def reference_policy(found: KubeVirt | None) -> str:
-    """What becomes of instance types and preferences: one of POLICIES."""
-    named = at(found.spec.configuration, "instancetype", "referencePolicy") if found else None
-    return named if named in POLICIES else REFERENCE
+def reference_policy(kubevirt: KubeVirt | None) -> str:
+    """Return the policy for references to instance types and preferences, one of POLICIES."""
+    value = at(kubevirt.spec.configuration, "instancetype", "referencePolicy") if kubevirt else None
+    return value if value in POLICIES else REFERENCE
 
 
 SPEC: Final[Document] = {
@@ -155,12 +156,12 @@ SPEC: Final[Document] = {
     "imagePullPolicy": "IfNotPresent",
     "workloadUpdateStrategy": {},
 }
-"""What the one KubeVirt says where nobody has said anything, as in KubeVirt's own manifest."""
+"""The spec of the KubeVirt object that the manager creates, as in KubeVirt's own manifest."""
 
 
-def deployed(found: KubeVirt, architecture: str, now: str) -> Document:
-    """The status of the KubeVirt that runs; the same as long as nothing changes."""
-    conditions: list[Document] = msgspec.to_builtins(found.status.conditions)
+def deployed_status(kubevirt: KubeVirt, architecture: str, now: str) -> Document:
+    """Return the status of the KubeVirt object; unchanged conditions keep their times."""
+    conditions: list[Document] = msgspec.to_builtins(kubevirt.status.conditions)
     for name, status, reason, message in _CONDITIONS:
         conditions = set_condition(
             conditions, name, status, reason=reason, message=message, now=now
@@ -168,10 +169,10 @@ def deployed(found: KubeVirt, architecture: str, now: str) -> Document:
     return {
         "phase": "Deployed",
         "conditions": conditions,
-        "operatorVersion": TOLD_VERSION,
-        "targetKubeVirtVersion": TOLD_VERSION,
-        "observedKubeVirtVersion": TOLD_VERSION,
-        "observedGeneration": found.metadata.generation,
+        "operatorVersion": REPORTED_VERSION,
+        "targetKubeVirtVersion": REPORTED_VERSION,
+        "observedKubeVirtVersion": REPORTED_VERSION,
+        "observedGeneration": kubevirt.metadata.generation,
         "defaultArchitecture": architecture,
         "outdatedVirtualMachineInstanceWorkloads": 0,
     }
@@ -193,21 +194,21 @@ def _validate(document: Document, old: Document | None, _user: str) -> Verdict:
             supported = ", ".join(f'"{each}"' for each in POLICIES)
             message = f'Unsupported value: "{policy}": supported values: {supported}'
             return Verdict(causes=[Cause(POLICY_FIELD, f"{POLICY_FIELD}: {message}")])
-    asked = list(_asked(document.get("spec") or {}, "spec"))
-    known = list(_asked(at(old, "spec") or {}, "spec"))
+    fields = list(_set_fields(document.get("spec") or {}, "spec"))
+    stored = list(_set_fields(at(old, "spec") or {}, "spec"))
     return Verdict(
-        warnings=[f"{path} has no effect in this version" for path in asked if path not in known]
+        warnings=[f"{path} has no effect in this version" for path in fields if path not in stored]
     )
 
 
-def _asked(document: Document, path: str) -> Iterator[str]:
-    """The fields that ask for something: of those that are looked into the ones below."""
+def _set_fields(document: Document, path: str) -> Iterator[str]:
+    """Yield the paths of fields that are set and have no effect."""
     for name, value in document.items():
         here = f"{path}.{name}"
-        if value in (None, "", {}, []) or here in _ACTED_UPON:
+        if value in (None, "", {}, []) or here in _IMPLEMENTED:
             continue
-        if name in _LOOKED_INTO and isinstance(value, dict):
-            yield from _asked(value, here)
+        if name in _SECTIONS and isinstance(value, dict):
+            yield from _set_fields(value, here)
         else:
             yield here
 
@@ -219,7 +220,7 @@ KUBEVIRT_KIND = Kind(
     categories=("all",),
     versions=(Version(name="v1"), Version(name="v1alpha3", deprecated=True)),
     view=KubeVirt,
-    columns=(age(), field("Phase", "status", "phase", description="how far it is installed")),
+    columns=(age(), field("Phase", "status", "phase", description="phase of the installation")),
     validate=_validate,
     webhook=Webhook(
         create="kubevirt-create-validator.kubevirt.io",

@@ -1,7 +1,7 @@
 """Instance types and preferences: processors, memory and devices by name.
 
-KubeVirt's instancetype.kubevirt.io: an instance type settles what a VirtualMachine gets, a
-preference what it likes where it does not say; each is of a namespace or of the whole cluster.
+KubeVirt's instancetype.kubevirt.io: an instance type fixes resources of a VirtualMachine, a
+preference defaults what it leaves open; each is namespaced or cluster-wide.
 """
 
 from typing import Annotated, ClassVar
@@ -23,13 +23,13 @@ Percentage = Annotated[int, msgspec.Meta(ge=0, le=100)]
 class InstancetypeCpu(Struct, kw_only=True):
     """Processors of an instance type.
 
-    guest: how many the guest gets.
+    guest: number of processors of the guest.
     model: as in a machine's spec.
-    dedicated_cpu_placement: whether each has a real one for itself.
-    numa: how the guest's memory is divided.
-    isolate_emulator_thread: whether QEMU's own work has a processor for itself.
+    dedicated_cpu_placement: whether each is pinned to one of the host.
+    numa: the guest's NUMA nodes.
+    isolate_emulator_thread: whether QEMU's emulator threads have a processor of their own.
     realtime: settings for low latency.
-    max_sockets: sockets that can be reached while the machine runs.
+    max_sockets: sockets that can be reached by hotplug.
     """
 
     guest: Uint32
@@ -44,10 +44,10 @@ class InstancetypeCpu(Struct, kw_only=True):
 class InstancetypeMemory(Struct, kw_only=True):
     """Memory of an instance type.
 
-    guest: what the guest sees.
+    guest: memory that the guest sees.
     hugepages: memory in large pages.
-    overcommit_percent: by how much less than the guest sees is asked of the node.
-    max_guest: what can be reached while the machine runs.
+    overcommit_percent: by how much less than the guest's memory is requested of the node.
+    max_guest: memory that can be reached by hotplug.
     """
 
     guest: Quantity
@@ -57,12 +57,12 @@ class InstancetypeMemory(Struct, kw_only=True):
 
 
 class InstancetypeSpec(Struct, kw_only=True):
-    """What machines of the type get; a VirtualMachine may not say any of it itself.
+    """Fields of the machines of this type; a VirtualMachine may not set them itself.
 
     cpu: processors.
     memory: memory.
     node_selector: labels that the node must have.
-    scheduler_name: who finds the node.
+    scheduler_name: the scheduler of the pod.
     gpus: GPUs that are passed through.
     host_devices: devices of the node that are passed through.
     io_threads_policy: shared, auto or supplementalPool.
@@ -112,21 +112,19 @@ class PreferredCpu(Struct, kw_only=True):
 class PreferredDevices(Struct, kw_only=True):
     """Devices that are preferred: each field is for the device's field that its name ends in.
 
-    preferred_autoattach_graphics_device: whether there is a graphics device that nobody asked for.
-    preferred_autoattach_mem_balloon: whether there is a memory balloon that nobody asked for.
-    preferred_autoattach_pod_interface: whether there is a network card on the pod's network that
-        nobody asked for.
-    preferred_autoattach_serial_console: whether there is a serial console that nobody asked for.
-    preferred_autoattach_input_device: whether there is a tablet that nobody asked for.
-    preferred_disable_hotplug: whether nothing may be plugged in while it runs.
-    preferred_use_virtio_transitional: whether virtio devices serve guests that know old virtio
-        alone.
+    preferred_autoattach_graphics_device: whether a graphics device is added.
+    preferred_autoattach_mem_balloon: whether a memory balloon is added.
+    preferred_autoattach_pod_interface: whether an interface on the pod network is added.
+    preferred_autoattach_serial_console: whether a serial console is added.
+    preferred_autoattach_input_device: whether a tablet is added.
+    preferred_disable_hotplug: whether hotplug is disabled.
+    preferred_use_virtio_transitional: whether virtio devices are transitional, for old guests.
     preferred_block_multi_queue: whether disks have a queue for each processor.
     preferred_network_interface_multi_queue: whether network cards have a queue for each processor.
     preferred_sound_model: the model of the sound card.
     preferred_rng: the source of random numbers.
     preferred_tpm: the trusted platform module.
-    preferred_virtual_gpu_options: how virtual graphics processors are shown.
+    preferred_virtual_gpu_options: settings of virtual GPUs.
     preferred_disk_bus: the bus of disks.
     preferred_cdrom_bus: the bus of CD-ROM drives.
     preferred_lun_bus: the bus of LUNs.
@@ -137,8 +135,8 @@ class PreferredDevices(Struct, kw_only=True):
     preferred_input_bus: the bus of input devices.
     preferred_input_type: the type of input devices.
     preferred_interface_model: the model of network cards.
-    preferred_interface_masquerade: whether network cards are behind address translation.
-    preferred_panic_device_model: the model of the device that tells of the guest's panic.
+    preferred_interface_masquerade: whether interfaces use the masquerade binding.
+    preferred_panic_device_model: the model of panic devices.
     """
 
     preferred_autoattach_graphics_device: bool | None = None
@@ -175,10 +173,10 @@ class PreferredFeatures(Struct, kw_only=True):
 
     preferred_acpi: power management by ACPI.
     preferred_apic: the interrupt controller.
-    preferred_hyperv: what eases running Windows.
-    preferred_kvm: what eases running on KVM.
-    preferred_pvspinlock: locks that know of processors that do not run.
-    preferred_smm: the mode in which firmware protects itself.
+    preferred_hyperv: Hyper-V enlightenments.
+    preferred_kvm: visibility of KVM.
+    preferred_pvspinlock: paravirtual spinlocks.
+    preferred_smm: system management mode.
     """
 
     preferred_acpi: FeatureState | None = None
@@ -236,7 +234,7 @@ class PreferredClock(Struct, kw_only=True):
 
 
 class ClockOffset(Struct, kw_only=True):
-    """What the clock starts at.
+    """The offset of the clock.
 
     utc: UTC.
     timezone: this zone's time.
@@ -265,7 +263,7 @@ class MemoryRequirement(Struct, kw_only=True):
 
 
 class Requirements(Struct, kw_only=True):
-    """What a machine must have for the preference to make sense.
+    """Minimum resources of a machine that uses the preference.
 
     cpu: processors.
     memory: memory.
@@ -278,10 +276,10 @@ class Requirements(Struct, kw_only=True):
 
 
 class PreferenceSpec(Struct, kw_only=True):
-    """What machines get where they do not say.
+    """Defaults of machines that use the preference.
 
     clock: the clock.
-    cpu: how processors are laid out.
+    cpu: the CPU topology.
     devices: devices.
     features: features.
     firmware: firmware.
@@ -291,7 +289,7 @@ class PreferenceSpec(Struct, kw_only=True):
     preferred_termination_grace_period_seconds: seconds that the guest has to shut down.
     preferred_architecture: amd64 or arm64.
     prefer_spread_socket_to_core_ratio: ratio of cores to sockets (old spelling).
-    requirements: what a machine must have.
+    requirements: minimum resources of a machine.
     annotations: annotations of the machine.
     """
 
@@ -311,9 +309,9 @@ class PreferenceSpec(Struct, kw_only=True):
 
 
 class Instancetype(Object, kw_only=True):
-    """What both kinds of instance types are like.
+    """The base of both kinds of instance types.
 
-    spec: what machines of the type get.
+    spec: fields of the machines of this type.
     """
 
     api_version: ClassVar[str] = f"{GROUP}/v1beta1"
@@ -324,7 +322,7 @@ class Instancetype(Object, kw_only=True):
 class VirtualMachineInstancetype(Instancetype, kw_only=True):
     """Processors and memory by name, for the VirtualMachines of its namespace.
 
-    spec: what machines of the type get.
+    spec: fields of the machines of this type.
     """
 
     kind: ClassVar[str] = "VirtualMachineInstancetype"
@@ -333,16 +331,16 @@ class VirtualMachineInstancetype(Instancetype, kw_only=True):
 class VirtualMachineClusterInstancetype(Instancetype, kw_only=True):
     """Processors and memory by name, for every VirtualMachine.
 
-    spec: what machines of the type get.
+    spec: fields of the machines of this type.
     """
 
     kind: ClassVar[str] = "VirtualMachineClusterInstancetype"
 
 
 class Preference(Object, kw_only=True):
-    """What both kinds of preferences are like.
+    """The base of both kinds of preferences.
 
-    spec: what machines get where they do not say.
+    spec: defaults of machines that use it.
     """
 
     api_version: ClassVar[str] = f"{GROUP}/v1beta1"
@@ -353,7 +351,7 @@ class Preference(Object, kw_only=True):
 class VirtualMachinePreference(Preference, kw_only=True):
     """Devices by name, for the VirtualMachines of its namespace.
 
-    spec: what machines get where they do not say.
+    spec: defaults of machines that use it.
     """
 
     kind: ClassVar[str] = "VirtualMachinePreference"
@@ -362,7 +360,7 @@ class VirtualMachinePreference(Preference, kw_only=True):
 class VirtualMachineClusterPreference(Preference, kw_only=True):
     """Devices by name, for every VirtualMachine.
 
-    spec: what machines get where they do not say.
+    spec: defaults of machines that use it.
     """
 
     kind: ClassVar[str] = "VirtualMachineClusterPreference"

@@ -1,4 +1,4 @@
-"""Instance types and preferences as the server serves them: names, versions, rules."""
+"""The kinds of instance types and preferences: names, versions and validation."""
 
 from corral.api.errors import Cause
 from corral.api.kind import Kind, Verdict, Version, Webhook, at
@@ -15,12 +15,12 @@ from corral.api.kinds.kubevirt.instancetype import (
 )
 from corral.api.object import Document
 
-_OLD = {
+_DEPRECATED = {
     "spec.preferSpreadSocketToCoreRatio": "spec.cpu.spreadOptions.ratio",
     "spec.firmware.preferredUseEfi": "spec.firmware.preferredEfi",
     "spec.firmware.preferredUseSecureBoot": "spec.firmware.preferredEfi",
 }
-"""Fields of a preference that are on their way out, and what is used instead."""
+"""Deprecated fields of a preference, and their replacements."""
 
 
 def _check_instancetype(document: Document, _old: Document | None, _user: str) -> Verdict:
@@ -40,9 +40,9 @@ def _check_instancetype(document: Document, _old: Document | None, _user: str) -
 
 def _check_preference(document: Document, _old: Document | None, _user: str) -> Verdict:
     verdict = Verdict()
-    asked = at(document, "spec", "cpu", "preferredCPUTopology")
-    if asked and asked not in instancetype_topology.TOPOLOGIES:
-        message = f"unknown preferredCPUTopology {asked}"
+    topology = at(document, "spec", "cpu", "preferredCPUTopology")
+    if topology and topology not in instancetype_topology.TOPOLOGIES:
+        message = f"unknown preferredCPUTopology {topology}"
         verdict.causes.append(Cause("spec.cpu.preferredCPUTopology", message))
     options = at(document, "spec", "cpu", "spreadOptions") or {}
     across, ratio = options.get("across"), options.get("ratio")
@@ -57,14 +57,14 @@ def _check_preference(document: Document, _old: Document | None, _user: str) -> 
         verdict.causes.append(Cause("spec.cpu.spreadOptions.ratio", message))
     verdict.warnings += [
         f"{old} is deprecated, use {new} instead"
-        for old, new in _OLD.items()
+        for old, new in _DEPRECATED.items()
         if at(document, *old.split(".")) not in (None, 0)
     ]
     return verdict
 
 
 def _kind(view: type[Instancetype | Preference], short: str, *, namespaced: bool) -> Kind:
-    """The row of a kind; ``short`` are its other names."""
+    """Return the row of a kind; ``short`` are its short names, separated by spaces."""
     name = view.kind.lower()
     validator = f"{name}-validator.{GROUP}"
     return Kind(

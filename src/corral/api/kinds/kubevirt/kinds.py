@@ -1,7 +1,7 @@
-"""KubeVirt's kinds as the server serves them: names, versions, columns, rules.
+"""The kinds of kubevirt.io and pool.kubevirt.io: names, versions, columns and validation.
 
-Names, columns and versions are those of KubeVirt's CRDs; v1alpha2, which KubeVirt serves no
-more, is read for the oldest manifests of its user guide.
+Names, columns and versions are those of KubeVirt's CRDs; v1alpha2, which KubeVirt no longer serves,
+is accepted for the oldest manifests of its user guide.
 """
 
 from corral.api.kind import Column, Kind, Scale, Version, Webhook, at
@@ -32,14 +32,14 @@ VIRTUAL_MACHINE_INSTANCE = Kind(
     status=False,
     columns=(
         age(),
-        field("Phase", "status", "phase", description="how far the machine has come"),
+        field("Phase", "status", "phase", description="phase of the machine"),
         Column(name="IP", cell=_first_address, description="its first address"),
-        field("NodeName", "status", "nodeName", description="where it runs"),
-        condition("Ready", "Ready", description="whether it can serve"),
+        field("NodeName", "status", "nodeName", description="the node that it runs on"),
+        condition("Ready", "Ready", description="whether it is ready"),
         condition(
             "Live-Migratable",
             "LiveMigratable",
-            description="whether it can move while it runs",
+            description="whether it can be live-migrated",
             priority=1,
         ),
         condition("Paused", "Paused", description="whether it is paused", priority=1),
@@ -67,9 +67,9 @@ REPLICA_SET = Kind(
     view=VirtualMachineInstanceReplicaSet,
     scale=Scale(),
     columns=(
-        number("Desired", "spec", "replicas", description="machines it shall keep"),
-        count_or_blank("Current", "status", "replicas", description="machines it has"),
-        count_or_blank("Ready", "status", "readyReplicas", description="those that can serve"),
+        number("Desired", "spec", "replicas", description="desired machines"),
+        count_or_blank("Current", "status", "replicas", description="observed machines"),
+        count_or_blank("Ready", "status", "readyReplicas", description="those that are ready"),
         age(),
     ),
     validate=admission.validate_replica_set,
@@ -87,8 +87,8 @@ VIRTUAL_MACHINE = Kind(
     view=VirtualMachine,
     columns=(
         age(),
-        field("Status", "status", "printableStatus", description="all of it in one word"),
-        condition("Ready", "Ready", description="whether its machine can serve"),
+        field("Status", "status", "printableStatus", description="status in one word"),
+        condition("Ready", "Ready", description="whether its machine is ready"),
     ),
     keep=vm_defaults.keep_identity,
     default_create=vm_defaults.default_new_vm,
@@ -105,14 +105,14 @@ POOL = Kind(
     categories=("all",),
     versions=(
         Version(name="v1beta1"),
-        Version(name="v1alpha1", read=pool_validation.read_old_switches),
+        Version(name="v1alpha1", read=pool_validation.read_old_fields),
     ),
     view=pool.VirtualMachinePool,
     scale=Scale(),
     columns=(
-        number("Desired", "spec", "replicas", description="VirtualMachines it shall keep"),
-        count_or_blank("Current", "status", "replicas", description="VirtualMachines it has"),
-        count_or_blank("Ready", "status", "readyReplicas", description="those that can serve"),
+        number("Desired", "spec", "replicas", description="desired VirtualMachines"),
+        count_or_blank("Current", "status", "replicas", description="observed VirtualMachines"),
+        count_or_blank("Ready", "status", "readyReplicas", description="those that are ready"),
         age(),
     ),
     validate=pool_validation.validate_pool,

@@ -1,4 +1,4 @@
-"""VirtualMachinePool: keeps a number of numbered VirtualMachines (KubeVirt's pool.kubevirt.io)."""
+"""VirtualMachinePool: a set of numbered VirtualMachines (KubeVirt's pool.kubevirt.io)."""
 
 from typing import Annotated, ClassVar, Literal
 
@@ -11,19 +11,19 @@ from corral.api.object import Condition, IntOrString, Object, ObjectMeta, Struct
 
 GROUP = "pool.kubevirt.io"
 FINALIZER = "pool.kubevirt.io/finalizer"
-"""Holds a pool, and each of its VirtualMachines, until their controller has let go of them."""
+"""The finalizer of a pool and its VirtualMachines, which the pool controller removes."""
 REVISION_LABEL = "kubevirt.io/vm-pool-revision-name"
-"""Label of VirtualMachines and of their machines: the ControllerRevision they were made from."""
+"""Label of VirtualMachines and their VMIs: the ControllerRevision that they were made from."""
 
 StatePreservation = Literal["Disabled", "Offline", "Online"]
 SortPolicy = Literal["AscendingOrder", "DescendingOrder", "Newest", "Oldest", "Random"]
 
 
 class PoolTemplate(Struct, kw_only=True):
-    """What the VirtualMachines of a pool are made of.
+    """The template of a pool's VirtualMachines.
 
     metadata: their labels and annotations.
-    spec: what each of them shall be.
+    spec: desired state of each.
     """
 
     spec: VirtualMachineSpec
@@ -42,7 +42,7 @@ class NameGeneration(Struct, kw_only=True):
 
 
 class Selectors(Struct, kw_only=True):
-    """Which VirtualMachines may be chosen: those that meet all of it.
+    """Which VirtualMachines may be chosen: those that match all selectors.
 
     label_selector: matched against the labels in spec.template.metadata.
     node_selector_requirement_matcher: matched against spec.template.spec.nodeSelector.
@@ -55,8 +55,8 @@ class Selectors(Struct, kw_only=True):
 class SelectionPolicy(Struct, kw_only=True):
     """Which VirtualMachines are chosen, and in what order.
 
-    sort_policy: the order; Random unless said.
-    selectors: which may be chosen at all; every one unless said.
+    sort_policy: the order; Random by default.
+    selectors: which may be chosen at all; every one by default.
     """
 
     sort_policy: SortPolicy | None = None
@@ -68,19 +68,19 @@ class Unmanaged(Struct, kw_only=True):
 
 
 class OpportunisticScaleIn(Struct, kw_only=True):
-    """Users choose what goes, by deleting it.
+    """Users choose the VirtualMachines to remove, by deleting them.
 
-    state_preservation: what is kept of those that go; nothing unless said.
+    state_preservation: state that is kept of removed ones; none by default.
     """
 
     state_preservation: StatePreservation | None = None
 
 
 class ProactiveScaleIn(Struct, kw_only=True):
-    """The pool chooses what goes.
+    """The pool chooses the VirtualMachines to remove.
 
     selection_policy: how it chooses.
-    state_preservation: what is kept of those that go; nothing unless said.
+    state_preservation: state that is kept of removed ones; none by default.
     """
 
     selection_policy: SelectionPolicy | None = None
@@ -88,11 +88,11 @@ class ProactiveScaleIn(Struct, kw_only=True):
 
 
 class ScaleInStrategy(Struct, kw_only=True):
-    """How the pool shrinks: one of the three; proactive unless said.
+    """How the pool scales in: one of the three; proactive by default.
 
     unmanaged: it does not.
-    opportunistic: users choose what goes.
-    proactive: the pool chooses what goes.
+    opportunistic: users choose the VirtualMachines to remove.
+    proactive: the pool chooses the VirtualMachines to remove.
     """
 
     unmanaged: Unmanaged | None = None
@@ -105,7 +105,7 @@ class OpportunisticUpdate(Struct, kw_only=True):
 
 
 class ProactiveUpdate(Struct, kw_only=True):
-    """VirtualMachines are updated, and their machines started anew.
+    """VirtualMachines are updated, and their machines restarted.
 
     selection_policy: which of them, and in what order.
     """
@@ -114,11 +114,11 @@ class ProactiveUpdate(Struct, kw_only=True):
 
 
 class UpdateStrategy(Struct, kw_only=True):
-    """How a changed template reaches what is there: one of the three; proactive unless said.
+    """How a changed template is rolled out: one of the three; proactive by default.
 
     unmanaged: it does not.
     opportunistic: machines get it at their next start.
-    proactive: machines are started anew.
+    proactive: machines are restarted.
     """
 
     unmanaged: Unmanaged | None = None
@@ -127,10 +127,10 @@ class UpdateStrategy(Struct, kw_only=True):
 
 
 class Autohealing(Struct, kw_only=True):
-    """When a VirtualMachine that does not come up is made anew.
+    """When a VirtualMachine that fails to start is recreated.
 
-    start_up_failure_threshold: after so many failed starts in a row; 3 unless said.
-    min_failing_to_start_duration: after failing for so long; 5m unless said.
+    start_up_failure_threshold: failed starts in a row; 3 by default.
+    min_failing_to_start_duration: how long it must have been failing; 5m by default.
     """
 
     start_up_failure_threshold: Annotated[int, msgspec.Meta(ge=1, le=4294967295)] | None = None
@@ -138,18 +138,17 @@ class Autohealing(Struct, kw_only=True):
 
 
 class PoolSpec(Struct, kw_only=True):
-    """What the pool shall be.
+    """Desired state of the pool.
 
     selector: the VirtualMachines that belong to it; it must match the template's labels.
-    virtual_machine_template: what its VirtualMachines are made of.
-    replicas: how many VirtualMachines it keeps, 1 unless said.
+    virtual_machine_template: template of its VirtualMachines.
+    replicas: desired number of VirtualMachines, 1 by default.
     paused: true stops it from making, changing and deleting VirtualMachines.
     name_generation: which references get the number of their VirtualMachine appended.
-    max_unavailable: how many machines an update may make unavailable at a time; 100% unless said.
-    scale_in_strategy: how it shrinks: one of the three; proactive unless said.
-    update_strategy: how a changed template reaches what is there: one of the three; proactive
-        unless said.
-    autohealing: when a VirtualMachine that does not come up is made anew; never unless said.
+    max_unavailable: machines that an update may make unavailable at a time; 100% by default.
+    scale_in_strategy: how it scales in: one of the three; proactive by default.
+    update_strategy: how a changed template is rolled out: one of the three; proactive by default.
+    autohealing: when a VirtualMachine that fails to start is recreated; never by default.
     """
 
     selector: LabelSelector
@@ -164,9 +163,9 @@ class PoolSpec(Struct, kw_only=True):
 
 
 class PoolStatus(Struct, kw_only=True):
-    """What is known of the pool.
+    """Observed state of the pool.
 
-    replicas: its VirtualMachines, those that are going too.
+    replicas: its VirtualMachines, including those that are being deleted.
     ready_replicas: those of them whose machines are ready.
     conditions: ReplicaPaused and ReplicaFailure.
     label_selector: the selector as text, for autoscalers.
@@ -179,10 +178,10 @@ class PoolStatus(Struct, kw_only=True):
 
 
 class VirtualMachinePool(Object, kw_only=True):
-    """Keeps a number of VirtualMachines, named after the pool and numbered from 0.
+    """A set of VirtualMachines, named after the pool and numbered from 0.
 
-    spec: what the pool shall be.
-    status: what is known of the pool.
+    spec: desired state.
+    status: observed state.
     """
 
     api_version: ClassVar[str] = f"{GROUP}/v1beta1"

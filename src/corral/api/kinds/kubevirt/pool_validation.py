@@ -1,4 +1,4 @@
-"""Which VirtualMachinePools are refused: KubeVirt's validating webhook (vmpool-admitter.go)."""
+"""Validation of VirtualMachinePools: KubeVirt's validating webhook (vmpool-admitter.go)."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -6,7 +6,7 @@ from typing import Any
 
 from corral.api.errors import BadRequest, Cause, limited
 from corral.api.kind import Verdict, at
-from corral.api.kinds.kubevirt.vm_validation import judge_vm
+from corral.api.kinds.kubevirt.vm_validation import validate_vm_spec
 from corral.api.kinds.label_selectors import selector_causes
 from corral.api.kinds.vmi.admission import check_selector, is_component
 from corral.api.kinds.vmi.shared_disks import shared_disks
@@ -15,11 +15,11 @@ from corral.api.selectors import Requirement, requirement
 from corral.api.time import parse_duration
 
 TEMPLATE = "spec.virtualMachineTemplate"
-OLD_SWITCHES = {
+OLD_FIELDS = {
     "appendPostfixToConfigMapReferences": "appendIndexToConfigMapRefs",
     "appendPostfixToSecretReferences": "appendIndexToSecretRefs",
 }
-"""Names that KubeVirt's user guide gives to switches of ``nameGeneration``, and what they are."""
+"""Old names of fields of ``nameGeneration`` in KubeVirt's user guide, and their present ones."""
 STRATEGIES = ("unmanaged", "opportunistic", "proactive")
 _OPERATORS = {
     "In": "in",
@@ -29,15 +29,14 @@ _OPERATORS = {
     "Gt": "gt",
     "Lt": "lt",
 }
-"""Operators of requirements on nodes, and of label selectors."""
+"""Operators of node selector requirements, and those of label selectors."""
 _PERCENT = re.compile(r"[+-]?[0-9]{1,9}%", re.ASCII)
 
 
-def read_old_switches(document: Document) -> None:
-    """Read the user guide's spelling of v1alpha1's switches, in place.
+def read_old_fields(document: Document) -> None:
+    """Convert the user guide's spelling of v1alpha1's ``nameGeneration``, in place.
 
-    The guide has them in the spec and begins them with a capital; what is said in today's words
-    counts more.
+    The guide has the fields in the spec itself and begins them with a capital; present names win.
     """
     spec = document.get("spec")
     if not isinstance(spec, dict):
@@ -45,21 +44,21 @@ def read_old_switches(document: Document) -> None:
     present = spec.get("nameGeneration")
     if not isinstance(present, dict | None):
         return
-    found = {}
+    converted = {}
     for place in (spec, present or {}):
-        for old, new in OLD_SWITCHES.items():
+        for old, new in OLD_FIELDS.items():
             for name in (old, old[0].upper() + old[1:]):
                 if name in place:
-                    found[new] = place.pop(name)
-    if found:
-        spec["nameGeneration"] = {**found, **(present or {})}
+                    converted[new] = place.pop(name)
+    if converted:
+        spec["nameGeneration"] = {**converted, **(present or {})}
 
 
 def validate_pool(document: Document, old: Document | None, user: str) -> Verdict:
-    """The rules for a VirtualMachinePool, and for the VirtualMachines that it will make.
+    """Validate a VirtualMachinePool and its template.
 
-    A spec that stays as it is passes: rules that became stricter since must not keep anyone from
-    labelling or deleting a pool.
+    An unchanged spec passes: rules that became stricter since it was stored must not block changes
+    of the pool's metadata, such as the removal of its finalizers.
     """
     spec = document.get("spec") or {}
     if old is not None and spec == old.get("spec"):
@@ -70,7 +69,7 @@ def validate_pool(document: Document, old: Document | None, user: str) -> Verdic
         return Verdict([Cause("spec.template", message, "FieldValueRequired")])
     namespace = at(document, "metadata", "namespace") or ""
     old_template = at(old, "spec", "virtualMachineTemplate")
-    verdict = judge_vm(
+    verdict = validate_vm_spec(
         template["spec"], f"{TEMPLATE}.spec", namespace, at(old_template, "spec"), user
     )
     verdict.causes += check_selector(
@@ -125,7 +124,7 @@ def _check_strategy(strategy: Mapping[str, Any], field: str) -> Iterator[Cause]:
 
 
 def node_requirement(document: Mapping[str, Any]) -> Requirement:
-    """Reads core/v1 NodeSelectorRequirement.  Raises BadRequest."""
+    """Parse a core/v1 NodeSelectorRequirement.  Raises BadRequest."""
     operator, key = document["operator"], document["key"]
     if operator not in _OPERATORS:
         raise BadRequest(f'"{operator[:50]}" is not a valid node selector operator')
@@ -143,5 +142,5 @@ def _check_duration(autohealing: Mapping[str, Any]) -> Iterator[Cause]:
 
 
 def _data_volume_names(spec: Document) -> set[str]:
-    """The DataVolumes that each VirtualMachine gets of its own, by the names in the template."""
+    """Return the names of DataVolume templates: each VirtualMachine has its own of them."""
     return {at(each, "metadata", "name") or "" for each in spec.get("dataVolumeTemplates") or ()}

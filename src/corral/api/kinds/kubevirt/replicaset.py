@@ -1,4 +1,4 @@
-"""VirtualMachineInstanceReplicaSet: keeps a number of like machines alive."""
+"""VirtualMachineInstanceReplicaSet: a set of identical VMIs."""
 
 from typing import ClassVar
 
@@ -11,10 +11,10 @@ from corral.api.object import Condition, Object, ObjectMeta, Struct
 
 
 class ReplicaSetTemplate(Struct, kw_only=True):
-    """What the machines of a set are made of.
+    """The template of a set's machines.
 
-    metadata: labels, annotations and the stem of the machines' names.
-    spec: what each machine shall be.
+    metadata: labels, annotations and the prefix of the machines' names.
+    spec: desired state of each machine.
     """
 
     spec: Spec
@@ -22,11 +22,11 @@ class ReplicaSetTemplate(Struct, kw_only=True):
 
 
 class ReplicaSetSpec(Struct, kw_only=True):
-    """What the set shall be.
+    """Desired state of the set.
 
     selector: the machines that belong to it; it must match the template's labels.
-    template: what its machines are made of; a change is for new machines only.
-    replicas: how many machines it keeps, 1 unless said.
+    template: template of its machines; a change is for new machines only.
+    replicas: desired number of machines, 1 by default.
     paused: true stops it from making and deleting machines.
     """
 
@@ -37,9 +37,9 @@ class ReplicaSetSpec(Struct, kw_only=True):
 
 
 class ReplicaSetStatus(Struct, kw_only=True):
-    """What is known of the set.
+    """Observed state of the set.
 
-    replicas: machines that are neither finished nor going.
+    replicas: machines that are neither finished nor being deleted.
     ready_replicas: those of them that are ready.
     conditions: ReplicaPaused and ReplicaFailure.
     label_selector: the selector as text, for autoscalers.
@@ -52,10 +52,10 @@ class ReplicaSetStatus(Struct, kw_only=True):
 
 
 class VirtualMachineInstanceReplicaSet(Object, kw_only=True):
-    """Keeps a number of like machines alive, and replaces those that end.
+    """A set of identical machines; those that end are replaced.
 
-    spec: what the set shall be.
-    status: what is known of the set.
+    spec: desired state.
+    status: observed state.
     """
 
     api_version: ClassVar[str] = f"{GROUP}/v1"

@@ -1,8 +1,8 @@
-"""Reads the 2018 words of machines (kubevirt.io/v1alpha2, v1alpha3) as what they became.
+"""Conversion of kubevirt.io/v1alpha2 and v1alpha3, the versions of 2018.
 
-A volume's ``registryDisk`` is called ``containerDisk`` today, and a disk is paired with its volume
-by the same name, where it once named the volume in ``volumeName``.  Who applies such a manifest
-again is shown it as it was applied: kubectl would find a difference otherwise.
+A volume's ``registryDisk`` is ``containerDisk`` today, and a disk has its volume's name, where it
+once had ``volumeName``.  Clients of an old version get the fields as they were applied: kubectl
+apply would otherwise find a difference each time.
 """
 
 import re
@@ -25,51 +25,51 @@ Change = Callable[[Document], None]
 
 
 def versions(read: Change, spell: Change) -> tuple[Version, ...]:
-    """The versions in which the old words are known."""
+    """Return the versions that have the old fields."""
     names = ("v1alpha3", "v1alpha2")
     return tuple(Version(name=name, deprecated=True, read=read, spell=spell) for name in names)
 
 
 def hint(kind: Kind, path: str) -> str:
-    """What an unknown field is called today, if it is an old word; else empty."""
+    """Return a hint at the present name of an unknown field; empty if it is not an old one."""
     if kind.group != "kubevirt.io":
         return ""
-    found = (today for old, today in _RENAMED if old.search(path))
-    return next((f" (today it is called {today})" for today in found), "")
+    names = (today for old, today in _RENAMED if old.search(path))
+    return next((f" (today it is called {today})" for today in names), "")
 
 
 def read_instance(document: Document) -> None:
-    """Turn a v1alpha2 VirtualMachineInstance into today's form, in place."""
+    """Convert a v1alpha2 VirtualMachineInstance to v1, in place."""
     _read_spec(document.get("spec"))
 
 
 def read_replica_set(document: Document) -> None:
-    """Turn a v1alpha2 VirtualMachineInstanceReplicaSet into today's form, in place."""
+    """Convert a v1alpha2 VirtualMachineInstanceReplicaSet to v1, in place."""
     _read_spec(at(document, "spec", "template", "spec"))
 
 
 def spell_instance(document: Document) -> None:
-    """Show a VirtualMachineInstance in the words in which it was applied, in place."""
-    _spell(document, "spec")
+    """Restore the old field names with which a VMI was applied, in place."""
+    _restore(document, "spec")
 
 
 def spell_replica_set(document: Document) -> None:
-    """Show a VirtualMachineInstanceReplicaSet in the words in which it was applied, in place."""
-    _spell(document, "spec", "template", "spec")
+    """Restore the old field names with which a replica set was applied, in place."""
+    _restore(document, "spec", "template", "spec")
 
 
-def _spell(document: Document, *path: str) -> None:
+def _restore(document: Document, *path: str) -> None:
     applied = at(_last_applied(document), *path)
     spec = at(document, *path)
     for place in (("volumes",), ("domain", "devices", "disks")):
         for now, then in zip(
             _objects(at(spec, *place)), _objects(at(applied, *place)), strict=False
         ):
-            _spell_item(now, then)
+            _restore_item(now, then)
 
 
-def _spell_item(now: Document, then: Document) -> None:
-    """Use the old words for what is still the same, and nulls, which are not kept (``disk:``)."""
+def _restore_item(now: Document, then: Document) -> None:
+    """Restore old names of unchanged values, and nulls, which are not stored (``disk:``)."""
     now |= {field: None for field, value in then.items() if value is None and field not in now}
     if "containerDisk" in now and now["containerDisk"] == then.get("registryDisk"):
         now["registryDisk"] = now.pop("containerDisk")
@@ -99,5 +99,5 @@ def _read_spec(spec: Any) -> None:
 
 
 def _objects(items: Any) -> list[dict[str, Any]]:
-    """What is an object in a list; the schema refuses the rest later."""
+    """Return the objects in a list; the schema refuses other items later."""
     return [item for item in items if isinstance(item, dict)] if isinstance(items, list) else []

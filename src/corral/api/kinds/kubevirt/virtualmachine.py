@@ -1,4 +1,4 @@
-"""VirtualMachine: keeps one machine as its run strategy says (KubeVirt's kubevirt.io/v1)."""
+"""VirtualMachine: runs one VMI according to its run strategy (KubeVirt's kubevirt.io/v1)."""
 
 from typing import Annotated, ClassVar
 
@@ -10,11 +10,11 @@ from corral.api.kinds.vmi.vmi import GROUP, Spec
 from corral.api.object import AnyFields, Condition, Object, ObjectMeta, Struct, Time
 
 FINALIZER = "kubevirt.io/virtualMachineControllerFinalize"
-"""Holds a VirtualMachine, and its machine, until their controller has let go of them."""
+"""The finalizer of a VirtualMachine and its VMI, which the VM controller removes."""
 GENERATION = "kubevirt.io/vm-generation"
-"""Annotation of a machine: the generation of the VirtualMachine that it is as."""
+"""Annotation of a VMI: the generation of its VirtualMachine that it corresponds to."""
 IMMEDIATE_DATA_VOLUMES = "kubevirt.io/immediate-data-volume-creation"
-"""Annotation of a VirtualMachine: ``false`` lets its DataVolumes wait for its first start."""
+"""Annotation of a VirtualMachine: ``false`` defers its DataVolumes to its first start."""
 
 ALWAYS, RERUN_ON_FAILURE, MANUAL, HALTED, ONCE = RUN_STRATEGIES = (
     "Always",
@@ -26,14 +26,14 @@ ALWAYS, RERUN_ON_FAILURE, MANUAL, HALTED, ONCE = RUN_STRATEGIES = (
 START, STOP = "Start", "Stop"
 """Actions of a StateChangeRequest."""
 PAUSED = "paused"
-"""Key in a request to start: ``true`` lets the machine start paused."""
+"""Key in the data of a start request: ``true`` starts the VMI paused."""
 
 
 class VirtualMachineTemplate(Struct, kw_only=True):
-    """What the machine is made of.
+    """The template of the machine.
 
     metadata: its labels and annotations.
-    spec: what it shall be.
+    spec: its desired state.
     """
 
     spec: Spec
@@ -44,8 +44,8 @@ class InstancetypeMatcher(Struct, kw_only=True):
     """Names an instance type, or a preference.
 
     name: its name.
-    kind: cluster-wide or of the namespace; cluster-wide unless said.
-    revision_name: a ControllerRevision that holds it as it was.
+    kind: the cluster-wide kind (the default) or the namespaced one.
+    revision_name: the ControllerRevision of its content.
     infer_from_volume: a volume whose labels name it.
     infer_from_volume_failure_policy: Reject or Ignore.
     """
@@ -58,15 +58,15 @@ class InstancetypeMatcher(Struct, kw_only=True):
 
 
 class VirtualMachineSpec(Struct, kw_only=True):
-    """What the VirtualMachine shall be.
+    """Desired state of the VirtualMachine.
 
-    template: what its machine is made of.
-    running: whether its machine runs; runStrategy says more.
+    template: template of its machine.
+    running: whether its machine runs; deprecated, use runStrategy.
     run_strategy: Always, RerunOnFailure, Manual, Halted or Once.
     data_volume_templates: DataVolumes that are made for it.
     instancetype: processors and memory by name.
     preference: devices by name.
-    update_volumes_strategy: Replacement or Migration: what changed volumes mean.
+    update_volumes_strategy: how changed volumes are applied: Replacement or Migration.
     """
 
     template: VirtualMachineTemplate
@@ -79,18 +79,18 @@ class VirtualMachineSpec(Struct, kw_only=True):
 
     @property
     def strategy(self) -> str:
-        """The run strategy, whichever way it is said."""
+        """The run strategy, from ``running`` or ``runStrategy``."""
         if self.running is not None:
             return ALWAYS if self.running else HALTED
         return self.run_strategy or HALTED
 
 
 class StateChangeRequest(Struct, kw_only=True):
-    """Something that the machine was told to do and has not done yet.
+    """A pending request to start or stop the machine.
 
     action: Start or Stop.
     data: parameters of the action.
-    uid: of the machine that is meant.
+    uid: uid of the machine.
     """
 
     action: str
@@ -99,12 +99,12 @@ class StateChangeRequest(Struct, kw_only=True):
 
 
 class AddVolumeOptions(Struct, kw_only=True):
-    """A volume that is to be added while the machine runs.
+    """Options of a volume to hotplug.
 
-    name: of the volume.
-    disk: how the guest sees it.
-    volume_source: where its bytes come from.
-    dry_run: All to try it only.
+    name: name of the volume.
+    disk: its disk.
+    volume_source: its source.
+    dry_run: All for a dry run.
     """
 
     name: str
@@ -114,10 +114,10 @@ class AddVolumeOptions(Struct, kw_only=True):
 
 
 class RemoveVolumeOptions(Struct, kw_only=True):
-    """A volume that is to be taken away while the machine runs.
+    """Options of a volume to unplug.
 
-    name: of the volume.
-    dry_run: All to try it only.
+    name: name of the volume.
+    dry_run: All for a dry run.
     """
 
     name: str
@@ -125,10 +125,10 @@ class RemoveVolumeOptions(Struct, kw_only=True):
 
 
 class VolumeRequest(Struct, kw_only=True):
-    """A wish for a change of volumes: one of the two.
+    """A request to change volumes: one of the two.
 
-    add_volume_options: one to add.
-    remove_volume_options: one to take away.
+    add_volume_options: a volume to hotplug.
+    remove_volume_options: a volume to unplug.
     """
 
     add_volume_options: AddVolumeOptions | None = None
@@ -136,10 +136,10 @@ class VolumeRequest(Struct, kw_only=True):
 
 
 class StartFailure(Struct, kw_only=True):
-    """Machines that ended before they ran.
+    """Machines that failed to start.
 
-    consecutive_fail_count: how many, one after the other.
-    last_failed_vmi_uid: the last of them.
+    consecutive_fail_count: number of failures in a row.
+    last_failed_vmi_uid: uid of the last one.
     retry_after_timestamp: when the next one may be made.
     """
 
@@ -175,9 +175,9 @@ class InstancetypeStatusRef(Struct, kw_only=True):
 
     name: its name.
     kind: its kind.
-    controller_revision_ref: the revision that holds it as it was.
+    controller_revision_ref: the ControllerRevision of its content.
     infer_from_volume: the volume that it was inferred from.
-    infer_from_volume_failure_policy: what happened when that failed.
+    infer_from_volume_failure_policy: what was to happen if that failed.
     """
 
     name: str = ""
@@ -188,23 +188,23 @@ class InstancetypeStatusRef(Struct, kw_only=True):
 
 
 class VirtualMachineStatus(Struct, kw_only=True):
-    """What is known of the VirtualMachine.
+    """Observed state of the VirtualMachine.
 
-    created: whether its machine is there.
+    created: whether its machine exists.
     ready: whether its machine is ready.
-    printable_status: all of it in one word.
+    printable_status: status in one word.
     conditions: Ready, Failure, RestartRequired, and those of its machine.
-    state_change_requests: what the machine was told to do and has not done yet.
-    volume_requests: volumes to add or to take away, one a request.
+    state_change_requests: pending requests to start or stop the machine.
+    volume_requests: pending requests to hotplug or unplug volumes.
     volume_snapshot_statuses: which volumes can be snapshotted.
-    start_failure: machines that ended before they ran.
+    start_failure: machines that failed to start.
     observed_generation: the generation that its machine was made from.
-    desired_generation: the generation that is wanted.
-    run_strategy: the strategy that was last acted upon.
-    memory_dump_request: a dump of the machine's memory that is wanted.
-    volume_update_state: volumes that change their claims.
-    instancetype_ref: the instancetype that is in use, and its kept form.
-    preference_ref: the preference that is in use, and its kept form.
+    desired_generation: the generation of the spec.
+    run_strategy: the run strategy that was last acted upon.
+    memory_dump_request: a requested dump of the machine's memory.
+    volume_update_state: volumes that migrate to other claims.
+    instancetype_ref: the instancetype in use, and its ControllerRevision.
+    preference_ref: the preference in use, and its ControllerRevision.
     snapshot_in_progress: the snapshot that is being made.
     restore_in_progress: the snapshot that is being restored.
     """
@@ -229,10 +229,10 @@ class VirtualMachineStatus(Struct, kw_only=True):
 
 
 class VirtualMachine(Object, kw_only=True):
-    """Keeps one machine as its run strategy says; its disks and its name outlive the machine.
+    """A virtual machine that is started and stopped; its disks and its name outlive each run.
 
-    spec: what it shall be.
-    status: what is known of it.
+    spec: desired state.
+    status: observed state.
     """
 
     api_version: ClassVar[str] = f"{GROUP}/v1"

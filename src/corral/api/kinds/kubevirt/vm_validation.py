@@ -1,4 +1,4 @@
-"""Which VirtualMachines are refused: KubeVirt's validating webhook (vms-admitter.go)."""
+"""Validation of VirtualMachines: KubeVirt's validating webhook (vms-admitter.go)."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -14,10 +14,10 @@ DEPRECATED_RUNNING = "spec.running is deprecated, please use spec.runStrategy in
 
 
 def validate_vm(document: Document, old: Document | None, user: str) -> Verdict:
-    """The rules for a VirtualMachine, and for the machine that it will make.
+    """Validate a VirtualMachine and its template.
 
-    One that is going away passes, so that whoever holds it can let go; so does a spec that stays
-    as it is: rules that became stricter since must not keep anyone from labelling it.
+    A VirtualMachine that is being deleted passes, so that finalizers can be removed.  So does an
+    unchanged spec: rules that became stricter since it was stored must not block other changes.
     """
     spec = document["spec"]
     if at(document, "metadata", "deletionTimestamp"):
@@ -25,19 +25,21 @@ def validate_vm(document: Document, old: Document | None, user: str) -> Verdict:
     if old is not None and spec == old.get("spec"):
         return Verdict()
     namespace = at(document, "metadata", "namespace") or ""
-    return judge_vm(spec, "spec", namespace, at(old, "spec"), user)
+    return validate_vm_spec(spec, "spec", namespace, at(old, "spec"), user)
 
 
-def judge_vm(spec: Document, path: str, namespace: str, old: Document | None, user: str) -> Verdict:
-    """What holds for a VirtualMachine's spec, wherever it stands; ``old`` is what it was before."""
+def validate_vm_spec(
+    spec: Document, path: str, namespace: str, old: Document | None, user: str
+) -> Verdict:
+    """Validate the spec of a VirtualMachine or of a pool's template; ``old`` is the stored one."""
     template = spec["template"]
     changed = old is None or template != old.get("template")
-    told = not is_component(user)
-    verdict = validate_spec(template["spec"], f"{path}.template.spec", warn=changed and told)
+    warn = not is_component(user)
+    verdict = validate_spec(template["spec"], f"{path}.template.spec", warn=changed and warn)
     verdict.causes += check_new_metadata(template, f"{path}.template.metadata", user)
     verdict.causes += _check_data_volumes(spec, path, namespace)
     verdict.causes += _check_run_strategy(spec, path)
-    if told:
+    if warn:
         verdict.warnings += _warnings(spec, path)
     return verdict
 
@@ -70,18 +72,18 @@ def _warnings(spec: Document, path: str) -> Iterator[str]:
 
 
 def _check_data_volumes(spec: Document, path: str, namespace: str) -> Iterator[Cause]:
-    """Each template makes a sound DataVolume of a name of its own, and a volume uses it.
+    """Check that each template is valid, its name unique, and that a volume uses it.
 
-    KubeVirt's messages call the field ``dataVolumeTemplate``; so do their paths.
+    The field is spelled ``dataVolumeTemplate`` in KubeVirt's messages and paths.
     """
-    used = set(_used(spec["template"]["spec"].get("volumes") or ()))
+    used = set(_data_volumes_in_use(spec["template"]["spec"].get("volumes") or ()))
     names = set()
     for index, template in enumerate(spec.get("dataVolumeTemplates") or ()):
         here = f"{path}.dataVolumeTemplate[{index}]"
         name = at(template, "metadata", "name") or ""
-        wrong = _fault(template, name, here)
-        if wrong is not None:
-            yield wrong
+        cause = _fault(template, name, here)
+        if cause is not None:
+            yield cause
             continue
         if name in names:
             yield Cause(f"{here}.name", f'Duplicate value: "{name}"', "FieldValueDuplicate")
@@ -95,15 +97,15 @@ def _check_data_volumes(spec: Document, path: str, namespace: str) -> Iterator[C
             yield Cause(f"{path}.dataVolumeTemplates[{index}]", message)
 
 
-def _used(volumes: Any) -> Iterator[str]:
-    """Names of DataVolumes that volumes refer to: as such, or as the claim of that name."""
+def _data_volumes_in_use(volumes: Any) -> Iterator[str]:
+    """Yield the names of DataVolumes that volumes use: as such, or as the claim of that name."""
     for volume in volumes:
         yield at(volume, "dataVolume", "name") or ""
         yield at(volume, "persistentVolumeClaim", "claimName") or ""
 
 
 def _fault(template: Document, name: str, path: str) -> Cause | None:
-    """The first thing that is wrong with the template itself."""
+    """Return the first cause for which the template itself is invalid."""
     spec = template["spec"]
     if not name:
         message = f"'name' field must not be empty for DataVolumeTemplate entry {path}.name."
@@ -118,20 +120,20 @@ def _fault(template: Document, name: str, path: str) -> Cause | None:
 
 
 def _source_fault(spec: Document, target: Document, path: str) -> Cause | None:
-    outside = target.get("dataSource") is not None or target.get("dataSourceRef") is not None
+    is_external = target.get("dataSource") is not None or target.get("dataSourceRef") is not None
     source, reference = spec.get("source"), spec.get("sourceRef")
     if source is None and reference is None:
-        if outside:
+        if is_external:
             return None
         message = "Data volume should have either Source, SourceRef, or be externally populated"
         return Cause(f"{path}.source.sourceRef", message)
-    if outside:
+    if is_external:
         message = "External population is incompatible with Source and SourceRef"
         return Cause(f"{path}.source", message)
     if source is None:
         return None
     count = sum(each is not None for each in source.values())
-    if reference is not None:  # KubeVirt takes it, and CDI refuses the DataVolume in these words
+    if reference is not None:  # KubeVirt accepts this, but CDI then refuses the DataVolume so
         message = "Data volume should have either Source or SourceRef"
     elif count == 1:
         return None
